@@ -1,0 +1,6 @@
+//! The migration protocol: frames, messages, jobs. No clock, no socket, no file.
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod job;
+pub mod message;

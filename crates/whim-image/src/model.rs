@@ -1,0 +1,303 @@
+//! A process as data: everything that travels when a computation changes its node.
+//!
+//! Descriptors, credentials, cwd, children, terminal, sockets, locks and timers on real time are not
+//! here: they stay at home with the deputy.
+
+use serde::{Deserialize, Serialize};
+
+/// Size of a page, in bytes (x86-64).
+pub const PAGE_SIZE: u64 = 4096;
+
+/// The general registers, in the order of the kernel's `struct user_regs_struct` (x86-64).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registers {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub orig_rax: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub eflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    pub ds: u64,
+    pub es: u64,
+    pub fs: u64,
+    pub gs: u64,
+}
+
+/// What a thread was doing when it was frozen, and how its new half takes it up.
+///
+/// In `registers` of a thread that `AwaitsHome`, `rip` already points *at* the `syscall`
+/// instruction and `rax` is [`AWAIT_NUMBER`]: the guest executes the instruction once more, its
+/// filter reports it, and the guest's supervisor asks home for the result of the call that the
+/// deputy thread has in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activity {
+    /// It was computing, or its call had ended: `registers` are resumed as they are. A call that
+    /// has to be executed anew in the guest is already rewound in `registers`.
+    Computing,
+    /// Its call is, or will be, executed by its deputy thread.
+    AwaitsHome,
+}
+
+/// Number that no kernel gives to a system call; it asks for the result of the call in flight.
+pub const AWAIT_NUMBER: u64 = 0x5748_494d;
+
+/// `rseq(2)` registration of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RseqRegistration {
+    pub address: u64,
+    pub length: u32,
+    pub signature: u32,
+    pub flags: u32,
+}
+
+/// Alternate signal stack, as `sigaltstack(2)` reports it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlternateStack {
+    pub address: u64,
+    pub flags: i32,
+    pub size: u64,
+}
+
+/// A queued signal: the raw 128 bytes of the kernel's `siginfo_t`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedSignal {
+    /// 1..=64
+    pub signal: u8,
+    /// `siginfo_t`, 128 bytes.
+    pub info: Vec<u8>,
+}
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadImage {
+    /// Thread id in the process's own pid namespace.
+    pub tid: i32,
+    pub registers: Registers,
+    pub activity: Activity,
+    /// NT_X86_XSTATE as PTRACE_GETREGSET gives it.
+    pub xstate: Vec<u8>,
+    /// Blocked signals, bit n-1 for signal n.
+    pub signal_mask: u64,
+    pub alternate_stack: AlternateStack,
+    pub rseq: Option<RseqRegistration>,
+    /// Address and length, as `get_robust_list(2)` gives them.
+    pub robust_list: (u64, u64),
+    /// `clear_child_tid`, as PR_GET_TID_ADDRESS gives it.
+    pub tid_address: u64,
+    /// Signals pending for this thread alone. Empty on the way out from home (they stay pending in
+    /// the deputy and are carried as they are delivered); filled on the way home and onward.
+    pub pending: Vec<QueuedSignal>,
+    /// At most 15 bytes.
+    pub name: String,
+}
+
+/// Disposition of one signal, as `rt_sigaction(2)` gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalAction {
+    /// 0 = default, 1 = ignore, else the handler's address.
+    pub handler: u64,
+    pub flags: u64,
+    pub restorer: u64,
+    pub mask: u64,
+}
+
+/// Number of a private file mapping in this process, given by home and valid for the whole stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MappingId(pub u32);
+
+/// Where the bytes of a mapping that was never written come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backing {
+    /// Zeros.
+    Anonymous,
+    /// A private mapping of a file, kept in home's attic: byte `offset` of mapping `id`.
+    /// `offset` is relative to the beginning of that mapping in the attic, not of the file.
+    File { id: MappingId, offset: u64 },
+    /// vDSO, vvar and their kin: the host's own, moved to these addresses.
+    Kernel { name: String },
+}
+
+/// Protection bits of a mapping (PROT_*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection(pub u8);
+
+impl Protection {
+    pub const READ: u8 = 1;
+    pub const WRITE: u8 = 2;
+    pub const EXEC: u8 = 4;
+
+    #[must_use]
+    pub fn readable(self) -> bool {
+        self.0 & Self::READ != 0
+    }
+
+    #[must_use]
+    pub fn writable(self) -> bool {
+        self.0 & Self::WRITE != 0
+    }
+
+    #[must_use]
+    pub fn bits(self) -> i32 {
+        i32::from(self.0)
+    }
+}
+
+/// Properties of a mapping that `mmap` and `madvise` set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappingFlags {
+    /// MAP_GROWSDOWN (stacks of the main thread).
+    pub grows_down: bool,
+    /// MADV_HUGEPAGE
+    pub huge: bool,
+    /// MADV_NOHUGEPAGE
+    pub no_huge: bool,
+    /// MADV_DONTFORK
+    pub dont_fork: bool,
+    /// MADV_DONTDUMP
+    pub dont_dump: bool,
+    /// MADV_WIPEONFORK
+    pub wipe_on_fork: bool,
+    /// MAP_NORESERVE
+    pub no_reserve: bool,
+    /// mlock
+    pub locked: bool,
+}
+
+/// One mapping of the address space. `start < end`, both page aligned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub protection: Protection,
+    pub flags: MappingFlags,
+    pub backing: Backing,
+}
+
+impl Mapping {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end == self.start
+    }
+
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// A half-open address range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Range {
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Range {
+    #[must_use]
+    pub fn len(self) -> u64 {
+        self.end - self.start
+    }
+
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.end <= self.start
+    }
+
+    #[must_use]
+    pub fn contains(self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    #[must_use]
+    pub fn overlaps(self, other: Range) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+}
+
+/// Memory layout fields of `prctl(PR_SET_MM, PR_SET_MM_MAP)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLayout {
+    pub start_code: u64,
+    pub end_code: u64,
+    pub start_data: u64,
+    pub end_data: u64,
+    pub start_brk: u64,
+    pub brk: u64,
+    pub start_stack: u64,
+    pub arg_start: u64,
+    pub arg_end: u64,
+    pub env_start: u64,
+    pub env_end: u64,
+    /// Raw bytes of /proc/PID/auxv.
+    pub auxv: Vec<u8>,
+}
+
+/// Soft and hard limit of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    pub resource: u32,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// Clocks as the process saw them at one instant, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clocks {
+    pub monotonic_ns: u64,
+    pub boottime_ns: u64,
+    pub realtime_ns: u64,
+}
+
+/// A whole process, without the contents of its pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessImage {
+    /// Process id (of the thread group leader) in the process's own pid namespace.
+    pub pid: i32,
+    /// The leader first.
+    pub threads: Vec<ThreadImage>,
+    /// Signals 1..=64 at index 0..=63.
+    pub actions: Vec<SignalAction>,
+    /// Signals pending for the process. Empty on the way out (see [`ThreadImage::pending`]).
+    pub pending: Vec<QueuedSignal>,
+    /// Ascending, disjoint.
+    pub mappings: Vec<Mapping>,
+    pub layout: MemoryLayout,
+    pub limits: Vec<ResourceLimit>,
+    pub personality: u64,
+    pub no_transparent_huge_pages: bool,
+    /// Address range in which home keeps attic, slots and code of the deputy: never the guest's.
+    /// Both ends are multiples of 1 TiB.
+    pub reserved: Range,
+    /// Clocks at the moment of the freeze.
+    pub clocks: Clocks,
+}
+
+/// Address range of pages whose contents travel in this order, each `PAGE_SIZE` long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageRun {
+    pub address: u64,
+    pub pages: u32,
+}

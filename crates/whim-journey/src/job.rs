@@ -1,0 +1,186 @@
+//! How the daemon starts a supervisor and talks to it.
+//!
+//! A supervisor reads one job, as a line of JSON, from its standard input, listens on the unix
+//! socket that the job names, and then writes the line `ready` to its standard output (or
+//! `failed: REASON`). It lives outside the daemon's cgroup; the daemon may end and come back: it
+//! finds its supervisors again by the sockets in the run directory.
+//!
+//! On the socket each request is one line of JSON ([`Command`]), answered by lines of JSON
+//! ([`Event`]), the last of which is `Done`, `Refused` or `Status`. `Command::Channel` is followed
+//! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun.
+
+use serde::{Deserialize, Serialize};
+
+/// A certificate of one journey: what [`whim-net`] calls `Credentials`, as JSON.
+pub type CredentialsJson = serde_json::Value;
+
+/// Job of the home supervisor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HomeJob {
+    pub journey: String,
+    pub node: String,
+    pub pid: i32,
+    /// Field 22 of /proc/PID/stat: the pid was not reused since the daemon looked.
+    pub start_time: u64,
+    /// Path of the supervisor's unix socket.
+    pub socket: String,
+    /// Journal of this journey: lines of JSON, appended and synced.
+    pub journal: String,
+    pub credentials: CredentialsJson,
+    /// Time after which home gives up a host that does not answer (T2); null = never.
+    pub lease_ms: Option<u64>,
+    pub allow_root: bool,
+    /// uid and gid that asked, for the log.
+    pub requested_by: u32,
+    /// `--crash-at N` of the fault tests (feature `crash-points`); null otherwise.
+    #[serde(default)]
+    pub crash_at: Option<u32>,
+}
+
+/// Job of the guest's supervisor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestJob {
+    pub journey: String,
+    pub epoch: u32,
+    /// This node, the host.
+    pub node: String,
+    pub home: String,
+    pub socket: String,
+    pub credentials: CredentialsJson,
+    pub lease_ms: Option<u64>,
+    /// uid and gid of the private range under which supervisor and guest run; null: keep ours
+    /// (unprivileged mode).
+    pub private_id: Option<u32>,
+    /// Directory of the cgroups (v2, or one per v1 controller) made for this guest.
+    #[serde(default)]
+    pub cgroups: Vec<String>,
+    /// Limit of all pages of the guest, in bytes; null = none.
+    #[serde(default)]
+    pub memory_limit_bytes: Option<u64>,
+    #[serde(default)]
+    pub crash_at: Option<u32>,
+}
+
+/// Where a host expects a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    pub node: String,
+    /// `HOST:PORT`, tried in order.
+    pub addresses: Vec<String>,
+    /// TLS server name that routes the connection to the waiting supervisor.
+    pub server_name: String,
+    pub epoch: u32,
+}
+
+/// What the daemon asks of a supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case")]
+pub enum Command {
+    /// Move the computation to a host (from home, or onward).
+    Move { slot: Slot },
+    /// Bring it home; `hold` keeps the supervisor so that the process stays where it is.
+    Bring { hold: bool },
+    Status,
+    /// One descriptor follows.
+    Channel,
+}
+
+/// Where a journey stands, printed as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    Admit,
+    Freeze,
+    Capture,
+    Transfer,
+    Rebuild,
+    Commit,
+    Convert,
+    Away,
+    Onward,
+    Home,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Admit => "admit",
+            Self::Freeze => "freeze",
+            Self::Capture => "capture",
+            Self::Transfer => "transfer",
+            Self::Rebuild => "rebuild",
+            Self::Commit => "commit",
+            Self::Convert => "convert",
+            Self::Away => "away",
+            Self::Onward => "onward",
+            Self::Home => "home",
+        })
+    }
+}
+
+/// State of a process, as `whim ps` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    Home,
+    Away,
+    Moving,
+    Stopped,
+    InDoubt,
+    Ended,
+}
+
+/// What a supervisor tells of its journey.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    pub journey: String,
+    pub pid: i32,
+    pub home: String,
+    /// Name of the node where the computation is now.
+    pub location: String,
+    pub state: State,
+    pub phase: Phase,
+    pub epoch: u32,
+    pub moves: u32,
+    pub supervisor_pid: i32,
+    /// As last reported by the guest's supervisor.
+    pub cpu_ns: u64,
+    pub resident_bytes: u64,
+    pub forwarded_calls: u64,
+    /// Threads that a tracer still holds until their call ends (see the user guide).
+    pub held_threads: u32,
+    pub reason: Option<String>,
+}
+
+/// Report of one move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveReport {
+    pub from: String,
+    pub to: String,
+    /// Name and duration of each phase, in milliseconds.
+    pub phases: Vec<(Phase, f64)>,
+    pub bytes: u64,
+    pub pages: u64,
+    /// From the first thread stopped to the last thread running again.
+    pub freeze_ms: f64,
+    pub total_ms: f64,
+}
+
+/// Answer of a supervisor; also the lines of its journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    Phase { phase: Phase, at_ms: f64 },
+    Progress { bytes: u64, of: u64 },
+    Done { report: MoveReport },
+    Refused { reason: String },
+    Status { status: Status },
+    /// Journal only: the point of no return of epoch `epoch`.
+    Commit { epoch: u32, to: String },
+    /// Journal only: the guest has started, the original was converted.
+    Acknowledged { epoch: u32 },
+    /// Journal only: how it ended.
+    Ended { reason: String, status: Option<i32> },
+}

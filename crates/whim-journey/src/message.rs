@@ -1,0 +1,279 @@
+//! What home and guest supervisors say to each other.
+//!
+//! A `ToGuest` or `ToHome` frame is the postcard form of one message, followed by the message's
+//! *tail*: raw bytes (inputs of a call, outputs of a reply) that no serializer copies. A tail that
+//! does not fit its frame is preceded by [`Kind::Data`](crate::frame::Kind) frames: `i32 tid`,
+//! then bytes that belong in front of the tail of that thread's next message.
+//!
+//! # The way out (and onward, where the guest being left plays the source)
+//! ```text
+//! home                                   host
+//!  | Hello (call channel, page channel)   |
+//!  | Prepare                            ->|  sandbox, blank process, clock offsets
+//!  |<- Prepared                           |
+//!  | freeze, capture                      |
+//!  | Image*, Pages*, Complete           ->|  rebuild
+//!  |<- Ready                              |
+//!  | journal; Commit                    ->|  threads run, forward nothing
+//!  |<- Started                            |
+//!  | Acknowledged                       ->|  calls flow
+//!  | convert the original                 |
+//! ```
+//! # The way home
+//! ```text
+//!  | Freeze { home }                    ->|  stop all threads
+//!  |<- Image*, Pages*, Complete           |  guest stays frozen
+//!  | restore the original                 |
+//!  | Discard                            ->|  guest ends
+//! ```
+
+use crate::frame::FRAME_PAYLOAD_MAX;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use whim_image::model::{Clocks, MappingId};
+
+/// Bytes of tail that one frame carries at most; the rest goes before it in `Data` frames.
+pub const TAIL_IN_FRAME_MAX: usize = FRAME_PAYLOAD_MAX - (64 << 10);
+/// Bytes of tail of one message, over all its frames.
+pub const TAIL_MAX: usize = 34 << 20;
+/// Regions of one call (a vector of 1,024 pieces, and the vectors themselves).
+pub const REGIONS_MAX: usize = 4096;
+
+/// What a new connection between supervisors is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChannelRole {
+    /// Home's connection for calls, replies, signals and control.
+    Calls,
+    /// Home's connection on which the guest fetches pages.
+    Pages,
+    /// The guest being left sends its image to the next host.
+    Source,
+}
+
+/// First message on every connection, sent by the side that connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub journey: String,
+    pub epoch: u32,
+    pub version_min: u16,
+    pub version_max: u16,
+    pub role: ChannelRole,
+}
+
+/// Which way a region's bytes go, as in `whim_calls::Direction`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WireDirection {
+    In,
+    Out,
+    InOut,
+}
+
+/// How much of a region comes back, as in `whim_calls::Returned`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WireReturned {
+    Nothing,
+    Whole,
+    WholeAlways,
+    ByResult { skip: u64 },
+    ByResultTimes { unit: u64 },
+}
+
+/// One buffer of a forwarded call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireRegion {
+    pub address: u64,
+    pub length: u64,
+    pub direction: WireDirection,
+    pub returned: WireReturned,
+    /// Bytes of the tail that belong to this region (<= `length`; 0 for `Out`).
+    pub data_length: u64,
+}
+
+/// Kind of disposition that home's kernel must know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Disposition {
+    Default,
+    Ignore,
+    Caught,
+}
+
+/// A forwarded call. The tail holds the regions' data in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRequest {
+    pub tid: i32,
+    /// Rises by one with each call of this thread over the whole stay away (onward moves too).
+    pub sequence: u64,
+    pub number: u64,
+    pub args: [u64; 6],
+    pub may_block: bool,
+    pub regions: Vec<WireRegion>,
+}
+
+/// Messages of the guest's supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToHome {
+    Prepared,
+    Ready,
+    Started { clocks: Clocks },
+    /// Nothing has been started here; home resumes what it has.
+    Failed { phase: String, reason: String },
+    Call(CallRequest),
+    /// `mmap` of a file, private: home maps it into the attic.
+    MapFile { tid: i32, sequence: u64, length: u64, protection: u32, flags: u32, fd: i32, offset: u64 },
+    /// `rt_sigaction` is about to take effect in the guest.
+    Disposition { tid: i32, sequence: u64, signal: u8, disposition: Disposition, flags: u64 },
+    /// What became of the thread's call in flight at the moment of a freeze?
+    Await { tid: i32, sequence: u64 },
+    /// Interrupt this thread's call: a handler has to run.
+    Cancel { tid: i32, sequence: u64 },
+    /// A signal that the guest asked to send to itself is deliverable at home only, or the guest
+    /// met something that only home can do. Home answers with `Freeze`.
+    GoHome { tid: i32, reason: String },
+    /// All pages of the image have been sent.
+    Complete,
+    /// The thread has ended (`exit`), its guest half waits for the reply.
+    ThreadExit { tid: i32, sequence: u64, code: i32 },
+    /// `exit_group`; home answers by ending the deputy, and then with `Ended`.
+    ProcessExit { tid: i32, code: i32 },
+    Heartbeat { clocks: Clocks, cpu_ns: u64, resident_bytes: u64 },
+}
+
+/// Messages of the home supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToGuest {
+    Prepare { pid: i32, threads: u32, resident_bytes: u64, clocks: Clocks, lease_ms: Option<u64> },
+    /// All pages of the image have been sent. `clocks`: home's now.
+    Complete { clocks: Clocks },
+    Commit { clocks: Clocks },
+    Acknowledged,
+    /// Result of a call; the tail holds the outputs, `outputs[i]` bytes for region `i`.
+    Reply { tid: i32, sequence: u64, result: i64, outputs: Vec<u32>, mapping: Option<MappingId> },
+    /// Deliver a signal; `info` is the raw `siginfo_t` (128 bytes).
+    Signal { tid: Option<i32>, signal: u8, info: Vec<u8> },
+    /// Group stop at home: hold all threads, until `Continue`.
+    Stop,
+    Continue,
+    /// Freeze and send the image home.
+    Freeze,
+    /// Freeze and send the image to another host (addresses tried in order).
+    Onward { addresses: Vec<String>, server_name: String, node: String, epoch: u32 },
+    /// The move failed before its commit: go on.
+    Resume,
+    /// The guest is not needed any more: end it, and yourself.
+    Discard,
+    /// The process has ended at home.
+    Ended,
+    Heartbeat { clocks: Clocks },
+}
+
+/// What the guest asks for on the page channel (frame kind `PageRequest`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageRequest {
+    pub request: u64,
+    pub mapping: MappingId,
+    /// Page aligned, relative to the beginning of the mapping in the attic.
+    pub offset: u64,
+    /// In bytes, page aligned, at most [`PAGE_REQUEST_MAX`].
+    pub length: u32,
+}
+
+/// Longest page request, in bytes.
+pub const PAGE_REQUEST_MAX: u32 = 1 << 20;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum MessageError {
+    #[error("A message cannot be decoded ({0}): the peer speaks another version or is hostile")]
+    Undecodable(String),
+    #[error("A call names {0} regions, the limit is {REGIONS_MAX}")]
+    TooManyRegions(usize),
+    #[error("A call's buffers hold {0} bytes, the limit is {TAIL_MAX}")]
+    TailTooLong(u64),
+    #[error("A region of {length} bytes carries {data} bytes of data")]
+    DataBeyondRegion { length: u64, data: u64 },
+    #[error("Thread {0} sent data without a call")]
+    StrayData(i32),
+}
+
+/// Encodes a message; its tail follows as further parts of the frame.
+///
+/// # Errors
+/// None in practice: every message is serializable; kept so that no caller unwraps.
+pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, MessageError> {
+    postcard::to_stdvec(message).map_err(|e| MessageError::Undecodable(e.to_string()))
+}
+
+/// Decodes a message and gives back its tail.
+///
+/// # Errors
+/// [`MessageError::Undecodable`].
+pub fn decode<'a, M: Deserialize<'a>>(payload: &'a [u8]) -> Result<(M, &'a [u8]), MessageError> {
+    postcard::take_from_bytes(payload).map_err(|e| MessageError::Undecodable(e.to_string()))
+}
+
+impl CallRequest {
+    /// Checks every number against its limit; to be called before the request is used.
+    ///
+    /// # Errors
+    /// Which limit was exceeded.
+    pub fn check(&self) -> Result<(), MessageError> {
+        if self.regions.len() > REGIONS_MAX {
+            return Err(MessageError::TooManyRegions(self.regions.len()));
+        }
+        let mut total = 0u64;
+        for region in &self.regions {
+            if region.data_length > region.length {
+                return Err(MessageError::DataBeyondRegion {
+                    length: region.length,
+                    data: region.data_length,
+                });
+            }
+            total = total.saturating_add(region.length);
+        }
+        if total > TAIL_MAX as u64 {
+            return Err(MessageError::TailTooLong(total));
+        }
+        Ok(())
+    }
+}
+
+/// Puts tails together that arrive in several frames.
+#[derive(Debug, Default)]
+pub struct Tails {
+    begun: Vec<(i32, Vec<u8>)>,
+}
+
+impl Tails {
+    /// Takes the payload of a `Data` frame.
+    ///
+    /// # Errors
+    /// When the frame is too short or the tail grows beyond [`TAIL_MAX`].
+    pub fn add(&mut self, payload: &[u8]) -> Result<(), MessageError> {
+        let (head, bytes) = payload
+            .split_first_chunk::<4>()
+            .ok_or_else(|| MessageError::Undecodable("a Data frame without a thread".into()))?;
+        let tid = i32::from_le_bytes(*head);
+        let position = match self.begun.iter().position(|(owner, _)| *owner == tid) {
+            Some(position) => position,
+            None if self.begun.len() >= 64 => return Err(MessageError::StrayData(tid)),
+            None => {
+                self.begun.push((tid, Vec::new()));
+                self.begun.len() - 1
+            }
+        };
+        let buffer = &mut self.begun[position].1;
+        if buffer.len() + bytes.len() > TAIL_MAX {
+            return Err(MessageError::TailTooLong((buffer.len() + bytes.len()) as u64));
+        }
+        buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The whole tail of this thread's message, whose own frame carries `last`.
+    #[must_use]
+    pub fn finish(&mut self, tid: i32, last: &[u8]) -> Vec<u8> {
+        let begun = self.begun.iter().position(|(owner, _)| *owner == tid);
+        let mut tail = begun.map(|at| self.begun.swap_remove(at).1).unwrap_or_default();
+        tail.extend_from_slice(last);
+        tail
+    }
+}
