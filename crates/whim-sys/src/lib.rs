@@ -1,0 +1,6 @@
+//! Raw Linux kernel interfaces as owner types. All `unsafe` code of the workspace lives here.
+
+pub mod crash;
+pub mod process_vm;
+pub mod ptrace;
+pub mod credentials;
