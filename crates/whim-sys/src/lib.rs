@@ -3,4 +3,7 @@
 pub mod crash;
 pub mod process_vm;
 pub mod ptrace;
+pub mod resident;
 pub mod credentials;
+pub mod namespace;
+pub mod tun;
