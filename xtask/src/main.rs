@@ -1,1 +1,91 @@
-fn main() {}
+//! Development tasks, run as `cargo xtask TASK`.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod checks;
+mod dist;
+mod process;
+mod system;
+mod tally;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::system::{Part, Selection};
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+const USAGE: &str = "\
+Usage: cargo xtask TASK
+
+  ci                 formatting, lints, unit and integration tests, dependencies, docs, tidy
+  test               ci, then the quick system tests
+  test-full [k/n]    all system tests, or part k of n; what has passed is not run again
+  system [FILTER]    the system tests whose name contains FILTER
+  tidy               the checks of the sources alone
+  bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
+  dist DIR           man pages and shell completions, into DIR
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs one task; false means that it ran and that something failed.
+fn run(words: &[&str]) -> Result<bool> {
+    let workspace = Workspace::find()?;
+    match words {
+        ["ci"] => {
+            let mut tally = Tally::default();
+            checks::run_all(&workspace, &mut tally);
+            tally.close(&workspace)
+        }
+        ["test"] => {
+            let mut tally = Tally::default();
+            checks::run_all(&workspace, &mut tally);
+            system::run(&workspace, &Selection::Quick, &mut tally);
+            tally.close(&workspace)
+        }
+        ["test-full"] => full(&workspace, Part::WHOLE),
+        ["test-full", part] => full(&workspace, part.parse()?),
+        ["system"] => some(&workspace, String::new()),
+        ["system", filter] => some(&workspace, (*filter).to_owned()),
+        ["tidy"] => {
+            let mut tally = Tally::default();
+            checks::tidy(&workspace, &mut tally);
+            tally.close(&workspace)
+        }
+        ["bench"] => bench::run(&workspace, ""),
+        ["bench", filter] => bench::run(&workspace, filter),
+        ["dist", directory] => dist::run(&workspace, directory.as_ref()).map(|()| true),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(true)
+        }
+        _ => bail!("{USAGE}"),
+    }
+}
+
+fn full(workspace: &Workspace, part: Part) -> Result<bool> {
+    let mut tally = Tally::default();
+    system::run(workspace, &Selection::Full(part), &mut tally);
+    tally.close(workspace)
+}
+
+fn some(workspace: &Workspace, filter: String) -> Result<bool> {
+    let mut tally = Tally::default();
+    system::run(workspace, &Selection::Named(filter), &mut tally);
+    tally.close(workspace)
+}

@@ -1,0 +1,403 @@
+//! The system tests: real processes in labs, each test in a process of its own.
+//!
+//! One process per test gives a time limit to each, a record of what has passed and parts of equal
+//! shape, none of which the test harness has. The kind of a test is told by its path: a segment
+//! `full` marks a slow one, a segment `bench` a measurement, anything else is quick.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::checks::SYSTEM_TESTS;
+use crate::process::{self, Ending};
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+
+const QUICK_LIMIT: Duration = Duration::from_secs(5 * 60);
+const FULL_LIMIT: Duration = Duration::from_secs(40 * 60);
+/// How much of a failed test's output is shown; the whole is in its log.
+const SHOWN_LINES: usize = 60;
+
+/// Part `index` (from 1) of `count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    index: usize,
+    count: usize,
+}
+
+impl Part {
+    pub const WHOLE: Self = Self { index: 1, count: 1 };
+
+    /// Neighbours in the list are of one kind and cost alike, so parts take turns.
+    fn holds(self, position: usize) -> bool {
+        position % self.count == self.index - 1
+    }
+}
+
+impl FromStr for Part {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parsed = text
+            .split_once('/')
+            .and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        match parsed {
+            Some((index, count)) if 1 <= index && index <= count => Ok(Self { index, count }),
+            _ => bail!("'{text}' is not a part: write k/n with 1 <= k <= n, for example 2/4"),
+        }
+    }
+}
+
+/// Which tests to run.
+#[derive(Debug)]
+pub enum Selection {
+    Quick,
+    /// Quick and slow ones; those that passed in an earlier run of the same sources are left out.
+    Full(Part),
+    /// Those, of any kind but measurements, whose path contains this.
+    Named(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Quick,
+    Full,
+    Bench,
+}
+
+fn kind(name: &str) -> Kind {
+    let mut segments = name.split("::");
+    match segments.find(|segment| matches!(*segment, "full" | "bench")) {
+        None => Kind::Quick,
+        Some("full") => Kind::Full,
+        Some(_) => Kind::Bench,
+    }
+}
+
+/// One test: the program that holds it and its path there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    program: PathBuf,
+    pub name: String,
+}
+
+impl Case {
+    pub fn is_bench(&self) -> bool {
+        kind(&self.name) == Kind::Bench
+    }
+}
+
+/// The directory of the programs under test and the tests that use them.
+#[derive(Debug)]
+pub struct Built {
+    programs: PathBuf,
+    pub cases: Vec<Case>,
+}
+
+/// Builds the programs and the tests, and lists the tests.
+///
+/// # Errors
+/// When something does not build, or a test program cannot list its tests.
+pub fn build(workspace: &Workspace, release: bool) -> Result<Built> {
+    let profile: &[&str] = if release { &["--release"] } else { &[] };
+    let programs = ["build", "--locked", "--workspace", "--bins"];
+    let status = workspace.cargo(&programs).args(profile).status()?;
+    if !status.success() {
+        bail!("The programs do not build: see the output above");
+    }
+    let tests = [
+        "test",
+        "--locked",
+        "--no-run",
+        "--message-format=json",
+        "-p",
+        SYSTEM_TESTS,
+    ];
+    let mut executables = Vec::new();
+    let mut command = workspace.cargo(&tests);
+    command.args(profile);
+    let status = process::each_line(command, |line| {
+        if let Some(path) = test_executable(line) {
+            executables.push(path);
+        }
+    })?;
+    if !status.success() {
+        bail!("The system tests do not build: see the output above");
+    }
+    let mut cases = Vec::new();
+    for program in executables {
+        cases.extend(list(&program)?);
+    }
+    cases.sort_by(|left, right| left.name.cmp(&right.name));
+    let directory = if release { "release" } else { "debug" };
+    Ok(Built {
+        programs: workspace.target.join(directory),
+        cases,
+    })
+}
+
+/// The test program that this message of cargo announces.
+fn test_executable(message: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let path = message["executable"].as_str()?;
+    is_test.then(|| PathBuf::from(path))
+}
+
+fn list(program: &Path) -> Result<Vec<Case>> {
+    let output = Command::new(program)
+        .args(["--list", "--format", "terse"])
+        .output()
+        .with_context(|| format!("Could not run {}", program.display()))?;
+    if !output.status.success() {
+        bail!("{} could not list its tests", program.display());
+    }
+    let cases = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(|name| Case {
+            program: program.to_owned(),
+            name: name.to_owned(),
+        })
+        .collect();
+    Ok(cases)
+}
+
+/// Builds what is needed, runs the selected tests and counts them.
+pub fn run(workspace: &Workspace, selection: &Selection, tally: &mut Tally) {
+    println!("--- system tests");
+    if let Err(error) = run_selected(workspace, selection, tally) {
+        tally.fail(format!("system tests: {error:#}"));
+    }
+}
+
+fn run_selected(workspace: &Workspace, selection: &Selection, tally: &mut Tally) -> Result<()> {
+    let built = build(workspace, false)?;
+    let mut record = match selection {
+        Selection::Full(_) => Record::open(workspace)?,
+        Selection::Quick | Selection::Named(_) => Record::none(),
+    };
+    let selected = select(&built.cases, selection);
+    println!("{} of {} system tests", selected.len(), built.cases.len());
+    for case in selected {
+        if record.passed.contains(&case.name) {
+            println!("test {} ... ok, in an earlier run", case.name);
+            tally.pass(1);
+        } else if run_case(workspace, &built, case, &[], tally)? {
+            record.add(&case.name)?;
+        }
+    }
+    Ok(())
+}
+
+fn select<'a>(cases: &'a [Case], selection: &Selection) -> Vec<&'a Case> {
+    let tests = cases.iter().filter(|case| kind(&case.name) != Kind::Bench);
+    match selection {
+        Selection::Quick => tests
+            .filter(|case| kind(&case.name) == Kind::Quick)
+            .collect(),
+        Selection::Full(part) => tests
+            .enumerate()
+            .filter(|(position, _)| part.holds(*position))
+            .map(|(_, case)| case)
+            .collect(),
+        Selection::Named(filter) => tests.filter(|case| case.name.contains(filter)).collect(),
+    }
+}
+
+/// Runs one test with its output in a log of its own; true when it passed.
+///
+/// The test finds the programs through `WHIM_BIN_DIR` and things that the bootstrap fetched
+/// through `WHIM_TOOLCHAIN_DIR`.
+///
+/// # Errors
+/// When its log cannot be written or the test cannot be started.
+pub fn run_case(
+    workspace: &Workspace,
+    built: &Built,
+    case: &Case,
+    variables: &[(&str, &Path)],
+    tally: &mut Tally,
+) -> Result<bool> {
+    let log_path = workspace.output(&format!("logs/{}.log", case.name.replace("::", ".")))?;
+    let log = File::create(&log_path)
+        .with_context(|| format!("Could not write {}", log_path.display()))?;
+    let mut command = Command::new(&case.program);
+    command
+        .args(["--exact", &case.name, "--nocapture"])
+        .current_dir(&workspace.root)
+        .env("WHIM_BIN_DIR", &built.programs)
+        .env("WHIM_TOOLCHAIN_DIR", workspace.root.join(".toolchain"))
+        .envs(variables.iter().copied());
+    let started = Instant::now();
+    let ending = process::with_limit(command, &log, limit(&case.name)?)?;
+    let seconds = started.elapsed().as_secs_f64();
+    if ending == Ending::Succeeded {
+        println!("test {} ... ok ({seconds:.1} s)", case.name);
+        tally.pass(1);
+        return Ok(true);
+    }
+    let how = if ending == Ending::TimedOut {
+        "ran too long"
+    } else {
+        "failed"
+    };
+    println!("test {} ... FAILED ({seconds:.1} s, {how})", case.name);
+    show_end(&log_path);
+    tally.fail(format!(
+        "test {} {how} after {seconds:.1} s: {}",
+        case.name,
+        log_path.display()
+    ));
+    Ok(false)
+}
+
+/// The time limit of a test; `WHIM_TEST_LIMIT` (seconds) replaces it on slow machines.
+fn limit(name: &str) -> Result<Duration> {
+    if let Ok(seconds) = env::var("WHIM_TEST_LIMIT") {
+        let seconds = seconds
+            .parse()
+            .with_context(|| format!("WHIM_TEST_LIMIT is '{seconds}', not a number of seconds"))?;
+        return Ok(Duration::from_secs(seconds));
+    }
+    Ok(if kind(name) == Kind::Quick {
+        QUICK_LIMIT
+    } else {
+        FULL_LIMIT
+    })
+}
+
+fn show_end(log: &Path) {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+        println!("    {line}");
+    }
+}
+
+/// What has passed with the present sources, so that a long run can be taken up again.
+struct Record {
+    path: Option<PathBuf>,
+    passed: BTreeSet<String>,
+}
+
+impl Record {
+    fn none() -> Self {
+        Self {
+            path: None,
+            passed: BTreeSet::new(),
+        }
+    }
+
+    fn open(workspace: &Workspace) -> Result<Self> {
+        let path = workspace.output(&format!("passed-{}", sources_id(workspace)?))?;
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let passed = text.lines().map(str::to_owned).collect();
+        Ok(Self {
+            path: Some(path),
+            passed,
+        })
+    }
+
+    /// Written at once: the run may be ended at any moment.
+    fn add(&mut self, name: &str) -> Result<()> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        writeln!(file, "{name}").with_context(|| format!("Could not write {}", path.display()))
+    }
+}
+
+/// An identity of the sources as they are, committed or not.
+fn sources_id(workspace: &Workspace) -> Result<String> {
+    let git = |arguments: &[&str]| -> Result<String> {
+        let output = Command::new("git")
+            .args(arguments)
+            .current_dir(&workspace.root)
+            .output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let head = git(&["rev-parse", "HEAD"]).context("Could not ask git for the commit")?;
+    let changes = git(&["diff", "HEAD"]).context("Could not ask git for local changes")?;
+    if changes.is_empty() {
+        return Ok(head);
+    }
+    Ok(format!("{head}-{:016x}", fingerprint(changes.as_bytes())))
+}
+
+/// FNV-1a: enough to tell one set of local changes from another.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn cases(names: &[&str]) -> Vec<Case> {
+        let case = |name: &&str| Case {
+            program: PathBuf::new(),
+            name: (*name).to_owned(),
+        };
+        names.iter().map(case).collect()
+    }
+
+    fn names(selected: &[&Case]) -> Vec<String> {
+        selected.iter().map(|case| case.name.clone()).collect()
+    }
+
+    #[test]
+    fn the_path_tells_the_kind() {
+        assert_eq!(kind("journey::comes_home"), Kind::Quick);
+        assert_eq!(kind("programs::full::bash"), Kind::Full);
+        assert_eq!(kind("bench::freeze"), Kind::Bench);
+        assert_eq!(kind("journey::fully_there"), Kind::Quick);
+    }
+
+    #[test]
+    fn the_parts_hold_every_test_once() {
+        let all = cases(&["a", "b::full::c", "bench::x", "d", "e", "f"]);
+        let mut seen = Vec::new();
+        for part in ["1/3", "2/3", "3/3"] {
+            let part = part.parse().unwrap();
+            seen.extend(names(&select(&all, &Selection::Full(part))));
+        }
+        seen.sort();
+        assert_eq!(seen, ["a", "b::full::c", "d", "e", "f"]);
+        assert_eq!(
+            names(&select(&all, &Selection::Quick)),
+            ["a", "d", "e", "f"]
+        );
+    }
+
+    #[test]
+    fn a_part_out_of_range_is_refused() {
+        for text in ["0/3", "4/3", "1", "a/b", "1/0", ""] {
+            let error = text.parse::<Part>().unwrap_err().to_string();
+            assert!(error.contains("k/n"), "{text}: {error}");
+        }
+        assert_eq!("2/4".parse::<Part>().unwrap(), Part { index: 2, count: 4 });
+    }
+
+    #[test]
+    fn only_test_programs_are_taken_from_cargo() {
+        let test = r#"{"reason":"compiler-artifact","profile":{"test":true},"executable":"/x/y"}"#;
+        assert_eq!(test_executable(test), Some(PathBuf::from("/x/y")));
+        let program =
+            r#"{"reason":"compiler-artifact","profile":{"test":false},"executable":"/x/y"}"#;
+        assert_eq!(test_executable(program), None);
+        assert_eq!(test_executable("not JSON"), None);
+    }
+}

@@ -1,0 +1,54 @@
+//! The checks of the sources that neither compiler, clippy nor rustfmt makes.
+
+mod documents;
+mod manifests;
+mod rust;
+
+use anyhow::Result;
+
+use crate::workspace::Workspace;
+
+/// A check and what it finds: one finding per line, each naming file, line and what to do.
+pub struct Check {
+    pub name: &'static str,
+    pub run: fn(&Workspace) -> Result<Vec<String>>,
+}
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "file-length",
+        run: rust::file_length,
+    },
+    Check {
+        name: "forbid-unsafe",
+        run: rust::forbid_unsafe,
+    },
+    Check {
+        name: "unsafe-comments",
+        run: rust::unsafe_comments,
+    },
+    Check {
+        name: "leftovers",
+        run: rust::leftovers,
+    },
+    Check {
+        name: "machine-paths",
+        run: documents::machine_paths,
+    },
+    Check {
+        name: "links",
+        run: documents::links,
+    },
+    Check {
+        name: "changelog",
+        run: documents::changelog,
+    },
+    Check {
+        name: "dependency-reasons",
+        run: manifests::dependency_reasons,
+    },
+    Check {
+        name: "manifests",
+        run: manifests::members,
+    },
+];

@@ -1,0 +1,138 @@
+//! Checks of the manifests: every dependency has a reason, and one place where its version stands.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+use crate::workspace::Workspace;
+
+const REASONS: &str = "docs/dependencies.md";
+
+fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
+    let text = workspace
+        .text(path)?
+        .with_context(|| format!("{} is not text", path.display()))?;
+    text.parse()
+        .with_context(|| format!("{} is not TOML", path.display()))
+}
+
+/// Every dependency from outside has a line in `docs/dependencies.md`, and none is there in vain.
+pub fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
+    let manifest = manifest(workspace, Path::new("Cargo.toml"))?;
+    let text = workspace.text(Path::new(REASONS))?.unwrap_or_default();
+    Ok(compare(&outside(&manifest), &reasons(&text)))
+}
+
+/// The names in `[workspace.dependencies]` that are not crates of this workspace.
+fn outside(manifest: &Table) -> BTreeSet<String> {
+    let dependencies = manifest
+        .get("workspace")
+        .and_then(|workspace| workspace.get("dependencies"))
+        .and_then(Value::as_table);
+    dependencies
+        .into_iter()
+        .flatten()
+        .filter(|(_, value)| value.get("path").is_none())
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+/// The names in the first column of the tables: "| `name` | why | ...".
+fn reasons(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+fn compare(used: &BTreeSet<String>, explained: &BTreeSet<String>) -> Vec<String> {
+    let missing = used.difference(explained).map(|name| {
+        format!(
+            "{REASONS}: add a line for {name}: why, weight, licence, what we would write instead"
+        )
+    });
+    let stale = explained
+        .difference(used)
+        .map(|name| format!("{REASONS}: remove {name}, which is not in Cargo.toml"));
+    missing.chain(stale).collect()
+}
+
+/// Members take versions, edition, licence and lints from the workspace.
+pub fn members(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for path in workspace.files()? {
+        if path == Path::new("Cargo.toml") || !path.ends_with("Cargo.toml") {
+            continue;
+        }
+        let manifest = manifest(workspace, &path)?;
+        for finding in member_findings(&manifest) {
+            findings.push(format!("{}: {finding}", path.display()));
+        }
+    }
+    Ok(findings)
+}
+
+fn member_findings(manifest: &Table) -> Vec<String> {
+    let inherited = |value: &Value| value.get("workspace") == Some(&Value::Boolean(true));
+    let mut findings = Vec::new();
+    let package = manifest.get("package").and_then(Value::as_table);
+    for key in ["version", "edition", "rust-version", "license", "publish"] {
+        if !package
+            .and_then(|package| package.get(key))
+            .is_some_and(inherited)
+        {
+            findings.push(format!("write {key}.workspace = true"));
+        }
+    }
+    if !manifest.get("lints").is_some_and(inherited) {
+        findings.push("write [lints] workspace = true".to_owned());
+    }
+    for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
+        for (name, value) in manifest
+            .get(table)
+            .and_then(Value::as_table)
+            .into_iter()
+            .flatten()
+        {
+            if !inherited(value) {
+                findings.push(format!(
+                    "write {name}.workspace = true, the version in Cargo.toml"
+                ));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn missing_and_stale_reasons_are_found() {
+        let manifest: Table = "[workspace.dependencies]\na = \"1\"\nb = { version = \"2\" }\n\
+             own = { path = \"crates/own\" }\n"
+            .parse()
+            .unwrap();
+        let findings = compare(
+            &outside(&manifest),
+            &reasons("| name |\n| `b` | x |\n| `c` | y |"),
+        );
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].contains("line for a:"));
+        assert!(findings[1].contains("remove c,"));
+    }
+
+    #[test]
+    fn a_member_with_values_of_its_own_is_found() {
+        let manifest: Table = "[package]\nversion.workspace = true\nedition = \"2021\"\n\
+             rust-version.workspace = true\nlicense.workspace = true\npublish.workspace = true\n\
+             [lints]\nworkspace = true\n[dependencies]\na = \"1\"\nb.workspace = true\n"
+            .parse()
+            .unwrap();
+        let findings = member_findings(&manifest);
+        assert_eq!(findings.len(), 2, "{findings:?}");
+    }
+}
