@@ -15,14 +15,6 @@ pub struct Workspace {
     pub target: PathBuf,
 }
 
-/// One target of one member, as `cargo metadata` names it.
-#[derive(Debug)]
-pub struct CrateRoot {
-    pub package: String,
-    /// Relative to the root of the workspace.
-    pub path: PathBuf,
-}
-
 impl Workspace {
     /// The workspace that this program was built from.
     ///
@@ -103,11 +95,11 @@ impl Workspace {
         Ok(String::from_utf8(bytes).ok())
     }
 
-    /// The root file of every library, program and test of the workspace.
+    /// The root file of every library, program and test of the workspace, relative to the root.
     ///
     /// # Errors
     /// When cargo cannot describe the workspace.
-    pub fn crate_roots(&self) -> Result<Vec<CrateRoot>> {
+    pub fn crate_roots(&self) -> Result<Vec<PathBuf>> {
         let arguments = [
             "metadata",
             "--format-version",
@@ -131,10 +123,7 @@ impl Workspace {
         for package in array(&metadata["packages"]) {
             for target in array(&package["targets"]) {
                 let source = Path::new(target["src_path"].as_str().unwrap_or_default());
-                roots.push(CrateRoot {
-                    package: package["name"].as_str().unwrap_or_default().to_owned(),
-                    path: source.strip_prefix(&self.root).unwrap_or(source).to_owned(),
-                });
+                roots.push(source.strip_prefix(&self.root).unwrap_or(source).to_owned());
             }
         }
         Ok(roots)
