@@ -48,6 +48,10 @@ pub const CHECKS: &[Check] = &[
         run: manifests::dependency_reasons,
     },
     Check {
+        name: "unused-dependencies",
+        run: manifests::unused,
+    },
+    Check {
         name: "manifests",
         run: manifests::members,
     },

@@ -1,7 +1,7 @@
 //! Checks of the manifests: every dependency has a reason, and one place where its version stands.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use toml::{Table, Value};
@@ -23,6 +23,35 @@ pub fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
     let manifest = manifest(workspace, Path::new("Cargo.toml"))?;
     let text = workspace.text(Path::new(REASONS))?.unwrap_or_default();
     Ok(compare(&outside(&manifest), &reasons(&text)))
+}
+
+/// Every dependency that the workspace names is used by a member.
+pub fn unused(workspace: &Workspace) -> Result<Vec<String>> {
+    let mut names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
+    for path in member_manifests(workspace)? {
+        let member = manifest(workspace, &path)?;
+        for name in dependencies(&member).map(|(name, _)| name) {
+            names.remove(name);
+        }
+    }
+    Ok(names
+        .iter()
+        .map(|name| format!("Cargo.toml: no member uses {name}: remove it"))
+        .collect())
+}
+
+fn member_manifests(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    let mut files = workspace.files()?;
+    files.retain(|path| path != Path::new("Cargo.toml") && path.ends_with("Cargo.toml"));
+    Ok(files)
+}
+
+/// All dependencies of a member, of every kind.
+fn dependencies(manifest: &Table) -> impl Iterator<Item = (&String, &Value)> {
+    ["dependencies", "dev-dependencies", "build-dependencies"]
+        .into_iter()
+        .filter_map(|table| manifest.get(table).and_then(Value::as_table))
+        .flatten()
 }
 
 /// The names in `[workspace.dependencies]` that are not crates of this workspace.
@@ -62,10 +91,7 @@ fn compare(used: &BTreeSet<String>, explained: &BTreeSet<String>) -> Vec<String>
 /// Members take versions, edition, licence and lints from the workspace.
 pub fn members(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for path in workspace.files()? {
-        if path == Path::new("Cargo.toml") || !path.ends_with("Cargo.toml") {
-            continue;
-        }
+    for path in member_manifests(workspace)? {
         let manifest = manifest(workspace, &path)?;
         for finding in member_findings(&manifest) {
             findings.push(format!("{}: {finding}", path.display()));
@@ -89,18 +115,11 @@ fn member_findings(manifest: &Table) -> Vec<String> {
     if !manifest.get("lints").is_some_and(inherited) {
         findings.push("write [lints] workspace = true".to_owned());
     }
-    for table in ["dependencies", "dev-dependencies", "build-dependencies"] {
-        for (name, value) in manifest
-            .get(table)
-            .and_then(Value::as_table)
-            .into_iter()
-            .flatten()
-        {
-            if !inherited(value) {
-                findings.push(format!(
-                    "write {name}.workspace = true, the version in Cargo.toml"
-                ));
-            }
+    for (name, value) in dependencies(manifest) {
+        if !inherited(value) {
+            findings.push(format!(
+                "write {name}.workspace = true, the version in Cargo.toml"
+            ));
         }
     }
     findings
