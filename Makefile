@@ -29,7 +29,7 @@ help:
 demo:
 	@scripts/bootstrap demo
 	$(CARGO) build --locked --workspace --bins
-	@$(RUST) scripts/demo
+	@$(CARGO) xtask demo
 
 test:
 	@scripts/bootstrap test

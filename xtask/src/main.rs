@@ -3,6 +3,7 @@
 
 mod bench;
 mod checks;
+mod demo;
 mod dist;
 mod process;
 mod system;
@@ -26,6 +27,7 @@ Usage: cargo xtask TASK
   test-full [k/n]    all system tests, or part k of n; what has passed is not run again
   system [FILTER]    the system tests whose name contains FILTER
   tidy               the checks of the sources alone
+  demo               a program moves through a lab of three nodes and comes home
   bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
   dist DIR           man pages and shell completions, into DIR
 ";
@@ -67,6 +69,7 @@ fn run(words: &[&str]) -> Result<bool> {
             checks::tidy(&workspace, &mut tally);
             tally.close(&workspace)
         }
+        ["demo"] => demo::run(&workspace).map(|()| true),
         ["bench"] => bench::run(&workspace, ""),
         ["bench", filter] => bench::run(&workspace, filter),
         ["dist", directory] => dist::run(&workspace, directory.as_ref()).map(|()| true),
