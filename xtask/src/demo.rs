@@ -220,7 +220,7 @@ mod test {
 
     #[test]
     fn the_program_prints_what_is_expected_of_it() {
-        let program = PROGRAM.replace("20000", "2").replace("32", "2");
+        let program = PROGRAM.replace("60000", "2").replace("32", "2");
         let output = Command::new("bash")
             .args(["-c", &program])
             .output()
