@@ -14,3 +14,6 @@ pub mod procmap;
 pub mod seccomp;
 pub mod spawn;
 pub mod uffd;
+pub mod foreign;
+pub mod pagemap;
+pub mod stub;

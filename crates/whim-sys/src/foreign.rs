@@ -1,0 +1,177 @@
+//! What plain system calls tell of another process.
+
+use libc::{c_int, c_long, pid_t};
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Soft and hard limit of one resource (RLIMIT_*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub resource: u32,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// Number of resources that have limits (RLIM_NLIMITS).
+const RESOURCES: u32 = 16;
+
+fn check(result: c_long) -> Result<c_long, Errno> {
+    if result == -1 {
+        Err(Errno::last())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Address and length of a thread's list of robust futexes.
+///
+/// # Errors
+/// ESRCH, EPERM.
+pub fn robust_list(tid: pid_t) -> Result<(u64, u64), Errno> {
+    let mut head = 0u64;
+    let mut length = 0u64;
+    // JUSTIFICATION: neither std nor nix offers get_robust_list.
+    // SAFETY: both pointers are to live u64 values, as large as the pointer and the size_t that
+    // the kernel stores.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_get_robust_list,
+            tid,
+            &raw mut head,
+            &raw mut length,
+        )
+    };
+    check(result).map(|_| (head, length))
+}
+
+/// All resource limits of a process.
+///
+/// # Errors
+/// ESRCH, EPERM.
+pub fn limits(pid: pid_t) -> Result<Vec<Limit>, Errno> {
+    (0..RESOURCES)
+        .map(|resource| limit(pid, resource))
+        .collect()
+}
+
+/// One resource limit of a process.
+///
+/// # Errors
+/// ESRCH, EPERM, EINVAL.
+pub fn limit(pid: pid_t, resource: u32) -> Result<Limit, Errno> {
+    let mut found = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // JUSTIFICATION: nix reads the limits of the calling process only.
+    // SAFETY: the new limit is null (not set), the old one is a live rlimit64.
+    let result = unsafe { libc::prlimit64(pid, resource, std::ptr::null(), &raw mut found) };
+    check(c_long::from(result))?;
+    Ok(Limit {
+        resource,
+        soft: found.rlim_cur,
+        hard: found.rlim_max,
+    })
+}
+
+fn pidfd(pid: pid_t) -> Result<OwnedFd, Errno> {
+    // JUSTIFICATION: nix has no pidfd_open.
+    // SAFETY: no pointers; a non-negative result is a descriptor that nobody else owns.
+    unsafe {
+        let fd = check(libc::syscall(libc::SYS_pidfd_open, pid, 0))?;
+        Ok(OwnedFd::from_raw_fd(
+            c_int::try_from(fd).map_err(|_| Errno::EBADF)?,
+        ))
+    }
+}
+
+/// A duplicate of descriptor `fd` of process `pid` (its leader's table).
+///
+/// # Errors
+/// ESRCH, EBADF, EPERM.
+pub fn descriptor(pid: pid_t, fd: c_int) -> Result<OwnedFd, Errno> {
+    let process = pidfd(pid)?;
+    // JUSTIFICATION: nix has no pidfd_getfd.
+    // SAFETY: no pointers; a non-negative result is a new descriptor that nobody else owns.
+    unsafe {
+        let got = check(libc::syscall(
+            libc::SYS_pidfd_getfd,
+            process.as_raw_fd(),
+            fd,
+            0,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(
+            c_int::try_from(got).map_err(|_| Errno::EBADF)?,
+        ))
+    }
+}
+
+/// SO_RCVTIMEO and SO_SNDTIMEO of a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketTimeouts {
+    pub receive: Option<Duration>,
+    pub send: Option<Duration>,
+}
+
+fn timeout_option(socket: &OwnedFd, option: c_int) -> Result<Option<Duration>, Errno> {
+    let mut value = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::timeval>()).unwrap_or(16);
+    // JUSTIFICATION: nix's socket options want a descriptor type that would close it twice here.
+    // SAFETY: `value` is live and `length` is its size.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    check(c_long::from(result))?;
+    let seconds = u64::try_from(value.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(value.tv_usec).unwrap_or(0);
+    let duration = Duration::from_secs(seconds) + Duration::from_micros(micros);
+    Ok((!duration.is_zero()).then_some(duration))
+}
+
+/// The timeouts of socket `fd` of process `pid`.
+///
+/// # Errors
+/// ENOTSOCK when it is not a socket; EBADF, ESRCH, EPERM.
+pub fn socket_timeouts(pid: pid_t, fd: c_int) -> Result<SocketTimeouts, Errno> {
+    let socket = descriptor(pid, fd)?;
+    Ok(SocketTimeouts {
+        receive: timeout_option(&socket, libc::SO_RCVTIMEO)?,
+        send: timeout_option(&socket, libc::SO_SNDTIMEO)?,
+    })
+}
+
+/// Kernel resources that two threads may share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    Memory,
+    Descriptors,
+    Directory,
+    SignalHandlers,
+}
+
+/// Whether two threads use one and the same resource (`kcmp(2)`).
+///
+/// # Errors
+/// ESRCH, EPERM; ENOSYS on kernels without kcmp.
+pub fn shares(one: pid_t, other: pid_t, resource: Resource) -> Result<bool, Errno> {
+    let kind = match resource {
+        Resource::Memory => 1,
+        Resource::Descriptors => 2,
+        Resource::Directory => 3,
+        Resource::SignalHandlers => 4,
+    };
+    // JUSTIFICATION: neither std nor nix offers kcmp.
+    // SAFETY: no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_kcmp, one, other, kind, 0, 0) };
+    check(result).map(|order| order == 0)
+}
