@@ -1,0 +1,43 @@
+//! The one table of x86-64 system calls, and everything that is derived from it.
+//!
+//! A guest computes away from its home. Each of its system calls is *local* (it runs natively in
+//! the guest), *forwarded* (the deputy executes it at home) or makes the process *go home*. This
+//! crate says which, and for a forwarded call it names every byte of the guest's memory that the
+//! kernel may touch, so that home can place all of it before the call starts.
+//!
+//! The safety net is always the same: what the table does not know completely goes home, where
+//! it runs natively. Nothing here owns a clock, a socket or a file; the guest's memory is seen
+//! through [`GuestMemory`].
+//!
+//! - [`resolve`] decides one call.
+//! - [`guest_filter`] is the seccomp program of a guest.
+//! - [`home_may_execute`] is home's own allow-list, for home does not trust the host.
+//! - [`stop`] holds the facts that make a stop invisible.
+//! - [`doc::markdown`] writes `docs/syscalls.md`.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod control;
+mod decide;
+pub mod doc;
+mod filter;
+mod ioctl;
+mod nested;
+mod path;
+mod resolve;
+mod shape;
+mod sockopt;
+pub mod stop;
+mod table;
+mod types;
+
+pub use filter::{Instruction, guest_filter};
+pub use resolve::{home_may_execute, resolve, row, rows};
+pub use shape::{Class, Row};
+pub use stop::interrupted_by_stop;
+pub use types::{
+    AWAIT_NUMBER, AWAY_BYTES_MAX, Call, Context, Decision, Direction, Disposition, Forward,
+    GuestMemory, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special, TimeoutArgument,
+    TimeoutFormat, signal_action,
+};

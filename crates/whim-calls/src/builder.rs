@@ -1,0 +1,389 @@
+//! Gathers the regions of one forwarded call.
+
+use crate::shape::{Argument, Row, Size};
+use crate::types::{
+    AWAY_BYTES_MAX, Call, Context, Decision, Direction, Forward, GuestMemory, REGIONS_MAX, Region,
+    Returned, Special, TimeoutArgument, TimeoutFormat, low, word,
+};
+
+/// The kernel reads a string up to this many bytes, its NUL included.
+const STRING_MAX: usize = 4096;
+/// Most strings end within this many bytes: they cost one small read.
+const STRING_FIRST: usize = 256;
+const PAGE: u64 = 4096;
+
+const RESERVED_BUFFER: &str = "a buffer lies in the address range that is reserved while away";
+const TOO_LARGE: &str = "the buffers of this call are too large to be forwarded";
+const TOO_MANY: &str = "this call has too many buffers to be forwarded";
+
+/// `Ok`: forward with what the builder holds. `Err`: something else, decided.
+pub(crate) type Flow<T = ()> = Result<T, Box<Decision>>;
+
+pub(crate) fn go_home<T>(reason: &'static str) -> Flow<T> {
+    Err(Box::new(Decision::GoHome(reason)))
+}
+
+pub(crate) fn answer_errno<T>(errno: i32) -> Flow<T> {
+    Err(Box::new(Decision::Answer(-i64::from(errno))))
+}
+
+pub(crate) fn answer<T>(value: i64) -> Flow<T> {
+    Err(Box::new(Decision::Answer(value)))
+}
+
+pub(crate) fn run_here<T>() -> Flow<T> {
+    Err(Box::new(Decision::Continue))
+}
+
+pub(crate) fn special<T>(special: Special) -> Flow<T> {
+    Err(Box::new(Decision::Special(special)))
+}
+
+/// One call while its shape is being found.
+pub(crate) struct Builder<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) context: &'a Context,
+    memory: &'a dyn GuestMemory,
+    regions: Vec<Region>,
+    total: u64,
+    pub(crate) args: [u64; 6],
+    pub(crate) may_block: bool,
+    may_fault: bool,
+    /// The call takes something away while it fills a buffer: see [`Builder::region`].
+    pub(crate) consumes: bool,
+    timeout: Option<TimeoutArgument>,
+    wait_mask: Option<u64>,
+}
+
+impl<'a> Builder<'a> {
+    pub(crate) fn new(
+        call: &'a Call,
+        context: &'a Context,
+        memory: &'a dyn GuestMemory,
+        row: &Row,
+    ) -> Self {
+        Self {
+            call,
+            context,
+            memory,
+            regions: Vec::new(),
+            total: 0,
+            args: call.args,
+            may_block: row.may_block,
+            may_fault: false,
+            consumes: row.consumes,
+            timeout: None,
+            wait_mask: None,
+        }
+    }
+
+    /// What has been gathered.
+    pub(crate) fn finish(&mut self) -> Forward {
+        Forward {
+            regions: std::mem::take(&mut self.regions),
+            may_block: self.may_block,
+            may_fault: self.may_fault,
+            timeout: self.timeout,
+            wait_mask: self.wait_mask,
+            args: self.args,
+        }
+    }
+
+    /// An argument as the guest gave it.
+    pub(crate) fn value(&self, index: usize) -> u64 {
+        self.call.args[index]
+    }
+
+    /// An argument that the kernel takes as `unsigned int`.
+    pub(crate) fn unsigned(&self, index: usize) -> u32 {
+        low(self.value(index))
+    }
+
+    /// An argument that the kernel takes as `int`.
+    pub(crate) fn int(&self, index: usize) -> i32 {
+        self.unsigned(index).cast_signed()
+    }
+
+    /// Takes the arguments one after the other.
+    pub(crate) fn flat(&mut self, arguments: &[Argument]) -> Flow {
+        for (index, argument) in arguments.iter().enumerate() {
+            self.argument(index, argument)?;
+        }
+        Ok(())
+    }
+
+    fn argument(&mut self, index: usize, argument: &Argument) -> Flow {
+        let address = self.value(index);
+        match *argument {
+            Argument::Value => Ok(()),
+            Argument::Path => self.path(index),
+            Argument::Text => self.text(index).map(|_| ()),
+            Argument::Buffer(size, direction, returned) => {
+                let length = self.size(size);
+                self.region(address, length, direction, returned)
+            }
+        }
+    }
+
+    fn size(&self, size: Size) -> u64 {
+        let (count, unit, most) = match size {
+            Size::Bytes(bytes) => (bytes, 1, bytes),
+            Size::Long { index, unit, most } => (self.value(index), unit, most),
+            Size::Int { index, unit, most } => {
+                let count = u64::try_from(self.int(index)).unwrap_or(0);
+                (count, unit, most)
+            }
+            Size::Unsigned { index, unit, most } => (u64::from(self.unsigned(index)), unit, most),
+        };
+        count.saturating_mul(unit).min(most)
+    }
+
+    /// Adds a range that the kernel may touch.
+    ///
+    /// A read into a page that is readable but not writable must take nothing away, although
+    /// another buffer of the call may make that page present in the deputy: it is answered here.
+    pub(crate) fn region(
+        &mut self,
+        address: u64,
+        length: u64,
+        direction: Direction,
+        returned: Returned,
+    ) -> Flow {
+        self.take(address, length, direction, returned).map(|_| ())
+    }
+
+    /// As [`Builder::region`], and returns the bytes that were read: those that the deputy's
+    /// kernel will see, whatever another thread of the guest writes there meanwhile.
+    pub(crate) fn take(
+        &mut self,
+        address: u64,
+        length: u64,
+        direction: Direction,
+        returned: Returned,
+    ) -> Flow<Vec<u8>> {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        if address == 0 {
+            self.may_fault = true;
+            return Ok(Vec::new());
+        }
+        if self.context.touches_reserved(address, length) {
+            return go_home(RESERVED_BUFFER);
+        }
+        match direction {
+            Direction::In => self.read_region(address, length, direction, returned),
+            Direction::Out => self.out_region(address, length, returned),
+            Direction::InOut => {
+                let present = self.writable_prefix(address, length);
+                if present < length && present < AWAY_BYTES_MAX {
+                    self.may_fault = true;
+                }
+                if present == 0 && self.readable(address) {
+                    return answer_errno(libc::EFAULT);
+                }
+                self.read_region(address, present, direction, returned)
+            }
+        }
+    }
+
+    /// An `InOut` range that the kernel changes only if it can.
+    pub(crate) fn tolerant(&mut self, address: u64, length: u64, returned: Returned) -> Flow {
+        if self.memory.writable(address, length) {
+            return self.region(address, length, Direction::InOut, returned);
+        }
+        self.region(address, length, Direction::In, Returned::Nothing)
+    }
+
+    fn read_region(
+        &mut self,
+        address: u64,
+        length: u64,
+        direction: Direction,
+        returned: Returned,
+    ) -> Flow<Vec<u8>> {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        self.charge(length)?;
+        let data = self.peek(address, length);
+        if to_u64(data.len()) < length {
+            self.may_fault = true;
+        }
+        // Only the small ones are looked into; a write of megabytes is not copied twice.
+        let seen = data[..data.len().min(64 << 10)].to_vec();
+        self.push(Region {
+            address,
+            length,
+            direction,
+            returned,
+            data,
+        })?;
+        Ok(seen)
+    }
+
+    fn out_region(&mut self, address: u64, length: u64, returned: Returned) -> Flow<Vec<u8>> {
+        let present = self.writable_prefix(address, length);
+        if present < length {
+            self.may_fault = true;
+        }
+        let first = !matches!(returned, Returned::ByResult { skip: 1.. });
+        if present == 0 {
+            if self.consumes && first && self.readable(address) {
+                return answer_errno(libc::EFAULT);
+            }
+            return Ok(Vec::new());
+        }
+        self.charge(present)?;
+        self.push(Region {
+            address,
+            length: present,
+            direction: Direction::Out,
+            returned,
+            data: Vec::new(),
+        })?;
+        Ok(Vec::new())
+    }
+
+    fn push(&mut self, region: Region) -> Flow {
+        if self.regions.len() >= REGIONS_MAX {
+            return go_home(TOO_MANY);
+        }
+        self.regions.push(region);
+        Ok(())
+    }
+
+    /// Counts bytes before anything is allocated for them.
+    fn charge(&mut self, length: u64) -> Flow {
+        self.total = self.total.saturating_add(length);
+        if self.total > AWAY_BYTES_MAX {
+            return go_home(TOO_LARGE);
+        }
+        Ok(())
+    }
+
+    /// Reads without adding a region: only for what the deputy's kernel will not read itself.
+    /// At most [`AWAY_BYTES_MAX`] bytes.
+    pub(crate) fn peek(&self, address: u64, length: u64) -> Vec<u8> {
+        let length = usize::try_from(length.min(AWAY_BYTES_MAX)).unwrap_or(0);
+        let mut data = vec![0; length];
+        let count = self.memory.read(address, &mut data).min(length);
+        data.truncate(count);
+        if count < length / 2 {
+            data.shrink_to_fit();
+        }
+        data
+    }
+
+    /// True if the guest can read a byte there.
+    pub(crate) fn readable(&self, address: u64) -> bool {
+        self.memory.read(address, &mut [0]) == 1
+    }
+
+    /// How many bytes from the address on the guest may write, up to `length`. What can be
+    /// written changes only at page borders, so it is searched for by halving.
+    fn writable_prefix(&self, address: u64, length: u64) -> u64 {
+        let length = length.min(u64::MAX - address);
+        // A prefix longer than this goes home anyway.
+        let length = length.min(AWAY_BYTES_MAX + PAGE);
+        if length == 0 || self.memory.writable(address, length) {
+            return length;
+        }
+        let to_border = PAGE - address % PAGE;
+        let prefix = |pages: u64| to_border + pages * PAGE;
+        if to_border >= length || !self.memory.writable(address, to_border) {
+            return 0;
+        }
+        let (mut good, mut bad) = (0, (length - to_border).div_ceil(PAGE));
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            if self.memory.writable(address, prefix(middle)) {
+                good = middle;
+            } else {
+                bad = middle;
+            }
+        }
+        prefix(good)
+    }
+
+    /// A string in an argument.
+    pub(crate) fn text(&mut self, index: usize) -> Flow<Vec<u8>> {
+        self.text_at(self.value(index))
+    }
+
+    /// A string: its bytes and its NUL. One without an end within 4096 bytes is sent so long,
+    /// and the kernel says ENAMETOOLONG.
+    pub(crate) fn text_at(&mut self, address: u64) -> Flow<Vec<u8>> {
+        if address == 0 {
+            self.may_fault = true;
+            return Ok(Vec::new());
+        }
+        let mut data = vec![0; STRING_FIRST];
+        let count = self.memory.read(address, &mut data).min(STRING_FIRST);
+        data.truncate(count);
+        if count == STRING_FIRST && !data.contains(&0) {
+            data.resize(STRING_MAX, 0);
+            let rest = &mut data[STRING_FIRST..];
+            let more = self.memory.read(address + to_u64(STRING_FIRST), rest);
+            data.truncate(STRING_FIRST + more.min(STRING_MAX - STRING_FIRST));
+        }
+        let end = data.iter().position(|byte| *byte == 0);
+        // Without an end the next byte is wanted too, and it is not there.
+        let wanted = end.map_or(data.len() + 1, |end| end + 1).min(STRING_MAX);
+        data.truncate(wanted);
+        let length = to_u64(wanted);
+        if self.context.touches_reserved(address, length) {
+            return go_home(RESERVED_BUFFER);
+        }
+        self.may_fault |= data.len() < wanted;
+        self.charge(length)?;
+        let seen = data.clone();
+        self.push(Region {
+            address,
+            length,
+            direction: Direction::In,
+            returned: Returned::Nothing,
+            data,
+        })?;
+        Ok(seen)
+    }
+
+    /// Notes a relative timeout in milliseconds.
+    pub(crate) fn milliseconds(&mut self, index: usize) {
+        if self.int(index) >= 0 {
+            self.timeout = Some(TimeoutArgument {
+                index,
+                format: TimeoutFormat::Milliseconds,
+            });
+        }
+    }
+
+    /// Notes a relative timeout that a pointer leads to.
+    pub(crate) fn timeout_at(&mut self, index: usize, format: TimeoutFormat) {
+        if self.value(index) != 0 {
+            self.timeout = Some(TimeoutArgument { index, format });
+        }
+    }
+
+    /// Takes the mask that must act in the guest while it waits, and hides it from the deputy:
+    /// there, it would block or let through the wrong signals.
+    pub(crate) fn mask(&mut self, index: usize, pointer: u64, size: u64) -> Flow {
+        if pointer == 0 {
+            return Ok(());
+        }
+        if size != 8 {
+            return answer_errno(libc::EINVAL);
+        }
+        let bytes = self.peek(pointer, 8);
+        if bytes.len() != 8 {
+            return answer_errno(libc::EFAULT);
+        }
+        self.wait_mask = Some(word(&bytes, 0));
+        self.args[index] = 0;
+        Ok(())
+    }
+}
+
+pub(crate) fn to_u64(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

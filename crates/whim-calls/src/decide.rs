@@ -1,0 +1,471 @@
+//! Calls whose class depends on their arguments.
+
+use crate::builder::{Builder, Flow, answer, answer_errno, go_home, run_here, special};
+use crate::types::{Decision, Direction, Returned, Signal, Special, half};
+
+use Direction::{In, Out};
+
+/// Turns the forward of the builder into a special decision.
+fn special_forward<T>(builder: &mut Builder<'_>, make: fn(crate::Forward) -> Special) -> Flow<T> {
+    let forward = builder.finish();
+    Err(Box::new(Decision::Special(make(forward))))
+}
+
+// ---- memory ----
+
+const MAP_TYPE: i32 = 0x0f;
+const MAP_SHARED_VALIDATE: i32 = 3;
+
+pub(crate) fn mmap(builder: &mut Builder<'_>) -> Flow {
+    let flags = builder.int(3);
+    let anonymous = flags & libc::MAP_ANONYMOUS != 0;
+    match flags & MAP_TYPE {
+        libc::MAP_PRIVATE => {}
+        libc::MAP_SHARED | MAP_SHARED_VALIDATE if anonymous => {
+            return go_home("it asks for shared memory");
+        }
+        libc::MAP_SHARED | MAP_SHARED_VALIDATE => return go_home("it maps a file as shared"),
+        _ => return go_home("this kind of mapping is not in the table"),
+    }
+    if flags & libc::MAP_HUGETLB != 0 {
+        return go_home("it asks for huge pages of the hugetlb pool");
+    }
+    let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
+    // Without MAP_FIXED the address is a wish, and the kernel takes no range that is in use.
+    let touches = builder
+        .context
+        .touches_reserved(builder.value(0), builder.value(1).max(1));
+    if fixed && touches {
+        return special(Special::ReservedMemory);
+    }
+    if anonymous {
+        run_here()
+    } else {
+        special(Special::MapFile)
+    }
+}
+
+/// A memory call that the filter trapped, with these pairs of address and length.
+pub(crate) fn memory_call(builder: &Builder<'_>, ranges: &[(u64, u64)]) -> Flow {
+    let touches = |(address, length): &(u64, u64)| {
+        builder.context.touches_reserved(*address, (*length).max(1))
+    };
+    if ranges.iter().any(touches) {
+        return special(Special::ReservedMemory);
+    }
+    run_here()
+}
+
+pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
+    const MREMAP_FIXED: u32 = 2;
+    let mut ranges = vec![(builder.value(0), builder.value(1))];
+    if builder.unsigned(3) & MREMAP_FIXED != 0 {
+        ranges.push((builder.value(4), builder.value(2)));
+    }
+    memory_call(builder, &ranges)
+}
+
+// ---- signals ----
+
+pub(crate) fn kill(builder: &mut Builder<'_>) -> Flow {
+    let pid = builder.int(0);
+    if pid != builder.context.pid {
+        // Other processes, and groups: the deputy is in its group, and what reaches it is
+        // carried to the guest.
+        return Ok(());
+    }
+    own_signal(builder, Some(pid), None, 1, None)
+}
+
+pub(crate) fn tkill(builder: &mut Builder<'_>) -> Flow {
+    let tid = builder.int(0);
+    if !builder.context.is_own(tid) {
+        return Ok(());
+    }
+    own_signal(builder, None, Some(tid), 1, None)
+}
+
+pub(crate) fn tgkill(builder: &mut Builder<'_>) -> Flow {
+    let (tgid, tid) = (builder.int(0), builder.int(1));
+    if tgid != builder.context.pid || tid <= 0 {
+        return Ok(());
+    }
+    own_signal(builder, Some(tgid), Some(tid), 2, None)
+}
+
+const SIGINFO: u64 = 128;
+
+pub(crate) fn rt_sigqueueinfo(builder: &mut Builder<'_>) -> Flow {
+    builder.region(builder.value(2), SIGINFO, In, Returned::Nothing)?;
+    let pid = builder.int(0);
+    if !builder.context.is_own(pid) {
+        return Ok(());
+    }
+    own_signal(builder, Some(builder.context.pid), None, 1, Some(2))
+}
+
+pub(crate) fn rt_tgsigqueueinfo(builder: &mut Builder<'_>) -> Flow {
+    builder.region(builder.value(3), SIGINFO, In, Returned::Nothing)?;
+    let (tgid, tid) = (builder.int(0), builder.int(1));
+    if tgid != builder.context.pid || tid <= 0 {
+        return Ok(());
+    }
+    own_signal(builder, Some(tgid), Some(tid), 2, Some(3))
+}
+
+fn own_signal(
+    builder: &mut Builder<'_>,
+    tgid: Option<i32>,
+    tid: Option<i32>,
+    signal: usize,
+    info: Option<usize>,
+) -> Flow {
+    let number = builder.int(signal);
+    if !(0..=64).contains(&number) {
+        return Ok(());
+    }
+    if number == 0 {
+        // Nothing is sent: it only asks whether the target exists.
+        return match tid {
+            Some(tid) if !builder.context.is_own(tid) => answer_errno(libc::ESRCH),
+            _ if info.is_some() => Ok(()),
+            _ => answer(0),
+        };
+    }
+    let info = info.map_or(0, |index| builder.value(index));
+    let forward = builder.finish();
+    special(Special::Signal(Box::new(Signal {
+        tgid,
+        tid,
+        signal: number,
+        info,
+        forward,
+    })))
+}
+
+pub(crate) fn rt_sigaction(builder: &mut Builder<'_>) -> Flow {
+    if builder.value(1) == 0 {
+        return run_here();
+    }
+    special(Special::SignalAction)
+}
+
+pub(crate) fn exit(_: &mut Builder<'_>) -> Flow {
+    special(Special::ThreadExit)
+}
+
+pub(crate) fn exit_group(_: &mut Builder<'_>) -> Flow {
+    special(Special::ProcessExit)
+}
+
+// ---- time ----
+
+const TIMESPEC: u64 = 16;
+
+/// What a clock id means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clock {
+    /// One that both nodes share.
+    Shared,
+    /// CPU time of this process or of a thread of it.
+    OwnCpu,
+    /// CPU time of another process, or a clock behind a descriptor.
+    AtHome,
+}
+
+fn clock(builder: &Builder<'_>, id: i32) -> Clock {
+    const DESCRIPTOR: i32 = 3;
+    const THREAD_BIT: i32 = 4;
+    if id == libc::CLOCK_PROCESS_CPUTIME_ID || id == libc::CLOCK_THREAD_CPUTIME_ID {
+        return Clock::OwnCpu;
+    }
+    if id >= 0 {
+        return Clock::Shared;
+    }
+    if id & 3 == DESCRIPTOR {
+        return Clock::AtHome;
+    }
+    let target = !(id >> 3);
+    let own = if id & THREAD_BIT == 0 {
+        target == 0 || target == builder.context.pid
+    } else {
+        target == 0 || builder.context.is_own(target)
+    };
+    if own { Clock::OwnCpu } else { Clock::AtHome }
+}
+
+pub(crate) fn clock_gettime(builder: &mut Builder<'_>) -> Flow {
+    let kind = clock(builder, builder.int(0));
+    if kind == Clock::Shared {
+        return run_here();
+    }
+    builder.region(builder.value(1), TIMESPEC, Out, Returned::Whole)?;
+    match kind {
+        Clock::OwnCpu => special_forward(builder, Special::ProcessTimes),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn clock_getres(builder: &mut Builder<'_>) -> Flow {
+    if clock(builder, builder.int(0)) != Clock::AtHome {
+        return run_here();
+    }
+    builder.region(builder.value(1), TIMESPEC, Out, Returned::Whole)
+}
+
+pub(crate) fn clock_nanosleep(builder: &mut Builder<'_>) -> Flow {
+    let id = builder.int(0);
+    let alarm = id == libc::CLOCK_REALTIME_ALARM || id == libc::CLOCK_BOOTTIME_ALARM;
+    if alarm || clock(builder, id) != Clock::Shared {
+        return go_home("it sleeps on a clock that only home has");
+    }
+    run_here()
+}
+
+pub(crate) fn clock_adjtime(builder: &mut Builder<'_>) -> Flow {
+    adjust(builder, 1)
+}
+
+pub(crate) fn adjtimex(builder: &mut Builder<'_>) -> Flow {
+    adjust(builder, 0)
+}
+
+/// Asking is forwarded; setting home's clock is not for a guest.
+fn adjust(builder: &mut Builder<'_>, index: usize) -> Flow {
+    const TIMEX: u64 = 208;
+    let address = builder.value(index);
+    let bytes = builder.take(address, TIMEX, Direction::InOut, Returned::Whole)?;
+    if half(&bytes, 0) != 0 {
+        return go_home("it sets the clock");
+    }
+    Ok(())
+}
+
+const RUSAGE: u64 = 144;
+
+pub(crate) fn getrusage(builder: &mut Builder<'_>) -> Flow {
+    builder.region(builder.value(1), RUSAGE, Out, Returned::Whole)?;
+    match builder.int(0) {
+        libc::RUSAGE_SELF | libc::RUSAGE_THREAD => special_forward(builder, Special::ProcessTimes),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn times(builder: &mut Builder<'_>) -> Flow {
+    builder.region(builder.value(0), 32, Out, Returned::Whole)?;
+    special_forward(builder, Special::ProcessTimes)
+}
+
+const ITIMERVAL: u64 = 32;
+
+pub(crate) fn getitimer(builder: &mut Builder<'_>) -> Flow {
+    if builder.int(0) != libc::ITIMER_REAL {
+        return run_here();
+    }
+    builder.region(builder.value(1), ITIMERVAL, Out, Returned::Whole)
+}
+
+pub(crate) fn setitimer(builder: &mut Builder<'_>) -> Flow {
+    if builder.int(0) != libc::ITIMER_REAL {
+        return run_here();
+    }
+    builder.region(builder.value(1), ITIMERVAL, In, Returned::Nothing)?;
+    builder.region(builder.value(2), ITIMERVAL, Out, Returned::Whole)
+}
+
+pub(crate) fn timer_create(builder: &mut Builder<'_>) -> Flow {
+    if clock(builder, builder.int(0)) != Clock::Shared {
+        return go_home("it makes a timer on CPU time");
+    }
+    builder.region(builder.value(1), 64, In, Returned::Nothing)?;
+    builder.region(builder.value(2), 4, Out, Returned::Whole)
+}
+
+// ---- attributes of the process ----
+
+/// Forwarded for other processes, run here for the own one.
+pub(crate) fn own_here_else_home(builder: &mut Builder<'_>) -> Flow {
+    let pid = builder.int(0);
+    if pid == 0 || builder.context.is_own(pid) {
+        return run_here();
+    }
+    go_home("it moves the memory of another process")
+}
+
+pub(crate) fn get_robust_list(builder: &mut Builder<'_>) -> Flow {
+    let tid = builder.int(0);
+    if tid == 0 || builder.context.is_own(tid) {
+        return run_here();
+    }
+    builder.region(builder.value(1), 8, Out, Returned::Whole)?;
+    builder.region(builder.value(2), 8, Out, Returned::Whole)
+}
+
+const REAL_TIME: &str = "it asks for a real-time policy";
+
+/// FIFO, RR and DEADLINE cannot be kept across machines.
+fn is_real_time(policy: u32) -> bool {
+    const RESET_ON_FORK: u32 = 0x4000_0000;
+    matches!(policy & !RESET_ON_FORK, 1 | 2 | 6)
+}
+
+pub(crate) fn sched_setscheduler(builder: &mut Builder<'_>) -> Flow {
+    if is_real_time(builder.unsigned(1)) {
+        return go_home(REAL_TIME);
+    }
+    builder.region(builder.value(2), 4, In, Returned::Nothing)
+}
+
+pub(crate) fn sched_setattr(builder: &mut Builder<'_>) -> Flow {
+    if is_real_time(half(&builder.peek(builder.value(1), 8), 4)) {
+        return go_home(REAL_TIME);
+    }
+    // On E2BIG the kernel writes the size that it knows.
+    crate::nested::sized_structure(builder, 1, Returned::WholeAlways)
+}
+
+/// Limits that act where the memory is, or where the CPU is used.
+fn acts_in_guest(resource: u32) -> bool {
+    // CPU, DATA, STACK, RSS, MEMLOCK, AS, RTPRIO, RTTIME
+    matches!(resource, 0 | 2 | 3 | 5 | 8 | 9 | 14 | 15)
+}
+
+const LIMITS: &str = "it changes a limit on its memory or CPU time";
+const RLIMIT: u64 = 16;
+
+pub(crate) fn setrlimit(builder: &mut Builder<'_>) -> Flow {
+    if acts_in_guest(builder.unsigned(0)) {
+        return go_home(LIMITS);
+    }
+    builder.region(builder.value(1), RLIMIT, In, Returned::Nothing)
+}
+
+pub(crate) fn prlimit64(builder: &mut Builder<'_>) -> Flow {
+    let pid = builder.int(0);
+    let own = pid == 0 || builder.context.is_own(pid);
+    if own && builder.value(2) != 0 && acts_in_guest(builder.unsigned(1)) {
+        return go_home(LIMITS);
+    }
+    builder.region(builder.value(2), RLIMIT, In, Returned::Nothing)?;
+    builder.region(builder.value(3), RLIMIT, Out, Returned::Whole)
+}
+
+pub(crate) fn personality(builder: &mut Builder<'_>) -> Flow {
+    if builder.unsigned(0) == u32::MAX {
+        return Ok(());
+    }
+    go_home("it changes its execution domain")
+}
+
+pub(crate) fn close_range(builder: &mut Builder<'_>) -> Flow {
+    const UNSHARE: u32 = 2;
+    if builder.unsigned(2) & UNSHARE != 0 {
+        return go_home("it gives a thread descriptors of its own");
+    }
+    Ok(())
+}
+
+/// prctl options that act on the guest and need nothing at home: GET_NAME, UNALIGN, FPEMU,
+/// FPEXC, TIMING, ENDIAN, TSC, TIMERSLACK, MCE_KILL, GET_TID_ADDRESS, THP_DISABLE, MPX, FP_MODE,
+/// SVE, TAGGED_ADDR_CTRL, GET_MDWE, MEMORY_MERGE, FUTEX_HASH, GET_AUXV, SET_VMA. Most are not
+/// for this architecture: the kernel says EINVAL.
+pub(crate) const PRCTL_HERE: &[u32] = &[
+    5,
+    6,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    16,
+    19,
+    20,
+    25,
+    26,
+    29,
+    30,
+    33,
+    34,
+    40,
+    41,
+    42,
+    43,
+    44,
+    45,
+    46,
+    50,
+    51,
+    55,
+    56,
+    66,
+    67,
+    68,
+    78,
+    0x4155_5856,
+    0x5356_4d41,
+];
+
+/// prctl options that act on the deputy and have no pointer: SET_PDEATHSIG, DUMPABLE, KEEPCAPS,
+/// GET_SECCOMP, CAPBSET, SECUREBITS, TASK_PERF_EVENTS, SET_CHILD_SUBREAPER, NO_NEW_PRIVS,
+/// CAP_AMBIENT, GET_SPECULATION_CTRL, IO_FLUSHER, SET_PTRACER.
+const PRCTL_FORWARD: &[u32] = &[
+    1,
+    3,
+    4,
+    7,
+    8,
+    21,
+    23,
+    24,
+    27,
+    28,
+    31,
+    32,
+    36,
+    38,
+    39,
+    47,
+    52,
+    57,
+    58,
+    0x5961_6d61,
+];
+
+pub(crate) fn prctl(builder: &mut Builder<'_>) -> Flow {
+    const GET_PDEATHSIG: u32 = 2;
+    const SET_NAME: u32 = 15;
+    const GET_CHILD_SUBREAPER: u32 = 37;
+    match builder.unsigned(0) {
+        SET_NAME => {
+            // The kernel reads at most 15 bytes and its own NUL.
+            let name = builder.value(1);
+            builder.region(name, 16, In, Returned::Nothing)?;
+            special_forward(builder, Special::ThreadName)
+        }
+        GET_PDEATHSIG | GET_CHILD_SUBREAPER => {
+            builder.region(builder.value(1), 4, Out, Returned::Whole)
+        }
+        option if PRCTL_HERE.contains(&option) => run_here(),
+        option if PRCTL_FORWARD.contains(&option) => Ok(()),
+        22 => go_home("it installs a seccomp filter"),
+        35 => go_home("it edits the description of its memory"),
+        59 => go_home("it dispatches system calls to itself"),
+        _ => go_home("this prctl option is not in the table"),
+    }
+}
+
+/// The FS and GS bases.
+pub(crate) const ARCH_PRCTL_HERE: &[u32] = &[0x1001, 0x1002, 0x1003, 0x1004];
+
+pub(crate) fn arch_prctl(builder: &mut Builder<'_>) -> Flow {
+    match builder.unsigned(0) {
+        // The bases, GET_CPUID, the XCOMP queries, shadow stack status.
+        0x1001..=0x1004 | 0x1011 | 0x1021 | 0x1022 | 0x1024 | 0x5005 => run_here(),
+        0x1012 => go_home("it switches CPUID on or off"),
+        0x1023 | 0x1025 => go_home("it asks for larger registers"),
+        0x4000..=0x4fff => go_home("it uses address tagging"),
+        0x5000..=0x5fff => go_home("it uses a shadow stack"),
+        _ => go_home("this arch_prctl option is not in the table"),
+    }
+}

@@ -1,0 +1,174 @@
+//! The table as a document.
+
+use std::fmt::Write;
+
+use crate::resolve::rows;
+use crate::shape::{Argument, Class, Gate, Row, Shape, Size};
+use crate::types::{Direction, Returned};
+
+const HEAD: &str = "\
+# System calls of a program that is away
+
+This file is written from the table in `crates/whim-calls`; a test compares the two
+(`WHIM_BLESS=1 cargo test -p whim-calls` writes it anew).
+
+A program that is away makes three kinds of system calls:
+
+- **Local**: it runs natively on the host, at full speed. It is not trapped, except where the
+  remark says so.
+- **Forwarded**: the deputy at home executes it. Every byte that the kernel may touch is placed
+  there before the call starts. `in` travels with the request, `out` with the answer.
+- **Go home**: the process returns home, and the call runs there.
+
+For some the arguments decide. Whatever is not in this table goes home.
+
+What goes home whatever the call is: more than 32 MiB of buffers; paths into the process's own
+`/proc`, except its descriptors, working directory, root, executable and mounts; buffers in the
+address range that is reserved while away; 32-bit and x32 calls.
+
+What is known not to be exact: a path that reaches the own `/proc` through a working directory or
+a symbolic link shows the deputy. `setpriority`, `sched_setscheduler` and `ioprio_set` act on the
+deputy, not on the computation. Structures that the kernel fills only in part travel as a whole,
+so another thread's change to the untouched part during the call is lost.
+";
+
+/// The whole of `docs/syscalls.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(HEAD);
+    for (class, title) in [
+        (Class::Local, "Local"),
+        (Class::Forward, "Forwarded"),
+        (Class::ByArgument, "By argument"),
+        (Class::Home, "Go home"),
+    ] {
+        section(&mut text, class, title);
+    }
+    text.push_str("\n## Requests of ioctl that are forwarded\n\n");
+    text.push_str(&wrapped(&crate::ioctl::names()));
+    text
+}
+
+fn section(text: &mut String, class: Class, title: &str) {
+    let rows: Vec<&Row> = rows().iter().filter(|row| row.class == class).collect();
+    // Writing into a String cannot fail.
+    let _ = writeln!(text, "\n## {title} ({})\n", rows.len());
+    let _ = match class {
+        Class::Home => writeln!(text, "| number | call | why |\n|---|---|---|"),
+        Class::Local => writeln!(text, "| number | call | remark |\n|---|---|---|"),
+        _ => writeln!(
+            text,
+            "| number | call | buffers | may wait |\n|---|---|---|---|"
+        ),
+    };
+    for row in rows {
+        let _ = match class {
+            Class::Home => writeln!(text, "| {} | {} | {} |", row.number, row.name, row.reason),
+            Class::Local => writeln!(text, "| {} | {} | {} |", row.number, row.name, remark(row)),
+            _ => writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                row.number,
+                row.name,
+                shape(row),
+                if row.may_block { "yes" } else { "" }
+            ),
+        };
+    }
+}
+
+fn remark(row: &Row) -> String {
+    let gate = match row.gate {
+        Gate::Memory { .. } => "goes home if it touches the reserved range",
+        _ => "",
+    };
+    let parts: Vec<&str> = [gate, row.reason]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join("; ")
+}
+
+fn shape(row: &Row) -> String {
+    match row.shape {
+        Shape::None => String::new(),
+        Shape::Code(_, says) => says.to_owned(),
+        Shape::Flat(arguments) => {
+            let parts: Vec<String> = arguments
+                .iter()
+                .enumerate()
+                .filter_map(|(index, argument)| describe(index, argument))
+                .collect();
+            if parts.is_empty() {
+                "none".to_owned()
+            } else {
+                parts.join(", ")
+            }
+        }
+    }
+}
+
+fn describe(index: usize, argument: &Argument) -> Option<String> {
+    let place = index + 1;
+    match argument {
+        Argument::Value => None,
+        Argument::Path => Some(format!("{place}: path")),
+        Argument::Text => Some(format!("{place}: string")),
+        Argument::Buffer(length, direction, returned) => Some(format!(
+            "{place}: {} {}{}",
+            way(*direction),
+            size(length),
+            back(length, *returned)
+        )),
+    }
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "in",
+        Direction::Out => "out",
+        Direction::InOut => "in and out",
+    }
+}
+
+fn size(size: &Size) -> String {
+    match *size {
+        Size::Bytes(bytes) => format!("{bytes} bytes"),
+        Size::Long { index, unit, .. }
+        | Size::Int { index, unit, .. }
+        | Size::Unsigned { index, unit, .. } => match unit {
+            1 => format!("argument {} bytes", index + 1),
+            _ => format!("argument {} times {unit} bytes", index + 1),
+        },
+    }
+}
+
+fn back(size: &Size, returned: Returned) -> &'static str {
+    match (size, returned) {
+        (_, Returned::ByResult { .. }) => ", as many as the result says",
+        (Size::Bytes(_), Returned::ByResultTimes { .. }) => ", if the result is above 0",
+        (_, Returned::ByResultTimes { .. }) => ", as many elements as the result says",
+        _ => "",
+    }
+}
+
+/// Names in lines of at most 100 characters.
+fn wrapped(names: &[&str]) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for (place, name) in names.iter().enumerate() {
+        let last = place + 1 == names.len();
+        let piece = format!("`{name}`{}", if last { "." } else { "," });
+        if width > 0 && width + 1 + piece.len() > 100 {
+            text.push('\n');
+            width = 0;
+        }
+        if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        width += piece.len();
+        text.push_str(&piece);
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,174 @@
+//! The guest's seccomp program, made from the table.
+//!
+//! Calls that are never trapped cost nothing: the kernel remembers per number that the program
+//! allows them without looking at arguments.
+
+use crate::shape::{Gate, Row};
+use crate::table::TABLE;
+use crate::types::Call;
+
+/// One classic BPF instruction (`struct sock_filter`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// Operation.
+    pub code: u16,
+    /// Instructions to skip if the comparison holds.
+    pub jt: u8,
+    /// Instructions to skip if it does not.
+    pub jf: u8,
+    /// Operand.
+    pub k: u32,
+}
+
+const LOAD: u16 = 0x20;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_GREATER: u16 = 0x25;
+const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
+const JUMP_IF_BITS: u16 = 0x45;
+const AND: u16 = 0x54;
+const RETURN: u16 = 0x06;
+
+const ALLOW: u32 = 0x7fff_0000;
+const NOTIFY: u32 = 0x7fc0_0000;
+
+const NUMBER_AT: u32 = 0;
+const ARCH_AT: u32 = 4;
+const ARGS_AT: u32 = 16;
+
+const TEBIBYTE: u64 = 1 << 40;
+const TEBIBYTE_HIGH: u32 = 1 << 8;
+
+const MMAP_FLAGS: usize = 3;
+/// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB
+const MMAP_MASK: u32 = 0x0f | 0x20 | 0x4_0000;
+/// MAP_PRIVATE | MAP_ANONYMOUS
+const MMAP_PLAIN: u32 = 0x02 | 0x20;
+
+fn high(value: u64) -> u32 {
+    crate::types::low(value >> 32)
+}
+
+fn op(code: u16, k: u32) -> Instruction {
+    let (jt, jf) = (0, 0);
+    Instruction { code, jt, jf, k }
+}
+
+fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
+    Instruction { code, jt, jf, k }
+}
+
+fn load_low(index: usize) -> Instruction {
+    let index = u32::try_from(index).unwrap_or(0);
+    op(LOAD, ARGS_AT + 8 * index)
+}
+
+fn load_high(index: usize) -> Instruction {
+    let index = u32::try_from(index).unwrap_or(0);
+    op(LOAD, ARGS_AT + 8 * index + 4)
+}
+
+/// Seccomp program for a guest whose reserved range is `[start, end)` (both multiples of 1 TiB,
+/// `(0, 0)` for none).
+///
+/// Allows what the table says is local, and traps everything else: also numbers that it does not
+/// know, those with the x32 bit, and 32-bit calls, which [`Call::from_notification`] sends home.
+///
+/// The range is compared by the high halves of addresses only. An address less than 1 TiB below
+/// the range is trapped too, and so is a length of 1 TiB or more: then no untrapped call can
+/// reach into the range.
+pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
+    let mut program = vec![
+        op(LOAD, ARCH_AT),
+        jump(JUMP_IF_EQUAL, Call::ARCH, 1, 0),
+        op(RETURN, NOTIFY),
+        op(LOAD, NUMBER_AT),
+    ];
+    for row in TABLE {
+        let block = block(row, reserved);
+        let (Ok(number), Ok(length)) = (u32::try_from(row.number), u8::try_from(block.len()))
+        else {
+            continue;
+        };
+        if length > 0 {
+            program.push(jump(JUMP_IF_EQUAL, number, 0, length));
+            program.extend(block);
+        }
+    }
+    program.push(op(RETURN, NOTIFY));
+    program
+}
+
+/// What follows once the number is known; empty: trapped like everything unknown.
+fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
+    let mut block = Vec::new();
+    match row.gate {
+        Gate::Trap => return block,
+        Gate::Allow => {}
+        Gate::Memory { addresses, lengths } => ranges(&mut block, addresses, lengths, reserved),
+        Gate::Map => {
+            block.push(load_low(MMAP_FLAGS));
+            block.push(op(AND, MMAP_MASK));
+            block.push(jump(JUMP_IF_EQUAL, MMAP_PLAIN, 1, 0));
+            block.push(op(RETURN, NOTIFY));
+            ranges(&mut block, &[0], &[1], reserved);
+        }
+        Gate::AllowIf { index, values } => {
+            block.push(load_low(index));
+            for value in values {
+                block.push(jump(JUMP_IF_EQUAL, *value, 0, 1));
+                block.push(op(RETURN, ALLOW));
+            }
+            block.push(op(RETURN, NOTIFY));
+            return block;
+        }
+        Gate::TrapIf {
+            index,
+            values,
+            negative,
+        } => {
+            block.push(load_low(index));
+            for value in values {
+                block.push(jump(JUMP_IF_EQUAL, *value, 0, 1));
+                block.push(op(RETURN, NOTIFY));
+            }
+            if negative {
+                block.push(jump(JUMP_IF_BITS, 1 << 31, 0, 1));
+                block.push(op(RETURN, NOTIFY));
+            }
+        }
+        Gate::AllowNull { index } => {
+            for load in [load_low(index), load_high(index)] {
+                block.push(load);
+                block.push(jump(JUMP_IF_EQUAL, 0, 1, 0));
+                block.push(op(RETURN, NOTIFY));
+            }
+        }
+    }
+    block.push(op(RETURN, ALLOW));
+    block
+}
+
+fn ranges(
+    block: &mut Vec<Instruction>,
+    addresses: &[usize],
+    lengths: &[usize],
+    reserved: (u64, u64),
+) {
+    let (start, end) = reserved;
+    if start >= end {
+        return;
+    }
+    let first = high(start.saturating_sub(TEBIBYTE));
+    let last = high(end - 1);
+    for index in addresses {
+        block.push(load_high(*index));
+        block.push(jump(JUMP_IF_GREATER_OR_EQUAL, first, 0, 2));
+        block.push(jump(JUMP_IF_GREATER, last, 1, 0));
+        block.push(op(RETURN, NOTIFY));
+    }
+    for index in lengths {
+        block.push(load_high(*index));
+        block.push(jump(JUMP_IF_GREATER_OR_EQUAL, TEBIBYTE_HIGH, 0, 1));
+        block.push(op(RETURN, NOTIFY));
+    }
+}

@@ -1,0 +1,280 @@
+//! The vocabulary in which the table is written.
+
+use crate::builder::{Builder, Flow};
+use crate::types::{Direction, Returned};
+
+/// The kernel never moves more than this in one read or write.
+pub(crate) const MAX_RW_COUNT: u64 = 0x7fff_f000;
+
+/// What a call is, before its arguments are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Runs natively in the guest; not trapped, save for rare arguments.
+    Local,
+    /// The deputy executes it.
+    Forward,
+    /// Its arguments decide.
+    ByArgument,
+    /// The process goes home and the call runs there.
+    Home,
+}
+
+/// How long a buffer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// A 64-bit count in an argument; the kernel touches at most `most` bytes.
+    Long { index: usize, unit: u64, most: u64 },
+    /// A signed 32-bit count in an argument (negative: none).
+    Int { index: usize, unit: u64, most: u64 },
+    /// An unsigned 32-bit count in an argument.
+    Unsigned { index: usize, unit: u64, most: u64 },
+}
+
+/// One argument of a call whose pointers lead to flat buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// No pointer.
+    Value,
+    /// A path: one into the process's own /proc goes home.
+    Path,
+    /// Another string.
+    Text,
+    /// A buffer.
+    Buffer(Size, Direction, Returned),
+}
+
+/// How the buffers of a call are found.
+#[derive(Clone, Copy)]
+pub(crate) enum Shape {
+    /// Nothing to find.
+    None,
+    /// Argument by argument.
+    Flat(&'static [Argument]),
+    /// By a function, which may also decide otherwise than to forward.
+    Code(fn(&mut Builder<'_>) -> Flow, &'static str),
+}
+
+/// What the guest's seccomp filter does with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Not trapped.
+    Allow,
+    /// Trapped.
+    Trap,
+    /// Trapped if an address may touch the reserved range, or a length is 1 TiB or more.
+    Memory {
+        addresses: &'static [usize],
+        lengths: &'static [usize],
+    },
+    /// mmap: as `Memory`, and trapped unless anonymous, private and of ordinary pages.
+    Map,
+    /// Not trapped if the low half of an argument is one of these.
+    AllowIf {
+        index: usize,
+        values: &'static [u32],
+    },
+    /// Trapped if the low half of an argument is one of these, or negative where that counts.
+    TrapIf {
+        index: usize,
+        values: &'static [u32],
+        negative: bool,
+    },
+    /// Not trapped if an argument is null.
+    AllowNull { index: usize },
+}
+
+/// One row of the table.
+#[derive(Clone, Copy)]
+pub struct Row {
+    pub(crate) number: u64,
+    pub(crate) name: &'static str,
+    pub(crate) class: Class,
+    pub(crate) shape: Shape,
+    pub(crate) gate: Gate,
+    pub(crate) may_block: bool,
+    pub(crate) consumes: bool,
+    pub(crate) forwards: bool,
+    pub(crate) reason: &'static str,
+}
+
+impl Row {
+    /// The number of the call.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The kernel's name of the call.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its class.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// True if it may wait for somebody else for an unbounded time.
+    pub fn may_block(&self) -> bool {
+        self.may_block
+    }
+
+    /// Why it goes home, or what there is to know of it; may be empty.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// May wait for somebody else.
+    pub(crate) const fn waits(mut self) -> Self {
+        self.may_block = true;
+        self
+    }
+
+    /// Takes something away (a message, a connection, an event) while it fills a buffer.
+    pub(crate) const fn consumes(mut self) -> Self {
+        self.consumes = true;
+        self
+    }
+
+    /// The filter's part.
+    pub(crate) const fn gate(mut self, gate: Gate) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// A remark for the documentation.
+    pub(crate) const fn note(mut self, reason: &'static str) -> Self {
+        self.reason = reason;
+        self
+    }
+}
+
+const EMPTY: Row = Row {
+    number: 0,
+    name: "",
+    class: Class::Home,
+    shape: Shape::None,
+    gate: Gate::Trap,
+    may_block: false,
+    consumes: false,
+    forwards: false,
+    reason: "",
+};
+
+/// Runs natively, always.
+pub(crate) const fn local() -> Row {
+    Row {
+        class: Class::Local,
+        gate: Gate::Allow,
+        ..EMPTY
+    }
+}
+
+/// Runs natively unless it touches the reserved range.
+pub(crate) const fn memory(addresses: &'static [usize], lengths: &'static [usize]) -> Row {
+    Row {
+        class: Class::Local,
+        gate: Gate::Memory { addresses, lengths },
+        ..EMPTY
+    }
+}
+
+/// Goes home.
+pub(crate) const fn home(reason: &'static str) -> Row {
+    Row { reason, ..EMPTY }
+}
+
+/// Forwarded, with flat buffers.
+pub(crate) const fn forward(arguments: &'static [Argument]) -> Row {
+    Row {
+        class: Class::Forward,
+        shape: Shape::Flat(arguments),
+        forwards: true,
+        ..EMPTY
+    }
+}
+
+/// Forwarded, with buffers that a function finds.
+pub(crate) const fn nested(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
+    Row {
+        class: Class::Forward,
+        shape: Shape::Code(code, says),
+        forwards: true,
+        ..EMPTY
+    }
+}
+
+/// The arguments decide, and one outcome is a forward.
+pub(crate) const fn decided(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
+    Row {
+        class: Class::ByArgument,
+        ..nested(code, says)
+    }
+}
+
+/// The arguments decide; never forwarded.
+pub(crate) const fn here(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
+    Row {
+        forwards: false,
+        ..decided(code, says)
+    }
+}
+
+/// No pointer.
+pub(crate) const V: Argument = Argument::Value;
+/// A path.
+pub(crate) const PATH: Argument = Argument::Path;
+/// Another string.
+pub(crate) const TEXT: Argument = Argument::Text;
+
+/// A structure that the kernel reads.
+pub(crate) const fn get(bytes: u64) -> Argument {
+    Argument::Buffer(Size::Bytes(bytes), Direction::In, Returned::Nothing)
+}
+
+/// A structure that the kernel fills completely when the call succeeds.
+pub(crate) const fn put(bytes: u64) -> Argument {
+    Argument::Buffer(Size::Bytes(bytes), Direction::Out, Returned::Whole)
+}
+
+/// A buffer that the kernel reads.
+pub(crate) const fn get_sized(size: Size) -> Argument {
+    Argument::Buffer(size, Direction::In, Returned::Nothing)
+}
+
+/// A buffer of which the result says how many bytes were filled.
+pub(crate) const fn put_sized(size: Size) -> Argument {
+    Argument::Buffer(size, Direction::Out, Returned::ByResult { skip: 0 })
+}
+
+/// A buffer of which the result says how many elements were filled.
+pub(crate) const fn put_elements(size: Size, unit: u64) -> Argument {
+    Argument::Buffer(size, Direction::Out, Returned::ByResultTimes { unit })
+}
+
+/// A buffer that the kernel may fill partly.
+pub(crate) const fn change_sized(size: Size) -> Argument {
+    Argument::Buffer(size, Direction::InOut, Returned::Whole)
+}
+
+/// A byte count of 64 bits.
+pub(crate) const fn long(index: usize) -> Size {
+    long_most(index, MAX_RW_COUNT)
+}
+
+/// A byte count of 64 bits with a bound.
+pub(crate) const fn long_most(index: usize, most: u64) -> Size {
+    let unit = 1;
+    Size::Long { index, unit, most }
+}
+
+/// A count of elements in a signed 32-bit argument with a bound in bytes.
+pub(crate) const fn int(index: usize, unit: u64, most: u64) -> Size {
+    Size::Int { index, unit, most }
+}
+
+/// A count of elements in an unsigned 32-bit argument with a bound in bytes.
+pub(crate) const fn unsigned(index: usize, unit: u64, most: u64) -> Size {
+    Size::Unsigned { index, unit, most }
+}

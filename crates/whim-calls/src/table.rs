@@ -1,0 +1,469 @@
+//! The table: one row per number, ordered by number.
+//!
+//! `local` runs natively and is not trapped. `memory` is the same, unless its addresses may touch
+//! the reserved range. `forward` lists the arguments up to the last pointer. `nested` is a forward
+//! whose buffers a function finds. `decided` and `here` let the arguments decide. `home` is the
+//! safety net, and says why.
+
+use crate::control::{fcntl, msgctl, semctl};
+use crate::decide;
+use crate::ioctl::ioctl;
+use crate::nested;
+use crate::shape::{
+    Gate, PATH, Row, Size, TEXT, V, change_sized, decided, forward, get, get_sized, here, home,
+    int, local, long, long_most, memory, nested, put, put_elements, put_sized, unsigned,
+};
+use crate::sockopt::{getsockopt, setsockopt};
+use crate::types::{Direction, Returned};
+
+/// The largest extended attribute, and the largest list of their names.
+const XATTR_MAX: u64 = 65536;
+const PATH_MAX: u64 = 4096;
+/// `struct stat`, `struct statfs`, `struct statx`, `struct itimerspec`, `struct timespec`.
+const STAT: u64 = 144;
+const STATFS: u64 = 120;
+const STATX: u64 = 256;
+const ITIMERSPEC: u64 = 32;
+const TIMESPEC: u64 = 16;
+/// The cpu sets of the largest kernels.
+const CPU_SET_MAX: u64 = 1024;
+/// The longest structures whose size is an argument.
+const STRUCTURE_MAX: u64 = 4096;
+const SOCKET_ADDRESS_MAX: u64 = 128;
+const RW: u64 = crate::shape::MAX_RW_COUNT;
+
+const MOUNTS: &str = "it changes mounts";
+const MODULES: &str = "it changes the kernel";
+const KEYS: &str = "it uses keyrings";
+const MACHINE: &str = "it changes the machine";
+const AIO: &str = "it uses asynchronous I/O rings";
+const RING: &str = "it uses io_uring";
+const SHARED: &str = "it uses System V shared memory";
+const CHILD: &str = "it starts a process or a thread";
+const SPACES: &str = "it changes namespaces";
+const OTHERS: &str = "it works on the memory of another process";
+const SIGNAL_FD: &str = "it reads signals from a descriptor";
+const GONE: &str = "no kernel implements it";
+const EXECUTE: &str = "it executes another program";
+const PORTS: &str = "it uses I/O ports";
+const KEY: &str = "it uses memory protection keys";
+const PROBES: &str = "it uses kernel probes";
+const LABELS: &str = "it uses security modules";
+
+const OFFSET: crate::shape::Argument =
+    crate::shape::Argument::Buffer(Size::Bytes(8), Direction::InOut, Returned::WholeAlways);
+
+macro_rules! table {
+    ($($name:ident => $row:expr;)*) => {
+        /// Every row.
+        pub(crate) static TABLE: &[Row] = &[$(Row {
+            number: syscalls::Sysno::$name as u64,
+            name: stringify!($name),
+            ..$row
+        }),*];
+    };
+}
+
+table! {
+    read => forward(&[V, put_sized(long(2))]).waits().consumes();
+    write => forward(&[V, get_sized(long(2))]).waits();
+    open => forward(&[PATH]).waits();
+    close => forward(&[]);
+    stat => forward(&[PATH, put(STAT)]);
+    fstat => forward(&[V, put(STAT)]);
+    lstat => forward(&[PATH, put(STAT)]);
+    poll => nested(nested::poll, "array of pollfd").waits();
+    lseek => forward(&[]);
+    mmap => here(decide::mmap, "private anonymous: local; private file: from the attic; shared: home")
+        .gate(Gate::Map);
+    mprotect => memory(&[0], &[1]);
+    munmap => memory(&[0], &[1]);
+    brk => memory(&[0], &[]);
+    rt_sigaction => here(decide::rt_sigaction, "a new action is mirrored at home, then local")
+        .gate(Gate::AllowNull { index: 1 });
+    rt_sigprocmask => local();
+    rt_sigreturn => local();
+    ioctl => nested(ioctl, "by request; unknown ones with a pointer: home");
+    pread64 => forward(&[V, put_sized(long(2))]);
+    pwrite64 => forward(&[V, get_sized(long(2))]);
+    readv => nested(nested::readv, "iovec array and its pieces").waits().consumes();
+    writev => nested(nested::writev, "iovec array and its pieces").waits();
+    access => forward(&[PATH]);
+    pipe => forward(&[put(8)]);
+    select => nested(nested::select, "three descriptor sets, timeval").waits();
+    sched_yield => local();
+    mremap => here(decide::mremap, "local, unless it touches the reserved range")
+        .gate(Gate::Memory { addresses: &[0, 4], lengths: &[1, 2] });
+    msync => memory(&[0], &[1]).note("nothing in a guest is shared");
+    mincore => memory(&[0], &[1]);
+    madvise => memory(&[0], &[1]);
+    shmget => home(SHARED);
+    shmat => home(SHARED);
+    shmctl => home(SHARED);
+    dup => forward(&[]);
+    dup2 => forward(&[]);
+    pause => local();
+    nanosleep => local();
+    getitimer => decided(decide::getitimer, "ITIMER_REAL: forwarded; others: local")
+        .gate(Gate::TrapIf { index: 0, values: &[0], negative: false });
+    alarm => forward(&[]);
+    setitimer => decided(decide::setitimer, "ITIMER_REAL: forwarded; others: local")
+        .gate(Gate::TrapIf { index: 0, values: &[0], negative: false });
+    getpid => local();
+    sendfile => forward(&[V, V, OFFSET]).waits();
+    socket => forward(&[]);
+    connect => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]).waits();
+    accept => nested(nested::accept, "address and its length").waits().consumes();
+    sendto => nested(nested::sendto, "buffer, address; MSG_ZEROCOPY: home").waits();
+    recvfrom => nested(nested::recvfrom, "buffer, address and its length").waits().consumes();
+    sendmsg => nested(nested::sendmsg, "header, address, control data, pieces; MSG_ZEROCOPY: home")
+        .waits();
+    recvmsg => nested(nested::recvmsg, "header, address, control data, pieces").waits().consumes();
+    shutdown => forward(&[]);
+    bind => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]);
+    listen => forward(&[]);
+    getsockname => nested(nested::socket_name, "address and its length");
+    getpeername => nested(nested::socket_name, "address and its length");
+    socketpair => forward(&[V, V, V, put(8)]);
+    setsockopt => nested(setsockopt, "flat options and socket filters; others: home");
+    getsockopt => nested(getsockopt, "flat options; others: home");
+    clone => home(CHILD);
+    fork => home(CHILD);
+    vfork => home(CHILD);
+    execve => home(EXECUTE);
+    exit => here(decide::exit, "the thread ends on both sides");
+    wait4 => nested(nested::wait4, "status, rusage").waits();
+    kill => decided(decide::kill, "own process: carried; others: forwarded");
+    uname => forward(&[put(390)]);
+    semget => forward(&[]);
+    semop => forward(&[V, get_sized(unsigned(2, 6, 6 << 16))]).waits();
+    semctl => nested(semctl, "by command; GETALL and SETALL: home");
+    shmdt => home(SHARED);
+    msgget => forward(&[]);
+    msgsnd => nested(nested::msgsnd, "type and text").waits();
+    msgrcv => nested(nested::msgrcv, "type and text").waits().consumes();
+    msgctl => nested(msgctl, "by command");
+    fcntl => nested(fcntl, "by command");
+    flock => forward(&[]).waits();
+    fsync => forward(&[]).waits();
+    fdatasync => forward(&[]).waits();
+    truncate => forward(&[PATH]);
+    ftruncate => forward(&[]);
+    getdents => forward(&[V, put_sized(unsigned(2, 1, RW))]).consumes();
+    getcwd => forward(&[put_sized(long_most(1, PATH_MAX))]);
+    chdir => forward(&[PATH]);
+    fchdir => forward(&[]);
+    rename => forward(&[PATH, PATH]);
+    mkdir => forward(&[PATH]);
+    rmdir => forward(&[PATH]);
+    creat => forward(&[PATH]);
+    link => forward(&[PATH, PATH]);
+    unlink => forward(&[PATH]);
+    symlink => forward(&[TEXT, PATH]);
+    readlink => forward(&[PATH, put_sized(int(2, 1, PATH_MAX))]);
+    chmod => forward(&[PATH]);
+    fchmod => forward(&[]);
+    chown => forward(&[PATH]);
+    fchown => forward(&[]);
+    lchown => forward(&[PATH]);
+    umask => forward(&[]);
+    gettimeofday => local();
+    getrlimit => forward(&[V, put(16)]);
+    getrusage => decided(decide::getrusage, "own: both sides are added; children: forwarded");
+    sysinfo => forward(&[put(112)]);
+    times => decided(decide::times, "both sides are added");
+    ptrace => home("it traces another process");
+    getuid => forward(&[]);
+    syslog => nested(nested::syslog, "buffer, when it reads");
+    getgid => forward(&[]);
+    setuid => forward(&[]);
+    setgid => forward(&[]);
+    geteuid => forward(&[]);
+    getegid => forward(&[]);
+    setpgid => forward(&[]);
+    getppid => forward(&[]);
+    getpgrp => forward(&[]);
+    setsid => forward(&[]);
+    setreuid => forward(&[]);
+    setregid => forward(&[]);
+    getgroups => forward(&[V, put_elements(int(0, 4, RW), 4)]);
+    setgroups => forward(&[V, get_sized(int(0, 4, 4 << 16))]);
+    setresuid => forward(&[]);
+    getresuid => forward(&[put(4), put(4), put(4)]);
+    setresgid => forward(&[]);
+    getresgid => forward(&[put(4), put(4), put(4)]);
+    getpgid => forward(&[]);
+    setfsuid => forward(&[]);
+    setfsgid => forward(&[]);
+    getsid => forward(&[]);
+    capget => nested(nested::capabilities, "header, sets");
+    capset => nested(nested::capabilities, "header, sets");
+    rt_sigpending => local();
+    rt_sigtimedwait => local();
+    rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; others: forwarded");
+    rt_sigsuspend => local();
+    sigaltstack => local();
+    utime => forward(&[PATH, get(16)]);
+    mknod => forward(&[PATH]);
+    uselib => local().note(GONE);
+    personality => decided(decide::personality, "asking: forwarded; changing: home");
+    ustat => forward(&[V, put(32)]);
+    statfs => forward(&[PATH, put(STATFS)]);
+    fstatfs => forward(&[V, put(STATFS)]);
+    sysfs => home("it is obsolete");
+    getpriority => forward(&[]);
+    setpriority => forward(&[]);
+    sched_setparam => forward(&[V, get(4)]);
+    sched_getparam => forward(&[V, put(4)]);
+    sched_setscheduler => decided(decide::sched_setscheduler, "real-time: home; else forwarded");
+    sched_getscheduler => forward(&[]);
+    sched_get_priority_max => local();
+    sched_get_priority_min => local();
+    sched_rr_get_interval => forward(&[V, put(TIMESPEC)]);
+    mlock => memory(&[0], &[1]);
+    munlock => memory(&[0], &[1]);
+    mlockall => local();
+    munlockall => local();
+    vhangup => home(MACHINE);
+    modify_ldt => home("it changes segment descriptors");
+    pivot_root => home(MOUNTS);
+    _sysctl => local().note(GONE);
+    prctl => decided(decide::prctl, "by option: local, forwarded, both (SET_NAME) or home")
+        .gate(Gate::AllowIf { index: 0, values: decide::PRCTL_HERE });
+    arch_prctl => here(decide::arch_prctl, "FS and GS bases: local; larger registers: home")
+        .gate(Gate::AllowIf { index: 0, values: decide::ARCH_PRCTL_HERE });
+    adjtimex => decided(decide::adjtimex, "asking: forwarded; setting: home");
+    setrlimit => decided(decide::setrlimit, "limits on memory or CPU time: home; else forwarded");
+    chroot => forward(&[PATH]);
+    sync => forward(&[]).waits();
+    acct => home(MACHINE);
+    settimeofday => home("it sets the clock");
+    mount => home(MOUNTS);
+    umount2 => home(MOUNTS);
+    swapon => home(MACHINE);
+    swapoff => home(MACHINE);
+    reboot => home(MACHINE);
+    sethostname => home(MACHINE);
+    setdomainname => home(MACHINE);
+    iopl => home(PORTS);
+    ioperm => home(PORTS);
+    create_module => local().note(GONE);
+    init_module => home(MODULES);
+    delete_module => home(MODULES);
+    get_kernel_syms => local().note(GONE);
+    query_module => local().note(GONE);
+    quotactl => home(MACHINE);
+    nfsservctl => local().note(GONE);
+    getpmsg => local().note(GONE);
+    putpmsg => local().note(GONE);
+    afs_syscall => local().note(GONE);
+    tuxcall => local().note(GONE);
+    security => local().note(GONE);
+    gettid => local();
+    readahead => forward(&[]);
+    setxattr => forward(&[PATH, TEXT, get_sized(long_most(3, XATTR_MAX))]);
+    lsetxattr => forward(&[PATH, TEXT, get_sized(long_most(3, XATTR_MAX))]);
+    fsetxattr => forward(&[V, TEXT, get_sized(long_most(3, XATTR_MAX))]);
+    getxattr => forward(&[PATH, TEXT, put_sized(long_most(3, XATTR_MAX))]);
+    lgetxattr => forward(&[PATH, TEXT, put_sized(long_most(3, XATTR_MAX))]);
+    fgetxattr => forward(&[V, TEXT, put_sized(long_most(3, XATTR_MAX))]);
+    listxattr => forward(&[PATH, put_sized(long_most(2, XATTR_MAX))]);
+    llistxattr => forward(&[PATH, put_sized(long_most(2, XATTR_MAX))]);
+    flistxattr => forward(&[V, put_sized(long_most(2, XATTR_MAX))]);
+    removexattr => forward(&[PATH, TEXT]);
+    lremovexattr => forward(&[PATH, TEXT]);
+    fremovexattr => forward(&[V, TEXT]);
+    tkill => decided(decide::tkill, "own thread: carried; others: forwarded");
+    time => local();
+    futex => local();
+    sched_setaffinity => forward(&[V, V, get_sized(unsigned(1, 1, CPU_SET_MAX))]);
+    sched_getaffinity => forward(&[V, V, put_sized(unsigned(1, 1, CPU_SET_MAX))]);
+    set_thread_area => local().note(GONE);
+    io_setup => home(AIO);
+    io_destroy => home(AIO);
+    io_getevents => home(AIO);
+    io_submit => home(AIO);
+    io_cancel => home(AIO);
+    get_thread_area => local().note(GONE);
+    lookup_dcookie => home("it is obsolete");
+    epoll_create => forward(&[]);
+    epoll_ctl_old => local().note(GONE);
+    epoll_wait_old => local().note(GONE);
+    remap_file_pages => home("it maps a file as shared");
+    getdents64 => forward(&[V, put_sized(unsigned(2, 1, RW))]).consumes();
+    set_tid_address => local();
+    restart_syscall => local();
+    semtimedop => nested(nested::semtimedop, "operations, timespec").waits();
+    fadvise64 => forward(&[]);
+    timer_create => decided(decide::timer_create, "sigevent, id; CPU clocks: home");
+    timer_settime => forward(&[V, V, get(ITIMERSPEC), put(ITIMERSPEC)]);
+    timer_gettime => forward(&[V, put(ITIMERSPEC)]);
+    timer_getoverrun => forward(&[]);
+    timer_delete => forward(&[]);
+    clock_settime => home("it sets the clock");
+    clock_gettime => decided(decide::clock_gettime, "CPU clocks: both sides are added; else local")
+        .gate(Gate::TrapIf { index: 0, values: &[2, 3], negative: true });
+    clock_getres => decided(decide::clock_getres, "clocks behind descriptors: forwarded; else local")
+        .gate(Gate::TrapIf { index: 0, values: &[], negative: true });
+    clock_nanosleep => here(decide::clock_nanosleep, "CPU and alarm clocks: home; else local")
+        .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true });
+    exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
+    epoll_wait => nested(nested::epoll_wait, "events").waits().consumes();
+    epoll_ctl => nested(nested::epoll_ctl, "event, unless it deletes");
+    tgkill => decided(decide::tgkill, "own process: carried; others: forwarded");
+    utimes => forward(&[PATH, get(32)]);
+    vserver => local().note(GONE);
+    mbind => memory(&[0], &[1]);
+    set_mempolicy => local();
+    get_mempolicy => local();
+    mq_open => nested(nested::mq_open, "name, attributes when it creates");
+    mq_unlink => forward(&[TEXT]);
+    mq_timedsend => forward(&[V, get_sized(long(2)), V, V, get(TIMESPEC)]).waits();
+    mq_timedreceive => forward(&[V, put_sized(long(2)), V, put(4), get(TIMESPEC)])
+        .waits().consumes();
+    mq_notify => nested(nested::mq_notify, "sigevent, cookie");
+    mq_getsetattr => forward(&[V, get(64), put(64)]);
+    kexec_load => home(MODULES);
+    waitid => nested(nested::waitid, "siginfo, rusage").waits();
+    add_key => home(KEYS);
+    request_key => home(KEYS);
+    keyctl => home(KEYS);
+    ioprio_set => forward(&[]);
+    ioprio_get => forward(&[]);
+    inotify_init => forward(&[]);
+    inotify_add_watch => forward(&[V, PATH]);
+    inotify_rm_watch => forward(&[]);
+    migrate_pages => here(decide::own_here_else_home, "own pages: local; others: home")
+        .gate(Gate::AllowIf { index: 0, values: &[0] });
+    openat => forward(&[V, PATH]).waits();
+    mkdirat => forward(&[V, PATH]);
+    mknodat => forward(&[V, PATH]);
+    fchownat => forward(&[V, PATH]);
+    futimesat => forward(&[V, PATH, get(32)]);
+    newfstatat => forward(&[V, PATH, put(STAT)]);
+    unlinkat => forward(&[V, PATH]);
+    renameat => forward(&[V, PATH, V, PATH]);
+    linkat => forward(&[V, PATH, V, PATH]);
+    symlinkat => forward(&[TEXT, V, PATH]);
+    readlinkat => forward(&[V, PATH, put_sized(int(3, 1, PATH_MAX))]);
+    fchmodat => forward(&[V, PATH]);
+    faccessat => forward(&[V, PATH]);
+    pselect6 => nested(nested::pselect6, "three descriptor sets, timespec; the mask acts here")
+        .waits();
+    ppoll => nested(nested::ppoll, "array of pollfd, timespec; the mask acts here").waits();
+    unshare => home(SPACES);
+    set_robust_list => local();
+    get_robust_list => decided(decide::get_robust_list, "own thread: local; others: forwarded")
+        .gate(Gate::AllowIf { index: 0, values: &[0] });
+    splice => forward(&[V, OFFSET, V, OFFSET]).waits();
+    tee => forward(&[]).waits();
+    sync_file_range => forward(&[]).waits();
+    vmsplice => home("it lends pages to a pipe");
+    move_pages => here(decide::own_here_else_home, "own pages: local; others: home")
+        .gate(Gate::AllowIf { index: 0, values: &[0] });
+    utimensat => forward(&[V, PATH, get(32)]);
+    epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits().consumes();
+    signalfd => home(SIGNAL_FD);
+    timerfd_create => forward(&[]);
+    eventfd => forward(&[]);
+    fallocate => forward(&[]).waits();
+    timerfd_settime => forward(&[V, V, get(ITIMERSPEC), put(ITIMERSPEC)]);
+    timerfd_gettime => forward(&[V, put(ITIMERSPEC)]);
+    accept4 => nested(nested::accept, "address and its length").waits().consumes();
+    signalfd4 => home(SIGNAL_FD);
+    eventfd2 => forward(&[]);
+    epoll_create1 => forward(&[]);
+    dup3 => forward(&[]);
+    pipe2 => forward(&[put(8)]);
+    inotify_init1 => forward(&[]);
+    preadv => nested(nested::readv, "iovec array and its pieces");
+    pwritev => nested(nested::writev, "iovec array and its pieces");
+    rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; others: forwarded");
+    perf_event_open => home("it measures with hardware counters");
+    recvmmsg => nested(nested::recvmmsg, "headers, addresses, control data, pieces, timespec")
+        .waits().consumes();
+    fanotify_init => forward(&[]);
+    fanotify_mark => forward(&[V, V, V, V, PATH]);
+    prlimit64 => decided(decide::prlimit64, "own limits on memory or CPU time: home; else forwarded");
+    name_to_handle_at => nested(nested::name_to_handle_at, "path, handle, mount id");
+    open_by_handle_at => nested(nested::open_by_handle_at, "handle").waits();
+    clock_adjtime => decided(decide::clock_adjtime, "asking: forwarded; setting: home");
+    syncfs => forward(&[]).waits();
+    sendmmsg => nested(nested::sendmmsg, "headers, addresses, control data, pieces").waits();
+    setns => home(SPACES);
+    getcpu => local();
+    process_vm_readv => home(OTHERS);
+    process_vm_writev => home(OTHERS);
+    kcmp => nested(nested::kcmp, "epoll target");
+    finit_module => home(MODULES);
+    sched_setattr => decided(decide::sched_setattr, "attributes; real-time: home");
+    sched_getattr => forward(&[V, change_sized(unsigned(2, 1, STRUCTURE_MAX))]);
+    renameat2 => forward(&[V, PATH, V, PATH]);
+    seccomp => home("it installs a seccomp filter");
+    getrandom => local();
+    memfd_create => forward(&[TEXT]);
+    kexec_file_load => home(MODULES);
+    bpf => home("it uses BPF");
+    execveat => home(EXECUTE);
+    userfaultfd => home("it handles its own page faults");
+    membarrier => local();
+    mlock2 => memory(&[0], &[1]);
+    copy_file_range => forward(&[V, OFFSET, V, OFFSET]).waits();
+    preadv2 => nested(nested::readv, "iovec array and its pieces").waits().consumes();
+    pwritev2 => nested(nested::writev, "iovec array and its pieces").waits();
+    pkey_mprotect => memory(&[0], &[1]);
+    pkey_alloc => home(KEY);
+    pkey_free => home(KEY);
+    statx => forward(&[V, PATH, V, V, put(STATX)]);
+    io_pgetevents => home(AIO);
+    rseq => local();
+    uretprobe => home(PROBES);
+    uprobe => home(PROBES);
+    pidfd_send_signal => forward(&[V, V, get(128)]);
+    io_uring_setup => home(RING);
+    io_uring_enter => home(RING);
+    io_uring_register => home(RING);
+    open_tree => home(MOUNTS);
+    move_mount => home(MOUNTS);
+    fsopen => home(MOUNTS);
+    fsconfig => home(MOUNTS);
+    fsmount => home(MOUNTS);
+    fspick => home(MOUNTS);
+    pidfd_open => forward(&[]);
+    clone3 => home(CHILD);
+    close_range => decided(decide::close_range, "forwarded; CLOSE_RANGE_UNSHARE: home");
+    openat2 => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]).waits();
+    pidfd_getfd => forward(&[]);
+    faccessat2 => forward(&[V, PATH]);
+    process_madvise => home(OTHERS);
+    epoll_pwait2 => nested(nested::epoll_pwait2, "events, timespec; the mask acts here")
+        .waits().consumes();
+    mount_setattr => home(MOUNTS);
+    quotactl_fd => home(MACHINE);
+    landlock_create_ruleset => forward(&[get_sized(long_most(1, STRUCTURE_MAX))]);
+    landlock_add_rule => forward(&[V, V, get(16)]);
+    landlock_restrict_self => forward(&[]);
+    memfd_secret => home("it makes secret memory");
+    process_mrelease => home(OTHERS);
+    futex_waitv => local();
+    set_mempolicy_home_node => memory(&[0], &[1]);
+    cachestat => forward(&[V, get(16), put(40)]);
+    fchmodat2 => forward(&[V, PATH]);
+    map_shadow_stack => home("it uses a shadow stack");
+    futex_wake => local();
+    futex_wait => local();
+    futex_requeue => local();
+    statmount => nested(nested::statmount, "request, buffer");
+    listmount => nested(nested::listmount, "request, ids");
+    lsm_get_self_attr => home(LABELS);
+    lsm_set_self_attr => home(LABELS);
+    lsm_list_modules => home(LABELS);
+    mseal => home("it seals memory, which can then not be moved");
+    setxattrat => nested(nested::setxattrat, "path, name, value");
+    getxattrat => nested(nested::getxattrat, "path, name, value");
+    listxattrat => forward(&[V, PATH, V, put_sized(long_most(4, XATTR_MAX))]);
+    removexattrat => forward(&[V, PATH, V, TEXT]);
+    open_tree_attr => home(MOUNTS);
+    file_getattr => forward(&[V, PATH, change_sized(long_most(3, STRUCTURE_MAX))]);
+    file_setattr => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]);
+}
