@@ -1,0 +1,15 @@
+//! The home supervisor: carries one process on its journey and serves its calls while it is away.
+#![forbid(unsafe_code)]
+
+pub mod attic;
+pub mod away;
+pub mod convert;
+pub mod deputy;
+pub mod homeward;
+pub mod journal;
+pub mod link;
+pub mod moving;
+pub mod outward;
+pub mod server;
+pub mod supervisor;
+pub mod window;

@@ -1,1 +1,30 @@
-fn main() {}
+//! `whim-home`: reads one job from its standard input and carries it out. Started by `whimd`.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result};
+use whim_journey::job::HomeJob;
+
+/// Longest job, in bytes.
+const JOB_MAX: u64 = 1 << 20;
+
+fn main() -> Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let outcome = read_job().and_then(whim_home::supervisor::run);
+    if let Err(error) = &outcome {
+        println!("failed: {error:#}");
+    }
+    outcome
+}
+
+fn read_job() -> Result<HomeJob> {
+    let mut line = Vec::new();
+    let mut input = std::io::Read::take(std::io::stdin().lock(), JOB_MAX);
+    std::io::BufRead::read_until(&mut std::io::BufReader::new(&mut input), b'\n', &mut line)?;
+    drop(input);
+    whim_sys::crash::arm_from_environment();
+    let job: HomeJob = serde_json::from_slice(&line).context("The job is not understood")?;
+    if let Some(number) = job.crash_at {
+        whim_sys::crash::arm(number);
+    }
+    Ok(job)
+}

@@ -1,0 +1,579 @@
+//! While the process is away: one loop over the guest's frames, the deputy's stops and commands.
+
+use crate::convert::Original;
+use crate::deputy::DeputyEvent;
+use crate::journal::Journal;
+use crate::link::{Link, clocks};
+use crate::moving::{Homeward, Onward, Transition};
+use crate::server::{FileMapping, ServeError, Server};
+use crate::supervisor::{Client, Identity, read_command};
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+use whim_image::model::ProcessImage;
+use whim_journey::frame::{Frame, Kind};
+use whim_journey::job::{Command, Event, Phase, State, Status};
+use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
+use whim_net::{PeerIdentity, Received};
+
+/// How the stay ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The process runs at home.
+    Home,
+    /// It ended by itself.
+    Gone,
+    /// Host or guest are lost: the process is to be ended.
+    Lost(String),
+}
+
+const STOPS: u64 = 0;
+const CALLS: u64 = 1;
+const PAGES: u64 = 2;
+const COMMANDS: u64 = 3;
+const NEXT_CALLS: u64 = 4;
+
+/// Longest beat between two heartbeats.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
+
+/// A signal that arrived while nobody could be told.
+#[derive(Clone, Debug)]
+pub struct HeldSignal {
+    pub slot: usize,
+    pub signal: i32,
+    pub info: [u8; 128],
+}
+
+/// One stay away.
+#[derive(Debug)]
+pub struct Away {
+    pub server: Server,
+    pub link: Link,
+    pub original: Original,
+    pub tails: Tails,
+    pub held: Vec<HeldSignal>,
+    pub transition: Option<Transition>,
+    pub moves: u32,
+    epoll: Option<Epoll>,
+    heard: Instant,
+    beat: Instant,
+    cpu_ns: u64,
+    resident_bytes: u64,
+    stopped: bool,
+    finish: Option<Ending>,
+    pub dispositions: Vec<u64>,
+}
+
+impl Away {
+    #[must_use]
+    pub fn new(
+        server: Server,
+        link: Link,
+        original: Original,
+        _identity: &Identity,
+        image: &ProcessImage,
+    ) -> Self {
+        Self {
+            server,
+            link,
+            original,
+            tails: Tails::default(),
+            held: Vec::new(),
+            transition: None,
+            moves: 1,
+            epoll: None,
+            heard: Instant::now(),
+            beat: Instant::now(),
+            cpu_ns: 0,
+            resident_bytes: 0,
+            stopped: false,
+            finish: None,
+            dispositions: image.actions.iter().map(|action| action.handler).collect(),
+        }
+    }
+
+    /// Serves until the process is home or gone.
+    ///
+    /// # Errors
+    /// Nothing that concerns the process: only epoll and the like.
+    pub fn run(
+        mut self,
+        identity: &Identity,
+        listener: &UnixListener,
+        journal: &mut Journal,
+    ) -> Result<Ending> {
+        let stops = watch_children()?;
+        listener.set_nonblocking(true)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&stops, EpollEvent::new(EpollFlags::EPOLLIN, STOPS))?;
+        epoll.add(&self.link.calls, EpollEvent::new(EpollFlags::EPOLLIN, CALLS))?;
+        epoll.add(&self.link.pages, EpollEvent::new(EpollFlags::EPOLLIN, PAGES))?;
+        epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
+        self.epoll = Some(epoll);
+        self.heard = Instant::now();
+        loop {
+            if let Err(error) = self.turn(&stops, identity, listener, journal) {
+                let reason = format!("The journey broke: {error:#}");
+                self.finish = Some(Ending::Lost(reason));
+            }
+            if let Some(ending) = self.finish.take() {
+                self.conclude(&ending, journal)?;
+                if matches!(ending, Ending::Home) {
+                    self.come_home(journal)?;
+                }
+                return Ok(ending);
+            }
+        }
+    }
+
+    fn turn(
+        &mut self,
+        stops: &SignalFd,
+        identity: &Identity,
+        listener: &UnixListener,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        self.send_all()?;
+        let mut events = [EpollEvent::empty(); 8];
+        let timeout = u16::try_from(self.patience(identity).as_millis()).unwrap_or(u16::MAX);
+        let epoll = self.epoll.as_ref().context("epoll")?;
+        let count = match epoll.wait(&mut events, EpollTimeout::from(timeout)) {
+            Ok(count) => count,
+            Err(nix::errno::Errno::EINTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        for event in &events[..count] {
+            match event.data() {
+                STOPS => while stops.read_signal()?.is_some() {},
+                CALLS => self.read_calls(identity)?,
+                PAGES => self.read_pages()?,
+                COMMANDS => self.read_commands(identity, listener)?,
+                NEXT_CALLS => self.read_next(identity, journal)?,
+                _ => {}
+            }
+        }
+        self.deputy_events()?;
+        self.beat(identity)?;
+        self.check_transition(identity, journal)
+    }
+
+    /// How long the loop may sleep.
+    fn patience(&self, identity: &Identity) -> Duration {
+        if self.link.calls.queued_bytes() + self.link.pages.queued_bytes() > 0 {
+            return Duration::from_millis(1);
+        }
+        let left = heartbeat_interval(identity.lease).saturating_sub(self.beat.elapsed());
+        left.max(Duration::from_millis(1))
+    }
+
+    fn send_all(&mut self) -> Result<()> {
+        let outgoing = std::mem::take(&mut self.server.outgoing);
+        for out in outgoing {
+            self.link.queue(&out.message, &out.tail)?;
+        }
+        self.link.calls.flush()?;
+        self.link.pages.flush()?;
+        Ok(())
+    }
+
+    fn beat(&mut self, identity: &Identity) -> Result<()> {
+        if self.beat.elapsed() >= heartbeat_interval(identity.lease) {
+            self.beat = Instant::now();
+            self.link.queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+            if let Some(Transition::Onward(onward)) = &mut self.transition {
+                onward.link.queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+                onward.link.calls.flush()?;
+            }
+        }
+        let silent = self.heard.elapsed();
+        if let Some(lease) = identity.lease
+            && silent > lease
+        {
+            bail!("The host {} has not been heard of for {silent:.1?}", self.link.node);
+        }
+        Ok(())
+    }
+
+    fn read_calls(&mut self, identity: &Identity) -> Result<()> {
+        let state = self.link.calls.receive()?;
+        while let Some(frame) = self.link.calls.next_frame()? {
+            self.heard = Instant::now();
+            self.frame(frame, identity)?;
+            if self.finish.is_some() {
+                return Ok(());
+            }
+        }
+        if matches!(state, Received::Closed) {
+            bail!("The host {} has closed the connection", self.link.node);
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: Frame, identity: &Identity) -> Result<()> {
+        if frame.epoch != self.link.epoch {
+            tracing::warn!("A frame of epoch {} is refused", frame.epoch);
+            return Ok(());
+        }
+        match frame.kind {
+            Kind::Data => Ok(self.tails.add(&frame.payload)?),
+            Kind::ToHome => {
+                let (message, tail) = message::decode::<ToHome>(&frame.payload)?;
+                self.message(message, tail, identity)
+            }
+            Kind::Image | Kind::Pages => match &mut self.transition {
+                Some(Transition::Homeward(homeward)) => {
+                    homeward.frame(&mut self.server, &self.original, &mut self.held, &frame)
+                }
+                _ => bail!("The guest sends an image that nobody asked for"),
+            },
+            _ => bail!("A frame of kind {:?} has no place here", frame.kind),
+        }
+    }
+
+    fn message(&mut self, message: ToHome, tail: &[u8], identity: &Identity) -> Result<()> {
+        match message {
+            ToHome::Call(request) => {
+                let whole = self.tails.finish(request.tid, tail);
+                self.server.call(request, &whole)?;
+            }
+            ToHome::MapFile { tid, sequence, length, protection, fd, offset, .. } => {
+                let call = FileMapping { tid, sequence, length, protection, fd, offset };
+                self.server.map_file(&call)?;
+            }
+            ToHome::Disposition { tid, sequence, signal, disposition, flags } => {
+                self.server.disposition(tid, sequence, signal, disposition, flags)?;
+            }
+            ToHome::Await { tid, sequence } => self.server.await_call(tid, sequence)?,
+            ToHome::Cancel { tid, sequence } => self.server.cancel(tid, sequence)?,
+            ToHome::ThreadExit { tid, sequence, code } => {
+                self.server.thread_exit(tid, sequence, code)?;
+            }
+            ToHome::ProcessExit { tid, code } => self.server.process_exit(tid, code)?,
+            ToHome::GoHome { tid, reason } => {
+                tracing::info!("Thread {tid} goes home: {reason}");
+                self.begin_homeward(None, reason)?;
+            }
+            ToHome::Complete => self.completed()?,
+            ToHome::Failed { phase, reason } => self.guest_failed(&phase, &reason)?,
+            ToHome::Heartbeat { cpu_ns, resident_bytes, .. } => {
+                self.cpu_ns = cpu_ns;
+                self.resident_bytes = resident_bytes;
+            }
+            ToHome::Prepared | ToHome::Ready | ToHome::Started { .. } => {
+                bail!("{message:?} does not belong here ({})", identity.job.journey)
+            }
+        }
+        Ok(())
+    }
+
+    fn read_pages(&mut self) -> Result<()> {
+        let state = self.link.pages.receive()?;
+        while let Some(frame) = self.link.pages.next_frame()? {
+            self.heard = Instant::now();
+            if frame.kind != Kind::PageRequest || frame.epoch != self.link.epoch {
+                continue;
+            }
+            let (request, _) = message::decode::<PageRequest>(&frame.payload)?;
+            let id = request.request.to_le_bytes();
+            match self.server.pages(request) {
+                Ok(bytes) => {
+                    let parts: [&[u8]; 3] = [&id, &[0; 8], &bytes];
+                    self.link.pages.queue(Kind::PageReply, self.link.epoch, &parts);
+                }
+                Err(errno) => {
+                    let mut status = [0; 8];
+                    status[..4].copy_from_slice(&(errno as i32).to_le_bytes());
+                    self.link.pages.queue(Kind::PageReply, self.link.epoch, &[&id, &status]);
+                }
+            }
+        }
+        self.link.pages.flush()?;
+        if matches!(state, Received::Closed) && self.transition.is_none() {
+            bail!("The host {} has closed the page connection", self.link.node);
+        }
+        Ok(())
+    }
+
+    fn deputy_events(&mut self) -> Result<()> {
+        while let Some(event) = self.server.deputy.next_event()? {
+            match event {
+                DeputyEvent::Finished(slot) => self.server.finished(slot)?,
+                DeputyEvent::Signal { slot, signal, info } => {
+                    if self.transition.is_some() {
+                        self.held.push(HeldSignal { slot, signal, info });
+                    } else {
+                        self.server.signal(slot, signal, &info);
+                    }
+                }
+                DeputyEvent::GroupStop(_) => {
+                    self.stopped = true;
+                    self.link.queue(&ToGuest::Stop, &[])?;
+                }
+                DeputyEvent::GroupContinue => {
+                    self.stopped = false;
+                    self.link.queue(&ToGuest::Continue, &[])?;
+                }
+                DeputyEvent::ThreadGone(_) => {}
+                DeputyEvent::ProcessGone(_) => {
+                    self.finish = Some(Ending::Gone);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_commands(&mut self, identity: &Identity, listener: &UnixListener) -> Result<()> {
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            stream.set_nonblocking(false)?;
+            match read_command(stream) {
+                Ok((command, client)) => self.command(command, client, identity)?,
+                Err(error) => tracing::warn!("{error:#}"),
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command, mut client: Client, identity: &Identity) -> Result<()> {
+        let busy = self.transition.is_some();
+        match command {
+            Command::Status => client.send(&Event::Status { status: self.status(identity) }),
+            Command::Channel => client.refuse("Home makes its connections itself"),
+            Command::Move { .. } | Command::Bring { .. } if busy => {
+                client.refuse("The process is moving already; try again when it has arrived");
+            }
+            Command::Move { .. } | Command::Bring { .. } if self.stopped => {
+                client.refuse("The process is stopped by job control; continue it first (fg, bg)");
+            }
+            Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
+            Command::Move { slot } if slot.node == self.link.node => {
+                client.refuse(format!("The process is on {} already", slot.node));
+            }
+            Command::Move { slot } => {
+                match Link::connect(&identity.job.journey, &slot, &identity.credentials) {
+                    Ok(link) => self.begin_onward(slot, link, client, identity)?,
+                    Err(error) => client.refuse(error.to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&self, identity: &Identity) -> Status {
+        let (state, phase) = match &self.transition {
+            Some(Transition::Onward(_)) => (State::Moving, Phase::Onward),
+            Some(Transition::Homeward(_)) => (State::Moving, Phase::Home),
+            None if self.stopped => (State::Stopped, Phase::Away),
+            None => (State::Away, Phase::Away),
+        };
+        Status {
+            journey: identity.job.journey.clone(),
+            pid: identity.job.pid,
+            home: identity.job.node.clone(),
+            location: self.link.node.clone(),
+            state,
+            phase,
+            epoch: self.link.epoch,
+            moves: self.moves,
+            supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
+            cpu_ns: self.cpu_ns,
+            resident_bytes: self.resident_bytes,
+            forwarded_calls: self.server.calls,
+            held_threads: 0,
+            reason: None,
+        }
+    }
+
+    fn conclude(&mut self, ending: &Ending, journal: &mut Journal) -> Result<()> {
+        let last = match ending {
+            Ending::Home => return Ok(()),
+            Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
+            Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
+        };
+        if self.link.queue(&last.0, &[]).is_ok() {
+            let _ = self.link.calls.flush();
+        }
+        if let Some(Transition::Homeward(homeward)) = &mut self.transition
+            && let Some(client) = &mut homeward.client
+        {
+            client.refuse(last.1.clone());
+        }
+        journal.commit(&Event::Ended { reason: last.1, status: None })?;
+        Ok(())
+    }
+
+    /// Begins the way home.
+    pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
+        if self.transition.is_some() {
+            return Ok(());
+        }
+        self.link.queue(&ToGuest::Freeze, &[])?;
+        self.transition = Some(Transition::Homeward(Box::new(Homeward::new(client, reason))));
+        Ok(())
+    }
+
+    fn begin_onward(
+        &mut self,
+        slot: whim_journey::job::Slot,
+        mut link: Link,
+        client: Client,
+        identity: &Identity,
+    ) -> Result<()> {
+        let prepare = ToGuest::Prepare {
+            pid: identity.job.pid,
+            threads: u32::try_from(self.server.deputy.thread_count()).unwrap_or(u32::MAX),
+            resident_bytes: self.resident_bytes,
+            clocks: clocks(),
+            lease_ms: identity.job.lease_ms,
+        };
+        link.queue(&prepare, &[])?;
+        link.calls.flush()?;
+        let epoll = self.epoll.as_ref().context("epoll")?;
+        epoll.add(&link.calls, EpollEvent::new(EpollFlags::EPOLLIN, NEXT_CALLS))?;
+        self.transition = Some(Transition::Onward(Box::new(Onward::new(slot, link, client))));
+        Ok(())
+    }
+
+    fn read_next(&mut self, identity: &Identity, journal: &mut Journal) -> Result<()> {
+        let Some(Transition::Onward(mut onward)) = self.transition.take() else { return Ok(()) };
+        match onward.receive(&mut self.link, identity, journal) {
+            Ok(false) => self.transition = Some(Transition::Onward(onward)),
+            Ok(true) => self.arrived(*onward, journal)?,
+            Err(error) => self.onward_failed(*onward, &format!("{error:#}"))?,
+        }
+        Ok(())
+    }
+
+    /// The guest runs on the next host: calls come from there now.
+    fn arrived(&mut self, onward: Onward, journal: &mut Journal) -> Result<()> {
+        let epoll = self.epoll.as_ref().context("epoll")?;
+        for channel in [&self.link.calls, &self.link.pages, &onward.link.calls] {
+            let _ = epoll.delete(channel);
+        }
+        self.link.queue(&ToGuest::Discard, &[])?;
+        let _ = self.link.calls.flush();
+        let from = self.link.node.clone();
+        let (link, mut client, report) = onward.into_arrival(from);
+        self.link = link;
+        epoll.add(&self.link.calls, EpollEvent::new(EpollFlags::EPOLLIN, CALLS))?;
+        epoll.add(&self.link.pages, EpollEvent::new(EpollFlags::EPOLLIN, PAGES))?;
+        self.heard = Instant::now();
+        self.moves += 1;
+        journal.note(&Event::Acknowledged { epoch: self.link.epoch })?;
+        journal.note(&Event::Done { report: report.clone() })?;
+        client.send(&Event::Done { report });
+        self.release_held();
+        Ok(())
+    }
+
+    fn release_held(&mut self) {
+        for held in std::mem::take(&mut self.held) {
+            self.server.signal(held.slot, held.signal, &held.info);
+        }
+    }
+
+    fn onward_failed(&mut self, mut onward: Onward, reason: &str) -> Result<()> {
+        if let Some(epoll) = &self.epoll {
+            let _ = epoll.delete(&onward.link.calls);
+        }
+        let _ = onward.link.queue(&ToGuest::Discard, &[]);
+        let _ = onward.link.calls.flush();
+        self.link.queue(&ToGuest::Resume, &[])?;
+        self.release_held();
+        onward.client.refuse(reason.to_owned());
+        Ok(())
+    }
+
+    fn guest_failed(&mut self, phase: &str, reason: &str) -> Result<()> {
+        match self.transition.take() {
+            Some(Transition::Onward(onward)) => {
+                self.onward_failed(*onward, &format!("{phase}: {reason}"))
+            }
+            Some(Transition::Homeward(mut homeward)) => {
+                if homeward.begun_restoring() {
+                    return Err(anyhow!("The guest could not be sent home ({phase}): {reason}"));
+                }
+                if let Some(client) = &mut homeward.client {
+                    client.refuse(format!("{phase}: {reason}"));
+                }
+                self.link.queue(&ToGuest::Resume, &[])?;
+                self.release_held();
+                Ok(())
+            }
+            None => Err(anyhow!("The guest failed ({phase}): {reason}")),
+        }
+    }
+
+    fn completed(&mut self) -> Result<()> {
+        if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
+            bail!("The guest's image ends before it has begun");
+        }
+        self.finish = Some(Ending::Home);
+        Ok(())
+    }
+
+    fn check_transition(&mut self, identity: &Identity, _journal: &mut Journal) -> Result<()> {
+        let late = match &self.transition {
+            Some(Transition::Onward(onward)) => onward.is_late(identity.lease),
+            _ => false,
+        };
+        if late && let Some(Transition::Onward(onward)) = self.transition.take() {
+            self.onward_failed(*onward, "The next host did not answer within the lease")?;
+        }
+        Ok(())
+    }
+
+    /// The image is here whole: the process goes on at home.
+    fn come_home(mut self, journal: &mut Journal) -> Result<()> {
+        let Some(Transition::Homeward(homeward)) = self.transition.take() else { return Ok(()) };
+        let from = self.link.node.clone();
+        let home = homeward.finish(self.server, &self.original, &self.held);
+        match home {
+            Ok((client, report)) => {
+                self.link.queue(&ToGuest::Discard, &[])?;
+                let _ = self.link.calls.flush();
+                let report = whim_journey::job::MoveReport { from, ..report };
+                journal.note(&Event::Done { report: report.clone() })?;
+                if let Some(mut client) = client {
+                    client.send(&Event::Done { report });
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let reason = format!("The process could not be resumed at home: {error}");
+                journal.commit(&Event::Ended { reason: reason.clone(), status: None })?;
+                Err(anyhow!(reason))
+            }
+        }
+    }
+
+    /// Who the guest's supervisor proved to be.
+    #[must_use]
+    pub fn peer(&self) -> &PeerIdentity {
+        self.link.calls.peer()
+    }
+}
+
+fn heartbeat_interval(lease: Option<Duration>) -> Duration {
+    lease.map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
+}
+
+fn watch_children() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    set.thread_block()?;
+    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+}
+
+impl From<ServeError> for Ending {
+    fn from(error: ServeError) -> Self {
+        Self::Lost(error.to_string())
+    }
+}

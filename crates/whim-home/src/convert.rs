@@ -1,0 +1,298 @@
+//! Convert: the original becomes the deputy, after the guest's start is certain.
+//!
+//! Order matters twice. Every thread gives up what the kernel writes into user memory by itself
+//! (rseq, robust list, clear_child_tid) before that memory goes; and the file mappings are in the
+//! attic before the window covers everything, because the window's `mmap` is also what frees the
+//! anonymous memory.
+
+use crate::attic::Attic;
+use crate::deputy::{Deputy, DeputyError};
+use crate::server::Server;
+use crate::window::Window;
+use nix::errno::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use thiserror::Error;
+use whim_image::freeze::{Frozen, FreezeError};
+use whim_image::inject::Op;
+use whim_image::model::{Backing, MappingId, PAGE_SIZE, ProcessImage, Range, ThreadImage};
+use whim_sys::process_vm;
+use whim_sys::ptrace::Tid;
+use whim_sys::resident::{Deck, Operation};
+use whim_sys::pidfd::Pidfd;
+use whim_sys::uffd::{self, Uffd};
+
+/// Arguments and environment longer than this are not kept in sight of `ps`.
+const ARGUMENTS_MAX: u64 = 1 << 20;
+
+#[derive(Debug, Error)]
+pub enum ConvertError {
+    #[error("Working in the frozen process failed: {0}")]
+    Freeze(#[from] FreezeError),
+    #[error(transparent)]
+    Deputy(#[from] DeputyError),
+    #[error("The deputy's {what} failed: {errno}")]
+    Call { what: &'static str, errno: Errno },
+    #[error("The file mappings do not fit the attic")]
+    AtticFull,
+}
+
+fn check(what: &'static str, result: i64) -> Result<i64, ConvertError> {
+    if (-4095..0).contains(&result) {
+        let number = i32::try_from(-result).unwrap_or(0);
+        return Err(ConvertError::Call { what, errno: Errno::from_raw(number) });
+    }
+    Ok(result)
+}
+
+/// What the deputy needs to know of the image that has left.
+#[derive(Debug)]
+pub struct Original {
+    pub leader: Tid,
+    pub threads: Vec<ThreadImage>,
+    pub reserved: Range,
+    pub kernel: Vec<Range>,
+    pub arguments: Range,
+    pub mappings: Vec<whim_image::model::Mapping>,
+}
+
+impl Original {
+    #[must_use]
+    pub fn of(image: &ProcessImage) -> Self {
+        let kernel = image
+            .mappings
+            .iter()
+            .filter(|mapping| matches!(mapping.backing, Backing::Kernel { .. }))
+            .map(|mapping| Range { start: mapping.start, end: mapping.end })
+            .collect();
+        let layout = &image.layout;
+        let start = layout.arg_start & !(PAGE_SIZE - 1);
+        let end = layout.env_end.max(layout.arg_end).next_multiple_of(PAGE_SIZE);
+        let sensible = start != 0 && end > start && end - start <= ARGUMENTS_MAX;
+        let arguments = if sensible { Range { start, end } } else { Range::default() };
+        Self {
+            leader: image.pid,
+            threads: image.threads.clone(),
+            reserved: image.reserved,
+            kernel,
+            arguments,
+            mappings: image.mappings.clone(),
+        }
+    }
+}
+
+/// Turns the frozen original into a serving deputy.
+///
+/// # Errors
+/// Any refusal of the kernel. The guest runs already: the caller ends both.
+pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, ConvertError> {
+    let pid = frozen.pid();
+    let leader = original.leader;
+    let count = frozen.threads().len();
+    let length = Deck::length_for(count) as u64;
+    let file = make_deck(&mut frozen, leader, length)?;
+    let deck = Deck::map(file.as_fd(), count)
+        .map_err(|errno| ConvertError::Call { what: "mapping of the deck", errno })?;
+    let code = original.reserved.start;
+    map_deck(&mut frozen, leader, code, length)?;
+    let mut stops = frozen.into_parts();
+    stops.sort_by_key(|stopped| stopped.tid() != leader);
+    let mut deputy = Deputy::enter(pid, deck, code, stops)?;
+    give_up_kernel_writes(&mut deputy, original)?;
+    let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;
+    let arguments = read_arguments(pid, original.arguments);
+    let uffd = open_uffd(&mut deputy, slot, pid)?;
+    let attic_start = code + length.next_multiple_of(1 << 21) + (1 << 21);
+    let mut attic = Attic::new(Range { start: attic_start, end: original.reserved.end });
+    fill_attic(&mut deputy, slot, &mut attic, original)?;
+    let mut window = Window::new(original.reserved, &original.kernel);
+    open_window(&mut deputy, slot, &window, &uffd)?;
+    if !arguments.is_empty() && uffd.copy(original.arguments.start, &arguments).is_ok() {
+        window.pin(original.arguments);
+    }
+    Ok(Server::new(deputy, window, attic, uffd))
+}
+
+/// The memory file of the deck, made by the process itself and taken from it: no path, no access
+/// rights, no descriptor that stays in the program's table.
+fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, ConvertError> {
+    let pid = frozen.pid();
+    let scratch = frozen.scratch(leader)?;
+    process_vm::write_exact(pid, scratch.start, b"whim-deck\0")
+        .map_err(|errno| ConvertError::Call { what: "name of the deck", errno })?;
+    let create = Op::new(libc::SYS_memfd_create, &[scratch.start, u64::from(libc::MFD_CLOEXEC)]);
+    let fd = check("memfd_create", frozen.run(leader, &[create])?[0])?;
+    let number = i32::try_from(fd).unwrap_or(-1);
+    let file = Pidfd::open(pid)
+        .and_then(|process| process.take(number))
+        .map_err(|errno| ConvertError::Call { what: "descriptor of the deck", errno })?;
+    nix::unistd::ftruncate(&file, i64::try_from(length).unwrap_or(i64::MAX))
+        .map_err(|errno| ConvertError::Call { what: "ftruncate of the deck", errno })?;
+    // Kept open in the process until `map_deck` has mapped it; remembered by number there.
+    process_vm::write_exact(pid, scratch.start, &fd.to_le_bytes())
+        .map_err(|errno| ConvertError::Call { what: "number of the deck", errno })?;
+    Ok(file)
+}
+
+fn map_deck(frozen: &mut Frozen, leader: Tid, code: u64, length: u64) -> Result<(), ConvertError> {
+    let scratch = frozen.scratch(leader)?;
+    let mut number = [0; 8];
+    process_vm::read_exact(frozen.pid(), scratch.start, &mut number)
+        .map_err(|errno| ConvertError::Call { what: "number of the deck", errno })?;
+    let fd = u64::from_le_bytes(number);
+    let flags = flag(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+    let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
+    let write = flag(libc::PROT_READ | libc::PROT_WRITE);
+    let operations = [
+        Op::new(libc::SYS_mmap, &[code, PAGE_SIZE, execute, flags, fd, 0]),
+        Op::new(
+            libc::SYS_mmap,
+            &[code + PAGE_SIZE, length - PAGE_SIZE, write, flags, fd, PAGE_SIZE],
+        ),
+        Op::new(libc::SYS_close, &[fd]),
+    ];
+    for result in frozen.run(leader, &operations)? {
+        check("mapping of the deck", result)?;
+    }
+    Ok(())
+}
+
+fn flag(bits: i32) -> u64 {
+    u64::from(bits.cast_unsigned())
+}
+
+fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(), ConvertError> {
+    const RSEQ_FLAG_UNREGISTER: u64 = 1;
+    let mut work = Vec::new();
+    for thread in &original.threads {
+        let Some(slot) = deputy.slot_of(thread.tid) else { continue };
+        let mut batch = vec![
+            Operation::new(libc::SYS_set_robust_list, &[0, 24]),
+            Operation::new(libc::SYS_set_tid_address, &[0]),
+        ];
+        if let Some(rseq) = thread.rseq {
+            batch.push(Operation::new(
+                libc::SYS_rseq,
+                &[
+                    rseq.address,
+                    u64::from(rseq.length),
+                    RSEQ_FLAG_UNREGISTER,
+                    u64::from(rseq.signature),
+                ],
+            ));
+        }
+        work.push((slot, batch));
+    }
+    for results in deputy.run_each(&work)? {
+        if let Some(rseq) = results.get(2) {
+            check("rseq", *rseq)?;
+        }
+    }
+    Ok(())
+}
+
+fn read_arguments(pid: i32, range: Range) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(range.len()).unwrap_or(0)];
+    match process_vm::read_exact(pid, range.start, &mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => Vec::new(),
+    }
+}
+
+fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, ConvertError> {
+    const USER_MODE_ONLY: i32 = 1;
+    let flags = flag(libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY);
+    let fd = deputy.run(slot, &[Operation::new(libc::SYS_userfaultfd, &[flags])])?[0];
+    let fd = check("userfaultfd", fd)?;
+    let number = i32::try_from(fd).unwrap_or(-1);
+    let taken = Pidfd::open(pid).and_then(|process| process.take(number));
+    deputy.run(slot, &[Operation::new(libc::SYS_close, &[fd.cast_unsigned()])])?;
+    let taken = taken.map_err(|errno| ConvertError::Call { what: "userfaultfd taking", errno })?;
+    Uffd::initialize(taken, 0)
+        .map_err(|errno| ConvertError::Call { what: "userfaultfd handshake", errno })
+}
+
+fn fill_attic(
+    deputy: &mut Deputy,
+    slot: usize,
+    attic: &mut Attic,
+    original: &Original,
+) -> Result<(), ConvertError> {
+    let storings = attic.store_all(&original.mappings).ok_or(ConvertError::AtticFull)?;
+    let mut operations = vec![Operation::new(libc::SYS_munlockall, &[])];
+    for storing in &storings {
+        let length = storing.from.len();
+        let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        operations.push(Operation::new(
+            libc::SYS_mremap,
+            &[storing.from.start, length, length, how, storing.to],
+        ));
+        operations.push(Operation::new(
+            libc::SYS_madvise,
+            &[storing.to, length, flag(libc::MADV_DONTNEED)],
+        ));
+    }
+    for (index, result) in deputy.run(slot, &operations)?.into_iter().enumerate() {
+        check(if index % 2 == 1 { "mremap into the attic" } else { "release" }, result)?;
+    }
+    Ok(())
+}
+
+fn open_window(
+    deputy: &mut Deputy,
+    slot: usize,
+    window: &Window,
+    uffd: &Uffd,
+) -> Result<(), ConvertError> {
+    raise_limits(deputy, slot)?;
+    let flags = flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
+    let protection = flag(libc::PROT_READ | libc::PROT_WRITE);
+    let mut operations = Vec::new();
+    for piece in window.pieces() {
+        operations.push(Operation::new(
+            libc::SYS_mmap,
+            &[piece.start, piece.len(), protection, flags, u64::MAX, 0],
+        ));
+        for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
+            operations
+                .push(Operation::new(libc::SYS_madvise, &[piece.start, piece.len(), flag(advice)]));
+        }
+    }
+    for (index, result) in deputy.run(slot, &operations)?.into_iter().enumerate() {
+        // madvise may be compiled out (NOHUGEPAGE): it is an optimisation, the mapping is not.
+        if index % 3 == 0 {
+            check("mapping of the window", result)?;
+        }
+    }
+    for piece in window.pieces() {
+        uffd.register(piece.start, piece.len(), uffd::Mode::Missing)
+            .map_err(|errno| ConvertError::Call { what: "registration of the window", errno })?;
+    }
+    Ok(())
+}
+
+/// A soft limit on address space or data would refuse the window; it is put back right after.
+fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
+    let data = deputy.address(deputy.deck().data_offset());
+    for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+        let read =
+            Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
+        check("prlimit", deputy.run(slot, &[read])?[0])?;
+        let mut limit = [0; 16];
+        deputy.deck().read_data(0, &mut limit);
+        let (soft, hard) = limit.split_at_mut(8);
+        soft.copy_from_slice(hard);
+        deputy.deck().write_data(0, &limit);
+        let write =
+            Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), data, 0]);
+        check("prlimit", deputy.run(slot, &[write])?[0])?;
+    }
+    Ok(())
+}
+
+/// Mapping numbers of an image, for those who only want to know which there are.
+pub fn mapping_ids(image: &ProcessImage) -> impl Iterator<Item = MappingId> + '_ {
+    image.mappings.iter().filter_map(|mapping| match mapping.backing {
+        Backing::File { id, .. } => Some(id),
+        _ => None,
+    })
+}

@@ -1,0 +1,560 @@
+//! Home again: the deputy's address space becomes that of the returning guest, and its threads go
+//! on where the guest's threads stopped.
+
+use crate::attic::Attic;
+use crate::away::HeldSignal;
+use crate::convert::Original;
+use crate::deputy::{Deputy, DeputyError, DeputyEvent};
+use crate::server::{Finished, ServeError, Server};
+use nix::errno::Errno;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use whim_image::freeze::{FreezeError, Frozen};
+use whim_image::inject::Op;
+use whim_image::model::{
+    Activity, Backing, Mapping, PAGE_SIZE, ProcessImage, Range, SignalAction, ThreadImage,
+};
+use whim_sys::crash;
+use whim_sys::process_vm;
+use whim_sys::resident::Operation;
+
+/// Threads and mappings that a returning image may have.
+const MAPPINGS_MAX: usize = 1 << 18;
+/// How long an interrupted call may take to end (a device that does not listen to signals).
+const QUIET_WITHIN: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Error)]
+pub enum HomewardError {
+    #[error("The returning image is not sound: {0}")]
+    Unsound(String),
+    #[error(transparent)]
+    Deputy(#[from] DeputyError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("Restoring {what} failed: {errno}")]
+    Call { what: &'static str, errno: Errno },
+    #[error("Resuming at home failed: {0}")]
+    Freeze(#[from] FreezeError),
+    #[error("A call of thread {0} did not end within {QUIET_WITHIN:?}")]
+    Busy(i32),
+    #[error("The process ended meanwhile")]
+    Ended,
+}
+
+/// Checks everything of an image that a lying host could use against home's supervisor. What it
+/// may do to the process itself is everything: that is the stated limit.
+///
+/// # Errors
+/// The first fault found.
+pub fn check_image(
+    image: &ProcessImage,
+    original: &Original,
+    attic: &Attic,
+) -> Result<(), HomewardError> {
+    let unsound = |what: String| Err(HomewardError::Unsound(what));
+    if image.mappings.len() > MAPPINGS_MAX {
+        return unsound(format!("{} mappings", image.mappings.len()));
+    }
+    let mut at = 0;
+    for mapping in &image.mappings {
+        let aligned = mapping.start % PAGE_SIZE == 0 && mapping.end % PAGE_SIZE == 0;
+        if !aligned || mapping.start < at || mapping.end <= mapping.start {
+            return unsound(format!("mapping {:#x}-{:#x}", mapping.start, mapping.end));
+        }
+        if mapping.end > 1 << 47 || (mapping.protection.0 & !7) != 0 {
+            return unsound(format!("mapping {:#x}-{:#x}", mapping.start, mapping.end));
+        }
+        at = mapping.end;
+        let range = Range { start: mapping.start, end: mapping.end };
+        if range.overlaps(original.reserved) {
+            return unsound(format!("mapping {:#x} in the reserved range", mapping.start));
+        }
+        match &mapping.backing {
+            Backing::File { id, offset } => {
+                if attic.locate(*id, *offset, mapping.len()).is_none() {
+                    return unsound(format!("file mapping {} at {offset:#x}", id.0));
+                }
+            }
+            Backing::Anonymous => {
+                if original.kernel.iter().any(|kernel| kernel.overlaps(range)) {
+                    return unsound(format!("mapping {:#x} over the vDSO", mapping.start));
+                }
+            }
+            Backing::Kernel { .. } => {}
+        }
+    }
+    for thread in &image.threads {
+        if !original.threads.iter().any(|known| known.tid == thread.tid) {
+            return unsound(format!("thread {}", thread.tid));
+        }
+    }
+    if image.actions.len() != 64 {
+        return unsound(format!("{} signal actions", image.actions.len()));
+    }
+    Ok(())
+}
+
+/// Ends every call in flight; results are kept by the server, calls without effect end in -51x.
+///
+/// # Errors
+/// A call does not let itself be interrupted; the process ended.
+pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), HomewardError> {
+    let begun = Instant::now();
+    for slot in server.active_slots() {
+        server.deputy.cancel(slot)?;
+    }
+    loop {
+        let active = server.active_slots();
+        let Some(&first) = active.first() else { return Ok(()) };
+        match server.deputy.next_event()? {
+            Some(DeputyEvent::Finished(slot)) => server.finished(slot)?,
+            Some(DeputyEvent::Signal { slot, signal, info }) => {
+                held.push(HeldSignal { slot, signal, info });
+            }
+            Some(DeputyEvent::ProcessGone(_)) => return Err(HomewardError::Ended),
+            Some(_) => {}
+            None => {
+                for slot in active {
+                    server.finished(slot)?;
+                }
+                if begun.elapsed() > QUIET_WITHIN {
+                    return Err(HomewardError::Busy(server.deputy.tid_of(first)));
+                }
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Masks all signals in every deputy thread: from here on they stay pending, as the kernel keeps
+/// them, until the threads run with their own masks again.
+///
+/// # Errors
+/// The deputy is lost.
+pub fn mask_signals(deputy: &mut Deputy) -> Result<(), HomewardError> {
+    deputy.deck().write_data(0, &u64::MAX.to_le_bytes());
+    let data = deputy.address(deputy.deck().data_offset());
+    let set = Operation::new(libc::SYS_rt_sigprocmask, &[2, data, 0, 8]);
+    let work: Vec<_> = (0..deputy.thread_count())
+        .filter(|slot| !deputy.is_gone(*slot))
+        .map(|slot| (slot, vec![set]))
+        .collect();
+    deputy.run_each(&work)?;
+    Ok(())
+}
+
+fn flag(bits: i32) -> u64 {
+    u64::from(bits.cast_unsigned())
+}
+
+fn anonymous(mapping: &Mapping) -> Operation {
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    if mapping.flags.grows_down {
+        flags |= libc::MAP_GROWSDOWN;
+    }
+    if mapping.flags.no_reserve {
+        flags |= libc::MAP_NORESERVE;
+    }
+    let protection = flag(mapping.protection.bits());
+    Operation::new(
+        libc::SYS_mmap,
+        &[mapping.start, mapping.len(), protection, flag(flags), u64::MAX, 0],
+    )
+}
+
+fn advices(mapping: &Mapping) -> Vec<Operation> {
+    let flags = mapping.flags;
+    let wanted = [
+        (flags.huge, libc::MADV_HUGEPAGE),
+        (flags.no_huge, libc::MADV_NOHUGEPAGE),
+        (flags.dont_fork, libc::MADV_DONTFORK),
+        (flags.dont_dump, libc::MADV_DONTDUMP),
+        (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
+    ];
+    wanted
+        .into_iter()
+        .filter(|(set, _)| *set)
+        .map(|(_, advice)| {
+            Operation::new(libc::SYS_madvise, &[mapping.start, mapping.len(), flag(advice)])
+        })
+        .collect()
+}
+
+/// The operations that give the deputy the image's mappings: the required ones first, then those
+/// whose failure costs speed alone.
+#[must_use]
+pub fn mapping_operations(
+    image: &ProcessImage,
+    attic: &Attic,
+) -> (Vec<Operation>, Vec<Operation>) {
+    let mut required = Vec::new();
+    let mut wished = Vec::new();
+    for mapping in &image.mappings {
+        match &mapping.backing {
+            Backing::Kernel { .. } => continue,
+            Backing::Anonymous => {
+                required.push(anonymous(mapping));
+                wished.extend(advices(mapping));
+            }
+            Backing::File { id, offset } => {
+                let Some(from) = attic.locate(*id, *offset, mapping.len()) else { continue };
+                let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+                required.push(Operation::new(
+                    libc::SYS_mremap,
+                    &[from, mapping.len(), mapping.len(), how, mapping.start],
+                ));
+                required.push(Operation::new(
+                    libc::SYS_mprotect,
+                    &[mapping.start, mapping.len(), flag(mapping.protection.bits())],
+                ));
+                wished.extend(advices(mapping));
+            }
+        }
+        if mapping.flags.locked {
+            wished.push(Operation::new(libc::SYS_mlock, &[mapping.start, mapping.len()]));
+        }
+    }
+    (required, wished)
+}
+
+/// Takes the window away and gives the deputy the image's mappings, without their contents.
+///
+/// # Errors
+/// The kernel refused a mapping (no memory).
+pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
+    crash::point("home-unmap-window");
+    let slot = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    let pieces = server.window.pieces().to_vec();
+    let unmap: Vec<Operation> = pieces
+        .iter()
+        .map(|piece| Operation::new(libc::SYS_munmap, &[piece.start, piece.len()]))
+        .collect();
+    expect("the address space", &server.deputy.run(slot, &unmap)?)?;
+    let (required, wished) = mapping_operations(image, &server.attic);
+    expect("a mapping", &server.deputy.run(slot, &required)?)?;
+    server.deputy.run(slot, &wished)?;
+    Ok(())
+}
+
+fn expect(what: &'static str, results: &[i64]) -> Result<(), HomewardError> {
+    for result in results {
+        if (-4095..0).contains(result) {
+            let errno = Errno::from_raw(i32::try_from(-result).unwrap_or(0));
+            return Err(HomewardError::Call { what, errno });
+        }
+    }
+    Ok(())
+}
+
+/// Writes contents of pages that came from the guest.
+///
+/// # Errors
+/// The range is not the guest's, or home's memory is exhausted.
+pub fn write_pages(
+    pid: i32,
+    image: &ProcessImage,
+    address: u64,
+    bytes: &[u8],
+) -> Result<(), HomewardError> {
+    let end = address.saturating_add(bytes.len() as u64);
+    let mut at = address;
+    while at < end {
+        let index = image.mappings.partition_point(|mapping| mapping.end <= at);
+        let mapping = image
+            .mappings
+            .get(index)
+            .filter(|mapping| mapping.contains(at))
+            .filter(|mapping| !matches!(mapping.backing, Backing::Kernel { .. }))
+            .ok_or_else(|| HomewardError::Unsound(format!("page {at:#x} of no mapping")))?;
+        let stop = end.min(mapping.end);
+        let from = usize::try_from(at - address).unwrap_or(usize::MAX);
+        let to = usize::try_from(stop - address).unwrap_or(usize::MAX);
+        write_piece(pid, mapping, at, &bytes[from..to])?;
+        at = stop;
+    }
+    Ok(())
+}
+
+fn write_piece(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<(), HomewardError> {
+    let written = if mapping.protection.writable() {
+        process_vm::write_exact(pid, at, bytes)
+    } else {
+        process_vm::MemFile::open(pid)
+            .and_then(|file| file.write_all(at, bytes))
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+    };
+    written.map_err(|errno| HomewardError::Call { what: "the contents of a page", errno })
+}
+
+/// Per-process state: program break and layout, dispositions, limits.
+///
+/// # Errors
+/// The deputy is lost, or the kernel refuses the layout.
+pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
+    let slot = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    let data = server.deputy.address(server.deputy.deck().data_offset());
+    let layout = &image.layout;
+    // struct prctl_mm_map: eleven u64, pointer to auxv, its size, exe_fd.
+    let fields = [
+        layout.start_code,
+        layout.end_code,
+        layout.start_data,
+        layout.end_data,
+        layout.start_brk,
+        layout.brk,
+        layout.start_stack,
+        layout.arg_start,
+        layout.arg_end,
+        layout.env_start,
+        layout.env_end,
+    ];
+    let mut map = Vec::with_capacity(104);
+    for field in fields {
+        map.extend_from_slice(&field.to_le_bytes());
+    }
+    // auxv 0: it is left as it is in the deputy, whose exec made it.
+    map.extend_from_slice(&0u64.to_le_bytes());
+    map.extend_from_slice(&0u32.to_le_bytes());
+    map.extend_from_slice(&u32::MAX.to_le_bytes());
+    server.deputy.deck().write_data(0, &map);
+    const PR_SET_MM_MAP: u64 = 14;
+    let operation = Operation::new(
+        libc::SYS_prctl,
+        &[flag(libc::PR_SET_MM), PR_SET_MM_MAP, data, map.len() as u64, 0],
+    );
+    expect("the memory layout", &server.deputy.run(slot, &[operation])?)?;
+    restore_actions(&mut server.deputy, slot, &image.actions)?;
+    restore_limits(&mut server.deputy, slot, image)
+}
+
+fn restore_actions(
+    deputy: &mut Deputy,
+    slot: usize,
+    actions: &[SignalAction],
+) -> Result<(), HomewardError> {
+    let base = deputy.address(deputy.deck().data_offset());
+    let mut operations = Vec::new();
+    for (index, action) in actions.iter().enumerate() {
+        let signal = index as u64 + 1;
+        if signal == flag(libc::SIGKILL) || signal == flag(libc::SIGSTOP) {
+            continue;
+        }
+        let mut bytes = [0; 32];
+        bytes[0..8].copy_from_slice(&action.handler.to_le_bytes());
+        bytes[8..16].copy_from_slice(&action.flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&action.restorer.to_le_bytes());
+        bytes[24..32].copy_from_slice(&action.mask.to_le_bytes());
+        deputy.deck().write_data(index * 32, &bytes);
+        let address = base + index as u64 * 32;
+        operations.push(Operation::new(libc::SYS_rt_sigaction, &[signal, address, 0, 8]));
+    }
+    expect("a signal action", &deputy.run(slot, &operations)?)
+}
+
+fn restore_limits(
+    deputy: &mut Deputy,
+    slot: usize,
+    image: &ProcessImage,
+) -> Result<(), HomewardError> {
+    let base = deputy.address(deputy.deck().data_offset());
+    let mut operations = Vec::new();
+    for (index, limit) in image.limits.iter().enumerate().take(16) {
+        let mut bytes = [0; 16];
+        bytes[0..8].copy_from_slice(&limit.soft.to_le_bytes());
+        bytes[8..16].copy_from_slice(&limit.hard.to_le_bytes());
+        deputy.deck().write_data(index * 16, &bytes);
+        operations.push(Operation::new(
+            libc::SYS_prlimit64,
+            &[0, u64::from(limit.resource), base + index as u64 * 16, 0],
+        ));
+    }
+    deputy.run(slot, &operations)?;
+    Ok(())
+}
+
+/// Per-thread state that the thread's own calls restore, and its pending signals.
+///
+/// # Errors
+/// The deputy is lost.
+pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
+    for thread in &image.threads {
+        let Some(slot) = server.deputy.slot_of(thread.tid) else { continue };
+        let data = server.deputy.address(server.deputy.deck().data_offset());
+        let stack = thread.alternate_stack;
+        let mut bytes = [0; 24];
+        bytes[0..8].copy_from_slice(&stack.address.to_le_bytes());
+        // SS_ONSTACK is a report, not a request.
+        bytes[8..12].copy_from_slice(&(stack.flags & !libc::SS_ONSTACK).to_le_bytes());
+        bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
+        server.deputy.deck().write_data(0, &bytes);
+        let mut batch = vec![
+            Operation::new(libc::SYS_sigaltstack, &[data, 0]),
+            Operation::new(libc::SYS_set_tid_address, &[thread.tid_address]),
+            Operation::new(
+                libc::SYS_set_robust_list,
+                &[thread.robust_list.0, thread.robust_list.1],
+            ),
+        ];
+        if let Some(rseq) = thread.rseq {
+            batch.push(Operation::new(
+                libc::SYS_rseq,
+                &[rseq.address, u64::from(rseq.length), 0, u64::from(rseq.signature)],
+            ));
+        }
+        server.deputy.run(slot, &batch)?;
+        requeue(server, slot, image.pid, thread)?;
+    }
+    let leader = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    for signal in &image.pending {
+        let data = server.deputy.address(server.deputy.deck().data_offset());
+        server.deputy.deck().write_data(0, &padded(&signal.info));
+        let pid = i64::from(image.pid).cast_unsigned();
+        let number = u64::from(signal.signal);
+        let operation = Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]);
+        server.deputy.run(leader, &[operation])?;
+    }
+    Ok(())
+}
+
+/// Signals that arrived when the guest was frozen already: home's kernel keeps them.
+///
+/// # Errors
+/// The deputy is lost.
+pub fn requeue_held(
+    server: &mut Server,
+    image: &ProcessImage,
+    held: &[HeldSignal],
+) -> Result<(), HomewardError> {
+    const SI_TKILL: i32 = -6;
+    let pid = i64::from(image.pid).cast_unsigned();
+    let leader = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    for signal in held {
+        let data = server.deputy.address(server.deputy.deck().data_offset());
+        server.deputy.deck().write_data(0, &signal.info);
+        let info = &signal.info;
+        let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
+        let number = i64::from(signal.signal).cast_unsigned();
+        let (slot, operation) = if code == SI_TKILL {
+            let tid = i64::from(server.deputy.tid_of(signal.slot)).cast_unsigned();
+            let args = [pid, tid, number, data];
+            (signal.slot, Operation::new(libc::SYS_rt_tgsigqueueinfo, &args))
+        } else {
+            (leader, Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]))
+        };
+        server.deputy.run(slot, &[operation])?;
+    }
+    Ok(())
+}
+
+fn padded(info: &[u8]) -> [u8; 128] {
+    let mut bytes = [0; 128];
+    let length = info.len().min(128);
+    bytes[..length].copy_from_slice(&info[..length]);
+    bytes
+}
+
+/// A thread queues its own pending signals: to itself it may send any siginfo.
+fn requeue(
+    server: &mut Server,
+    slot: usize,
+    pid: i32,
+    thread: &ThreadImage,
+) -> Result<(), HomewardError> {
+    for signal in &thread.pending {
+        let data = server.deputy.address(server.deputy.deck().data_offset());
+        server.deputy.deck().write_data(0, &padded(&signal.info));
+        let operation = Operation::new(
+            libc::SYS_rt_tgsigqueueinfo,
+            &[
+                i64::from(pid).cast_unsigned(),
+                i64::from(thread.tid).cast_unsigned(),
+                u64::from(signal.signal),
+                data,
+            ],
+        );
+        server.deputy.run(slot, &[operation])?;
+    }
+    Ok(())
+}
+
+/// Registers with which a thread goes on at home, and the outputs of a call that ended meanwhile.
+#[must_use]
+pub fn resumption(
+    thread: &ThreadImage,
+    finished: Option<Finished>,
+) -> (whim_image::model::Registers, Vec<(u64, Vec<u8>)>) {
+    const SYSCALL_LENGTH: u64 = 2;
+    const RESTART_SYSCALL: u64 = 219;
+    let mut registers = thread.registers;
+    registers.orig_rax = u64::MAX;
+    if thread.activity == Activity::Computing {
+        return (registers, Vec::new());
+    }
+    let Some(finished) = finished else {
+        // Nothing is known of it: its number is lost with the guest, an honest EINTR remains.
+        registers.rax = (-4i64).cast_unsigned();
+        registers.rip += SYSCALL_LENGTH;
+        return (registers, Vec::new());
+    };
+    match finished.result {
+        -516 => registers.rax = RESTART_SYSCALL,
+        -514..=-512 => registers.rax = finished.number,
+        result => {
+            registers.rax = result.cast_unsigned();
+            registers.rip += SYSCALL_LENGTH;
+        }
+    }
+    let mut writes = Vec::new();
+    let mut offset = 0;
+    for (region, length) in finished.regions.iter().zip(&finished.outputs) {
+        let end = (offset + *length as usize).min(finished.tail.len());
+        writes.push((region.address, finished.tail[offset..end].to_vec()));
+        offset = end;
+    }
+    (registers, writes)
+}
+
+/// The last step: registers, masks, and the reserved range goes.
+///
+/// # Errors
+/// A thread died; the kernel refused a register set.
+pub fn resume_at_home(
+    mut server: Server,
+    image: &ProcessImage,
+    original: &Original,
+) -> Result<(), HomewardError> {
+    let pid = server.deputy.pid();
+    let mut resumptions = Vec::new();
+    for thread in &image.threads {
+        let Some(slot) = server.deputy.slot_of(thread.tid) else { continue };
+        let (registers, writes) = resumption(thread, server.take_finished(slot));
+        for (address, bytes) in writes {
+            // A buffer that the guest unmapped meanwhile: the kernel would answer EFAULT as well.
+            let _ = process_vm::write(pid, address, &bytes);
+        }
+        resumptions.push((thread, registers));
+    }
+    crash::point("home-leave");
+    let (_deck, stops) = server.deputy.leave()?;
+    for stopped in &stops {
+        let Some((thread, registers)) =
+            resumptions.iter().find(|(thread, _)| thread.tid == stopped.tid())
+        else {
+            continue;
+        };
+        stopped.set_xstate(&thread.xstate).map_err(DeputyError::Trace)?;
+        stopped
+            .set_registers(&whim_image::freeze::raw_registers(registers))
+            .map_err(DeputyError::Trace)?;
+        stopped.set_signal_mask(thread.signal_mask).map_err(DeputyError::Trace)?;
+        stopped
+            .set_options(whim_sys::ptrace::Options::SYSGOOD)
+            .map_err(DeputyError::Trace)?;
+    }
+    let mut frozen = Frozen::assemble(pid, stops)?;
+    let reserved = original.reserved;
+    let unmap = Op::new(libc::SYS_munmap, &[reserved.start, reserved.len()]);
+    frozen.run(image.pid, &[unmap])?;
+    frozen.release()?;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! The connections of one stay: calls and pages, and what is said on them.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+use thiserror::Error;
+use whim_image::model::{Clocks, ProcessImage};
+use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
+use whim_journey::job::Slot;
+use whim_journey::message::{
+    self, ChannelRole, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
+};
+use whim_net::{Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role};
+
+/// How long a host may take to accept a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Error)]
+pub enum LinkError {
+    #[error("The host {node} cannot be reached at {address}: {source}")]
+    Connect { node: String, address: String, source: ChannelError },
+    #[error("No address is known of the host {0}")]
+    NoAddress(String),
+    #[error("The connection to the host broke: {0}")]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("The host said '{got}' where '{expected}' was due")]
+    Unexpected { expected: &'static str, got: String },
+    #[error("The host could not take the process over ({phase}): {reason}")]
+    Refused { phase: String, reason: String },
+    #[error("A name in the job is not valid: {0}")]
+    Name(String),
+}
+
+/// Both connections to one guest supervisor.
+#[derive(Debug)]
+pub struct Link {
+    pub node: String,
+    pub epoch: u32,
+    pub calls: Channel,
+    pub pages: Channel,
+}
+
+impl Link {
+    /// Connects to the supervisor that waits in `slot`.
+    ///
+    /// # Errors
+    /// It cannot be reached, or is not whom we expect.
+    pub fn connect(
+        journey: &str,
+        slot: &Slot,
+        credentials: &Credentials,
+    ) -> Result<Self, LinkError> {
+        let calls = open(journey, slot, credentials, ChannelRole::Calls)?;
+        let pages = open(journey, slot, credentials, ChannelRole::Pages)?;
+        Ok(Self { node: slot.node.clone(), epoch: slot.epoch, calls, pages })
+    }
+
+    /// Queues a message; `flush` sends it.
+    ///
+    /// # Errors
+    /// Encoding (never in practice).
+    pub fn queue(&mut self, message: &ToGuest, tail: &[u8]) -> Result<(), LinkError> {
+        let head = message::encode(message)?;
+        let mut rest = tail;
+        if let ToGuest::Reply { tid, .. } = message {
+            while rest.len() > TAIL_IN_FRAME_MAX {
+                let (now, later) = rest.split_at(TAIL_IN_FRAME_MAX);
+                self.calls.queue(Kind::Data, self.epoch, &[&tid.to_le_bytes(), now]);
+                rest = later;
+            }
+        }
+        self.calls.queue(Kind::ToGuest, self.epoch, &[&head, rest]);
+        Ok(())
+    }
+
+    /// Sends a message before anything else is done.
+    ///
+    /// # Errors
+    /// The connection broke, or the time is over.
+    pub fn send(&mut self, message: &ToGuest, within: Duration) -> Result<(), LinkError> {
+        let head = message::encode(message)?;
+        Ok(self.calls.send_now(Kind::ToGuest, self.epoch, &[&head], within)?)
+    }
+
+    /// Waits for the next message, passing over heartbeats.
+    ///
+    /// # Errors
+    /// The connection broke, the time is over, or the host refused.
+    pub fn receive(&mut self, within: Duration) -> Result<ToHome, LinkError> {
+        let end = std::time::Instant::now() + within;
+        loop {
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            let frame = self.calls.receive_frame(left)?;
+            if frame.kind != Kind::ToHome || frame.epoch != self.epoch {
+                continue;
+            }
+            match message::decode::<ToHome>(&frame.payload)?.0 {
+                ToHome::Heartbeat { .. } => {}
+                ToHome::Failed { phase, reason } => {
+                    return Err(LinkError::Refused { phase, reason });
+                }
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Sends the image in pieces.
+    ///
+    /// # Errors
+    /// The connection broke, or the time is over.
+    pub fn send_image(&mut self, image: &ProcessImage, within: Duration) -> Result<(), LinkError> {
+        let bytes = message::encode(image)?;
+        let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let mut offset = 0u32;
+        for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
+            let parts: [&[u8]; 3] = [&total, &offset.to_le_bytes(), piece];
+            self.calls.send_now(Kind::Image, self.epoch, &parts, within)?;
+            offset += u32::try_from(piece.len()).unwrap_or(u32::MAX);
+        }
+        Ok(())
+    }
+}
+
+fn open(
+    journey: &str,
+    slot: &Slot,
+    credentials: &Credentials,
+    role: ChannelRole,
+) -> Result<Channel, LinkError> {
+    let name = |error: whim_net::name::NameError| LinkError::Name(error.to_string());
+    let expect = PeerExpectation::Journey {
+        id: JourneyId::new(journey).map_err(name)?,
+        node: Some(NodeName::new(slot.node.clone()).map_err(name)?),
+        role: Role::Guest,
+    };
+    let mut failure = LinkError::NoAddress(slot.node.clone());
+    for address in &slot.addresses {
+        for resolved in resolve(address) {
+            match Channel::connect(
+                resolved,
+                &slot.server_name,
+                credentials,
+                &expect,
+                CONNECT_WITHIN,
+            ) {
+                Ok(mut channel) => {
+                    let hello = message::encode(&Hello {
+                        journey: journey.to_owned(),
+                        epoch: slot.epoch,
+                        version_min: PROTOCOL_VERSION,
+                        version_max: PROTOCOL_VERSION,
+                        role,
+                    })?;
+                    channel.send_now(Kind::ToGuest, slot.epoch, &[&hello], CONNECT_WITHIN)?;
+                    return Ok(channel);
+                }
+                Err(source) => {
+                    failure = LinkError::Connect {
+                        node: slot.node.clone(),
+                        address: address.clone(),
+                        source,
+                    };
+                }
+            }
+        }
+    }
+    Err(failure)
+}
+
+fn resolve(address: &str) -> Vec<SocketAddr> {
+    address.to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+}
+
+/// Clocks of this node now, as the process sees them (same time namespace).
+#[must_use]
+pub fn clocks() -> Clocks {
+    use nix::time::{ClockId, clock_gettime};
+    let read = |clock| {
+        clock_gettime(clock).map_or(0, |time| {
+            u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
+                + u64::try_from(time.tv_nsec()).unwrap_or(0)
+        })
+    };
+    Clocks {
+        monotonic_ns: read(ClockId::CLOCK_MONOTONIC),
+        boottime_ns: read(ClockId::CLOCK_BOOTTIME),
+        realtime_ns: read(ClockId::CLOCK_REALTIME),
+    }
+}

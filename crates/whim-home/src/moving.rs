@@ -1,0 +1,312 @@
+//! Moves that begin away: onward to another host, and home.
+
+use crate::away::HeldSignal;
+use crate::convert::Original;
+use crate::homeward;
+use crate::journal::Journal;
+use crate::link::{Link, clocks};
+use crate::server::Server;
+use crate::supervisor::{Client, Identity, durations};
+use anyhow::{Context, Result, bail};
+use std::time::{Duration, Instant};
+use whim_image::model::{PAGE_SIZE, ProcessImage};
+use whim_journey::frame::{Frame, Kind};
+use whim_journey::job::{Event, MoveReport, Phase, Slot};
+use whim_journey::message::{self, ToGuest, ToHome};
+use whim_net::Received;
+
+/// Longest image, in bytes (a thousand threads with all registers).
+const IMAGE_MAX: usize = 64 << 20;
+/// Steps on the way onward may take this long if there is no lease.
+const STEP_MAX: Duration = Duration::from_secs(60);
+/// Nobody waits longer than this for home's clock.
+const CLOCK_WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// What is under way.
+#[derive(Debug)]
+pub enum Transition {
+    Onward(Box<Onward>),
+    Homeward(Box<Homeward>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Preparing,
+    Transferring,
+    Committing,
+}
+
+/// From guest to guest. The guest being left stays frozen until the new one has started.
+#[derive(Debug)]
+pub struct Onward {
+    slot: Slot,
+    pub link: Link,
+    pub client: Client,
+    step: Step,
+    begun: Instant,
+    stepped: Instant,
+    frozen_at: Option<Instant>,
+    moments: Vec<(Phase, f64)>,
+}
+
+impl Onward {
+    #[must_use]
+    pub fn new(slot: Slot, link: Link, client: Client) -> Self {
+        let mut onward = Self {
+            slot,
+            link,
+            client,
+            step: Step::Preparing,
+            begun: Instant::now(),
+            stepped: Instant::now(),
+            frozen_at: None,
+            moments: Vec::new(),
+        };
+        onward.phase(Phase::Admit);
+        onward
+    }
+
+    fn phase(&mut self, phase: Phase) {
+        let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
+        self.moments.push((phase, at_ms));
+        self.client.send(&Event::Phase { phase, at_ms });
+    }
+
+    /// Whether a short step takes longer than the lease. The transfer itself may take its time:
+    /// heartbeats run during it.
+    #[must_use]
+    pub fn is_late(&self, lease: Option<Duration>) -> bool {
+        self.step != Step::Transferring && self.stepped.elapsed() > lease.unwrap_or(STEP_MAX)
+    }
+
+    fn step(&mut self, step: Step) {
+        self.step = step;
+        self.stepped = Instant::now();
+    }
+
+    /// Reads what the next host says; true when the guest has started there.
+    ///
+    /// # Errors
+    /// It refused, or its connection broke: the old guest is to go on.
+    pub fn receive(
+        &mut self,
+        old: &mut Link,
+        identity: &Identity,
+        journal: &mut Journal,
+    ) -> Result<bool> {
+        let state = self.link.calls.receive()?;
+        while let Some(frame) = self.link.calls.next_frame()? {
+            if frame.kind != Kind::ToHome || frame.epoch != self.link.epoch {
+                continue;
+            }
+            let (message, _) = message::decode::<ToHome>(&frame.payload)?;
+            if self.message(message, old, identity, journal)? {
+                return Ok(true);
+            }
+        }
+        if matches!(state, Received::Closed) {
+            bail!("The next host {} has closed the connection", self.link.node);
+        }
+        Ok(false)
+    }
+
+    fn message(
+        &mut self,
+        message: ToHome,
+        old: &mut Link,
+        identity: &Identity,
+        journal: &mut Journal,
+    ) -> Result<bool> {
+        match (self.step, message) {
+            (_, ToHome::Heartbeat { .. }) => {}
+            (Step::Preparing, ToHome::Prepared) => {
+                let onward = ToGuest::Onward {
+                    addresses: self.slot.addresses.clone(),
+                    server_name: self.slot.server_name.clone(),
+                    node: self.slot.node.clone(),
+                    epoch: self.slot.epoch,
+                };
+                old.queue(&onward, &[])?;
+                old.calls.flush()?;
+                self.frozen_at = Some(Instant::now());
+                self.phase(Phase::Onward);
+                self.step(Step::Transferring);
+            }
+            (Step::Transferring, ToHome::Ready) => {
+                self.phase(Phase::Commit);
+                let to = self.slot.node.clone();
+                journal
+                    .commit(&Event::Commit { epoch: self.slot.epoch, to })
+                    .context("The journal cannot be written")?;
+                self.link.queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
+                self.link.calls.flush()?;
+                self.step(Step::Committing);
+            }
+            (Step::Committing, ToHome::Started { .. }) => {
+                self.link.queue(&ToGuest::Acknowledged, &[])?;
+                self.link.calls.flush()?;
+                return Ok(true);
+            }
+            (_, ToHome::Failed { phase, reason }) => bail!(
+                "{} could not take the process over ({phase}): {reason}",
+                self.slot.node
+            ),
+            (step, other) => bail!("{other:?} while {step:?} ({})", identity.job.journey),
+        }
+        Ok(false)
+    }
+
+    /// Ends the move: the new link, who asked, and the report.
+    #[must_use]
+    pub fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
+        let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
+        let frozen = self.frozen_at.map_or(0.0, |at| at.elapsed().as_secs_f64() * 1000.0);
+        let report = MoveReport {
+            from,
+            to: self.slot.node,
+            phases: durations(&self.moments, total_ms),
+            bytes: 0,
+            pages: 0,
+            freeze_ms: frozen,
+            total_ms,
+        };
+        (self.link, self.client, report)
+    }
+}
+
+/// From guest to home.
+#[derive(Debug)]
+pub struct Homeward {
+    pub client: Option<Client>,
+    pub reason: String,
+    begun: Instant,
+    moments: Vec<(Phase, f64)>,
+    encoded: Vec<u8>,
+    image: Option<ProcessImage>,
+    bytes: u64,
+}
+
+impl Homeward {
+    #[must_use]
+    pub fn new(client: Option<Client>, reason: String) -> Self {
+        let mut homeward = Self {
+            client,
+            reason,
+            begun: Instant::now(),
+            moments: Vec::new(),
+            encoded: Vec::new(),
+            image: None,
+            bytes: 0,
+        };
+        homeward.phase(Phase::Freeze);
+        homeward
+    }
+
+    fn phase(&mut self, phase: Phase) {
+        let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
+        self.moments.push((phase, at_ms));
+        if let Some(client) = &mut self.client {
+            client.send(&Event::Phase { phase, at_ms });
+        }
+    }
+
+    /// Whether the deputy's address space has been changed already.
+    #[must_use]
+    pub fn begun_restoring(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// Takes a piece of the image or pages.
+    ///
+    /// # Errors
+    /// The image is not sound, or home's kernel refuses it.
+    pub fn frame(
+        &mut self,
+        server: &mut Server,
+        original: &Original,
+        held: &mut Vec<HeldSignal>,
+        frame: &Frame,
+    ) -> Result<()> {
+        if frame.kind == Kind::Image {
+            return self.image_piece(server, original, held, &frame.payload);
+        }
+        let image = self.image.as_ref().context("Pages came before their image")?;
+        let (head, bytes) =
+            frame.payload.split_first_chunk::<8>().context("A frame of pages has no address")?;
+        self.bytes += bytes.len() as u64;
+        homeward::write_pages(original.leader, image, u64::from_le_bytes(*head), bytes)?;
+        Ok(())
+    }
+
+    fn image_piece(
+        &mut self,
+        server: &mut Server,
+        original: &Original,
+        held: &mut Vec<HeldSignal>,
+        payload: &[u8],
+    ) -> Result<()> {
+        let (head, bytes) =
+            payload.split_first_chunk::<8>().context("A piece of an image has no header")?;
+        let total = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let offset = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        if total > IMAGE_MAX || offset != self.encoded.len() || self.image.is_some() {
+            bail!("The image of {total} bytes is too long or out of order");
+        }
+        self.encoded.extend_from_slice(bytes);
+        if self.encoded.len() < total {
+            return Ok(());
+        }
+        let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
+        self.encoded = Vec::new();
+        homeward::check_image(&image, original, &server.attic)?;
+        self.phase(Phase::Transfer);
+        homeward::quiesce(server, held)?;
+        homeward::mask_signals(&mut server.deputy)?;
+        homeward::restore_mappings(server, &image)?;
+        self.image = Some(image);
+        Ok(())
+    }
+
+    /// The last steps, after the last page.
+    ///
+    /// # Errors
+    /// The deputy is lost, or home's kernel refuses.
+    pub fn finish(
+        mut self,
+        mut server: Server,
+        original: &Original,
+        held: &[HeldSignal],
+    ) -> Result<(Option<Client>, MoveReport)> {
+        let image = self.image.take().context("No image")?;
+        self.phase(Phase::Rebuild);
+        homeward::restore_process(&mut server, &image)?;
+        homeward::restore_threads(&mut server, &image)?;
+        homeward::requeue_held(&mut server, &image, held)?;
+        wait_for_clock(&image);
+        homeward::resume_at_home(server, &image, original)?;
+        let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
+        let report = MoveReport {
+            from: String::new(),
+            to: "home".into(),
+            phases: durations(&self.moments, total_ms),
+            bytes: self.bytes,
+            pages: self.bytes / PAGE_SIZE,
+            freeze_ms: total_ms,
+            total_ms,
+        };
+        Ok((self.client, report))
+    }
+}
+
+/// Monotonic time never steps back: the process waits until home's clock has caught up.
+fn wait_for_clock(image: &ProcessImage) {
+    let now = clocks();
+    let behind = image
+        .clocks
+        .monotonic_ns
+        .saturating_sub(now.monotonic_ns)
+        .max(image.clocks.boottime_ns.saturating_sub(now.boottime_ns));
+    if behind > 0 {
+        std::thread::sleep(Duration::from_nanos(behind).min(CLOCK_WAIT_MAX));
+    }
+}

@@ -1,0 +1,333 @@
+//! The way out: from the frozen original to a guest that has started.
+//!
+//! One contract: *on failure before commit the process goes on where it was, unharmed.* Between our
+//! journal's commit entry and the guest's `Started` the journey is in doubt: the guest forwards
+//! nothing, the original is neither converted nor released, and at the end of the lease it resumes.
+
+use crate::link::{Link, LinkError, clocks};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use whim_calls::GuestMemory;
+use whim_image::capture::{CaptureError, InFlight};
+use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
+use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use whim_journey::frame::Kind;
+use whim_journey::job::{Event, Phase};
+use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
+use whim_sys::{crash, pagemap, process_vm};
+
+/// How long the host may take to build what it needs before the freeze.
+const PREPARE_WITHIN: Duration = Duration::from_secs(20);
+/// How long the transfer may stand still.
+const STALL_MAX: Duration = Duration::from_secs(60);
+/// Bytes of pages in one frame.
+const PAGES_IN_FRAME: usize = 1 << 20;
+
+#[derive(Debug, Error)]
+pub enum OutwardError {
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    #[error("The process could not be stopped: {0}")]
+    Freeze(#[from] FreezeError),
+    #[error("The state of the process could not be read: {0}")]
+    Capture(#[from] CaptureError),
+    #[error("The process has no free address range of 1 TiB for its own memory to wait in")]
+    NoRange,
+    #[error("Memory of the process at {address:#x} could not be read: {errno}")]
+    Memory { address: u64, errno: nix::errno::Errno },
+    #[error("The host did not confirm the start within the lease; the process goes on here")]
+    InDoubt(#[source] LinkError),
+    #[error("The journal cannot be written ({0}); free space on its disk")]
+    Journal(#[from] std::io::Error),
+}
+
+/// A call that was in flight at the freeze, with what the deputy needs to go on with it.
+#[derive(Debug)]
+pub struct Continuation {
+    pub call: InFlight,
+    pub regions: Vec<WireRegion>,
+    pub tail: Vec<u8>,
+    pub args: [u64; 6],
+    pub may_block: bool,
+}
+
+/// Everything that the conversion needs once the guest has started.
+#[derive(Debug)]
+pub struct Departed {
+    pub frozen: Frozen,
+    pub image: ProcessImage,
+    pub continuations: Vec<Continuation>,
+    pub frozen_at: Instant,
+    pub bytes: u64,
+    pub pages: u64,
+}
+
+/// Memory of the original, for the shapes of calls in flight.
+struct HomeMemory<'a> {
+    pid: i32,
+    mappings: &'a [Mapping],
+}
+
+impl GuestMemory for HomeMemory<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        process_vm::read(self.pid, address, buffer).unwrap_or(0)
+    }
+
+    fn writable(&self, address: u64, length: u64) -> bool {
+        let mut at = address;
+        let end = address.saturating_add(length);
+        while at < end {
+            let Some(mapping) =
+                self.mappings.iter().find(|mapping| mapping.contains(at))
+            else {
+                return false;
+            };
+            if !mapping.protection.writable() {
+                return false;
+            }
+            at = mapping.end;
+        }
+        true
+    }
+}
+
+/// Region of the table's vocabulary as it travels.
+#[must_use]
+pub fn wire_region(region: &whim_calls::Region) -> WireRegion {
+    WireRegion {
+        address: region.address,
+        length: region.length,
+        direction: match region.direction {
+            whim_calls::Direction::In => WireDirection::In,
+            whim_calls::Direction::Out => WireDirection::Out,
+            whim_calls::Direction::InOut => WireDirection::InOut,
+        },
+        returned: match region.returned {
+            whim_calls::Returned::Nothing => WireReturned::Nothing,
+            whim_calls::Returned::Whole => WireReturned::Whole,
+            whim_calls::Returned::WholeAlways => WireReturned::WholeAlways,
+            whim_calls::Returned::ByResult { skip } => WireReturned::ByResult { skip },
+            whim_calls::Returned::ByResultTimes { unit } => WireReturned::ByResultTimes { unit },
+        },
+        data_length: region.data.len() as u64,
+    }
+}
+
+/// What the journey reports while it goes on.
+pub type Report<'a> = &'a mut dyn FnMut(Event);
+
+/// One try to leave.
+pub struct Outward<'a> {
+    pub pid: i32,
+    pub lease: Option<Duration>,
+    pub report: Report<'a>,
+    pub begun: Instant,
+    /// Writes the commit entry and syncs it.
+    pub journal_commit: &'a mut dyn FnMut(u32, &str) -> std::io::Result<()>,
+}
+
+impl Outward<'_> {
+    fn phase(&mut self, phase: Phase) {
+        let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
+        (self.report)(Event::Phase { phase, at_ms });
+    }
+
+    /// Goes from admission to the guest's start.
+    ///
+    /// # Errors
+    /// Whatever failed; the process goes on at home.
+    pub fn go(&mut self, link: &mut Link) -> Result<Departed, OutwardError> {
+        self.phase(Phase::Admit);
+        let ranges = current_ranges(self.pid)?;
+        let total: u64 = ranges.iter().map(|range| range.len()).sum();
+        let reserved =
+            crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
+        let prepare = ToGuest::Prepare {
+            pid: self.pid,
+            threads: 1,
+            resident_bytes: 0,
+            clocks: clocks(),
+            lease_ms: self.lease.map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
+        };
+        link.send(&prepare, PREPARE_WITHIN)?;
+        expect(link.receive(PREPARE_WITHIN)?, &ToHome::Prepared, "prepared")?;
+        crash::point("before-freeze");
+        self.phase(Phase::Freeze);
+        let frozen_at = Instant::now();
+        let mut frozen = freeze(self.pid, &FreezeLimits::default())?;
+        match self.carry(&mut frozen, link, reserved) {
+            Ok((image, continuations, bytes, pages)) => {
+                Ok(Departed { frozen, image, continuations, frozen_at, bytes, pages })
+            }
+            Err(error) => {
+                crash::point("before-release");
+                frozen.release()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn carry(
+        &mut self,
+        frozen: &mut Frozen,
+        link: &mut Link,
+        reserved: Range,
+    ) -> Result<(ProcessImage, Vec<Continuation>, u64, u64), OutwardError> {
+        self.phase(Phase::Capture);
+        let captured = frozen.capture(reserved, &is_local)?;
+        let image = captured.image;
+        let continuations = captured
+            .in_flight
+            .into_iter()
+            .map(|call| continuation(call, &image))
+            .collect();
+        self.phase(Phase::Transfer);
+        link.send_image(&image, STALL_MAX)?;
+        let (bytes, pages) = self.send_pages(&image, link)?;
+        crash::point("pages-sent");
+        link.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
+        self.phase(Phase::Rebuild);
+        expect(link.receive(STALL_MAX)?, &ToHome::Ready, "ready")?;
+        self.phase(Phase::Commit);
+        crash::point("before-commit");
+        (self.journal_commit)(link.epoch, &link.node)?;
+        crash::point("after-commit-entry");
+        let lease = self.lease.unwrap_or(STALL_MAX);
+        let doubt = |error: LinkError| OutwardError::InDoubt(error);
+        link.send(&ToGuest::Commit { clocks: clocks() }, lease).map_err(doubt)?;
+        match link.receive(lease).map_err(doubt)? {
+            ToHome::Started { .. } => {}
+            other => {
+                return Err(OutwardError::InDoubt(LinkError::Unexpected {
+                    expected: "started",
+                    got: format!("{other:?}"),
+                }));
+            }
+        }
+        crash::point("after-started");
+        Ok((image, continuations, bytes, pages))
+    }
+
+    fn send_pages(
+        &mut self,
+        image: &ProcessImage,
+        link: &mut Link,
+    ) -> Result<(u64, u64), OutwardError> {
+        let memory = |address| {
+            move |error: std::io::Error| OutwardError::Memory {
+                address,
+                errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+            }
+        };
+        let mut sent = 0;
+        let mut buffer = vec![0; PAGES_IN_FRAME];
+        let scanner = pagemap::Pagemap::open(self.pid).map_err(memory(0))?;
+        for mapping in &image.mappings {
+            if matches!(mapping.backing, Backing::Kernel { .. }) {
+                continue;
+            }
+            let elide = mapping.backing == Backing::Anonymous;
+            let runs =
+                scanner.runs(mapping.start, mapping.end).map_err(memory(mapping.start))?;
+            for run in runs.iter().filter(|run| run.kind == pagemap::Kind::Private) {
+                let mut at = run.start;
+                while at < run.end {
+                    let room = PAGES_IN_FRAME as u64;
+                    let length = usize::try_from((run.end - at).min(room)).unwrap_or(0);
+                    read_pages(self.pid, at, &mut buffer[..length])?;
+                    sent += send_nonzero(link, at, &buffer[..length], elide)?;
+                    at += length as u64;
+                }
+            }
+        }
+        Ok((sent, sent / PAGE_SIZE))
+    }
+}
+
+fn is_local(number: u64) -> bool {
+    whim_calls::row(number).is_some_and(|row| row.class == whim_calls::Class::Local)
+}
+
+fn read_pages(pid: i32, address: u64, buffer: &mut [u8]) -> Result<(), OutwardError> {
+    if process_vm::read_exact(pid, address, buffer).is_ok() {
+        return Ok(());
+    }
+    // No right to read by protection (PROT_NONE over written pages).
+    process_vm::MemFile::open(pid)
+        .and_then(|file| file.read_exact(address, buffer))
+        .map_err(|error| OutwardError::Memory {
+            address,
+            errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+        })
+}
+
+/// Sends the pages of `bytes` that are not zero (all of them, if `elide` is false).
+fn send_nonzero(
+    link: &mut Link,
+    address: u64,
+    bytes: &[u8],
+    elide: bool,
+) -> Result<u64, OutwardError> {
+    let page = 4096;
+    let mut sent = 0;
+    let mut begin = None;
+    let count = bytes.len() / page;
+    for index in 0..=count {
+        let here = index * page;
+        let wanted = index < count
+            && (!elide || bytes[here..here + page].iter().any(|byte| *byte != 0));
+        match (wanted, begin) {
+            (true, None) => begin = Some(here),
+            (false, Some(from)) => {
+                let head = (address + from as u64).to_le_bytes();
+                link.calls
+                    .send_now(Kind::Pages, link.epoch, &[&head, &bytes[from..here]], STALL_MAX)
+                    .map_err(LinkError::from)?;
+                sent += (here - from) as u64;
+                begin = None;
+            }
+            _ => {}
+        }
+    }
+    Ok(sent)
+}
+
+fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
+    let maps = whim_image::maps::read(pid).map_err(|error| {
+        OutwardError::Capture(CaptureError::from(error))
+    })?;
+    Ok(maps.iter().map(|map| map.range).collect())
+}
+
+fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
+    let memory = HomeMemory { pid: image.pid, mappings: &image.mappings };
+    let context = whim_calls::Context {
+        pid: image.pid,
+        threads: image.threads.iter().map(|thread| thread.tid).collect(),
+        reserved: (image.reserved.start, image.reserved.end),
+    };
+    let request = whim_calls::Call { number: call.number, args: call.args };
+    let mut made = Continuation {
+        args: call.args,
+        call,
+        regions: Vec::new(),
+        tail: Vec::new(),
+        may_block: true,
+    };
+    if let whim_calls::Decision::Forward(forward) = whim_calls::resolve(&request, &context, &memory)
+    {
+        made.args = forward.args;
+        for region in &forward.regions {
+            made.regions.push(wire_region(region));
+            made.tail.extend_from_slice(&region.data);
+        }
+    }
+    made
+}
+
+fn expect(got: ToHome, wanted: &ToHome, name: &'static str) -> Result<(), LinkError> {
+    if got == *wanted {
+        return Ok(());
+    }
+    Err(LinkError::Unexpected { expected: name, got: format!("{got:?}") })
+}

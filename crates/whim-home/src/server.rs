@@ -1,0 +1,607 @@
+//! Serves the guest: calls, pages, dispositions, signals. Everything that the deputy does for it.
+
+use crate::attic::Attic;
+use crate::deputy::{Deputy, DeputyError};
+use crate::outward::Continuation;
+use crate::window::{Placement, Window};
+use std::time::Instant;
+use thiserror::Error;
+use whim_image::model::{MappingId, PAGE_SIZE, Protection, Range};
+use whim_journey::message::{
+    CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireDirection, WireRegion,
+    WireReturned,
+};
+use whim_sys::process_vm;
+use whim_sys::resident::Operation;
+use whim_sys::uffd::{Placed, Uffd};
+
+/// How often the supervisor gives way to the deputy before it lets itself be notified of the end
+/// of a call that does not block (forward.md, "Call", 3).
+const PATIENCE: u32 = 60;
+
+/// Address that stands for "a handler" in the deputy. Nothing is ever delivered to it.
+const HANDLER_STAND_IN: u64 = 0x1000;
+
+const EFAULT: i64 = -14;
+const EPERM: i64 = -1;
+const EINTR: i64 = -4;
+const ENOMEM: i64 = -12;
+/// ERESTARTNOHAND: the guest's kernel makes EINTR of it if a handler runs, else restarts.
+const RESTART_UNLESS_HANDLED: i64 = -514;
+
+#[derive(Debug, Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Deputy(#[from] DeputyError),
+    #[error("The guest's supervisor broke the protocol: {0}")]
+    Protocol(#[from] MessageError),
+    #[error("The guest's supervisor named thread {0}, which the process does not have")]
+    UnknownThread(i32),
+    #[error("Thread {0} made a call while another of its calls was in flight")]
+    Overlap(i32),
+    #[error("Placing a buffer at {address:#x} failed: {errno}")]
+    Place { address: u64, errno: nix::errno::Errno },
+    #[error("The page at {address:#x} is not absent as the accounting says ({placed:?})")]
+    Accounting { address: u64, placed: Placed },
+}
+
+/// A call that the deputy executes.
+#[derive(Debug)]
+pub struct Active {
+    /// None until the guest has asked for it (a call that was in flight at the freeze).
+    pub sequence: Option<u64>,
+    pub number: u64,
+    pub args: [u64; 6],
+    pub regions: Vec<WireRegion>,
+    /// Which operation of the batch the call is.
+    operation: usize,
+    pub started: Instant,
+    /// A signal ended a stop in the middle of this call.
+    disturbed: bool,
+    /// Bytes that the interrupted original had already done; part of the result.
+    pub already: i64,
+}
+
+/// A result, kept until the thread's next call: the guest may ask again after a move.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub sequence: Option<u64>,
+    pub result: i64,
+    pub outputs: Vec<u32>,
+    pub tail: Vec<u8>,
+    pub regions: Vec<WireRegion>,
+    pub number: u64,
+    pub args: [u64; 6],
+}
+
+#[derive(Debug, Default)]
+struct Caller {
+    active: Option<Active>,
+    finished: Option<Finished>,
+    /// Last sequence number that was executed: older ones are refused.
+    last_sequence: u64,
+}
+
+/// What is to be sent to the guest.
+#[derive(Debug)]
+pub struct Outgoing {
+    pub message: ToGuest,
+    pub tail: Vec<u8>,
+}
+
+/// The deputy at work.
+#[derive(Debug)]
+pub struct Server {
+    pub deputy: Deputy,
+    pub window: Window,
+    pub attic: Attic,
+    pub uffd: Uffd,
+    callers: Vec<Caller>,
+    pub outgoing: Vec<Outgoing>,
+    pub calls: u64,
+}
+
+impl Server {
+    #[must_use]
+    pub fn new(deputy: Deputy, window: Window, attic: Attic, uffd: Uffd) -> Self {
+        let callers = (0..deputy.thread_count()).map(|_| Caller::default()).collect();
+        Self { deputy, window, attic, uffd, callers, outgoing: Vec::new(), calls: 0 }
+    }
+
+    fn slot(&self, tid: i32) -> Result<usize, ServeError> {
+        self.deputy.slot_of(tid).ok_or(ServeError::UnknownThread(tid))
+    }
+
+    /// Executes a call for the guest.
+    ///
+    /// # Errors
+    /// A protocol fault of the guest's supervisor, or the loss of the deputy.
+    pub fn call(&mut self, request: CallRequest, tail: &[u8]) -> Result<(), ServeError> {
+        request.check()?;
+        let announced: u64 = request.regions.iter().map(|region| region.data_length).sum();
+        if announced != tail.len() as u64 {
+            return Err(MessageError::TailTooLong(announced).into());
+        }
+        let slot = self.slot(request.tid)?;
+        if self.callers[slot].active.is_some() {
+            return Err(ServeError::Overlap(request.tid));
+        }
+        if self.repeat(slot, request.tid, request.sequence) {
+            return Ok(());
+        }
+        self.calls += 1;
+        self.callers[slot].last_sequence = request.sequence;
+        if !whim_calls::home_may_execute(request.number) {
+            self.answer(request.tid, request.sequence, EPERM);
+            return Ok(());
+        }
+        let active = Active {
+            sequence: Some(request.sequence),
+            number: request.number,
+            args: request.args,
+            regions: request.regions,
+            operation: 0,
+            started: Instant::now(),
+            disturbed: false,
+            already: 0,
+        };
+        self.execute(slot, active, request.number, request.may_block, tail)
+    }
+
+    /// A request that was executed already is answered from what is kept, never executed again.
+    fn repeat(&mut self, slot: usize, tid: i32, sequence: u64) -> bool {
+        let caller = &self.callers[slot];
+        if sequence > caller.last_sequence {
+            return false;
+        }
+        if let Some(finished) = &caller.finished
+            && finished.sequence == Some(sequence)
+        {
+            let finished = finished.clone();
+            self.reply(tid, sequence, &finished);
+        }
+        true
+    }
+
+    fn answer(&mut self, tid: i32, sequence: u64, result: i64) {
+        let message =
+            ToGuest::Reply { tid, sequence, result, outputs: Vec::new(), mapping: None };
+        self.outgoing.push(Outgoing { message, tail: Vec::new() });
+    }
+
+    /// Places the buffers and lets the deputy thread run; `number` may differ from the call's own
+    /// (`restart_syscall`).
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn execute(
+        &mut self,
+        slot: usize,
+        mut active: Active,
+        number: u64,
+        may_block: bool,
+        tail: &[u8],
+    ) -> Result<(), ServeError> {
+        let tid = self.deputy.tid_of(slot);
+        let Ok(placement) = self.window.plan(slot, &active.regions, tail) else {
+            if let Some(sequence) = active.sequence {
+                self.answer(tid, sequence, EFAULT);
+            }
+            return Ok(());
+        };
+        self.place(slot, &placement, tail)?;
+        let mut operations: Vec<Operation> = placement.drop.iter().copied().map(dropping).collect();
+        let room = whim_sys::resident::OPERATIONS_MAX - 1;
+        if operations.len() > room {
+            self.deputy.run(slot, &operations)?;
+            operations.clear();
+        }
+        active.operation = operations.len();
+        operations.push(Operation { number, args: active.args });
+        self.callers[slot].active = Some(active);
+        let patience = if may_block { 0 } else { PATIENCE };
+        if self.deputy.start(slot, &operations, patience) {
+            self.finished(slot)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with a call that was in flight when the original was frozen.
+    ///
+    /// # Errors
+    /// An unknown thread, or the loss of the deputy.
+    pub fn take_up(&mut self, continuation: Continuation) -> Result<(), ServeError> {
+        const RESTART_SYSCALL: u64 = 219;
+        let slot = self.slot(continuation.call.tid)?;
+        let number =
+            if continuation.call.restart { RESTART_SYSCALL } else { continuation.call.number };
+        let active = Active {
+            sequence: None,
+            number: continuation.call.number,
+            args: continuation.args,
+            regions: continuation.regions,
+            operation: 0,
+            started: Instant::now(),
+            disturbed: false,
+            already: continuation.call.already,
+        };
+        self.execute(slot, active, number, continuation.may_block, &continuation.tail)
+    }
+
+    /// A page that another thread's batch is about to drop must be gone before it is placed anew:
+    /// drops stand at the front of their batch, so this is a matter of microseconds.
+    fn wait_for_drops(&self, except: usize) {
+        for (slot, caller) in self.callers.iter().enumerate() {
+            let Some(active) = &caller.active else { continue };
+            let mut rounds = 0u32;
+            while slot != except
+                && !self.deputy.deck().is_done(slot)
+                && self.deputy.deck().progress(slot) < active.operation
+                && rounds < 100_000
+            {
+                std::thread::yield_now();
+                rounds += 1;
+            }
+        }
+    }
+
+    fn place(&mut self, slot: usize, placement: &Placement, tail: &[u8]) -> Result<(), ServeError> {
+        if !placement.place.is_empty() {
+            self.wait_for_drops(slot);
+        }
+        for (address, bytes) in &placement.place {
+            let placed = self
+                .uffd
+                .copy(*address, bytes)
+                .map_err(|errno| ServeError::Place { address: *address, errno })?;
+            if placed != Placed::Whole {
+                return Err(ServeError::Accounting { address: *address, placed });
+            }
+        }
+        for (address, offset, length) in &placement.write {
+            let bytes = &tail[*offset..*offset + *length];
+            process_vm::write_exact(self.deputy.pid(), *address, bytes)
+                .map_err(|errno| ServeError::Place { address: *address, errno })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the result of a slot's call, if its batch has ended.
+    ///
+    /// # Errors
+    /// The deputy's memory cannot be read.
+    pub fn finished(&mut self, slot: usize) -> Result<(), ServeError> {
+        if !self.deputy.deck().is_done(slot) {
+            return Ok(());
+        }
+        let Some(active) = self.callers[slot].active.take() else { return Ok(()) };
+        let raw = self.deputy.deck().result(slot, active.operation);
+        let mut result = raw;
+        if raw == EINTR && active.disturbed && whim_calls::interrupted_by_stop(active.number) {
+            result = RESTART_UNLESS_HANDLED;
+        }
+        let (outputs, tail) = self.collect(&active.regions, raw);
+        if active.already > 0 {
+            result = active.already + result.max(0);
+        }
+        let finished = Finished {
+            sequence: active.sequence,
+            result,
+            outputs,
+            tail,
+            regions: active.regions,
+            number: active.number,
+            args: active.args,
+        };
+        if let Some(sequence) = active.sequence {
+            self.reply(self.deputy.tid_of(slot), sequence, &finished);
+        }
+        self.callers[slot].finished = Some(finished);
+        Ok(())
+    }
+
+    fn reply(&mut self, tid: i32, sequence: u64, finished: &Finished) {
+        let message = ToGuest::Reply {
+            tid,
+            sequence,
+            result: finished.result,
+            outputs: finished.outputs.clone(),
+            mapping: None,
+        };
+        self.outgoing.push(Outgoing { message, tail: finished.tail.clone() });
+    }
+
+    fn collect(&self, regions: &[WireRegion], result: i64) -> (Vec<u32>, Vec<u8>) {
+        let mut outputs = Vec::with_capacity(regions.len());
+        let mut tail = Vec::new();
+        for region in regions {
+            let wanted = returned_length(region, result);
+            let begin = tail.len();
+            tail.resize(begin + wanted, 0);
+            let got = if wanted == 0 {
+                0
+            } else {
+                process_vm::read(self.deputy.pid(), region.address, &mut tail[begin..]).unwrap_or(0)
+            };
+            tail.truncate(begin + got);
+            outputs.push(u32::try_from(got).unwrap_or(u32::MAX));
+        }
+        (outputs, tail)
+    }
+
+    /// The guest asks for the call that was in flight when it was frozen.
+    ///
+    /// # Errors
+    /// An unknown thread.
+    pub fn await_call(&mut self, tid: i32, sequence: u64) -> Result<(), ServeError> {
+        let slot = self.slot(tid)?;
+        self.callers[slot].last_sequence = sequence;
+        if let Some(active) = &mut self.callers[slot].active {
+            active.sequence = Some(sequence);
+        } else if let Some(finished) = &mut self.callers[slot].finished {
+            finished.sequence = Some(sequence);
+            let finished = finished.clone();
+            self.reply(tid, sequence, &finished);
+        } else {
+            // Nothing was in flight: the guest's kernel decides between EINTR and a restart.
+            self.answer(tid, sequence, RESTART_UNLESS_HANDLED);
+        }
+        Ok(())
+    }
+
+    /// The guest needs this thread for a handler.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn cancel(&mut self, tid: i32, sequence: u64) -> Result<(), ServeError> {
+        let slot = self.slot(tid)?;
+        if let Some(active) = &mut self.callers[slot].active
+            && (active.sequence == Some(sequence) || active.sequence.is_none())
+        {
+            active.disturbed = true;
+            self.deputy.cancel(slot)?;
+        }
+        Ok(())
+    }
+
+    /// A signal was sent to the deputy: the guest's kernel decides what becomes of it.
+    pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
+        const SI_TKILL: i32 = -6;
+        let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
+        let by_call = matches!(signal, libc::SIGPIPE | libc::SIGXFSZ)
+            && self.callers[slot].active.is_some();
+        let tid = (code == SI_TKILL || by_call).then(|| self.deputy.tid_of(slot));
+        if let Some(active) = &mut self.callers[slot].active {
+            active.disturbed = true;
+        }
+        let Ok(signal) = u8::try_from(signal) else { return };
+        let message = ToGuest::Signal { tid, signal, info: info.to_vec() };
+        self.outgoing.push(Outgoing { message, tail: Vec::new() });
+    }
+
+    /// Maps a file into the attic for the guest.
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn map_file(&mut self, call: &FileMapping) -> Result<(), ServeError> {
+        let slot = self.slot(call.tid)?;
+        self.callers[slot].last_sequence = call.sequence;
+        let length = call.length.next_multiple_of(PAGE_SIZE);
+        let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
+        let Some((id, address)) = self.attic.prepare(length, protection) else {
+            self.answer(call.tid, call.sequence, ENOMEM);
+            return Ok(());
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        let operation = Operation::new(
+            libc::SYS_mmap,
+            &[
+                address,
+                call.length,
+                u64::from(call.protection),
+                u64::from(flags.cast_unsigned()),
+                i64::from(call.fd).cast_unsigned(),
+                call.offset,
+            ],
+        );
+        let result = self.deputy.run(slot, &[operation])?[0];
+        let mapping = if (-4095..0).contains(&result) {
+            self.attic.withdraw(id);
+            None
+        } else {
+            Some(id)
+        };
+        let result = if mapping.is_some() { 0 } else { result };
+        let message = ToGuest::Reply {
+            tid: call.tid,
+            sequence: call.sequence,
+            result,
+            outputs: Vec::new(),
+            mapping,
+        };
+        self.outgoing.push(Outgoing { message, tail: Vec::new() });
+        Ok(())
+    }
+
+    /// Tells home's kernel what the guest does with a signal: it decides with it whether children
+    /// are reaped by themselves, whether a write to a closed pipe kills, and the like.
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn disposition(
+        &mut self,
+        tid: i32,
+        sequence: u64,
+        signal: u8,
+        disposition: Disposition,
+        flags: u64,
+    ) -> Result<(), ServeError> {
+        let slot = self.slot(tid)?;
+        self.callers[slot].last_sequence = sequence;
+        // The resident loop lives by SIGTRAP (forward.md, "Traps found").
+        let result = if i32::from(signal) == libc::SIGTRAP {
+            0
+        } else {
+            self.set_disposition(slot, signal, disposition, flags)?
+        };
+        self.answer(tid, sequence, result);
+        Ok(())
+    }
+
+    /// As [`disposition`](Self::disposition), without an answer.
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn set_disposition(
+        &mut self,
+        slot: usize,
+        signal: u8,
+        disposition: Disposition,
+        flags: u64,
+    ) -> Result<i64, ServeError> {
+        let kept = (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT).cast_unsigned();
+        let handler = match disposition {
+            Disposition::Default => 0,
+            Disposition::Ignore => 1,
+            Disposition::Caught => HANDLER_STAND_IN,
+        };
+        let mut action = [0u8; 32];
+        action[0..8].copy_from_slice(&u64::to_le_bytes(handler));
+        action[8..16].copy_from_slice(&u64::to_le_bytes(flags & u64::from(kept)));
+        self.deputy.deck().write_data(0, &action);
+        let data = self.deputy.address(self.deputy.deck().data_offset());
+        let operation =
+            Operation::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
+        Ok(self.deputy.run(slot, &[operation])?[0])
+    }
+
+    /// The guest's thread has ended; its deputy thread follows.
+    ///
+    /// # Errors
+    /// An unknown thread.
+    pub fn thread_exit(&mut self, tid: i32, sequence: u64, code: i32) -> Result<(), ServeError> {
+        let slot = self.slot(tid)?;
+        let drops = self.window.forget(slot);
+        let drops: Vec<Operation> = drops.into_iter().map(dropping).collect();
+        self.deputy.run(slot, &drops)?;
+        let operation = Operation::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
+        self.deputy.start(slot, &[operation], 0);
+        self.answer(tid, sequence, 0);
+        Ok(())
+    }
+
+    /// The process ends: the deputy does so, with the same status.
+    ///
+    /// # Errors
+    /// An unknown thread.
+    pub fn process_exit(&mut self, tid: i32, code: i32) -> Result<(), ServeError> {
+        let slot = self.slot(tid)?;
+        let operation = Operation::new(libc::SYS_exit_group, &[i64::from(code).cast_unsigned()]);
+        self.deputy.start(slot, &[operation], 0);
+        Ok(())
+    }
+
+    /// Reads pages of the attic; errno of what the guest has to be told.
+    pub fn pages(&self, request: PageRequest) -> Result<Vec<u8>, nix::errno::Errno> {
+        if request.length > whim_journey::message::PAGE_REQUEST_MAX {
+            return Err(nix::errno::Errno::EINVAL);
+        }
+        let address = self
+            .attic
+            .locate(request.mapping, request.offset, u64::from(request.length))
+            .ok_or(nix::errno::Errno::EFAULT)?;
+        let mut bytes = vec![0; request.length as usize];
+        let got = process_vm::read(self.deputy.pid(), address, &mut bytes).unwrap_or(0);
+        if got < bytes.len() {
+            // Not readable by its protection, or beyond the end of the file.
+            let more = process_vm::MemFile::open(self.deputy.pid())
+                .and_then(|file| file.read(address + got as u64, &mut bytes[got..]))
+                .unwrap_or(0);
+            if got + more == 0 {
+                return Err(nix::errno::Errno::EFAULT);
+            }
+            bytes.truncate(got + more);
+        }
+        Ok(bytes)
+    }
+
+    /// Slots whose call is in flight.
+    #[must_use]
+    pub fn active_slots(&self) -> Vec<usize> {
+        (0..self.callers.len()).filter(|slot| self.callers[*slot].active.is_some()).collect()
+    }
+
+    /// What is known of a thread's last call, for the way home.
+    #[must_use]
+    pub fn take_finished(&mut self, slot: usize) -> Option<Finished> {
+        self.callers[slot].finished.take()
+    }
+
+    /// When a move to another host begins, the guest's sequence numbers go on.
+    #[must_use]
+    pub fn attic_has(&self, id: MappingId) -> bool {
+        self.attic.get(id).is_some()
+    }
+}
+
+/// `mmap` of a file, as the guest asked for it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileMapping {
+    pub tid: i32,
+    pub sequence: u64,
+    pub length: u64,
+    pub protection: u32,
+    pub fd: i32,
+    pub offset: u64,
+}
+
+fn dropping(range: Range) -> Operation {
+    let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
+    Operation::new(libc::SYS_madvise, &[range.start, range.len(), advice])
+}
+
+/// Bytes of a region that travel back, by its rule and the call's result.
+fn returned_length(region: &WireRegion, result: i64) -> usize {
+    if region.direction == WireDirection::In {
+        return 0;
+    }
+    let done = u64::try_from(result).unwrap_or(0);
+    let present = match region.direction {
+        WireDirection::InOut => region.data_length,
+        _ => region.length,
+    };
+    let wanted = match region.returned {
+        WireReturned::Nothing => 0,
+        WireReturned::Whole if result < 0 => 0,
+        WireReturned::Whole | WireReturned::WholeAlways => present,
+        WireReturned::ByResult { skip } => done.saturating_sub(skip).min(present),
+        WireReturned::ByResultTimes { unit } => done.saturating_mul(unit).min(present),
+    };
+    usize::try_from(wanted).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_wrote_travels_back() {
+        let region = |direction, returned| WireRegion {
+            address: 0,
+            length: 100,
+            direction,
+            returned,
+            data_length: 40,
+        };
+        use WireDirection::{In, InOut, Out};
+        use WireReturned::{ByResult, ByResultTimes, Whole, WholeAlways};
+        assert_eq!(returned_length(&region(In, Whole), 0), 0);
+        assert_eq!(returned_length(&region(Out, Whole), 0), 100);
+        assert_eq!(returned_length(&region(Out, Whole), -14), 0);
+        assert_eq!(returned_length(&region(InOut, WholeAlways), -4), 40);
+        assert_eq!(returned_length(&region(Out, ByResult { skip: 0 }), 17), 17);
+        assert_eq!(returned_length(&region(Out, ByResult { skip: 10 }), 17), 7);
+        assert_eq!(returned_length(&region(Out, ByResult { skip: 0 }), 500), 100);
+        assert_eq!(returned_length(&region(Out, ByResultTimes { unit: 12 }), 2), 24);
+    }
+}

@@ -1,0 +1,265 @@
+//! The home supervisor's life: it waits for commands at home, and serves while the process is away.
+
+use crate::away::{Away, Ending};
+use crate::convert::{Original, convert};
+use crate::journal::Journal;
+use crate::link::Link;
+use crate::outward::{Departed, Outward, OutwardError};
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, State, Status};
+use whim_net::Credentials;
+
+/// A client that does not finish its line in this time is not listened to.
+const COMMAND_WITHIN: Duration = Duration::from_secs(2);
+/// Longest command, in bytes.
+const COMMAND_MAX: u64 = 64 << 10;
+
+/// Someone who asked for something and gets events until it is done.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Sends one event; a client that has gone away is no reason to stop.
+    pub fn send(&mut self, event: &Event) {
+        if let Ok(mut line) = serde_json::to_string(event) {
+            line.push('\n');
+            let _ = self.stream.write_all(line.as_bytes());
+        }
+    }
+
+    pub fn refuse(&mut self, reason: impl Into<String>) {
+        self.send(&Event::Refused { reason: reason.into() });
+    }
+}
+
+/// Reads one command from a fresh connection.
+///
+/// # Errors
+/// It is not one line of a known command.
+pub fn read_command(stream: UnixStream) -> Result<(Command, Client)> {
+    stream.set_read_timeout(Some(COMMAND_WITHIN))?;
+    stream.set_write_timeout(Some(COMMAND_WITHIN))?;
+    let mut line = String::new();
+    let limited = std::io::Read::take(&stream, COMMAND_MAX);
+    BufReader::new(limited).read_line(&mut line)?;
+    let command = serde_json::from_str(&line).context("The command is not understood")?;
+    Ok((command, Client { stream }))
+}
+
+/// What supervisor and journey are called by those who ask.
+#[derive(Debug)]
+pub struct Identity {
+    pub job: HomeJob,
+    pub credentials: Credentials,
+    pub lease: Option<Duration>,
+}
+
+impl Identity {
+    fn at_home(&self, phase: Phase) -> Status {
+        Status {
+            journey: self.job.journey.clone(),
+            pid: self.job.pid,
+            home: self.job.node.clone(),
+            location: self.job.node.clone(),
+            state: State::Home,
+            phase,
+            epoch: 0,
+            moves: 0,
+            supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
+            cpu_ns: 0,
+            resident_bytes: 0,
+            forwarded_calls: 0,
+            held_threads: 0,
+            reason: None,
+        }
+    }
+}
+
+/// Carries the job out, until the process is home again or has ended.
+///
+/// # Errors
+/// The socket or the journal cannot be made; a job that is not valid.
+pub fn run(job: HomeJob) -> Result<()> {
+    let credentials: Credentials =
+        serde_json::from_value(job.credentials.clone()).context("The job's credentials")?;
+    let lease = job.lease_ms.map(Duration::from_millis);
+    let _ = std::fs::remove_file(&job.socket);
+    let listener = UnixListener::bind(&job.socket)
+        .with_context(|| format!("The socket {} cannot be made", job.socket))?;
+    let mut journal = Journal::open(Path::new(&job.journal))
+        .with_context(|| format!("The journal {} cannot be opened", job.journal))?;
+    let identity = Identity { job, credentials, lease };
+    println!("ready");
+    std::io::stdout().flush()?;
+    let result = serve(&identity, &listener, &mut journal);
+    let _ = std::fs::remove_file(&identity.job.socket);
+    result
+}
+
+fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) -> Result<()> {
+    loop {
+        let (stream, _) = listener.accept()?;
+        let (command, mut client) = match read_command(stream) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!("{error:#}");
+                continue;
+            }
+        };
+        match command {
+            Command::Status => {
+                let status = identity.at_home(Phase::Admit);
+                client.send(&Event::Status { status });
+            }
+            Command::Bring { .. } => client.refuse("The process is at home"),
+            Command::Channel => client.refuse("Home makes its connections itself"),
+            Command::Move { slot } => return leave(identity, &slot, client, listener, journal),
+        }
+    }
+}
+
+fn leave(
+    identity: &Identity,
+    slot: &Slot,
+    mut client: Client,
+    listener: &UnixListener,
+    journal: &mut Journal,
+) -> Result<()> {
+    let begun = Instant::now();
+    let departed = depart(identity, slot, &mut client, journal, begun);
+    let (departed, link, mut phases) = match departed {
+        Ok(departed) => departed,
+        Err(error) => {
+            let reason = describe(&error);
+            tracing::warn!("{reason}");
+            journal.note(&Event::Refused { reason: reason.clone() })?;
+            client.refuse(reason);
+            return Ok(());
+        }
+    };
+    let freeze_ms = departed.frozen_at.elapsed().as_secs_f64() * 1000.0;
+    phases.push((Phase::Convert, begun.elapsed().as_secs_f64() * 1000.0));
+    client.send(&Event::Phase {
+        phase: Phase::Convert,
+        at_ms: begun.elapsed().as_secs_f64() * 1000.0,
+    });
+    let (bytes, pages) = (departed.bytes, departed.pages);
+    let pid = identity.job.pid;
+    let away = match settle(departed, link, identity) {
+        Ok(away) => away,
+        Err(error) => {
+            // The guest runs, the original cannot serve it: one of the promised ends.
+            let reason = format!("The process could not be kept as a deputy: {error:#}");
+            end_process(pid);
+            journal.commit(&Event::Ended { reason: reason.clone(), status: None })?;
+            client.refuse(reason);
+            return Ok(());
+        }
+    };
+    journal.note(&Event::Acknowledged { epoch: slot.epoch })?;
+    let report = MoveReport {
+        from: identity.job.node.clone(),
+        to: slot.node.clone(),
+        phases: durations(&phases, begun.elapsed().as_secs_f64() * 1000.0),
+        bytes,
+        pages,
+        freeze_ms,
+        total_ms: begun.elapsed().as_secs_f64() * 1000.0,
+    };
+    journal.note(&Event::Done { report: report.clone() })?;
+    client.send(&Event::Done { report });
+    drop(client);
+    match away.run(identity, listener, journal)? {
+        Ending::Home | Ending::Gone => Ok(()),
+        Ending::Lost(reason) => {
+            end_process(pid);
+            tracing::warn!("{reason}");
+            Ok(())
+        }
+    }
+}
+
+/// As if by SIGKILL, because it is.
+fn end_process(pid: i32) {
+    let _ = nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid),
+        nix::sys::signal::Signal::SIGKILL,
+    );
+}
+
+/// Turns the moments at which phases began into how long each took.
+#[must_use]
+pub fn durations(moments: &[(Phase, f64)], end: f64) -> Vec<(Phase, f64)> {
+    moments
+        .iter()
+        .enumerate()
+        .map(|(index, (phase, at))| {
+            let next = moments.get(index + 1).map_or(end, |(_, next)| *next);
+            (*phase, next - at)
+        })
+        .collect()
+}
+
+type Left = (Departed, Link, Vec<(Phase, f64)>);
+
+fn depart(
+    identity: &Identity,
+    slot: &Slot,
+    client: &mut Client,
+    journal: &mut Journal,
+    begun: Instant,
+) -> Result<Left, OutwardError> {
+    let mut link = Link::connect(&identity.job.journey, slot, &identity.credentials)?;
+    let mut phases = Vec::new();
+    let mut report = |event: Event| {
+        if let Event::Phase { phase, at_ms } = &event {
+            phases.push((*phase, *at_ms));
+        }
+        client.send(&event);
+    };
+    let mut journal_commit = |epoch: u32, to: &str| {
+        journal.commit(&Event::Commit { epoch, to: to.to_owned() })
+    };
+    let mut outward = Outward {
+        pid: identity.job.pid,
+        lease: identity.lease,
+        report: &mut report,
+        begun,
+        journal_commit: &mut journal_commit,
+    };
+    let departed = outward.go(&mut link)?;
+    Ok((departed, link, phases))
+}
+
+/// Conversion of the original, and its calls in flight go on.
+fn settle(departed: Departed, mut link: Link, identity: &Identity) -> Result<Away> {
+    let original = Original::of(&departed.image);
+    link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
+    link.calls.flush()?;
+    let mut server = convert(departed.frozen, &original)?;
+    for continuation in departed.continuations {
+        server.take_up(continuation)?;
+    }
+    Ok(Away::new(server, link, original, identity, &departed.image))
+}
+
+/// A chain of causes as one sentence.
+fn describe(error: &OutwardError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

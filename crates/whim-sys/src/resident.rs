@@ -1,0 +1,333 @@
+//! The resident loop: how the threads of a deputy execute calls without being stopped by a tracer.
+//!
+//! One memfd, the *deck*, is mapped by the supervisor and by the deputy. Its first page holds code
+//! (mapped R-X in the deputy); then comes one page per deputy thread, its *slot*; then a data area
+//! for structures that calls need. A deputy thread waits on its slot's `request` word, executes the
+//! slot's operations in order, stores each result, sets `done` to `request` and, if `notify` is 2,
+//! raises a breakpoint trap, which its tracer sees. It uses no stack and no thread-local state.
+//!
+//! A parked thread sleeps in `futex`; a signal ends that sleep in a signal-delivery-stop, so that
+//! the tracer sees every signal at once. (A merely ptrace-stopped deputy would not report any.)
+//! Rejected: registers by SETREGS for every call (16 us a call instead of 6), a loop that ends in a
+//! stop (hides signals). Measured during design; see docs/decisions.
+
+use nix::errno::Errno;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Operations that one batch holds.
+pub const OPERATIONS_MAX: usize = 60;
+/// Bytes of the data area behind the slots.
+pub const DATA_LENGTH: usize = 64 << 10;
+
+const REQUEST: usize = 0;
+const DONE: usize = 4;
+const NOTIFY: usize = 8;
+const ASLEEP: usize = 12;
+const COUNT: usize = 16;
+const PROGRESS: usize = 20;
+const OPERATIONS: usize = 64;
+const OPERATION_LENGTH: usize = 64;
+
+// The code below is data for this process: it is copied into the deck and runs in a deputy.
+// r15 = slot. Offsets are those of the constants above.
+std::arch::global_asm!(
+    ".pushsection .rodata",
+    ".balign 16",
+    ".global whim_resident_begin",
+    ".global whim_resident_after",
+    ".global whim_resident_trap",
+    ".global whim_resident_end",
+    "whim_resident_begin:",
+    "2: mov r12d, dword ptr [r15]",
+    "   cmp r12d, dword ptr [r15 + 4]",
+    "   jne 3f",
+    "   mov dword ptr [r15 + 12], 1",
+    "   mfence",
+    "   mov eax, 202",
+    "   mov rdi, r15",
+    "   xor esi, esi",
+    "   mov edx, r12d",
+    "   xor r10d, r10d",
+    "   xor r8d, r8d",
+    "   xor r9d, r9d",
+    "   syscall",
+    "   mov dword ptr [r15 + 12], 0",
+    "   jmp 2b",
+    "3: xor r13d, r13d",
+    "   lea r14, [r15 + 64]",
+    "4: mov dword ptr [r15 + 20], r13d",
+    "   cmp r13d, dword ptr [r15 + 16]",
+    "   jae 5f",
+    "   mov rax, qword ptr [r14]",
+    "   mov rdi, qword ptr [r14 + 8]",
+    "   mov rsi, qword ptr [r14 + 16]",
+    "   mov rdx, qword ptr [r14 + 24]",
+    "   mov r10, qword ptr [r14 + 32]",
+    "   mov r8, qword ptr [r14 + 40]",
+    "   mov r9, qword ptr [r14 + 48]",
+    "   syscall",
+    "whim_resident_after:",
+    "   mov qword ptr [r14 + 56], rax",
+    "   add r14, 64",
+    "   inc r13d",
+    "   jmp 4b",
+    "5: mov dword ptr [r15 + 4], r12d",
+    "   mfence",
+    "   cmp dword ptr [r15 + 8], 2",
+    "   jne 2b",
+    "   int3",
+    "whim_resident_trap:",
+    "   jmp 2b",
+    "whim_resident_end:",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static whim_resident_begin: u8;
+    static whim_resident_after: u8;
+    static whim_resident_trap: u8;
+    static whim_resident_end: u8;
+}
+
+/// The loop's bytes, and the offsets that its tracer has to know.
+fn code() -> &'static [u8] {
+    let begin = &raw const whim_resident_begin;
+    let length = offset_of_symbol(&raw const whim_resident_end);
+    // JUSTIFICATION: the loop is assembled into this binary; it is read as bytes to be copied.
+    // SAFETY: both symbols lie in one section of this binary, begin before end, never written.
+    unsafe { std::slice::from_raw_parts(begin, length) }
+}
+
+fn offset_of_symbol(symbol: *const u8) -> usize {
+    symbol as usize - (&raw const whim_resident_begin) as usize
+}
+
+/// Offset of the instruction behind the `syscall` of an operation: a thread that is stopped in an
+/// operation's call has its `rip` here.
+#[must_use]
+pub fn after_call_offset() -> u64 {
+    offset_of_symbol(&raw const whim_resident_after) as u64
+}
+
+/// Offset behind the trap that announces a finished batch.
+#[must_use]
+pub fn after_trap_offset() -> u64 {
+    offset_of_symbol(&raw const whim_resident_trap) as u64
+}
+
+/// One system call to be executed by a deputy thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Operation {
+    pub number: u64,
+    pub args: [u64; 6],
+}
+
+impl Operation {
+    /// Call `number` with up to six arguments.
+    #[must_use]
+    pub fn new(number: i64, args: &[u64]) -> Self {
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        Self { number: number.cast_unsigned(), args: all }
+    }
+}
+
+/// The supervisor's mapping of the deck.
+#[derive(Debug)]
+pub struct Deck {
+    base: *mut u8,
+    length: usize,
+    slots: usize,
+}
+
+// JUSTIFICATION: the deck may be moved to the thread that supervises.
+// SAFETY: all access goes through atomics or volatile copies; nothing is bound to a thread.
+unsafe impl Send for Deck {}
+
+impl Deck {
+    /// Bytes of a deck for that many threads.
+    #[must_use]
+    pub fn length_for(threads: usize) -> usize {
+        PAGE * (1 + threads) + DATA_LENGTH
+    }
+
+    /// Maps the deck's memory file (of at least [`Deck::length_for`] bytes) and writes the code.
+    ///
+    /// # Errors
+    /// errno of `mmap`.
+    pub fn map(file: BorrowedFd<'_>, threads: usize) -> Result<Self, Errno> {
+        let length = Self::length_for(threads);
+        // JUSTIFICATION: shared memory with another process is what the deck is.
+        // SAFETY: a fresh mapping at an address the kernel chooses; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let deck = Self { base: base.cast(), length, slots: threads };
+        deck.write(0, code());
+        Ok(deck)
+    }
+
+    /// Offset of a thread's slot in the deck.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[must_use]
+    pub fn slot_offset(&self, slot: usize) -> u64 {
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        (PAGE * (1 + slot)) as u64
+    }
+
+    /// Offset of the data area.
+    #[must_use]
+    pub fn data_offset(&self) -> u64 {
+        (PAGE * (1 + self.slots)) as u64
+    }
+
+    /// Copies bytes into the data area.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    pub fn write_data(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= DATA_LENGTH, "data area exceeded");
+        self.write(PAGE * (1 + self.slots) + offset, bytes);
+    }
+
+    /// Copies bytes out of the data area.
+    ///
+    /// # Panics
+    /// When the range is outside.
+    pub fn read_data(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(offset + bytes.len() <= DATA_LENGTH, "data area exceeded");
+        // JUSTIFICATION: the memory is shared with another process, no Rust reference may exist.
+        // SAFETY: the range was checked to lie in the mapping; the two do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.base.add(PAGE * (1 + self.slots) + offset),
+                bytes.as_mut_ptr(),
+                bytes.len(),
+            );
+        }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.length, "deck exceeded");
+        // JUSTIFICATION: as in `read_data`.
+        // SAFETY: the range was checked to lie in the mapping; the two do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len());
+        }
+    }
+
+    fn word(&self, slot: usize, offset: usize) -> &AtomicU32 {
+        let at = self.base.wrapping_add(PAGE * (1 + slot) + offset);
+        assert!(slot < self.slots && offset + 4 <= PAGE, "slot exceeded");
+        // JUSTIFICATION: words of the slot are shared with the deputy.
+        // SAFETY: in the mapping (checked), aligned to 4 (page plus constant), lives as long as
+        // self; all access is atomic.
+        unsafe { AtomicU32::from_ptr(at.cast()) }
+    }
+
+    fn long(&self, slot: usize, offset: usize) -> &AtomicU64 {
+        let at = self.base.wrapping_add(PAGE * (1 + slot) + offset);
+        assert!(slot < self.slots && offset + 8 <= PAGE, "slot exceeded");
+        // JUSTIFICATION: as in `word`.
+        // SAFETY: as in `word`; aligned to 8.
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+    }
+
+    /// Hands a batch to an idle thread and wakes it. With `notify`, its end raises a trap.
+    ///
+    /// # Panics
+    /// When there are more than [`OPERATIONS_MAX`] operations.
+    pub fn submit(&self, slot: usize, operations: &[Operation], notify: bool) {
+        assert!(operations.len() <= OPERATIONS_MAX, "a batch is split by its caller");
+        for (index, operation) in operations.iter().enumerate() {
+            let at = OPERATIONS + index * OPERATION_LENGTH;
+            self.long(slot, at).store(operation.number, Ordering::Relaxed);
+            for (position, argument) in operation.args.iter().enumerate() {
+                self.long(slot, at + 8 + position * 8).store(*argument, Ordering::Relaxed);
+            }
+        }
+        let count = u32::try_from(operations.len()).unwrap_or(u32::MAX);
+        self.word(slot, COUNT).store(count, Ordering::Relaxed);
+        self.word(slot, PROGRESS).store(0, Ordering::Relaxed);
+        self.word(slot, NOTIFY).store(if notify { 2 } else { 0 }, Ordering::Relaxed);
+        self.word(slot, REQUEST).fetch_add(1, Ordering::SeqCst);
+        if self.word(slot, ASLEEP).load(Ordering::SeqCst) != 0 {
+            self.wake(slot);
+        }
+    }
+
+    fn wake(&self, slot: usize) {
+        let word: *const AtomicU32 = self.word(slot, REQUEST);
+        // JUSTIFICATION: no library wakes a futex that is shared between processes.
+        // SAFETY: the address is a word of the mapping; FUTEX_WAKE touches no memory.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1, 0, 0, 0) };
+    }
+
+    /// Whether the last batch is done.
+    #[must_use]
+    pub fn is_done(&self, slot: usize) -> bool {
+        let request = self.word(slot, REQUEST).load(Ordering::Acquire);
+        self.word(slot, DONE).load(Ordering::Acquire) == request
+    }
+
+    /// Asks for a trap at the end of the running batch; true if it had ended already (a trap may
+    /// still come and is to be passed over).
+    #[must_use]
+    pub fn ask_for_notice(&self, slot: usize) -> bool {
+        self.word(slot, NOTIFY).store(2, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.is_done(slot)
+    }
+
+    /// How many operations of the running batch have ended.
+    #[must_use]
+    pub fn progress(&self, slot: usize) -> usize {
+        self.word(slot, PROGRESS).load(Ordering::Acquire) as usize
+    }
+
+    /// Result of one operation of the last batch.
+    #[must_use]
+    pub fn result(&self, slot: usize, operation: usize) -> i64 {
+        let at = OPERATIONS + operation * OPERATION_LENGTH + 56;
+        self.long(slot, at).load(Ordering::Acquire).cast_signed()
+    }
+}
+
+impl Drop for Deck {
+    fn drop(&mut self) {
+        // JUSTIFICATION: the mapping is ours to give back.
+        // SAFETY: `base` and `length` are those of `map`; no reference into it outlives self.
+        unsafe { libc::munmap(self.base.cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loop_fits_its_page_and_ends_where_its_tracer_believes() {
+        let bytes = code();
+        assert!(bytes.len() < 256);
+        let after = usize::try_from(after_call_offset()).expect("small");
+        assert_eq!(&bytes[after - 2..after], &[0x0f, 0x05], "syscall stands before it");
+        let trap = usize::try_from(after_trap_offset()).expect("small");
+        assert_eq!(bytes[trap - 1], 0xcc, "int3 stands before it");
+        assert_eq!((DONE, NOTIFY, ASLEEP, COUNT, PROGRESS), (4, 8, 12, 16, 20));
+    }
+}
