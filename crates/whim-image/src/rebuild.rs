@@ -1,0 +1,658 @@
+//! Rebuild: a blank process becomes the process of an image.
+//!
+//! The blank process is an exec of [`stub::program`], seized and stopped at its first instruction.
+//! Everything is done by the process itself: its supervisor writes lists of system calls into it
+//! and lets them run ([`runner`]). Order (`map`, contents, `complete`):
+//!
+//! 1. the reserved range is taken, code and lists move into it;
+//! 2. vDSO and its kin move to the image's addresses, the stub goes, the mappings come;
+//! 3. pages are written; file mappings are left to a userfaultfd;
+//! 4. layout, actions, limits, threads, and in each thread its own registrations;
+//! 5. the filter, last, because from then on calls are reported;
+//! 6. registers and masks. The threads stay stopped until they are resumed.
+
+mod address_space;
+pub mod runner;
+pub mod stub;
+mod threads;
+
+use crate::model::{
+    Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
+};
+use nix::errno::Errno;
+use runner::{Arguments, Runner, RunnerError, check};
+use std::os::fd::OwnedFd;
+use stub::{Operation, Place};
+use thiserror::Error;
+use whim_sys::pidfd::{self, Pidfd};
+use whim_sys::process_vm::{self, MemFile};
+use whim_sys::procmap::{Entry, Maps, ProcmapError};
+use whim_sys::ptrace::{Options, Running, Stopped, TraceError, UserRegs, Waited};
+use whim_sys::seccomp::{self, Listener, Response, SeccompError};
+use whim_sys::uffd::{self, Uffd};
+
+const PR_SET_MM_MAP: u64 = 14;
+const PR_SET_THP_DISABLE: u64 = 41;
+const SIGNALS: usize = 64;
+
+/// Options under which a blank process is seized.
+#[must_use]
+pub fn trace_options() -> Options {
+    Options::SYSGOOD | Options::TRACE_CLONE | Options::TRACE_EXEC | Options::EXITKILL
+}
+
+#[derive(Debug, Error)]
+pub enum RebuildError {
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+    #[error("Tracing the blank process failed: {0}")]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Maps(#[from] ProcmapError),
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+    #[error(
+        "This host's {name} has another size than home's: the two kernels differ, choose a host with the same kernel"
+    )]
+    KernelMapping { name: String },
+    #[error("The image is not sound: {0}")]
+    Unsound(String),
+    #[error("Page {address:#x} of the image cannot be written: {errno}")]
+    Page { address: u64, errno: Errno },
+    #[error("{what} failed: {errno}")]
+    Os { what: &'static str, errno: Errno },
+    #[error("The host's CPU does not take the thread's vector registers ({0}): it is of another class")]
+    Registers(TraceError),
+}
+
+/// A blank process, seized and stopped at the beginning of the stub.
+#[derive(Debug)]
+pub struct Blank {
+    leader: Stopped,
+    runner: Runner,
+    /// vDSO and its kin.
+    kernel: Vec<Entry>,
+}
+
+impl Blank {
+    /// Takes over a process that has executed the stub and stopped at its first instruction.
+    ///
+    /// # Errors
+    /// It is not such a process.
+    pub fn new(leader: Stopped) -> Result<Self, RebuildError> {
+        let pid = leader.tid();
+        let runner = Runner::new(pid, Place::INITIAL);
+        if !runner.is_end(&leader)? {
+            return Err(runner::unexpected(&leader).into());
+        }
+        let mut kernel = Maps::open(pid)?.all()?;
+        kernel.retain(|entry| is_kernel_name(&entry.name));
+        Ok(Self {
+            leader,
+            runner,
+            kernel,
+        })
+    }
+
+    /// Waits for the first stop of a process that is about to execute the stub, exec included.
+    ///
+    /// # Errors
+    /// The process ended instead.
+    pub fn await_stub(running: Running) -> Result<Self, RebuildError> {
+        let mut running = running;
+        loop {
+            let stopped = runner::stopped(running.wait()?)?;
+            let runner = Runner::new(stopped.tid(), Place::INITIAL);
+            if runner.is_end(&stopped)? {
+                return Self::new(stopped);
+            }
+            running = stopped.resume(0)?;
+        }
+    }
+
+    /// Process id, in our own pid namespace.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.runner.pid
+    }
+
+    /// Makes a userfaultfd of the blank process's memory and takes it. `device`: number of an open
+    /// `/dev/userfaultfd` in that process; without it the kernel may restrict us to faults of user
+    /// mode.
+    ///
+    /// # Errors
+    /// The kernel refuses both ways.
+    pub fn userfault(self, device: Option<i32>) -> Result<(Self, Uffd), RebuildError> {
+        let flags = u64::from((libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned());
+        let mut ways = vec![
+            Operation::new(libc::SYS_userfaultfd, &[flags]),
+            Operation::new(libc::SYS_userfaultfd, &[flags | uffd::USER_MODE_ONLY]),
+        ];
+        if let Some(device) = device {
+            let number = u64::from(device.cast_unsigned());
+            let by_device = Operation::new(libc::SYS_ioctl, &[number, uffd::IOC_NEW, flags]);
+            ways.insert(0, by_device);
+        }
+        let Self {
+            mut leader,
+            runner,
+            kernel,
+        } = self;
+        let mut result = -i64::from(libc::EPERM);
+        for way in ways {
+            let (back, results) = runner.run(leader, &[way])?;
+            (leader, result) = (back, results[0]);
+            if result >= 0 {
+                break;
+            }
+        }
+        let number = check("userfaultfd", result)?;
+        let descriptor = take(runner.pid, number)?;
+        let close = Operation::new(libc::SYS_close, &[number]);
+        let (leader, _) = runner.run(leader, &[close])?;
+        let features = uffd::FEATURE_EVENT_REMAP | uffd::FEATURE_EVENT_UNMAP;
+        let uffd = Uffd::initialize(descriptor, features).map_err(|errno| RebuildError::Os {
+            what: "The handshake with userfaultfd",
+            errno,
+        })?;
+        let blank = Self {
+            leader,
+            runner,
+            kernel,
+        };
+        Ok((blank, uffd))
+    }
+
+    /// Gives the process the image's mappings, without contents; file mappings are registered with
+    /// `uffd`, whose faults must be served from now on.
+    ///
+    /// # Errors
+    /// The image is not sound, or the kernel refuses a mapping (no memory).
+    pub fn map(self, image: &ProcessImage, uffd: &Uffd) -> Result<Mapped, RebuildError> {
+        check_image(image)?;
+        let moves = address_space::kernel_moves(image, &self.kernel)?;
+        let (leader, runner) = self.settle(image.reserved)?;
+        let operations = address_space::operations(image, &moves, runner.place);
+        let list: Vec<Operation> = operations.iter().map(|(operation, _)| *operation).collect();
+        let (leader, results) = runner.run(leader, &list)?;
+        for ((_, what), result) in operations.iter().zip(results) {
+            if let Some(what) = what {
+                check(what, result)?;
+            }
+        }
+        for range in address_space::file_ranges(&image.mappings) {
+            uffd.register(range.start, range.len(), uffd::Mode::Missing)
+                .map_err(|errno| RebuildError::Os {
+                    what: "Registering a file mapping",
+                    errno,
+                })?;
+        }
+        let memory = MemFile::open(runner.pid).map_err(|error| RebuildError::Os {
+            what: "Opening the blank process's memory",
+            errno: Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+        })?;
+        Ok(Mapped {
+            leader,
+            runner,
+            memory,
+        })
+    }
+
+    /// Moves code and lists into the reserved range, which no image uses.
+    fn settle(self, reserved: Range) -> Result<(Stopped, Runner), RebuildError> {
+        let place = Place::at(reserved.end - Place::LENGTH.next_multiple_of(1 << 21));
+        let flags = address_space::flag(
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
+        );
+        let map = |start: u64, length: u64, protection: i32| {
+            let protection = address_space::flag(protection);
+            Operation::new(
+                libc::SYS_mmap,
+                &[start, length, protection, flags, u64::MAX, 0],
+            )
+        };
+        let write = libc::PROT_READ | libc::PROT_WRITE;
+        let list = [
+            map(reserved.start, reserved.len(), libc::PROT_NONE),
+            map(place.code, Place::LENGTH, write),
+        ];
+        let (leader, results) = self.runner.run(self.leader, &list)?;
+        for result in results {
+            check("Taking the reserved range", result)?;
+        }
+        process_vm::write_exact(self.runner.pid, place.code, stub::code()).map_err(|errno| {
+            RebuildError::Page {
+                address: place.code,
+                errno,
+            }
+        })?;
+        let execute = address_space::flag(libc::PROT_READ | libc::PROT_EXEC);
+        let protect = Operation::new(libc::SYS_mprotect, &[place.code, PAGE_SIZE, execute]);
+        let (leader, results) = self.runner.run(leader, &[protect])?;
+        check("mprotect", results[0])?;
+        Ok((leader, Runner::new(self.runner.pid, place)))
+    }
+}
+
+/// A process with the image's mappings, still without contents.
+#[derive(Debug)]
+pub struct Mapped {
+    leader: Stopped,
+    runner: Runner,
+    memory: MemFile,
+}
+
+impl Mapped {
+    /// Process id, in our own pid namespace.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.runner.pid
+    }
+
+    /// Writes whole pages at `address`, all of one mapping.
+    ///
+    /// # Errors
+    /// No memory, or the pages are in no mapping.
+    pub fn write_pages(
+        &self,
+        mapping: &Mapping,
+        uffd: &Uffd,
+        address: u64,
+        bytes: &[u8],
+    ) -> Result<(), RebuildError> {
+        let failed = |errno| RebuildError::Page { address, errno };
+        match mapping.backing {
+            Backing::File { .. } => place_pages(uffd, address, bytes).map_err(failed),
+            Backing::Anonymous if mapping.protection.writable() => {
+                process_vm::write_exact(self.runner.pid, address, bytes).map_err(failed)
+            }
+            Backing::Anonymous => self.memory.write_all(address, bytes).map_err(|error| {
+                failed(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+            }),
+            Backing::Kernel { .. } => Err(RebuildError::Unsound(format!(
+                "a page of the kernel's mapping at {address:#x}"
+            ))),
+        }
+    }
+
+    /// Everything else; `filter` is a seccomp program, 8 bytes per instruction. The threads stay
+    /// stopped, ready to be resumed.
+    ///
+    /// # Errors
+    /// The kernel refuses something.
+    pub fn complete(self, image: &ProcessImage, filter: &[u8]) -> Result<Rebuilt, RebuildError> {
+        let Self { leader, runner, .. } = self;
+        let leader = set_process_state(leader, &runner, image)?;
+        let mut stopped = threads::create(leader, &runner, &image.threads)?;
+        threads::register_all(&mut stopped, &runner, image)?;
+        threads::queue_signals(&mut stopped, &runner, image)?;
+        let mut others = stopped.split_off(1);
+        let Some(leader) = stopped.pop() else {
+            return Err(RebuildError::Unsound("no thread".into()));
+        };
+        let (leader, listener) = install_filter(leader, &runner, image, filter)?;
+        others.insert(0, leader);
+        for (thread, state) in others.iter().zip(&image.threads) {
+            thread
+                .set_xstate(&state.xstate)
+                .map_err(RebuildError::Registers)?;
+            thread.set_registers(&raw_registers(&state.registers))?;
+            thread.set_signal_mask(state.signal_mask)?;
+        }
+        let threads = others
+            .into_iter()
+            .zip(&image.threads)
+            .map(|(stopped, state)| RebuiltThread {
+                tid: state.tid,
+                stopped,
+            })
+            .collect();
+        Ok(Rebuilt {
+            threads,
+            listener,
+            runner,
+        })
+    }
+}
+
+/// A thread, stopped where the image says.
+#[derive(Debug)]
+pub struct RebuiltThread {
+    /// In the process's own pid namespace.
+    pub tid: i32,
+    pub stopped: Stopped,
+}
+
+/// The process of the image, all threads stopped.
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// The leader first.
+    pub threads: Vec<RebuiltThread>,
+    /// Where its calls are reported.
+    pub listener: Listener,
+    /// For work in the frozen process later on.
+    pub runner: Runner,
+}
+
+/// Places pages in a registered range; those that are there already stay.
+///
+/// # Errors
+/// ENOMEM; ENOENT when the range is not registered.
+pub fn place_pages(uffd: &Uffd, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let page = usize::try_from(PAGE_SIZE).unwrap_or(4096);
+    let mut done = 0;
+    while done < bytes.len() {
+        match uffd.copy(address + done as u64, &bytes[done..])? {
+            uffd::Placed::Whole => return Ok(()),
+            uffd::Placed::UntilPresent(count) => {
+                let count = usize::try_from(count).unwrap_or(0);
+                // Go on behind the page that is there.
+                done += count + if count == 0 { page } else { 0 };
+            }
+            uffd::Placed::Again(count) => {
+                done += usize::try_from(count).unwrap_or(0);
+                std::thread::yield_now();
+            }
+            uffd::Placed::Gone => return Err(Errno::ENOENT),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a mapping of this name is the kernel's own and moves by `mremap`.
+#[must_use]
+pub fn is_kernel_name(name: &str) -> bool {
+    matches!(name, "[vdso]" | "[vvar]" | "[vvar_vclock]")
+}
+
+/// Registers for PTRACE_SETREGS; no system call is pending behind them.
+#[must_use]
+pub fn raw_registers(registers: &Registers) -> UserRegs {
+    UserRegs {
+        r15: registers.r15,
+        r14: registers.r14,
+        r13: registers.r13,
+        r12: registers.r12,
+        rbp: registers.rbp,
+        rbx: registers.rbx,
+        r11: registers.r11,
+        r10: registers.r10,
+        r9: registers.r9,
+        r8: registers.r8,
+        rax: registers.rax,
+        rcx: registers.rcx,
+        rdx: registers.rdx,
+        rsi: registers.rsi,
+        rdi: registers.rdi,
+        orig_rax: u64::MAX,
+        rip: registers.rip,
+        cs: registers.cs,
+        eflags: registers.eflags,
+        rsp: registers.rsp,
+        ss: registers.ss,
+        fs_base: registers.fs_base,
+        gs_base: registers.gs_base,
+        ds: registers.ds,
+        es: registers.es,
+        fs: registers.fs,
+        gs: registers.gs,
+    }
+}
+
+/// Refuses what no process has, before anything is done with it.
+///
+/// # Errors
+/// The first fault found.
+pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
+    const LIMIT: u64 = 0x7fff_ffff_f000;
+    const TIB: u64 = 1 << 40;
+    let unsound = |what: String| Err(RebuildError::Unsound(what));
+    let reserved = image.reserved;
+    if reserved.is_empty() || reserved.start % TIB != 0 || reserved.end % TIB != 0 {
+        return unsound(format!("reserved range {reserved:x?}"));
+    }
+    if reserved.end > LIMIT {
+        return unsound(format!("reserved range {reserved:x?}"));
+    }
+    let mut at = 0;
+    for mapping in &image.mappings {
+        let range = Range {
+            start: mapping.start,
+            end: mapping.end,
+        };
+        let aligned = (mapping.start | mapping.end) % PAGE_SIZE == 0;
+        if !aligned || mapping.start < at || range.is_empty() || mapping.end > LIMIT {
+            return unsound(format!("mapping {range:x?}"));
+        }
+        if range.overlaps(reserved) || mapping.protection.0 & !7 != 0 {
+            return unsound(format!("mapping {range:x?}"));
+        }
+        at = mapping.end;
+    }
+    match image.threads.first() {
+        Some(leader) if leader.tid == image.pid => {}
+        _ => return unsound("the leader is not the first thread".into()),
+    }
+    if image.threads.len() > threads::THREADS_MAX {
+        return unsound(format!("{} threads", image.threads.len()));
+    }
+    if image.actions.len() != SIGNALS {
+        return unsound(format!("{} signal actions", image.actions.len()));
+    }
+    Ok(())
+}
+
+fn take(pid: i32, number: u64) -> Result<OwnedFd, RebuildError> {
+    let number = i32::try_from(number).unwrap_or(-1);
+    pidfd::take_descriptor(pid, number).map_err(|errno| RebuildError::Os {
+        what: "Taking a descriptor of the blank process",
+        errno,
+    })
+}
+
+/// Layout, personality, actions and limits. Handlers cannot run yet: nobody sends signals.
+fn set_process_state(
+    leader: Stopped,
+    runner: &Runner,
+    image: &ProcessImage,
+) -> Result<Stopped, RebuildError> {
+    let mut arguments = runner.arguments();
+    let mut list = vec![layout_operation(&image.layout, &mut arguments)];
+    list.push(Operation::new(
+        libc::SYS_personality,
+        &[image.personality & 0xffff_ffff],
+    ));
+    if image.no_transparent_huge_pages {
+        list.push(Operation::new(libc::SYS_prctl, &[PR_SET_THP_DISABLE, 1]));
+    }
+    list.extend(limit_operations(image, &mut arguments));
+    let required = list.len();
+    for (index, action) in image.actions.iter().enumerate() {
+        let default = *action == SignalAction::default();
+        if !default && !is_trap(index) {
+            list.push(action_operation(index, action, &mut arguments));
+        }
+    }
+    runner.store(&arguments)?;
+    let (leader, results) = runner.run(leader, &list)?;
+    check("Setting the memory layout", results[0])?;
+    check("personality", results[1])?;
+    for result in &results[required..] {
+        check("rt_sigaction", *result)?;
+    }
+    Ok(leader)
+}
+
+fn is_trap(index: usize) -> bool {
+    Some(index + 1) == usize::try_from(libc::SIGTRAP).ok()
+}
+
+fn action_operation(
+    index: usize,
+    action: &SignalAction,
+    arguments: &mut Arguments,
+) -> Operation {
+    let mut bytes = [0; 32];
+    bytes[0..8].copy_from_slice(&action.handler.to_le_bytes());
+    bytes[8..16].copy_from_slice(&action.flags.to_le_bytes());
+    bytes[16..24].copy_from_slice(&action.restorer.to_le_bytes());
+    bytes[24..32].copy_from_slice(&action.mask.to_le_bytes());
+    let address = arguments.add(&bytes);
+    Operation::new(
+        libc::SYS_rt_sigaction,
+        &[index as u64 + 1, address, 0, 8],
+    )
+}
+
+fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operation {
+    // The kernel keeps at most 2 * AT_VECTOR_SIZE words; more is refused as a whole.
+    let auxv = arguments.add(&layout.auxv);
+    let fields = [
+        layout.start_code,
+        layout.end_code,
+        layout.start_data,
+        layout.end_data,
+        layout.start_brk,
+        layout.brk,
+        layout.start_stack,
+        layout.arg_start,
+        layout.arg_end,
+        layout.env_start,
+        layout.env_end,
+        auxv,
+    ];
+    let mut bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+    let length = u32::try_from(layout.auxv.len()).unwrap_or(0);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&u32::MAX.to_le_bytes());
+    let address = arguments.add(&bytes);
+    let what = address_space::flag(libc::PR_SET_MM);
+    Operation::new(
+        libc::SYS_prctl,
+        &[what, PR_SET_MM_MAP, address, bytes.len() as u64, 0],
+    )
+}
+
+/// Limits that the guest's own kernel applies to it. The host's hard limits stay above them.
+fn limit_operations(image: &ProcessImage, arguments: &mut Arguments) -> Vec<Operation> {
+    let local = [
+        libc::RLIMIT_STACK,
+        libc::RLIMIT_DATA,
+        libc::RLIMIT_AS,
+        libc::RLIMIT_MEMLOCK,
+    ];
+    let mut list = Vec::new();
+    for limit in &image.limits {
+        if !local.contains(&limit.resource) {
+            continue;
+        }
+        let mut soft = limit.soft;
+        if limit.resource == libc::RLIMIT_AS && soft != u64::MAX {
+            // The reserved range is no memory of the program's.
+            soft = soft.saturating_add(image.reserved.len());
+        }
+        let Ok(resource) = nix_resource(limit.resource) else {
+            continue;
+        };
+        let hard = nix::sys::resource::getrlimit(resource).map_or(soft, |(_, hard)| hard);
+        let mut bytes = [0; 16];
+        bytes[0..8].copy_from_slice(&soft.min(hard).to_le_bytes());
+        bytes[8..16].copy_from_slice(&hard.to_le_bytes());
+        let address = arguments.add(&bytes);
+        list.push(Operation::new(
+            libc::SYS_prlimit64,
+            &[0, u64::from(limit.resource), address, 0],
+        ));
+    }
+    // Cores are written at home, where a fatal signal is delivered.
+    let none = arguments.add(&[0; 16]);
+    list.push(Operation::new(
+        libc::SYS_prlimit64,
+        &[0, u64::from(libc::RLIMIT_CORE), none, 0],
+    ));
+    list
+}
+
+fn nix_resource(number: u32) -> Result<nix::sys::resource::Resource, Errno> {
+    use nix::sys::resource::Resource;
+    match number {
+        libc::RLIMIT_STACK => Ok(Resource::RLIMIT_STACK),
+        libc::RLIMIT_DATA => Ok(Resource::RLIMIT_DATA),
+        libc::RLIMIT_AS => Ok(Resource::RLIMIT_AS),
+        libc::RLIMIT_MEMLOCK => Ok(Resource::RLIMIT_MEMLOCK),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// SIGTRAP's action comes here, because up to here the runner lives by SIGTRAP: an ignored one
+/// would be reset by the next `int3`. From there on calls are stepped instead.
+fn install_filter(
+    leader: Stopped,
+    runner: &Runner,
+    image: &ProcessImage,
+    filter: &[u8],
+) -> Result<(Stopped, Listener), RebuildError> {
+    let mut arguments = runner.arguments();
+    let program = arguments.add(filter);
+    let count = u16::try_from(filter.len() / 8)
+        .map_err(|_| RebuildError::Unsound("a filter that is too long".into()))?;
+    let mut header = [0; 16];
+    header[0..2].copy_from_slice(&count.to_le_bytes());
+    header[8..16].copy_from_slice(&program.to_le_bytes());
+    let header = arguments.add(&header);
+    let trap_index = usize::try_from(libc::SIGTRAP - 1).unwrap_or(4);
+    let trap = image.actions[trap_index];
+    let trap_operation = action_operation(trap_index, &trap, &mut arguments);
+    runner.store(&arguments)?;
+    let mut leader = leader;
+    if trap != SignalAction::default() {
+        let (back, result) = runner.step(leader, &trap_operation)?;
+        check("rt_sigaction", result)?;
+        leader = back;
+    }
+    let install = Operation::new(
+        libc::SYS_seccomp,
+        &[seccomp::SET_MODE_FILTER, seccomp::FILTER_FLAGS, header],
+    );
+    let (leader, result) = runner.step(leader, &install)?;
+    let number = check("Installing the system call filter", result)?;
+    let listener = Listener::from_descriptor(take(runner.pid, number)?);
+    // Waking the guest on our CPU saves a wake-up across CPUs; older kernels cannot.
+    let _ = listener.prefer_same_cpu();
+    let leader = close_under_filter(leader, runner, &listener, number)?;
+    Ok((leader, listener))
+}
+
+/// Closes the guest's own copy of the listener: the filter reports the call to us.
+fn close_under_filter(
+    leader: Stopped,
+    runner: &Runner,
+    listener: &Listener,
+    number: u64,
+) -> Result<Stopped, RebuildError> {
+    let before = leader.registers()?;
+    let close = Operation::new(libc::SYS_close, &[number]);
+    leader.set_registers(&runner::step_registers(&before, runner.place.one(), &close))?;
+    let entry = leader.resume_to_syscall(0)?.wait()?;
+    let Waited::Stopped(entry) = entry else {
+        return Err(RunnerError::Ended { tid: runner.pid }.into());
+    };
+    let running = entry.resume_to_syscall(0)?;
+    if let Some(notification) = listener.receive()? {
+        listener.respond(notification.id, Response::Continue)?;
+    }
+    let exit = runner::stopped(running.wait()?)?;
+    check("close", exit.registers()?.rax.cast_signed())?;
+    Ok(exit)
+}
+
+/// Descriptor of the process for its end, whoever its parent is.
+///
+/// # Errors
+/// It has ended.
+pub fn process_descriptor(pid: i32) -> Result<Pidfd, RebuildError> {
+    Pidfd::open(pid).map_err(|errno| RebuildError::Os {
+        what: "Opening a descriptor of the guest",
+        errno,
+    })
+}

@@ -1,0 +1,230 @@
+//! The list of calls that turns the blank address space into the image's.
+
+use super::stub::{Operation, Place};
+use super::{RebuildError, is_kernel_name};
+use crate::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use whim_sys::procmap::Entry;
+
+/// End of the address space that a program can have (4-level page tables).
+const TASK_END: u64 = 0x7fff_ffff_f000;
+/// Distance between temporary places of the kernel's mappings.
+const TEMPORARY_STEP: u64 = 1 << 24;
+
+/// An operation, and what it is called if its failure matters.
+pub(super) type Step = (Operation, Option<&'static str>);
+
+/// Where one of the kernel's own mappings is, and where the image wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    from: u64,
+    to: u64,
+    length: u64,
+}
+
+pub(super) fn flag(bits: i32) -> u64 {
+    u64::from(bits.cast_unsigned())
+}
+
+/// Pairs this kernel's own mappings with the image's, by name.
+pub(super) fn kernel_moves(
+    image: &ProcessImage,
+    here: &[Entry],
+) -> Result<Vec<Move>, RebuildError> {
+    let mut moves = Vec::new();
+    for mapping in &image.mappings {
+        let Backing::Kernel { name } = &mapping.backing else {
+            continue;
+        };
+        if !is_kernel_name(name) {
+            return Err(RebuildError::Unsound(format!("a kernel mapping {name:.20}")));
+        }
+        let found = here
+            .iter()
+            .find(|entry| entry.name == *name && entry.end - entry.start == mapping.len());
+        let Some(entry) = found else {
+            return Err(RebuildError::KernelMapping { name: name.clone() });
+        };
+        moves.push(Move {
+            from: entry.start,
+            to: mapping.start,
+            length: mapping.len(),
+        });
+    }
+    Ok(moves)
+}
+
+fn unmap(start: u64, end: u64) -> Option<Step> {
+    let operation = Operation::new(libc::SYS_munmap, &[start, end - start]);
+    (end > start).then_some((operation, Some("munmap")))
+}
+
+fn relocate(from: u64, to: u64, length: u64) -> Step {
+    let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    let operation = Operation::new(libc::SYS_mremap, &[from, length, length, how, to]);
+    (operation, Some("Moving the vDSO"))
+}
+
+/// Everything between the stub in the reserved range and the image's mappings.
+pub(super) fn operations(image: &ProcessImage, moves: &[Move], place: Place) -> Vec<Step> {
+    let reserved = image.reserved;
+    let mut list = Vec::with_capacity(image.mappings.len() * 2 + 16);
+    let mut temporary = reserved.start;
+    for each in moves {
+        debug_assert!(temporary + each.length < place.code);
+        list.push(relocate(each.from, temporary, each.length));
+        temporary += TEMPORARY_STEP;
+    }
+    list.extend(unmap(0, reserved.start));
+    list.extend(unmap(reserved.end, TASK_END));
+    for (each, at) in moves.iter().zip((reserved.start..).step_by(1 << 24)) {
+        list.push(relocate(at, each.to, each.length));
+    }
+    if temporary > reserved.start {
+        // The moves have torn holes into the reserved range.
+        let hole = Mapping {
+            start: reserved.start,
+            end: temporary,
+            protection: crate::model::Protection(0),
+            flags: crate::model::MappingFlags {
+                no_reserve: true,
+                ..crate::model::MappingFlags::default()
+            },
+            backing: Backing::Anonymous,
+        };
+        list.push(map(&hole, hole.end));
+    }
+    list.extend(mapping_steps(&image.mappings));
+    list
+}
+
+fn map(mapping: &Mapping, end: u64) -> Step {
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    if mapping.flags.grows_down {
+        flags |= libc::MAP_GROWSDOWN;
+    }
+    // What cannot be written costs nothing yet: the kernel must not count it as promised.
+    if mapping.flags.no_reserve || !mapping.protection.writable() {
+        flags |= libc::MAP_NORESERVE;
+    }
+    let protection = flag(mapping.protection.bits());
+    let operation = Operation::new(
+        libc::SYS_mmap,
+        &[
+            mapping.start,
+            end - mapping.start,
+            protection,
+            flag(flags),
+            u64::MAX,
+            0,
+        ],
+    );
+    (operation, Some("Mapping memory"))
+}
+
+fn like(one: &Mapping, other: &Mapping) -> bool {
+    one.protection == other.protection && one.flags == other.flags && one.end == other.start
+}
+
+/// One `mmap` per run of alike neighbours, advice right behind it: it must come before the pages.
+fn mapping_steps(mappings: &[Mapping]) -> Vec<Step> {
+    let mut list = Vec::new();
+    let mut rest: &[Mapping] = mappings;
+    while let Some(first) = rest.first() {
+        if matches!(first.backing, Backing::Kernel { .. }) {
+            rest = &rest[1..];
+            continue;
+        }
+        let mut count = 1;
+        while count < rest.len()
+            && like(&rest[count - 1], &rest[count])
+            && !matches!(rest[count].backing, Backing::Kernel { .. })
+        {
+            count += 1;
+        }
+        let end = rest[count - 1].end;
+        list.push(map(first, end));
+        list.extend(advice(first, end));
+        rest = &rest[count..];
+    }
+    list
+}
+
+/// Advice costs speed alone when it is refused.
+fn advice(mapping: &Mapping, end: u64) -> impl Iterator<Item = Step> {
+    let flags = mapping.flags;
+    let (start, length) = (mapping.start, end - mapping.start);
+    let wanted = [
+        (flags.huge, libc::MADV_HUGEPAGE),
+        (flags.no_huge, libc::MADV_NOHUGEPAGE),
+        (flags.dont_fork, libc::MADV_DONTFORK),
+        (flags.dont_dump, libc::MADV_DONTDUMP),
+        (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
+    ];
+    // Locked without being filled: contents are on their way.
+    let lock = flags.locked.then_some((
+        Operation::new(libc::SYS_mlock2, &[start, length, 1]),
+        None,
+    ));
+    wanted
+        .into_iter()
+        .filter(|(set, _)| *set)
+        .map(move |(_, advice)| {
+            let operation = Operation::new(libc::SYS_madvise, &[start, length, flag(advice)]);
+            (operation, None)
+        })
+        .chain(lock)
+}
+
+/// Ranges of file mappings, neighbours joined.
+pub(super) fn file_ranges(mappings: &[Mapping]) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    for mapping in mappings {
+        if !matches!(mapping.backing, Backing::File { .. }) {
+            continue;
+        }
+        match ranges.last_mut() {
+            Some(last) if last.end == mapping.start => last.end = mapping.end,
+            _ => ranges.push(Range {
+                start: mapping.start,
+                end: mapping.end,
+            }),
+        }
+    }
+    ranges
+}
+
+const _: () = assert!(TEMPORARY_STEP == 1 << 24 && TEMPORARY_STEP % PAGE_SIZE == 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{MappingFlags, MappingId, Protection};
+
+    fn mapping(start: u64, end: u64, protection: u8, file: Option<u32>) -> Mapping {
+        Mapping {
+            start,
+            end,
+            protection: Protection(protection),
+            flags: MappingFlags::default(),
+            backing: file.map_or(Backing::Anonymous, |id| Backing::File {
+                id: MappingId(id),
+                offset: 0,
+            }),
+        }
+    }
+
+    #[test]
+    fn alike_neighbours_are_mapped_at_once() {
+        let mappings = [
+            mapping(0x1000, 0x2000, 3, None),
+            mapping(0x2000, 0x3000, 3, Some(1)),
+            mapping(0x3000, 0x4000, 5, Some(2)),
+            mapping(0x9000, 0xa000, 5, None),
+        ];
+        let steps = mapping_steps(&mappings);
+        let places: Vec<(u64, u64)> = steps.iter().map(|(o, _)| (o.args[0], o.args[1])).collect();
+        assert_eq!(places, [(0x1000, 0x2000), (0x3000, 0x1000), (0x9000, 0x1000)]);
+        let files = file_ranges(&mappings);
+        assert_eq!(files, [Range { start: 0x2000, end: 0x4000 }]);
+    }
+}

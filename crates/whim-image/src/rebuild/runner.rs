@@ -1,0 +1,298 @@
+//! Lets threads of a traced process execute system calls: a whole list between two stops.
+
+use super::stub::{ARGUMENTS_OFFSET, DATA_LENGTH, OPERATION_LENGTH, Operation, Place};
+use nix::errno::Errno;
+use thiserror::Error;
+use whim_sys::process_vm;
+use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, UserRegs, Waited};
+
+/// Operations of one list.
+pub const LIST_MAX: usize = 32_768;
+const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+
+const _: () = assert!(LIST_MAX as u64 * OPERATION_LENGTH == ARGUMENTS_OFFSET);
+
+#[derive(Debug, Error)]
+pub enum RunnerError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error("Memory of the guest at {address:#x} cannot be used: {errno}")]
+    Memory { address: u64, errno: Errno },
+    #[error("A list of {0} operations is too long, the limit is {LIST_MAX}")]
+    ListTooLong(usize),
+    #[error("{0} bytes of arguments do not fit")]
+    ArgumentsTooLong(usize),
+    #[error("The guest's thread {tid} ended while it worked for its supervisor")]
+    Ended { tid: i32 },
+    #[error("Thread {tid} of the guest stopped unexpectedly ({stop:?}) at {rip:#x}")]
+    Unexpected { tid: i32, stop: Stop, rip: u64 },
+    #[error("{what} failed in the guest: {errno}")]
+    Call { what: &'static str, errno: Errno },
+}
+
+/// Gives a system call's raw result its meaning.
+///
+/// # Errors
+/// [`RunnerError::Call`] for an errno.
+pub fn check(what: &'static str, result: i64) -> Result<u64, RunnerError> {
+    match result {
+        -4095..=-1 => {
+            let errno = Errno::from_raw(i32::try_from(-result).unwrap_or(0));
+            Err(RunnerError::Call { what, errno })
+        }
+        value => Ok(value.cast_unsigned()),
+    }
+}
+
+/// Collects arguments that lie in memory, and tells their addresses.
+#[derive(Debug)]
+pub struct Arguments {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Arguments {
+    /// Address at which these bytes will lie, a multiple of 16.
+    pub fn add(&mut self, bytes: &[u8]) -> u64 {
+        let aligned = self.bytes.len().next_multiple_of(16);
+        self.bytes.resize(aligned, 0);
+        self.bytes.extend_from_slice(bytes);
+        self.start + aligned as u64
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+/// Events that come while a list runs and that the runner does not know.
+pub type Visitor<'a> = dyn FnMut(Stopped) -> Result<Running, RunnerError> + 'a;
+
+/// The code page and its memory in one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Runner {
+    /// Process id, in our own pid namespace.
+    pub pid: i32,
+    pub place: Place,
+}
+
+impl Runner {
+    #[must_use]
+    pub fn new(pid: i32, place: Place) -> Self {
+        Self { pid, place }
+    }
+
+    /// An empty set of arguments; they take the place of those of earlier lists.
+    #[must_use]
+    pub fn arguments(&self) -> Arguments {
+        Arguments {
+            start: self.place.arguments(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Puts the arguments where they were promised to lie.
+    ///
+    /// # Errors
+    /// They are too long, or the process is gone.
+    pub fn store(&self, arguments: &Arguments) -> Result<(), RunnerError> {
+        if arguments.bytes.len() as u64 > DATA_LENGTH - ARGUMENTS_OFFSET {
+            return Err(RunnerError::ArgumentsTooLong(arguments.bytes.len()));
+        }
+        self.write(arguments.start, &arguments.bytes)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), RunnerError> {
+        process_vm::write_exact(self.pid, address, bytes)
+            .map_err(|errno| RunnerError::Memory { address, errno })
+    }
+
+    /// Reads back what a call has written among the arguments.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), RunnerError> {
+        process_vm::read_exact(self.pid, address, bytes)
+            .map_err(|errno| RunnerError::Memory { address, errno })
+    }
+
+    /// Writes a list behind `skip` other operations and sets the thread's registers to it; the
+    /// list runs when the thread is resumed.
+    ///
+    /// # Errors
+    /// Too long, or the process is gone.
+    pub fn prepare(
+        &self,
+        thread: &Stopped,
+        skip: usize,
+        operations: &[Operation],
+    ) -> Result<(), RunnerError> {
+        if skip + operations.len() > LIST_MAX {
+            return Err(RunnerError::ListTooLong(skip + operations.len()));
+        }
+        let start = self.place.data + skip as u64 * OPERATION_LENGTH;
+        let bytes: Vec<u8> = operations.iter().flat_map(Operation::encode).collect();
+        self.write(start, &bytes)?;
+        let before = thread.registers()?;
+        let count = operations.len() as u64;
+        Ok(thread.set_registers(&self.place.run_registers(&before, start, count))?)
+    }
+
+    /// The results of a list that has run.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn results(&self, skip: usize, count: usize) -> Result<Vec<i64>, RunnerError> {
+        let length = usize::try_from(OPERATION_LENGTH).unwrap_or(64);
+        let mut bytes = vec![0; count * length];
+        self.read(self.place.data + skip as u64 * OPERATION_LENGTH, &mut bytes)?;
+        let result = |operation: &[u8]| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&operation[56..64]);
+            i64::from_le_bytes(word)
+        };
+        Ok(bytes.chunks_exact(length).map(result).collect())
+    }
+
+    /// Runs a list; the thread is stopped behind it, with registers of no meaning.
+    ///
+    /// SIGTRAP must neither be ignored nor blocked: the kernel would reset its action.
+    ///
+    /// # Errors
+    /// The thread ended, or the process is gone.
+    pub fn run(
+        &self,
+        thread: Stopped,
+        operations: &[Operation],
+    ) -> Result<(Stopped, Vec<i64>), RunnerError> {
+        let refuse: &mut Visitor<'_> = &mut |stopped| Err(unexpected(&stopped));
+        self.run_visited(thread, operations, refuse)
+    }
+
+    /// As [`run`](Self::run), with somebody who deals with the stops on the way (PTRACE_EVENT_*).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and those of `visit`.
+    pub fn run_visited(
+        &self,
+        thread: Stopped,
+        operations: &[Operation],
+        visit: &mut Visitor<'_>,
+    ) -> Result<(Stopped, Vec<i64>), RunnerError> {
+        let (mut thread, mut results) = (thread, Vec::with_capacity(operations.len()));
+        for part in operations.chunks(LIST_MAX) {
+            self.prepare(&thread, 0, part)?;
+            thread = self.await_end(thread.resume(0)?, visit)?;
+            results.extend(self.results(0, part.len())?);
+        }
+        Ok((thread, results))
+    }
+
+    /// Waits for the stop behind a list.
+    ///
+    /// # Errors
+    /// As [`run_visited`](Self::run_visited).
+    pub fn await_end(
+        &self,
+        running: Running,
+        visit: &mut Visitor<'_>,
+    ) -> Result<Stopped, RunnerError> {
+        let mut running = running;
+        loop {
+            let stopped = stopped(running.wait()?)?;
+            if self.is_end(&stopped)? {
+                return Ok(stopped);
+            }
+            running = visit(stopped)?;
+        }
+    }
+
+    /// Whether the thread stands at the `int3` behind its list.
+    ///
+    /// # Errors
+    /// The thread died.
+    pub fn is_end(&self, stopped: &Stopped) -> Result<bool, RunnerError> {
+        // Behind the int3, whose length is 1.
+        Ok(stopped.stop() == Stop::Signal(libc::SIGTRAP)
+            && stopped.registers()?.rip == self.place.code + 1)
+    }
+
+    /// Executes one system call between two syscall stops; no signal is raised for it.
+    ///
+    /// # Errors
+    /// The thread ended, or stopped for another reason.
+    pub fn step(
+        &self,
+        thread: Stopped,
+        operation: &Operation,
+    ) -> Result<(Stopped, i64), RunnerError> {
+        let before = thread.registers()?;
+        thread.set_registers(&step_registers(&before, self.place.one(), operation))?;
+        let entry = self.syscall_stop(thread.resume_to_syscall(0)?)?;
+        let exit = self.syscall_stop(entry.resume_to_syscall(0)?)?;
+        let result = exit.registers()?.rax.cast_signed();
+        Ok((exit, result))
+    }
+
+    fn syscall_stop(&self, running: Running) -> Result<Stopped, RunnerError> {
+        let stopped = stopped(running.wait()?)?;
+        if stopped.stop() == Stop::SyscallStop {
+            return Ok(stopped);
+        }
+        Err(unexpected(&stopped))
+    }
+}
+
+/// Registers with which a thread executes the `syscall` instruction at `address`.
+#[must_use]
+pub fn step_registers(before: &UserRegs, address: u64, operation: &Operation) -> UserRegs {
+    let [rdi, rsi, rdx, r10, r8, r9] = operation.args;
+    UserRegs {
+        rip: address,
+        rax: operation.number.cast_unsigned(),
+        orig_rax: u64::MAX,
+        eflags: 0x202,
+        rdi,
+        rsi,
+        rdx,
+        r10,
+        r8,
+        r9,
+        ..*before
+    }
+}
+
+/// The mask under which a thread may run lists: everything but SIGTRAP, which the runner uses.
+#[must_use]
+pub fn working_mask() -> u64 {
+    !SIGTRAP_BIT
+}
+
+/// The stop that a wait gave.
+///
+/// # Errors
+/// The thread has ended.
+pub fn stopped(waited: Waited) -> Result<Stopped, RunnerError> {
+    match waited {
+        Waited::Stopped(stopped) => Ok(stopped),
+        Waited::Exited { tid, .. } | Waited::Signaled { tid, .. } => {
+            Err(RunnerError::Ended { tid })
+        }
+    }
+}
+
+/// The error for a stop that nobody expects.
+#[must_use]
+pub fn unexpected(stopped: &Stopped) -> RunnerError {
+    RunnerError::Unexpected {
+        tid: stopped.tid(),
+        stop: stopped.stop(),
+        rip: stopped.registers().map_or(0, |registers| registers.rip),
+    }
+}

@@ -1,0 +1,227 @@
+//! The threads of a process that is being rebuilt.
+
+use super::runner::{Arguments, Runner, RunnerError, check, stopped, unexpected, working_mask};
+use super::stub::Operation;
+use super::{RebuildError, address_space::flag};
+use crate::model::{ProcessImage, QueuedSignal, ThreadImage};
+use nix::errno::Errno;
+use whim_sys::ptrace::{Running, Stop, Stopped};
+
+/// Threads that an image may have.
+pub(super) const THREADS_MAX: usize = 4096;
+/// Operations that one thread's own list may have.
+const OWN_MAX: usize = 8;
+const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+const CLONE_FLAGS: i32 = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM;
+
+/// Creates all threads but the leader, with their numbers. Gives them in the image's order, the
+/// leader first, all stopped.
+pub(super) fn create(
+    leader: Stopped,
+    runner: &Runner,
+    threads: &[ThreadImage],
+) -> Result<Vec<Stopped>, RebuildError> {
+    let mut arguments = runner.arguments();
+    let mut list = Vec::new();
+    for thread in &threads[1..] {
+        let number = arguments.add(&thread.tid.to_le_bytes());
+        let mut request = [0u8; 88];
+        request[0..8].copy_from_slice(&flag(CLONE_FLAGS).to_le_bytes());
+        request[64..72].copy_from_slice(&number.to_le_bytes());
+        request[72..80].copy_from_slice(&1u64.to_le_bytes());
+        let address = arguments.add(&request);
+        list.push(Operation::new(libc::SYS_clone3, &[address, 88]));
+    }
+    if list.is_empty() {
+        return Ok(vec![leader]);
+    }
+    runner.store(&arguments)?;
+    let mut born: Vec<i32> = Vec::new();
+    let (leader, results) = runner.run_visited(leader, &list, &mut |at| {
+        if at.stop() != Stop::Clone {
+            return Err(unexpected(&at));
+        }
+        born.push(i32::try_from(at.event_message()?).unwrap_or(-1));
+        Ok(at.resume(0)?)
+    })?;
+    for result in results {
+        check("Creating a thread", result)?;
+    }
+    let mut all = vec![leader];
+    for tid in born {
+        let first = stopped(Running::assume(tid).wait().map_err(RunnerError::from)?)?;
+        if first.stop() != Stop::Interrupt {
+            return Err(unexpected(&first).into());
+        }
+        all.push(first);
+    }
+    if all.len() != threads.len() {
+        return Err(RebuildError::Unsound(format!(
+            "{} threads of {} could be made",
+            all.len(),
+            threads.len()
+        )));
+    }
+    Ok(all)
+}
+
+/// What only the thread itself can do: registrations with the kernel, and giving up capabilities.
+/// All threads work at the same time.
+pub(super) fn register_all(
+    threads: &mut Vec<Stopped>,
+    runner: &Runner,
+    image: &ProcessImage,
+) -> Result<(), RebuildError> {
+    let mut arguments = runner.arguments();
+    let lists: Vec<Vec<Operation>> = image
+        .threads
+        .iter()
+        .map(|thread| own_operations(thread, &mut arguments))
+        .collect();
+    runner.store(&arguments)?;
+    let mut running = Vec::with_capacity(threads.len());
+    for (index, (thread, list)) in threads.drain(..).zip(&lists).enumerate() {
+        debug_assert!(list.len() <= OWN_MAX);
+        runner.prepare(&thread, index * OWN_MAX, list)?;
+        running.push(thread.resume(0)?);
+    }
+    for thread in running {
+        let back = runner.await_end(thread, &mut |at| Err(unexpected(&at)))?;
+        threads.push(back);
+    }
+    for (index, list) in lists.iter().enumerate() {
+        let results = runner.results(index * OWN_MAX, list.len())?;
+        for (operation, result) in list.iter().zip(results) {
+            check(name_of(operation.number), result)?;
+        }
+    }
+    Ok(())
+}
+
+fn name_of(number: i64) -> &'static str {
+    match number {
+        libc::SYS_sigaltstack => "sigaltstack",
+        libc::SYS_set_tid_address => "set_tid_address",
+        libc::SYS_set_robust_list => "set_robust_list",
+        libc::SYS_rseq => "rseq",
+        libc::SYS_prctl => "prctl",
+        _ => "capset",
+    }
+}
+
+fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operation> {
+    let mut list = Vec::with_capacity(OWN_MAX);
+    let stack = thread.alternate_stack;
+    if stack.size != 0 && stack.flags & libc::SS_DISABLE == 0 {
+        let mut bytes = [0; 24];
+        bytes[0..8].copy_from_slice(&stack.address.to_le_bytes());
+        // SS_ONSTACK is a report, not a request.
+        bytes[8..12].copy_from_slice(&(stack.flags & !libc::SS_ONSTACK).to_le_bytes());
+        bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
+        let address = arguments.add(&bytes);
+        list.push(Operation::new(libc::SYS_sigaltstack, &[address, 0]));
+    }
+    list.push(Operation::new(
+        libc::SYS_set_tid_address,
+        &[thread.tid_address],
+    ));
+    let (robust, length) = thread.robust_list;
+    if robust != 0 {
+        list.push(Operation::new(
+            libc::SYS_set_robust_list,
+            &[robust, length],
+        ));
+    }
+    if let Some(rseq) = thread.rseq {
+        list.push(Operation::new(
+            libc::SYS_rseq,
+            &[
+                rseq.address,
+                u64::from(rseq.length),
+                0,
+                u64::from(rseq.signature),
+            ],
+        ));
+    }
+    let mut name = [0; 16];
+    for (place, byte) in name.iter_mut().take(15).zip(thread.name.bytes()) {
+        *place = byte;
+    }
+    let name = arguments.add(&name);
+    list.push(Operation::new(
+        libc::SYS_prctl,
+        &[flag(libc::PR_SET_NAME), name],
+    ));
+    let mut header = [0; 8];
+    header[0..4].copy_from_slice(&LINUX_CAPABILITY_VERSION_3.to_le_bytes());
+    let header = arguments.add(&header);
+    let nothing = arguments.add(&[0; 24]);
+    list.push(Operation::new(libc::SYS_capset, &[header, nothing]));
+    list
+}
+
+/// Queues the image's pending signals, exactly as they were: to itself a process may send any
+/// siginfo. Every thread blocks them until its own mask comes.
+pub(super) fn queue_signals(
+    threads: &mut Vec<Stopped>,
+    runner: &Runner,
+    image: &ProcessImage,
+) -> Result<(), RebuildError> {
+    let mut arguments = runner.arguments();
+    let mut list = Vec::new();
+    let pid = i64::from(image.pid).cast_unsigned();
+    for signal in &image.pending {
+        let (number, info) = queued(signal, &mut arguments)?;
+        list.push(Operation::new(
+            libc::SYS_rt_sigqueueinfo,
+            &[pid, number, info],
+        ));
+    }
+    for thread in &image.threads {
+        for signal in &thread.pending {
+            let (number, info) = queued(signal, &mut arguments)?;
+            let tid = i64::from(thread.tid).cast_unsigned();
+            list.push(Operation::new(
+                libc::SYS_rt_tgsigqueueinfo,
+                &[pid, tid, number, info],
+            ));
+        }
+    }
+    if list.is_empty() {
+        return Ok(());
+    }
+    for thread in threads.iter() {
+        thread.set_signal_mask(working_mask())?;
+    }
+    runner.store(&arguments)?;
+    let leader = threads.remove(0);
+    let (leader, results) = runner.run(leader, &list)?;
+    threads.insert(0, leader);
+    for result in results {
+        match check("Queueing a pending signal", result) {
+            // The host's own limit of queued signals; a standard signal is queued nevertheless.
+            Err(RunnerError::Call {
+                errno: Errno::EAGAIN,
+                ..
+            }) => {}
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+fn queued(signal: &QueuedSignal, arguments: &mut Arguments) -> Result<(u64, u64), RebuildError> {
+    if !(1..=64).contains(&signal.signal) || signal.info.len() != 128 {
+        return Err(RebuildError::Unsound(format!(
+            "a pending signal {}",
+            signal.signal
+        )));
+    }
+    Ok((u64::from(signal.signal), arguments.add(&signal.info)))
+}
