@@ -108,7 +108,14 @@ pub struct Built {
 /// When something does not build, or a test program cannot list its tests.
 pub fn build(workspace: &Workspace, release: bool) -> Result<Built> {
     let profile: &[&str] = if release { &["--release"] } else { &[] };
-    let programs = ["build", "--locked", "--workspace", "--bins"];
+    let programs = [
+        "build",
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--bins",
+    ];
     let status = workspace.cargo(&programs).args(profile).status()?;
     if !status.success() {
         bail!("The programs do not build: see the output above");
