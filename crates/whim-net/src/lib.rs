@@ -1,16 +1,34 @@
 //! Identity, mutual TLS and connections.
 #![forbid(unsafe_code)]
 
+mod authority;
 pub mod channel;
 pub mod files;
 pub mod hello;
+mod holder;
 mod inbox;
+pub mod join;
 mod link;
 pub mod name;
+pub mod port;
 pub mod revocation;
+pub mod roster;
+pub mod state;
 pub mod tls;
+pub mod token;
 
 pub use channel::{Channel, ChannelError, Received};
 pub use name::{JourneyId, NodeName, PeerExpectation, PeerIdentity, Role};
 pub use revocation::{RevocationList, Revoked};
+pub use roster::{Member, Roster, SignedRoster};
+pub use state::{NodeOptions, State, StateError};
 pub use tls::{Credentials, client_config, peer_identity, server_config};
+pub use token::Token;
+
+/// The time, in Unix seconds, as this crate's functions want it.
+#[must_use]
+pub fn unix_now() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -74,13 +74,13 @@ pub fn send(
 
 /// Room for one control message with [`DESCRIPTORS_MAX`] descriptors, aligned as its header.
 #[repr(C, align(8))]
-struct ControlSpace([u8; 64]);
+struct ControlSpace([u8; 48]);
 
 const _: () = {
     // JUSTIFICATION: CMSG_SPACE is a pure computation that libc marks unsafe.
     // SAFETY: it reads nothing but its argument.
     let needed = unsafe { libc::CMSG_SPACE(DESCRIPTORS_BYTES) };
-    assert!(needed as usize <= size_of::<ControlSpace>());
+    assert!(needed as usize == size_of::<ControlSpace>());
 };
 /// [`DESCRIPTORS_MAX`] descriptors, in bytes.
 const DESCRIPTORS_BYTES: u32 = 8 * 4;
@@ -94,7 +94,7 @@ pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> Result<(usize, Vec<OwnedFd>), FdPassError> {
-    let mut space = ControlSpace([0; 64]);
+    let mut space = ControlSpace([0; 48]);
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast::<libc::c_void>(),
         iov_len: buffer.len(),

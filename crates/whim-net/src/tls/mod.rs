@@ -259,10 +259,22 @@ pub fn join_client_config(pin: [u8; 32]) -> Result<Arc<ClientConfig>, TlsError> 
 /// # Errors
 /// The peer agreed on no protocol version, or its chain is not one of a node.
 pub fn peer_identity(connection: &CommonState) -> Result<PeerIdentity, TlsError> {
-    if connection.alpn_protocol() != Some(ALPN) {
-        return Err(TlsError::NoVersion);
-    }
+    check_version(connection)?;
     Ok(verify::identify(
         connection.peer_certificates().unwrap_or_default(),
     )?)
+}
+
+fn check_version(connection: &CommonState) -> Result<(), TlsError> {
+    if connection.alpn_protocol() == Some(ALPN) {
+        Ok(())
+    } else {
+        Err(TlsError::NoVersion)
+    }
+}
+
+/// What a certificate of ours says of its holder.
+pub(crate) fn subject_of_certificate(pem: &str) -> Result<crate::name::Subject, TlsError> {
+    let der = certificate(pem)?;
+    Ok(verify::subject_of(&parse(&der)?)?)
 }

@@ -3,9 +3,9 @@
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
 
+use rustls::ServerConnection;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Connection, ServerConfig};
-use rustls::{ServerConnection, pki_types::CertificateDer};
 
 use super::verify::Refusal;
 use super::{TlsError, peer_identity};
@@ -153,8 +153,8 @@ impl Session {
         peer_identity(&self.connection)
     }
 
-    /// Certificates of the peer as it sent them.
-    pub(crate) fn peer_chain(&self) -> &[CertificateDer<'static>] {
-        self.connection.peer_certificates().unwrap_or_default()
+    /// Both sides agreed on a protocol version of ours.
+    pub(crate) fn check_version(&self) -> Result<(), TlsError> {
+        super::check_version(&self.connection)
     }
 }

@@ -90,7 +90,7 @@ fn parse<'a>(der: &'a CertificateDer<'a>) -> Result<EndEntityCert<'a>, Refusal> 
 }
 
 /// The one URI that a certificate of ours carries.
-fn subject_of(certificate: &EndEntityCert<'_>) -> Result<Subject, Refusal> {
+pub(super) fn subject_of(certificate: &EndEntityCert<'_>) -> Result<Subject, Refusal> {
     let mut names = certificate.valid_uri_names();
     let (first, second) = (names.next(), names.next());
     match (first, second) {

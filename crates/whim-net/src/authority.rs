@@ -1,0 +1,224 @@
+//! What the holder of the CA does: tokens, new members, renewals, removals, backups.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::holder::Holder;
+use crate::join::{Admission, JOIN_VERSION, JoinRefusal, JoinRequest};
+use crate::name::{NodeName, PeerIdentity};
+use crate::roster::{MEMBERS_MAX, Member, Roster};
+use crate::state::{RenewRequest, State, StateError};
+use crate::tls::issue::{CLOCK_SKEW, Issued};
+use crate::tls::{self, authority_pin};
+use crate::token::Token;
+
+impl State {
+    fn holder_mut(&mut self) -> Result<&mut Holder, StateError> {
+        let name = self.roster().holder.clone();
+        self.holder.as_mut().ok_or(StateError::NotHolder(name))
+    }
+
+    fn holder_ref(&self) -> Result<&Holder, StateError> {
+        self.holder
+            .as_ref()
+            .ok_or_else(|| StateError::NotHolder(self.roster().holder.clone()))
+    }
+
+    /// Makes a token that admits one node within 15 minutes.
+    ///
+    /// # Errors
+    /// This node does not hold the CA; too many tokens; it cannot be written.
+    pub fn token(&mut self, now: u64) -> Result<Token, StateError> {
+        let holder = self.holder_mut()?;
+        let pin = authority_pin(holder.authority.certificate_pem())?;
+        let mut book = holder.book.clone();
+        let token = book.tokens.issue(pin, now)?;
+        holder.save_book(book)?;
+        Ok(token)
+    }
+
+    /// Configuration to answer new nodes, under [`crate::name::SERVER_NAME_JOIN`]. Good for a day:
+    /// make one for each connection.
+    ///
+    /// # Errors
+    /// This node does not hold the CA.
+    pub fn join_server_config(&self, now: u64) -> Result<Arc<rustls::ServerConfig>, StateError> {
+        let authority = &self.holder_ref()?.authority;
+        let (leaf, key) = authority.issue_join(now)?;
+        Ok(tls::join_server_config(
+            &leaf.pem,
+            &key,
+            authority.certificate_pem(),
+        )?)
+    }
+
+    /// Admits a node. The token is spent, on disk, before anything is signed: a crash in between
+    /// costs a token, never a second member. Push the new [`State::signed_roster`] afterwards.
+    ///
+    /// # Errors
+    /// Why not, in words for the user at the new node.
+    pub fn admit(&mut self, request: &JoinRequest, now: u64) -> Result<Admission, JoinRefusal> {
+        if request.version != JOIN_VERSION {
+            return Err(JoinRefusal::Version { ours: JOIN_VERSION });
+        }
+        if request.clock.abs_diff(now) > CLOCK_SKEW {
+            return Err(JoinRefusal::Clock { theirs: now });
+        }
+        let member = Member {
+            name: request.node.clone(),
+            addresses: request.addresses.clone(),
+            class: request.class.clone(),
+            added: now,
+        };
+        let internal = |e: &dyn std::fmt::Display| JoinRefusal::Internal(e.to_string());
+        member.check().map_err(|e| internal(&e))?;
+        let point = request.key.point(&request.node).map_err(|e| internal(&e))?;
+        let mut roster = self.roster().clone();
+        let holder = self.holder_mut().map_err(|e| internal(&e))?;
+        let mut book = holder.book.clone();
+        book.tokens
+            .check(&request.token_id, &request.token_secret, now)
+            .map_err(JoinRefusal::Token)?;
+        // Only who has a good token learns which names are taken, and it keeps the token.
+        if roster.member(&request.node).is_some() {
+            return Err(JoinRefusal::NameTaken);
+        }
+        if roster.members.len() >= MEMBERS_MAX {
+            return Err(JoinRefusal::Full);
+        }
+        book.tokens
+            .redeem(&request.token_id, &request.token_secret, now)
+            .map_err(JoinRefusal::Token)?;
+        holder.save_book(book.clone()).map_err(|e| internal(&e))?;
+        let certificate = holder
+            .authority
+            .issue_node(&request.node, &point, now)
+            .map_err(|e| internal(&e))?;
+        book.record(&request.node, &certificate, now);
+        holder.save_book(book).map_err(|e| internal(&e))?;
+        let ca_pem = holder.authority.certificate_pem().to_owned();
+        roster.members.push(member);
+        self.publish(roster, now).map_err(|e| internal(&e))?;
+        Ok(Admission {
+            ca_pem,
+            certificate,
+            roster: self.signed_roster().clone(),
+            now,
+        })
+    }
+
+    /// Signs and takes up a changed list.
+    fn publish(&mut self, mut roster: Roster, now: u64) -> Result<(), StateError> {
+        roster.advance(now);
+        let signed = roster.sign(&self.holder_ref()?.authority)?;
+        self.adopt(roster, signed)
+    }
+
+    /// Removes a member and revokes its certificates; local connections see it at once, others once
+    /// the new list is pushed.
+    ///
+    /// # Errors
+    /// Not the holder, no such member, or the holder itself.
+    pub fn remove(&mut self, node: &NodeName, now: u64) -> Result<(), StateError> {
+        self.holder_ref()?;
+        if *node == self.roster().holder {
+            return Err(StateError::RemoveHolder(node.clone()));
+        }
+        let mut roster = self.roster().clone();
+        if roster.member(node).is_none() {
+            return Err(StateError::UnknownMember(node.clone()));
+        }
+        let holder = self.holder_mut()?;
+        let mut book = holder.book.clone();
+        roster.revoked.extend(book.strike(node));
+        roster.members.retain(|m| m.name != *node);
+        // The list first: if the records cannot be written afterwards, the node is out all the same.
+        self.publish(roster, now)?;
+        self.holder_mut()?.save_book(book)
+    }
+
+    /// Changes what is known of a member: its addresses, its class. True: something changed, push
+    /// the list.
+    ///
+    /// # Errors
+    /// Not the holder, no such member, or beyond a limit.
+    pub fn update_member(
+        &mut self,
+        node: &NodeName,
+        addresses: &[String],
+        class: &str,
+        now: u64,
+    ) -> Result<bool, StateError> {
+        self.holder_ref()?;
+        let mut roster = self.roster().clone();
+        let member = roster
+            .members
+            .iter_mut()
+            .find(|m| m.name == *node)
+            .ok_or_else(|| StateError::UnknownMember(node.clone()))?;
+        if member.addresses == addresses && member.class == class {
+            return Ok(false);
+        }
+        member.addresses = addresses.to_vec();
+        class.clone_into(&mut member.class);
+        member.check()?;
+        self.publish(roster, now)?;
+        Ok(true)
+    }
+
+    /// Signs a new certificate for a member, for the key in its request. `peer` is who the
+    /// connection proves it to be.
+    ///
+    /// # Errors
+    /// Not the holder, not a member, or no proof that the key is the asker's.
+    pub fn renew(
+        &mut self,
+        peer: &PeerIdentity,
+        request: &RenewRequest,
+        now: u64,
+    ) -> Result<Issued, StateError> {
+        if peer.journey.is_some() || self.revocations().refuses(peer) {
+            return Err(StateError::Renewal("only the node itself may ask"));
+        }
+        self.sign_again(&peer.node, request, now)
+    }
+
+    /// The holder's own renewal.
+    ///
+    /// # Errors
+    /// Not the holder, or it cannot be written.
+    pub fn renew_self(&mut self, now: u64) -> Result<(), StateError> {
+        let renewal = self.start_renewal()?;
+        let node = self.node().clone();
+        let issued = self.sign_again(&node, &renewal.request, now)?;
+        self.finish_renewal(renewal, issued)
+    }
+
+    fn sign_again(
+        &mut self,
+        node: &NodeName,
+        request: &RenewRequest,
+        now: u64,
+    ) -> Result<Issued, StateError> {
+        if self.roster().member(node).is_none() {
+            return Err(StateError::UnknownMember(node.clone()));
+        }
+        let point = request.point(node)?;
+        let holder = self.holder_mut()?;
+        let issued = holder.authority.issue_node(node, &point, now)?;
+        let mut book = holder.book.clone();
+        // Recorded before it is handed out: what was signed can always be revoked.
+        book.record(node, &issued, now);
+        holder.save_book(book)?;
+        Ok(issued)
+    }
+
+    /// Writes a copy of the CA, its key included, to a new file (0600). Whoever has it can admit
+    /// nodes: keep it off the cluster.
+    ///
+    /// # Errors
+    /// Not the holder; the file exists; the disk is full.
+    pub fn backup(&self, path: &Path) -> Result<(), StateError> {
+        self.holder_ref()?.backup(path, self.signed_roster())
+    }
+}

@@ -1,0 +1,161 @@
+//! What only the holder of the CA keeps: its key, the tokens, and whose certificates it signed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+use crate::name::{ClusterName, NodeName};
+use crate::revocation::Revoked;
+use crate::roster::{RevokedUntil, SignedRoster};
+use crate::state::StateError;
+use crate::tls::issue::{Authority, CLOCK_SKEW, Issued};
+use crate::token::TokenBook;
+
+pub(crate) const CA_CERTIFICATE: &str = "ca.pem";
+pub(crate) const CA_KEY: &str = "ca.key";
+const BOOK: &str = "authority.json";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Signed {
+    serial: String,
+    not_after: u64,
+}
+
+/// The records of the CA.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Book {
+    pub(crate) tokens: TokenBook,
+    /// Signing certificates of each node that are not expired: what `remove` revokes.
+    signed: BTreeMap<NodeName, Vec<Signed>>,
+}
+
+impl Book {
+    pub(crate) fn record(&mut self, node: &NodeName, issued: &Issued, now: u64) {
+        let list = self.signed.entry(node.clone()).or_default();
+        list.retain(|s| s.not_after.saturating_add(CLOCK_SKEW) > now);
+        list.push(Signed {
+            serial: issued.serial.clone(),
+            not_after: issued.not_after,
+        });
+    }
+
+    /// Takes a node out; returns what must be revoked for it.
+    pub(crate) fn strike(&mut self, node: &NodeName) -> Vec<RevokedUntil> {
+        let signed = self.signed.remove(node).unwrap_or_default();
+        signed
+            .into_iter()
+            .map(|s| RevokedUntil {
+                what: Revoked::Serial(s.serial),
+                // Verifiers grant the skew beyond the end; so must the list.
+                until: s.not_after.saturating_add(2 * CLOCK_SKEW),
+            })
+            .collect()
+    }
+}
+
+/// The CA with its records.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) authority: Authority,
+    pub(crate) book: Book,
+    directory: PathBuf,
+}
+
+/// A copy of the CA, as `whim ca backup` writes it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Backup {
+    /// Version of this format.
+    whim_ca_backup: u32,
+    pub(crate) cluster: ClusterName,
+    pub(crate) ca_pem: String,
+    pub(crate) ca_key_pem: String,
+    pub(crate) book: Book,
+    pub(crate) roster: SignedRoster,
+}
+
+const BACKUP_VERSION: u32 = 1;
+
+impl Holder {
+    pub(crate) fn new(directory: &Path, authority: Authority, book: Book) -> Self {
+        Self {
+            authority,
+            book,
+            directory: directory.to_path_buf(),
+        }
+    }
+
+    /// `None`: this node does not hold the CA.
+    pub(crate) fn open(
+        directory: &Path,
+        cluster: &ClusterName,
+        ca_pem: &str,
+    ) -> Result<Option<Self>, StateError> {
+        let path = directory.join(CA_KEY);
+        let key = match files::read_secret(&path) {
+            Ok(bytes) => String::from_utf8(bytes).map_err(|e| StateError::Damaged {
+                path,
+                reason: e.to_string(),
+            })?,
+            Err(files::FileError::Missing { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let authority = Authority::from_pem(cluster.clone(), ca_pem.to_owned(), &key)?;
+        let path = directory.join(BOOK);
+        let bytes = files::read_secret(&path)?;
+        let book = serde_json::from_slice(&bytes).map_err(|e| StateError::Damaged {
+            path,
+            reason: e.to_string(),
+        })?;
+        Ok(Some(Self::new(directory, authority, book)))
+    }
+
+    pub(crate) fn save_key(&self) -> Result<(), StateError> {
+        let key = self.authority.key_pem();
+        Ok(files::write_atomically(
+            &self.directory.join(CA_KEY),
+            key.as_bytes(),
+        )?)
+    }
+
+    /// Writes changed records, and only then takes them up: a change that could not be written has
+    /// not happened.
+    pub(crate) fn save_book(&mut self, book: Book) -> Result<(), StateError> {
+        let bytes = serde_json::to_vec(&book).map_err(|e| StateError::Encode(e.to_string()))?;
+        files::write_atomically(&self.directory.join(BOOK), &bytes)?;
+        self.book = book;
+        Ok(())
+    }
+
+    pub(crate) fn backup(&self, path: &Path, roster: &SignedRoster) -> Result<(), StateError> {
+        let backup = Backup {
+            whim_ca_backup: BACKUP_VERSION,
+            cluster: self.authority.cluster().clone(),
+            ca_pem: self.authority.certificate_pem().to_owned(),
+            ca_key_pem: self.authority.key_pem(),
+            book: self.book.clone(),
+            roster: roster.clone(),
+        };
+        let bytes = serde_json::to_vec(&backup).map_err(|e| StateError::Encode(e.to_string()))?;
+        Ok(files::write_once(path, &bytes)?)
+    }
+}
+
+impl Backup {
+    pub(crate) fn read(path: &Path) -> Result<Self, StateError> {
+        let damaged = |reason| StateError::Damaged {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let backup: Self = serde_json::from_slice(&files::read_secret(path)?)
+            .map_err(|e| damaged(e.to_string()))?;
+        if backup.whim_ca_backup != BACKUP_VERSION {
+            return Err(damaged(format!("it has version {}", backup.whim_ca_backup)));
+        }
+        Ok(backup)
+    }
+}

@@ -1,0 +1,153 @@
+//! The list of members, signed by the CA, so that any node may hand it on.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::name::{ClusterName, NodeName};
+use crate::revocation::Revoked;
+use crate::tls::TlsError;
+use crate::tls::digest::{hex, signature_holds, unhex};
+use crate::tls::issue::Authority;
+
+/// No cluster has more members.
+pub const MEMBERS_MAX: usize = 10_000;
+/// A member has no more addresses, and none is longer (in bytes).
+pub const ADDRESSES_MAX: usize = 16;
+pub const ADDRESS_LENGTH_MAX: usize = 300;
+/// Longest description of a migration class, in bytes.
+pub const CLASS_LENGTH_MAX: usize = 4096;
+/// Longest list in JSON, in bytes.
+pub const ROSTER_LENGTH_MAX: usize = 15 << 20;
+
+/// Set before what is signed, so that no other signature of the CA can stand in for it.
+const DOMAIN: &[u8] = b"whim roster v1\0";
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    pub name: NodeName,
+    /// `HOST:PORT` or `[V6]:PORT`, the most likely first.
+    pub addresses: Vec<String>,
+    /// Migration class, in the words of the crate that compares classes; may be empty.
+    pub class: String,
+    /// When it was admitted, in Unix seconds.
+    pub added: u64,
+}
+
+impl Member {
+    /// Checks what came from outside.
+    ///
+    /// # Errors
+    /// Too many or too long.
+    pub fn check(&self) -> Result<(), RosterError> {
+        let long = self
+            .addresses
+            .iter()
+            .any(|a| a.len() > ADDRESS_LENGTH_MAX || a.is_empty());
+        if self.addresses.len() > ADDRESSES_MAX || long || self.class.len() > CLASS_LENGTH_MAX {
+            return Err(RosterError::Limits(self.name.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// An entry of the revocation list, dropped once its certificate has expired anyway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevokedUntil {
+    pub what: Revoked,
+    /// Unix seconds.
+    pub until: u64,
+}
+
+/// Members and revocations at one moment. Only the holder of the CA makes a new one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Roster {
+    pub cluster: ClusterName,
+    /// Grows with each change; never below the time of the change in Unix seconds, so that a CA
+    /// that comes back from an older backup still goes on above what others have seen.
+    pub version: u64,
+    /// The node that holds the CA.
+    pub holder: NodeName,
+    pub members: Vec<Member>,
+    pub revoked: Vec<RevokedUntil>,
+}
+
+impl Roster {
+    #[must_use]
+    pub fn member(&self, name: &NodeName) -> Option<&Member> {
+        self.members.iter().find(|m| m.name == *name)
+    }
+
+    /// The revocations without their dates.
+    #[must_use]
+    pub fn revocations(&self) -> Vec<Revoked> {
+        self.revoked.iter().map(|r| r.what.clone()).collect()
+    }
+
+    /// Prepares a change: the next version, without what has expired.
+    pub(crate) fn advance(&mut self, now: u64) {
+        self.version = self.version.saturating_add(1).max(now);
+        self.revoked.retain(|r| r.until > now);
+    }
+
+    /// Signs it.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn sign(&self, authority: &Authority) -> Result<SignedRoster, TlsError> {
+        let json = serde_json::to_string(self).map_err(|e| TlsError::Credentials(e.to_string()))?;
+        let signature = hex(&authority.sign(&[DOMAIN, json.as_bytes()].concat())?);
+        Ok(SignedRoster { json, signature })
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum RosterError {
+    #[error("The list of members is not signed by this cluster's CA: it is not used")]
+    Signature,
+    #[error("The list of members is damaged: {0}")]
+    Damaged(String),
+    #[error("The list of members is that of cluster {0}: it is not used")]
+    Cluster(ClusterName),
+    #[error("The list of members passes the limits ({MEMBERS_MAX} members)")]
+    TooLong,
+    #[error("Member {0} has too many addresses, or one too long: the limit is {ADDRESSES_MAX}")]
+    Limits(NodeName),
+}
+
+/// A list of members as it travels: the very bytes that were signed, and the signature.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignedRoster {
+    pub json: String,
+    pub signature: String,
+}
+
+impl SignedRoster {
+    /// Checks the signature first, then everything else. `point` is the public key of the CA.
+    ///
+    /// # Errors
+    /// Not signed by it, damaged, of another cluster, or beyond a limit.
+    pub fn open(&self, point: &[u8], cluster: &ClusterName) -> Result<Roster, RosterError> {
+        if self.json.len() > ROSTER_LENGTH_MAX || self.signature.len() > 256 {
+            return Err(RosterError::TooLong);
+        }
+        let signature = unhex(&self.signature).ok_or(RosterError::Signature)?;
+        if !signature_holds(point, &[DOMAIN, self.json.as_bytes()].concat(), &signature) {
+            return Err(RosterError::Signature);
+        }
+        let roster: Roster =
+            serde_json::from_str(&self.json).map_err(|e| RosterError::Damaged(e.to_string()))?;
+        if roster.cluster != *cluster {
+            return Err(RosterError::Cluster(roster.cluster));
+        }
+        if roster.members.len() > MEMBERS_MAX {
+            return Err(RosterError::TooLong);
+        }
+        roster.members.iter().try_for_each(Member::check)?;
+        Ok(roster)
+    }
+}

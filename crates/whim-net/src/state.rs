@@ -1,0 +1,605 @@
+//! A node's identity on disk, and what can be done with it.
+//!
+//! ```text
+//! STATE/lock             held by whoever has the state open
+//! STATE/node.json        name, cluster, signing certificate and its key   (0600)
+//! STATE/ca.pem           the cluster's CA
+//! STATE/roster.json      members and revocations, signed by the CA
+//! STATE/ca.key           \ only on the node that ran `init`               (0600)
+//! STATE/authority.json   / tokens (hashed), certificates signed           (0600)
+//! ```
+//! Time is always a parameter, in Unix seconds. The node's TLS leaf is made anew at each start and
+//! whenever asked for; it is never on disk.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::files::{self, FileError};
+use crate::holder::{Backup, Book, CA_CERTIFICATE, CA_KEY, Holder};
+use crate::name::{ClusterName, JourneyId, NodeName, PeerExpectation, Role, Subject};
+use crate::revocation::RevocationList;
+use crate::roster::{Member, Roster, RosterError, SignedRoster};
+use crate::tls::digest::{hex, random};
+use crate::tls::issue::{
+    Authority, CLOCK_SKEW, Issued, JOURNEY_LIFE, NODE_LIFE, NodeSigner, SecretKey,
+};
+use crate::tls::{self, Credentials, TlsError, point_of_certificate};
+use crate::token::TokenError;
+
+const NODE: &str = "node.json";
+const ROSTER: &str = "roster.json";
+const LOCK: &str = "lock";
+const PENDING: &str = "pending.key";
+
+#[derive(Debug, Error)]
+pub enum StateError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("Another process uses {0}: the daemon runs; ask it, or stop it first")]
+    Busy(PathBuf),
+    #[error(
+        "{0} holds no identity: run `whim init` for a new cluster, or `whim join` with a token"
+    )]
+    Missing(PathBuf),
+    #[error(
+        "{0} holds an identity already: run `whim leave` first if this node shall change cluster"
+    )]
+    Exists(PathBuf),
+    #[error(
+        "{path} is damaged ({reason}): restore it from a backup, or leave the cluster and join again"
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error("Only {0} holds the CA of this cluster: run the command there")]
+    NotHolder(NodeName),
+    #[error("There is no member named {0}: `whim nodes` lists them")]
+    UnknownMember(NodeName),
+    #[error(
+        "There is a member named {0} already: choose another name, or remove the old one with `whim remove {0}`"
+    )]
+    NameTaken(NodeName),
+    #[error(
+        "{0} holds the CA and cannot be removed: restore a backup of the CA on another node first"
+    )]
+    RemoveHolder(NodeName),
+    #[error("The request for a new certificate is refused: {0}")]
+    Renewal(&'static str),
+    #[error("Failed to encode a file of the state directory: {0}")]
+    Encode(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeFile {
+    cluster: ClusterName,
+    node: NodeName,
+    certificate: Issued,
+    key_pem: String,
+}
+
+/// How a node names itself when a cluster is made or joined.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub node: NodeName,
+    /// `HOST:PORT` under which other nodes reach it.
+    pub addresses: Vec<String>,
+    /// Migration class; may be empty.
+    pub class: String,
+}
+
+/// The identity of this node, open and locked.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) directory: PathBuf,
+    _lock: File,
+    node: NodeName,
+    cluster: ClusterName,
+    ca_pem: String,
+    ca_point: Vec<u8>,
+    signer: NodeSigner,
+    roster: Roster,
+    signed_roster: SignedRoster,
+    revocations: RevocationList,
+    pub(crate) holder: Option<Holder>,
+}
+
+/// A directory that is about to become a node's state: locked, and with proof that it takes files
+/// before a token is spent on it.
+#[derive(Debug)]
+pub struct Vacant {
+    directory: PathBuf,
+    lock: File,
+    key: SecretKey,
+}
+
+impl Vacant {
+    /// Makes and locks the directory, and writes a new key to it.
+    ///
+    /// # Errors
+    /// There is an identity already, another process is at it, the disk is full.
+    pub fn claim(directory: &Path) -> Result<Self, StateError> {
+        files::make_private_directory(directory)?;
+        let lock = lock(directory)?;
+        if State::exists(directory) {
+            return Err(StateError::Exists(directory.to_path_buf()));
+        }
+        let key = SecretKey::generate()?;
+        files::write_atomically(&directory.join(PENDING), key.to_pem().as_bytes())?;
+        // What an interrupted attempt may have left.
+        for name in [CA_KEY, "authority.json", ROSTER, CA_CERTIFICATE] {
+            files::remove(&directory.join(name))?;
+        }
+        Ok(Self {
+            directory: directory.to_path_buf(),
+            lock,
+            key,
+        })
+    }
+
+    pub(crate) fn key(&self) -> &SecretKey {
+        &self.key
+    }
+
+    /// Completes the state. `node.json` comes last: before it there is no identity.
+    pub(crate) fn settle(
+        self,
+        node: NodeName,
+        ca_pem: String,
+        certificate: Issued,
+        signed_roster: SignedRoster,
+        holder: Option<Holder>,
+    ) -> Result<State, StateError> {
+        let Self {
+            directory,
+            lock,
+            key,
+        } = self;
+        let ca_point = point_of_certificate(&ca_pem)?;
+        let signer = NodeSigner::new(node.clone(), certificate, key)?;
+        let cluster = signer_cluster(&signer)?;
+        let roster = signed_roster.open(&ca_point, &cluster)?;
+        files::write_atomically(&directory.join(CA_CERTIFICATE), ca_pem.as_bytes())?;
+        let state = State {
+            revocations: RevocationList::new(roster.revocations()),
+            directory,
+            _lock: lock,
+            node,
+            cluster,
+            ca_pem,
+            ca_point,
+            signer,
+            roster,
+            signed_roster,
+            holder,
+        };
+        state.save_roster(&state.signed_roster)?;
+        state.save_node(&state.signer)?;
+        files::remove(&state.directory.join(PENDING))?;
+        Ok(state)
+    }
+}
+
+/// Cluster of a signing certificate.
+fn signer_cluster(signer: &NodeSigner) -> Result<ClusterName, StateError> {
+    Ok(tls::subject_of_certificate(&signer.certificate().pem)?
+        .cluster()
+        .clone())
+}
+
+fn lock(directory: &Path) -> Result<File, StateError> {
+    let path = directory.join(LOCK);
+    let failed = |source| FileError::Io {
+        action: "lock",
+        path: path.clone(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StateError::Busy(directory.to_path_buf())),
+        Err(std::fs::TryLockError::Error(source)) => Err(failed(source).into()),
+    }
+}
+
+impl State {
+    /// Whether a directory holds an identity.
+    #[must_use]
+    pub fn exists(directory: &Path) -> bool {
+        directory.join(NODE).exists()
+    }
+
+    /// Makes a new cluster, of which this node is the first member and holds the CA. `cluster`:
+    /// its name; drawn at random if `None`.
+    ///
+    /// # Errors
+    /// There is an identity already, or the directory cannot be written.
+    pub fn init(
+        directory: &Path,
+        options: &NodeOptions,
+        cluster: Option<ClusterName>,
+        now: u64,
+    ) -> Result<Self, StateError> {
+        let vacant = Vacant::claim(directory)?;
+        let cluster = match cluster {
+            Some(name) => name,
+            None => ClusterName::new(hex(&random::<8>()?))
+                .map_err(|e| StateError::Encode(e.to_string()))?,
+        };
+        let authority = Authority::create(cluster.clone(), now)?;
+        let roster = Roster {
+            cluster,
+            version: now,
+            holder: options.node.clone(),
+            members: Vec::new(),
+            revoked: Vec::new(),
+        };
+        Self::found(vacant, options, authority, Book::default(), roster, now)
+    }
+
+    /// Takes up the CA from a backup: this node becomes its holder, in place of the one that was
+    /// lost. The old certificates of a member with this node's name are revoked.
+    ///
+    /// # Errors
+    /// As [`State::init`]; or the backup is damaged.
+    pub fn restore(
+        directory: &Path,
+        backup: &Path,
+        options: &NodeOptions,
+        now: u64,
+    ) -> Result<Self, StateError> {
+        let backup = Backup::read(backup)?;
+        let point = point_of_certificate(&backup.ca_pem)?;
+        let mut roster = backup.roster.open(&point, &backup.cluster)?;
+        let authority = Authority::from_pem(backup.cluster, backup.ca_pem, &backup.ca_key_pem)?;
+        let vacant = Vacant::claim(directory)?;
+        let mut book = backup.book;
+        roster.revoked.extend(book.strike(&options.node));
+        roster.members.retain(|m| m.name != options.node);
+        roster.holder = options.node.clone();
+        Self::found(vacant, options, authority, book, roster, now)
+    }
+
+    fn found(
+        vacant: Vacant,
+        options: &NodeOptions,
+        authority: Authority,
+        mut book: Book,
+        mut roster: Roster,
+        now: u64,
+    ) -> Result<Self, StateError> {
+        let NodeOptions {
+            node,
+            addresses,
+            class,
+        } = options.clone();
+        let certificate = authority.issue_node(&node, &vacant.key().point(), now)?;
+        book.record(&node, &certificate, now);
+        let member = Member {
+            name: node.clone(),
+            addresses,
+            class,
+            added: now,
+        };
+        member.check()?;
+        roster.members.push(member);
+        roster.advance(now);
+        let signed = roster.sign(&authority)?;
+        let ca_pem = authority.certificate_pem().to_owned();
+        let mut holder = Holder::new(&vacant.directory, authority, Book::default());
+        holder.save_key()?;
+        holder.save_book(book)?;
+        vacant.settle(node, ca_pem, certificate, signed, Some(holder))
+    }
+
+    /// Opens the identity of a node, and keeps everybody else out of it.
+    ///
+    /// # Errors
+    /// None there, in use, damaged, or readable by others.
+    pub fn open(directory: &Path) -> Result<Self, StateError> {
+        if !Self::exists(directory) {
+            return Err(StateError::Missing(directory.to_path_buf()));
+        }
+        let lock = lock(directory)?;
+        let damaged = |name: &str, reason: String| StateError::Damaged {
+            path: directory.join(name),
+            reason,
+        };
+        let node: NodeFile = serde_json::from_slice(&files::read_secret(&directory.join(NODE))?)
+            .map_err(|e| damaged(NODE, e.to_string()))?;
+        let ca_pem = String::from_utf8(files::read(&directory.join(CA_CERTIFICATE))?)
+            .map_err(|e| damaged(CA_CERTIFICATE, e.to_string()))?;
+        let signed_roster: SignedRoster =
+            serde_json::from_slice(&files::read(&directory.join(ROSTER))?)
+                .map_err(|e| damaged(ROSTER, e.to_string()))?;
+        let ca_point = point_of_certificate(&ca_pem)?;
+        let key = SecretKey::from_pem(&node.key_pem)?;
+        let signer = NodeSigner::new(node.node.clone(), node.certificate, key)?;
+        let roster = signed_roster.open(&ca_point, &node.cluster)?;
+        let holder = Holder::open(directory, &node.cluster, &ca_pem)?;
+        Ok(Self {
+            revocations: RevocationList::new(roster.revocations()),
+            directory: directory.to_path_buf(),
+            _lock: lock,
+            node: node.node,
+            cluster: node.cluster,
+            ca_pem,
+            ca_point,
+            signer,
+            roster,
+            signed_roster,
+            holder,
+        })
+    }
+
+    #[must_use]
+    pub fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// Members and revocations, as last heard.
+    #[must_use]
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The same, to hand on to other nodes.
+    #[must_use]
+    pub fn signed_roster(&self) -> &SignedRoster {
+        &self.signed_roster
+    }
+
+    /// The list that all configurations of this state consult; it follows each change.
+    #[must_use]
+    pub fn revocations(&self) -> &RevocationList {
+        &self.revocations
+    }
+
+    /// Whether this node holds the CA.
+    #[must_use]
+    pub fn is_holder(&self) -> bool {
+        self.holder.is_some()
+    }
+
+    /// Until when this node's certificates are good, in Unix seconds.
+    #[must_use]
+    pub fn expires(&self) -> u64 {
+        self.signer.certificate().not_after
+    }
+
+    fn credentials_for(
+        &self,
+        subject: &Subject,
+        life: u64,
+        now: u64,
+    ) -> Result<Credentials, StateError> {
+        let (leaf, key_pem) = self
+            .signer
+            .issue_leaf(subject, Duration::from_secs(life), now)?;
+        Ok(Credentials {
+            chain_pem: leaf.pem + &self.signer.certificate().pem,
+            key_pem,
+            ca_pem: self.ca_pem.clone(),
+            revoked: self.roster.revocations(),
+        })
+    }
+
+    /// Credentials of this node's daemon, with a new key each time.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn credentials(&self, now: u64) -> Result<Credentials, StateError> {
+        let (cluster, node) = (self.cluster.clone(), self.node.clone());
+        self.credentials_for(&Subject::Node { cluster, node }, NODE_LIFE, now)
+    }
+
+    /// Credentials of one supervisor: for this journey alone, and never the node's key.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn journey_credentials(
+        &self,
+        journey: &JourneyId,
+        role: Role,
+        now: u64,
+    ) -> Result<Credentials, StateError> {
+        let (cluster, node) = (self.cluster.clone(), self.node.clone());
+        let subject = Subject::Journey {
+            cluster,
+            node,
+            journey: journey.clone(),
+            role,
+        };
+        self.credentials_for(&subject, JOURNEY_LIFE, now)
+    }
+
+    /// Configuration to accept other daemons. Make it once, and again after a renewal.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn server_config(&self, now: u64) -> Result<Arc<rustls::ServerConfig>, StateError> {
+        let (credentials, list) = (self.credentials(now)?, self.revocations.clone());
+        Ok(tls::server_config(
+            &credentials,
+            list,
+            &PeerExpectation::AnyNode,
+        )?)
+    }
+
+    /// Configuration to connect to another daemon, under the server name
+    /// [`crate::name::SERVER_NAME_NODE`].
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn client_config(
+        &self,
+        expect: &PeerExpectation,
+        now: u64,
+    ) -> Result<Arc<rustls::ClientConfig>, StateError> {
+        let (credentials, list) = (self.credentials(now)?, self.revocations.clone());
+        Ok(tls::client_config(&credentials, list, expect)?)
+    }
+
+    /// Takes up a list of members that came from any node. True: it was newer than ours.
+    ///
+    /// # Errors
+    /// Not signed by our CA, or it cannot be written.
+    pub fn accept_roster(&mut self, signed: &SignedRoster) -> Result<bool, StateError> {
+        let roster = signed.open(&self.ca_point, &self.cluster)?;
+        if roster.version <= self.roster.version {
+            return Ok(false);
+        }
+        self.adopt(roster, signed.clone())?;
+        Ok(true)
+    }
+
+    pub(crate) fn adopt(&mut self, roster: Roster, signed: SignedRoster) -> Result<(), StateError> {
+        self.save_roster(&signed)?;
+        self.revocations.replace(roster.revocations());
+        self.roster = roster;
+        self.signed_roster = signed;
+        Ok(())
+    }
+
+    fn save_roster(&self, signed: &SignedRoster) -> Result<(), StateError> {
+        let bytes = serde_json::to_vec(signed).map_err(|e| StateError::Encode(e.to_string()))?;
+        Ok(files::write_atomically(
+            &self.directory.join(ROSTER),
+            &bytes,
+        )?)
+    }
+
+    fn save_node(&self, signer: &NodeSigner) -> Result<(), StateError> {
+        let file = NodeFile {
+            cluster: self.cluster.clone(),
+            node: self.node.clone(),
+            certificate: signer.certificate().clone(),
+            key_pem: signer.key_pem(),
+        };
+        let bytes = serde_json::to_vec(&file).map_err(|e| StateError::Encode(e.to_string()))?;
+        Ok(files::write_atomically(&self.directory.join(NODE), &bytes)?)
+    }
+
+    /// Whether it is time for new certificates: two thirds of their life are over.
+    #[must_use]
+    pub fn renew_due(&self, now: u64) -> bool {
+        let certificate = self.signer.certificate();
+        let issued = certificate.not_before.saturating_add(CLOCK_SKEW);
+        now >= issued + certificate.not_after.saturating_sub(issued) / 3 * 2
+    }
+
+    /// Begins a renewal, with a new key: send its request to the holder of the CA.
+    ///
+    /// # Errors
+    /// No random numbers.
+    pub fn start_renewal(&self) -> Result<Renewal, StateError> {
+        let key = SecretKey::generate()?;
+        let request = RenewRequest::new(&self.node, &key)?;
+        Ok(Renewal { key, request })
+    }
+
+    /// Takes up the new certificate. Make configurations anew afterwards; the old certificates stay
+    /// valid until they expire.
+    ///
+    /// # Errors
+    /// It is not for this key or this node, or it cannot be written: the old one stays then.
+    pub fn finish_renewal(&mut self, renewal: Renewal, reply: Issued) -> Result<(), StateError> {
+        let signer = NodeSigner::new(self.node.clone(), reply, renewal.key)?;
+        let subject = tls::subject_of_certificate(&signer.certificate().pem)?;
+        if subject.node() != Some(&self.node) || *subject.cluster() != self.cluster {
+            return Err(StateError::Renewal("the answer is for another node"));
+        }
+        self.save_node(&signer)?;
+        self.signer = signer;
+        Ok(())
+    }
+
+    /// Gives up this node's identity: the last step of `leave`, once the holder has removed it.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn forget(self) -> Result<(), StateError> {
+        for name in [
+            NODE,
+            CA_KEY,
+            "authority.json",
+            ROSTER,
+            CA_CERTIFICATE,
+            PENDING,
+        ] {
+            files::remove(&self.directory.join(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// A renewal under way.
+#[derive(Debug)]
+pub struct Renewal {
+    key: SecretKey,
+    pub request: RenewRequest,
+}
+
+/// What a node sends to the holder of the CA, over a connection that proves who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenewRequest {
+    /// The new public key: an uncompressed point of P-256, hexadecimal.
+    pub public_key: String,
+    /// Signature by that key: whoever asks has it.
+    pub proof: String,
+}
+
+impl RenewRequest {
+    pub(crate) fn message(node: &NodeName, point: &[u8]) -> Vec<u8> {
+        [b"whim key v1\0", node.as_str().as_bytes(), b"\0", point].concat()
+    }
+
+    pub(crate) fn new(node: &NodeName, key: &SecretKey) -> Result<Self, TlsError> {
+        let point = key.point();
+        let proof = hex(&key.sign(&Self::message(node, &point))?);
+        Ok(Self {
+            public_key: hex(&point),
+            proof,
+        })
+    }
+
+    /// The public key, once its proof holds.
+    pub(crate) fn point(&self, node: &NodeName) -> Result<Vec<u8>, StateError> {
+        let bad = StateError::Renewal("the public key comes without a valid proof");
+        let long = self.public_key.len() > 256 || self.proof.len() > 256;
+        let (Some(point), Some(proof), false) = (
+            tls::digest::unhex(&self.public_key),
+            tls::digest::unhex(&self.proof),
+            long,
+        ) else {
+            return Err(bad);
+        };
+        if tls::digest::signature_holds(&point, &Self::message(node, &point), &proof) {
+            Ok(point)
+        } else {
+            Err(bad)
+        }
+    }
+}

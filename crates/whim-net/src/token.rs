@@ -1,0 +1,259 @@
+//! Tokens: what a user carries from the holder of the CA to a new node.
+//!
+//! ```text
+//! ID (8 digits) . SECRET (32 digits) . SHA-256 of the CA's public key (64 digits), hexadecimal
+//! ```
+//! The hash lets the new node know the cluster; the secret lets the cluster know the new node, once.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::tls::TlsError;
+use crate::tls::digest::{hex, random, sha256, unhex};
+
+/// A token is good for so long, in seconds.
+pub const TOKEN_LIFE: u64 = 15 * 60;
+/// A spent token is remembered for so long, in seconds, to tell why it is refused.
+const TOKEN_MEMORY: u64 = 7 * 24 * 60 * 60;
+/// No more tokens are kept.
+pub const TOKENS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenRefusal {
+    #[error("The token is not known there: copy it whole, or make a new one with `whim token`")]
+    Unknown,
+    #[error("The token was used before: a token admits one node; make a new one with `whim token`")]
+    Used,
+    #[error("The token has expired (it is good for 15 minutes): make a new one with `whim token`")]
+    Expired,
+}
+
+#[derive(Debug, Error)]
+pub enum TokenError {
+    #[error(
+        "This is no token: one has 8, 32 and 64 hexadecimal digits with points between; copy it whole"
+    )]
+    Malformed,
+    #[error("{TOKENS_MAX} tokens are waiting to be used already: wait until they expire")]
+    TooMany,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// A token as the user sees it. `Debug` does not show its secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    id: [u8; 4],
+    secret: [u8; 16],
+    pin: [u8; 32],
+}
+
+impl Token {
+    /// Its public part, by which the holder of the CA finds it.
+    #[must_use]
+    pub fn id(&self) -> String {
+        hex(&self.id)
+    }
+
+    pub(crate) fn secret(&self) -> String {
+        hex(&self.secret)
+    }
+
+    /// SHA-256 of the CA's SubjectPublicKeyInfo.
+    #[must_use]
+    pub fn pin(&self) -> [u8; 32] {
+        self.pin
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{}.{}",
+            hex(&self.id),
+            hex(&self.secret),
+            hex(&self.pin)
+        )
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}..)", hex(&self.id))
+    }
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let mut parts = text.trim().split('.');
+        let token = Self {
+            id: part(&mut parts)?,
+            secret: part(&mut parts)?,
+            pin: part(&mut parts)?,
+        };
+        if parts.next().is_some() {
+            Err(TokenError::Malformed)
+        } else {
+            Ok(token)
+        }
+    }
+}
+
+fn part<'a, const N: usize>(
+    parts: &mut impl Iterator<Item = &'a str>,
+) -> Result<[u8; N], TokenError> {
+    let text = parts
+        .next()
+        .filter(|t| t.len() == 2 * N)
+        .ok_or(TokenError::Malformed)?;
+    unhex(text)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or(TokenError::Malformed)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    id: String,
+    /// SHA-256 of the secret, which has 128 random bits: a plain hash is enough.
+    secret_sha256: String,
+    /// Unix seconds.
+    expires: u64,
+    used: Option<u64>,
+}
+
+/// The tokens that the holder of the CA has given out. Secrets are kept hashed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenBook {
+    tokens: Vec<Entry>,
+}
+
+impl TokenBook {
+    /// Makes a token for the CA of `pin`.
+    ///
+    /// # Errors
+    /// Too many wait already, or no random numbers.
+    pub fn issue(&mut self, pin: [u8; 32], now: u64) -> Result<Token, TokenError> {
+        self.tokens
+            .retain(|t| now < t.expires.saturating_add(TOKEN_MEMORY));
+        if self.tokens.len() >= TOKENS_MAX {
+            return Err(TokenError::TooMany);
+        }
+        let token = Token {
+            id: random()?,
+            secret: random()?,
+            pin,
+        };
+        self.tokens.push(Entry {
+            id: token.id(),
+            secret_sha256: hex(&sha256(&token.secret)),
+            expires: now.saturating_add(TOKEN_LIFE),
+            used: None,
+        });
+        Ok(token)
+    }
+
+    /// Whether a token would be taken now.
+    ///
+    /// # Errors
+    /// Why not. Somebody who does not know the secret learns nothing but `Unknown`.
+    pub fn check(&self, id: &str, secret: &str, now: u64) -> Result<(), TokenRefusal> {
+        self.find(id, secret, now).map(|_| ())
+    }
+
+    /// Takes a token: it is spent from here on.
+    ///
+    /// # Errors
+    /// As [`TokenBook::check`].
+    pub fn redeem(&mut self, id: &str, secret: &str, now: u64) -> Result<(), TokenRefusal> {
+        let index = self.find(id, secret, now)?;
+        self.tokens[index].used = Some(now);
+        Ok(())
+    }
+
+    fn find(&self, id: &str, secret: &str, now: u64) -> Result<usize, TokenRefusal> {
+        // Hashes are compared, of which a guesser controls no prefix: timing tells nothing.
+        let hash = unhex(secret)
+            .map(|s| hex(&sha256(&s)))
+            .ok_or(TokenRefusal::Unknown)?;
+        let index = self
+            .tokens
+            .iter()
+            .position(|t| t.id == id && t.secret_sha256 == hash)
+            .ok_or(TokenRefusal::Unknown)?;
+        match &self.tokens[index] {
+            Entry { used: Some(_), .. } => Err(TokenRefusal::Used),
+            Entry { expires, .. } if now >= *expires => Err(TokenRefusal::Expired),
+            _ => Ok(index),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    #[test]
+    fn a_token_is_printed_and_read() {
+        let token = TokenBook::default().issue([7; 32], NOW).expect("issued");
+        let text = token.to_string();
+        assert_eq!(text.len(), 8 + 1 + 32 + 1 + 64);
+        assert_eq!(text.parse::<Token>().expect("read"), token);
+        assert_eq!(format!(" {text}\n").parse::<Token>().expect("read"), token);
+        assert!(!format!("{token:?}").contains(&token.secret()));
+        for bad in [
+            "",
+            "a.b.c",
+            &text[1..],
+            &format!("{text}.00"),
+            &text.replace('.', "-"),
+        ] {
+            assert!(bad.parse::<Token>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_admits_once_and_expires() {
+        let mut book = TokenBook::default();
+        let token = book.issue([7; 32], NOW).expect("issued");
+        let other = book.issue([7; 32], NOW).expect("issued");
+        let (id, secret) = (token.id(), token.secret());
+        assert_eq!(
+            book.redeem(&id, &other.secret(), NOW),
+            Err(TokenRefusal::Unknown)
+        );
+        assert_eq!(
+            book.redeem("00000000", &secret, NOW),
+            Err(TokenRefusal::Unknown)
+        );
+        assert_eq!(
+            book.redeem(&id, "not hexadecimal", NOW),
+            Err(TokenRefusal::Unknown)
+        );
+        assert_eq!(book.redeem(&id, &secret, NOW + TOKEN_LIFE - 1), Ok(()));
+        assert_eq!(book.redeem(&id, &secret, NOW), Err(TokenRefusal::Used));
+        let late = NOW + TOKEN_LIFE;
+        assert_eq!(
+            book.redeem(&other.id(), &other.secret(), late),
+            Err(TokenRefusal::Expired)
+        );
+        let kept = serde_json::to_string(&book).expect("written");
+        assert!(!kept.contains(&secret), "secrets are kept hashed");
+        assert_eq!(
+            serde_json::from_str::<TokenBook>(&kept).expect("read"),
+            book
+        );
+        book.issue([7; 32], late + TOKEN_MEMORY).expect("issued");
+        assert_eq!(book.tokens.len(), 1, "old ones are forgotten");
+    }
+}
