@@ -1,0 +1,171 @@
+//! Where a lab's files are.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::{Uid, geteuid};
+
+use crate::error::LabError;
+use crate::options::check_name;
+
+/// How long a verb waits for another one that changes the same lab.
+const LOCK_LIMIT: Duration = Duration::from_secs(60);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// The directory of this user's labs.
+pub(crate) fn labs_directory() -> PathBuf {
+    let user = geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/whim-lab");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(runtime) if runtime.is_absolute() && owned_by(&runtime, user) => {
+            runtime.join("whim-lab")
+        }
+        _ => PathBuf::from(format!("/tmp/whim-lab-{user}")),
+    }
+}
+
+fn owned_by(path: &Path, user: Uid) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == user.as_raw())
+}
+
+/// Makes the directory of labs if it is missing, and refuses one that somebody else has laid out
+/// (in /tmp anyone may).
+pub(crate) fn ensure_labs_directory() -> Result<PathBuf, LabError> {
+    let path = labs_directory();
+    match DirBuilder::new().mode(0o755).create(&path) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(LabError::file("make", &path)(e)),
+    }
+    let found = std::fs::symlink_metadata(&path).map_err(LabError::file("look at", &path))?;
+    if !found.is_dir() || found.uid() != geteuid().as_raw() {
+        return Err(LabError::ForeignDirectory { path, owner: found.uid() });
+    }
+    Ok(path)
+}
+
+/// The paths of one lab.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    labs: PathBuf,
+    name: String,
+}
+
+impl Layout {
+    pub(crate) fn new(name: &str) -> Result<Layout, LabError> {
+        check_name(name)?;
+        Ok(Layout { labs: labs_directory(), name: name.to_owned() })
+    }
+
+    /// The lab whose directory this is.
+    pub(crate) fn from_directory(directory: &Path) -> Option<Layout> {
+        let name = directory.file_name()?.to_str()?;
+        check_name(name).ok()?;
+        Some(Layout { labs: directory.parent()?.to_owned(), name: name.to_owned() })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Everything of the lab but its lock.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.labs.join(&self.name)
+    }
+
+    pub(crate) fn state_file(&self) -> PathBuf {
+        self.directory().join("lab.json")
+    }
+
+    /// Seen by all nodes at the same path.
+    pub(crate) fn share(&self) -> PathBuf {
+        self.directory().join("share")
+    }
+
+    pub(crate) fn node(&self, node: &str) -> PathBuf {
+        self.directory().join(node)
+    }
+
+    /// What the node sees as /var/lib/whim.
+    pub(crate) fn node_state(&self, node: &str) -> PathBuf {
+        self.node(node).join("var")
+    }
+
+    /// Where the node's private file systems are put together.
+    pub(crate) fn node_stage(&self, node: &str) -> PathBuf {
+        self.node(node).join("stage")
+    }
+
+    pub(crate) fn daemon_log(&self, node: &str) -> PathBuf {
+        self.node(node).join("daemon.log")
+    }
+
+    /// What a helper process has to say, by the name of what it does.
+    pub(crate) fn helper_log(&self, what: &str) -> PathBuf {
+        self.directory().join(format!("{what}.log"))
+    }
+
+    pub(crate) fn wire_counters(&self, wire: &str) -> PathBuf {
+        self.directory().join(format!("{wire}.json"))
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.labs.join(format!("{}.lock", self.name))
+    }
+
+    /// Waits for the right to change this lab.
+    pub(crate) fn lock(&self) -> Result<LabLock, LabError> {
+        let path = self.lock_file();
+        let deadline = Instant::now() + LOCK_LIMIT;
+        loop {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(0o600)
+                .open(&path)
+                .map_err(LabError::file("open", &path))?;
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                // The holder before us may have removed the file that we opened.
+                Ok(held) if same_file(&held, &path) => return Ok(LabLock { path, _held: held }),
+                Ok(_) | Err((_, Errno::EWOULDBLOCK)) => {}
+                Err((_, errno)) => return Err(LabError::file("lock", &path)(errno.into())),
+            }
+            if Instant::now() >= deadline {
+                return Err(LabError::Busy(self.name.clone(), LOCK_LIMIT.as_secs()));
+            }
+            std::thread::sleep(LOCK_RETRY);
+        }
+    }
+}
+
+fn same_file(held: &File, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (held.metadata(), std::fs::symlink_metadata(path)) else {
+        return false;
+    };
+    (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+}
+
+/// The right to change a lab, until dropped.
+#[derive(Debug)]
+pub(crate) struct LabLock {
+    path: PathBuf,
+    _held: Flock<File>,
+}
+
+impl LabLock {
+    /// Takes the lock's file away as well, when the lab is no more.
+    pub(crate) fn remove(self) {
+        // Done while the lock is held; whoever waits for the old file notices and starts over.
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(labs) = self.path.parent() {
+            let _ = std::fs::remove_dir(labs);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Processes that belong to a lab: naming them safely, finding them, ending them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use whim_sys::namespace::PidFd;
+
+use crate::error::LabError;
+
+/// The word that marks a helper's command line; the lab's directory follows two places after.
+pub(crate) const MARK: &str = "lab-node";
+
+/// How long a killed process may take to be gone.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// A process by number and by the time it started (clock ticks since boot), so that a number
+/// given away again does not deceive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProcessId {
+    pub(crate) pid: i32,
+    pub(crate) start_time: u64,
+}
+
+impl ProcessId {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: i32) -> Option<ProcessId> {
+        ProcessId::of_in(Path::new("/proc"), pid)
+    }
+
+    /// The same, by another /proc than the caller's own.
+    pub(crate) fn of_in(proc_directory: &Path, pid: i32) -> Option<ProcessId> {
+        let stat = read_stat(proc_directory, pid)?;
+        Some(ProcessId { pid, start_time: stat.start_time })
+    }
+
+    /// Whether the process exists and is not a mere zombie.
+    pub(crate) fn is_alive(self) -> bool {
+        self.is_alive_in(Path::new("/proc"))
+    }
+
+    /// The same, by another /proc than the caller's own.
+    pub(crate) fn is_alive_in(self, proc_directory: &Path) -> bool {
+        read_stat(proc_directory, self.pid)
+            .is_some_and(|s| s.start_time == self.start_time && !s.ended)
+    }
+
+    /// A handle on the process, if it is still there.
+    pub(crate) fn open(self) -> Option<PidFd> {
+        let handle = PidFd::open(self.pid).ok()?;
+        // Checked after opening: from now on the handle cannot mean another process.
+        self.is_alive().then_some(handle)
+    }
+
+    /// SIGKILL, without waiting.
+    pub(crate) fn kill(self) -> Option<PidFd> {
+        let handle = self.open()?;
+        let _ = handle.signal(Signal::SIGKILL);
+        Some(handle)
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill_and_wait(self, what: &str) -> Result<(), LabError> {
+        match self.kill() {
+            Some(handle) => wait_gone(&handle, what),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits for the end of a process that has been sent SIGKILL.
+pub(crate) fn wait_gone(handle: &PidFd, what: &str) -> Result<(), LabError> {
+    if handle.wait_end(END_LIMIT)? {
+        return Ok(());
+    }
+    Err(LabError::Survivor {
+        pid: handle.pid(),
+        what: what.to_owned(),
+        seconds: END_LIMIT.as_secs(),
+    })
+}
+
+struct Stat {
+    start_time: u64,
+    ended: bool,
+}
+
+fn read_stat(proc_directory: &Path, pid: i32) -> Option<Stat> {
+    let text = std::fs::read_to_string(proc_directory.join(pid.to_string()).join("stat")).ok()?;
+    // The command's name may hold spaces and parentheses; the last ')' ends it.
+    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
+    let state = fields.next()?;
+    // Field 22 of proc(5); `state` was field 3.
+    let start_time = fields.nth(18)?.parse().ok()?;
+    Some(Stat { start_time, ended: matches!(state, "Z" | "X" | "x") })
+}
+
+/// A helper process of a lab, as its command line tells.
+#[derive(Debug, Clone)]
+pub(crate) struct Helper {
+    pub(crate) id: ProcessId,
+    pub(crate) role: String,
+    pub(crate) subject: String,
+}
+
+/// All helper processes of the lab in this directory: `PROGRAM lab-node ROLE DIRECTORY SUBJECT`.
+/// Finds also those that were started by a command killed before it could note them.
+pub(crate) fn find_helpers(directory: &Path) -> Vec<Helper> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != own)
+        .filter_map(|pid| helper_of(pid, directory))
+        .collect()
+}
+
+fn helper_of(pid: i32, directory: &Path) -> Option<Helper> {
+    let id = ProcessId::of(pid)?;
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut words = line.split(|b| *b == 0).skip(1);
+    if words.next()? != MARK.as_bytes() {
+        return None;
+    }
+    let role = String::from_utf8(words.next()?.to_vec()).ok()?;
+    if words.next()? != directory.as_os_str().as_encoded_bytes() {
+        return None;
+    }
+    let subject = String::from_utf8(words.next()?.to_vec()).ok()?;
+    id.is_alive().then_some(Helper { id, role, subject })
+}
+
+/// Ends all processes that `find` returns, again and again until it returns none: a process may
+/// start another while it is being ended.
+pub(crate) fn end_all(mut find: impl FnMut() -> Vec<ProcessId>, what: &str) -> Result<(), LabError> {
+    let deadline = Instant::now() + END_LIMIT;
+    loop {
+        let found = find();
+        let Some(first) = found.first() else { return Ok(()) };
+        if Instant::now() >= deadline {
+            return Err(LabError::Survivor {
+                pid: first.pid,
+                what: what.to_owned(),
+                seconds: END_LIMIT.as_secs(),
+            });
+        }
+        let handles: Vec<PidFd> = found.iter().filter_map(|id| id.kill()).collect();
+        for handle in &handles {
+            handle.wait_end(Duration::from_secs(1))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_start_time_too() {
+        let own = ProcessId::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(own.is_alive());
+        let other = ProcessId { start_time: own.start_time + 1, ..own };
+        assert!(!other.is_alive());
+        assert!(other.open().is_none());
+    }
+
+    #[test]
+    fn a_zombie_counts_as_gone() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
+        id.kill_and_wait("a child").unwrap();
+        assert!(!id.is_alive(), "still unreaped, but ended");
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,77 @@
+//! What the lab's tests share.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use whim_lab::{Bootstrap, Lab, Options};
+
+/// Ends the test with a loud remark unless it runs as root.
+macro_rules! needs_root {
+    () => {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("SKIPPED {}: this test needs root", module_path!());
+            return;
+        }
+    };
+}
+pub(crate) use needs_root;
+
+/// The lab's helper program.
+pub fn helper() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_whim-lab-node"))
+}
+
+/// Options of a test's lab, with a `sleep` as daemon.
+pub fn options(name: &str) -> Options {
+    Options {
+        // Several runs of the tests may be going on.
+        name: format!("t{}-{name}", std::process::id()),
+        helper: Some(helper()),
+        daemon: ["sh", "-c", "echo daemon of {node}; exec sleep 100000"]
+            .map(str::to_owned)
+            .to_vec(),
+        bootstrap: Bootstrap::daemons_only(),
+        ..Options::default()
+    }
+}
+
+/// A lab that is taken down at the end of the test.
+pub struct TestLab {
+    pub lab: Lab,
+}
+
+impl TestLab {
+    pub fn up(name: &str, change: impl FnOnce(&mut Options)) -> TestLab {
+        let mut options = options(name);
+        change(&mut options);
+        TestLab { lab: Lab::up(&options).unwrap_or_else(|e| panic!("{e}")) }
+    }
+
+    /// A shell command on a node, not yet started.
+    pub fn sh(&self, node: &str, script: &str) -> Command {
+        let mut command = self.lab.command(node, None, "sh").unwrap_or_else(|e| panic!("{e}"));
+        command.args(["-c", script]);
+        command
+    }
+
+    pub fn output(&self, node: &str, script: &str) -> Output {
+        self.sh(node, script).output().expect("the helper starts")
+    }
+
+    /// What a shell command prints on a node; it has to succeed.
+    pub fn out(&self, node: &str, script: &str) -> String {
+        let output = self.output(node, script);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script} on {node}: {:?} {errors}", output.status);
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        if let Err(e) = Lab::down(self.lab.name()) {
+            eprintln!("cannot take the lab down: {e}");
+        }
+    }
+}
