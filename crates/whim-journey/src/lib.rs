@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod frame;
+pub mod fuzz;
 pub mod job;
 pub mod message;
