@@ -149,7 +149,38 @@ impl<'a> Builder<'a> {
         direction: Direction,
         returned: Returned,
     ) -> Flow {
-        self.take(address, length, direction, returned).map(|_| ())
+        if length == 0 {
+            return Ok(());
+        }
+        if address == 0 {
+            self.may_fault = true;
+            return Ok(());
+        }
+        if self.context.touches_reserved(address, length) {
+            return go_home(RESERVED_BUFFER);
+        }
+        if direction == Direction::In {
+            return self.read_region(address, length, direction, returned);
+        }
+        let present = self.writable_prefix(address, length);
+        self.may_fault |= present < length;
+        // The later pieces of a vector only end the transfer there.
+        let first = !matches!(returned, Returned::ByResult { skip: 1.. });
+        let strict = direction == Direction::InOut || (self.consumes && first);
+        if present == 0 && strict && self.readable(address) {
+            return answer_errno(libc::EFAULT);
+        }
+        if direction == Direction::InOut {
+            return self.read_region(address, present, direction, returned);
+        }
+        self.charge(present)?;
+        self.push(Region {
+            address,
+            length: present,
+            direction,
+            returned,
+            data: Vec::new(),
+        })
     }
 
     /// As [`Builder::region`], and returns the bytes that were read: those that the deputy's
@@ -161,30 +192,10 @@ impl<'a> Builder<'a> {
         direction: Direction,
         returned: Returned,
     ) -> Flow<Vec<u8>> {
-        if length == 0 {
-            return Ok(Vec::new());
-        }
-        if address == 0 {
-            self.may_fault = true;
-            return Ok(Vec::new());
-        }
-        if self.context.touches_reserved(address, length) {
-            return go_home(RESERVED_BUFFER);
-        }
-        match direction {
-            Direction::In => self.read_region(address, length, direction, returned),
-            Direction::Out => self.out_region(address, length, returned),
-            Direction::InOut => {
-                let present = self.writable_prefix(address, length);
-                if present < length && present < AWAY_BYTES_MAX {
-                    self.may_fault = true;
-                }
-                if present == 0 && self.readable(address) {
-                    return answer_errno(libc::EFAULT);
-                }
-                self.read_region(address, present, direction, returned)
-            }
-        }
+        let count = self.regions.len();
+        self.region(address, length, direction, returned)?;
+        let added = self.regions.get(count);
+        Ok(added.map(|region| region.data.clone()).unwrap_or_default())
     }
 
     /// An `InOut` range that the kernel changes only if it can.
@@ -201,51 +212,23 @@ impl<'a> Builder<'a> {
         length: u64,
         direction: Direction,
         returned: Returned,
-    ) -> Flow<Vec<u8>> {
-        if length == 0 {
-            return Ok(Vec::new());
-        }
+    ) -> Flow {
         self.charge(length)?;
         let data = self.peek(address, length);
-        if to_u64(data.len()) < length {
-            self.may_fault = true;
-        }
-        // Only the small ones are looked into; a write of megabytes is not copied twice.
-        let seen = data[..data.len().min(64 << 10)].to_vec();
+        self.may_fault |= to_u64(data.len()) < length;
         self.push(Region {
             address,
             length,
             direction,
             returned,
             data,
-        })?;
-        Ok(seen)
-    }
-
-    fn out_region(&mut self, address: u64, length: u64, returned: Returned) -> Flow<Vec<u8>> {
-        let present = self.writable_prefix(address, length);
-        if present < length {
-            self.may_fault = true;
-        }
-        let first = !matches!(returned, Returned::ByResult { skip: 1.. });
-        if present == 0 {
-            if self.consumes && first && self.readable(address) {
-                return answer_errno(libc::EFAULT);
-            }
-            return Ok(Vec::new());
-        }
-        self.charge(present)?;
-        self.push(Region {
-            address,
-            length: present,
-            direction: Direction::Out,
-            returned,
-            data: Vec::new(),
-        })?;
-        Ok(Vec::new())
+        })
     }
 
     fn push(&mut self, region: Region) -> Flow {
+        if region.length == 0 {
+            return Ok(());
+        }
         if self.regions.len() >= REGIONS_MAX {
             return go_home(TOO_MANY);
         }
@@ -266,6 +249,9 @@ impl<'a> Builder<'a> {
     /// At most [`AWAY_BYTES_MAX`] bytes.
     pub(crate) fn peek(&self, address: u64, length: u64) -> Vec<u8> {
         let length = usize::try_from(length.min(AWAY_BYTES_MAX)).unwrap_or(0);
+        if length == 0 {
+            return Vec::new();
+        }
         let mut data = vec![0; length];
         let count = self.memory.read(address, &mut data).min(length);
         data.truncate(count);

@@ -69,12 +69,13 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
 
 pub(crate) fn kill(builder: &mut Builder<'_>) -> Flow {
     let pid = builder.int(0);
-    if pid != builder.context.pid {
+    // The id of any thread names its process.
+    if !builder.context.is_own(pid) {
         // Other processes, and groups: the deputy is in its group, and what reaches it is
         // carried to the guest.
         return Ok(());
     }
-    own_signal(builder, Some(pid), None, 1, None)
+    own_signal(builder, Some(builder.context.pid), None, 1, None)
 }
 
 pub(crate) fn tkill(builder: &mut Builder<'_>) -> Flow {

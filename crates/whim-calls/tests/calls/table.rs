@@ -50,10 +50,9 @@ fn calls_that_go_home_say_why_and_are_never_executed_for_a_guest() {
 }
 
 /// Written out by hand, so that a slip in the table cannot open the door.
-#[test]
-fn home_executes_nothing_that_changes_the_machine() {
+const NEVER_FOR_A_GUEST: &[Sysno] = {
     use Sysno::*;
-    for sysno in [
+    &[
         mount,
         umount2,
         pivot_root,
@@ -117,9 +116,15 @@ fn home_executes_nothing_that_changes_the_machine() {
         rt_sigprocmask,
         shmat,
         shmget,
-    ] {
-        assert!(!home_may_execute(sysno as u64), "{sysno}");
+    ]
+};
+
+#[test]
+fn home_executes_nothing_that_changes_the_machine() {
+    for sysno in NEVER_FOR_A_GUEST {
+        assert!(!home_may_execute(*sysno as u64), "{sysno}");
     }
+    use Sysno::*;
     for sysno in [read, write, openat, kill, prctl, getrusage, ioctl, ppoll] {
         assert!(home_may_execute(sysno as u64), "{sysno}");
     }

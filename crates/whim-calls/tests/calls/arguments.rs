@@ -1,0 +1,293 @@
+//! Calls whose class depends on their arguments.
+
+use crate::common::*;
+use syscalls::Sysno;
+use whim_calls::{
+    Decision, Disposition, GuestMemory, Returned, Special, resolve, rows, signal_action,
+};
+
+const RW: u64 = 0x10000;
+const OWN: u64 = PID as u64;
+
+fn is_process_times(decision: &Decision) -> bool {
+    matches!(decision, Decision::Special(Special::ProcessTimes(_)))
+}
+
+#[test]
+fn mappings() {
+    let memory = pages();
+    let map = |address, length, flags: u64| {
+        decide(&memory, Sysno::mmap, &[address, length, 3, flags, 5, 0])
+    };
+    let reserved = Decision::Special(Special::ReservedMemory);
+    assert_eq!(map(0, 4096, 0x22), Decision::Continue);
+    assert_eq!(map(0, 4096, 0x02), Decision::Special(Special::MapFile));
+    assert!(matches!(map(0, 4096, 0x21), Decision::GoHome(_)));
+    assert!(matches!(map(0, 4096, 0x01), Decision::GoHome(_)));
+    assert!(matches!(map(0, 4096, 0x03), Decision::GoHome(_)));
+    assert!(matches!(map(0, 4096, 0x4_0022), Decision::GoHome(_)));
+    // A mere wish for an address is harmless; MAP_FIXED is not.
+    assert_eq!(map(RESERVED.0, 4096, 0x22), Decision::Continue);
+    assert_eq!(map(RESERVED.0, 4096, 0x32), reserved);
+    assert_eq!(map(RESERVED.0 - 4096, 4097, 0x32), reserved);
+    assert_eq!(map(RESERVED.0 - 4096, 4096, 0x32), Decision::Continue);
+    assert_eq!(map(RESERVED.1 - 1, 4096, 0x10_0022), reserved);
+    assert_eq!(map(RESERVED.1, 4096, 0x32), Decision::Continue);
+    assert_eq!(map(0x1000, 1 << 46, 0x32), reserved);
+    assert_eq!(map(0, 1 << 46, 0x22), Decision::Continue);
+}
+
+#[test]
+fn memory_calls_near_the_reserved_range() {
+    let memory = pages();
+    let reserved = Decision::Special(Special::ReservedMemory);
+    for sysno in [
+        Sysno::munmap,
+        Sysno::mprotect,
+        Sysno::madvise,
+        Sysno::mlock,
+        Sysno::msync,
+        Sysno::pkey_mprotect,
+    ] {
+        let near = |address, length| decide(&memory, sysno, &[address, length]);
+        assert_eq!(near(RESERVED.0 - 4096, 4096), Decision::Continue);
+        assert_eq!(near(RESERVED.0 - 4096, 4097), reserved);
+        assert_eq!(near(RESERVED.1 - 4096, 4096), reserved);
+        assert_eq!(near(0, u64::MAX), reserved);
+    }
+    assert_eq!(decide(&memory, Sysno::brk, &[RESERVED.0]), reserved);
+    assert_eq!(decide(&memory, Sysno::brk, &[RW]), Decision::Continue);
+    let moved = [RW, 4096, 4096, 3, RESERVED.0];
+    assert_eq!(decide(&memory, Sysno::mremap, &moved), reserved);
+    let free = [RW, 4096, 4096, 1, RESERVED.0];
+    assert_eq!(decide(&memory, Sysno::mremap, &free), Decision::Continue);
+}
+
+#[test]
+fn signals_to_the_own_process_are_carried() {
+    let memory = pages();
+    let signal = |sysno, arguments: &[u64]| match decide(&memory, sysno, arguments) {
+        Decision::Special(Special::Signal(signal)) => {
+            Some((signal.tgid, signal.tid, signal.signal, signal.info))
+        }
+        _ => None,
+    };
+    let own = Some(PID);
+    let thread = Some(PID + 1);
+    assert_eq!(signal(Sysno::kill, &[OWN, 10]), Some((own, None, 10, 0)));
+    assert_eq!(
+        signal(Sysno::tkill, &[OWN + 1, 10]),
+        Some((None, thread, 10, 0))
+    );
+    let found = signal(Sysno::tgkill, &[OWN, OWN + 1, 10]);
+    assert_eq!(found, Some((own, thread, 10, 0)));
+    let found = signal(Sysno::rt_sigqueueinfo, &[OWN, 34, RW]);
+    assert_eq!(found, Some((own, None, 34, RW)));
+    let found = signal(Sysno::rt_tgsigqueueinfo, &[OWN, OWN + 1, 34, RW]);
+    assert_eq!(found, Some((own, thread, 34, RW)));
+    // Others, groups and everybody: the deputy does it.
+    for target in [1, 0, u64::MAX, u64::from((-500i32).cast_unsigned())] {
+        assert!(
+            forward(&memory, Sysno::kill, &[target, 15])
+                .regions
+                .is_empty()
+        );
+    }
+    assert!(forward(&memory, Sysno::tkill, &[7, 15]).regions.is_empty());
+    let foreign = forward(&memory, Sysno::rt_sigqueueinfo, &[7, 15, RW]);
+    assert_eq!(foreign.regions[0].length, 128);
+    // Signal 0 only asks.
+    assert_eq!(decide(&memory, Sysno::kill, &[OWN, 0]), Decision::Answer(0));
+    let absent = decide(&memory, Sysno::tgkill, &[OWN, 9999, 0]);
+    assert_eq!(absent, Decision::Answer(-3));
+    // A wrong number: the kernel at home says EINVAL.
+    forward(&memory, Sysno::kill, &[OWN, 65]);
+}
+
+#[test]
+fn signal_actions_are_read_for_home() {
+    let mut memory = pages();
+    memory.words(RW, &[0x40_0000, 0x1000_0004, 0, 0xff]);
+    let call = call(Sysno::rt_sigaction, &[17, RW, 0, 8]);
+    let decision = resolve(&call, &context(), &memory);
+    assert_eq!(decision, Decision::Special(Special::SignalAction));
+    let action = signal_action(&call, &memory).expect("an action is set");
+    assert_eq!(
+        (action.signal, action.disposition),
+        (17, Disposition::Caught)
+    );
+    assert_eq!((action.flags, action.mask), (0x1000_0004, 0xff));
+    for (handler, class) in [(0, Disposition::Default), (1, Disposition::Ignored)] {
+        memory.words(RW, &[handler]);
+        assert_eq!(
+            signal_action(&call, &memory).map(|a| a.disposition),
+            Some(class)
+        );
+    }
+    let asks = crate::common::call(Sysno::rt_sigaction, &[17, 0, RW, 8]);
+    assert_eq!(resolve(&asks, &context(), &memory), Decision::Continue);
+    assert_eq!(signal_action(&asks, &memory), None);
+    let wrong = crate::common::call(Sysno::rt_sigaction, &[17, 0x5000_0000, 0, 8]);
+    assert_eq!(signal_action(&wrong, &memory), None);
+}
+
+#[test]
+fn clocks_and_cpu_time() {
+    let memory = pages();
+    let gettime = |id: i32| {
+        let id = u64::from(id.cast_unsigned());
+        decide(&memory, Sysno::clock_gettime, &[id, RW])
+    };
+    assert_eq!(gettime(1), Decision::Continue);
+    assert!(is_process_times(&gettime(2)));
+    assert!(is_process_times(&gettime(3)));
+    let encoded = |id: i32, thread: i32| (!id << 3) | thread | 2;
+    assert!(is_process_times(&gettime(encoded(0, 0))));
+    assert!(is_process_times(&gettime(encoded(PID, 0))));
+    assert!(is_process_times(&gettime(encoded(PID + 1, 4))));
+    assert!(matches!(gettime(encoded(77, 0)), Decision::Forward(_)));
+    let descriptor = (!5 << 3) | 3;
+    assert!(matches!(gettime(descriptor), Decision::Forward(_)));
+    assert!(goes_home(&memory, Sysno::clock_nanosleep, &[2, 0, RW, 0]));
+    assert!(goes_home(&memory, Sysno::timer_create, &[2, 0, RW]));
+    assert_eq!(
+        forward(&memory, Sysno::timer_create, &[1, 0, RW]).regions,
+        [region_out(RW, 4, Returned::Whole)]
+    );
+    assert!(is_process_times(&decide(
+        &memory,
+        Sysno::getrusage,
+        &[0, RW]
+    )));
+    forward(&memory, Sysno::getrusage, &[0xffff_ffff, RW]);
+    assert!(is_process_times(&decide(&memory, Sysno::times, &[RW])));
+    forward(&memory, Sysno::setitimer, &[0, RW, 0]);
+    assert_eq!(
+        decide(&memory, Sysno::setitimer, &[2, RW, 0]),
+        Decision::Continue
+    );
+    forward(&memory, Sysno::adjtimex, &[RW]);
+}
+
+#[test]
+fn options_of_prctl() {
+    let mut memory = pages();
+    memory.store(RW, b"worker\0");
+    let Decision::Special(Special::ThreadName(name)) = decide(&memory, Sysno::prctl, &[15, RW])
+    else {
+        panic!("PR_SET_NAME acts on both sides");
+    };
+    assert_eq!(&name.regions[0].data[..7], b"worker\0");
+    assert_eq!(decide(&memory, Sysno::prctl, &[16, RW]), Decision::Continue);
+    assert!(forward(&memory, Sysno::prctl, &[4, 1]).regions.is_empty());
+    let signal = forward(&memory, Sysno::prctl, &[2, RW]);
+    assert_eq!(signal.regions, [region_out(RW, 4, Returned::Whole)]);
+    for option in [22, 35, 59, 4711] {
+        assert!(goes_home(&memory, Sysno::prctl, &[option]));
+    }
+    assert_eq!(
+        decide(&memory, Sysno::arch_prctl, &[0x1002, RW]),
+        Decision::Continue
+    );
+    assert!(goes_home(&memory, Sysno::arch_prctl, &[0x1023, 18]));
+}
+
+#[test]
+fn attributes_of_the_process() {
+    let mut memory = pages();
+    assert!(goes_home(&memory, Sysno::setrlimit, &[9, RW]));
+    forward(&memory, Sysno::setrlimit, &[7, RW]);
+    let asks = forward(&memory, Sysno::prlimit64, &[0, 9, 0, RW]);
+    assert_eq!(asks.regions, [region_out(RW, 16, Returned::Whole)]);
+    assert!(goes_home(&memory, Sysno::prlimit64, &[OWN, 3, RW, 0]));
+    forward(&memory, Sysno::prlimit64, &[1, 3, RW, 0]);
+    forward(&memory, Sysno::personality, &[0xffff_ffff]);
+    assert!(goes_home(&memory, Sysno::personality, &[0]));
+    forward(&memory, Sysno::close_range, &[3, 9, 4]);
+    assert!(goes_home(&memory, Sysno::close_range, &[3, 9, 2]));
+    assert!(goes_home(&memory, Sysno::sched_setscheduler, &[0, 1, RW]));
+    forward(&memory, Sysno::sched_setscheduler, &[0, 3, RW]);
+    memory.words(RW, &[48 | 1 << 32]);
+    assert!(goes_home(&memory, Sysno::sched_setattr, &[0, RW, 0]));
+    memory.words(RW, &[56]);
+    let attributes = forward(&memory, Sysno::sched_setattr, &[0, RW, 0]);
+    assert_eq!(attributes.regions[0].length, 56);
+    let own = decide(&memory, Sysno::get_robust_list, &[OWN + 1, RW, RW + 8]);
+    assert_eq!(own, Decision::Continue);
+    assert_eq!(
+        forward(&memory, Sysno::get_robust_list, &[7, RW, RW + 8])
+            .regions
+            .len(),
+        2
+    );
+    assert_eq!(
+        decide(&memory, Sysno::move_pages, &[OWN]),
+        Decision::Continue
+    );
+    assert!(goes_home(&memory, Sysno::move_pages, &[7]));
+    memory.words(RW, &[0x2008_0522]);
+    let capabilities = forward(&memory, Sysno::capget, &[RW, RW + 0x10]);
+    assert_eq!(capabilities.regions[1].length, 24);
+}
+
+#[test]
+fn the_end_is_acknowledged() {
+    let memory = pages();
+    assert_eq!(
+        decide(&memory, Sysno::exit, &[3]),
+        Decision::Special(Special::ThreadExit)
+    );
+    assert_eq!(
+        decide(&memory, Sysno::exit_group, &[3]),
+        Decision::Special(Special::ProcessExit)
+    );
+}
+
+/// Calls whose effect cannot be split between two machines.
+#[test]
+fn what_cannot_be_split_goes_home() {
+    let memory = pages();
+    for sysno in [
+        Sysno::fork,
+        Sysno::vfork,
+        Sysno::clone,
+        Sysno::clone3,
+        Sysno::execve,
+        Sysno::execveat,
+        Sysno::unshare,
+        Sysno::setns,
+        Sysno::ptrace,
+        Sysno::seccomp,
+        Sysno::shmat,
+        Sysno::userfaultfd,
+        Sysno::memfd_secret,
+        Sysno::signalfd4,
+        Sysno::perf_event_open,
+        Sysno::bpf,
+        Sysno::io_setup,
+        Sysno::io_uring_setup,
+        Sysno::process_vm_readv,
+        Sysno::modify_ldt,
+        Sysno::iopl,
+        Sysno::mount,
+    ] {
+        assert!(goes_home(&memory, sysno, &[]), "{sysno}");
+    }
+}
+
+/// Every row answers to arguments of zero, and to pointers into nothing.
+#[test]
+fn every_row_decides() {
+    let memory = pages();
+    let mut buffer = [0];
+    assert_eq!(memory.read(0x5000_0000, &mut buffer), 0);
+    for row in rows() {
+        for value in [0, RW, 0x5000_0000, u64::MAX, RESERVED.0] {
+            let call = whim_calls::Call {
+                number: row.number(),
+                args: [value; 6],
+            };
+            resolve(&call, &context(), &memory);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The guest's seccomp program, run by a small interpreter.
+
+use crate::common::RESERVED;
+use syscalls::Sysno;
+use whim_calls::{Call, Class, Instruction, guest_filter, rows};
+
+const ALLOW: u32 = 0x7fff_0000;
+const NOTIFY: u32 = 0x7fc0_0000;
+/// The kernel takes no longer program.
+const INSTRUCTIONS_MAX: usize = 4096;
+
+/// Classic BPF, as far as the program uses it.
+fn run(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    let mut data = Vec::with_capacity(64);
+    data.extend(number.to_le_bytes());
+    data.extend(arch.to_le_bytes());
+    data.extend(0u64.to_le_bytes());
+    data.extend(args.iter().flat_map(|arg| arg.to_le_bytes()));
+    let mut accumulator = 0u32;
+    let mut counter = 0;
+    loop {
+        let Instruction { code, jt, jf, k } = program[counter];
+        counter += 1;
+        let holds = match code {
+            0x20 => {
+                let at = usize::try_from(k).unwrap();
+                assert_eq!(at % 4, 0, "seccomp loads aligned words only");
+                accumulator = u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+                continue;
+            }
+            0x54 => {
+                accumulator &= k;
+                continue;
+            }
+            0x06 => return k,
+            0x15 => accumulator == k,
+            0x25 => accumulator > k,
+            0x35 => accumulator >= k,
+            0x45 => accumulator & k != 0,
+            other => panic!("unexpected instruction {other:#x}"),
+        };
+        counter += usize::from(if holds { jt } else { jf });
+    }
+}
+
+fn verdict(sysno: Sysno, arguments: &[u64]) -> u32 {
+    let mut args = [0; 6];
+    args[..arguments.len()].copy_from_slice(arguments);
+    let number = u32::try_from(sysno as u64).unwrap();
+    run(&guest_filter(RESERVED), Call::ARCH, number, args)
+}
+
+#[test]
+fn the_program_is_one_that_the_kernel_takes() {
+    let program = guest_filter(RESERVED);
+    assert!(program.len() <= INSTRUCTIONS_MAX, "{}", program.len());
+    for (place, instruction) in program.iter().enumerate() {
+        let far = usize::from(instruction.jt.max(instruction.jf));
+        if instruction.code & 7 == 5 {
+            assert!(place + 1 + far < program.len(), "jump out of the program");
+        }
+    }
+    assert_eq!(program.last().map(|last| last.code), Some(0x06));
+}
+
+#[test]
+fn local_calls_pass_and_all_others_are_trapped() {
+    let program = guest_filter(RESERVED);
+    for row in rows() {
+        let number = u32::try_from(row.number()).unwrap();
+        let found = run(&program, Call::ARCH, number, [0x1000; 6]);
+        match row.class() {
+            Class::Local => assert_eq!(found, ALLOW, "{}", row.name()),
+            Class::Forward | Class::Home => assert_eq!(found, NOTIFY, "{}", row.name()),
+            Class::ByArgument => {}
+        }
+    }
+    for number in [337, 423, 470, 1000, 0x4000_0000, 0x4000_0027, u32::MAX] {
+        assert_eq!(run(&program, Call::ARCH, number, [0; 6]), NOTIFY);
+    }
+    // getpid of a 32-bit call has the number of another 64-bit call.
+    for number in [20, 24, 39] {
+        assert_eq!(run(&program, 0x4000_0003, number, [0; 6]), NOTIFY);
+    }
+}
+
+#[test]
+fn memory_calls_are_trapped_where_they_may_touch_the_reserved_range() {
+    const TEBIBYTE: u64 = 1 << 40;
+    let (start, end) = RESERVED;
+    for sysno in [
+        Sysno::munmap,
+        Sysno::mprotect,
+        Sysno::madvise,
+        Sysno::mlock,
+        Sysno::mlock2,
+        Sysno::mbind,
+        Sysno::mincore,
+        Sysno::msync,
+        Sysno::pkey_mprotect,
+    ] {
+        for (address, length, expected) in [
+            (0, 0, ALLOW),
+            (start - TEBIBYTE - 1, TEBIBYTE - 1, ALLOW),
+            (start - TEBIBYTE, 1, NOTIFY),
+            (start - 1, 1, NOTIFY),
+            (start, 1, NOTIFY),
+            (end - 1, 1, NOTIFY),
+            (end, TEBIBYTE - 1, ALLOW),
+            (0x7fff_0000_0000, 4096, ALLOW),
+            (0x1000, TEBIBYTE, NOTIFY),
+            (0x1000, u64::MAX, NOTIFY),
+        ] {
+            let found = verdict(sysno, &[address, length]);
+            assert_eq!(found, expected, "{sysno} {address:#x} {length:#x}");
+        }
+    }
+    assert_eq!(verdict(Sysno::brk, &[0x5555_0000_0000]), ALLOW);
+    assert_eq!(verdict(Sysno::brk, &[start]), NOTIFY);
+    let plain = [0x1000, 4096, 8192, 1, 0];
+    assert_eq!(verdict(Sysno::mremap, &plain), ALLOW);
+    for (place, value) in [(0, start), (1, TEBIBYTE), (2, TEBIBYTE), (4, end - 1)] {
+        let mut arguments = plain;
+        arguments[place] = value;
+        assert_eq!(verdict(Sysno::mremap, &arguments), NOTIFY);
+    }
+}
+
+#[test]
+fn only_private_anonymous_mappings_pass() {
+    let map = |address, length, flags| verdict(Sysno::mmap, &[address, length, 3, flags]);
+    for flags in [0x22, 0x32, 0x4022, 0x2_0022, 0x10_0022, 0x8022, 0x122] {
+        assert_eq!(map(0x1000, 4096, flags), ALLOW, "{flags:#x}");
+        assert_eq!(map(RESERVED.0, 4096, flags), NOTIFY);
+        assert_eq!(map(0, 1 << 40, flags), NOTIFY);
+    }
+    for flags in [0x02, 0x01, 0x21, 0x03, 0x23, 0x20, 0x28, 0x4_0022, 0] {
+        assert_eq!(map(0x1000, 4096, flags), NOTIFY, "{flags:#x}");
+    }
+    // The kernel looks at the whole word of flags, and so does the program at its low half.
+    assert_eq!(map(0x1000, 4096, 0xffff_ffff_0000_0022), ALLOW);
+}
+
+#[test]
+fn clocks_options_and_actions() {
+    let negative = u64::from((-6i32).cast_unsigned());
+    for (id, expected) in [
+        (0, ALLOW),
+        (1, ALLOW),
+        (7, ALLOW),
+        (2, NOTIFY),
+        (3, NOTIFY),
+        (negative, NOTIFY),
+        (u64::MAX, NOTIFY),
+        (1 << 32, ALLOW),
+        ((1 << 32) | 2, NOTIFY),
+    ] {
+        assert_eq!(verdict(Sysno::clock_gettime, &[id]), expected, "{id:#x}");
+    }
+    assert_eq!(verdict(Sysno::clock_nanosleep, &[1]), ALLOW);
+    assert_eq!(verdict(Sysno::clock_nanosleep, &[2]), NOTIFY);
+    assert_eq!(verdict(Sysno::prctl, &[16]), ALLOW);
+    assert_eq!(verdict(Sysno::prctl, &[0x5356_4d41]), ALLOW);
+    for option in [15, 4, 22, 38, 4711] {
+        assert_eq!(verdict(Sysno::prctl, &[option]), NOTIFY);
+    }
+    assert_eq!(verdict(Sysno::rt_sigaction, &[17, 0]), ALLOW);
+    assert_eq!(verdict(Sysno::rt_sigaction, &[17, 1]), NOTIFY);
+    assert_eq!(verdict(Sysno::rt_sigaction, &[17, 1 << 32]), NOTIFY);
+    assert_eq!(verdict(Sysno::setitimer, &[0]), NOTIFY);
+    assert_eq!(verdict(Sysno::setitimer, &[2]), ALLOW);
+    assert_eq!(verdict(Sysno::get_robust_list, &[0]), ALLOW);
+    assert_eq!(verdict(Sysno::get_robust_list, &[9]), NOTIFY);
+    assert_eq!(verdict(Sysno::arch_prctl, &[0x1002]), ALLOW);
+    assert_eq!(verdict(Sysno::arch_prctl, &[0x1023]), NOTIFY);
+}
+
+/// A guest without a reserved range, and one whose range lies at the very bottom or top.
+#[test]
+fn odd_ranges() {
+    let munmap = u32::try_from(Sysno::munmap as u64).unwrap();
+    let at = |range, address: u64| {
+        run(
+            &guest_filter(range),
+            Call::ARCH,
+            munmap,
+            [address, 1, 0, 0, 0, 0],
+        )
+    };
+    assert_eq!(at((0, 0), 0x1000), ALLOW);
+    assert_eq!(at((0, 1 << 40), 0x1000), NOTIFY);
+    assert_eq!(at((0, 1 << 40), 1 << 40), ALLOW);
+    assert_eq!(
+        at((0x7f00_0000_0000, 0x8000_0000_0000), 0x7fff_ffff_f000),
+        NOTIFY
+    );
+    assert_eq!(
+        at((0x7f00_0000_0000, 0x8000_0000_0000), 0x7dff_ffff_f000),
+        ALLOW
+    );
+}

@@ -1,0 +1,8 @@
+//! Tests of the table of system calls, in one binary.
+
+mod arguments;
+mod common;
+mod filter;
+mod random;
+mod shapes;
+mod table;
