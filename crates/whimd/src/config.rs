@@ -1,0 +1,276 @@
+//! `/etc/whim/config.toml`: strict, and nothing needs it.
+
+use serde::Deserialize;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+use crate::control::LeaseChoice;
+
+/// Where the configuration is looked for when no other file is named.
+pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
+/// TCP and UDP port of every node.
+pub const PORT: u16 = 7946;
+/// No configuration is longer, in bytes.
+const CONFIG_MAX: u64 = 1 << 20;
+/// A uid beyond this one is not valid for the kernel (the last one means 'none').
+const UID_MAX: u32 = u32::MAX - 1;
+
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("The configuration {path} cannot be read ({source})")]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("The configuration {path} is longer than 1 MiB: it cannot be ours")]
+    TooLong { path: PathBuf },
+    #[error("The configuration {path} is not valid: {reason}")]
+    Invalid { path: PathBuf, reason: String },
+}
+
+/// The file, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    listen: Option<SocketAddr>,
+    advertise: Option<Vec<String>>,
+    lease: Option<Lease>,
+    allow_root: Option<bool>,
+    guests: Option<Guests>,
+}
+
+/// The configuration; every key has a default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Address and port on which other nodes are heard; `[::]` hears IPv4 too.
+    pub listen: SocketAddr,
+    /// `HOST:PORT` under which other nodes reach this one, tried in order; empty: found out.
+    pub advertise: Vec<String>,
+    pub lease: Lease,
+    /// Whether processes of uid 0 may move.
+    pub allow_root: bool,
+    pub guests: Guests,
+}
+
+/// `lease = 30` (seconds) or `lease = "inf"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease(pub LeaseChoice);
+
+impl<'de> Deserialize<'de> for Lease {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(
+            untagged,
+            expecting = "the lease must be seconds, such as 30, or \"inf\""
+        )]
+        enum Written {
+            Whole(u64),
+            Fraction(f64),
+            Text(String),
+        }
+        let text = match Written::deserialize(deserializer)? {
+            Written::Whole(seconds) => seconds.to_string(),
+            Written::Fraction(seconds) => seconds.to_string(),
+            Written::Text(text) => text,
+        };
+        text.parse().map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// `[guests]`: what visitors may take of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Guests {
+    /// Share of this node's memory for all guests together, 1 to 100.
+    pub memory_percent: u8,
+    /// Threads and processes of each guest, 16 to 65536.
+    pub pids: u32,
+    /// First uid (and gid) of the range under which guests run: one per home node and user.
+    pub uid_start: u32,
+    /// Length of that range.
+    pub uid_count: u32,
+}
+
+impl Default for Guests {
+    fn default() -> Self {
+        Self {
+            memory_percent: 80,
+            pids: 4096,
+            uid_start: 0x6f00_0000,
+            uid_count: 0x1_0000,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
+            advertise: Vec::new(),
+            lease: Lease(LeaseChoice::Milliseconds(30_000)),
+            allow_root: false,
+            guests: Guests::default(),
+        }
+    }
+}
+
+impl Config {
+    /// What holds in a lab unless its file says otherwise: short leases, and root may move.
+    #[must_use]
+    pub fn lab() -> Self {
+        Self {
+            lease: Lease(LeaseChoice::Milliseconds(2_000)),
+            allow_root: true,
+            ..Self::default()
+        }
+    }
+
+    /// Reads the text of a configuration; `path` is for messages only.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] with line and column, or with the value that is out of range.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::parse_over(text, path, Self::default())
+    }
+
+    /// As [`Config::parse`], where what the text does not say is as in `base`.
+    fn parse_over(text: &str, path: &Path, base: Self) -> Result<Self, ConfigError> {
+        let invalid = |reason: String| ConfigError::Invalid {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let written: Written =
+            toml::from_str(text).map_err(|e| invalid(e.to_string().trim_end().to_string()))?;
+        let config = Self {
+            listen: written.listen.unwrap_or(base.listen),
+            advertise: written.advertise.unwrap_or(base.advertise),
+            lease: written.lease.unwrap_or(base.lease),
+            allow_root: written.allow_root.unwrap_or(base.allow_root),
+            guests: written.guests.unwrap_or(base.guests),
+        };
+        config.check().map_err(invalid)?;
+        Ok(config)
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// Which key is out of range, and how it should be.
+    pub fn check(&self) -> Result<(), String> {
+        let guests = &self.guests;
+        if !(1..=100).contains(&guests.memory_percent) {
+            return Err(format!(
+                "guests.memory_percent is {}, it must be 1 to 100",
+                guests.memory_percent
+            ));
+        }
+        if !(16..=65_536).contains(&guests.pids) {
+            return Err(format!(
+                "guests.pids is {}, it must be 16 to 65536",
+                guests.pids
+            ));
+        }
+        let end = guests.uid_start.checked_add(guests.uid_count);
+        if guests.uid_count == 0 || guests.uid_start < 1000 || end.is_none_or(|e| e > UID_MAX) {
+            return Err(format!(
+                "guests.uid_start = {} with guests.uid_count = {} is no usable range: it must lie between 1000 and {UID_MAX}",
+                guests.uid_start, guests.uid_count
+            ));
+        }
+        for address in &self.advertise {
+            let port = address
+                .rsplit_once(':')
+                .and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none_or(|port| port == 0) {
+                return Err(format!(
+                    "advertise holds {address:?}, which is not HOST:PORT, such as \"192.0.2.7:7946\" or \"[2001:db8::7]:7946\""
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file. A missing one gives `None`.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load(path: &Path) -> Result<Option<Self>, ConfigError> {
+        Self::load_over(path, Self::default())
+    }
+
+    /// As [`Config::load`], where what the file does not say is as in `base`.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load_over(path: &Path, base: Self) -> Result<Option<Self>, ConfigError> {
+        use std::io::Read;
+        let unreadable = |source| ConfigError::Unreadable {
+            path: path.to_path_buf(),
+            source,
+        };
+        let file = match std::fs::File::open(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(unreadable)?,
+        };
+        let mut text = String::new();
+        let length = file
+            .take(CONFIG_MAX + 1)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+        if length as u64 > CONFIG_MAX {
+            return Err(ConfigError::TooLong {
+                path: path.to_path_buf(),
+            });
+        }
+        Self::parse_over(&text, path, base).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Path::new("config.toml")).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(parse(""), Ok(Config::default()));
+    }
+
+    #[test]
+    fn leases_are_numbers_or_inf() {
+        assert_eq!(
+            parse("lease = \"inf\"").map(|c| c.lease.0),
+            Ok(LeaseChoice::Infinite)
+        );
+        assert_eq!(
+            parse("lease = 5").map(|c| c.lease.0),
+            Ok(LeaseChoice::Milliseconds(5000))
+        );
+        assert_eq!(
+            parse("lease = 0.5").map(|c| c.lease.0),
+            Ok(LeaseChoice::Milliseconds(500))
+        );
+        assert!(parse("lease = 0").is_err());
+        assert!(parse("lease = true").is_err_and(|e| e.contains("seconds")));
+    }
+
+    #[test]
+    fn unknown_keys_and_values_out_of_range_are_refused_by_name() {
+        for (text, word) in [
+            ("lisen = 1", "lisen"),
+            ("[guests]\nmemory_percent = 0", "memory_percent"),
+            ("[guests]\npids = 3", "pids"),
+            ("[guests]\nuid_start = 5", "uid_start"),
+            ("[guests]\nuid_start = 4294967000", "uid_start"),
+            ("advertise = [\"here\"]", "advertise"),
+            ("listen = \"7946\"", "listen"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

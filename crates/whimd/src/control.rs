@@ -1,0 +1,400 @@
+//! What the command line and the daemon say to each other, and the command line's side of it.
+//!
+//! The control socket (`RUN/control.sock`) is open to everybody: the kernel tells the daemon who
+//! asks (SO_PEERCRED), and each request is judged by that. A request is one line of JSON
+//! ([`Request`]), answered by lines of JSON ([`Answer`]); the last one is `Done` or `Refused`.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use whim_journey::job::{Event, State};
+
+/// No request is longer, in bytes.
+pub const REQUEST_MAX: usize = 64 << 10;
+/// No line of an answer is longer, in bytes.
+pub const ANSWER_MAX: usize = 4 << 20;
+/// Where the daemon listens, below its run directory.
+pub const SOCKET_NAME: &str = "control.sock";
+/// Run directory of a daemon that was given no other.
+pub const RUN_DIRECTORY: &str = "/run/whim";
+/// State directory of a daemon that was given no other.
+pub const STATE_DIRECTORY: &str = "/var/lib/whim";
+/// Members of this group may do what root may do.
+pub const ADMIN_GROUP: &str = "whim-admin";
+
+/// What `whim run` was told about where its program may go; inherited by descendants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunOptions {
+    /// Go there as soon as the program has been started.
+    pub on: Option<String>,
+    /// Only these nodes may host it (empty: any).
+    pub only: Vec<String>,
+    /// These nodes may not host it.
+    pub avoid: Vec<String>,
+    /// It does not move.
+    pub pin: bool,
+    pub lease: Option<LeaseChoice>,
+    /// It was started with the CPU features that all nodes of its register layout share.
+    pub portable: bool,
+}
+
+/// `--lease S|inf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseChoice {
+    Milliseconds(u64),
+    Infinite,
+}
+
+impl LeaseChoice {
+    /// As [`whim_journey::job::HomeJob::lease_ms`] has it.
+    #[must_use]
+    pub fn milliseconds(self) -> Option<u64> {
+        match self {
+            Self::Milliseconds(ms) => Some(ms),
+            Self::Infinite => None,
+        }
+    }
+}
+
+impl std::str::FromStr for LeaseChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "inf" {
+            return Ok(Self::Infinite);
+        }
+        let seconds: f64 = text
+            .trim_end_matches('s')
+            .parse()
+            .map_err(|_| format!("{text:?} is no lease: give seconds, such as 30, or inf"))?;
+        let duration = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        if (100..=31_536_000_000).contains(&ms) {
+            Ok(Self::Milliseconds(ms))
+        } else {
+            Err(format!(
+                "A lease of {text} is not usable: give 0.1 seconds to a year, or inf"
+            ))
+        }
+    }
+}
+
+/// What the command line asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// The peer itself becomes a candidate. It keeps the connection (close-on-exec): its end tells
+    /// the daemon that the program has been started.
+    Register {
+        options: RunOptions,
+    },
+    Adopt {
+        pid: i32,
+    },
+    Migrate {
+        pid: i32,
+        to: String,
+    },
+    Bring {
+        pid: i32,
+        hold: bool,
+    },
+    Go {
+        pid: i32,
+    },
+    Processes {
+        all: bool,
+    },
+    Why {
+        pid: i32,
+    },
+    Log {
+        calls: Option<i32>,
+    },
+    Nodes,
+    Init {
+        node: Option<String>,
+        advertise: Vec<String>,
+        restore: Option<PathBuf>,
+    },
+    Token,
+    Join {
+        host: String,
+        token: String,
+        node: Option<String>,
+        advertise: Vec<String>,
+    },
+    Leave {
+        force: bool,
+    },
+    Remove {
+        node: String,
+    },
+    /// The daemon writes the file, as root, with the rights of the one who asks checked first.
+    CaBackup {
+        file: PathBuf,
+    },
+    Doctor,
+}
+
+/// A row of `whim ps`; the names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    pub pid: i32,
+    pub home: String,
+    pub r#where: String,
+    pub state: State,
+    /// Why it ended, or what keeps it in its state.
+    pub reason: Option<String>,
+    pub moves: u32,
+    pub cpu_percent: f64,
+    pub memory_bytes: u64,
+    /// Why it cannot move now, a sentence.
+    pub stay: Option<String>,
+    pub home_supervisor_pid: Option<i32>,
+    /// As the host's pid namespace has it.
+    pub guest_supervisor_pid: Option<i32>,
+    pub command: String,
+}
+
+/// State of a node, as `whim nodes` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    Up,
+    Suspect,
+    Down,
+    Draining,
+}
+
+impl std::fmt::Display for NodeState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+            Self::Draining => "draining",
+        })
+    }
+}
+
+/// A row of `whim nodes`; the names are stable. What an unreachable node last said is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    pub name: String,
+    pub state: NodeState,
+    /// Processes that run or wait for a CPU, averaged over some seconds; null: never heard.
+    pub load: Option<f64>,
+    /// Null until the cluster balances itself.
+    pub speed: Option<f64>,
+    pub cpus: Option<f64>,
+    pub memory_total_bytes: Option<u64>,
+    pub memory_available_bytes: Option<u64>,
+    pub guests: Option<u32>,
+}
+
+/// A line of `whim log`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LogRow {
+    /// Milliseconds since 1970.
+    pub time_ms: u64,
+    pub pid: Option<i32>,
+    /// One word: `moved`, `refused`, `ended`, `joined`, ...
+    pub what: String,
+    pub text: String,
+}
+
+/// Something that `whim doctor` looked at, with how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub subject: String,
+    pub grade: Grade,
+    pub found: String,
+    /// What to do about it, when it is not good.
+    pub mend: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grade {
+    Good,
+    /// Works, with less.
+    Warning,
+    /// Programs cannot move.
+    Bad,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    Process(ProcessRow),
+    Node(NodeRow),
+    Log(LogRow),
+    Finding(Finding),
+    /// A sentence for the user, before or beside the result.
+    Notice {
+        text: String,
+    },
+    Token {
+        token: String,
+    },
+    /// What the supervisor says of a journey.
+    Journey {
+        event: Event,
+    },
+    Done {
+        text: Option<String>,
+    },
+    Refused {
+        reason: String,
+    },
+}
+
+#[derive(Debug, Error)]
+pub enum ControlError {
+    #[error(
+        "No daemon answers at {path} ({source}); start it with 'systemctl start whimd', or try 'whim lab up' for a cluster on this machine"
+    )]
+    Unreachable { path: PathBuf, source: io::Error },
+    #[error("The connection to the daemon broke ({0}); see its log")]
+    Broken(#[source] io::Error),
+    #[error("The daemon ended the connection without an answer; see its log")]
+    Silent,
+    #[error(
+        "The daemon's answer is not understood ({0}): whim and whimd are of different versions"
+    )]
+    Undecodable(#[source] serde_json::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    /// [`ControlError::Unreachable`].
+    pub fn connect(path: &Path) -> Result<Self, ControlError> {
+        let stream = UnixStream::connect(path).map_err(|source| ControlError::Unreachable {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Sends a request; its answers are then read by [`Client::next`].
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn send(&mut self, request: &Request) -> Result<(), ControlError> {
+        let mut line = serde_json::to_vec(request).map_err(ControlError::Undecodable)?;
+        line.push(b'\n');
+        self.stream
+            .get_mut()
+            .write_all(&line)
+            .map_err(ControlError::Broken)
+    }
+
+    /// The next answer; `Refused` becomes an error, so that no caller overlooks it.
+    ///
+    /// # Errors
+    /// When the connection breaks, or when the daemon refuses.
+    pub fn next(&mut self) -> Result<Answer, ControlError> {
+        let mut line = Vec::new();
+        let limit = u64::try_from(ANSWER_MAX).unwrap_or(u64::MAX);
+        let length = (&mut self.stream)
+            .take(limit)
+            .read_until(b'\n', &mut line)
+            .map_err(ControlError::Broken)?;
+        if length == 0 {
+            return Err(ControlError::Silent);
+        }
+        match serde_json::from_slice(&line).map_err(ControlError::Undecodable)? {
+            Answer::Refused { reason } => Err(ControlError::Refused(reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Sends a request and hands every answer but the last to `take`; gives the last one's text.
+    ///
+    /// # Errors
+    /// As [`Client::next`].
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        mut take: impl FnMut(Answer),
+    ) -> Result<Option<String>, ControlError> {
+        self.send(request)?;
+        loop {
+            match self.next()? {
+                Answer::Done { text } => return Ok(text),
+                answer => take(answer),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_seconds_or_infinite() {
+        assert_eq!("30".parse(), Ok(LeaseChoice::Milliseconds(30_000)));
+        assert_eq!("2.5s".parse(), Ok(LeaseChoice::Milliseconds(2_500)));
+        assert_eq!("inf".parse(), Ok(LeaseChoice::Infinite));
+        for bad in ["", "0", "-1", "nan", "1e99", "soon"] {
+            assert!(bad.parse::<LeaseChoice>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_row_of_ps_has_the_documented_names() {
+        let row = ProcessRow {
+            pid: 1,
+            home: "n1".into(),
+            r#where: "n2".into(),
+            state: State::InDoubt,
+            reason: None,
+            moves: 2,
+            cpu_percent: 99.5,
+            memory_bytes: 4096,
+            stay: None,
+            home_supervisor_pid: Some(7),
+            guest_supervisor_pid: None,
+            command: "sleep 1".into(),
+        };
+        let value = serde_json::to_value(&row).expect("json");
+        let mut names: Vec<_> = value.as_object().expect("object").keys().cloned().collect();
+        names.sort();
+        let mut expected = vec![
+            "pid",
+            "home",
+            "where",
+            "state",
+            "reason",
+            "moves",
+            "cpu_percent",
+            "memory_bytes",
+            "stay",
+            "home_supervisor_pid",
+            "guest_supervisor_pid",
+            "command",
+        ];
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        assert_eq!(value["state"], "in-doubt");
+    }
+}

@@ -1,0 +1,320 @@
+//! Guests on this node: who is admitted, under which uid and limits.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::config::Guests as Limits;
+use crate::sensors::{Class, Report};
+
+/// What a node asks before it sends a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdmitRequest {
+    pub journey: String,
+    pub epoch: u32,
+    pub home: String,
+    pub pid: i32,
+    pub uid: u32,
+    pub threads: u32,
+    pub memory_bytes: u64,
+    pub class: Class,
+    pub portable: bool,
+    pub lease_ms: Option<u64>,
+}
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum AdmitError {
+    #[error("Node {node} takes no guests now: it is being drained")]
+    Draining { node: String },
+    #[error(
+        "Node {node} has another kind of CPU than {home} ({what} differ): programs could not come back from it unharmed"
+    )]
+    Class {
+        node: String,
+        home: String,
+        what: &'static str,
+    },
+    #[error(
+        "Node {node} has no room: the process needs {needed} MiB, guests may still take {left} MiB there"
+    )]
+    Memory {
+        node: String,
+        needed: u64,
+        left: u64,
+    },
+    #[error("Node {node} admits {limit} threads per guest, the process has {threads}")]
+    Threads {
+        node: String,
+        threads: u32,
+        limit: u32,
+    },
+    #[error("Node {node} has a guest of this journey and epoch already: try again")]
+    Twice { node: String },
+    #[error(
+        "Node {node} has given out all of its uids for guests: enlarge guests.uid_count in its configuration"
+    )]
+    NoUid { node: String },
+}
+
+/// A guest that was admitted; written to the run directory, so that a new daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    pub request: AdmitRequest,
+    pub private_id: Option<u32>,
+    pub cgroups: Vec<PathBuf>,
+    pub supervisor_pid: i32,
+    /// Directory of the supervisor's socket.
+    pub directory: PathBuf,
+}
+
+/// Users of other nodes and the uids under which their guests run here: one each, so that guests
+/// of different users cannot touch each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivateIds {
+    /// Key: `HOME:UID`.
+    given: BTreeMap<String, u32>,
+}
+
+impl PrivateIds {
+    /// The uid (and gid) for guests of `uid` of node `home`; the same for ever, while the range is.
+    pub fn give(&mut self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
+        let key = format!("{home}:{uid}");
+        let range = limits.uid_start..limits.uid_start.checked_add(limits.uid_count)?;
+        if let Some(id) = self.given.get(&key).filter(|id| range.contains(id)) {
+            return Some(*id);
+        }
+        // By digest rather than one after the other: a node that loses its table gives the same.
+        let first = xxh3_64(key.as_bytes()) % u64::from(limits.uid_count);
+        let first = u32::try_from(first).ok()?;
+        let free = (0..limits.uid_count)
+            .map(|step| limits.uid_start + (first + step) % limits.uid_count)
+            .find(|id| !self.given.values().any(|given| given == id))?;
+        self.given.insert(key, free);
+        Some(free)
+    }
+}
+
+/// All guests of this node, by journey and epoch.
+#[derive(Debug, Default)]
+pub struct Guests {
+    pub by_key: HashMap<(String, u32), Guest>,
+    /// Admitted, their supervisors are being started: (journey, epoch) and bytes.
+    starting: HashMap<(String, u32), u64>,
+    pub ids: PrivateIds,
+}
+
+impl Guests {
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.by_key.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Guests of one journey, the newest stay first.
+    #[must_use]
+    pub fn of_journey(&self, journey: &str) -> Vec<Guest> {
+        let mut found: Vec<Guest> = self
+            .by_key
+            .values()
+            .filter(|g| g.request.journey == journey)
+            .cloned()
+            .collect();
+        found.sort_by_key(|guest| std::cmp::Reverse(guest.request.epoch));
+        found
+    }
+
+    /// Decides, and keeps the room until [`Guests::settle`].
+    ///
+    /// # Errors
+    /// Why not, as a sentence.
+    pub fn reserve(
+        &mut self,
+        request: &AdmitRequest,
+        here: &Report,
+        node: &str,
+        limits: &Limits,
+    ) -> Result<(), AdmitError> {
+        let node = node.to_string();
+        if here.draining {
+            return Err(AdmitError::Draining { node });
+        }
+        if !request.class.admits(&here.class, request.portable) {
+            let same_layout = request.class.layout == here.class.layout;
+            let what = if same_layout {
+                "its features"
+            } else {
+                "its registers"
+            };
+            return Err(AdmitError::Class {
+                node,
+                home: request.home.clone(),
+                what,
+            });
+        }
+        if request.threads > limits.pids {
+            let (threads, limit) = (request.threads, limits.pids);
+            return Err(AdmitError::Threads {
+                node,
+                threads,
+                limit,
+            });
+        }
+        let key = (request.journey.clone(), request.epoch);
+        if self.by_key.contains_key(&key) || self.starting.contains_key(&key) {
+            return Err(AdmitError::Twice { node });
+        }
+        let share = here.memory_total_bytes / 100 * u64::from(limits.memory_percent);
+        let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
+        let taken: u64 = guests.chain(self.starting.values().copied()).sum();
+        let left = share.saturating_sub(taken).min(here.memory_available_bytes);
+        if request.memory_bytes > left {
+            let needed = request.memory_bytes.div_ceil(1 << 20);
+            return Err(AdmitError::Memory {
+                node,
+                needed,
+                left: left >> 20,
+            });
+        }
+        self.starting.insert(key, request.memory_bytes);
+        Ok(())
+    }
+
+    /// The supervisor of a reserved guest was started, or not.
+    pub fn settle(&mut self, request: &AdmitRequest, guest: Option<Guest>) {
+        let key = (request.journey.clone(), request.epoch);
+        self.starting.remove(&key);
+        if let Some(guest) = guest {
+            self.by_key.insert(key, guest);
+        }
+    }
+}
+
+/// File that describes the guest in `directory`, for a daemon that comes after us.
+#[must_use]
+pub fn about_file(directory: &Path) -> PathBuf {
+    directory.with_extension("guest.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(memory_bytes: u64) -> AdmitRequest {
+        AdmitRequest {
+            journey: format!("j{memory_bytes}"),
+            epoch: 1,
+            home: "n1".into(),
+            pid: 7,
+            uid: 1000,
+            threads: 4,
+            memory_bytes,
+            class: class(),
+            portable: false,
+            lease_ms: Some(2000),
+        }
+    }
+
+    fn class() -> Class {
+        Class {
+            layout: "a".into(),
+            features: "b".into(),
+        }
+    }
+
+    fn here() -> Report {
+        Report {
+            memory_total_bytes: 1000 << 20,
+            memory_available_bytes: 900 << 20,
+            class: class(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn memory_is_promised_once() {
+        let limits = Limits::default();
+        let mut guests = Guests::default();
+        guests
+            .reserve(&request(500 << 20), &here(), "n2", &limits)
+            .expect("room");
+        assert_eq!(
+            guests.reserve(&request(400 << 20), &here(), "n2", &limits),
+            Err(AdmitError::Memory {
+                node: "n2".into(),
+                needed: 400,
+                left: 300
+            })
+        );
+        assert!(matches!(
+            guests.reserve(&request(500 << 20), &here(), "n2", &limits),
+            Err(AdmitError::Twice { .. })
+        ));
+        guests.settle(&request(500 << 20), None);
+        guests
+            .reserve(&request(400 << 20), &here(), "n2", &limits)
+            .expect("room again");
+    }
+
+    #[test]
+    fn others_kinds_of_cpu_too_many_threads_and_drained_nodes_are_refused() {
+        let limits = Limits::default();
+        let mut guests = Guests::default();
+        let many = AdmitRequest {
+            threads: 5000,
+            ..request(1)
+        };
+        let newer = AdmitRequest {
+            class: Class {
+                layout: "a".into(),
+                features: "x".into(),
+            },
+            ..request(2)
+        };
+        let draining = Report {
+            draining: true,
+            ..here()
+        };
+        assert!(matches!(
+            guests.reserve(&many, &here(), "n2", &limits),
+            Err(AdmitError::Threads { .. })
+        ));
+        assert!(matches!(
+            guests.reserve(&newer, &here(), "n2", &limits),
+            Err(AdmitError::Class {
+                what: "its features",
+                ..
+            })
+        ));
+        assert!(matches!(
+            guests.reserve(&request(3), &draining, "n2", &limits),
+            Err(AdmitError::Draining { .. })
+        ));
+        let portable = AdmitRequest {
+            portable: true,
+            ..newer
+        };
+        guests
+            .reserve(&portable, &here(), "n2", &limits)
+            .expect("admitted");
+    }
+
+    #[test]
+    fn each_user_of_each_node_has_a_uid_of_its_own() {
+        let limits = Limits {
+            uid_start: 5000,
+            uid_count: 3,
+            ..Limits::default()
+        };
+        let mut ids = PrivateIds::default();
+        let first = ids.give("n1", 1000, &limits).expect("free");
+        assert_eq!(ids.give("n1", 1000, &limits), Some(first));
+        let second = ids.give("n1", 1001, &limits).expect("free");
+        let third = ids.give("n2", 1000, &limits).expect("free");
+        let mut all = [first, second, third];
+        all.sort_unstable();
+        assert_eq!(all, [5000, 5001, 5002]);
+        assert_eq!(ids.give("n3", 1000, &limits), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! What only the daemon can tell to `whim doctor`.
+
+use crate::control::{Finding, Grade, NodeState};
+use crate::daemon::Daemon;
+use std::time::Instant;
+
+/// Clocks further apart than this are worth a warning, in milliseconds.
+const SKEW_WARN_MS: u64 = 1000;
+const DAY: u64 = 24 * 60 * 60;
+
+fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Finding {
+    Finding {
+        subject: subject.into(),
+        grade,
+        found,
+        mend: mend.map(ToString::to_string),
+    }
+}
+
+/// Identity, certificate, members and their clocks, limits for guests.
+#[must_use]
+pub fn findings(daemon: &Daemon) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !daemon.settings.root {
+        findings.push(finding(
+            "rights",
+            Grade::Warning,
+            "The daemon does not run as root: it moves only its own user's processes, and guests run under that user's uid".into(),
+            Some("Start whimd as root"),
+        ));
+    }
+    let Some(expires) = daemon.cluster.expires() else {
+        findings.push(finding(
+            "cluster",
+            Grade::Warning,
+            "This node is in no cluster".into(),
+            Some("Run 'whim init' for a new one, or 'whim join HOST TOKEN'"),
+        ));
+        return findings;
+    };
+    let days = expires.saturating_sub(crate::cluster::now()) / DAY;
+    let expiring = days < 14;
+    findings.push(finding(
+        "certificate",
+        if expiring {
+            Grade::Warning
+        } else {
+            Grade::Good
+        },
+        format!("Good for {days} days"),
+        expiring.then_some("It renews itself while the node that holds the CA is reached"),
+    ));
+    findings.extend(members(daemon));
+    findings.push(limits());
+    findings
+}
+
+fn members(daemon: &Daemon) -> Vec<Finding> {
+    let own = daemon.cluster.node();
+    let now = Instant::now();
+    let peers = daemon.peers();
+    let others = daemon
+        .cluster
+        .members()
+        .into_iter()
+        .filter(|member| member.name != own);
+    others
+        .map(|member| {
+            let subject = format!("node {}", member.name);
+            let state = peers.state(&member.name, now);
+            let skew = peers.get(&member.name).map_or(0, |health| health.skew_ms);
+            if matches!(state, NodeState::Down | NodeState::Suspect) {
+                let found = format!("It is {state}; tried: {}", member.addresses.join(", "));
+                let mend = "Check that whimd runs there and that TCP port and route are open";
+                finding(&subject, Grade::Warning, found, Some(mend))
+            } else if skew.unsigned_abs() > SKEW_WARN_MS {
+                let found = format!("Its clock differs from ours by {skew} ms");
+                finding(
+                    &subject,
+                    Grade::Warning,
+                    found,
+                    Some("Run an NTP client on both nodes"),
+                )
+            } else {
+                finding(&subject, Grade::Good, format!("It is {state}"), None)
+            }
+        })
+        .collect()
+}
+
+fn limits() -> Finding {
+    let groups = crate::cgroup::make_guest("doctor", None, 16);
+    crate::cgroup::remove_guest(&groups.directories);
+    if groups.directories.is_empty() {
+        finding(
+            "cgroups",
+            Grade::Warning,
+            format!("Guests cannot be limited: {}", groups.missing.join("; ")),
+            Some("Run whimd as root, or under a service manager that delegates its cgroup"),
+        )
+    } else if groups.missing.is_empty() {
+        finding(
+            "cgroups",
+            Grade::Good,
+            "Guests are limited in memory and threads".into(),
+            None,
+        )
+    } else {
+        finding(
+            "cgroups",
+            Grade::Warning,
+            format!("Not every limit can be set: {}", groups.missing.join("; ")),
+            Some("Enable the controllers memory and pids for the group of whimd"),
+        )
+    }
+}

@@ -1,0 +1,229 @@
+//! Journeys of this node's own processes: one for each home supervisor.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use whim_journey::job::{Event, State, Status};
+
+/// Journals of ended journeys that are kept.
+const KEPT: usize = 1000;
+/// No journal is read beyond this, in bytes.
+const JOURNAL_MAX: u64 = 16 << 20;
+
+/// What we note about a journey when it begins, beside its journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    pub journey: String,
+    pub pid: i32,
+    pub start_time: u64,
+    pub command: String,
+    pub home: String,
+    /// uid that asked for the first move.
+    pub requested_by: u32,
+    /// Milliseconds since 1970.
+    pub begun_ms: u64,
+    /// Moves of earlier journeys of the same process.
+    pub moves_before: u32,
+    /// When and how it ended; `None` while it lasts.
+    #[serde(default)]
+    pub end: Option<End>,
+}
+
+/// How a journey ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    pub at_ms: u64,
+    /// The process came home and goes on there.
+    pub at_home: bool,
+    pub reason: String,
+    pub moves: u32,
+    #[serde(default)]
+    pub location: Option<String>,
+}
+
+/// One journey.
+#[derive(Clone, Debug)]
+pub struct Journey {
+    pub about: About,
+    /// As last heard from the supervisor.
+    pub status: Option<Status>,
+    pub supervisor_pid: Option<i32>,
+    /// As its host told when it admitted the guest.
+    pub guest_supervisor_pid: Option<i32>,
+    /// Highest epoch that any slot was asked for.
+    pub epoch: u32,
+    /// Last look at its CPU time: (milliseconds of our clock, nanoseconds).
+    pub seen: Option<(u64, u64)>,
+    pub cpu_percent: f64,
+    /// One move at a time.
+    pub busy: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Journey {
+    #[must_use]
+    pub fn new(about: About) -> Self {
+        Self {
+            about,
+            status: None,
+            supervisor_pid: None,
+            guest_supervisor_pid: None,
+            epoch: 0,
+            seen: None,
+            cpu_percent: 0.0,
+            busy: Arc::default(),
+        }
+    }
+
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.about.end.is_none()
+    }
+
+    /// Where its computation is.
+    #[must_use]
+    pub fn location(&self) -> &str {
+        self.status
+            .as_ref()
+            .map_or(&self.about.home, |status| &status.location)
+    }
+
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.is_live() {
+            self.status
+                .as_ref()
+                .map_or(State::Moving, |status| status.state)
+        } else {
+            State::Ended
+        }
+    }
+
+    /// Takes a new status; `now_ms` rises steadily.
+    pub fn take_status(&mut self, status: Status, now_ms: u64) {
+        match self.seen {
+            Some((then, cpu_ns)) if now_ms >= then + 200 => {
+                let micros = status.cpu_ns.saturating_sub(cpu_ns) / 1000;
+                let tenths = micros / (now_ms - then).max(1);
+                self.cpu_percent = f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0;
+                self.seen = Some((now_ms, status.cpu_ns));
+            }
+            Some(_) => {}
+            None => self.seen = Some((now_ms, status.cpu_ns)),
+        }
+        self.epoch = self.epoch.max(status.epoch);
+        self.supervisor_pid = Some(status.supervisor_pid);
+        self.status = Some(status);
+    }
+
+    #[must_use]
+    pub fn moves(&self) -> u32 {
+        let own = match (&self.about.end, &self.status) {
+            (Some(end), _) => end.moves,
+            (None, Some(status)) => status.moves,
+            (None, None) => 0,
+        };
+        self.about.moves_before + own
+    }
+}
+
+/// What a journal says when its supervisor is gone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalSummary {
+    pub ended: Option<(String, Option<i32>)>,
+    pub commits: u32,
+    pub acknowledged: u32,
+    pub done: u32,
+    pub last_host: Option<String>,
+    pub epoch: u32,
+}
+
+/// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over.
+#[must_use]
+pub fn read_journal(path: &Path) -> JournalSummary {
+    let mut read = JournalSummary::default();
+    let Ok(file) = fs::File::open(path) else {
+        return read;
+    };
+    for line in BufReader::new(file.take(JOURNAL_MAX))
+        .split(b'\n')
+        .map_while(Result::ok)
+    {
+        match serde_json::from_slice(&line) {
+            Ok(Event::Commit { epoch, to }) => {
+                read.commits += 1;
+                read.epoch = read.epoch.max(epoch);
+                read.last_host = Some(to);
+            }
+            Ok(Event::Acknowledged { .. }) => read.acknowledged += 1,
+            Ok(Event::Done { report }) => {
+                read.done += 1;
+                read.last_host = Some(report.to);
+            }
+            Ok(Event::Ended { reason, status }) => read.ended = Some((reason, status)),
+            _ => {}
+        }
+    }
+    read
+}
+
+/// All journeys, by their identifier.
+#[derive(Debug, Default)]
+pub struct Journeys {
+    pub by_id: HashMap<String, Journey>,
+}
+
+impl Journeys {
+    /// Takes up what earlier daemons noted; the oldest beyond what is kept are removed.
+    #[must_use]
+    pub fn load(directory: &Path) -> Self {
+        let mut found: Vec<About> = fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
+            .filter_map(|entry| serde_json::from_slice(&fs::read(entry.path()).ok()?).ok())
+            .collect();
+        found.sort_by_key(|about: &About| std::cmp::Reverse(about.begun_ms));
+        let mut journeys = Self::default();
+        for about in found {
+            if journeys.by_id.len() >= KEPT && about.end.is_some() {
+                for kind in ["json", "journal"] {
+                    let _ = fs::remove_file(directory.join(format!("{}.{kind}", about.journey)));
+                }
+                continue;
+            }
+            journeys
+                .by_id
+                .insert(about.journey.clone(), Journey::new(about));
+        }
+        journeys
+    }
+
+    /// The journey that carries this process now.
+    #[must_use]
+    pub fn of_process(&self, pid: i32) -> Option<&Journey> {
+        self.by_id
+            .values()
+            .find(|journey| journey.is_live() && journey.about.pid == pid)
+    }
+
+    #[must_use]
+    pub fn live(&self) -> Vec<Journey> {
+        self.by_id
+            .values()
+            .filter(|journey| journey.is_live())
+            .cloned()
+            .collect()
+    }
+
+    /// All, oldest first.
+    #[must_use]
+    pub fn sorted(&self) -> Vec<Journey> {
+        let mut list: Vec<Journey> = self.by_id.values().cloned().collect();
+        list.sort_by_key(|journey| journey.about.begun_ms);
+        list
+    }
+}

@@ -1,0 +1,25 @@
+//! The daemon of a node, and the protocol by which the command line asks it ([`control`]).
+#![forbid(unsafe_code)]
+
+pub mod candidates;
+pub mod cgroup;
+pub mod cluster;
+pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod events;
+pub mod guests;
+pub mod health;
+pub mod hosting;
+pub mod journeys;
+pub mod listing;
+pub mod membership;
+pub mod moving;
+pub mod peers;
+pub mod port;
+pub mod processes;
+pub mod sensors;
+pub mod server;
+pub mod settings;
+pub mod stay;
+pub mod supervisor;

@@ -1,0 +1,300 @@
+//! What `whim ps`, `why`, `log` and `nodes` show.
+
+use std::sync::Arc;
+use std::time::Instant;
+use whim_journey::job::State;
+
+use crate::candidates::Candidate;
+use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
+use crate::daemon::Daemon;
+use crate::journeys::Journey;
+use crate::moving::{self, MoveError};
+use crate::peers::Health;
+use crate::processes::{self, Stat};
+use crate::sensors::Report;
+use crate::stay;
+
+/// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
+pub async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
+    moving::refresh_all(daemon).await;
+    let blocking = Arc::clone(daemon);
+    let mut rows = tokio::task::spawn_blocking(move || own_rows(&blocking, all))
+        .await
+        .unwrap_or_default();
+    if all {
+        rows.extend(guest_rows(daemon));
+    }
+    rows
+}
+
+fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
+    daemon.refresh_candidates();
+    let candidates = daemon.candidates().sorted();
+    let journeys = daemon.journeys().sorted();
+    let mut rows: Vec<ProcessRow> = Vec::new();
+    if all {
+        let ended = journeys
+            .iter()
+            .filter(|j| j.about.end.as_ref().is_some_and(|e| !e.at_home));
+        rows.extend(ended.map(|journey| journey_row(daemon, journey, None)));
+    }
+    for candidate in candidates {
+        let Ok(stat) = processes::stat(candidate.pid) else {
+            continue;
+        };
+        if stat.start_time != candidate.start_time {
+            continue;
+        }
+        let journey = journeys.iter().find(|journey| {
+            journey.is_live()
+                && journey.about.pid == stat.pid
+                && journey.about.start_time == stat.start_time
+        });
+        rows.push(match journey {
+            Some(journey) => journey_row(daemon, journey, Some(&stat)),
+            None => home_row(daemon, &candidate, &stat),
+        });
+    }
+    rows
+}
+
+fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
+    let stopped = matches!(stat.state, 'T' | 't');
+    let node = daemon.cluster.node();
+    ProcessRow {
+        pid: stat.pid,
+        home: node.clone(),
+        r#where: node,
+        state: if stopped { State::Stopped } else { State::Home },
+        reason: None,
+        moves: candidate.moves,
+        cpu_percent: candidate.cpu_percent,
+        memory_bytes: stat.resident_bytes,
+        stay: stay_of(daemon, candidate, stat.pid),
+        home_supervisor_pid: None,
+        guest_supervisor_pid: None,
+        command: processes::command(stat.pid),
+    }
+}
+
+fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
+    let everywhere = candidate.held || candidate.options.pin;
+    let own = if everywhere {
+        candidate.forbids("")
+    } else {
+        None
+    };
+    own.or_else(|| stay::reasons(&daemon.settings, pid).into_iter().next())
+}
+
+fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> ProcessRow {
+    let about = &journey.about;
+    let status = journey.status.as_ref();
+    let home = status.is_none_or(|status| status.state == State::Home);
+    let location = match &about.end {
+        Some(end) => end.location.clone().unwrap_or_else(|| about.home.clone()),
+        None => journey.location().to_string(),
+    };
+    let resident = status.filter(|_| !home).map(|status| status.resident_bytes);
+    let held = status
+        .filter(|status| status.held_threads > 0)
+        .map(|status| {
+            format!(
+                "{} threads are traced by the home supervisor (pid {}) until their calls end",
+                status.held_threads, status.supervisor_pid
+            )
+        });
+    ProcessRow {
+        pid: about.pid,
+        home: about.home.clone(),
+        r#where: location,
+        state: journey.state(),
+        reason: about
+            .end
+            .as_ref()
+            .map(|end| end.reason.clone())
+            .or_else(|| status.and_then(|status| status.reason.clone()))
+            .or(held),
+        moves: journey.moves(),
+        cpu_percent: journey.cpu_percent,
+        memory_bytes: resident
+            .or_else(|| stat.map(|stat| stat.resident_bytes))
+            .unwrap_or(0),
+        stay: match (stat, home) {
+            (Some(stat), true) => {
+                let candidate = daemon.candidates().get(stat.pid).cloned();
+                candidate.and_then(|candidate| stay_of(daemon, &candidate, stat.pid))
+            }
+            _ => None,
+        },
+        home_supervisor_pid: journey.supervisor_pid.filter(|_| journey.is_live()),
+        guest_supervisor_pid: journey
+            .guest_supervisor_pid
+            .filter(|_| journey.is_live() && !home),
+        command: about.command.clone(),
+    }
+}
+
+fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
+    let node = daemon.cluster.node();
+    let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
+    let rows = guests.into_iter().map(|guest| ProcessRow {
+        pid: guest.request.pid,
+        home: guest.request.home.clone(),
+        r#where: node.clone(),
+        state: State::Away,
+        reason: None,
+        moves: guest.request.epoch,
+        cpu_percent: 0.0,
+        memory_bytes: guest.request.memory_bytes,
+        stay: None,
+        home_supervisor_pid: None,
+        guest_supervisor_pid: Some(guest.supervisor_pid),
+        command: format!(
+            "[guest of {}]",
+            processes::user_name(guest.private_id.unwrap_or(0))
+        ),
+    });
+    rows.collect()
+}
+
+/// Sentences of `whim why PID`.
+///
+/// # Errors
+/// There is no such process.
+pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveError> {
+    moving::refresh_all(daemon).await;
+    let stat = match processes::stat(pid) {
+        Ok(stat) => stat,
+        Err(error) => {
+            return last_end(daemon, pid)
+                .map(|text| vec![text])
+                .ok_or(error.into());
+        }
+    };
+    let journey = daemon.journeys().of_process(pid).cloned();
+    let candidate = daemon.candidates().get(pid).cloned();
+    let mut text = vec![format!("Process {pid}: {}", processes::command(pid))];
+    if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
+        text.push(format!(
+            "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
+            status.location, status.state, status.epoch, status.moves, status.forwarded_calls
+        ));
+        if let Some(reason) = &status.reason {
+            text.push(reason.clone());
+        }
+        if status.state != State::Home {
+            return Ok(text);
+        }
+    }
+    let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
+    if tracer != 0 {
+        text.push(format!(
+            "It is traced by {tracer} ({}).",
+            processes::command(tracer)
+        ));
+    }
+    match &candidate {
+        None => text.push(format!(
+            "It is no candidate: 'whim adopt {pid}' makes it one."
+        )),
+        Some(candidate) => text.extend(constraints(candidate)),
+    }
+    let reasons = stay::reasons(&daemon.settings, pid);
+    if reasons.is_empty() {
+        text.push(format!(
+            "Nothing in it keeps it here: {} MiB would travel.",
+            stat.resident_bytes.div_ceil(1 << 20)
+        ));
+    }
+    text.extend(reasons);
+    Ok(text)
+}
+
+fn constraints(candidate: &Candidate) -> Vec<String> {
+    let mut text = Vec::new();
+    let options = &candidate.options;
+    if candidate.held || options.pin {
+        text.extend(candidate.forbids(""));
+    }
+    if !options.only.is_empty() {
+        text.push(format!("It may go only to {}.", options.only.join(", ")));
+    }
+    if !options.avoid.is_empty() {
+        text.push(format!("It may not go to {}.", options.avoid.join(", ")));
+    }
+    text
+}
+
+fn last_end(daemon: &Daemon, pid: i32) -> Option<String> {
+    let journeys = daemon.journeys().sorted();
+    let journey = journeys
+        .into_iter()
+        .rev()
+        .find(|journey| journey.about.pid == pid)?;
+    let end = journey.about.end?;
+    Some(format!(
+        "Process {pid} ({}) has ended: {}",
+        journey.about.command, end.reason
+    ))
+}
+
+/// Lines of `whim log`; with a pid, how many calls its journeys sent home.
+pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
+    let Some(pid) = calls else {
+        return daemon.events.last();
+    };
+    moving::refresh_all(daemon).await;
+    let journeys = daemon.journeys().sorted();
+    let rows = journeys
+        .into_iter()
+        .filter(|journey| journey.about.pid == pid)
+        .map(|journey| {
+            let calls = journey
+                .status
+                .as_ref()
+                .map_or(0, |status| status.forwarded_calls);
+            LogRow {
+                time_ms: journey.about.begun_ms,
+                pid: Some(pid),
+                what: "calls".into(),
+                text: format!("{calls} calls sent home in {} moves", journey.moves()),
+            }
+        });
+    rows.collect()
+}
+
+/// Rows of `whim nodes`: this node first, the others by name.
+#[must_use]
+pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
+    let own = daemon.cluster.node();
+    let mut rows = vec![node_row(own.clone(), NodeState::Up, Some(&daemon.report()))];
+    let now = Instant::now();
+    let peers = daemon.peers();
+    let mut members = daemon.cluster.members();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    for member in members.into_iter().filter(|member| member.name != own) {
+        let report = peers.get(&member.name).map(|Health { report, .. }| report);
+        let state = peers.state(&member.name, now);
+        rows.push(node_row(member.name, state, report));
+    }
+    rows
+}
+
+fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow {
+    NodeRow {
+        name,
+        state,
+        load: report.map(|report| report.load),
+        speed: None,
+        cpus: report.map(|report| report.cpus),
+        memory_total_bytes: report.map(|report| report.memory_total_bytes),
+        memory_available_bytes: report.map(|report| report.memory_available_bytes),
+        guests: report.map(|report| report.guests),
+    }
+}
+
+/// Rows as answers.
+pub fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer> {
+    rows.into_iter().map(make).collect()
+}

@@ -1,0 +1,709 @@
+//! Moves of this node's own processes: `migrate`, `bring`, `go`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tokio::sync::mpsc::UnboundedSender;
+use whim_journey::job::{Command, Event, HomeJob, MoveReport, Slot, State};
+use whim_net::Role;
+use whim_sys::credentials::{Capability, Launch};
+
+use crate::candidates::Candidate;
+use crate::cluster::{CallError, ClusterError};
+use crate::control::{Answer, NodeState, RunOptions};
+use crate::daemon::Daemon;
+use crate::events::now_ms;
+use crate::guests::AdmitRequest;
+use crate::journeys::{About, End, Journey, read_journal};
+use crate::peers::{NodeReply, NodeRequest};
+use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
+use crate::settings::socket_in;
+use crate::stay;
+use crate::supervisor::{self, Conversation, Start, SupervisorError};
+
+/// A host answers a request for room within this time: it starts a supervisor meanwhile.
+const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// A supervisor says how things stand within this time, or the last word counts.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Freezes longer than this are said beforehand, in seconds.
+const LONG_FREEZE: f64 = 1.0;
+/// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
+const DEATH_WAIT: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Error)]
+pub enum MoveError {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("There is no node {node} in this cluster; it has: {known}")]
+    UnknownNode { node: String, known: String },
+    #[error("Node {node} does not answer: it is {state}")]
+    NotUp { node: String, state: NodeState },
+    #[error("Node {node} is being drained: it takes no guests")]
+    Draining { node: String },
+    #[error(
+        "Node {node} has another kind of CPU or register layout than this one: programs could not come back from it unharmed"
+    )]
+    OtherClass { node: String },
+    #[error("Process {pid} is on {node} already")]
+    There { pid: i32, node: String },
+    #[error("Process {0} is at home already")]
+    AtHome(i32),
+    #[error("Process {0} is being moved just now: try again when that is done")]
+    Busy(i32),
+    #[error(
+        "No other node can take process {0} now: 'whim nodes' shows who is up, 'whim why {0}' what is asked of them"
+    )]
+    NoneBest(i32),
+    #[error("Process {pid} cannot move now. {}", .reasons.join(" "))]
+    Stay { pid: i32, reasons: Vec<String> },
+    #[error("{0}")]
+    Forbidden(String),
+    #[error(
+        "Without root this daemon can move only processes of its own user, and process {0} is not one"
+    )]
+    OtherUser(i32),
+    #[error("Node {node} cannot be asked for room: {source}")]
+    Call { node: String, source: CallError },
+    #[error("{0}")]
+    Refused(String),
+    #[error("Node {0} gave an answer that makes no sense: upgrade the older of the two nodes")]
+    Nonsense(String),
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
+}
+
+/// Where answers for the user go; that nobody listens any more is no reason to stop.
+pub type Answers = UnboundedSender<Answer>;
+
+fn tell(answers: &Answers, answer: Answer) {
+    let _ = answers.send(answer);
+}
+
+/// A process that the caller may move.
+struct Target {
+    stat: Stat,
+    credentials: Credentials,
+    candidate: Candidate,
+    journey: Option<Journey>,
+}
+
+fn target(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
+    let stat = processes::stat(pid)?;
+    let credentials = processes::credentials(pid)?;
+    caller.may_move(pid, &credentials)?;
+    if !daemon.settings.root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
+        return Err(MoveError::OtherUser(pid));
+    }
+    let mut candidates = daemon.candidates();
+    let known = candidates
+        .get(pid)
+        .filter(|known| known.start_time == stat.start_time)
+        .cloned();
+    // Whoever asks for a move by pid adopts the process by that.
+    let candidate = known.unwrap_or_else(|| {
+        let candidate = Candidate::new(pid, stat.start_time, RunOptions::default());
+        candidates.add(candidate.clone());
+        daemon.save_candidates(&candidates);
+        candidate
+    });
+    drop(candidates);
+    let journey = daemon.journeys().of_process(pid).cloned();
+    let journey = journey.filter(|journey| journey.about.start_time == stat.start_time);
+    Ok(Target {
+        stat,
+        credentials,
+        candidate,
+        journey,
+    })
+}
+
+/// `whim adopt PID`: it may move from now on.
+///
+/// # Errors
+/// Wrong pid, or not the caller's.
+pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+    let target = target(daemon, caller, pid)?;
+    daemon.refresh_candidates();
+    let reasons = stay::reasons(&daemon.settings, pid);
+    let command = processes::command(target.stat.pid);
+    Ok(match reasons.first() {
+        Some(reason) => {
+            format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
+        }
+        None => format!("Process {pid} ({command}) may move now"),
+    })
+}
+
+/// `whim migrate PID NODE|home|best`.
+///
+/// # Errors
+/// Why not, as a sentence; the process is then where it was, unharmed.
+pub async fn migrate(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    to: &str,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
+    let found = target(daemon, caller, pid)?;
+    let home = daemon.cluster.node();
+    if to == "home" || (to == home && daemon.cluster.member(to).is_none_or(|m| m.name == home)) {
+        return bring(daemon, caller, pid, false, answers)
+            .await?
+            .ok_or(MoveError::AtHome(pid));
+    }
+    let node = if to == "best" {
+        best(daemon, &found)?
+    } else {
+        to.to_string()
+    };
+    check_node(daemon, &found, &node)?;
+    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let began = Instant::now();
+    let result = match &found.journey {
+        Some(journey) => onward(daemon, &found, journey, &node, answers).await,
+        None => leave(daemon, caller, &found, &node, answers).await,
+    };
+    note(daemon, pid, &node, &result, began.elapsed());
+    result
+}
+
+fn note(
+    daemon: &Daemon,
+    pid: i32,
+    node: &str,
+    result: &Result<MoveReport, MoveError>,
+    elapsed: Duration,
+) {
+    match result {
+        Ok(report) => {
+            daemon.peers().moved(node, report.bytes, report.freeze_ms);
+            let text = format!(
+                "{} to {}: {} bytes, frozen {:.1} ms, {:.0} ms in all",
+                report.from,
+                report.to,
+                report.bytes,
+                report.freeze_ms,
+                elapsed.as_secs_f64() * 1000.0
+            );
+            daemon.events.add(Some(pid), "moved", text);
+        }
+        Err(error) => daemon
+            .events
+            .add(Some(pid), "refused", format!("To {node}: {error}")),
+    }
+}
+
+/// Names of the members that are up, for a message.
+fn known(daemon: &Daemon) -> String {
+    let names: Vec<String> = daemon
+        .cluster
+        .members()
+        .into_iter()
+        .map(|m| m.name)
+        .collect();
+    if names.is_empty() {
+        "no members yet ('whim init' or 'whim join')".into()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn check_node(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveError> {
+    let pid = target.stat.pid;
+    if daemon.cluster.member(node).is_none() {
+        return Err(MoveError::UnknownNode {
+            node: node.to_string(),
+            known: known(daemon),
+        });
+    }
+    if target
+        .journey
+        .as_ref()
+        .is_some_and(|journey| journey.location() == node)
+    {
+        return Err(MoveError::There {
+            pid,
+            node: node.to_string(),
+        });
+    }
+    if let Some(reason) = target.candidate.forbids(node) {
+        return Err(MoveError::Forbidden(reason));
+    }
+    let (state, admits) = {
+        let peers = daemon.peers();
+        let class = peers.get(node).map(|health| health.report.class.clone());
+        let portable = target.candidate.options.portable;
+        let sensors = daemon.sensors();
+        let admits = class.is_none_or(|class| sensors.class().admits(&class, portable));
+        (peers.state(node, Instant::now()), admits)
+    };
+    let node = node.to_string();
+    match state {
+        NodeState::Down => Err(MoveError::NotUp { node, state }),
+        NodeState::Draining => Err(MoveError::Draining { node }),
+        NodeState::Up | NodeState::Suspect if !admits => Err(MoveError::OtherClass { node }),
+        NodeState::Up | NodeState::Suspect => Ok(()),
+    }
+}
+
+/// The least loaded node that could take it.
+fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
+    let home = daemon.cluster.node();
+    let here = target
+        .journey
+        .as_ref()
+        .map_or(home.as_str(), Journey::location)
+        .to_string();
+    let now = Instant::now();
+    let mut candidates: Vec<(f64, String)> = Vec::new();
+    for member in daemon.cluster.members() {
+        if member.name == home || member.name == here {
+            continue;
+        }
+        let usable = check_node(daemon, target, &member.name).is_ok();
+        let peers = daemon.peers();
+        let up = peers.state(&member.name, now) == NodeState::Up;
+        let Some(health) = peers.get(&member.name).filter(|_| usable && up) else {
+            continue;
+        };
+        if health.report.memory_available_bytes > target.stat.resident_bytes {
+            candidates.push((
+                health.report.load / health.report.cpus.max(0.01),
+                member.name,
+            ));
+        }
+    }
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let first = candidates.into_iter().next();
+    first
+        .map(|(_, name)| name)
+        .ok_or(MoveError::NoneBest(target.stat.pid))
+}
+
+/// Says beforehand what takes long.
+fn announce(daemon: &Daemon, node: &str, bytes: u64, answers: &Answers) {
+    let seconds = daemon.peers().expected_freeze(node, bytes);
+    if seconds > LONG_FREEZE {
+        let text = format!(
+            "{} MiB have to travel: the process will stand still for about {seconds:.0} s",
+            bytes >> 20
+        );
+        tell(answers, Answer::Notice { text });
+    }
+}
+
+/// From home: a new journey.
+async fn leave(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    target: &Target,
+    node: &str,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
+    let pid = target.stat.pid;
+    let reasons = stay::reasons(&daemon.settings, pid);
+    if !reasons.is_empty() {
+        return Err(MoveError::Stay { pid, reasons });
+    }
+    let about = About {
+        journey: new_journey(pid)?,
+        pid,
+        start_time: target.stat.start_time,
+        command: processes::command(pid),
+        home: daemon.cluster.node(),
+        requested_by: caller.uid,
+        begun_ms: now_ms(),
+        moves_before: target.candidate.moves,
+        end: None,
+    };
+    announce(daemon, node, target.stat.resident_bytes, answers);
+    let (slot, guest_pid) = admit(daemon, target, &about.journey, node, 1).await?;
+    if let Err(error) = start_home(daemon, target, &about).await {
+        release(daemon, node, &about.journey, 1).await;
+        return Err(error);
+    }
+    travel(
+        daemon,
+        &about.journey,
+        Command::Move { slot },
+        Some(guest_pid),
+        answers,
+    )
+    .await
+}
+
+/// From one host to another: the journey goes on.
+async fn onward(
+    daemon: &Arc<Daemon>,
+    target: &Target,
+    journey: &Journey,
+    node: &str,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
+    let id = &journey.about.journey;
+    let epoch = {
+        let mut journeys = daemon.journeys();
+        let journey = journeys.by_id.get_mut(id);
+        let journey = journey.ok_or(ProcessError::Gone(target.stat.pid))?;
+        journey.epoch += 1;
+        journey.epoch
+    };
+    let bytes = journey
+        .status
+        .as_ref()
+        .map_or(0, |status| status.resident_bytes);
+    announce(daemon, node, bytes, answers);
+    let (slot, guest_pid) = admit(daemon, target, id, node, epoch).await?;
+    travel(daemon, id, Command::Move { slot }, Some(guest_pid), answers).await
+}
+
+fn new_journey(pid: i32) -> Result<String, MoveError> {
+    let random =
+        whim_net::tls::digest::random::<8>().map_err(|e| MoveError::Refused(e.to_string()))?;
+    Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
+}
+
+async fn admit(
+    daemon: &Daemon,
+    target: &Target,
+    journey: &str,
+    node: &str,
+    epoch: u32,
+) -> Result<(Slot, i32), MoveError> {
+    let class = daemon.sensors().class().clone();
+    let away = target
+        .journey
+        .as_ref()
+        .and_then(|journey| journey.status.as_ref());
+    let request = AdmitRequest {
+        journey: journey.to_string(),
+        epoch,
+        home: daemon.cluster.node(),
+        pid: target.stat.pid,
+        uid: target.credentials.uids[0],
+        threads: target.stat.threads,
+        memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
+        class,
+        portable: target.candidate.options.portable,
+        lease_ms: lease(daemon, &target.candidate),
+    };
+    let request = NodeRequest::Admit { request };
+    match daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
+        Ok(NodeReply::Slot {
+            slot,
+            supervisor_pid,
+        }) => Ok((slot, supervisor_pid)),
+        Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
+        Ok(_) => Err(MoveError::Nonsense(node.to_string())),
+        Err(source) => Err(MoveError::Call {
+            node: node.to_string(),
+            source,
+        }),
+    }
+}
+
+async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) {
+    let request = NodeRequest::Release {
+        journey: journey.to_string(),
+        epoch,
+    };
+    if let Err(error) = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
+        tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
+    }
+}
+
+fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
+    candidate
+        .options
+        .lease
+        .unwrap_or(daemon.settings.config.lease.0)
+        .milliseconds()
+}
+
+/// Starts the home supervisor, with the rights of the process's owner and CAP_SYS_PTRACE, which it
+/// drops once it holds the threads.
+async fn start_home(daemon: &Arc<Daemon>, target: &Target, about: &About) -> Result<(), MoveError> {
+    let settings = &daemon.settings;
+    let id = &about.journey;
+    let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
+    let owner = settings.root.then_some((uid, gid));
+    let directory = settings.home_directory(id);
+    let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
+    write_about(daemon, about)?;
+    let journal = settings.journal(id);
+    make_journal(&journal, owner)?;
+    let job = HomeJob {
+        journey: id.clone(),
+        node: about.home.clone(),
+        pid: about.pid,
+        start_time: about.start_time,
+        socket: socket_in(&directory).display().to_string(),
+        journal: journal.display().to_string(),
+        credentials,
+        lease_ms: lease(daemon, &target.candidate),
+        allow_root: settings.config.allow_root,
+        requested_by: about.requested_by,
+        crash_at: settings.crash_home,
+    };
+    // A supervisor of root's process is root, with everything: that process is.
+    let identity = owner
+        .filter(|_| uid != 0)
+        .map(|_| (uid, gid, target.credentials.groups.clone()));
+    let launch = Launch {
+        keep: identity
+            .as_ref()
+            .map_or_else(Vec::new, |_| vec![Capability::SYS_PTRACE]),
+        identity,
+        new_session: true,
+        enter_cgroups: daemon.supervisor_groups.clone(),
+    };
+    let program = settings.libexec.join("whim-home");
+    let log = settings.log(&format!("{id}.home"));
+    let start = Start {
+        program,
+        job: &job,
+        directory: &directory,
+        owner,
+        launch,
+        log,
+    };
+    let mut child = match start.run().await {
+        Ok(child) => child,
+        Err(error) => {
+            forget(daemon, id);
+            return Err(error.into());
+        }
+    };
+    let mut journey = Journey::new(about.clone());
+    journey.supervisor_pid = child.id().and_then(|id| i32::try_from(id).ok());
+    daemon.journeys().by_id.insert(id.clone(), journey);
+    let (daemon, id) = (Arc::clone(daemon), id.clone());
+    tokio::spawn(async move {
+        let status = child
+            .wait()
+            .await
+            .map_or_else(|e| e.to_string(), |s| s.to_string());
+        tracing::debug!(journey = id, status, "a home supervisor has ended");
+        finish(&daemon, &id).await;
+    });
+    Ok(())
+}
+
+fn make_journal(path: &PathBuf, owner: Option<(u32, u32)>) -> Result<(), MoveError> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|file| match owner {
+        Some((uid, gid)) => std::os::unix::fs::fchown(file, Some(uid), Some(gid)),
+        None => Ok(()),
+    })
+    .map_err(|source| supervisor::at(path, source).into())
+}
+
+fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
+    let path = daemon
+        .settings
+        .journeys()
+        .join(format!("{}.json", about.journey));
+    let bytes = serde_json::to_vec(about).map_err(|e| MoveError::Refused(e.to_string()))?;
+    whim_net::files::write_atomically(&path, &bytes).map_err(|e| MoveError::Refused(e.to_string()))
+}
+
+fn forget(daemon: &Daemon, id: &str) {
+    for kind in ["json", "journal"] {
+        let _ = fs::remove_file(daemon.settings.journeys().join(format!("{id}.{kind}")));
+    }
+}
+
+/// Lets the supervisor move the process and passes on what it says.
+async fn travel(
+    daemon: &Arc<Daemon>,
+    id: &str,
+    command: Command,
+    guest_pid: Option<i32>,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
+    let socket = socket_in(&daemon.settings.home_directory(id));
+    let mut conversation = Conversation::begin(&socket, &command).await?;
+    let result = loop {
+        match conversation.next().await {
+            Ok(Event::Done { report }) => break Ok(report),
+            Ok(Event::Refused { reason }) => break Err(MoveError::Refused(reason)),
+            Ok(event) => tell(answers, Answer::Journey { event }),
+            Err(error) => break Err(error.into()),
+        }
+    };
+    if result.is_ok()
+        && let Some(journey) = daemon.journeys().by_id.get_mut(id)
+    {
+        journey.guest_supervisor_pid = guest_pid;
+    }
+    refresh(daemon, id).await;
+    result
+}
+
+/// `whim bring [--hold] PID`; `None`: it was at home.
+///
+/// # Errors
+/// Why not, as a sentence.
+pub async fn bring(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    hold: bool,
+    answers: &Answers,
+) -> Result<Option<MoveReport>, MoveError> {
+    let found = target(daemon, caller, pid)?;
+    if hold {
+        hold_at_home(daemon, pid, true);
+    }
+    let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
+        return Ok(None);
+    };
+    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let began = Instant::now();
+    let id = &journey.about.journey;
+    let result = travel(daemon, id, Command::Bring { hold }, None, answers).await;
+    note(daemon, pid, "home", &result, began.elapsed());
+    if result.is_err() && hold {
+        hold_at_home(daemon, pid, false);
+    }
+    result.map(Some)
+}
+
+fn hold_at_home(daemon: &Daemon, pid: i32, held: bool) {
+    let mut candidates = daemon.candidates();
+    if let Some(candidate) = candidates.get_mut(pid) {
+        candidate.held = held;
+    }
+    daemon.save_candidates(&candidates);
+}
+
+/// `whim go PID`: free to move again.
+///
+/// # Errors
+/// Wrong pid, or not the caller's.
+pub fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+    let found = target(daemon, caller, pid)?;
+    hold_at_home(daemon, pid, false);
+    Ok(if found.candidate.held {
+        format!("Process {pid} may move again")
+    } else {
+        format!("Process {pid} was not kept at home")
+    })
+}
+
+/// Asks one supervisor how things stand. One that is gone has finished its journey.
+async fn refresh(daemon: &Arc<Daemon>, id: &str) {
+    let socket = socket_in(&daemon.settings.home_directory(id));
+    let asked = async {
+        let mut conversation = Conversation::begin(&socket, &Command::Status).await?;
+        conversation.next().await
+    };
+    match tokio::time::timeout(STATUS_TIMEOUT, asked).await {
+        Ok(Ok(Event::Status { status })) => {
+            let now = daemon.clock_ms();
+            if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+                journey.take_status(status, now);
+            }
+        }
+        Ok(Err(SupervisorError::Gone(_))) => finish(daemon, id).await,
+        // Busy, or in the middle of a step: what it said last stands.
+        Ok(Ok(_) | Err(_)) | Err(_) => {}
+    }
+}
+
+/// Asks all home supervisors, at the same time.
+pub async fn refresh_all(daemon: &Arc<Daemon>) {
+    let ids: Vec<String> = daemon
+        .journeys()
+        .live()
+        .into_iter()
+        .map(|j| j.about.journey)
+        .collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for id in ids {
+        let daemon = Arc::clone(daemon);
+        tasks.spawn(async move { refresh(&daemon, &id).await });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// A supervisor is gone: its journey is over, and we say how.
+async fn finish(daemon: &Arc<Daemon>, id: &str) {
+    let Some(journey) = daemon
+        .journeys()
+        .by_id
+        .get(id)
+        .filter(|j| j.is_live())
+        .cloned()
+    else {
+        return;
+    };
+    let summary = read_journal(&daemon.settings.journal(id));
+    let lives = || {
+        processes::stat(journey.about.pid).is_ok_and(|s| s.start_time == journey.about.start_time)
+    };
+    let was_away = journey
+        .status
+        .as_ref()
+        .is_some_and(|s| s.state != State::Home);
+    if summary.ended.is_none() && was_away {
+        // Its supervisor died: the kernel ends the deputy in a moment, or it is at home.
+        let deadline = Instant::now() + DEATH_WAIT;
+        while lives() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let at_home = lives();
+    let log = daemon.settings.log(&format!("{id}.home"));
+    let reason = match (&summary.ended, at_home) {
+        (Some((reason, _)), _) => reason.clone(),
+        (None, true) => "It is at home again".to_string(),
+        (None, false) if was_away => format!(
+            "Its home supervisor ended without a word while it was away; see {}",
+            log.display()
+        ),
+        (None, false) => "It ended at home".to_string(),
+    };
+    let moves = journey
+        .status
+        .as_ref()
+        .map_or(0, |status| status.moves)
+        .max(summary.done);
+    let end = End {
+        at_ms: now_ms(),
+        at_home,
+        reason: reason.clone(),
+        moves,
+        location: Some(journey.location().to_string()),
+    };
+    let mut about = journey.about.clone();
+    about.end = Some(end);
+    {
+        let mut journeys = daemon.journeys();
+        let Some(journey) = journeys.by_id.get_mut(id).filter(|j| j.is_live()) else {
+            return;
+        };
+        journey.about = about.clone();
+        journey.cpu_percent = 0.0;
+    }
+    if at_home {
+        let mut candidates = daemon.candidates();
+        if let Some(candidate) = candidates.get_mut(about.pid) {
+            candidate.moves = about.moves_before + moves;
+        }
+        daemon.save_candidates(&candidates);
+    } else {
+        daemon.events.add(Some(about.pid), "ended", reason);
+    }
+    if let Err(error) = write_about(daemon, &about) {
+        tracing::warn!(%error, journey = id, "the end of a journey was not noted");
+    }
+    let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
+}

@@ -1,0 +1,268 @@
+//! What the daemons of two nodes say to each other, and which nodes are up.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use whim_journey::job::Slot;
+
+use crate::control::NodeState;
+use crate::guests::AdmitRequest;
+use crate::sensors::Report;
+
+/// Every node tells every other one that it lives, this often.
+pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Without news for this long a node is suspected, and then taken to be down.
+pub const SUSPECT_AFTER: Duration = Duration::from_millis(2_500);
+pub const DOWN_AFTER: Duration = Duration::from_secs(5);
+/// No frame between daemons is longer, in bytes.
+pub const FRAME_MAX: usize = 1 << 20;
+
+/// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
+/// older one; each request is answered by one [`NodeReply`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum NodeRequest {
+    /// `members`: version of the sender's list.
+    Heartbeat {
+        report: Report,
+        members: u64,
+        time_ms: u64,
+    },
+    Admit {
+        request: AdmitRequest,
+    },
+    /// The guest that was admitted will not come.
+    Release {
+        journey: String,
+        epoch: u32,
+    },
+    /// A signed list of members, of the one who holds the CA.
+    Members {
+        signed: serde_json::Value,
+    },
+    /// Send me your list of members.
+    WantMembers,
+    /// To the holder of the CA: sign a new certificate for the sender.
+    Renew {
+        request: serde_json::Value,
+    },
+    /// To the holder of the CA: the sender is reached elsewhere, or is of another class.
+    Update {
+        addresses: Vec<String>,
+        class: String,
+    },
+    /// To the holder of the CA: the sender leaves.
+    Leave,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum NodeReply {
+    Heartbeat {
+        report: Report,
+        members: u64,
+        time_ms: u64,
+    },
+    Slot {
+        slot: Slot,
+        supervisor_pid: i32,
+    },
+    Members {
+        signed: serde_json::Value,
+    },
+    Renewed {
+        certificate: serde_json::Value,
+    },
+    Done,
+    Refused {
+        reason: String,
+    },
+}
+
+#[derive(Debug, Error)]
+pub enum FrameError {
+    #[error("The connection broke ({0})")]
+    Broken(#[from] io::Error),
+    #[error("The peer has closed the connection")]
+    Closed,
+    #[error("The peer announced {0} bytes, the limit is 1 MiB")]
+    TooLong(usize),
+    #[error("The peer's message is not understood ({0}): upgrade the older of the two nodes")]
+    Undecodable(#[from] serde_json::Error),
+}
+
+/// Sends one message: its length (u32, little-endian), then JSON.
+///
+/// # Errors
+/// When the connection breaks, or the message is too long.
+pub async fn send<M: Serialize>(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: &M,
+) -> Result<(), FrameError> {
+    let body = serde_json::to_vec(message)?;
+    if body.len() > FRAME_MAX {
+        return Err(FrameError::TooLong(body.len()));
+    }
+    let length = u32::try_from(body.len()).map_err(|_| FrameError::TooLong(body.len()))?;
+    let mut frame = length.to_le_bytes().to_vec();
+    frame.extend_from_slice(&body);
+    stream.write_all(&frame).await?;
+    stream.flush().await?;
+    Ok(())
+}
+
+/// Receives one message; its length is checked before room is made for it.
+///
+/// # Errors
+/// See [`FrameError`].
+pub async fn receive<M: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<M, FrameError> {
+    let mut length = [0u8; 4];
+    match stream.read_exact(&mut length).await {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(FrameError::Closed),
+        read => read?,
+    };
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > FRAME_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await?;
+    Ok(serde_json::from_slice(&body)?)
+}
+
+/// What we know of another node.
+#[derive(Clone, Debug)]
+pub struct Health {
+    pub heard: Instant,
+    pub report: Report,
+    /// Its clock minus ours, in milliseconds, as the last heartbeat showed it.
+    pub skew_ms: i64,
+}
+
+/// Nodes that were heard, by name.
+#[derive(Debug, Default)]
+pub struct Peers {
+    by_name: HashMap<String, Health>,
+    /// Bytes a second that the last move to a node achieved.
+    rates: HashMap<String, f64>,
+}
+
+impl Peers {
+    pub fn heard(&mut self, name: &str, report: Report, skew_ms: i64, now: Instant) {
+        self.by_name.insert(
+            name.to_string(),
+            Health {
+                heard: now,
+                report,
+                skew_ms,
+            },
+        );
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Health> {
+        self.by_name.get(name)
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.by_name.remove(name);
+    }
+
+    /// State of a member; one that was never heard is down.
+    #[must_use]
+    pub fn state(&self, name: &str, now: Instant) -> NodeState {
+        let Some(health) = self.by_name.get(name) else {
+            return NodeState::Down;
+        };
+        match now.saturating_duration_since(health.heard) {
+            silence if silence > DOWN_AFTER => NodeState::Down,
+            silence if silence > SUSPECT_AFTER => NodeState::Suspect,
+            _ if health.report.draining => NodeState::Draining,
+            _ => NodeState::Up,
+        }
+    }
+
+    /// Notes how fast a move went, in bytes and milliseconds.
+    pub fn moved(&mut self, node: &str, bytes: u64, milliseconds: f64) {
+        // Small moves measure round trips, not the network.
+        if bytes > 8 << 20 && milliseconds > 0.0 {
+            let mebibytes = f64::from(u32::try_from(bytes >> 20).unwrap_or(u32::MAX));
+            self.rates.insert(
+                node.to_string(),
+                mebibytes * 1_048_576.0 * 1000.0 / milliseconds,
+            );
+        }
+    }
+
+    /// Expected freeze for so many bytes, in seconds.
+    #[must_use]
+    pub fn expected_freeze(&self, node: &str, bytes: u64) -> f64 {
+        // Until a move has measured it: what one CPU encrypts and one gigabit carries.
+        let rate = self.rates.get(node).copied().unwrap_or(100e6);
+        let kib = f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX));
+        kib * 1024.0 / rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn messages_pass_and_long_ones_are_refused_unread() {
+        let (mut ours, mut theirs) = tokio::io::duplex(4096);
+        send(&mut ours, &NodeRequest::WantMembers)
+            .await
+            .expect("sent");
+        let got: NodeRequest = receive(&mut theirs).await.expect("received");
+        assert_eq!(got, NodeRequest::WantMembers);
+        ours.write_all(&u32::MAX.to_le_bytes())
+            .await
+            .expect("written");
+        let error = receive::<NodeRequest>(&mut theirs)
+            .await
+            .expect_err("too long");
+        assert!(matches!(error, FrameError::TooLong(_)));
+    }
+
+    #[test]
+    fn a_silent_node_is_suspected_then_down() {
+        let mut peers = Peers::default();
+        let now = Instant::now();
+        assert_eq!(peers.state("n2", now), NodeState::Down);
+        peers.heard("n2", Report::default(), 0, now);
+        assert_eq!(peers.state("n2", now), NodeState::Up);
+        assert_eq!(
+            peers.state("n2", now + Duration::from_secs(3)),
+            NodeState::Suspect
+        );
+        assert_eq!(
+            peers.state("n2", now + Duration::from_secs(6)),
+            NodeState::Down
+        );
+        peers.heard(
+            "n2",
+            Report {
+                draining: true,
+                ..Report::default()
+            },
+            0,
+            now,
+        );
+        assert_eq!(peers.state("n2", now), NodeState::Draining);
+    }
+
+    #[test]
+    fn expected_freeze_follows_what_was_measured() {
+        let mut peers = Peers::default();
+        assert!(peers.expected_freeze("n2", 1 << 30) > 5.0);
+        peers.moved("n2", 1 << 30, 1000.0);
+        assert!((peers.expected_freeze("n2", 1 << 30) - 1.0).abs() < 0.01);
+    }
+}

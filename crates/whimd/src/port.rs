@@ -1,0 +1,169 @@
+//! The port of this node: whoever connects is sent to the supervisor, the join, or the daemon that
+//! the connection asks for; everything else is refused and logged.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use whim_net::name::Route;
+use whim_net::{PeerIdentity, port};
+
+use crate::daemon::Daemon;
+use crate::hosting;
+use crate::membership;
+use crate::peers::{self, FrameError, NodeReply, NodeRequest};
+
+/// A connection says whom it is for within this time.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// A handshake of a daemon is done within this time.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A daemon that says nothing for this long has gone; it connects again when it comes back.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections whose first bytes are awaited at the same time; more wait their turn.
+const HELLOS_MAX: usize = 256;
+
+/// Opens the port: as asked, or on IPv4 alone where the machine has no IPv6.
+///
+/// # Errors
+/// It is taken, or not ours to take.
+pub async fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !is_taken(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        opened => opened,
+    }
+}
+
+fn is_taken(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::AddrInUse
+}
+
+/// Accepts for ever.
+pub async fn serve(daemon: Arc<Daemon>, listener: TcpListener) {
+    let hellos = Arc::new(Semaphore::new(HELLOS_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&hellos).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let daemon = Arc::clone(&daemon);
+                tokio::spawn(async move {
+                    if let Err(reason) = sort(&daemon, stream, from, permit).await {
+                        tracing::warn!(%from, reason, "a connection is refused");
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of descriptors, mostly: others end and free some.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn sort(
+    daemon: &Arc<Daemon>,
+    stream: TcpStream,
+    from: SocketAddr,
+    permit: tokio::sync::OwnedSemaphorePermit,
+) -> Result<(), String> {
+    let stream = stream.into_std().map_err(|e| e.to_string())?;
+    let peeked = tokio::task::spawn_blocking(move || {
+        let name = port::peek_server_name(&stream, HELLO_TIMEOUT);
+        drop(permit);
+        (stream, name)
+    });
+    let (stream, name) = peeked.await.map_err(|e| e.to_string())?;
+    let name = name.map_err(|e| e.to_string())?.unwrap_or_default();
+    match Route::of(&name) {
+        Some(Route::Node) => converse(daemon, stream, from).await,
+        Some(Route::Join) => {
+            let added = daemon
+                .cluster
+                .serve_join(stream)
+                .await
+                .map_err(|e| e.to_string())?;
+            if added {
+                daemon
+                    .events
+                    .add(None, "joined", format!("A node at {from}"));
+                membership::push(daemon);
+            }
+            Ok(())
+        }
+        Some(Route::Supervisor(id, role)) => hosting::route(daemon, &id, role, stream)
+            .await
+            .map_err(|e| e.to_string()),
+        None => Err(format!("it asks for {name:?}, which is nothing of ours")),
+    }
+}
+
+/// Talks with another daemon until one of us ends it.
+async fn converse(
+    daemon: &Arc<Daemon>,
+    stream: std::net::TcpStream,
+    from: SocketAddr,
+) -> Result<(), String> {
+    let config = daemon
+        .cluster
+        .server_config()
+        .ok_or("this node is in no cluster")?;
+    stream.set_nonblocking(true).map_err(|e| e.to_string())?;
+    let stream = TcpStream::from_std(stream).map_err(|e| e.to_string())?;
+    stream.set_nodelay(true).map_err(|e| e.to_string())?;
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    let mut stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
+        .await
+        .map_err(|_| "its handshake did not end".to_string())?
+        .map_err(|e| e.to_string())?;
+    let peer = whim_net::peer_identity(stream.get_ref().1).map_err(|e| e.to_string())?;
+    loop {
+        let request = tokio::time::timeout(IDLE_TIMEOUT, peers::receive(&mut stream)).await;
+        let request: NodeRequest = match request {
+            Ok(Ok(request)) => request,
+            Ok(Err(FrameError::Closed | FrameError::Broken(_))) | Err(_) => return Ok(()),
+            Ok(Err(error)) => return Err(format!("{peer}: {error}")),
+        };
+        // It may have been removed since its handshake.
+        if daemon.cluster.refuses(&peer) {
+            return Err(format!("{peer} was removed from the cluster"));
+        }
+        let reply = answer(daemon, &peer, request).await;
+        tracing::trace!(%peer, %from, "answered");
+        if peers::send(&mut stream, &reply).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
+    let refused = |error: &dyn std::fmt::Display| NodeReply::Refused {
+        reason: error.to_string(),
+    };
+    match request {
+        NodeRequest::Heartbeat {
+            report,
+            members,
+            time_ms,
+        } => membership::heard(daemon, peer.node.as_str(), report, members, time_ms),
+        NodeRequest::Admit { request } => {
+            match hosting::admit(daemon, peer.node.as_str(), request).await {
+                Ok((slot, supervisor_pid)) => NodeReply::Slot {
+                    slot,
+                    supervisor_pid,
+                },
+                Err(error) => refused(&error),
+            }
+        }
+        NodeRequest::Release { journey, epoch } => {
+            hosting::release(daemon, peer.node.as_str(), &journey, epoch);
+            NodeReply::Done
+        }
+        other => membership::answer(daemon, peer, other),
+    }
+}

@@ -1,0 +1,306 @@
+//! What /proc says of a process, and who may move it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use thiserror::Error;
+
+/// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
+pub const TICKS_PER_SECOND: u64 = 100;
+const PAGE_BYTES: u64 = 4096;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ProcessError {
+    #[error("There is no process {0} here (or it has ended meanwhile)")]
+    Gone(i32),
+    #[error("{0} is no process id")]
+    NoPid(i32),
+    #[error(
+        "Process {pid} belongs to {owner}, not to you: only its owner, root or a member of whim-admin may move it"
+    )]
+    NotYours { pid: i32, owner: String },
+    #[error("Process {pid} {why}: only root or a member of whim-admin may move it")]
+    Protected { pid: i32, why: &'static str },
+}
+
+/// Fields of /proc/PID/stat that we use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub pid: i32,
+    pub name: String,
+    pub state: char,
+    pub parent: i32,
+    /// utime + stime, in ticks.
+    pub cpu_ticks: u64,
+    pub threads: u32,
+    /// Field 22, in ticks since boot.
+    pub start_time: u64,
+    pub resident_bytes: u64,
+}
+
+/// Parses the content of /proc/PID/stat; the name may hold spaces and parentheses.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let (before, after) = text.rsplit_once(')')?;
+    let (pid, name) = before.split_once(" (")?;
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Stat {
+        pid: pid.parse().ok()?,
+        name: name.to_string(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        cpu_ticks: number(11)?.saturating_add(number(12)?),
+        threads: u32::try_from(number(17)?).ok()?,
+        start_time: number(19)?,
+        resident_bytes: number(21)?.saturating_mul(PAGE_BYTES),
+    })
+}
+
+/// Reads /proc/PID/stat.
+///
+/// # Errors
+/// [`ProcessError::Gone`]; a zombie is gone too.
+pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
+    if pid <= 0 {
+        return Err(ProcessError::NoPid(pid));
+    }
+    let text = fs::read(format!("/proc/{pid}/stat")).map_err(|_| ProcessError::Gone(pid))?;
+    let stat = parse_stat(&String::from_utf8_lossy(&text)).ok_or(ProcessError::Gone(pid))?;
+    if matches!(stat.state, 'Z' | 'X') {
+        Err(ProcessError::Gone(pid))
+    } else {
+        Ok(stat)
+    }
+}
+
+/// All processes, by pid (threads and zombies are left out).
+#[must_use]
+pub fn all() -> HashMap<i32, Stat> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| Some((pid, stat(pid).ok()?)))
+        .collect()
+}
+
+/// Command line with blanks between the words, at most 4,096 bytes; the name in brackets for a
+/// process without one.
+#[must_use]
+pub fn command(pid: i32) -> String {
+    let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes.truncate(4096);
+    while bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    if bytes.is_empty() {
+        return stat(pid).map_or_else(|_| String::new(), |stat| format!("[{}]", stat.name));
+    }
+    for byte in &mut bytes {
+        if *byte < b' ' {
+            *byte = b' ';
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Credentials of a process, as /proc/PID/status has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Real, effective, saved.
+    pub uids: [u32; 3],
+    pub gids: [u32; 3],
+    pub groups: Vec<u32>,
+    pub permitted_capabilities: u64,
+    pub tracer: i32,
+    pub dumpable: bool,
+}
+
+/// Reads the credentials.
+///
+/// # Errors
+/// [`ProcessError::Gone`].
+pub fn credentials(pid: i32) -> Result<Credentials, ProcessError> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).map_err(|_| ProcessError::Gone(pid))?;
+    let owner = fs::metadata(&path)
+        .map_err(|_| ProcessError::Gone(pid))?
+        .uid();
+    parse_status(&text, owner).ok_or(ProcessError::Gone(pid))
+}
+
+fn parse_status(text: &str, owner: u32) -> Option<Credentials> {
+    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let three = |name: &str| -> Option<[u32; 3]> {
+        let mut numbers = field(name)?.split_whitespace().map(str::parse::<u32>);
+        Some([
+            numbers.next()?.ok()?,
+            numbers.next()?.ok()?,
+            numbers.next()?.ok()?,
+        ])
+    };
+    let uids = three("Uid:")?;
+    Some(Credentials {
+        uids,
+        gids: three("Gid:")?,
+        groups: field("Groups:")?
+            .split_whitespace()
+            .filter_map(|g| g.parse().ok())
+            .collect(),
+        permitted_capabilities: u64::from_str_radix(field("CapPrm:")?.trim(), 16).ok()?,
+        tracer: field("TracerPid:")?.trim().parse().ok()?,
+        // The kernel gives the files of a process that may not be dumped to root. A process whose
+        // effective user is root cannot be told this way, and needs not to: only root may move it.
+        dumpable: owner == uids[1],
+    })
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub pid: i32,
+    pub uid: u32,
+    pub gid: u32,
+    /// root, or a member of whim-admin.
+    pub admin: bool,
+}
+
+impl Caller {
+    /// The rule of PTRACE_MODE_ATTACH_REALCREDS, applied by us since the daemon itself has more
+    /// rights than the one who asks: all three uids and gids equal, dumpable, no capabilities that
+    /// the caller lacks.
+    ///
+    /// # Errors
+    /// [`ProcessError::NotYours`], [`ProcessError::Protected`].
+    pub fn may_move(&self, pid: i32, target: &Credentials) -> Result<(), ProcessError> {
+        if self.admin {
+            return Ok(());
+        }
+        if target.uids != [self.uid; 3] {
+            let owner = target.uids.iter().find(|uid| **uid != self.uid).copied();
+            let owner = user_name(owner.unwrap_or(target.uids[0]));
+            return Err(ProcessError::NotYours { pid, owner });
+        }
+        if target.gids != [self.gid; 3] {
+            return Err(ProcessError::Protected {
+                pid,
+                why: "runs with another group than yours",
+            });
+        }
+        if target.permitted_capabilities != 0 {
+            return Err(ProcessError::Protected {
+                pid,
+                why: "holds capabilities",
+            });
+        }
+        if !target.dumpable {
+            return Err(ProcessError::Protected {
+                pid,
+                why: "has forbidden others to look at it",
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Name of a user, or `uid N`.
+#[must_use]
+pub fn user_name(uid: u32) -> String {
+    match nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => format!("uid {uid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_parentheses_are_read() {
+        let mut fields = vec!["S", "7"];
+        fields.extend(["0"; 9]);
+        fields.extend([
+            "30", "12", "0", "0", "20", "0", "3", "0", "999", "1000", "25", "0",
+        ]);
+        let text = format!("42 (a ) (b) {}", fields.join(" "));
+        let text = text.replacen("(b) ", "(b)) ", 1);
+        let stat = parse_stat(&text).expect("parsed");
+        assert_eq!(
+            (stat.pid, stat.parent, stat.name.as_str()),
+            (42, 7, "a ) (b)")
+        );
+        assert_eq!(
+            (stat.cpu_ticks, stat.threads, stat.start_time),
+            (42, 3, 999)
+        );
+        assert_eq!(stat.resident_bytes, 25 * 4096);
+    }
+
+    #[test]
+    fn this_process_is_described() {
+        let pid = i32::try_from(std::process::id()).expect("pid");
+        let stat = stat(pid).expect("there");
+        assert!(stat.start_time > 0 && stat.threads >= 1);
+        let credentials = credentials(pid).expect("there");
+        assert_eq!(credentials.uids[0], nix::unistd::getuid().as_raw());
+        assert!(all().contains_key(&pid));
+        assert!(!command(pid).is_empty());
+    }
+
+    fn target() -> Credentials {
+        Credentials {
+            uids: [1000; 3],
+            gids: [1000; 3],
+            groups: Vec::new(),
+            permitted_capabilities: 0,
+            tracer: 0,
+            dumpable: true,
+        }
+    }
+
+    #[test]
+    fn only_the_owner_or_an_admin_may_move() {
+        let owner = Caller {
+            pid: 1,
+            uid: 1000,
+            gid: 1000,
+            admin: false,
+        };
+        assert_eq!(owner.may_move(9, &target()), Ok(()));
+        let other = Caller {
+            uid: 1001,
+            gid: 1001,
+            ..owner.clone()
+        };
+        assert!(matches!(
+            other.may_move(9, &target()),
+            Err(ProcessError::NotYours { .. })
+        ));
+        let admin = Caller {
+            uid: 1001,
+            admin: true,
+            ..owner.clone()
+        };
+        assert_eq!(admin.may_move(9, &target()), Ok(()));
+        for protected in [
+            Credentials {
+                uids: [1000, 0, 0],
+                ..target()
+            },
+            Credentials {
+                gids: [1000, 5, 5],
+                ..target()
+            },
+            Credentials {
+                permitted_capabilities: 1,
+                ..target()
+            },
+            Credentials {
+                dumpable: false,
+                ..target()
+            },
+        ] {
+            assert!(owner.may_move(9, &protected).is_err(), "{protected:?}");
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The control socket: who asks, and what for.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use whim_net::name::NodeName;
+use whim_sys::credentials;
+
+use crate::candidates::Candidate;
+use crate::cluster::ClusterError;
+use crate::control::{ADMIN_GROUP, Answer, Finding, REQUEST_MAX, Request, RunOptions};
+use crate::daemon::Daemon;
+use crate::health;
+use crate::listing;
+use crate::membership;
+use crate::moving::{self, MoveError};
+use crate::processes::{self, Caller};
+
+/// A client that does not send its request within this time is dropped.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// `whim run --on` is tried for this long: a program that has just been started may stay for a
+/// moment, while its loader works.
+const FIRST_MOVE: Duration = Duration::from_secs(10);
+const FIRST_MOVE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Opens the control socket, for everybody: each request is judged by who asks.
+///
+/// # Errors
+/// Another daemon listens there, or the directory cannot be written.
+pub fn open(path: &Path) -> std::io::Result<UnixListener> {
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(std::io::Error::other("another daemon answers there"));
+    }
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+/// Accepts for ever.
+pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let daemon = Arc::clone(&daemon);
+                tokio::spawn(async move { client(&daemon, stream).await });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn caller(daemon: &Daemon, stream: &UnixStream) -> Result<Caller, credentials::CredentialError> {
+    let peer = credentials::peer(stream)?;
+    let own = nix::unistd::geteuid().as_raw();
+    let admin_group = nix::unistd::Group::from_name(ADMIN_GROUP).ok().flatten();
+    let in_group = admin_group.is_some_and(|group| {
+        let groups = credentials::peer_groups(stream).unwrap_or_default();
+        let gid = group.gid.as_raw();
+        peer.gid == gid || groups.contains(&gid)
+    });
+    // A daemon without root belongs to the user that started it.
+    let owner = !daemon.settings.root && peer.uid == own;
+    let admin = peer.uid == 0 || in_group || owner;
+    Ok(Caller {
+        pid: peer.pid,
+        uid: peer.uid,
+        gid: peer.gid,
+        admin,
+    })
+}
+
+async fn client(daemon: &Arc<Daemon>, stream: UnixStream) {
+    let caller = match caller(daemon, &stream) {
+        Ok(caller) => caller,
+        Err(error) => {
+            tracing::warn!(%error, "a client is refused");
+            return;
+        }
+    };
+    let (read, write) = stream.into_split();
+    let mut lines = BufReader::new(read);
+    let (answers, mut queue) = unbounded_channel::<Answer>();
+    let writer = tokio::spawn(async move {
+        let mut write = write;
+        while let Some(answer) = queue.recv().await {
+            if write_line(&mut write, &answer).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let limit = u64::try_from(REQUEST_MAX).unwrap_or(u64::MAX);
+        let mut limited = (&mut lines).take(limit);
+        let read = limited.read_until(b'\n', &mut line);
+        match tokio::time::timeout(REQUEST_TIMEOUT, read).await {
+            Ok(Ok(length)) if length > 0 && line.ends_with(b"\n") => {}
+            _ => break,
+        }
+        let answer = match serde_json::from_slice::<Request>(&line) {
+            Ok(Request::Register { options }) => {
+                register(daemon, &caller, options, &answers, &mut lines).await;
+                break;
+            }
+            Ok(request) => handle(daemon, &caller, request, &answers).await,
+            Err(error) => Err(format!(
+                "The request is not understood ({error}): whim and whimd are of different versions"
+            )),
+        };
+        let last = match answer {
+            Ok(text) => Answer::Done { text },
+            Err(reason) => Answer::Refused { reason },
+        };
+        if answers.send(last).is_err() {
+            break;
+        }
+    }
+    drop(answers);
+    let _ = writer.await;
+}
+
+async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    write.write_all(&line).await
+}
+
+type Outcome = Result<Option<String>, String>;
+
+fn text(result: Result<impl Into<Option<String>>, impl std::fmt::Display>) -> Outcome {
+    result.map(Into::into).map_err(|error| error.to_string())
+}
+
+async fn handle(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: Request,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let send_all = |rows: Vec<Answer>| {
+        for row in rows {
+            let _ = answers.send(row);
+        }
+        Ok(None)
+    };
+    match request {
+        Request::Adopt { pid } => text(moving::adopt(daemon, caller, pid)),
+        Request::Migrate { pid, to } => migrate(daemon, caller, pid, to, answers).await,
+        Request::Bring { pid, hold } => bring(daemon, caller, pid, hold, answers).await,
+        Request::Go { pid } => text(moving::go(daemon, caller, pid)),
+        Request::Processes { all } => send_all(listing::answers(
+            listing::processes(daemon, all).await,
+            Answer::Process,
+        )),
+        Request::Nodes => send_all(listing::answers(listing::nodes(daemon), Answer::Node)),
+        Request::Log { calls } => send_all(listing::answers(
+            listing::log(daemon, calls).await,
+            Answer::Log,
+        )),
+        Request::Why { pid } => {
+            let lines = listing::why(daemon, pid).await.map_err(|e| e.to_string())?;
+            send_all(listing::answers(lines, |text| Answer::Notice { text }))
+        }
+        Request::Doctor => {
+            let findings: Vec<Finding> = health::findings(daemon);
+            send_all(listing::answers(findings, Answer::Finding))
+        }
+        administrative => {
+            if !caller.admin {
+                return Err(format!(
+                    "This changes the cluster: only root or a member of {ADMIN_GROUP} may do it"
+                ));
+            }
+            administer(daemon, administrative, answers).await
+        }
+    }
+}
+
+async fn administer(
+    daemon: &Arc<Daemon>,
+    request: Request,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let done = |result: Result<(), ClusterError>| text(result.map(|()| None::<String>));
+    match request {
+        Request::Init {
+            node,
+            advertise,
+            restore,
+        } => {
+            daemon
+                .cluster
+                .init(node, advertise, restore)
+                .map_err(|e| e.to_string())?;
+            let node = daemon.cluster.node();
+            daemon.events.add(
+                None,
+                "initialized",
+                format!("{node} holds the CA of a cluster"),
+            );
+            Ok(Some(format!(
+                "{node} is the first node of a new cluster; 'whim token' admits others"
+            )))
+        }
+        Request::Token => {
+            let token = daemon
+                .cluster
+                .with_state(|state| state.token(crate::cluster::now()));
+            let token = token.map_err(|e| e.to_string())?.to_string();
+            let _ = answers.send(Answer::Token { token });
+            Ok(None)
+        }
+        Request::Join {
+            host,
+            token,
+            node,
+            advertise,
+        } => {
+            let report = daemon.cluster.join(host, token, node, advertise).await;
+            let report = report.map_err(|e| e.to_string())?;
+            let node = daemon.cluster.node();
+            daemon
+                .events
+                .add(None, "joined", format!("{node} joined by {}", report.via));
+            if report.skew.unsigned_abs() > 1 {
+                let text = format!(
+                    "The clocks differ by {} s: run an NTP client on both nodes",
+                    report.skew.unsigned_abs()
+                );
+                let _ = answers.send(Answer::Notice { text });
+            }
+            let count = daemon.cluster.members().len();
+            Ok(Some(format!(
+                "{node} is a member of a cluster of {count} nodes"
+            )))
+        }
+        Request::Leave { force } => done(membership::leave(daemon, force).await),
+        Request::Remove { node } => {
+            let name = NodeName::new(node).map_err(|e| e.to_string())?;
+            done(membership::remove(daemon, &name))
+        }
+        Request::CaBackup { file } => {
+            if !file.is_absolute() {
+                return Err("The backup's path must be absolute".into());
+            }
+            done(daemon.cluster.with_state(|state| state.backup(&file)))
+        }
+        _ => Err("The request is not understood: whim and whimd are of different versions".into()),
+    }
+}
+
+/// Runs a move in a task of its own: that the client goes away does not stop it half-way.
+async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, MoveError>> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::spawn(work).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(error) => Err(format!(
+            "A task of the daemon ended badly ({error}); see its log"
+        )),
+    }
+}
+
+async fn migrate(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    to: String,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
+    let work = async move { moving::migrate(&daemon, &caller, pid, &to, &sender).await };
+    let report = detached(work).await?;
+    let event = whim_journey::job::Event::Done { report };
+    let _ = answers.send(Answer::Journey { event });
+    Ok(None)
+}
+
+async fn bring(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    hold: bool,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
+    let work = async move { moving::bring(&daemon, &caller, pid, hold, &sender).await };
+    let Some(report) = detached(work).await? else {
+        let held = if hold {
+            " and stays there until 'whim go'"
+        } else {
+            ""
+        };
+        return Ok(Some(format!("Process {pid} is at home{held}")));
+    };
+    let event = whim_journey::job::Event::Done { report };
+    let _ = answers.send(Answer::Journey { event });
+    Ok(None)
+}
+
+/// `whim run`: the peer is a candidate from now on. It replaces itself by its program next, which
+/// closes the connection; then, if it was so told, the program is sent to its node.
+async fn register(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    options: RunOptions,
+    answers: &UnboundedSender<Answer>,
+    lines: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
+) {
+    let registered = processes::stat(caller.pid)
+        .map_err(|e| e.to_string())
+        .and_then(|stat| {
+            check_options(daemon, &options)?;
+            let candidate = Candidate::new(stat.pid, stat.start_time, options.clone());
+            let mut candidates = daemon.candidates();
+            candidates.add(candidate);
+            daemon.save_candidates(&candidates);
+            Ok(stat)
+        });
+    let stat = match registered {
+        Ok(stat) => stat,
+        Err(reason) => {
+            let _ = answers.send(Answer::Refused { reason });
+            return;
+        }
+    };
+    let _ = answers.send(Answer::Done { text: None });
+    let mut rest = Vec::new();
+    let _ = lines.read_to_end(&mut rest).await;
+    if let Some(node) = options.on {
+        let (daemon, caller) = (Arc::clone(daemon), caller.clone());
+        tokio::spawn(async move { first_move(&daemon, &caller, stat.start_time, &node).await });
+    }
+}
+
+fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
+    let named = options.only.iter().chain(&options.avoid).chain(&options.on);
+    for name in named {
+        if name.starts_with('@') {
+            return Err(format!(
+                "Labels such as {name} are not known yet: name the nodes"
+            ));
+        }
+        if name != "best" && daemon.cluster.member(name).is_none() {
+            let known: Vec<_> = daemon
+                .cluster
+                .members()
+                .into_iter()
+                .map(|m| m.name)
+                .collect();
+            let known = if known.is_empty() {
+                "none".into()
+            } else {
+                known.join(", ")
+            };
+            return Err(format!(
+                "There is no node {name} in this cluster; it has: {known}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, start_time: u64, node: &str) {
+    let deadline = tokio::time::Instant::now() + FIRST_MOVE;
+    let (answers, _unheard) = unbounded_channel();
+    loop {
+        let same = processes::stat(caller.pid).is_ok_and(|stat| stat.start_time == start_time);
+        if !same {
+            return;
+        }
+        match moving::migrate(daemon, caller, caller.pid, node, &answers).await {
+            Ok(_) | Err(MoveError::There { .. }) => return,
+            Err(error) if tokio::time::Instant::now() >= deadline => {
+                tracing::info!(%error, pid = caller.pid, "'whim run --on' was not done");
+                return;
+            }
+            Err(_) => tokio::time::sleep(FIRST_MOVE_PAUSE).await,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What one daemon was started with, and where its things are.
+
+use std::path::{Path, PathBuf};
+use whim_journey::job::CredentialsJson;
+
+use crate::config::Config;
+use crate::control::SOCKET_NAME;
+
+/// Longest path of a unix socket, in bytes, without its final zero.
+pub const SOCKET_PATH_MAX: usize = 107;
+
+/// Directories, configuration and rights of a daemon; fixed while it runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub state: PathBuf,
+    pub run: PathBuf,
+    pub config: Config,
+    /// Directory of `whim-home` and `whim-guest`.
+    pub libexec: PathBuf,
+    /// A lab's node.
+    pub lab: bool,
+    /// Whether we may become other users.
+    pub root: bool,
+    /// For the fault tests: handed to every supervisor that we start.
+    pub crash_home: Option<u32>,
+    pub crash_guest: Option<u32>,
+}
+
+impl Settings {
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.run.join(SOCKET_NAME)
+    }
+
+    /// One directory for each supervisor that lives, owned by it: nobody else can put a socket
+    /// there.
+    #[must_use]
+    pub fn supervisors(&self) -> PathBuf {
+        self.run.join("journeys")
+    }
+
+    #[must_use]
+    pub fn home_directory(&self, journey: &str) -> PathBuf {
+        self.supervisors().join(format!("{journey}.home"))
+    }
+
+    #[must_use]
+    pub fn guest_directory(&self, journey: &str, epoch: u32) -> PathBuf {
+        self.supervisors().join(format!("{journey}.{epoch}.guest"))
+    }
+
+    /// Journals, and what we note about their journeys.
+    #[must_use]
+    pub fn journeys(&self) -> PathBuf {
+        self.state.join("journeys")
+    }
+
+    #[must_use]
+    pub fn journal(&self, journey: &str) -> PathBuf {
+        self.journeys().join(format!("{journey}.journal"))
+    }
+
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.state.join("log").join(format!("{name}.log"))
+    }
+
+    /// Directory of certificates, keys and members.
+    #[must_use]
+    pub fn identity(&self) -> PathBuf {
+        self.state.join("identity")
+    }
+}
+
+/// Socket of a supervisor in its directory.
+#[must_use]
+pub fn socket_in(directory: &Path) -> PathBuf {
+    directory.join("sock")
+}
+
+/// Credentials of one journey, and the name of the node that made them.
+#[derive(Clone, Debug)]
+pub struct JourneyCredentials {
+    pub node: String,
+    pub credentials: CredentialsJson,
+}

@@ -1,0 +1,300 @@
+//! Starting a supervisor, and talking to one.
+
+use serde::Serialize;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::TcpStream;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command as Process};
+use whim_journey::job::{Command, Event};
+use whim_sys::credentials::Launch;
+
+use crate::settings::SOCKET_PATH_MAX;
+
+/// No line of a supervisor is longer, in bytes.
+const LINE_MAX: u64 = 1 << 20;
+/// A supervisor that is not ready by then is given up.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// A supervisor takes a passed connection within this time, or is hung.
+const PASS_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    #[error("The path {0} is too long for a unix socket: start whimd with a shorter --run")]
+    PathTooLong(PathBuf),
+    #[error(
+        "The disk that holds {0} is full: free some space there and try again; nothing was touched"
+    )]
+    DiskFull(PathBuf),
+    #[error("{path} cannot be made ({source})")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error(
+        "{program} cannot be started ({source}): install it beside whimd, or name its directory with --libexec"
+    )]
+    Start { program: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Failed(String),
+    #[error("{program} ended before it was ready ({status}); see {log}")]
+    Ended {
+        program: PathBuf,
+        status: String,
+        log: PathBuf,
+    },
+    #[error("{0} was not ready within 15 seconds: this node is overloaded")]
+    Slow(PathBuf),
+    #[error("The supervisor at {0} is gone")]
+    Gone(PathBuf),
+    #[error("The supervisor at {path} broke the connection ({reason})")]
+    Broken { path: PathBuf, reason: String },
+}
+
+/// How to start one.
+#[derive(Debug)]
+pub struct Start<'a, J> {
+    pub program: PathBuf,
+    pub job: &'a J,
+    /// Directory of its socket; made here, for `owner` alone.
+    pub directory: &'a Path,
+    /// uid and gid that it runs under, or will.
+    pub owner: Option<(u32, u32)>,
+    pub launch: Launch,
+    pub log: PathBuf,
+}
+
+/// Makes a directory that only `owner` can use.
+///
+/// # Errors
+/// [`SupervisorError::DiskFull`] by name.
+pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), SupervisorError> {
+    let made = match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    made.and_then(|()| match owner {
+        Some((uid, gid)) => std::os::unix::fs::chown(path, Some(uid), Some(gid)),
+        None => Ok(()),
+    })
+    .map_err(|source| at(path, source))
+}
+
+/// Names a full disk, since that is what an operator meets.
+#[must_use]
+pub fn at(path: &Path, source: io::Error) -> SupervisorError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            SupervisorError::DiskFull(path.to_path_buf())
+        }
+        _ => SupervisorError::Directory {
+            path: path.to_path_buf(),
+            source,
+        },
+    }
+}
+
+impl<J: Serialize> Start<'_, J> {
+    /// Starts it and returns once it is ready. On failure nothing of it is left.
+    ///
+    /// # Errors
+    /// Each way in which it can fail, as a sentence.
+    pub async fn run(self) -> Result<Child, SupervisorError> {
+        let socket = crate::settings::socket_in(self.directory);
+        if socket.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(SupervisorError::PathTooLong(socket));
+        }
+        make_directory(self.directory, self.owner)?;
+        let directory = self.directory.to_path_buf();
+        let started = self.spawn().await;
+        if started.is_err() {
+            let _ = fs::remove_dir_all(&directory);
+        }
+        started
+    }
+
+    async fn spawn(self) -> Result<Child, SupervisorError> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&self.log)
+            .map_err(|source| at(&self.log, source))?;
+        let mut command = std::process::Command::new(&self.program);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .current_dir("/");
+        self.launch.apply(&mut command);
+        let mut child =
+            Process::from(command)
+                .spawn()
+                .map_err(|source| SupervisorError::Start {
+                    program: self.program.clone(),
+                    source,
+                })?;
+        let ready = hand_over(&mut child, self.job);
+        match tokio::time::timeout(START_TIMEOUT, ready).await {
+            Ok(Ok(())) => Ok(child),
+            Ok(Err(Some(reason))) => {
+                let _ = child.wait().await;
+                Err(SupervisorError::Failed(reason))
+            }
+            Ok(Err(None)) => {
+                let _ = child.start_kill();
+                let status = child
+                    .wait()
+                    .await
+                    .map_or_else(|e| e.to_string(), |s| s.to_string());
+                Err(SupervisorError::Ended {
+                    program: self.program,
+                    status,
+                    log: self.log,
+                })
+            }
+            Err(_) => {
+                let _ = child.kill().await;
+                Err(SupervisorError::Slow(self.program))
+            }
+        }
+    }
+}
+
+/// Writes the job and waits for `ready`. The error is the supervisor's own sentence, if it has one.
+async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option<String>> {
+    let mut line = serde_json::to_vec(job).map_err(|e| Some(e.to_string()))?;
+    line.push(b'\n');
+    let mut input = child.stdin.take().ok_or(None)?;
+    input.write_all(&line).await.map_err(|_| None)?;
+    drop(input);
+    let output = child.stdout.take().ok_or(None)?;
+    let mut answer = String::new();
+    BufReader::new(output.take(LINE_MAX))
+        .read_line(&mut answer)
+        .await
+        .map_err(|_| None)?;
+    match answer.trim_end() {
+        "ready" => Ok(()),
+        other => Err(other.strip_prefix("failed: ").map(ToString::to_string)),
+    }
+}
+
+/// A conversation with one supervisor.
+#[derive(Debug)]
+pub struct Conversation {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Conversation {
+    /// Connects and sends one command.
+    ///
+    /// # Errors
+    /// [`SupervisorError::Gone`] when nothing listens there.
+    pub async fn begin(path: &Path, command: &Command) -> Result<Self, SupervisorError> {
+        let gone = |_| SupervisorError::Gone(path.to_path_buf());
+        let stream = UnixStream::connect(path).await.map_err(gone)?;
+        let mut line =
+            serde_json::to_vec(command).map_err(|e| SupervisorError::Failed(e.to_string()))?;
+        line.push(b'\n');
+        let mut stream = BufReader::new(stream);
+        stream.write_all(&line).await.map_err(gone)?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            stream,
+        })
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// [`SupervisorError::Broken`] when the supervisor ends or sends what is no event.
+    pub async fn next(&mut self) -> Result<Event, SupervisorError> {
+        let broken = |reason: String| SupervisorError::Broken {
+            path: self.path.clone(),
+            reason,
+        };
+        let mut line = Vec::new();
+        let mut limited = (&mut self.stream).take(LINE_MAX);
+        let length = limited
+            .read_until(b'\n', &mut line)
+            .await
+            .map_err(|e| broken(e.to_string()))?;
+        if length == 0 {
+            return Err(broken("it ended in the middle of an answer".into()));
+        }
+        serde_json::from_slice(&line).map_err(|e| broken(e.to_string()))
+    }
+}
+
+/// Hands a raw connection to a supervisor.
+///
+/// # Errors
+/// When the supervisor is gone or hung.
+pub async fn pass(path: PathBuf, connection: TcpStream) -> Result<(), SupervisorError> {
+    let task = tokio::task::spawn_blocking(move || {
+        let broken = |reason: String| SupervisorError::Broken {
+            path: path.clone(),
+            reason,
+        };
+        let line = serde_json::to_vec(&Command::Channel).map_err(|e| broken(e.to_string()))?;
+        // The supervisor says nothing to this: its answer is on the connection itself.
+        whim_net::port::send_socket(&path, connection, &line, PASS_TIMEOUT)
+            .map(drop)
+            .map_err(|e| broken(e.to_string()))
+    });
+    task.await
+        .unwrap_or_else(|e| Err(SupervisorError::Failed(e.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn script(directory: &Path, text: &str) -> PathBuf {
+        let path = directory.join("program");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("mode");
+        path
+    }
+
+    async fn start(text: &str) -> Result<Child, SupervisorError> {
+        let directory = tempfile::tempdir().expect("directory");
+        Start {
+            program: script(directory.path(), text),
+            job: &"the job",
+            directory: &directory.path().join("x.home"),
+            owner: None,
+            launch: Launch {
+                new_session: true,
+                ..Launch::default()
+            },
+            log: directory.path().join("log"),
+        }
+        .run()
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_reads_its_job_and_says_ready() {
+        let mut child = start("read job; test \"$job\" = '\"the job\"' && echo ready")
+            .await
+            .expect("ready");
+        assert!(child.wait().await.expect("ended").success());
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_that_fails_says_why() {
+        let error = start("read job; echo 'failed: No room'")
+            .await
+            .expect_err("failed");
+        assert_eq!(error.to_string(), "No room");
+        let error = start("exit 3").await.expect_err("ended");
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+    }
+}
