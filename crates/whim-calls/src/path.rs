@@ -4,6 +4,8 @@
 //! its threads sleep. Such paths go home. What truly lives at home (descriptors, working
 //! directory, executable, mounts) is shown rightly by the deputy and is forwarded.
 
+use syscalls::Sysno;
+
 use crate::builder::{Builder, Flow, go_home};
 use crate::types::Context;
 
@@ -25,13 +27,30 @@ const HOME_ENTRIES: &[&[u8]] = &[
 /// Of these, the ones below which plain names may follow.
 const HOME_DIRECTORIES: &[&[u8]] = &[b"fd", b"fdinfo", b"net"];
 
+/// Calls that only look at a name. realpath asks for the target of each directory on its way, so
+/// the own directory itself may be looked at; but not opened, for names below it could follow.
+const LOOKING: &[Sysno] = &[
+    Sysno::stat,
+    Sysno::lstat,
+    Sysno::newfstatat,
+    Sysno::statx,
+    Sysno::access,
+    Sysno::faccessat,
+    Sysno::faccessat2,
+    Sysno::readlink,
+    Sysno::readlinkat,
+];
+
 impl Builder<'_> {
     /// A path in an argument.
     pub(crate) fn path(&mut self, index: usize) -> Flow {
         let text = self.text(index)?;
         let end = text.iter().position(|byte| *byte == 0);
         let path = &text[..end.unwrap_or(text.len())];
-        if shows_itself(path, self.context) {
+        let looks = LOOKING
+            .iter()
+            .any(|sysno| *sysno as u64 == self.call.number);
+        if shows_itself(path, looks, self.context) {
             return go_home("this path shows the process itself in /proc");
         }
         Ok(())
@@ -40,7 +59,7 @@ impl Builder<'_> {
 
 /// True if the path, read as text, leads into the process's own part of /proc, to something that
 /// the deputy would show wrongly.
-fn shows_itself(path: &[u8], context: &Context) -> bool {
+fn shows_itself(path: &[u8], looks: bool, context: &Context) -> bool {
     if path.first() != Some(&b'/') {
         return false;
     }
@@ -61,6 +80,7 @@ fn shows_itself(path: &[u8], context: &Context) -> bool {
         return false;
     }
     match rest {
+        [] => !looks,
         [entry] => !HOME_ENTRIES.contains(entry),
         [entry, _] => !HOME_DIRECTORIES.contains(entry),
         _ => true,
@@ -101,7 +121,7 @@ mod tests {
             "/proc/self/fd/3/self/maps",
             "/proc/self/cwd/maps",
         ] {
-            assert!(shows_itself(path.as_bytes(), &context), "{path}");
+            assert!(shows_itself(path.as_bytes(), false, &context), "{path}");
         }
         for path in [
             "",
@@ -116,7 +136,9 @@ mod tests {
             "/tmp/proc/self",
             "/proc/424",
         ] {
-            assert!(!shows_itself(path.as_bytes(), &context), "{path}");
+            assert!(!shows_itself(path.as_bytes(), false, &context), "{path}");
         }
+        assert!(!shows_itself(b"/proc/self", true, &context));
+        assert!(shows_itself(b"/proc/self/maps", true, &context));
     }
 }

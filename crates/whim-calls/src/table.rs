@@ -74,7 +74,7 @@ table! {
     lstat => forward(&[PATH, put(STAT)]);
     poll => nested(nested::poll, "array of pollfd").waits();
     lseek => forward(&[]);
-    mmap => here(decide::mmap, "private anonymous: local; private file: from the attic; shared: home")
+    mmap => here(decide::mmap, "anonymous: local; private file: from the attic; shared: home")
         .gate(Gate::Map);
     mprotect => memory(&[0], &[1]);
     munmap => memory(&[0], &[1]);
@@ -133,7 +133,7 @@ table! {
     execve => home(EXECUTE);
     exit => here(decide::exit, "the thread ends on both sides");
     wait4 => nested(nested::wait4, "status, rusage").waits();
-    kill => decided(decide::kill, "own process: carried; others: forwarded");
+    kill => decided(decide::kill, "own process: carried; else forwarded");
     uname => forward(&[put(390)]);
     semget => forward(&[]);
     semop => forward(&[V, get_sized(unsigned(2, 6, 6 << 16))]).waits();
@@ -200,7 +200,7 @@ table! {
     capset => nested(nested::capabilities, "header, sets");
     rt_sigpending => local();
     rt_sigtimedwait => local();
-    rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; others: forwarded");
+    rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; else forwarded");
     rt_sigsuspend => local();
     sigaltstack => local();
     utime => forward(&[PATH, get(16)]);
@@ -303,14 +303,14 @@ table! {
     clock_settime => home("it sets the clock");
     clock_gettime => decided(decide::clock_gettime, "CPU clocks: both sides are added; else local")
         .gate(Gate::TrapIf { index: 0, values: &[2, 3], negative: true });
-    clock_getres => decided(decide::clock_getres, "clocks behind descriptors: forwarded; else local")
+    clock_getres => decided(decide::clock_getres, "behind descriptors: forwarded; else local")
         .gate(Gate::TrapIf { index: 0, values: &[], negative: true });
     clock_nanosleep => here(decide::clock_nanosleep, "CPU and alarm clocks: home; else local")
         .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true });
     exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
     epoll_wait => nested(nested::epoll_wait, "events").waits().consumes();
     epoll_ctl => nested(nested::epoll_ctl, "event, unless it deletes");
-    tgkill => decided(decide::tgkill, "own process: carried; others: forwarded");
+    tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
     utimes => forward(&[PATH, get(32)]);
     vserver => local().note(GONE);
     mbind => memory(&[0], &[1]);
@@ -378,13 +378,13 @@ table! {
     inotify_init1 => forward(&[]);
     preadv => nested(nested::readv, "iovec array and its pieces");
     pwritev => nested(nested::writev, "iovec array and its pieces");
-    rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; others: forwarded");
+    rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; else forwarded");
     perf_event_open => home("it measures with hardware counters");
     recvmmsg => nested(nested::recvmmsg, "headers, addresses, control data, pieces, timespec")
         .waits().consumes();
     fanotify_init => forward(&[]);
     fanotify_mark => forward(&[V, V, V, V, PATH]);
-    prlimit64 => decided(decide::prlimit64, "own limits on memory or CPU time: home; else forwarded");
+    prlimit64 => decided(decide::prlimit64, "own memory and CPU limits: home; else forwarded");
     name_to_handle_at => nested(nested::name_to_handle_at, "path, handle, mount id");
     open_by_handle_at => nested(nested::open_by_handle_at, "handle").waits();
     clock_adjtime => decided(decide::clock_adjtime, "asking: forwarded; setting: home");
