@@ -3,3 +3,9 @@
 
 pub mod model;
 pub mod rebuild;
+pub mod freeze;
+pub mod freeze_calls;
+pub mod freeze_observe;
+pub mod inject;
+pub mod maps;
+pub mod capture;

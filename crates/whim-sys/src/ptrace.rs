@@ -648,6 +648,14 @@ impl Stopped {
         .map(drop)
     }
 
+    /// Asks the kernel to stop it again, in `get_signal`, once it has been resumed.
+    ///
+    /// # Errors
+    /// [`TraceError::Died`].
+    pub fn interrupt(&self) -> Result<(), TraceError> {
+        request(libc::PTRACE_INTERRUPT, "PTRACE_INTERRUPT", self.tid, 0, 0).map(drop)
+    }
+
     fn go(self, code: c_uint, call: &'static str, signal: i32) -> Result<Running, TraceError> {
         let signal = usize::try_from(signal).unwrap_or(0);
         request(code, call, self.tid, 0, signal)?;

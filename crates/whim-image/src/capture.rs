@@ -1,0 +1,668 @@
+//! From a frozen process to its image.
+
+use crate::freeze::{FreezeError, Frozen, FrozenThread};
+use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, Timeout, TimeoutPlace};
+use crate::freeze_observe::Status;
+use crate::inject::{OPERATIONS_MAX, Op};
+use crate::maps::{FlagTable, MapEntry, MapsError};
+use crate::model::{
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, Mapping, MappingId, MemoryLayout,
+    ProcessImage, QueuedSignal, Range, Registers, ResourceLimit, RseqRegistration, SignalAction,
+    ThreadImage,
+};
+use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::io;
+use thiserror::Error;
+use whim_sys::foreign;
+use whim_sys::ptrace::{RawSigInfo, TraceError, UserRegs};
+
+/// A larger process has its mapping flags read before the freeze (see [`FlagTable`]), in bytes.
+pub const FLAGS_DURING_FREEZE_MAX: u64 = 256 << 20;
+const SIGNALS: u64 = 64;
+const SIGCHLD: u64 = 17;
+const SA_RESTART: u64 = 0x1000_0000;
+const BRK: u64 = 12;
+const RT_SIGACTION: u64 = 13;
+const SIGALTSTACK: u64 = 131;
+const PRCTL: u64 = 157;
+const PR_GET_TID_ADDRESS: u64 = 40;
+const FUTEX: u64 = 202;
+const FUTEX_WAIT: u64 = 0;
+/// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME
+const FUTEX_FLAGS: u64 = 128 | 256;
+/// In the scratch memory: one `struct sigaction` of the kernel per signal.
+const ACTION_SIZE: u64 = 32;
+/// In the scratch memory: where the threads' own results begin, and the size of each.
+const THREADS_OFFSET: u64 = 4096;
+const THREAD_SIZE: u64 = 64;
+const TID_ADDRESS_OFFSET: u64 = 24;
+
+#[derive(Debug, Error)]
+pub enum CaptureError {
+    #[error(transparent)]
+    Freeze(#[from] FreezeError),
+    #[error("{what} of process {pid} cannot be read: {source}")]
+    Unreadable {
+        what: &'static str,
+        pid: i32,
+        source: io::Error,
+    },
+    #[error("{what} of process {pid} cannot be understood")]
+    Malformed { what: &'static str, pid: i32 },
+    #[error("The kernel refused {call} in thread {tid}: {errno}")]
+    Refused {
+        call: &'static str,
+        tid: i32,
+        errno: Errno,
+    },
+    #[error("The mapping at {0:#x} reaches into the range that home keeps for itself")]
+    Reserved(u64),
+    #[error("The clock cannot be read: {0}")]
+    Clock(Errno),
+}
+
+impl From<TraceError> for CaptureError {
+    fn from(error: TraceError) -> Self {
+        Self::Freeze(error.into())
+    }
+}
+
+impl From<MapsError> for CaptureError {
+    fn from(error: MapsError) -> Self {
+        Self::Freeze(error.into())
+    }
+}
+
+/// What [`Frozen::capture`] needs to know.
+#[derive(Clone, Copy)]
+pub struct CaptureOptions<'a> {
+    /// Where home will keep attic, slots and code; nothing may be mapped there.
+    pub reserved: Range,
+    /// Whether the guest executes a call itself, by number.
+    pub is_local: &'a dyn Fn(u64) -> bool,
+    /// Flags of the mappings, read before the freeze; `None`: they are read now.
+    pub flags: Option<&'a FlagTable>,
+    /// Whether queued signals belong to the image (from a guest) or stay here (from home).
+    pub with_pending: bool,
+}
+
+/// A call that the freeze has met, whose result the thread still waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// As we see it (the tracer's pid namespace).
+    pub tid: i32,
+    /// The call to be executed, and its arguments: the rest of a relative timeout where that is a
+    /// register, the rest of the buffer of a transfer of which a part was done.
+    pub number: u64,
+    pub args: [u64; 6],
+    /// The original call, as the program made it.
+    pub original_number: u64,
+    pub original_args: [u64; 6],
+    /// It must be continued by `restart_syscall` (219) in the same thread.
+    pub restart: bool,
+    /// Bytes of a transfer that were done before; to be added to a result that is not an error,
+    /// and to stand for one that is. 0: the result is taken as it is.
+    pub already: i64,
+    /// What is left of a relative timeout that is not in a register, in nanoseconds.
+    pub rest_ns: Option<u64>,
+    /// Further pieces of the buffer, to be transferred by the same call one after the other, as
+    /// long as each is complete.
+    pub further: Vec<Piece>,
+}
+
+/// A mapping of a file: its pages wait in home's attic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileMapping {
+    pub id: MappingId,
+    pub entry: MapEntry,
+}
+
+/// A process, captured.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    pub image: ProcessImage,
+    /// Calls of threads that await home.
+    pub in_flight: Vec<InFlight>,
+    /// Calls that begin anew in the guest although a part of their timeout has passed.
+    pub begun_anew: Vec<InFlight>,
+    pub files: Vec<FileMapping>,
+    /// The address space at the freeze, for a second look at the reasons to stay.
+    pub entries: Vec<MapEntry>,
+    pub flags: FlagTable,
+}
+
+impl From<UserRegs> for Registers {
+    fn from(r: UserRegs) -> Self {
+        Self {
+            r15: r.r15,
+            r14: r.r14,
+            r13: r.r13,
+            r12: r.r12,
+            rbp: r.rbp,
+            rbx: r.rbx,
+            r11: r.r11,
+            r10: r.r10,
+            r9: r.r9,
+            r8: r.r8,
+            rax: r.rax,
+            rcx: r.rcx,
+            rdx: r.rdx,
+            rsi: r.rsi,
+            rdi: r.rdi,
+            orig_rax: r.orig_rax,
+            rip: r.rip,
+            cs: r.cs,
+            eflags: r.eflags,
+            rsp: r.rsp,
+            ss: r.ss,
+            fs_base: r.fs_base,
+            gs_base: r.gs_base,
+            ds: r.ds,
+            es: r.es,
+            fs: r.fs,
+            gs: r.gs,
+        }
+    }
+}
+
+impl From<Registers> for UserRegs {
+    fn from(r: Registers) -> Self {
+        Self {
+            r15: r.r15,
+            r14: r.r14,
+            r13: r.r13,
+            r12: r.r12,
+            rbp: r.rbp,
+            rbx: r.rbx,
+            r11: r.r11,
+            r10: r.r10,
+            r9: r.r9,
+            r8: r.r8,
+            rax: r.rax,
+            rcx: r.rcx,
+            rdx: r.rdx,
+            rsi: r.rsi,
+            rdi: r.rdi,
+            orig_rax: r.orig_rax,
+            rip: r.rip,
+            cs: r.cs,
+            eflags: r.eflags,
+            rsp: r.rsp,
+            ss: r.ss,
+            fs_base: r.fs_base,
+            gs_base: r.gs_base,
+            ds: r.ds,
+            es: r.es,
+            fs: r.fs,
+            gs: r.gs,
+        }
+    }
+}
+
+/// Clocks of this node (of this time namespace), now.
+///
+/// # Errors
+/// When the kernel has no such clock.
+pub fn clocks_now() -> Result<Clocks, CaptureError> {
+    let read = |clock: ClockId| -> Result<u64, CaptureError> {
+        let time = clock_gettime(clock).map_err(CaptureError::Clock)?;
+        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec()).unwrap_or(0);
+        Ok(seconds * 1_000_000_000 + nanos)
+    };
+    Ok(Clocks {
+        monotonic_ns: read(ClockId::CLOCK_MONOTONIC)?,
+        boottime_ns: read(ClockId::CLOCK_BOOTTIME)?,
+        realtime_ns: read(ClockId::CLOCK_REALTIME)?,
+    })
+}
+
+impl Frozen {
+    /// Takes the image of the frozen process. Calls are injected (and leave no trace): our code
+    /// stays in the process until [`Frozen::remove_injection`] or the release.
+    ///
+    /// # Errors
+    /// [`CaptureError`]; the process is still frozen.
+    pub fn capture(&mut self, options: &CaptureOptions<'_>) -> Result<Captured, CaptureError> {
+        let clocks = clocks_now()?;
+        let entries = self.entries()?.to_vec();
+        let flags = match options.flags {
+            Some(flags) => flags.clone(),
+            None => FlagTable::read(self.pid)?,
+        };
+        let answers = self.ask()?;
+        let mut threads = Vec::with_capacity(self.threads.len());
+        let mut in_flight = Vec::new();
+        let mut begun_anew = Vec::new();
+        for index in 0..self.threads.len() {
+            let plan = plan(&self.threads[index], options.is_local);
+            match plan.activity {
+                Activity::AwaitsHome => in_flight.extend(plan.call),
+                Activity::Computing => begun_anew.extend(plan.call),
+            }
+            let answer = answers.threads[index];
+            threads.push(self.thread_image(
+                index,
+                plan.registers,
+                plan.activity,
+                answer,
+                options,
+            )?);
+        }
+        let (mappings, files) = mappings(&entries, &flags, options.reserved)?;
+        let mut layout = layout(self.pid)?;
+        layout.brk = answers.brk;
+        let pending = if options.with_pending {
+            self.shared_signals()?
+        } else {
+            Vec::new()
+        };
+        let image = ProcessImage {
+            pid: self.status.own_id,
+            threads,
+            actions: answers.actions,
+            pending,
+            mappings,
+            layout,
+            limits: limits(self.pid)?,
+            personality: personality(self.pid)?,
+            no_transparent_huge_pages: !self.status.transparent_huge_pages,
+            reserved: options.reserved,
+            clocks,
+        };
+        Ok(Captured {
+            image,
+            in_flight,
+            begun_anew,
+            files,
+            entries,
+            flags,
+        })
+    }
+
+    fn shared_signals(&self) -> Result<Vec<QueuedSignal>, CaptureError> {
+        let Some(leader) = self.threads.first() else {
+            return Ok(Vec::new());
+        };
+        Ok(queued(leader.stopped()?.queued_signals(true)?))
+    }
+
+    fn thread_image(
+        &self,
+        index: usize,
+        registers: Registers,
+        activity: Activity,
+        answer: ThreadAnswer,
+        options: &CaptureOptions<'_>,
+    ) -> Result<ThreadImage, CaptureError> {
+        let thread = &self.threads[index];
+        let (pid, tid) = (self.pid, thread.tid);
+        let stopped = thread.stopped()?;
+        let robust_list = foreign::robust_list(tid).map_err(|errno| CaptureError::Refused {
+            call: "get_robust_list",
+            tid,
+            errno,
+        })?;
+        let name = read_text("The name", pid, &format!("task/{tid}/comm"))?;
+        let pending = if options.with_pending {
+            queued(stopped.queued_signals(false)?)
+        } else {
+            Vec::new()
+        };
+        Ok(ThreadImage {
+            tid: self.own_id(tid)?,
+            registers,
+            activity,
+            xstate: stopped.xstate()?,
+            signal_mask: answer.mask,
+            alternate_stack: answer.alternate_stack,
+            rseq: stopped.rseq()?.map(|rseq| RseqRegistration {
+                address: rseq.address,
+                length: rseq.length,
+                signature: rseq.signature,
+                flags: rseq.flags,
+            }),
+            robust_list,
+            tid_address: answer.tid_address,
+            pending,
+            name: name.trim_end_matches('\n').to_owned(),
+        })
+    }
+
+    /// The id of a thread in the process's own pid namespace.
+    fn own_id(&self, tid: i32) -> Result<i32, CaptureError> {
+        if self.status.namespaces <= 1 {
+            return Ok(tid);
+        }
+        let status = Status::read(self.pid, tid).map_err(|_| TraceError::Died)?;
+        Ok(status.own_id)
+    }
+
+    /// Asks the process itself what nobody else can tell.
+    fn ask(&mut self) -> Result<Answers, CaptureError> {
+        let scratch = self.scratch()?;
+        let asked: Vec<u64> = (1..=SIGNALS)
+            .filter(|signal| self.status.caught >> (signal - 1) & 1 == 1 || *signal == SIGCHLD)
+            .collect();
+        let action = |signal: &u64| {
+            let into = scratch.start + (signal - 1) * ACTION_SIZE;
+            Op::new(RT_SIGACTION, &[*signal, 0, into, 8])
+        };
+        let mut lists = Vec::with_capacity(self.threads.len());
+        for (index, thread) in self.threads.iter().enumerate() {
+            let into = thread_scratch(scratch, index);
+            lists.push((
+                thread.tid,
+                vec![
+                    Op::new(SIGALTSTACK, &[0, into]),
+                    Op::new(PRCTL, &[PR_GET_TID_ADDRESS, into + TID_ADDRESS_OFFSET]),
+                ],
+            ));
+        }
+        let room = OPERATIONS_MAX - lists[0].1.len() - 1;
+        let (first, later) = asked.split_at(room.min(asked.len()));
+        lists[0].1.push(Op::new(BRK, &[0]));
+        lists[0].1.extend(first.iter().map(action));
+        let results = self.run_many(&lists)?;
+        let more: Vec<Op> = later.iter().map(action).collect();
+        let leader = self.threads[0].tid;
+        self.run(leader, &more)?;
+        for ((tid, _), results) in lists.iter().zip(&results) {
+            accepted("sigaltstack", *tid, results[0])?;
+            accepted("prctl(PR_GET_TID_ADDRESS)", *tid, results[1])?;
+        }
+        let brk = results[0][2].cast_unsigned();
+        self.answers(scratch, &asked, brk)
+    }
+
+    fn answers(
+        &mut self,
+        scratch: Range,
+        asked: &[u64],
+        brk: u64,
+    ) -> Result<Answers, CaptureError> {
+        let length = THREADS_OFFSET + self.threads.len() as u64 * THREAD_SIZE;
+        let mut bytes = vec![0u8; usize::try_from(length).unwrap_or(0)];
+        self.memory
+            .read_exact(scratch.start, &mut bytes)
+            .map_err(FreezeError::Memory)?;
+        let word = |at: u64| {
+            let at = usize::try_from(at).unwrap_or(0);
+            let bytes = bytes
+                .get(at..at + 8)
+                .and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        let mut actions: Vec<SignalAction> = (0..SIGNALS)
+            .map(|bit| SignalAction {
+                handler: self.status.ignored >> bit & 1,
+                ..SignalAction::default()
+            })
+            .collect();
+        self.no_restart = 0;
+        for signal in asked {
+            let at = (signal - 1) * ACTION_SIZE;
+            let action = SignalAction {
+                handler: word(at),
+                flags: word(at + 8),
+                restorer: word(at + 16),
+                mask: word(at + 24),
+            };
+            if action.handler > 1 && action.flags & SA_RESTART == 0 {
+                self.no_restart |= 1 << (signal - 1);
+            }
+            actions[usize::try_from(signal - 1).unwrap_or(0)] = action;
+        }
+        let mut threads = Vec::with_capacity(self.threads.len());
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            let at = THREADS_OFFSET + index as u64 * THREAD_SIZE;
+            threads.push(ThreadAnswer {
+                mask: thread.mask()?,
+                alternate_stack: AlternateStack {
+                    address: word(at),
+                    // The upper half is padding; SS_ONSTACK is a state, not a property.
+                    flags: alternate_stack_flags(word(at + 8)),
+                    size: word(at + 16),
+                },
+                tid_address: word(at + TID_ADDRESS_OFFSET),
+            });
+        }
+        Ok(Answers {
+            actions,
+            threads,
+            brk,
+        })
+    }
+}
+
+fn alternate_stack_flags(word: u64) -> i32 {
+    const SS_ONSTACK: u32 = 1;
+    let low = u32::try_from(word & 0xffff_ffff).unwrap_or(0);
+    (low & !SS_ONSTACK).cast_signed()
+}
+
+fn thread_scratch(scratch: Range, index: usize) -> u64 {
+    scratch.start + THREADS_OFFSET + index as u64 * THREAD_SIZE
+}
+
+fn accepted(call: &'static str, tid: i32, result: i64) -> Result<(), CaptureError> {
+    if result >= 0 {
+        return Ok(());
+    }
+    let errno = Errno::from_raw(i32::try_from(-result).unwrap_or(0));
+    Err(CaptureError::Refused { call, tid, errno })
+}
+
+struct Answers {
+    actions: Vec<SignalAction>,
+    /// In the order of the frozen threads.
+    threads: Vec<ThreadAnswer>,
+    brk: u64,
+}
+
+#[derive(Clone, Copy)]
+struct ThreadAnswer {
+    mask: u64,
+    alternate_stack: AlternateStack,
+    tid_address: u64,
+}
+
+/// How the new half of a thread takes up its work.
+struct Plan {
+    registers: Registers,
+    activity: Activity,
+    call: Option<InFlight>,
+}
+
+fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
+    let mut registers = Registers::from(*thread.registers());
+    // Nothing is ever restarted by the kernel of the host: what has to be done again is rewound.
+    registers.orig_rax = u64::MAX;
+    let computing = |registers| Plan {
+        registers,
+        activity: Activity::Computing,
+        call: None,
+    };
+    let Some(call) = thread.call() else {
+        return computing(registers);
+    };
+    if call.state == CallState::Complete {
+        return computing(registers);
+    }
+    let local = is_local(call.number) && call.number != RESTART_SYSCALL;
+    let sleeps = call.state == CallState::RestartBlock;
+    if local && sleeps && call.number == FUTEX && call.args[1] & !FUTEX_FLAGS == FUTEX_WAIT {
+        // A relative time: begun anew it would be too long. A wake-up for nothing is something
+        // that every user of futexes expects.
+        registers.rax = 0;
+        return computing(registers);
+    }
+    registers.rip -= 2;
+    let in_flight = in_flight(thread.tid(), call);
+    let short = matches!(call.state, CallState::Short { .. });
+    if local && !short && (!sleeps || call.number == FUTEX) {
+        registers.rax = call.number;
+        let cut = matches!(call.state, CallState::Cut { timeout: Some(_) });
+        let call = cut.then_some(in_flight);
+        return Plan {
+            registers,
+            activity: Activity::Computing,
+            call,
+        };
+    }
+    registers.rax = AWAIT_NUMBER;
+    Plan {
+        registers,
+        activity: Activity::AwaitsHome,
+        call: Some(in_flight),
+    }
+}
+
+fn in_flight(tid: i32, call: &Call) -> InFlight {
+    let (number, args, further) = call.remainder();
+    let (already, rest_ns) = match &call.state {
+        CallState::Short { done, .. } => (done.cast_signed(), None),
+        CallState::Cut {
+            timeout: Some(Timeout { place, rest_ns }),
+        } => (
+            0,
+            (!matches!(place, TimeoutPlace::Register(_))).then_some(*rest_ns),
+        ),
+        _ => (0, None),
+    };
+    InFlight {
+        tid,
+        number,
+        args,
+        original_number: call.number,
+        original_args: call.args,
+        restart: call.state == CallState::RestartBlock,
+        already,
+        rest_ns,
+        further,
+    }
+}
+
+fn queued(signals: Vec<RawSigInfo>) -> Vec<QueuedSignal> {
+    let signal = |info: &RawSigInfo| {
+        info.first_chunk::<4>()
+            .map_or(0, |number| i32::from_le_bytes(*number))
+    };
+    signals
+        .into_iter()
+        .filter_map(|info| {
+            let signal = u8::try_from(signal(&info))
+                .ok()
+                .filter(|number| *number > 0)?;
+            Some(QueuedSignal {
+                signal,
+                info: info.to_vec(),
+            })
+        })
+        .collect()
+}
+
+/// The mappings of the image, and the files among them.
+fn mappings(
+    entries: &[MapEntry],
+    flags: &FlagTable,
+    reserved: Range,
+) -> Result<(Vec<Mapping>, Vec<FileMapping>), CaptureError> {
+    let mut mappings = Vec::with_capacity(entries.len());
+    let mut files = Vec::new();
+    let mut next = 0;
+    for entry in entries {
+        if entry.range.overlaps(reserved) {
+            return Err(CaptureError::Reserved(entry.range.start));
+        }
+        let backing = if entry.is_kernel() {
+            Backing::Kernel {
+                name: entry.name.clone(),
+            }
+        } else if entry.is_file() {
+            let id = MappingId(next);
+            next += 1;
+            files.push(FileMapping {
+                id,
+                entry: entry.clone(),
+            });
+            Backing::File { id, offset: 0 }
+        } else {
+            Backing::Anonymous
+        };
+        mappings.push(Mapping {
+            start: entry.range.start,
+            end: entry.range.end,
+            protection: entry.protection,
+            flags: flags.of(entry.range).flags,
+            backing,
+        });
+    }
+    Ok((mappings, files))
+}
+
+fn read_bytes(what: &'static str, pid: i32, file: &str) -> Result<Vec<u8>, CaptureError> {
+    fs::read(format!("/proc/{pid}/{file}")).map_err(|source| CaptureError::Unreadable {
+        what,
+        pid,
+        source,
+    })
+}
+
+fn read_text(what: &'static str, pid: i32, file: &str) -> Result<String, CaptureError> {
+    Ok(String::from_utf8_lossy(&read_bytes(what, pid, file)?).into_owned())
+}
+
+fn layout(pid: i32) -> Result<MemoryLayout, CaptureError> {
+    let what = "The memory layout";
+    let text = read_text(what, pid, "stat")?;
+    let malformed = || CaptureError::Malformed { what, pid };
+    // The name, in parentheses, may hold anything; field 3 follows it.
+    let rest = text
+        .rfind(')')
+        .and_then(|end| text.get(end + 2..))
+        .ok_or_else(malformed)?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let field = |number: usize| {
+        let found = fields
+            .get(number - 3)
+            .and_then(|field| field.parse::<u64>().ok());
+        found.ok_or_else(malformed)
+    };
+    Ok(MemoryLayout {
+        start_code: field(26)?,
+        end_code: field(27)?,
+        start_stack: field(28)?,
+        start_data: field(45)?,
+        end_data: field(46)?,
+        start_brk: field(47)?,
+        brk: field(47)?,
+        arg_start: field(48)?,
+        arg_end: field(49)?,
+        env_start: field(50)?,
+        env_end: field(51)?,
+        auxv: read_bytes("The auxiliary vector", pid, "auxv")?,
+    })
+}
+
+fn limits(pid: i32) -> Result<Vec<ResourceLimit>, CaptureError> {
+    let found = foreign::limits(pid).map_err(|errno| CaptureError::Refused {
+        call: "prlimit",
+        tid: pid,
+        errno,
+    })?;
+    let convert = |limit: foreign::Limit| ResourceLimit {
+        resource: limit.resource,
+        soft: limit.soft,
+        hard: limit.hard,
+    };
+    Ok(found.into_iter().map(convert).collect())
+}
+
+fn personality(pid: i32) -> Result<u64, CaptureError> {
+    let what = "The personality";
+    let text = read_text(what, pid, "personality")?;
+    u64::from_str_radix(text.trim(), 16).map_err(|_| CaptureError::Malformed { what, pid })
+}

@@ -1,0 +1,523 @@
+//! Stopping a whole process so that it does not notice, and letting it go again.
+//!
+//! # Threads of the tracer
+//! Everything happens on the calling OS thread, which becomes the tracer. A thread of the process
+//! that waits for its vfork child, or sleeps uninterruptibly, does not stop; and a thread that was
+//! interrupted but has not stopped cannot be let go by any request: only the end of its tracer
+//! thread withdraws the interruption. So call [`freeze`] on a thread that ends when it returns
+//! [`FreezeError::Busy`], and try again later from a new one.
+//!
+//! # What a stop leaves behind
+//! Nothing, until [`crate::inject`] is used; and whatever is changed in a stopped thread undoes
+//! itself when the tracer dies. See `freeze_calls` for how calls are kept from noticing.
+
+use crate::freeze_calls::{self, Call, Subject};
+use crate::freeze_observe::{Observation, Status, observe, sleeping_in};
+use crate::inject::Injection;
+use crate::maps::{self, MapEntry};
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use whim_sys::process_vm::MemFile;
+use whim_sys::ptrace::{
+    Options, Polled, Running, Stop, Stopped, Tid, TraceError, UserRegs, Waited,
+};
+
+/// Looks at a thread that must stop before the tracer sleeps between two looks.
+const LOOKS_WITHOUT_SLEEP: u32 = 200;
+const SLEEP_BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+
+/// Bounds of one attempt.
+#[derive(Clone, Copy, Debug)]
+pub struct FreezeLimits {
+    /// How long the threads may take to stop.
+    pub wait: Duration,
+    /// Threads that we move at most.
+    pub threads_max: usize,
+}
+
+impl Default for FreezeLimits {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_millis(200),
+            threads_max: 4096,
+        }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum FreezeError {
+    #[error("Process {0} does not exist or has ended")]
+    Gone(i32),
+    #[error("{0} is a thread, not a process: name its process {1}")]
+    NotAProcess(i32, i32),
+    #[error("Process {pid} is traced by process {tracer}: end that tracer first")]
+    Traced { pid: i32, tracer: i32 },
+    #[error("Process {0} may not be traced by this user")]
+    NotPermitted(i32),
+    #[error("Process {pid} cannot be stopped now ({reason}): try again later")]
+    Busy { pid: i32, reason: String },
+    #[error("Process {0} is stopped by job control: continue it first")]
+    JobStopped(i32),
+    #[error("Process {0} runs on without its main thread")]
+    LeaderEnded(i32),
+    #[error("Process {pid} has more than {limit} threads")]
+    TooManyThreads { pid: i32, limit: usize },
+    #[error("Thread {0} runs 32-bit code")]
+    NotSixtyFourBit(Tid),
+    #[error("The process has no room for our code at the end of its vDSO")]
+    NoRoomForCode,
+    #[error("The process has no room in its address space for our memory")]
+    NoRoomForMemory,
+    #[error("The process could not map our memory: {0}")]
+    MapFailed(nix::errno::Errno),
+    #[error("Thread {0} has left our code before we were done: the machine is overloaded")]
+    Escaped(Tid),
+    #[error("Thread {0} is not one of the frozen threads")]
+    UnknownThread(Tid),
+    #[error("{0} operations were asked of one thread at once")]
+    TooManyOperations(usize),
+    #[error("Memory of the process cannot be reached: {0}")]
+    Memory(io::Error),
+    #[error("/proc cannot be read: {0}")]
+    Proc(io::Error),
+    #[error(transparent)]
+    Maps(#[from] crate::maps::MapsError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+/// One stopped thread.
+#[derive(Debug)]
+pub struct FrozenThread {
+    pub(crate) tid: Tid,
+    pub(crate) stopped: Option<Stopped>,
+    pub(crate) original: UserRegs,
+    pub(crate) call: Option<Call>,
+    pub(crate) mask: Option<u64>,
+    /// Address of the instance of the stub in which it stands.
+    pub(crate) inside: Option<u64>,
+}
+
+impl FrozenThread {
+    #[must_use]
+    pub fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// Its registers as they are to be resumed. Of a call that the stop cut off, rax is -514.
+    #[must_use]
+    pub fn registers(&self) -> &UserRegs {
+        &self.original
+    }
+
+    /// The system call in which it was stopped; `None` when it was computing.
+    #[must_use]
+    pub fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
+    }
+
+    pub(crate) fn stopped(&self) -> Result<&Stopped, TraceError> {
+        self.stopped.as_ref().ok_or(TraceError::Died)
+    }
+
+    pub(crate) fn take(&mut self) -> Result<Stopped, TraceError> {
+        self.stopped.take().ok_or(TraceError::Died)
+    }
+
+    /// Its signal mask, read once and kept (while our code runs in it, it blocks everything).
+    pub(crate) fn mask(&mut self) -> Result<u64, TraceError> {
+        if let Some(mask) = self.mask {
+            return Ok(mask);
+        }
+        let mask = self.stopped()?.signal_mask()?;
+        self.mask = Some(mask);
+        Ok(mask)
+    }
+
+    /// Whether it stands in a call that the kernel would restart.
+    pub(crate) fn restartable(&self) -> bool {
+        self.call.is_some() && freeze_calls::restarts(self.original.rax)
+    }
+}
+
+/// All threads of a process, stopped. Dropping it lets the process go on.
+#[derive(Debug)]
+pub struct Frozen {
+    pub(crate) pid: i32,
+    pub(crate) threads: Vec<FrozenThread>,
+    pub(crate) status: Status,
+    pub(crate) memory: MemFile,
+    pub(crate) injection: Option<Injection>,
+    /// Signals whose handlers do not restart calls, as far as their actions have been read.
+    pub(crate) no_restart: u64,
+    /// The address space as it was when it was first looked at in this freeze.
+    entries: Option<Vec<MapEntry>>,
+    began: Instant,
+}
+
+/// A thread on its way to a stop.
+struct Pending {
+    running: Option<Running>,
+    tid: Tid,
+    before: Observation,
+}
+
+/// Stops all threads of process `pid`.
+///
+/// # Errors
+/// [`FreezeError`]; the process then runs on as before. After [`FreezeError::Busy`] the calling
+/// thread must end (see the module's text).
+pub fn freeze(pid: i32, limits: &FreezeLimits) -> Result<Frozen, FreezeError> {
+    let status = Status::read(pid, pid).map_err(|_| FreezeError::Gone(pid))?;
+    check(pid, &status)?;
+    let memory = MemFile::open(pid).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
+        _ => FreezeError::Gone(pid),
+    })?;
+    let began = Instant::now();
+    let mut frozen = Frozen {
+        pid,
+        threads: Vec::new(),
+        status,
+        memory,
+        injection: None,
+        no_restart: 0,
+        entries: None,
+        began,
+    };
+    // On an error `frozen` is dropped, which lets go what had stopped.
+    frozen.stop_all(limits)?;
+    Ok(frozen)
+}
+
+fn check(pid: i32, status: &Status) -> Result<(), FreezeError> {
+    if status.tgid != pid {
+        return Err(FreezeError::NotAProcess(pid, status.tgid));
+    }
+    if status.tracer != 0 {
+        return Err(FreezeError::Traced {
+            pid,
+            tracer: status.tracer,
+        });
+    }
+    match status.state {
+        'Z' | 'X' if thread_ids(pid)?.len() > 1 => Err(FreezeError::LeaderEnded(pid)),
+        'Z' | 'X' => Err(FreezeError::Gone(pid)),
+        'T' => Err(FreezeError::JobStopped(pid)),
+        _ => Ok(()),
+    }
+}
+
+/// The threads of a process, in the order of /proc.
+pub(crate) fn thread_ids(pid: i32) -> Result<Vec<Tid>, FreezeError> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| FreezeError::Gone(pid))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(FreezeError::Proc)?;
+        found.extend(
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<Tid>().ok()),
+        );
+    }
+    Ok(found)
+}
+
+impl Frozen {
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The leader first.
+    #[must_use]
+    pub fn threads(&self) -> &[FrozenThread] {
+        &self.threads
+    }
+
+    /// When the first thread was interrupted.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The leader's /proc/PID/status, read before the stop.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The process's memory, whatever its protection.
+    #[must_use]
+    pub fn memory(&self) -> &MemFile {
+        &self.memory
+    }
+
+    /// The address space as it was before anything was injected.
+    ///
+    /// # Errors
+    /// [`FreezeError::Maps`].
+    pub fn entries(&mut self) -> Result<&[MapEntry], FreezeError> {
+        if self.entries.is_none() {
+            self.entries = Some(maps::read(self.pid)?);
+        }
+        Ok(self.entries.as_deref().unwrap_or_default())
+    }
+
+    fn stop_all(&mut self, limits: &FreezeLimits) -> Result<(), FreezeError> {
+        let deadline = self.began + limits.wait;
+        let mut seen: Vec<Tid> = Vec::new();
+        loop {
+            let mut fresh = thread_ids(self.pid)?;
+            fresh.retain(|tid| !seen.contains(tid));
+            if fresh.is_empty() {
+                break;
+            }
+            if seen.len() + fresh.len() > limits.threads_max {
+                let limit = limits.threads_max;
+                return Err(FreezeError::TooManyThreads {
+                    pid: self.pid,
+                    limit,
+                });
+            }
+            let mut pending = Vec::with_capacity(fresh.len());
+            for tid in &fresh {
+                match self.seize(*tid, deadline) {
+                    Ok(found) => pending.extend(found),
+                    Err(error) => {
+                        self.wait_for_stops(pending, deadline)?;
+                        return Err(error);
+                    }
+                }
+            }
+            seen.extend(fresh);
+            self.wait_for_stops(pending, deadline)?;
+        }
+        match self
+            .threads
+            .iter()
+            .position(|thread| thread.tid == self.pid)
+        {
+            Some(leader) => self.threads.swap(0, leader),
+            None if self.threads.is_empty() => return Err(FreezeError::Gone(self.pid)),
+            None => return Err(FreezeError::LeaderEnded(self.pid)),
+        }
+        // The stop may have let a handler be set or a mask be changed since the first look.
+        self.status = Status::read(self.pid, self.pid).map_err(|_| FreezeError::Gone(self.pid))?;
+        Ok(())
+    }
+
+    /// Seizes and interrupts one thread; `None` when it has ended meanwhile.
+    fn seize(&self, tid: Tid, deadline: Instant) -> Result<Option<Pending>, FreezeError> {
+        let mut sleeping = sleeping_in(self.pid, tid);
+        while sleeping.is_some_and(freeze_calls::waits_for_child) {
+            // It would not stop before its child lets it go: wait without touching it.
+            if Instant::now() >= deadline {
+                let reason = format!("thread {tid} waits for a child that it has just made");
+                return Err(FreezeError::Busy {
+                    pid: self.pid,
+                    reason,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            sleeping = sleeping_in(self.pid, tid);
+        }
+        let before = observe(self.pid, tid, sleeping);
+        match Running::seize(tid, Options::SYSGOOD) {
+            Ok(running) => {
+                match running.interrupt() {
+                    Ok(()) | Err(TraceError::Died) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(Some(Pending {
+                    running: Some(running),
+                    tid,
+                    before,
+                }))
+            }
+            Err(TraceError::Died) => Ok(None),
+            Err(TraceError::Os {
+                errno: nix::errno::Errno::EPERM,
+                ..
+            }) => self.refused(tid).map_or(Ok(None), Err),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Why a thread could not be seized; `None` when it was because it is ending.
+    fn refused(&self, tid: Tid) -> Option<FreezeError> {
+        let status = Status::read(self.pid, tid).ok()?;
+        match status.state {
+            'Z' | 'X' => None,
+            _ if status.tracer != 0 => Some(FreezeError::Traced {
+                pid: self.pid,
+                tracer: status.tracer,
+            }),
+            _ => Some(FreezeError::NotPermitted(self.pid)),
+        }
+    }
+
+    fn wait_for_stops(
+        &mut self,
+        mut pending: Vec<Pending>,
+        deadline: Instant,
+    ) -> Result<(), FreezeError> {
+        let mut looks = 0;
+        let mut failed = None;
+        while !pending.is_empty() {
+            let mut still = Vec::with_capacity(pending.len());
+            for mut one in pending {
+                match self.look(&mut one) {
+                    Ok(true) => {}
+                    Ok(false) => still.push(one),
+                    // The others must stop all the same, to be let go again.
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            pending = still;
+            if let (Some(first), true) = (pending.first(), Instant::now() >= deadline) {
+                let reason = format!("thread {} does not stop", first.tid);
+                return Err(FreezeError::Busy {
+                    pid: self.pid,
+                    reason,
+                });
+            }
+            looks += 1;
+            if looks < LOOKS_WITHOUT_SLEEP {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(SLEEP_BETWEEN_LOOKS);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Looks whether a thread has stopped or ended; `true` when it needs no further look.
+    fn look(&mut self, one: &mut Pending) -> Result<bool, FreezeError> {
+        let Some(running) = one.running.take() else {
+            return Ok(true);
+        };
+        let stopped = match running.poll() {
+            Ok(Polled::Still(running)) => {
+                one.running = Some(running);
+                return Ok(false);
+            }
+            Ok(Polled::Event(Waited::Stopped(stopped))) => stopped,
+            Ok(Polled::Event(_)) | Err(TraceError::Died) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        match stopped.stop() {
+            Stop::Interrupt => self.take_note(stopped, &one.before).map(|()| true),
+            Stop::Group(_) => {
+                let tid = stopped.tid();
+                let original = UserRegs::default();
+                let stopped = Some(stopped);
+                let thread = FrozenThread {
+                    tid,
+                    stopped,
+                    original,
+                    call: None,
+                    mask: None,
+                    inside: None,
+                };
+                self.threads.push(thread);
+                Err(FreezeError::JobStopped(self.pid))
+            }
+            stop => {
+                // Any other stop has consumed the interruption.
+                let signal = if let Stop::Signal(signal) = stop {
+                    signal
+                } else {
+                    0
+                };
+                let again = stopped.interrupt().and_then(|()| stopped.resume(signal));
+                match again {
+                    Ok(running) => one.running = Some(running),
+                    Err(TraceError::Died) => return Ok(true),
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes a freshly stopped thread in, and at once keeps its call from noticing the stop.
+    fn take_note(&mut self, stopped: Stopped, before: &Observation) -> Result<(), FreezeError> {
+        let tid = stopped.tid();
+        let mut original = match stopped.registers() {
+            Ok(registers) => registers,
+            Err(TraceError::Died) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let subject = Subject {
+            pid: self.pid,
+            tid,
+            memory: &self.memory,
+            before,
+        };
+        let rax = original.rax;
+        let call = freeze_calls::understand(subject, &mut original);
+        let changed = original.rax != rax;
+        let result = if changed {
+            stopped.set_registers(&original)
+        } else {
+            Ok(())
+        };
+        let foreign = original.cs != freeze_calls::USER_CS;
+        let stopped = Some(stopped);
+        self.threads.push(FrozenThread {
+            tid,
+            stopped,
+            original,
+            call,
+            mask: None,
+            inside: None,
+        });
+        result?;
+        if foreign {
+            Err(FreezeError::NotSixtyFourBit(tid))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn index_of(&self, tid: Tid) -> Result<usize, FreezeError> {
+        let found = self.threads.iter().position(|thread| thread.tid == tid);
+        found.ok_or(FreezeError::UnknownThread(tid))
+    }
+
+    /// Hands the stopped threads over, with their own registers and masks; whoever holds them
+    /// resumes or detaches them. The leader comes first.
+    ///
+    /// # Errors
+    /// [`FreezeError`] when our code cannot be taken out of the process; it runs on then.
+    pub fn into_parts(mut self) -> Result<Vec<FrozenThread>, FreezeError> {
+        self.remove_injection()?;
+        Ok(std::mem::take(&mut self.threads))
+    }
+}
+
+impl FrozenThread {
+    /// The stop itself, to be resumed or detached.
+    ///
+    /// # Errors
+    /// [`TraceError::Died`] when the thread has ended.
+    pub fn into_stopped(mut self) -> Result<Stopped, TraceError> {
+        self.take()
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // Nobody is left to be told of an error; the end of the tracer lets go what remains.
+        let _ended = self.remove_injection();
+        for thread in &mut self.threads {
+            if let Some(stopped) = thread.stopped.take() {
+                let _ended = stopped.detach(0);
+            }
+        }
+    }
+}

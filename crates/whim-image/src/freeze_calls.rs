@@ -1,0 +1,556 @@
+//! What a stop does to the system call that it meets, and how to hide it.
+//!
+//! Most calls are restarted by the kernel itself, unseen. Three kinds are not: calls that answer
+//! every interruption with EINTR; calls whose relative timeout would begin anew; and transfers that
+//! answer with a short count. The tables of this module name them, call by call.
+
+use crate::freeze_observe::{Observation, elapsed_ns};
+use crate::model::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use whim_sys::foreign;
+use whim_sys::process_vm::{self, MemFile};
+use whim_sys::ptrace::UserRegs;
+
+pub const EINTR: i64 = -4;
+const EAGAIN: i64 = -11;
+const EINPROGRESS: i64 = -115;
+pub const ERESTARTSYS: i64 = -512;
+pub const ERESTARTNOINTR: i64 = -513;
+pub const ERESTARTNOHAND: i64 = -514;
+pub const ERESTART_RESTARTBLOCK: i64 = -516;
+/// `restart_syscall(2)`
+pub const RESTART_SYSCALL: u64 = 219;
+
+/// Code segment of 64-bit user code.
+pub const USER_CS: u64 = 0x33;
+const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
+const MSG_DONTWAIT: u64 = 0x40;
+const MSG_WAITALL: u64 = 0x100;
+const IOVECS_MAX: u64 = 1024;
+/// Longest transfer of one call (the kernel's MAX_RW_COUNT).
+const TRANSFER_MAX: u64 = 0x7fff_f000;
+
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+const READV: u64 = 19;
+const WRITEV: u64 = 20;
+const SENDFILE: u64 = 40;
+const CONNECT: u64 = 42;
+const ACCEPT: u64 = 43;
+const SENDTO: u64 = 44;
+const RECVFROM: u64 = 45;
+const SENDMSG: u64 = 46;
+const RECVMSG: u64 = 47;
+const SEMOP: u64 = 65;
+const RT_SIGTIMEDWAIT: u64 = 128;
+const IO_GETEVENTS: u64 = 208;
+const SEMTIMEDOP: u64 = 220;
+const EPOLL_WAIT: u64 = 232;
+const EPOLL_PWAIT: u64 = 281;
+const ACCEPT4: u64 = 288;
+const RECVMMSG: u64 = 299;
+const SENDMMSG: u64 = 307;
+const GETRANDOM: u64 = 318;
+const IO_PGETEVENTS: u64 = 333;
+const EPOLL_PWAIT2: u64 = 441;
+const VFORK: u64 = 58;
+const CLONE: u64 = 56;
+const CLONE3: u64 = 435;
+
+/// Where a call keeps its relative timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeoutPlace {
+    /// Argument `0..6`, in milliseconds.
+    Register(usize),
+    /// Argument `0..6` points to a `struct timespec`.
+    Memory(usize),
+    /// The socket has SO_RCVTIMEO or SO_SNDTIMEO.
+    Socket,
+}
+
+/// A relative timeout of a call that was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeout {
+    pub place: TimeoutPlace,
+    /// What is left of it at the stop, in nanoseconds.
+    pub rest_ns: u64,
+}
+
+/// One piece of a transfer's buffer.
+pub type Piece = Range;
+
+/// What has become of the call in which a thread was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallState {
+    /// Its result stands in rax.
+    Complete,
+    /// -512, -513 or -514: the kernel restarts it, exactly.
+    Restart,
+    /// -516: the kernel continues it by `restart_syscall`, with what is left of its time.
+    RestartBlock,
+    /// The stop ended it with EINTR, or its restart would take its full time again. Its rax is
+    /// -514 now: the kernel restarts it, or makes EINTR of it where a handler is due.
+    Cut { timeout: Option<Timeout> },
+    /// A blocking transfer of which the stop let only `done` bytes happen; `rest` is what remains
+    /// of its buffer (empty for sendfile, which has a count only).
+    Short { done: u64, rest: Vec<Piece> },
+}
+
+/// A system call in which a thread was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// For a call that is continued by `restart_syscall`: the original one, where the code that
+    /// precedes the instruction tells it, else [`RESTART_SYSCALL`].
+    pub number: u64,
+    pub args: [u64; 6],
+    pub state: CallState,
+}
+
+/// The process and thread of which this module asks details.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub pid: i32,
+    pub tid: i32,
+    pub memory: &'a MemFile,
+    pub before: &'a Observation,
+}
+
+/// Whether a thread that sleeps in this call can be stopped only when another process lets it go
+/// (vfork and its kin wait for the child).
+#[must_use]
+pub fn waits_for_child(number: u64) -> bool {
+    matches!(number, VFORK | CLONE | CLONE3)
+}
+
+/// Whether the time that a thread has slept in this call has to be known.
+#[must_use]
+pub fn needs_elapsed(number: u64) -> bool {
+    ends_with_eintr(number).is_some() || number == IO_PGETEVENTS
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interruption {
+    /// Any interruption gives EINTR.
+    Always,
+    /// With a timeout of the socket that is waited for.
+    SocketTimeout,
+}
+
+fn ends_with_eintr(number: u64) -> Option<Interruption> {
+    match number {
+        EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2 | RT_SIGTIMEDWAIT | SEMOP | SEMTIMEDOP
+        | IO_GETEVENTS => Some(Interruption::Always),
+        READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4 | WRITE | WRITEV
+        | SENDTO | SENDMSG | SENDMMSG | SENDFILE | CONNECT => Some(Interruption::SocketTimeout),
+        _ => None,
+    }
+}
+
+/// What a call answers when its time is over.
+#[must_use]
+pub fn timeout_result(number: u64) -> i64 {
+    match number {
+        EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2 | IO_GETEVENTS | IO_PGETEVENTS => 0,
+        CONNECT => EINPROGRESS,
+        _ => EAGAIN,
+    }
+}
+
+/// The six arguments in the registers.
+#[must_use]
+pub fn arguments(registers: &UserRegs) -> [u64; 6] {
+    let r = registers;
+    [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
+}
+
+/// Puts six arguments into the registers.
+pub fn set_arguments(registers: &mut UserRegs, args: [u64; 6]) {
+    [
+        registers.rdi,
+        registers.rsi,
+        registers.rdx,
+        registers.r10,
+        registers.r8,
+        registers.r9,
+    ] = args;
+}
+
+/// Whether rax is one of the kernel's requests to restart.
+#[must_use]
+pub fn restarts(rax: u64) -> bool {
+    matches!(
+        rax.cast_signed(),
+        ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND | ERESTART_RESTARTBLOCK
+    )
+}
+
+/// Understands the call at which a thread stands stopped by PTRACE_INTERRUPT; `None` when it
+/// computes. Of a call that was cut off, rax in `registers` is rewritten, to be stored at once.
+#[must_use]
+pub fn understand(subject: Subject<'_>, registers: &mut UserRegs) -> Option<Call> {
+    if registers.cs != USER_CS || registers.orig_rax.cast_signed() < 0 {
+        return None;
+    }
+    let mut code = [0u8; 7];
+    let at = registers.rip.wrapping_sub(code.len() as u64);
+    let known = subject.memory.read_exact(at, &mut code).is_ok();
+    if !known {
+        // The instruction may be the first of its mapping.
+        let at = registers.rip.wrapping_sub(SYSCALL_INSTRUCTION.len() as u64);
+        subject.memory.read_exact(at, &mut code[5..]).ok()?;
+    }
+    if code[5..] != SYSCALL_INSTRUCTION {
+        return None;
+    }
+    let mut number = registers.orig_rax;
+    if number == RESTART_SYSCALL && known {
+        number = number_in_code(&code).unwrap_or(number);
+    }
+    let args = arguments(registers);
+    let state = match registers.rax.cast_signed() {
+        ERESTARTNOHAND if number == IO_PGETEVENTS => CallState::Cut {
+            timeout: timeout(subject, number, &args),
+        },
+        ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => CallState::Restart,
+        ERESTART_RESTARTBLOCK => CallState::RestartBlock,
+        EINTR => match cut_off(subject, number, &args) {
+            Some(state) => {
+                registers.rax = ERESTARTNOHAND.cast_unsigned();
+                state
+            }
+            None => CallState::Complete,
+        },
+        done => match short_count(subject, number, &args, done) {
+            Some(CallState::Complete) => {
+                // All of the random bytes are there now.
+                registers.rax = if number == GETRANDOM {
+                    args[1]
+                } else {
+                    args[2]
+                };
+                CallState::Complete
+            }
+            state => state.unwrap_or(CallState::Complete),
+        },
+    };
+    Some(Call {
+        number,
+        args,
+        state,
+    })
+}
+
+/// `mov eax, NUMBER` directly before the `syscall` instruction, as C libraries write it.
+fn number_in_code(code: &[u8; 7]) -> Option<u64> {
+    let (immediate, _) = code.strip_prefix(&[0xb8])?.split_first_chunk::<4>()?;
+    Some(u64::from(u32::from_le_bytes(*immediate)))
+}
+
+fn cut_off(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<CallState> {
+    match ends_with_eintr(number)? {
+        Interruption::Always => {}
+        Interruption::SocketTimeout => {
+            // An interrupted answer of anything else (FUSE, a driver) is its own affair.
+            if !file_type(subject, args[0])?.is_socket() {
+                return None;
+            }
+        }
+    }
+    Some(CallState::Cut {
+        timeout: timeout(subject, number, args),
+    })
+}
+
+/// The metadata of descriptor `fd` as this thread has it.
+fn metadata(subject: Subject<'_>, fd: u64) -> Option<std::fs::Metadata> {
+    let Subject { pid, tid, .. } = subject;
+    let fd = fd & 0xffff_ffff;
+    std::fs::metadata(format!("/proc/{pid}/task/{tid}/fd/{fd}")).ok()
+}
+
+fn file_type(subject: Subject<'_>, fd: u64) -> Option<std::fs::FileType> {
+    metadata(subject, fd).map(|found| found.file_type())
+}
+
+fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout> {
+    let (place, total_ns) = match number {
+        EPOLL_WAIT | EPOLL_PWAIT => {
+            let low = u32::try_from(args[3] & 0xffff_ffff).ok()?.cast_signed();
+            let ms = u64::try_from(low).ok()?;
+            (TimeoutPlace::Register(3), ms.saturating_mul(1_000_000))
+        }
+        EPOLL_PWAIT2 | SEMTIMEDOP => memory_timeout(subject, args, 3)?,
+        RT_SIGTIMEDWAIT => memory_timeout(subject, args, 2)?,
+        IO_GETEVENTS | IO_PGETEVENTS | RECVMMSG => {
+            memory_timeout(subject, args, 4).or_else(|| socket_timeout(subject, number, args))?
+        }
+        _ => socket_timeout(subject, number, args)?,
+    };
+    let rest_ns = total_ns.saturating_sub(elapsed_ns(subject.pid, subject.tid, subject.before));
+    Some(Timeout { place, rest_ns })
+}
+
+fn memory_timeout(
+    subject: Subject<'_>,
+    args: &[u64; 6],
+    index: usize,
+) -> Option<(TimeoutPlace, u64)> {
+    let mut bytes = [0u8; 16];
+    if args[index] == 0 {
+        return None;
+    }
+    process_vm::read_exact(subject.pid, args[index], &mut bytes).ok()?;
+    let (seconds, nanos) = (word(&bytes, 0)?, word(&bytes, 8)?);
+    let total = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+    Some((TimeoutPlace::Memory(index), total))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn socket_timeout(
+    subject: Subject<'_>,
+    number: u64,
+    args: &[u64; 6],
+) -> Option<(TimeoutPlace, u64)> {
+    let fd = i32::try_from(args[0] & 0xffff_ffff).ok()?;
+    let timeouts = foreign::socket_timeouts(subject.pid, fd).ok()?;
+    let receives = matches!(
+        number,
+        READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4
+    );
+    let limit = if receives {
+        timeouts.receive
+    } else {
+        timeouts.send
+    }?;
+    let total = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    Some((TimeoutPlace::Socket, total))
+}
+
+/// A transfer that ended before its buffer did.
+fn short_count(subject: Subject<'_>, number: u64, args: &[u64; 6], done: i64) -> Option<CallState> {
+    let done = u64::try_from(done).ok().filter(|done| *done > 0)?;
+    let (pieces, kind) = match number {
+        WRITE => (vec![piece(args[1], args[2])], Transfer::Out),
+        SENDTO if args[3] & MSG_DONTWAIT == 0 => (vec![piece(args[1], args[2])], Transfer::Out),
+        WRITEV => (vectors(subject, args[1], args[2])?, Transfer::Out),
+        SENDMSG if args[2] & MSG_DONTWAIT == 0 => (message(subject, args[1])?, Transfer::Out),
+        SENDFILE => (vec![piece(0, args[3])], Transfer::Out),
+        RECVFROM if args[3] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
+            (vec![piece(args[1], args[2])], Transfer::In)
+        }
+        RECVMSG if args[2] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
+            (message(subject, args[1])?, Transfer::In)
+        }
+        GETRANDOM => (vec![piece(args[0], args[1])], Transfer::Random),
+        READ => (vec![piece(args[1], args[2])], Transfer::RandomDevice),
+        _ => return None,
+    };
+    let wanted = pieces
+        .iter()
+        .fold(0u64, |sum, piece| sum.saturating_add(piece.len()));
+    if done >= wanted.min(TRANSFER_MAX) || !is_blocking_transfer(subject, args[0], kind) {
+        return None;
+    }
+    // A handler of the program is due: then the short count is the program's own business.
+    if crate::freeze_observe::handler_is_due(subject.pid, subject.tid) {
+        return None;
+    }
+    if matches!(kind, Transfer::Random | Transfer::RandomDevice) {
+        return fill(subject, &rest_of(pieces, done)).then_some(CallState::Complete);
+    }
+    let rest = if number == SENDFILE {
+        Vec::new()
+    } else {
+        rest_of(pieces, done)
+    };
+    Some(CallState::Short { done, rest })
+}
+
+/// Completes a request for random bytes; any random bytes will do.
+fn fill(subject: Subject<'_>, rest: &[Piece]) -> bool {
+    /// More is left short: it is legal, and nobody asks for so much.
+    const RANDOM_MAX: u64 = 64 << 20;
+    let Some(piece) = rest.first().filter(|piece| piece.len() <= RANDOM_MAX) else {
+        return false;
+    };
+    let mut bytes = vec![0u8; usize::try_from(piece.len()).unwrap_or(0)];
+    let source = std::fs::File::open("/dev/urandom");
+    let read = source.and_then(|mut source| std::io::Read::read_exact(&mut source, &mut bytes));
+    read.is_ok() && process_vm::write_exact(subject.pid, piece.start, &bytes).is_ok()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Transfer {
+    Out,
+    In,
+    Random,
+    RandomDevice,
+}
+
+fn is_blocking_transfer(subject: Subject<'_>, fd: u64, kind: Transfer) -> bool {
+    if kind == Transfer::Random {
+        return true;
+    }
+    let Some(found) = metadata(subject, fd) else {
+        return false;
+    };
+    let file_type = found.file_type();
+    let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
+    let fits = match kind {
+        Transfer::Out => {
+            let terminal = file_type.is_char_device() && matches!(major, 4 | 5 | 136..=143);
+            file_type.is_fifo() || file_type.is_socket() || terminal
+        }
+        Transfer::In => file_type.is_socket(),
+        Transfer::RandomDevice => {
+            file_type.is_char_device() && major == 1 && matches!(minor, 8 | 9)
+        }
+        Transfer::Random => true,
+    };
+    fits && !is_non_blocking(subject, fd)
+}
+
+fn is_non_blocking(subject: Subject<'_>, fd: u64) -> bool {
+    let Subject { pid, tid, .. } = subject;
+    let fd = fd & 0xffff_ffff;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/fdinfo/{fd}"));
+    let flags = text.ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(line.trim(), 8).ok()
+    });
+    flags.is_none_or(|flags| flags & libc::O_NONBLOCK.cast_unsigned() != 0)
+}
+
+fn piece(address: u64, length: u64) -> Piece {
+    Range {
+        start: address,
+        end: address.saturating_add(length),
+    }
+}
+
+/// The `struct iovec` array at `address`.
+fn vectors(subject: Subject<'_>, address: u64, count: u64) -> Option<Vec<Piece>> {
+    let count = usize::try_from(count.min(IOVECS_MAX)).ok()?;
+    let mut bytes = vec![0u8; count * 16];
+    process_vm::read_exact(subject.pid, address, &mut bytes).ok()?;
+    bytes
+        .chunks_exact(16)
+        .map(|pair| Some(piece(word(pair, 0)?, word(pair, 8)?)))
+        .collect()
+}
+
+/// The buffers of the `struct msghdr` at `address`.
+fn message(subject: Subject<'_>, address: u64) -> Option<Vec<Piece>> {
+    let mut header = [0u8; 56];
+    process_vm::read_exact(subject.pid, address, &mut header).ok()?;
+    vectors(subject, word(&header, 16)?, word(&header, 24)?)
+}
+
+/// The pieces behind the first `done` bytes.
+fn rest_of(pieces: Vec<Piece>, mut done: u64) -> Vec<Piece> {
+    let mut rest = Vec::new();
+    for mut piece in pieces {
+        let skip = done.min(piece.len());
+        piece.start += skip;
+        done -= skip;
+        if !piece.is_empty() {
+            rest.push(piece);
+        }
+    }
+    rest
+}
+
+impl Call {
+    /// The call with which the rest of a cut or short one is done: its number and arguments, when
+    /// they fit into registers; further pieces of its buffer behind it.
+    #[must_use]
+    pub fn remainder(&self) -> (u64, [u64; 6], Vec<Piece>) {
+        let mut args = self.args;
+        let mut number = self.number;
+        let mut further = Vec::new();
+        match &self.state {
+            CallState::Cut {
+                timeout: Some(timeout),
+            } => {
+                if let TimeoutPlace::Register(index) = timeout.place {
+                    args[index] = timeout.rest_ns.div_ceil(1_000_000);
+                }
+            }
+            CallState::Short { done, rest } if rest.is_empty() => {
+                args[3] = args[3].saturating_sub(*done);
+            }
+            CallState::Short { rest, .. } => {
+                let first = rest[0];
+                further.extend_from_slice(&rest[1..]);
+                match number {
+                    WRITEV => (number, args[1], args[2]) = (WRITE, first.start, first.len()),
+                    SENDMSG | RECVMSG => {
+                        let flags = args[2];
+                        number = if number == SENDMSG { SENDTO } else { RECVFROM };
+                        args = [args[0], first.start, first.len(), flags, 0, 0];
+                    }
+                    _ => (args[1], args[2]) = (first.start, first.len()),
+                }
+            }
+            _ => {}
+        }
+        (number, args, further)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_pieces_begins_where_the_count_ended() {
+        let pieces = vec![piece(100, 10), piece(200, 0), piece(300, 5), piece(400, 7)];
+        assert_eq!(
+            rest_of(pieces.clone(), 3),
+            [piece(103, 7), piece(300, 5), piece(400, 7)]
+        );
+        assert_eq!(rest_of(pieces.clone(), 10), [piece(300, 5), piece(400, 7)]);
+        assert_eq!(rest_of(pieces, 16), [piece(401, 6)]);
+    }
+
+    #[test]
+    fn remainders_use_calls_with_one_buffer() {
+        let state = CallState::Short {
+            done: 4,
+            rest: vec![piece(0x1004, 6), piece(0x2000, 8)],
+        };
+        let call = Call {
+            number: WRITEV,
+            args: [5, 0x9000, 2, 0, 0, 0],
+            state: state.clone(),
+        };
+        let (number, args, further) = call.remainder();
+        assert_eq!((number, args), (WRITE, [5, 0x1004, 6, 0, 0, 0]));
+        assert_eq!(further, [piece(0x2000, 8)]);
+        let call = Call {
+            number: SENDMSG,
+            args: [5, 0x9000, 0x4000, 0, 0, 0],
+            state,
+        };
+        assert_eq!(call.remainder().1, [5, 0x1004, 6, 0x4000, 0, 0]);
+        let state = CallState::Short {
+            done: 4,
+            rest: Vec::new(),
+        };
+        let call = Call {
+            number: SENDFILE,
+            args: [5, 6, 0x77, 100, 0, 0],
+            state,
+        };
+        assert_eq!(call.remainder().1, [5, 6, 0x77, 96, 0, 0]);
+    }
+
+    #[test]
+    fn a_number_before_the_instruction_is_found() {
+        assert_eq!(number_in_code(&[0xb8, 0xca, 0, 0, 0, 0x0f, 5]), Some(202));
+        assert_eq!(number_in_code(&[0x90, 0xca, 0, 0, 0, 0x0f, 5]), None);
+    }
+}

@@ -1,0 +1,232 @@
+//! What /proc tells of threads before and after they are stopped.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::fs;
+
+/// How a thread stood before it was interrupted; empty where its call needs no times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// It slept: when it went to sleep, and how often it had done so.
+    asleep: Option<Asleep>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asleep {
+    /// By the clock of `cpu`, in nanoseconds.
+    since_ns: u64,
+    voluntary_switches: u64,
+    cpu: usize,
+}
+
+/// Number of the system call in which a thread sleeps; `None` while it computes.
+#[must_use]
+pub fn sleeping_in(pid: i32, tid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+/// Looks at a thread that is about to be interrupted. `number`: the call in which it sleeps.
+#[must_use]
+pub fn observe(pid: i32, tid: i32, number: Option<u64>) -> Observation {
+    if !number.is_some_and(crate::freeze_calls::needs_elapsed) {
+        return Observation::default();
+    }
+    let asleep = scheduling(pid, tid).and_then(|(since_ns, voluntary_switches)| {
+        let (state, cpu) = state_and_cpu(pid, tid)?;
+        (state == 'S').then_some(Asleep {
+            since_ns,
+            voluntary_switches,
+            cpu,
+        })
+    });
+    Observation { asleep }
+}
+
+/// How long a thread that is stopped now had slept in its call, in nanoseconds: 0 unless it slept
+/// without a break from before `before` was taken.
+#[must_use]
+pub fn elapsed_ns(pid: i32, tid: i32, before: &Observation) -> u64 {
+    let Some(before) = before.asleep else {
+        return 0;
+    };
+    let Some((stopped_ns, switches)) = scheduling(pid, tid) else {
+        return 0;
+    };
+    // The one switch is the stop itself.
+    if switches != before.voluntary_switches + 1 {
+        return 0;
+    }
+    let Some((_, cpu)) = state_and_cpu(pid, tid) else {
+        return 0;
+    };
+    // Each CPU has a clock of its own: after a change of CPU, ask the old one what time it is.
+    let now = if cpu == before.cpu {
+        Some(stopped_ns)
+    } else {
+        clock_of(before.cpu)
+    };
+    now.map_or(0, |now| now.saturating_sub(before.since_ns))
+}
+
+/// The scheduler's clock of a CPU: this thread runs there for a moment.
+fn clock_of(cpu: usize) -> Option<u64> {
+    let me = Pid::from_raw(0);
+    let usual = sched_getaffinity(me).ok()?;
+    let mut only = CpuSet::new();
+    only.set(cpu).ok()?;
+    sched_setaffinity(me, &only).ok()?;
+    // A moment's sleep lets the scheduler set the clock of this thread anew.
+    std::thread::sleep(std::time::Duration::from_micros(1));
+    let found = fs::read_to_string("/proc/thread-self/sched")
+        .ok()
+        .and_then(|text| times(&text));
+    // Without the usual set the thread would stay bound; it had this set before, so it can.
+    let _restored = sched_setaffinity(me, &usual);
+    found.map(|(now, _)| now)
+}
+
+/// `se.exec_start` in nanoseconds and `nr_voluntary_switches`.
+fn scheduling(pid: i32, tid: i32) -> Option<(u64, u64)> {
+    times(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/sched")).ok()?)
+}
+
+fn times(text: &str) -> Option<(u64, u64)> {
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.rsplit(' ').next()
+    };
+    let (ms, fraction) = value("se.exec_start")?.split_once('.')?;
+    let ns: u64 = fraction.get(..6)?.parse().ok()?;
+    let ms: u64 = ms.parse().ok()?;
+    Some((
+        ms * 1_000_000 + ns,
+        value("nr_voluntary_switches")?.parse().ok()?,
+    ))
+}
+
+fn state_and_cpu(pid: i32, tid: i32) -> Option<(char, usize)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let mut fields = text.get(text.rfind(')')? + 2..)?.split(' ');
+    let state = fields.next()?.chars().next()?;
+    // Field 39; the state is field 3.
+    Some((state, fields.nth(35)?.parse().ok()?))
+}
+
+/// The fields of /proc/PID/status that this crate uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub tgid: i32,
+    pub tracer: i32,
+    pub state: char,
+    /// The id in the process's own pid namespace.
+    pub own_id: i32,
+    /// Number of pid namespaces from ours down to its own; 1 = ours.
+    pub namespaces: usize,
+    pub seccomp: u32,
+    pub caught: u64,
+    pub ignored: u64,
+    pub blocked: u64,
+    pub pending: u64,
+    pub pending_shared: u64,
+    pub transparent_huge_pages: bool,
+    /// Resident memory, in bytes.
+    pub resident: u64,
+    /// Locked memory, in bytes.
+    pub locked: u64,
+    pub name: String,
+    pub uids: Vec<u32>,
+    pub features: String,
+}
+
+impl Status {
+    /// Reads `/proc/PID/task/TID/status`.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub fn read(pid: i32, tid: i32) -> std::io::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string(format!(
+            "/proc/{pid}/task/{tid}/status"
+        ))?))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut found = Self {
+            transparent_huge_pages: true,
+            ..Self::default()
+        };
+        let number = |text: &str| text.parse().unwrap_or(0);
+        let set = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+        let bytes = |text: &str| {
+            let kib: u64 = text.trim_end_matches(" kB").trim().parse().unwrap_or(0);
+            kib * 1024
+        };
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once(':') else {
+                continue;
+            };
+            let value = value.trim();
+            match key {
+                "Name" => found.name = value.to_owned(),
+                "State" => found.state = value.chars().next().unwrap_or('?'),
+                "Tgid" => found.tgid = number(value),
+                "TracerPid" => found.tracer = number(value),
+                "NSpid" => {
+                    found.namespaces = value.split_whitespace().count();
+                    found.own_id = value.split_whitespace().next_back().map_or(0, number);
+                }
+                "Uid" => {
+                    let ids = value.split_whitespace().filter_map(|id| id.parse().ok());
+                    found.uids = ids.collect();
+                }
+                "VmRSS" => found.resident = bytes(value),
+                "VmLck" => found.locked = bytes(value),
+                "Seccomp" => found.seccomp = value.parse().unwrap_or(0),
+                "SigPnd" => found.pending = set(value),
+                "ShdPnd" => found.pending_shared = set(value),
+                "SigBlk" => found.blocked = set(value),
+                "SigIgn" => found.ignored = set(value),
+                "SigCgt" => found.caught = set(value),
+                "THP_enabled" => found.transparent_huge_pages = value != "0",
+                "x86_Thread_features" => found.features = value.to_owned(),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Whether a caught signal is pending that this thread does not block.
+#[must_use]
+pub fn handler_is_due(pid: i32, tid: i32) -> bool {
+    Status::read(pid, tid).is_ok_and(|status| {
+        (status.pending | status.pending_shared) & !status.blocked & status.caught != 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_thread_is_described() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let status = Status::read(pid, nix::unistd::gettid().as_raw()).unwrap();
+        assert_eq!((status.tgid, status.tracer, status.seccomp), (pid, 0, 0));
+        assert_eq!(status.own_id, nix::unistd::gettid().as_raw());
+        assert!(status.resident > 0 && status.uids.len() == 4);
+        assert!(!handler_is_due(pid, pid));
+        let (state, _) = state_and_cpu(pid, nix::unistd::gettid().as_raw()).unwrap();
+        assert_eq!(state, 'R');
+    }
+
+    #[test]
+    fn scheduling_times_are_read() {
+        let text = "x (1, #threads: 1)\n---\n\
+            se.exec_start                    :     12345678.123456\n\
+            nr_voluntary_switches            :                   43\n";
+        assert_eq!(times(text), Some((12_345_678_123_456, 43)));
+        assert_eq!(times("se.exec_start : x"), None);
+    }
+}

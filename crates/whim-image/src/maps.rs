@@ -1,0 +1,447 @@
+//! The address space of a process, as /proc tells it.
+
+use crate::model::{MappingFlags, PAGE_SIZE, Protection, Range};
+use std::collections::BTreeMap;
+use std::io;
+use thiserror::Error;
+
+/// Mappings that we carry at most; the kernel's default limit (vm.max_map_count) is 65,530.
+pub const MAPPINGS_MAX: usize = 1 << 18;
+/// Longest line: a path of 4,096 bytes, each written as four.
+const LINE_MAX: usize = 20 << 10;
+/// End of the user half of the address space with four-level page tables, below its last page.
+pub const USER_END: u64 = 0x7fff_ffff_f000;
+/// Lowest address that we ever use for something of our own.
+pub const USER_BEGIN: u64 = 0x1_0000;
+
+#[derive(Debug, Error)]
+pub enum MapsError {
+    #[error("The mappings of process {pid} cannot be read: {source}")]
+    Unreadable { pid: i32, source: io::Error },
+    #[error("Line {line} of the mappings of process {pid} cannot be understood")]
+    Malformed { pid: i32, line: usize },
+    #[error("Process {pid} has more than {MAPPINGS_MAX} mappings")]
+    TooMany { pid: i32 },
+}
+
+/// One line of /proc/PID/maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    pub range: Range,
+    pub protection: Protection,
+    pub shared: bool,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
+    /// 0 for memory without a file.
+    pub inode: u64,
+    /// Path, or name in brackets, or empty. Bytes that are not UTF-8 are replaced: never open it,
+    /// use /proc/PID/map_files.
+    pub name: String,
+    /// The file has no name any more.
+    pub deleted: bool,
+}
+
+impl MapEntry {
+    /// Memory that the kernel provides: vDSO and its data.
+    #[must_use]
+    pub fn is_kernel(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" | "[uprobes]"
+        )
+    }
+
+    /// A mapping of a file (or of shared memory, which the kernel implements as one).
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.inode != 0
+    }
+}
+
+/// Reads the mappings of a process, ascending. `[vsyscall]`, which is the same everywhere, is left
+/// out.
+///
+/// # Errors
+/// [`MapsError`].
+pub fn read(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
+    let path = format!("/proc/{pid}/maps");
+    let text = std::fs::read(path).map_err(|source| MapsError::Unreadable { pid, source })?;
+    parse(pid, &text)
+}
+
+/// Understands the text of /proc/PID/maps.
+///
+/// # Errors
+/// [`MapsError::Malformed`], [`MapsError::TooMany`].
+pub fn parse(pid: i32, text: &[u8]) -> Result<Vec<MapEntry>, MapsError> {
+    let mut entries: Vec<MapEntry> = Vec::new();
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        if line.is_empty() {
+            continue;
+        }
+        let malformed = MapsError::Malformed {
+            pid,
+            line: number + 1,
+        };
+        let entry = parse_line(line).ok_or(malformed)?;
+        if entry.range.start > USER_END {
+            continue;
+        }
+        if entries
+            .last()
+            .is_some_and(|last| last.range.end > entry.range.start)
+        {
+            return Err(MapsError::Malformed {
+                pid,
+                line: number + 1,
+            });
+        }
+        if entries.len() >= MAPPINGS_MAX {
+            return Err(MapsError::TooMany { pid });
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// Takes the next field: bytes up to a blank, and the blank.
+fn field<'a>(line: &mut &'a [u8]) -> Option<&'a str> {
+    let end = line
+        .iter()
+        .position(|byte| *byte == b' ')
+        .unwrap_or(line.len());
+    let found = std::str::from_utf8(&line[..end]).ok()?;
+    *line = line.get(end + 1..).unwrap_or(&[]);
+    Some(found)
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+fn range(text: &str) -> Option<Range> {
+    let (start, end) = text.split_once('-')?;
+    let found = Range {
+        start: hex(start)?,
+        end: hex(end)?,
+    };
+    let aligned = found.start.is_multiple_of(PAGE_SIZE) && found.end.is_multiple_of(PAGE_SIZE);
+    (found.start < found.end && aligned).then_some(found)
+}
+
+fn parse_line(line: &[u8]) -> Option<MapEntry> {
+    if line.len() > LINE_MAX {
+        return None;
+    }
+    let mut rest = line;
+    let range = range(field(&mut rest)?)?;
+    let mode = field(&mut rest)?.as_bytes();
+    let offset = hex(field(&mut rest)?)?;
+    let (major, minor) = field(&mut rest)?.split_once(':')?;
+    let device = (
+        u32::from_str_radix(major, 16).ok()?,
+        u32::from_str_radix(minor, 16).ok()?,
+    );
+    let inode = field(&mut rest)?.parse().ok()?;
+    let &[read, write, execute, share] = mode else {
+        return None;
+    };
+    let mut bits = 0;
+    for (set, bit) in [
+        (read == b'r', Protection::READ),
+        (write == b'w', Protection::WRITE),
+        (execute == b'x', Protection::EXEC),
+    ] {
+        bits |= if set { bit } else { 0 };
+    }
+    let begin = rest
+        .iter()
+        .position(|byte| *byte != b' ')
+        .unwrap_or(rest.len());
+    let (name, deleted) = name(&rest[begin..], inode != 0);
+    let protection = Protection(bits);
+    Some(MapEntry {
+        range,
+        protection,
+        shared: share == b's',
+        offset,
+        device,
+        inode,
+        name,
+        deleted,
+    })
+}
+
+/// The kernel writes a newline in a path as `\012`, and marks a path without a file.
+fn name(raw: &[u8], is_file: bool) -> (String, bool) {
+    let mark = b" (deleted)";
+    let deleted = is_file && raw.ends_with(mark);
+    let raw = if deleted {
+        &raw[..raw.len() - mark.len()]
+    } else {
+        raw
+    };
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        match raw.get(at..at + 4).and_then(octal) {
+            Some(byte) => {
+                bytes.push(byte);
+                at += 4;
+            }
+            None => {
+                bytes.push(raw[at]);
+                at += 1;
+            }
+        }
+    }
+    (String::from_utf8_lossy(&bytes).into_owned(), deleted)
+}
+
+fn octal(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"\\")?;
+    let value = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?;
+    matches!(value, b'\n' | b' ' | b'\t' | b'\\').then_some(value)
+}
+
+/// The free ranges within `within`, ascending. `entries` ascend.
+pub fn free_ranges(entries: &[MapEntry], within: Range) -> impl Iterator<Item = Range> {
+    let starts = entries
+        .iter()
+        .map(|entry| entry.range.start)
+        .chain([within.end]);
+    let ends = [within.start]
+        .into_iter()
+        .chain(entries.iter().map(|entry| entry.range.end));
+    ends.zip(starts)
+        .map(move |(end, start)| Range {
+            start: end.max(within.start),
+            end: start.min(within.end),
+        })
+        .filter(|free| free.start < free.end)
+}
+
+/// A free range of `length` bytes in the middle of the largest hole, far from everything that
+/// grows; its beginning is a multiple of `alignment` (a power of two, at least a page).
+#[must_use]
+pub fn find_free(
+    entries: &[MapEntry],
+    within: Range,
+    length: u64,
+    alignment: u64,
+) -> Option<Range> {
+    let hole = free_ranges(entries, within).max_by_key(|hole| hole.len())?;
+    let spare = hole.len().checked_sub(length)?;
+    let begin = (hole.start + spare / 2) & !(alignment - 1);
+    let found = if begin >= hole.start {
+        begin
+    } else {
+        hole.start.checked_next_multiple_of(alignment)?
+    };
+    (found.checked_add(length)? <= hole.end).then_some(Range {
+        start: found,
+        end: found + length,
+    })
+}
+
+/// Flags of a mapping that only /proc/PID/smaps tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpecialFlags {
+    pub flags: MappingFlags,
+    /// Of huge pages (hugetlb).
+    pub huge_tlb: bool,
+    /// A device's memory (VM_IO, VM_PFNMAP).
+    pub device: bool,
+    /// Sealed (`mseal`).
+    pub sealed: bool,
+    /// Registered with a userfaultfd.
+    pub user_fault: bool,
+    /// A shadow stack.
+    pub shadow_stack: bool,
+    /// Never in a core dump nor readable by others (`memfd_secret` has it with others).
+    pub protection_key: u8,
+}
+
+/// Flags by mapping. Reading them walks all pages of the process: about 10 ms per resident GB, so
+/// for a large process it is done before the freeze.
+#[derive(Clone, Debug, Default)]
+pub struct FlagTable {
+    flags: BTreeMap<(u64, u64), SpecialFlags>,
+}
+
+impl FlagTable {
+    /// # Errors
+    /// [`MapsError::Unreadable`].
+    pub fn read(pid: i32) -> Result<Self, MapsError> {
+        let text = std::fs::read(format!("/proc/{pid}/smaps"))
+            .map_err(|source| MapsError::Unreadable { pid, source })?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        let mut table = Self::default();
+        let mut current = None;
+        let mut key = 0;
+        for line in text.split(|byte| *byte == b'\n') {
+            if let Some(rest) = line.strip_prefix(b"VmFlags:") {
+                if let Some(range) = current.take() {
+                    let mut found = special_flags(rest);
+                    found.protection_key = key;
+                    table.flags.insert(range, found);
+                }
+            } else if let Some(rest) = line.strip_prefix(b"ProtectionKey:") {
+                key = String::from_utf8_lossy(rest).trim().parse().unwrap_or(0);
+            } else if line
+                .first()
+                .is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+            {
+                let mut rest = line;
+                current = field(&mut rest)
+                    .and_then(range)
+                    .map(|range| (range.start, range.end));
+                key = 0;
+            }
+        }
+        table
+    }
+
+    /// Flags of the mapping with exactly this range, or of one that reaches over it (it was split
+    /// since the table was read).
+    #[must_use]
+    pub fn of(&self, range: Range) -> SpecialFlags {
+        if let Some(found) = self.flags.get(&(range.start, range.end)) {
+            return *found;
+        }
+        let below = self.flags.range(..=(range.start, u64::MAX)).next_back();
+        below
+            .filter(|((_, end), _)| range.start < *end)
+            .map(|(_, found)| *found)
+            .unwrap_or_default()
+    }
+
+    /// All, by range.
+    pub fn iter(&self) -> impl Iterator<Item = (Range, SpecialFlags)> {
+        self.flags
+            .iter()
+            .map(|(&(start, end), found)| (Range { start, end }, *found))
+    }
+}
+
+fn special_flags(words: &[u8]) -> SpecialFlags {
+    let mut found = SpecialFlags::default();
+    for word in words.split(|byte| *byte == b' ') {
+        match word {
+            b"gd" => found.flags.grows_down = true,
+            b"hg" => found.flags.huge = true,
+            b"nh" => found.flags.no_huge = true,
+            b"dc" => found.flags.dont_fork = true,
+            b"dd" => found.flags.dont_dump = true,
+            b"wf" => found.flags.wipe_on_fork = true,
+            b"nr" => found.flags.no_reserve = true,
+            b"lo" => found.flags.locked = true,
+            b"ht" => found.huge_tlb = true,
+            b"io" | b"pf" => found.device = true,
+            b"sl" => found.sealed = true,
+            b"um" | b"uw" | b"ui" => found.user_fault = true,
+            b"ss" => found.shadow_stack = true,
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(line: &str) -> MapEntry {
+        parse(1, line.as_bytes()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn every_part_of_a_line_is_understood() {
+        let entry = one("7f0000001000-7f0000003000 r-xp 00002000 fd:01 131 /usr/lib/lib c.so\n");
+        assert_eq!(
+            entry.range,
+            Range {
+                start: 0x7f00_0000_1000,
+                end: 0x7f00_0000_3000
+            }
+        );
+        assert_eq!(
+            entry.protection,
+            Protection(Protection::READ | Protection::EXEC)
+        );
+        assert!(!entry.shared && !entry.deleted);
+        assert_eq!(
+            (entry.offset, entry.device, entry.inode),
+            (0x2000, (0xfd, 1), 131)
+        );
+        assert_eq!(entry.name, "/usr/lib/lib c.so");
+        let entry = one("1000-2000 rw-s 00000000 00:01 9    /a\\012b (x) (deleted)\n");
+        assert!(entry.shared && entry.deleted);
+        assert_eq!(entry.name, "/a\nb (x)");
+        assert_eq!(one("1000-2000 ---p 00000000 00:00 0 \n").name, "");
+        assert_eq!(
+            one("1000-2000 ---p 00000000 00:00 0          [heap] (deleted)").name,
+            "[heap] (deleted)"
+        );
+    }
+
+    #[test]
+    fn damaged_text_is_refused() {
+        for text in [
+            "x",
+            "2000-1000 r--p 0 0:0 0",
+            "1001-2000 r--p 0 0:0 0",
+            "1000-2000 r--p 0 00 0",
+            "1000-2000 r-p 0 0:0 0",
+            "1000-3000 r--p 0 0:0 0\n2000-4000 r--p 0 0:0 0",
+            "1000-2000 r--p 0 0:0 99999999999999999999999",
+        ] {
+            assert!(parse(1, text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_middle_of_the_largest_hole_is_found() {
+        let entries = [(0x10, 0x20), (0x40, 0x41), (0x100, 0x101)].map(|(start, end)| MapEntry {
+            range: Range {
+                start: start * PAGE_SIZE,
+                end: end * PAGE_SIZE,
+            },
+            ..one("1000-2000 r--p 0 0:0 0")
+        });
+        let within = Range {
+            start: 0x15 * PAGE_SIZE,
+            end: 0x100 * PAGE_SIZE,
+        };
+        let free: Vec<_> = free_ranges(&entries, within)
+            .map(|r| (r.start, r.end))
+            .collect();
+        let page = PAGE_SIZE;
+        assert_eq!(
+            free,
+            [(0x20 * page, 0x40 * page), (0x41 * page, 0x100 * page)]
+        );
+        let found = find_free(&entries, within, 2 * page, page).unwrap();
+        assert!(found.start > 0x90 * page && found.end < 0xb0 * page && found.len() == 2 * page);
+        assert!(find_free(&entries, within, 0xc0 * page, page).is_none());
+        assert!(find_free(&entries, within, 0xbf * page, page).is_some());
+    }
+
+    #[test]
+    fn our_own_mappings_are_read() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let entries = read(pid).unwrap();
+        assert!(entries.iter().any(|entry| entry.name == "[vdso]"));
+        let table = FlagTable::read(pid).unwrap();
+        let stack = entries
+            .iter()
+            .find(|entry| entry.name == "[stack]")
+            .unwrap();
+        assert!(table.of(stack.range).flags.grows_down);
+    }
+}
