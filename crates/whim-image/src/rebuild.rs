@@ -61,7 +61,9 @@ pub enum RebuildError {
     Page { address: u64, errno: Errno },
     #[error("{what} failed: {errno}")]
     Os { what: &'static str, errno: Errno },
-    #[error("The host's CPU does not take the thread's vector registers ({0}): it is of another class")]
+    #[error(
+        "The host's CPU does not take the thread's vector registers ({0}): it is of another class"
+    )]
     Registers(TraceError),
 }
 
@@ -148,8 +150,9 @@ impl Blank {
         }
         let number = check("userfaultfd", result)?;
         let descriptor = take(runner.pid, number)?;
-        let close = Operation::new(libc::SYS_close, &[number]);
-        let (leader, _) = runner.run(leader, &[close])?;
+        let device = device.map_or(number, |device| u64::from(device.cast_unsigned()));
+        let close = [number, device].map(|fd| Operation::new(libc::SYS_close, &[fd]));
+        let (leader, _) = runner.run(leader, &close)?;
         let features = uffd::FEATURE_EVENT_REMAP | uffd::FEATURE_EVENT_UNMAP;
         let uffd = Uffd::initialize(descriptor, features).map_err(|errno| RebuildError::Os {
             what: "The handshake with userfaultfd",
@@ -487,21 +490,14 @@ fn is_trap(index: usize) -> bool {
     Some(index + 1) == usize::try_from(libc::SIGTRAP).ok()
 }
 
-fn action_operation(
-    index: usize,
-    action: &SignalAction,
-    arguments: &mut Arguments,
-) -> Operation {
+fn action_operation(index: usize, action: &SignalAction, arguments: &mut Arguments) -> Operation {
     let mut bytes = [0; 32];
     bytes[0..8].copy_from_slice(&action.handler.to_le_bytes());
     bytes[8..16].copy_from_slice(&action.flags.to_le_bytes());
     bytes[16..24].copy_from_slice(&action.restorer.to_le_bytes());
     bytes[24..32].copy_from_slice(&action.mask.to_le_bytes());
     let address = arguments.add(&bytes);
-    Operation::new(
-        libc::SYS_rt_sigaction,
-        &[index as u64 + 1, address, 0, 8],
-    )
+    Operation::new(libc::SYS_rt_sigaction, &[index as u64 + 1, address, 0, 8])
 }
 
 fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operation {
@@ -521,7 +517,10 @@ fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operati
         layout.env_end,
         auxv,
     ];
-    let mut bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+    let mut bytes: Vec<u8> = fields
+        .iter()
+        .flat_map(|field| field.to_le_bytes())
+        .collect();
     let length = u32::try_from(layout.auxv.len()).unwrap_or(0);
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&u32::MAX.to_le_bytes());

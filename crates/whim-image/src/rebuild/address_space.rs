@@ -36,7 +36,9 @@ pub(super) fn kernel_moves(
             continue;
         };
         if !is_kernel_name(name) {
-            return Err(RebuildError::Unsound(format!("a kernel mapping {name:.20}")));
+            return Err(RebuildError::Unsound(format!(
+                "a kernel mapping {name:.20}"
+            )));
         }
         let found = here
             .iter()
@@ -161,10 +163,9 @@ fn advice(mapping: &Mapping, end: u64) -> impl Iterator<Item = Step> {
         (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
     ];
     // Locked without being filled: contents are on their way.
-    let lock = flags.locked.then_some((
-        Operation::new(libc::SYS_mlock2, &[start, length, 1]),
-        None,
-    ));
+    let lock = flags
+        .locked
+        .then_some((Operation::new(libc::SYS_mlock2, &[start, length, 1]), None));
     wanted
         .into_iter()
         .filter(|(set, _)| *set)
@@ -223,8 +224,17 @@ mod tests {
         ];
         let steps = mapping_steps(&mappings);
         let places: Vec<(u64, u64)> = steps.iter().map(|(o, _)| (o.args[0], o.args[1])).collect();
-        assert_eq!(places, [(0x1000, 0x2000), (0x3000, 0x1000), (0x9000, 0x1000)]);
+        assert_eq!(
+            places,
+            [(0x1000, 0x2000), (0x3000, 0x1000), (0x9000, 0x1000)]
+        );
         let files = file_ranges(&mappings);
-        assert_eq!(files, [Range { start: 0x2000, end: 0x4000 }]);
+        assert_eq!(
+            files,
+            [Range {
+                start: 0x2000,
+                end: 0x4000
+            }]
+        );
     }
 }

@@ -133,10 +133,7 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operat
     ));
     let (robust, length) = thread.robust_list;
     if robust != 0 {
-        list.push(Operation::new(
-            libc::SYS_set_robust_list,
-            &[robust, length],
-        ));
+        list.push(Operation::new(libc::SYS_set_robust_list, &[robust, length]));
     }
     if let Some(rseq) = thread.rseq {
         list.push(Operation::new(

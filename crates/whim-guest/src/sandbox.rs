@@ -1,0 +1,194 @@
+//! The sandbox of a guest: namespaces of its own with nothing in them, and a first process that
+//! makes the blank process in them.
+//!
+//! ```text
+//! supervisor --- zygote (the private identity) --- init (pid 1 of the sandbox) --- guest
+//! ```
+//! The zygote is a copy of the supervisor, made before any key is read into memory. It takes the
+//! private identity first: the new user namespace belongs to that identity, which is what lets the
+//! supervisor, under the same identity and without a capability, trace the guest.
+
+mod inside;
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use thiserror::Error;
+use whim_image::rebuild::{self, Blank, RebuildError};
+use whim_sys::fdpass::{self, FdPassError};
+use whim_sys::namespace::{self, Fork, NamespaceError};
+use whim_sys::pidfd::Pidfd;
+use whim_sys::ptrace::{Running, TraceError};
+use whim_sys::uffd::{Device, Uffd};
+
+/// Number under which the blank process finds `/dev/userfaultfd`.
+const DEVICE_NUMBER: i32 = 100;
+/// No message between the processes of a sandbox is longer.
+const MESSAGE_MAX: usize = 16 << 10;
+/// Time in which the sandbox has to answer; it only talks to the kernel.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Error)]
+pub enum SandboxError {
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    #[error("The sandbox's processes cannot be talked to: {0}")]
+    Talk(io::Error),
+    #[error(transparent)]
+    Pass(#[from] FdPassError),
+    #[error("The sandbox could not be made: {0}")]
+    Refused(String),
+    #[error("The sandbox's first process has ended")]
+    Ended,
+    #[error("Tracing the guest is not possible: {0}")]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+}
+
+/// What the zygote is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// uid and gid; `None`: those of the supervisor.
+    pub private_id: Option<u32>,
+    /// Directories of cgroups to enter.
+    pub cgroups: Vec<String>,
+}
+
+/// What init is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestRequest {
+    /// Number of the guest in its own pid namespace.
+    pub pid: i32,
+    /// How far the guest's clocks are ahead of this host's, in nanoseconds.
+    pub monotonic_ns: i64,
+    pub boottime_ns: i64,
+}
+
+/// What both answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Ready,
+    Failed(String),
+}
+
+/// The supervisor's end of a sandbox. Dropping it ends everything inside.
+#[derive(Debug)]
+pub struct Sandbox {
+    socket: UnixStream,
+    /// The guest waits here until it is traced.
+    gate: UnixStream,
+    has_device: bool,
+}
+
+impl Sandbox {
+    /// Forks the zygote. To be called first, by a process without threads, and before it holds a
+    /// secret. The right to serve faults of kernel mode is taken along if we have it.
+    ///
+    /// # Errors
+    /// No process or descriptor to be had.
+    pub fn prepare() -> Result<Self, SandboxError> {
+        let (socket, inner) = UnixStream::pair().map_err(SandboxError::Talk)?;
+        let (gate, inner_gate) = UnixStream::pair().map_err(SandboxError::Talk)?;
+        let device = Device::open().ok();
+        let has_device = device.is_some();
+        match namespace::fork()? {
+            Fork::Child => {
+                drop((socket, gate));
+                inside::zygote(inner, inner_gate, device)
+            }
+            Fork::Parent(_) => {
+                for stream in [&socket, &gate] {
+                    stream
+                        .set_read_timeout(Some(PATIENCE))
+                        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+                        .map_err(SandboxError::Talk)?;
+                }
+                Ok(Self {
+                    socket,
+                    gate,
+                    has_device,
+                })
+            }
+        }
+    }
+
+    /// Makes the namespaces, under the identity given.
+    ///
+    /// # Errors
+    /// The kernel refuses: the sentence says what would help.
+    pub fn enter(
+        &mut self,
+        private_id: Option<u32>,
+        cgroups: &[String],
+    ) -> Result<(), SandboxError> {
+        let identity = Identity {
+            private_id,
+            cgroups: cgroups.to_vec(),
+        };
+        send(&self.socket, &identity)?;
+        receive(&self.socket).map(drop)
+    }
+
+    /// Makes the blank process: traced, with the userfaultfd of its memory, and stopped.
+    ///
+    /// # Errors
+    /// The number is beyond this kernel's limit, or the kernel refuses something.
+    pub fn make_guest(&mut self, request: GuestRequest) -> Result<(Blank, Uffd), SandboxError> {
+        send(&self.socket, &request)?;
+        let mut descriptors = receive(&self.socket)?;
+        let descriptor = descriptors.pop().ok_or(SandboxError::Ended)?;
+        let pid = Pidfd::from_descriptor(descriptor)
+            .pid()
+            .map_err(SandboxError::Talk)?;
+        let running = Running::seize(pid, rebuild::trace_options())?;
+        self.gate.write_all(b"g").map_err(SandboxError::Talk)?;
+        let blank = Blank::await_stub(running)?;
+        let device = self.has_device.then_some(DEVICE_NUMBER);
+        Ok(blank.userfault(device)?)
+    }
+}
+
+pub(crate) fn send(socket: &UnixStream, message: &impl Serialize) -> Result<(), SandboxError> {
+    send_with(socket, message, None)
+}
+
+pub(crate) fn send_with(
+    socket: &UnixStream,
+    message: &impl Serialize,
+    descriptor: Option<&OwnedFd>,
+) -> Result<(), SandboxError> {
+    let mut line =
+        serde_json::to_vec(message).map_err(|error| SandboxError::Talk(io::Error::other(error)))?;
+    line.push(b'\n');
+    let borrowed: Vec<_> = descriptor.iter().map(|fd| fd.as_fd()).collect();
+    fdpass::send(socket.as_fd(), &line, &borrowed)?;
+    Ok(())
+}
+
+/// One line, and what came with it. Each side waits for an answer before it sends more, so a line
+/// never brings the beginning of the next.
+pub(crate) fn receive_line(socket: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), SandboxError> {
+    let (mut line, mut descriptors) = (Vec::new(), Vec::new());
+    let mut buffer = [0; 1024];
+    while line.last() != Some(&b'\n') {
+        let (length, more) = fdpass::receive(socket.as_fd(), &mut buffer)?;
+        if length == 0 || line.len() + length > MESSAGE_MAX {
+            return Err(SandboxError::Ended);
+        }
+        line.extend_from_slice(&buffer[..length]);
+        descriptors.extend(more);
+    }
+    Ok((line, descriptors))
+}
+
+fn receive(socket: &UnixStream) -> Result<Vec<OwnedFd>, SandboxError> {
+    let (line, descriptors) = receive_line(socket)?;
+    match serde_json::from_slice(&line) {
+        Ok(Answer::Ready) => Ok(descriptors),
+        Ok(Answer::Failed(reason)) => Err(SandboxError::Refused(reason)),
+        Err(error) => Err(SandboxError::Talk(io::Error::other(error))),
+    }
+}

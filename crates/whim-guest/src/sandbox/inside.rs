@@ -1,0 +1,208 @@
+//! What runs in the sandbox's own processes: the zygote, init, and the guest before its exec.
+
+use super::{Answer, DEVICE_NUMBER, GuestRequest, Identity, receive_line, send, send_with};
+use nix::mount::MsFlags;
+use nix::sys::signal::Signal;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use std::error::Error;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::exit;
+use whim_image::rebuild::stub;
+use whim_sys::credentials::{self, Capability};
+use whim_sys::namespace::{self, Set};
+use whim_sys::spawn::{self, Cloned, Namespaces, Program};
+use whim_sys::uffd::Device;
+
+/// The guest's uid and gid inside: neither root nor anybody.
+const INSIDE_ID: u32 = 1;
+const NANOSECONDS: i64 = 1_000_000_000;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn describe(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+/// Takes the private identity and makes init; then only waits for its end.
+pub(super) fn zygote(socket: UnixStream, gate: UnixStream, device: Option<Device>) -> ! {
+    let made = namespace::set_parent_death_signal(Some(Signal::SIGKILL))
+        .map_err(Box::from)
+        .and_then(|()| become_private(&socket));
+    let (uid, gid) = match made {
+        Ok(ids) => ids,
+        Err(error) => fail(&socket, error.as_ref()),
+    };
+    match spawn::clone_process(Namespaces::Own, None) {
+        Err(error) => fail(&socket, &error),
+        Ok(Cloned::Child) => init(&socket, gate, device, uid, gid),
+        Ok(Cloned::Parent { pid, pidfd }) => {
+            drop((socket, gate, device, pidfd));
+            // Whatever it says: init has ended, and with it everything in the sandbox.
+            let _ = waitpid(Pid::from_raw(pid), None);
+            exit(0)
+        }
+    }
+}
+
+fn fail(socket: &UnixStream, error: &dyn Error) -> ! {
+    // If the supervisor does not listen any more, nobody does.
+    let _ = send(socket, &Answer::Failed(describe(error)));
+    exit(1)
+}
+
+fn become_private(socket: &UnixStream) -> Outcome<(u32, u32)> {
+    let (line, _) = receive_line(socket)?;
+    let identity: Identity = serde_json::from_slice(&line)?;
+    for directory in &identity.cgroups {
+        std::fs::write(Path::new(directory).join("cgroup.procs"), "0")
+            .map_err(|error| format!("cgroup {directory} cannot be entered: {error}"))?;
+    }
+    if let Some(id) = identity.private_id {
+        credentials::become_identity(id, id, &[], &[])?;
+        // The change of identity has made us undumpable, and with that the files of /proc that
+        // set up the new namespace root's. Nothing in this memory is secret.
+        credentials::set_dumpable(true)?;
+        namespace::set_parent_death_signal(Some(Signal::SIGKILL))?;
+    }
+    let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+    Ok((uid.as_raw(), gid.as_raw()))
+}
+
+fn init(socket: &UnixStream, gate: UnixStream, device: Option<Device>, uid: u32, gid: u32) -> ! {
+    let offsets = match furnish(uid, gid) {
+        Ok(offsets) => offsets,
+        Err(error) => fail(socket, error.as_ref()),
+    };
+    if send(socket, &Answer::Ready).is_err() {
+        exit(1);
+    }
+    if let Err(error) = make_guest(socket, gate, device, offsets) {
+        fail(socket, error.as_ref());
+    }
+    // Until the supervisor ends; then this process does, and the kernel kills whoever is left.
+    let mut nothing = [0; 1];
+    let mut reader = socket;
+    while matches!(reader.read(&mut nothing), Ok(1..)) {}
+    exit(0)
+}
+
+/// Empties the view: an empty, read-only root, no network, a name that tells nothing.
+fn furnish(uid: u32, gid: u32) -> Outcome<File> {
+    namespace::set_parent_death_signal(Some(Signal::SIGKILL))?;
+    namespace::map_single_user(INSIDE_ID, uid, INSIDE_ID, gid)?;
+    nix::unistd::sethostname("guest")?;
+    // Opened now, because no /proc is in sight later on.
+    let offsets = OpenOptions::new()
+        .write(true)
+        .open("/proc/self/timens_offsets")
+        .map_err(|error| format!("this kernel has no time namespaces: {error}"))?;
+    namespace::make_mounts_private()?;
+    let root = Path::new("/tmp");
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    namespace::mount_new("tmpfs", root, flags, "size=4k,nr_inodes=2,mode=555")?;
+    nix::unistd::chdir(root)?;
+    // The old root ends up below the new one, on the same directory, and is taken away.
+    nix::unistd::pivot_root(".", ".")?;
+    nix::mount::umount2(".", nix::mount::MntFlags::MNT_DETACH)?;
+    nix::unistd::chdir("/")?;
+    let read_only = flags | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_BIND;
+    nix::mount::mount(None::<&str>, "/", None::<&str>, read_only, None::<&str>)?;
+    Ok(offsets)
+}
+
+fn make_guest(
+    socket: &UnixStream,
+    gate: UnixStream,
+    device: Option<Device>,
+    mut offsets: File,
+) -> Outcome<()> {
+    let (line, _) = receive_line(socket)?;
+    let request: GuestRequest = serde_json::from_slice(&line)?;
+    namespace::unshare(Set::TIME)?;
+    offsets
+        .write_all(clock_lines(request).as_bytes())
+        .map_err(|error| format!("the clocks cannot be set: {error}"))?;
+    drop(offsets);
+    let program = Program::new(&stub::program())?;
+    // This process has one thread: the zygote had one when it was copied, and none was added.
+    match spawn::clone_alone(Namespaces::Inherited, Some(request.pid))
+        .map_err(|error| format!("process number {} cannot be had: {error}", request.pid))?
+    {
+        Cloned::Child => guest(gate, device, &program),
+        Cloned::Parent { pidfd, .. } => {
+            send_with(socket, &Answer::Ready, Some(&pidfd))?;
+            Ok(())
+        }
+    }
+}
+
+/// The kernel wants seconds and a non-negative number of nanoseconds.
+fn clock_lines(request: GuestRequest) -> String {
+    let line = |name: &str, offset: i64| {
+        let (seconds, rest) = (
+            offset.div_euclid(NANOSECONDS),
+            offset.rem_euclid(NANOSECONDS),
+        );
+        format!("{name} {seconds} {rest}\n")
+    };
+    line("monotonic", request.monotonic_ns) + &line("boottime", request.boottime_ns)
+}
+
+/// The guest, until it executes the stub: keeps one capability, for its threads' numbers, until it
+/// has them, and nothing else.
+fn guest(mut gate: UnixStream, device: Option<Device>, program: &Program) -> ! {
+    let mut byte = [0; 1];
+    if !matches!(gate.read(&mut byte), Ok(1)) {
+        exit(1);
+    }
+    let error = match strip(device.as_ref(), program) {
+        Ok(()) => program.execute().to_string(),
+        Err(error) => describe(error.as_ref()),
+    };
+    // Standard error is closed by now; the exit code tells the tracer that there is no guest.
+    let _ = error;
+    exit(1)
+}
+
+fn strip(device: Option<&Device>, program: &Program) -> Outcome<()> {
+    nix::unistd::setsid()?;
+    spawn::set_no_new_privileges()?;
+    credentials::keep_only_capabilities(&[Capability::CHECKPOINT_RESTORE])?;
+    let mut keep = vec![program.number()];
+    if let Some(device) = device {
+        spawn::place_descriptor(device.as_fd(), DEVICE_NUMBER)?;
+        keep.push(DEVICE_NUMBER);
+    }
+    spawn::close_all_but(&keep)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_written_as_the_kernel_reads_them() {
+        let request = GuestRequest {
+            pid: 1,
+            monotonic_ns: -1,
+            boottime_ns: 2_500_000_000,
+        };
+        assert_eq!(
+            clock_lines(request),
+            "monotonic -1 999999999\nboottime 2 500000000\n"
+        );
+    }
+}
