@@ -221,6 +221,15 @@ pub(crate) const fn here(code: fn(&mut Builder<'_>) -> Flow, says: &'static str)
     }
 }
 
+/// Runs natively but for rare arguments, which a function finds.
+pub(crate) const fn local_but(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
+    Row {
+        class: Class::Local,
+        reason: says,
+        ..here(code, says)
+    }
+}
+
 /// No pointer.
 pub(crate) const V: Argument = Argument::Value;
 /// A path.

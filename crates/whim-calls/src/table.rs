@@ -1,9 +1,9 @@
 //! The table: one row per number, ordered by number.
 //!
-//! `local` runs natively and is not trapped. `memory` is the same, unless its addresses may touch
-//! the reserved range. `forward` lists the arguments up to the last pointer. `nested` is a forward
-//! whose buffers a function finds. `decided` and `here` let the arguments decide. `home` is the
-//! safety net, and says why.
+//! `local` runs natively and is not trapped; `local_but` is trapped for rare arguments, and
+//! `memory` where its addresses may touch the reserved range. `forward` lists the arguments up to
+//! the last pointer. `nested` is a forward whose buffers a function finds. `decided` and `here`
+//! let the arguments decide. `home` is the safety net, and says why.
 
 use crate::control::{fcntl, msgctl, semctl};
 use crate::decide;
@@ -11,7 +11,7 @@ use crate::ioctl::ioctl;
 use crate::nested;
 use crate::shape::{
     Gate, PATH, Row, Size, TEXT, V, change_sized, decided, forward, get, get_sized, here, home,
-    int, local, long, long_most, memory, nested, put, put_elements, put_sized, unsigned,
+    int, local, local_but, long, long_most, memory, nested, put, put_elements, put_sized, unsigned,
 };
 use crate::sockopt::{getsockopt, setsockopt};
 use crate::types::{Direction, Returned};
@@ -92,7 +92,7 @@ table! {
     pipe => forward(&[put(8)]);
     select => nested(nested::select, "three descriptor sets, timeval").waits();
     sched_yield => local();
-    mremap => here(decide::mremap, "local, unless it touches the reserved range")
+    mremap => local_but(decide::mremap, "")
         .gate(Gate::Memory { addresses: &[0, 4], lengths: &[1, 2] });
     msync => memory(&[0], &[1]).note("nothing in a guest is shared");
     mincore => memory(&[0], &[1]);
@@ -305,7 +305,7 @@ table! {
         .gate(Gate::TrapIf { index: 0, values: &[2, 3], negative: true });
     clock_getres => decided(decide::clock_getres, "behind descriptors: forwarded; else local")
         .gate(Gate::TrapIf { index: 0, values: &[], negative: true });
-    clock_nanosleep => here(decide::clock_nanosleep, "CPU and alarm clocks: home; else local")
+    clock_nanosleep => local_but(decide::clock_nanosleep, "goes home for CPU and alarm clocks")
         .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true });
     exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
     epoll_wait => nested(nested::epoll_wait, "events").waits().consumes();
