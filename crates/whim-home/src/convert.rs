@@ -94,8 +94,10 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
         .map_err(|errno| ConvertError::Call { what: "mapping of the deck", errno })?;
     let code = original.reserved.start;
     map_deck(&mut frozen, leader, code, length)?;
-    let mut stops = frozen.into_parts();
-    stops.sort_by_key(|stopped| stopped.tid() != leader);
+    let mut stops = Vec::with_capacity(count);
+    for thread in frozen.into_parts()? {
+        stops.push(thread.into_stopped().map_err(DeputyError::Trace)?);
+    }
     let mut deputy = Deputy::enter(pid, deck, code, stops)?;
     give_up_kernel_writes(&mut deputy, original)?;
     let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;
@@ -116,14 +118,14 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
 /// rights, no descriptor that stays in the program's table.
 fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, ConvertError> {
     let pid = frozen.pid();
-    let scratch = frozen.scratch(leader)?;
+    let scratch = frozen.scratch()?;
     process_vm::write_exact(pid, scratch.start, b"whim-deck\0")
         .map_err(|errno| ConvertError::Call { what: "name of the deck", errno })?;
-    let create = Op::new(libc::SYS_memfd_create, &[scratch.start, u64::from(libc::MFD_CLOEXEC)]);
+    let create = Op::new(number(libc::SYS_memfd_create), &[scratch.start, u64::from(libc::MFD_CLOEXEC)]);
     let fd = check("memfd_create", frozen.run(leader, &[create])?[0])?;
-    let number = i32::try_from(fd).unwrap_or(-1);
+    let in_process = i32::try_from(fd).unwrap_or(-1);
     let file = Pidfd::open(pid)
-        .and_then(|process| process.take(number))
+        .and_then(|process| process.take(in_process))
         .map_err(|errno| ConvertError::Call { what: "descriptor of the deck", errno })?;
     nix::unistd::ftruncate(&file, i64::try_from(length).unwrap_or(i64::MAX))
         .map_err(|errno| ConvertError::Call { what: "ftruncate of the deck", errno })?;
@@ -134,26 +136,30 @@ fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, C
 }
 
 fn map_deck(frozen: &mut Frozen, leader: Tid, code: u64, length: u64) -> Result<(), ConvertError> {
-    let scratch = frozen.scratch(leader)?;
-    let mut number = [0; 8];
-    process_vm::read_exact(frozen.pid(), scratch.start, &mut number)
+    let scratch = frozen.scratch()?;
+    let mut bytes = [0; 8];
+    process_vm::read_exact(frozen.pid(), scratch.start, &mut bytes)
         .map_err(|errno| ConvertError::Call { what: "number of the deck", errno })?;
-    let fd = u64::from_le_bytes(number);
+    let fd = u64::from_le_bytes(bytes);
     let flags = flag(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
     let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
     let write = flag(libc::PROT_READ | libc::PROT_WRITE);
     let operations = [
-        Op::new(libc::SYS_mmap, &[code, PAGE_SIZE, execute, flags, fd, 0]),
+        Op::new(number(libc::SYS_mmap), &[code, PAGE_SIZE, execute, flags, fd, 0]),
         Op::new(
-            libc::SYS_mmap,
+            number(libc::SYS_mmap),
             &[code + PAGE_SIZE, length - PAGE_SIZE, write, flags, fd, PAGE_SIZE],
         ),
-        Op::new(libc::SYS_close, &[fd]),
+        Op::new(number(libc::SYS_close), &[fd]),
     ];
     for result in frozen.run(leader, &operations)? {
         check("mapping of the deck", result)?;
     }
     Ok(())
+}
+
+fn number(call: i64) -> u64 {
+    call.cast_unsigned()
 }
 
 fn flag(bits: i32) -> u64 {
@@ -203,8 +209,8 @@ fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, Convert
     let flags = flag(libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY);
     let fd = deputy.run(slot, &[Operation::new(libc::SYS_userfaultfd, &[flags])])?[0];
     let fd = check("userfaultfd", fd)?;
-    let number = i32::try_from(fd).unwrap_or(-1);
-    let taken = Pidfd::open(pid).and_then(|process| process.take(number));
+    let in_process = i32::try_from(fd).unwrap_or(-1);
+    let taken = Pidfd::open(pid).and_then(|process| process.take(in_process));
     deputy.run(slot, &[Operation::new(libc::SYS_close, &[fd.cast_unsigned()])])?;
     let taken = taken.map_err(|errno| ConvertError::Call { what: "userfaultfd taking", errno })?;
     Uffd::initialize(taken, 0)

@@ -544,7 +544,7 @@ pub fn resume_at_home(
         };
         stopped.set_xstate(&thread.xstate).map_err(DeputyError::Trace)?;
         stopped
-            .set_registers(&whim_image::freeze::raw_registers(registers))
+            .set_registers(&whim_image::rebuild::raw_registers(registers))
             .map_err(DeputyError::Trace)?;
         stopped.set_signal_mask(thread.signal_mask).map_err(DeputyError::Trace)?;
         stopped
@@ -553,7 +553,7 @@ pub fn resume_at_home(
     }
     let mut frozen = Frozen::assemble(pid, stops)?;
     let reserved = original.reserved;
-    let unmap = Op::new(libc::SYS_munmap, &[reserved.start, reserved.len()]);
+    let unmap = Op::new(libc::SYS_munmap.cast_unsigned(), &[reserved.start, reserved.len()]);
     frozen.run(image.pid, &[unmap])?;
     frozen.release()?;
     Ok(())

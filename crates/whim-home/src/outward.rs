@@ -8,7 +8,8 @@ use crate::link::{Link, LinkError, clocks};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
-use whim_image::capture::{CaptureError, InFlight};
+use whim_image::capture::{CaptureError, CaptureOptions, InFlight};
+use whim_image::maps::{FlagTable, MapEntry};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_journey::frame::Kind;
@@ -151,11 +152,13 @@ impl Outward<'_> {
         };
         link.send(&prepare, PREPARE_WITHIN)?;
         expect(link.receive(PREPARE_WITHIN)?, &ToHome::Prepared, "prepared")?;
+        // Reading the flags walks all pages: done before the freeze.
+        let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
         let mut frozen = freeze(self.pid, &FreezeLimits::default())?;
-        match self.carry(&mut frozen, link, reserved) {
+        match self.carry(&mut frozen, link, reserved, &flags) {
             Ok((image, continuations, bytes, pages)) => {
                 Ok(Departed { frozen, image, continuations, frozen_at, bytes, pages })
             }
@@ -172,9 +175,16 @@ impl Outward<'_> {
         frozen: &mut Frozen,
         link: &mut Link,
         reserved: Range,
+        flags: &FlagTable,
     ) -> Result<(ProcessImage, Vec<Continuation>, u64, u64), OutwardError> {
         self.phase(Phase::Capture);
-        let captured = frozen.capture(reserved, &is_local)?;
+        let options = CaptureOptions {
+            reserved,
+            is_local: &is_local,
+            flags: Some(flags),
+            with_pending: false,
+        };
+        let captured = frozen.capture(&options)?;
         let image = captured.image;
         let continuations = captured
             .in_flight
@@ -245,7 +255,7 @@ impl Outward<'_> {
 }
 
 fn is_local(number: u64) -> bool {
-    whim_calls::row(number).is_some_and(|row| row.class == whim_calls::Class::Local)
+    whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
 }
 
 fn read_pages(pid: i32, address: u64, buffer: &mut [u8]) -> Result<(), OutwardError> {
@@ -293,10 +303,8 @@ fn send_nonzero(
 }
 
 fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
-    let maps = whim_image::maps::read(pid).map_err(|error| {
-        OutwardError::Capture(CaptureError::from(error))
-    })?;
-    Ok(maps.iter().map(|map| map.range).collect())
+    let entries: Vec<MapEntry> = whim_image::maps::read(pid).map_err(FreezeError::from)?;
+    Ok(entries.iter().map(|entry| entry.range).collect())
 }
 
 fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
@@ -306,7 +314,13 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         threads: image.threads.iter().map(|thread| thread.tid).collect(),
         reserved: (image.reserved.start, image.reserved.end),
     };
-    let request = whim_calls::Call { number: call.number, args: call.args };
+    let mut requests = vec![whim_calls::Call { number: call.number, args: call.args }];
+    for piece in &call.further {
+        let mut args = call.args;
+        args[1] = piece.start;
+        args[2] = piece.len();
+        requests.push(whim_calls::Call { number: call.number, args });
+    }
     let mut made = Continuation {
         args: call.args,
         call,
@@ -314,13 +328,22 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         tail: Vec::new(),
         may_block: true,
     };
-    if let whim_calls::Decision::Forward(forward) = whim_calls::resolve(&request, &context, &memory)
-    {
-        made.args = forward.args;
+    let mut before = 0;
+    for (index, request) in requests.iter().enumerate() {
+        let decision = whim_calls::resolve(request, &context, &memory);
+        let whim_calls::Decision::Forward(forward) = decision else { continue };
+        if index == 0 {
+            made.args = forward.args;
+        }
         for region in &forward.regions {
-            made.regions.push(wire_region(region));
+            let mut wire = wire_region(region);
+            if let WireReturned::ByResult { skip } = &mut wire.returned {
+                *skip += before;
+            }
+            made.regions.push(wire);
             made.tail.extend_from_slice(&region.data);
         }
+        before += request.args[2];
     }
     made
 }

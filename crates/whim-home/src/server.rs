@@ -4,6 +4,7 @@ use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
 use crate::outward::Continuation;
 use crate::window::{Placement, Window};
+use std::collections::VecDeque;
 use std::time::Instant;
 use thiserror::Error;
 use whim_image::model::{MappingId, PAGE_SIZE, Protection, Range};
@@ -60,6 +61,10 @@ pub struct Active {
     disturbed: bool,
     /// Bytes that the interrupted original had already done; part of the result.
     pub already: i64,
+    /// Further pieces of the buffer, for the same call, as long as each is done whole.
+    pub further: VecDeque<Range>,
+    /// Bytes done by this call's pieces so far.
+    pub sum: i64,
 }
 
 /// A result, kept until the thread's next call: the guest may ask again after a move.
@@ -144,6 +149,8 @@ impl Server {
             started: Instant::now(),
             disturbed: false,
             already: 0,
+            further: VecDeque::new(),
+            sum: 0,
         };
         self.execute(slot, active, request.number, request.may_block, tail)
     }
@@ -217,13 +224,15 @@ impl Server {
             if continuation.call.restart { RESTART_SYSCALL } else { continuation.call.number };
         let active = Active {
             sequence: None,
-            number: continuation.call.number,
+            number: continuation.call.original_number,
             args: continuation.args,
             regions: continuation.regions,
             operation: 0,
             started: Instant::now(),
             disturbed: false,
             already: continuation.call.already,
+            further: continuation.call.further.into(),
+            sum: 0,
         };
         self.execute(slot, active, number, continuation.may_block, &continuation.tail)
     }
@@ -274,14 +283,22 @@ impl Server {
         if !self.deputy.deck().is_done(slot) {
             return Ok(());
         }
-        let Some(active) = self.callers[slot].active.take() else { return Ok(()) };
-        let raw = self.deputy.deck().result(slot, active.operation);
+        let Some(mut active) = self.callers[slot].active.take() else { return Ok(()) };
+        let mut raw = self.deputy.deck().result(slot, active.operation);
+        if self.next_piece(slot, &mut active, raw) {
+            self.callers[slot].active = Some(active);
+            return Ok(());
+        }
+        if active.sum > 0 {
+            raw = active.sum + raw.max(0);
+        }
         let mut result = raw;
         if raw == EINTR && active.disturbed && whim_calls::interrupted_by_stop(active.number) {
             result = RESTART_UNLESS_HANDLED;
         }
         let (outputs, tail) = self.collect(&active.regions, raw);
         if active.already > 0 {
+            // What was done is done, whatever became of the rest.
             result = active.already + result.max(0);
         }
         let finished = Finished {
@@ -298,6 +315,22 @@ impl Server {
         }
         self.callers[slot].finished = Some(finished);
         Ok(())
+    }
+
+    /// A transfer that the freeze had cut in the middle of a vector goes on piece by piece; all
+    /// pieces were placed when it was taken up.
+    fn next_piece(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
+        let whole = raw > 0 && raw.cast_unsigned() == active.args[2];
+        let next = if whole { active.further.pop_front() } else { None };
+        let Some(piece) = next else { return false };
+        active.sum += raw;
+        active.args[1] = piece.start;
+        active.args[2] = piece.len();
+        active.operation = 0;
+        let operation = Operation { number: active.number, args: active.args };
+        // Its end is announced: it may block as the first piece did.
+        self.deputy.start(slot, &[operation], 0);
+        true
     }
 
     fn reply(&mut self, tid: i32, sequence: u64, finished: &Finished) {

@@ -211,7 +211,7 @@ fn append_range(ranges: &mut Vec<Range>, page: u64) {
 
 /// Lays the regions' data over the pages to be placed; what falls on present pages is written.
 fn fill(placement: &mut Placement, regions: &[WireRegion], tail: &[u8]) {
-    let mut offset = 0;
+    let mut offset = 0usize;
     for region in regions {
         let length = usize::try_from(region.data_length).unwrap_or(usize::MAX);
         let end = offset.saturating_add(length).min(tail.len());
