@@ -555,6 +555,6 @@ pub fn resume_at_home(
     let reserved = original.reserved;
     let unmap = Op::new(libc::SYS_munmap.cast_unsigned(), &[reserved.start, reserved.len()]);
     frozen.run(image.pid, &[unmap])?;
-    frozen.release()?;
+    drop(frozen);
     Ok(())
 }

@@ -164,7 +164,7 @@ impl Outward<'_> {
             }
             Err(error) => {
                 crash::point("before-release");
-                frozen.release()?;
+                drop(frozen);
                 Err(error)
             }
         }

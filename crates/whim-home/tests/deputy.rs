@@ -1,0 +1,210 @@
+//! A real program becomes a deputy and comes back, without a network in between: what leaves is
+//! what returns, so that conversion and return are tested by themselves.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use whim_home::attic::choose_reserved;
+use whim_home::convert::{Original, convert};
+use whim_home::homeward;
+use whim_home::server::Server;
+use whim_image::capture::{CaptureOptions, Captured};
+use whim_image::freeze::{Frozen, FreezeLimits, freeze};
+use whim_image::model::{Backing, ProcessImage};
+use whim_journey::message::{CallRequest, ToGuest, WireDirection, WireRegion, WireReturned};
+use whim_sys::{pagemap, process_vm};
+
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Program {
+    fn start(command: &str, args: &[&str]) -> Self {
+        let mut child = Command::new(command)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is installed");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, input, output }
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("output");
+        line.trim_end().to_owned()
+    }
+
+    fn say(&mut self, text: &str) {
+        writeln!(self.input, "{text}").expect("the program reads");
+    }
+}
+
+fn is_local(number: u64) -> bool {
+    whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
+}
+
+type Contents = Vec<(u64, Vec<u8>)>;
+
+fn take(pid: i32) -> (Frozen, Captured, Contents) {
+    let ranges: Vec<_> =
+        whim_image::maps::read(pid).expect("maps").iter().map(|entry| entry.range).collect();
+    let reserved = choose_reserved(&ranges, 1 << 30).expect("a free range");
+    let mut frozen = freeze(pid, &FreezeLimits::default()).expect("freeze");
+    let options =
+        CaptureOptions { reserved, is_local: &is_local, flags: None, with_pending: false };
+    let captured = frozen.capture(&options).expect("capture");
+    let scanner = pagemap::Pagemap::open(pid).expect("pagemap");
+    let mut contents = Vec::new();
+    for mapping in &captured.image.mappings {
+        if matches!(mapping.backing, Backing::Kernel { .. }) {
+            continue;
+        }
+        for run in scanner.runs(mapping.start, mapping.end).expect("runs") {
+            if run.kind == pagemap::Kind::Private {
+                let mut bytes = vec![0; usize::try_from(run.len()).expect("small")];
+                frozen.memory().read_exact(run.start, &mut bytes).expect("readable");
+                contents.push((run.start, bytes));
+            }
+        }
+    }
+    (frozen, captured, contents)
+}
+
+fn resident_kib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("VmRSS");
+    line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number")
+}
+
+fn put_back(mut server: Server, image: &ProcessImage, original: &Original, contents: &Contents) {
+    let mut held = Vec::new();
+    homeward::check_image(image, original, &server.attic).expect("sound");
+    homeward::quiesce(&mut server, &mut held).expect("quiet");
+    homeward::mask_signals(&mut server.deputy).expect("masked");
+    homeward::restore_mappings(&mut server, image).expect("mappings");
+    for (address, bytes) in contents {
+        homeward::write_pages(image.pid, image, *address, bytes).expect("pages");
+    }
+    homeward::restore_process(&mut server, image).expect("process");
+    homeward::restore_threads(&mut server, image).expect("threads");
+    homeward::requeue_held(&mut server, image, &held).expect("signals");
+    homeward::resume_at_home(server, image, original).expect("resumed");
+}
+
+/// The sender's side of one call: region data, and the reply.
+fn call(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>) {
+    server.call(request, tail).expect("served");
+    loop {
+        while let Some(event) = server.deputy.next_event().expect("events") {
+            if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
+                server.finished(slot).expect("finished");
+            }
+        }
+        for slot in server.active_slots() {
+            server.finished(slot).expect("finished");
+        }
+        if let Some(out) = server.outgoing.pop() {
+            let ToGuest::Reply { result, .. } = out.message else { panic!("{:?}", out.message) };
+            return (result, out.tail);
+        }
+        std::thread::yield_now();
+    }
+}
+
+const PYTHON: &str = "
+import sys, threading, os
+table = {i: str(i) * 3 for i in range(50000)}
+print(os.getpid(), flush=True)
+for line in sys.stdin:
+    number = int(line)
+    print(table[number], sum(len(v) for v in table.values()), flush=True)
+";
+
+#[test]
+fn a_program_that_waits_for_input_goes_on_after_its_return() {
+    let mut program = Program::start("/usr/bin/python3", &["-c", PYTHON]);
+    assert_eq!(program.line(), program.pid().to_string());
+    program.say("7");
+    let expected = program.line();
+    for _ in 0..5 {
+        let before = resident_kib(program.pid());
+        let (frozen, captured, contents) = take(program.pid());
+        let original = Original::of(&captured.image);
+        let server = convert(frozen, &original).expect("converted");
+        let while_away = resident_kib(program.pid());
+        assert!(while_away * 3 < before, "{before} KiB at home, {while_away} KiB away");
+        put_back(server, &captured.image, &original, &contents);
+        program.say("7");
+        assert_eq!(program.line(), expected);
+        let tracer = std::fs::read_to_string(format!("/proc/{}/status", program.pid()));
+        assert!(tracer.expect("status").contains("TracerPid:\t0"));
+    }
+    drop(program.input);
+    assert!(program.child.wait().expect("ended").success());
+}
+
+#[test]
+fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
+    let mut program = Program::start("/usr/bin/python3", &["-c", PYTHON]);
+    program.line();
+    let (frozen, captured, contents) = take(program.pid());
+    let original = Original::of(&captured.image);
+    let mut server = convert(frozen, &original).expect("converted");
+    let tid = program.pid();
+    let mut sequence = 0;
+    let mut ask = |server: &mut Server, number: i64, args: [u64; 6], regions, tail: &[u8]| {
+        sequence += 1;
+        let number = number.cast_unsigned();
+        let request =
+            CallRequest { tid, sequence, number, args, may_block: false, regions };
+        call(server, request, tail)
+    };
+    let (pid, _) = ask(&mut server, libc::SYS_getppid, [0; 6], vec![], &[]);
+    assert_eq!(pid, i64::from(std::process::id()));
+    let region = |address, length, direction, data_length| WireRegion {
+        address,
+        length,
+        direction,
+        returned: WireReturned::Whole,
+        data_length,
+    };
+    let buffer = 0x7000_0000_0ff8;
+    let write = region(buffer, 12, WireDirection::In, 12);
+    let args = [1, buffer, 12, 0, 0, 0];
+    let (written, _) = ask(&mut server, libc::SYS_write, args, vec![write], b"hello\nworld\n");
+    assert_eq!(written, 12);
+    assert_eq!((program.line(), program.line()), ("hello".into(), "world".into()));
+    // A page that nobody placed is a fault at once, and nothing happens.
+    let args = [1, 0x7000_1000_0000, 12, 0, 0, 0];
+    assert_eq!(ask(&mut server, libc::SYS_write, args, vec![], &[]).0, -14);
+    let out = region(0x6000_0000_0100, 4096, WireDirection::Out, 0);
+    let args = [0x6000_0000_0100, 4096, 0, 0, 0, 0];
+    let (length, cwd) = ask(&mut server, libc::SYS_getcwd, args, vec![out], &[]);
+    assert!(length > 1 && cwd.starts_with(b"/"));
+    let code = captured.image.mappings.iter().find(|mapping| {
+        matches!(mapping.backing, Backing::File { offset: 0, .. })
+    });
+    let Some(Backing::File { id, .. }) = code.map(|mapping| mapping.backing.clone()) else {
+        panic!("no file is mapped");
+    };
+    let request =
+        whim_journey::message::PageRequest { request: 1, mapping: id, offset: 0, length: 4096 };
+    assert_eq!(&server.pages(request).expect("the page")[..4], b"\x7fELF");
+    // The thread stood in read(2); nothing is known of that call here, so that it sees EINTR.
+    drop(server.take_finished(0));
+    put_back(server, &captured.image, &original, &contents);
+    program.say("7");
+    assert!(program.line().starts_with("777 "));
+    drop(program.input);
+    assert!(program.child.wait().expect("ended").success());
+    let mut probe = [0; 1];
+    assert!(process_vm::read_exact(tid, 1, &mut probe).is_err());
+}
