@@ -13,6 +13,7 @@
 
 use crate::freeze_calls::{self, Call, Subject};
 use crate::freeze_observe::{Observation, Status, observe, sleeping_in};
+use crate::freeze_release::Held;
 use crate::inject::Injection;
 use crate::maps::{self, MapEntry};
 use std::fs;
@@ -58,6 +59,8 @@ pub enum FreezeError {
     NotPermitted(i32),
     #[error("Process {pid} cannot be stopped now ({reason}): try again later")]
     Busy { pid: i32, reason: String },
+    #[error("Process {0} has a seccomp filter of its own, which may end it when it is stopped")]
+    Filtered(i32),
     #[error("Process {0} is stopped by job control: continue it first")]
     JobStopped(i32),
     #[error("Process {0} runs on without its main thread")]
@@ -153,8 +156,8 @@ pub struct Frozen {
     /// Signals whose handlers do not restart calls, as far as their actions have been read.
     pub(crate) no_restart: u64,
     /// The address space as it was when it was first looked at in this freeze.
-    entries: Option<Vec<MapEntry>>,
-    began: Instant,
+    pub(crate) entries: Option<Vec<MapEntry>>,
+    pub(crate) began: Instant,
 }
 
 /// A thread on its way to a stop.
@@ -170,8 +173,21 @@ struct Pending {
 /// [`FreezeError`]; the process then runs on as before. After [`FreezeError::Busy`] the calling
 /// thread must end (see the module's text).
 pub fn freeze(pid: i32, limits: &FreezeLimits) -> Result<Frozen, FreezeError> {
+    freeze_again(pid, limits, Vec::new())
+}
+
+/// As [`freeze`], for a process of which this OS thread still holds some threads after an earlier
+/// release.
+///
+/// # Errors
+/// As [`freeze`]; threads that were held are then let go or end with the calling thread.
+pub fn freeze_again(
+    pid: i32,
+    limits: &FreezeLimits,
+    held: Vec<Held>,
+) -> Result<Frozen, FreezeError> {
     let status = Status::read(pid, pid).map_err(|_| FreezeError::Gone(pid))?;
-    check(pid, &status)?;
+    check(pid, &status, !held.is_empty())?;
     let memory = MemFile::open(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
         _ => FreezeError::Gone(pid),
@@ -188,11 +204,11 @@ pub fn freeze(pid: i32, limits: &FreezeLimits) -> Result<Frozen, FreezeError> {
         began,
     };
     // On an error `frozen` is dropped, which lets go what had stopped.
-    frozen.stop_all(limits)?;
+    frozen.stop_all(limits, held)?;
     Ok(frozen)
 }
 
-fn check(pid: i32, status: &Status) -> Result<(), FreezeError> {
+fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeError> {
     if status.tgid != pid {
         return Err(FreezeError::NotAProcess(pid, status.tgid));
     }
@@ -202,11 +218,33 @@ fn check(pid: i32, status: &Status) -> Result<(), FreezeError> {
             tracer: status.tracer,
         });
     }
+    if status.seccomp != 0 {
+        // Our calls, and the kernel's own restart_syscall, may not pass its filter.
+        return Err(FreezeError::Filtered(pid));
+    }
     match status.state {
         'Z' | 'X' if thread_ids(pid)?.len() > 1 => Err(FreezeError::LeaderEnded(pid)),
         'Z' | 'X' => Err(FreezeError::Gone(pid)),
         'T' => Err(FreezeError::JobStopped(pid)),
         _ => Ok(()),
+    }
+}
+
+/// Interrupts a thread that is traced already.
+fn take_back(held: Held) -> Result<Option<Pending>, FreezeError> {
+    let tid = held.tid();
+    let (running, deadline_ns) = held.into_running();
+    match running.interrupt() {
+        Ok(()) => {
+            let before = Observation::held(deadline_ns);
+            Ok(Some(Pending {
+                running: Some(running),
+                tid,
+                before,
+            }))
+        }
+        Err(TraceError::Died) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -267,9 +305,14 @@ impl Frozen {
         Ok(self.entries.as_deref().unwrap_or_default())
     }
 
-    fn stop_all(&mut self, limits: &FreezeLimits) -> Result<(), FreezeError> {
+    fn stop_all(&mut self, limits: &FreezeLimits, held: Vec<Held>) -> Result<(), FreezeError> {
         let deadline = self.began + limits.wait;
-        let mut seen: Vec<Tid> = Vec::new();
+        let mut seen: Vec<Tid> = held.iter().map(Held::tid).collect();
+        let mut pending = Vec::with_capacity(held.len());
+        for one in held {
+            pending.extend(take_back(one)?);
+        }
+        self.wait_for_stops(pending, deadline)?;
         loop {
             let mut fresh = thread_ids(self.pid)?;
             fresh.retain(|tid| !seen.contains(tid));

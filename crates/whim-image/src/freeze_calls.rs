@@ -33,13 +33,13 @@ const TRANSFER_MAX: u64 = 0x7fff_f000;
 const READ: u64 = 0;
 const WRITE: u64 = 1;
 const READV: u64 = 19;
-const WRITEV: u64 = 20;
+pub const WRITEV: u64 = 20;
 const SENDFILE: u64 = 40;
 const CONNECT: u64 = 42;
 const ACCEPT: u64 = 43;
 const SENDTO: u64 = 44;
 const RECVFROM: u64 = 45;
-const SENDMSG: u64 = 46;
+pub const SENDMSG: u64 = 46;
 const RECVMSG: u64 = 47;
 const SEMOP: u64 = 65;
 const RT_SIGTIMEDWAIT: u64 = 128;
@@ -286,7 +286,11 @@ fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout
         }
         _ => socket_timeout(subject, number, args)?,
     };
-    let rest_ns = total_ns.saturating_sub(elapsed_ns(subject.pid, subject.tid, subject.before));
+    let elapsed = || elapsed_ns(subject.pid, subject.tid, subject.before);
+    let rest_ns = subject
+        .before
+        .held_rest_ns()
+        .unwrap_or_else(|| total_ns.saturating_sub(elapsed()));
     Some(Timeout { place, rest_ns })
 }
 
@@ -439,6 +443,16 @@ fn vectors(subject: Subject<'_>, address: u64, count: u64) -> Option<Vec<Piece>>
     bytes
         .chunks_exact(16)
         .map(|pair| Some(piece(word(pair, 0)?, word(pair, 8)?)))
+        .collect()
+}
+
+/// A `struct iovec` array.
+#[must_use]
+pub fn vector_bytes(pieces: &[Piece]) -> Vec<u8> {
+    pieces
+        .iter()
+        .flat_map(|piece| [piece.start, piece.len()])
+        .flat_map(u64::to_le_bytes)
         .collect()
 }
 

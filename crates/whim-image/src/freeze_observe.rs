@@ -3,12 +3,42 @@
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::fs;
+use std::time::Duration;
 
 /// How a thread stood before it was interrupted; empty where its call needs no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
     /// It slept: when it went to sleep, and how often it had done so.
     asleep: Option<Asleep>,
+    /// A tracer is its clock: when its time is over, by CLOCK_MONOTONIC.
+    deadline_ns: Option<u64>,
+}
+
+impl Observation {
+    /// Of a thread whose clock the tracer is.
+    #[must_use]
+    pub fn held(deadline_ns: u64) -> Self {
+        Self {
+            asleep: None,
+            deadline_ns: Some(deadline_ns),
+        }
+    }
+
+    /// What is left of the time of a held thread, in nanoseconds.
+    #[must_use]
+    pub fn held_rest_ns(&self) -> Option<u64> {
+        self.deadline_ns
+            .map(|deadline| deadline.saturating_sub(monotonic_ns()))
+    }
+}
+
+/// CLOCK_MONOTONIC, in nanoseconds.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    now.map_or(0, |now| {
+        u64::try_from(Duration::from(now).as_nanos()).unwrap_or(u64::MAX)
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +70,10 @@ pub fn observe(pid: i32, tid: i32, number: Option<u64>) -> Observation {
             cpu,
         })
     });
-    Observation { asleep }
+    Observation {
+        asleep,
+        deadline_ns: None,
+    }
 }
 
 /// How long a thread that is stopped now had slept in its call, in nanoseconds: 0 unless it slept

@@ -9,3 +9,5 @@ pub mod freeze_observe;
 pub mod inject;
 pub mod maps;
 pub mod capture;
+pub mod freeze_assemble;
+pub mod freeze_release;
