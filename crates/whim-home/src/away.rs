@@ -18,6 +18,7 @@ use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Command, Event, Phase, State, Status};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_net::{PeerIdentity, Received};
+use whim_sys::spin::Spin;
 
 /// How the stay ended.
 #[derive(Debug)]
@@ -63,6 +64,7 @@ pub struct Away {
     cpu_ns: u64,
     resident_bytes: u64,
     stopped: bool,
+    spin: Spin,
     finish: Option<Ending>,
     pub dispositions: Vec<u64>,
 }
@@ -90,6 +92,7 @@ impl Away {
             cpu_ns: 0,
             resident_bytes: 0,
             stopped: false,
+            spin: Spin::default(),
             finish: None,
             dispositions: image.actions.iter().map(|action| action.handler).collect(),
         }
@@ -139,12 +142,10 @@ impl Away {
         self.send_all()?;
         let mut events = [EpollEvent::empty(); 8];
         let timeout = u16::try_from(self.patience(identity).as_millis()).unwrap_or(u16::MAX);
-        let epoll = self.epoll.as_ref().context("epoll")?;
-        let count = match epoll.wait(&mut events, EpollTimeout::from(timeout)) {
-            Ok(count) => count,
-            Err(nix::errno::Errno::EINTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
+        let count = self.wait(&mut events, timeout)?;
+        if count > 0 {
+            self.spin.worked();
+        }
         for event in &events[..count] {
             match event.data() {
                 STOPS => while stops.read_signal()?.is_some() {},
@@ -158,6 +159,20 @@ impl Away {
         self.deputy_events()?;
         self.beat(identity)?;
         self.check_transition(identity, journal)
+    }
+
+    fn wait(&mut self, events: &mut [EpollEvent], timeout: u16) -> Result<usize> {
+        let epoll = self.epoll.as_ref().context("epoll")?;
+        loop {
+            let again = self.spin.once_more();
+            let patience = if again { EpollTimeout::ZERO } else { EpollTimeout::from(timeout) };
+            match epoll.wait(events, patience) {
+                Ok(0) if again => {}
+                Ok(count) => return Ok(count),
+                Err(nix::errno::Errno::EINTR) => return Ok(0),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// How long the loop may sleep.
