@@ -212,7 +212,8 @@ fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeError> {
     if status.tgid != pid {
         return Err(FreezeError::NotAProcess(pid, status.tgid));
     }
-    if status.tracer != 0 {
+    let ours = held && status.tracer == nix::unistd::getpid().as_raw();
+    if status.tracer != 0 && !ours {
         return Err(FreezeError::Traced {
             pid,
             tracer: status.tracer,
@@ -265,6 +266,46 @@ pub(crate) fn thread_ids(pid: i32) -> Result<Vec<Tid>, FreezeError> {
 }
 
 impl Frozen {
+    /// Takes in threads that the caller has stopped itself by PTRACE_INTERRUPT: all of process
+    /// `pid`, in any order. A seccomp filter of the process must let pass what is injected.
+    ///
+    /// # Errors
+    /// [`FreezeError`]
+    pub fn assemble(pid: i32, stopped: Vec<Stopped>) -> Result<Self, FreezeError> {
+        let status = Status::read(pid, pid).map_err(|_| FreezeError::Gone(pid))?;
+        let memory = MemFile::open(pid).map_err(FreezeError::Memory)?;
+        let began = Instant::now();
+        let (threads, injection, no_restart, entries) = (Vec::new(), None, 0, None);
+        let mut frozen = Self {
+            pid,
+            threads,
+            status,
+            memory,
+            injection,
+            no_restart,
+            entries,
+            began,
+        };
+        for one in stopped {
+            frozen.take_note(one, &Observation::default())?;
+        }
+        frozen.put_leader_first()?;
+        Ok(frozen)
+    }
+
+    fn put_leader_first(&mut self) -> Result<(), FreezeError> {
+        match self
+            .threads
+            .iter()
+            .position(|thread| thread.tid == self.pid)
+        {
+            Some(leader) => self.threads.swap(0, leader),
+            None if self.threads.is_empty() => return Err(FreezeError::Gone(self.pid)),
+            None => return Err(FreezeError::LeaderEnded(self.pid)),
+        }
+        Ok(())
+    }
+
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
@@ -339,15 +380,7 @@ impl Frozen {
             seen.extend(fresh);
             self.wait_for_stops(pending, deadline)?;
         }
-        match self
-            .threads
-            .iter()
-            .position(|thread| thread.tid == self.pid)
-        {
-            Some(leader) => self.threads.swap(0, leader),
-            None if self.threads.is_empty() => return Err(FreezeError::Gone(self.pid)),
-            None => return Err(FreezeError::LeaderEnded(self.pid)),
-        }
+        self.put_leader_first()?;
         // The stop may have let a handler be set or a mask be changed since the first look.
         self.status = Status::read(self.pid, self.pid).map_err(|_| FreezeError::Gone(self.pid))?;
         Ok(())
