@@ -266,33 +266,6 @@ pub(crate) fn thread_ids(pid: i32) -> Result<Vec<Tid>, FreezeError> {
 }
 
 impl Frozen {
-    /// Takes in threads that the caller has stopped itself by PTRACE_INTERRUPT: all of process
-    /// `pid`, in any order. A seccomp filter of the process must let pass what is injected.
-    ///
-    /// # Errors
-    /// [`FreezeError`]
-    pub fn assemble(pid: i32, stopped: Vec<Stopped>) -> Result<Self, FreezeError> {
-        let status = Status::read(pid, pid).map_err(|_| FreezeError::Gone(pid))?;
-        let memory = MemFile::open(pid).map_err(FreezeError::Memory)?;
-        let began = Instant::now();
-        let (threads, injection, no_restart, entries) = (Vec::new(), None, 0, None);
-        let mut frozen = Self {
-            pid,
-            threads,
-            status,
-            memory,
-            injection,
-            no_restart,
-            entries,
-            began,
-        };
-        for one in stopped {
-            frozen.take_note(one, &Observation::default())?;
-        }
-        frozen.put_leader_first()?;
-        Ok(frozen)
-    }
-
     fn put_leader_first(&mut self) -> Result<(), FreezeError> {
         match self
             .threads
