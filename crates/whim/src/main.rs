@@ -1,1 +1,266 @@
-fn main() {}
+//! `whim`: the command line.
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use whimd::config::Config;
+use whimd::control::{Answer, Client, ControlError, Request};
+
+mod arguments;
+mod doctor;
+mod generated;
+mod laboratory;
+mod moves;
+mod output;
+mod run;
+
+use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Verb};
+
+/// Between two attempts to reach a daemon that is being started.
+const RETRY: Duration = Duration::from_millis(20);
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    if words.nth(1).is_some_and(|word| word == "lab-node") {
+        // A helper of a lab: it forks, so nothing may have been started before.
+        return whim_lab::node::main(std::env::args_os().skip(1));
+    }
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return wrong_use(&error),
+    };
+    let socket = arguments.socket;
+    let wait = Duration::from_secs(arguments.wait);
+    let connect = || connect(&socket, wait);
+    match arguments.verb {
+        Verb::Run(run) => return run::run(connect(), run),
+        Verb::Doctor { json } => {
+            return if doctor::examine(connect(), json) {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            };
+        }
+        Verb::Lab(verb) => {
+            return laboratory::perform(verb).unwrap_or_else(|error| refuse(&error));
+        }
+        verb => match perform(verb, &connect) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => refuse(&format!("{error:#}")),
+        },
+    }
+}
+
+fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("whim: {error}");
+    ExitCode::FAILURE
+}
+
+/// Help and version are no errors; wrong use of `run` ends as env(1) does, since 1 and 2 are codes
+/// of the program.
+fn wrong_use(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let runs = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if runs => ExitCode::from(run::FAILED),
+        _ => ExitCode::from(2),
+    }
+}
+
+fn connect(socket: &Path, wait: Duration) -> Result<Client, ControlError> {
+    let deadline = Instant::now() + wait;
+    loop {
+        match Client::connect(socket) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(RETRY),
+            result => return result,
+        }
+    }
+}
+
+type Connect<'a> = dyn Fn() -> Result<Client, ControlError> + 'a;
+
+fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
+    match verb {
+        Verb::Migrate { pid, to, json } => {
+            let request = Request::Migrate {
+                pid: here(&pid, connect)?,
+                to,
+            };
+            Ok(moves::perform(connect()?, &request, json)?)
+        }
+        Verb::Bring { hold, pid, json } => {
+            let request = Request::Bring {
+                pid: here(&pid, connect)?,
+                hold,
+            };
+            Ok(moves::perform(connect()?, &request, json)?)
+        }
+        Verb::Adopt { pid } => say(
+            connect,
+            &Request::Adopt {
+                pid: here(&pid, connect)?,
+            },
+        ),
+        Verb::Go { pid } => say(
+            connect,
+            &Request::Go {
+                pid: here(&pid, connect)?,
+            },
+        ),
+        Verb::Why { pid } => say(
+            connect,
+            &Request::Why {
+                pid: here(&pid, connect)?,
+            },
+        ),
+        Verb::Init { node, restore } => {
+            let NodeOptions { node, advertise } = node;
+            let restore = restore.map(std::path::absolute).transpose()?;
+            say(
+                connect,
+                &Request::Init {
+                    node,
+                    advertise,
+                    restore,
+                },
+            )
+        }
+        Verb::Token => say(connect, &Request::Token),
+        Verb::Join { host, token, node } => {
+            let NodeOptions { node, advertise } = node;
+            say(
+                connect,
+                &Request::Join {
+                    host,
+                    token,
+                    node,
+                    advertise,
+                },
+            )
+        }
+        Verb::Leave { force } => say(connect, &Request::Leave { force }),
+        Verb::Remove { node } => say(connect, &Request::Remove { node }),
+        Verb::Ca(Ca::Backup { file }) => say(
+            connect,
+            &Request::CaBackup {
+                file: std::path::absolute(file)?,
+            },
+        ),
+        Verb::Ps { all, json } => list_processes(connect()?, all, json),
+        Verb::Nodes { json } => list_nodes(connect()?, json),
+        Verb::Log { calls, json } => show_log(connect, calls, json),
+        Verb::Config(ConfigVerb::Check { file }) => check_config(&file),
+        Verb::Completions { shell } => {
+            generated::completions(shell);
+            Ok(())
+        }
+        Verb::Man { directory }
+        | Verb::Generate {
+            kind: Generated::Man,
+            directory,
+        } => generated::man_pages(&directory).with_context(|| unwritten(&directory)),
+        Verb::Generate {
+            kind: Generated::Completions,
+            directory,
+        } => generated::completion_files(&directory).with_context(|| unwritten(&directory)),
+        Verb::Run(_) | Verb::Doctor { .. } | Verb::Lab(_) => Ok(()),
+    }
+}
+
+fn unwritten(directory: &Path) -> String {
+    format!("{} cannot be written", directory.display())
+}
+
+/// The pid, if it is one of this node.
+fn here(name: &ProcessName, connect: &Connect<'_>) -> Result<i32> {
+    let Some(home) = &name.home else {
+        return Ok(name.pid);
+    };
+    let mut own = None;
+    connect()?.ask(&Request::Nodes, |answer| {
+        if let Answer::Node(row) = answer
+            && own.is_none()
+        {
+            own = Some(row.name);
+        }
+    })?;
+    anyhow::ensure!(
+        own.as_deref() == Some(home.as_str()),
+        "Process {} has its home on {home}: give the command there",
+        name.pid
+    );
+    Ok(name.pid)
+}
+
+/// Asks one thing and prints what is answered.
+fn say(connect: &Connect<'_>, request: &Request) -> Result<()> {
+    let text = connect()?.ask(request, |answer| match answer {
+        Answer::Notice { text } => output::line(&text),
+        Answer::Token { token } => output::line(&token),
+        _ => {}
+    })?;
+    text.iter().for_each(|text| output::line(text));
+    Ok(())
+}
+
+fn list_processes(mut client: Client, all: bool, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    client.ask(&Request::Processes { all }, |answer| {
+        if let Answer::Process(row) = answer {
+            rows.push(row);
+        }
+    })?;
+    if json {
+        rows.iter().for_each(|row| output::json(row));
+    } else {
+        output::processes(&rows);
+    }
+    Ok(())
+}
+
+fn list_nodes(mut client: Client, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    client.ask(&Request::Nodes, |answer| {
+        if let Answer::Node(row) = answer {
+            rows.push(row);
+        }
+    })?;
+    if json {
+        rows.iter().for_each(|row| output::json(row));
+    } else {
+        output::nodes(&rows);
+    }
+    Ok(())
+}
+
+fn show_log(connect: &Connect<'_>, calls: Option<ProcessName>, json: bool) -> Result<()> {
+    let calls = calls.map(|name| here(&name, connect)).transpose()?;
+    connect()?.ask(&Request::Log { calls }, |answer| {
+        if let Answer::Log(row) = answer {
+            if json {
+                output::json(&row);
+            } else {
+                output::log(&row);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn check_config(file: &Path) -> Result<()> {
+    match Config::load(file)? {
+        Some(_) => output::line(&format!("{} is valid", file.display())),
+        None if file == Path::new(whimd::config::CONFIG_FILE) => {
+            output::line(&format!(
+                "{} is not there: the defaults hold",
+                file.display()
+            ));
+        }
+        None => anyhow::bail!("The configuration {} is not there", file.display()),
+    }
+    Ok(())
+}

@@ -17,6 +17,8 @@ pub const REQUEST_MAX: usize = 64 << 10;
 pub const ANSWER_MAX: usize = 4 << 20;
 /// Where the daemon listens, below its run directory.
 pub const SOCKET_NAME: &str = "control.sock";
+/// Control socket of a daemon that was given no other run directory.
+pub const SOCKET_PATH: &str = "/run/whim/control.sock";
 /// Run directory of a daemon that was given no other.
 pub const RUN_DIRECTORY: &str = "/run/whim";
 /// State directory of a daemon that was given no other.

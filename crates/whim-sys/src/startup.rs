@@ -1,0 +1,78 @@
+//! What a program was started with, before Rust's runtime changed it: for `whim run`, which must
+//! hand everything on as it found it.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Bit n: descriptor n (0, 1, 2) was open.
+static OPEN: AtomicU8 = AtomicU8::new(0);
+
+extern "C" fn note() {
+    // JUSTIFICATION: the runtime ignores SIGPIPE and opens /dev/null for closed standard
+    // descriptors before `main`; only a constructor sees what was there before.
+    // SAFETY: both calls only read the state of this process; `action` is large enough for what
+    // sigaction writes, and zeroed memory is a valid value of it.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) == 0 {
+            PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        }
+        for descriptor in 0..3u8 {
+            if libc::fcntl(i32::from(descriptor), libc::F_GETFD) >= 0 {
+                OPEN.fetch_or(1 << descriptor, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+// JUSTIFICATION: see `note`.
+// SAFETY: the section holds pointers to functions of this type, which the C library calls once
+// before `main`, in the only thread; `note` needs nothing of Rust's runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE: extern "C" fn() = note;
+
+/// Gives SIGPIPE back its disposition, and lets the standard descriptors that were closed be closed
+/// again by exec, so that the program that replaces this one finds what this one was started with.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn restore() -> io::Result<()> {
+    let action = if PIPE_IGNORED.load(Ordering::Relaxed) {
+        libc::SIG_IGN
+    } else {
+        libc::SIG_DFL
+    };
+    let open = OPEN.load(Ordering::Relaxed);
+    // JUSTIFICATION: nix's signal() is unsafe too, and std closes no descriptor that it does not
+    // own.
+    // SAFETY: neither disposition is a handler. The descriptors closed here are those that the
+    // runtime opened on /dev/null; nothing in this process owns them.
+    unsafe {
+        if libc::signal(libc::SIGPIPE, action) == libc::SIG_ERR {
+            return Err(io::Error::last_os_error());
+        }
+        for descriptor in 0..3u8 {
+            if open & (1 << descriptor) == 0 {
+                // Close-on-exec rather than closed: messages of a failed exec still have a place.
+                libc::fcntl(i32::from(descriptor), libc::F_SETFD, libc::FD_CLOEXEC);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constructor_ran() {
+        assert_ne!(
+            OPEN.load(Ordering::Relaxed),
+            0,
+            "a test has standard descriptors"
+        );
+    }
+}

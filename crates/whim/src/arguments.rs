@@ -1,0 +1,411 @@
+//! The command line, from which help, man pages and completions are made.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+use whimd::control::LeaseChoice;
+
+/// Ordinary machines as one computer: programs move between them while they run.
+#[derive(Debug, Parser)]
+#[command(
+    name = "whim",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+pub struct Arguments {
+    /// Control socket of the daemon
+    #[arg(long, global = true, value_name = "PATH", env = "WHIM_SOCKET",
+          default_value = whimd::control::SOCKET_PATH, hide = true)]
+    pub socket: PathBuf,
+    /// Wait this many seconds for a daemon that is being started
+    #[arg(
+        long,
+        global = true,
+        value_name = "S",
+        default_value_t = 0,
+        hide = true
+    )]
+    pub wait: u64,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// `PID` (of this node) or `HOME:PID`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessName {
+    pub home: Option<String>,
+    pub pid: i32,
+}
+
+impl FromStr for ProcessName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (home, digits) = match text.rsplit_once(':') {
+            Some((home, digits)) => (Some(home.to_string()), digits),
+            None => (None, text),
+        };
+        let pid = digits.parse::<i32>().ok().filter(|pid| *pid > 0);
+        match pid {
+            Some(pid) if home.as_deref() != Some("") => Ok(Self { home, pid }),
+            _ => Err("give a process id, such as 4711, or HOME:PID, such as n2:4711".into()),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a program that may move
+    Run(Run),
+    /// Let a program move that runs already
+    Adopt { pid: ProcessName },
+    /// Move a process; returns when it has moved
+    Migrate {
+        pid: ProcessName,
+        /// A node's name, 'home', or 'best': the least loaded node other than the present one
+        #[arg(value_name = "NODE|home|best")]
+        to: String,
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Bring a process home
+    Bring {
+        /// Keep it there, for strace or gdb, until 'whim go'
+        #[arg(long)]
+        hold: bool,
+        pid: ProcessName,
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a process move again that 'bring --hold' keeps at home
+    Go { pid: ProcessName },
+    /// List processes that may move, and where they are
+    Ps {
+        /// Ended ones too, and guests of other nodes
+        #[arg(short, long)]
+        all: bool,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say why a process stays, or where it is
+    Why { pid: ProcessName },
+    /// Show what moved, and why
+    Log {
+        /// How many calls this process sent home
+        #[arg(long, value_name = "PID")]
+        calls: Option<ProcessName>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the nodes of the cluster
+    Nodes {
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Several nodes on this machine, to try and to test
+    #[command(subcommand)]
+    Lab(Lab),
+    /// Make a new cluster, with this node as its first
+    Init {
+        #[command(flatten)]
+        node: NodeOptions,
+        /// Take up the CA of a lost node from its backup
+        #[arg(long, value_name = "FILE")]
+        restore: Option<PathBuf>,
+    },
+    /// Print a token that admits one node within 15 minutes
+    Token,
+    /// Join the cluster of HOST
+    Join {
+        /// HOST or HOST:PORT of the node that ran 'whim init'
+        host: String,
+        /// What 'whim token' printed there
+        token: String,
+        #[command(flatten)]
+        node: NodeOptions,
+    },
+    /// Leave the cluster
+    Leave {
+        /// Even if the rest of the cluster cannot be told, or processes are away
+        #[arg(long)]
+        force: bool,
+    },
+    /// Remove a node from the cluster; it is refused at once
+    Remove { node: String },
+    /// The certificate authority of the cluster
+    #[command(subcommand)]
+    Ca(Ca),
+    /// Look for what hinders programs from moving, and say how to mend it
+    Doctor {
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// The configuration
+    #[command(subcommand)]
+    Config(ConfigVerb),
+    /// Print completions for a shell
+    Completions { shell: Shell },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man { directory: PathBuf },
+    /// Write what a package holds beside the programs
+    #[command(hide = true)]
+    Generate { kind: Generated, directory: PathBuf },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    Man,
+    Completions,
+}
+
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Send it there as soon as it runs
+    #[arg(long, value_name = "NODE", conflicts_with = "pin")]
+    pub on: Option<String>,
+    /// Only these nodes may host it
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// These nodes may not host it
+    #[arg(long, value_name = "A", value_delimiter = ',')]
+    pub avoid: Vec<String>,
+    /// It does not move
+    #[arg(long)]
+    pub pin: bool,
+    /// Seconds after which home and host act without each other, or 'inf'
+    #[arg(long, value_name = "S|inf")]
+    pub lease: Option<LeaseChoice>,
+    /// Use only CPU features that nodes of several kinds share, as far as the C library decides
+    #[arg(long)]
+    pub portable: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct NodeOptions {
+    /// Name of this node (default: the machine's)
+    #[arg(long = "node", visible_alias = "name", value_name = "NAME")]
+    pub node: Option<String>,
+    /// HOST:PORT under which other nodes reach this one (may be repeated)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Ca {
+    /// Write a copy of the CA, with its key, into a new file: keep it off the cluster
+    Backup { file: PathBuf },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigVerb {
+    /// Check a configuration without using it
+    Check {
+        #[arg(default_value = whimd::config::CONFIG_FILE)]
+        file: PathBuf,
+    },
+}
+
+/// `--name L` of every verb of `whim lab`.
+#[derive(Debug, Args)]
+pub struct LabName {
+    /// Name of the lab
+    #[arg(long, value_name = "L", default_value = "lab")]
+    pub name: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Make a lab and a cluster of its nodes
+    Up(LabUp),
+    /// Run a command, or a shell, on a node
+    Exec {
+        #[command(flatten)]
+        lab: LabName,
+        /// As this user
+        #[arg(long, value_name = "U")]
+        user: Option<String>,
+        node: String,
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "CMD"
+        )]
+        command: Vec<OsString>,
+    },
+    /// Let no packet pass between two nodes; neither is told
+    Cut {
+        #[command(flatten)]
+        lab: LabName,
+        one: String,
+        other: String,
+    },
+    /// Let packets pass again
+    Heal {
+        #[command(flatten)]
+        lab: LabName,
+        one: String,
+        other: String,
+    },
+    /// Give the link between two nodes these properties
+    Link {
+        #[command(flatten)]
+        lab: LabName,
+        one: String,
+        other: String,
+        #[command(flatten)]
+        settings: Link,
+    },
+    /// Switch a node off as a loss of power does
+    Kill {
+        #[command(flatten)]
+        lab: LabName,
+        node: String,
+    },
+    /// Switch a node on again, or start its daemon
+    Start {
+        #[command(flatten)]
+        lab: LabName,
+        node: String,
+        /// The node is on: start only its daemon
+        #[arg(long)]
+        daemon: bool,
+    },
+    /// Stall a node
+    Pause {
+        #[command(flatten)]
+        lab: LabName,
+        node: String,
+    },
+    /// Let a paused node go on
+    Resume {
+        #[command(flatten)]
+        lab: LabName,
+        node: String,
+    },
+    /// Say what the lab is like
+    Status {
+        #[command(flatten)]
+        lab: LabName,
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the lab and remove all of it
+    Down {
+        #[command(flatten)]
+        lab: LabName,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct LabUp {
+    #[command(flatten)]
+    pub lab: LabName,
+    /// Number of nodes
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub nodes: usize,
+    /// CPUs of each node, such as 0.8,0.4 (the last counts for the rest)
+    #[arg(long, value_delimiter = ',', value_name = "CPUS")]
+    pub cpu: Vec<f64>,
+    /// Memory of each node, such as 2G
+    #[arg(long, value_delimiter = ',', value_name = "SIZE")]
+    pub memory: Vec<String>,
+    #[command(flatten)]
+    pub link: Link,
+    /// Directory below /tmp or /run that the nodes see too (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub share: Vec<PathBuf>,
+    /// Seconds by which each node's clock is ahead
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "S",
+        allow_hyphen_values = true
+    )]
+    pub clock: Vec<i64>,
+    /// The daemon to start (default: the whimd beside this program)
+    #[arg(long, value_name = "PATH")]
+    pub daemon: Option<PathBuf>,
+    /// One more argument for the daemons (may be repeated)
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    pub daemon_arg: Vec<String>,
+    /// Start the daemons, but make no cluster of them
+    #[arg(long)]
+    pub no_cluster: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Link {
+    /// Delay of a packet one way, such as 1ms
+    #[arg(long, value_name = "TIME")]
+    pub delay: Option<String>,
+    /// Share of packets lost, such as 10%
+    #[arg(long, value_name = "SHARE")]
+    pub loss: Option<String>,
+    /// Share of packets that later ones overtake
+    #[arg(long, value_name = "SHARE")]
+    pub reorder: Option<String>,
+    /// Share of packets that arrive twice
+    #[arg(long, value_name = "SHARE")]
+    pub duplicate: Option<String>,
+    /// Bits a second, such as 1gbit
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<String>,
+    /// Largest packet in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub mtu: Option<u32>,
+    /// Equal seeds lose the same packets
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn processes_are_named_by_pid_or_home_and_pid() {
+        let name = |home: Option<&str>, pid| ProcessName {
+            home: home.map(Into::into),
+            pid,
+        };
+        assert_eq!("17".parse(), Ok(name(None, 17)));
+        assert_eq!("n2:17".parse(), Ok(name(Some("n2"), 17)));
+        for bad in ["", "0", "-3", "x", ":4", "n2:", "99999999999"] {
+            assert!(bad.parse::<ProcessName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_programs_own_options_are_its_own() {
+        let parsed = Arguments::try_parse_from(["whim", "run", "--pin", "ls", "-l", "--pin"]);
+        let Verb::Run(run) = parsed.expect("parsed").verb else {
+            panic!("not run")
+        };
+        assert!(run.pin);
+        assert_eq!(run.command, ["ls", "-l", "--pin"]);
+    }
+}

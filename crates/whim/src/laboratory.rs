@@ -1,0 +1,213 @@
+//! `whim lab`.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use thiserror::Error;
+use whim_lab::options::{OptionsError, parse_bytes, parse_delay_us, parse_rate_bits, parse_share};
+use whim_lab::{Bootstrap, Lab, LabError, LabStatus, LinkSettings, Options, Place, Step};
+
+use crate::arguments::{Lab as Verb, LabUp, Link};
+use crate::output;
+use crate::run::FAILED;
+
+/// A node's daemon answers within this many seconds, or the lab is not made.
+const DAEMON_WAIT: &str = "15";
+
+#[derive(Debug, Error)]
+pub enum LaboratoryError {
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    #[error("This program does not know where it lies ({0})")]
+    OwnPath(std::io::Error),
+    #[error("There is no daemon at {0}: build or install whimd, or name it with --daemon")]
+    NoDaemon(PathBuf),
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// Why not, as a sentence.
+pub fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
+    match verb {
+        Verb::Up(up) => start(up)?,
+        Verb::Exec {
+            lab,
+            user,
+            node,
+            command,
+        } => {
+            return Ok(execute(&lab.name, user.as_deref(), &node, &command));
+        }
+        Verb::Cut { lab, one, other } => Lab::open(&lab.name)?.cut(&one, &other)?,
+        Verb::Heal { lab, one, other } => Lab::open(&lab.name)?.heal(&one, &other)?,
+        Verb::Link {
+            lab,
+            one,
+            other,
+            settings,
+        } => {
+            Lab::open(&lab.name)?.link(&one, &other, &link(&settings)?)?;
+        }
+        Verb::Kill { lab, node } => Lab::open(&lab.name)?.kill(&node)?,
+        Verb::Start {
+            lab,
+            node,
+            daemon: false,
+        } => Lab::open(&lab.name)?.start(&node)?,
+        Verb::Start {
+            lab,
+            node,
+            daemon: true,
+        } => Lab::open(&lab.name)?.start_daemon(&node)?,
+        Verb::Pause { lab, node } => Lab::open(&lab.name)?.pause(&node)?,
+        Verb::Resume { lab, node } => Lab::open(&lab.name)?.resume(&node)?,
+        Verb::Status { lab, json } => status(&Lab::status_of(&lab.name)?, json),
+        Verb::Down { lab } => Lab::down(&lab.name)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn link(asked: &Link) -> Result<LinkSettings, OptionsError> {
+    let share = |text: &Option<String>| text.as_deref().map_or(Ok(0.0), parse_share);
+    Ok(LinkSettings {
+        delay_us: asked.delay.as_deref().map_or(Ok(0), parse_delay_us)?,
+        loss: share(&asked.loss)?,
+        reorder: share(&asked.reorder)?,
+        duplicate: share(&asked.duplicate)?,
+        mtu: asked.mtu,
+        rate_bits: asked.rate.as_deref().map(parse_rate_bits).transpose()?,
+        seed: asked.seed.unwrap_or(0),
+    })
+}
+
+fn start(up: LabUp) -> Result<(), LaboratoryError> {
+    let own = std::env::current_exe().map_err(LaboratoryError::OwnPath)?;
+    let daemon = up.daemon.unwrap_or_else(|| own.with_file_name("whimd"));
+    if !daemon.is_file() {
+        return Err(LaboratoryError::NoDaemon(daemon));
+    }
+    let mut words = vec![daemon.display().to_string(), "--lab".into()];
+    words.extend(up.daemon_arg);
+    let memory = up.memory.iter().map(|text| parse_bytes(text));
+    let options = Options {
+        name: up.lab.name,
+        nodes: up.nodes,
+        cpu: up.cpu,
+        memory: memory.collect::<Result<_, _>>()?,
+        link: link(&up.link)?,
+        clock_offsets_s: up.clock,
+        shares: up.share,
+        helper: None,
+        daemon: words,
+        bootstrap: if up.no_cluster {
+            Bootstrap::daemons_only()
+        } else {
+            cluster(&own)
+        },
+    };
+    let lab = Lab::up(&options)?;
+    let status = lab.status()?;
+    for warning in &status.warnings {
+        eprintln!("{warning}");
+    }
+    let names: Vec<&str> = status.nodes.iter().map(|node| node.name.as_str()).collect();
+    output::line(&format!("Lab {} is up: {}", status.name, names.join(", ")));
+    Ok(())
+}
+
+/// From bare nodes to a cluster, on the same path as real machines.
+fn cluster(whim: &std::path::Path) -> Bootstrap {
+    let whim = whim.display().to_string();
+    let run = |on, words: &[&str], capture: Option<&str>| Step::Run {
+        on,
+        command: [&[whim.as_str(), "--wait", DAEMON_WAIT], words]
+            .concat()
+            .into_iter()
+            .map(ToString::to_string)
+            .collect(),
+        capture: capture.map(ToString::to_string),
+    };
+    Bootstrap {
+        first: vec![
+            Step::Daemon,
+            run(Place::This, &["init", "--node", "{node}"], None),
+        ],
+        others: vec![
+            Step::Daemon,
+            run(Place::First, &["token"], Some("token")),
+            run(
+                Place::This,
+                &["join", "{first_address}", "{token}", "--node", "{node}"],
+                None,
+            ),
+        ],
+    }
+}
+
+fn execute(name: &str, user: Option<&str>, node: &str, command: &[OsString]) -> ExitCode {
+    let (program, arguments) = match command.split_first() {
+        Some((program, arguments)) => (program.clone(), arguments),
+        None => (
+            std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()),
+            command,
+        ),
+    };
+    let complain = |error: &dyn std::fmt::Display| {
+        eprintln!("whim lab exec: {error}");
+        ExitCode::from(FAILED)
+    };
+    match Lab::open(name).and_then(|lab| lab.command(node, user, program)) {
+        Ok(mut command) => {
+            if let Err(error) = whim_sys::startup::restore() {
+                return complain(&error);
+            }
+            complain(&command.args(arguments).exec())
+        }
+        Err(error) => complain(&error),
+    }
+}
+
+fn status(status: &LabStatus, json: bool) {
+    if json {
+        output::json(status);
+        return;
+    }
+    let rows: Vec<Vec<String>> = status
+        .nodes
+        .iter()
+        .map(|node| {
+            let daemon = match &node.daemon {
+                Some(daemon) if daemon.running => "runs",
+                Some(_) => "ended",
+                None => "-",
+            };
+            vec![
+                node.name.clone(),
+                format!("{:?}", node.state).to_lowercase(),
+                daemon.to_string(),
+                node.address.clone(),
+                node.cpu.map_or("-".into(), |cpu| cpu.to_string()),
+                node.memory_bytes.map_or("-".into(), output::bytes),
+            ]
+        })
+        .collect();
+    output::table(
+        &["NODE", "STATE", "DAEMON", "ADDRESS", "CPU", "MEMORY"],
+        &[],
+        &rows,
+    );
+    for link in &status.links {
+        let cut = if link.cut { "cut" } else { "open" };
+        output::line(&format!(
+            "{}-{}: {cut}, {:?}",
+            link.a, link.b, link.settings
+        ));
+    }
+    for warning in &status.warnings {
+        output::line(warning);
+    }
+}

@@ -1,0 +1,101 @@
+//! `whim run`: become a candidate, then become the program.
+
+use nix::errno::Errno;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::process::ExitCode;
+use whimd::control::{Client, ControlError, Request, RunOptions};
+
+use crate::arguments::Run;
+
+/// Exit codes of our own, apart from the program's, as of env(1).
+pub const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Features that the C library may choose functions by, and that kinds of CPU differ in.
+const MASKED: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,\
+-AVX512_VBMI,-AVX512_VBMI2,-AVX2,-AVX,-FMA,-BMI1,-BMI2,-LZCNT,-MOVBE,-ERMS,-FSRM,-RTM";
+
+/// Registers this process and replaces it by the program: same pid, descriptors, terminal,
+/// signals, directory and environment. The connection closes by that, which tells the daemon that
+/// the program runs. Returns only on failure.
+pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
+    let options = RunOptions {
+        on: arguments.on,
+        only: arguments.only,
+        avoid: arguments.avoid,
+        pin: arguments.pin,
+        lease: arguments.lease,
+        portable: arguments.portable,
+    };
+    let portable = options.portable;
+    let registered = client.and_then(|mut client| {
+        client.ask(&Request::Register { options }, |_| {})?;
+        Ok(client)
+    });
+    // Kept until exec closes it.
+    let _client = match registered {
+        Ok(client) => client,
+        Err(error) => return complain(&error, FAILED),
+    };
+    become_program(&arguments.command, portable)
+}
+
+fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
+    eprintln!("whim run: {error}");
+    ExitCode::from(code)
+}
+
+fn become_program(command: &[OsString], portable: bool) -> ExitCode {
+    let words: Result<Vec<CString>, _> = command
+        .iter()
+        .map(|word| CString::new(word.as_bytes()))
+        .collect();
+    let Ok(words) = words else {
+        return complain(&"The command holds a zero byte", FAILED);
+    };
+    let Some(program) = words.first() else {
+        return complain(&"There is no command", FAILED);
+    };
+    if let Err(error) = whim_sys::startup::restore() {
+        return complain(&error, FAILED);
+    }
+    let Err(errno) = nix::unistd::execvpe(program, &words, &environment(portable));
+    let name = command
+        .first()
+        .map(|name| name.display().to_string())
+        .unwrap_or_default();
+    match errno {
+        Errno::ENOENT => complain(&format!("There is no program {name}"), NOT_FOUND),
+        errno => {
+            let reason = errno.desc();
+            complain(
+                &format!("{name} cannot be executed: {reason}"),
+                NOT_EXECUTABLE,
+            )
+        }
+    }
+}
+
+/// The environment as it is; a portable program's C library is told which features not to use.
+fn environment(portable: bool) -> Vec<CString> {
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    if portable {
+        let name = OsString::from("GLIBC_TUNABLES");
+        let before = variables.iter_mut().find(|(key, _)| *key == name);
+        match before {
+            Some((_, value)) => {
+                value.push(":");
+                value.push(MASKED);
+            }
+            None => variables.push((name, MASKED.into())),
+        }
+    }
+    let joined = variables.into_iter().filter_map(|(mut key, value)| {
+        key.push("=");
+        key.push(value);
+        CString::new(key.into_vec()).ok()
+    });
+    joined.collect()
+}
