@@ -10,6 +10,9 @@ const JOURNEYS: &str = "whim-journeys";
 /// their guests', so that a guest's limits are not theirs.
 const SUPERVISORS: &str = "supervisors";
 
+/// Leaf in which a lab keeps a node's processes.
+const LEAF: &str = "main";
+
 /// One hierarchy in which this process has a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
@@ -157,8 +160,8 @@ pub fn memory_limit() -> Option<(u64, u64)> {
     None
 }
 
-/// Where our groups are made: beside a daemon that the service manager runs (its own group
-/// ends with it), else below our own.
+/// Where our groups are made: beside the group of a daemon that the service manager or a lab runs
+/// (the former ends with the daemon, and in both a leaf holds processes), else below our own.
 fn journeys_root(membership: &Membership) -> PathBuf {
     let own = &membership.directory;
     let managed = own

@@ -122,6 +122,8 @@ pub struct Cluster {
     port: std::sync::atomic::AtomicU16,
     class: String,
     joined: Mutex<Option<Joined>>,
+    /// Rung when the list of members changes.
+    pub changed: tokio::sync::Notify,
 }
 
 /// Unix seconds.
@@ -186,6 +188,7 @@ impl Cluster {
             port: std::sync::atomic::AtomicU16::new(crate::config::PORT),
             class,
             joined: Mutex::new(joined),
+            changed: tokio::sync::Notify::new(),
         })
     }
 
@@ -292,7 +295,11 @@ impl Cluster {
     /// # Errors
     /// Not signed by our CA, or it cannot be written.
     pub fn accept_roster(&self, signed: &SignedRoster) -> Result<bool, ClusterError> {
-        self.with(|joined| Ok(joined.state().accept_roster(signed)?))
+        let newer = self.with(|joined| Ok(joined.state().accept_roster(signed)?))?;
+        if newer {
+            self.changed.notify_one();
+        }
+        Ok(newer)
     }
 
     /// Whether a peer whose connection is open has been removed meanwhile.
@@ -328,6 +335,7 @@ impl Cluster {
         {
             Ok(Served::Admitted(node)) => {
                 tracing::info!(%node, "a node has joined");
+                self.changed.notify_one();
                 Ok(true)
             }
             Ok(Served::Refused(node, refusal)) => {
@@ -444,6 +452,7 @@ impl Cluster {
         let joining = tokio::task::spawn_blocking(move || {
             let (state, report) = whim_net::join::join(&cluster.directory, &options, &now)?;
             *cluster.joined() = Some(Joined::new(state)?);
+            cluster.changed.notify_one();
             Ok(report)
         });
         joining

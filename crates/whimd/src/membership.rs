@@ -30,7 +30,10 @@ pub async fn beat(daemon: Arc<Daemon>) {
     let mut interval = tokio::time::interval(HEARTBEAT);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        interval.tick().await;
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = daemon.cluster.changed.notified() => {}
+        }
         let own = daemon.cluster.node();
         let members: Vec<String> = daemon
             .cluster
