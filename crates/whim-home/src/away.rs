@@ -2,6 +2,7 @@
 
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
+use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
 use crate::moving::{Homeward, Onward, Transition};
@@ -23,8 +24,8 @@ use whim_sys::spin::Spin;
 /// How the stay ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// The process runs at home.
-    Home,
+    /// The process runs at home; some threads may be held until their call ends.
+    Home(Holding),
     /// It ended by itself.
     Gone,
     /// Host or guest are lost: the process is to be ended.
@@ -124,8 +125,8 @@ impl Away {
             }
             if let Some(ending) = self.finish.take() {
                 self.conclude(&ending, journal)?;
-                if matches!(ending, Ending::Home) {
-                    self.come_home(journal)?;
+                if matches!(ending, Ending::Home(_)) {
+                    return self.come_home(journal);
                 }
                 return Ok(ending);
             }
@@ -408,7 +409,7 @@ impl Away {
 
     fn conclude(&mut self, ending: &Ending, journal: &mut Journal) -> Result<()> {
         let last = match ending {
-            Ending::Home => return Ok(()),
+            Ending::Home(_) => return Ok(()),
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
             Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
         };
@@ -530,7 +531,7 @@ impl Away {
         if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
             bail!("The guest's image ends before it has begun");
         }
-        self.finish = Some(Ending::Home);
+        self.finish = Some(Ending::Home(Holding::default()));
         Ok(())
     }
 
@@ -546,25 +547,28 @@ impl Away {
     }
 
     /// The image is here whole: the process goes on at home.
-    fn come_home(mut self, journal: &mut Journal) -> Result<()> {
-        let Some(Transition::Homeward(homeward)) = self.transition.take() else { return Ok(()) };
+    fn come_home(mut self, journal: &mut Journal) -> Result<Ending> {
+        let Some(Transition::Homeward(homeward)) = self.transition.take() else {
+            bail!("The process is not on its way home");
+        };
         let from = self.link.node.clone();
-        let home = homeward.finish(self.server, &self.original, &self.held);
-        match home {
-            Ok((client, report)) => {
+        match homeward.finish(self.server, &self.original, &mut self.held) {
+            Ok(arrival) => {
                 self.link.queue(&ToGuest::Discard, &[])?;
                 let _ = self.link.calls.flush();
-                let report = whim_journey::job::MoveReport { from, ..report };
+                let report = whim_journey::job::MoveReport { from, ..arrival.report };
                 journal.note(&Event::Done { report: report.clone() })?;
-                if let Some(mut client) = client {
+                if let Some(mut client) = arrival.client {
                     client.send(&Event::Done { report });
                 }
-                Ok(())
+                Ok(Ending::Home(arrival.holding))
             }
             Err(error) => {
-                let reason = format!("The process could not be resumed at home: {error}");
+                let reason = format!("The process could not be resumed at home: {error:#}");
+                let _ = self.link.queue(&ToGuest::Discard, &[]);
+                let _ = self.link.calls.flush();
                 journal.commit(&Event::Ended { reason: reason.clone(), status: None })?;
-                Err(anyhow!(reason))
+                Ok(Ending::Lost(reason))
             }
         }
     }

@@ -4,6 +4,7 @@
 use crate::attic::Attic;
 use crate::away::HeldSignal;
 use crate::convert::Original;
+use crate::holding::Holding;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
@@ -423,12 +424,21 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
 pub fn requeue_held(
     server: &mut Server,
     image: &ProcessImage,
-    held: &[HeldSignal],
+    held: &mut Vec<HeldSignal>,
 ) -> Result<(), HomewardError> {
     const SI_TKILL: i32 = -6;
+    while let Some(event) = server.deputy.next_event()? {
+        match event {
+            DeputyEvent::Signal { slot, signal, info } => {
+                held.push(HeldSignal { slot, signal, info });
+            }
+            DeputyEvent::ProcessGone(_) => return Err(HomewardError::Ended),
+            _ => {}
+        }
+    }
     let pid = i64::from(image.pid).cast_unsigned();
     let leader = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
-    for signal in held {
+    for signal in held.drain(..) {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &signal.info);
         let info = &signal.info;
@@ -522,7 +532,7 @@ pub fn resume_at_home(
     mut server: Server,
     image: &ProcessImage,
     original: &Original,
-) -> Result<(), HomewardError> {
+) -> Result<Holding, HomewardError> {
     let pid = server.deputy.pid();
     let mut resumptions = Vec::new();
     for thread in &image.threads {
@@ -555,6 +565,5 @@ pub fn resume_at_home(
     let reserved = original.reserved;
     let unmap = Op::new(libc::SYS_munmap.cast_unsigned(), &[reserved.start, reserved.len()]);
     frozen.run(image.pid, &[unmap])?;
-    drop(frozen);
-    Ok(())
+    Ok(Holding::new(frozen.release()?))
 }

@@ -2,6 +2,7 @@
 
 use crate::away::HeldSignal;
 use crate::convert::Original;
+use crate::holding::Holding;
 use crate::homeward;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
@@ -174,6 +175,14 @@ impl Onward {
     }
 }
 
+/// The process is home.
+#[derive(Debug)]
+pub struct Arrival {
+    pub client: Option<Client>,
+    pub report: MoveReport,
+    pub holding: Holding,
+}
+
 /// From guest to home.
 #[derive(Debug)]
 pub struct Homeward {
@@ -275,15 +284,15 @@ impl Homeward {
         mut self,
         mut server: Server,
         original: &Original,
-        held: &[HeldSignal],
-    ) -> Result<(Option<Client>, MoveReport)> {
+        held: &mut Vec<HeldSignal>,
+    ) -> Result<Arrival> {
         let image = self.image.take().context("No image")?;
         self.phase(Phase::Rebuild);
         homeward::restore_process(&mut server, &image)?;
         homeward::restore_threads(&mut server, &image)?;
         homeward::requeue_held(&mut server, &image, held)?;
         wait_for_clock(&image);
-        homeward::resume_at_home(server, &image, original)?;
+        let holding = homeward::resume_at_home(server, &image, original)?;
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         let report = MoveReport {
             from: String::new(),
@@ -294,7 +303,7 @@ impl Homeward {
             freeze_ms: total_ms,
             total_ms,
         };
-        Ok((self.client, report))
+        Ok(Arrival { client: self.client, report, holding })
     }
 }
 

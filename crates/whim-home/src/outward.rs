@@ -4,13 +4,14 @@
 //! journal's commit entry and the guest's `Started` the journey is in doubt: the guest forwards
 //! nothing, the original is neither converted nor released, and at the end of the lease it resumes.
 
+use crate::holding::Holding;
 use crate::link::{Link, LinkError, clocks};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, InFlight};
 use whim_image::maps::{FlagTable, MapEntry};
-use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
+use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
@@ -125,6 +126,8 @@ pub struct Outward<'a> {
     pub begun: Instant,
     /// Writes the commit entry and syncs it.
     pub journal_commit: &'a mut dyn FnMut(u32, &str) -> std::io::Result<()>,
+    /// Threads whose tracer we stay: before, from an earlier stop; after, if we did not leave.
+    pub holding: &'a mut Holding,
 }
 
 impl Outward<'_> {
@@ -157,14 +160,14 @@ impl Outward<'_> {
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
-        let mut frozen = freeze(self.pid, &FreezeLimits::default())?;
+        let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
         match self.carry(&mut frozen, link, reserved, &flags) {
             Ok((image, continuations, bytes, pages)) => {
                 Ok(Departed { frozen, image, continuations, frozen_at, bytes, pages })
             }
             Err(error) => {
                 crash::point("before-release");
-                drop(frozen);
+                *self.holding = Holding::new(frozen.release()?);
                 Err(error)
             }
         }

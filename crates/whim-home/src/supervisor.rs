@@ -2,11 +2,14 @@
 
 use crate::away::{Away, Ending};
 use crate::convert::{Original, convert};
+use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::Link;
 use crate::outward::{Departed, Outward, OutwardError};
 use anyhow::{Context, Result};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -103,8 +106,13 @@ pub fn run(job: HomeJob) -> Result<()> {
 }
 
 fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) -> Result<()> {
+    let mut holding = Holding::default();
+    let mut moved = false;
     loop {
-        let (stream, _) = listener.accept()?;
+        if moved && holding.is_empty() {
+            return Ok(());
+        }
+        let Some(stream) = next_client(listener, &mut holding)? else { continue };
         let (command, mut client) = match read_command(stream) {
             Ok(read) => read,
             Err(error) => {
@@ -114,25 +122,47 @@ fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) ->
         };
         match command {
             Command::Status => {
-                let status = identity.at_home(Phase::Admit);
+                let held = u32::try_from(holding.len()).unwrap_or(u32::MAX);
+                let status = Status { held_threads: held, ..identity.at_home(Phase::Admit) };
                 client.send(&Event::Status { status });
             }
             Command::Bring { .. } => client.refuse("The process is at home"),
             Command::Channel => client.refuse("Home makes its connections itself"),
-            Command::Move { slot } => return leave(identity, &slot, client, listener, journal),
+            Command::Move { slot } => {
+                moved = true;
+                if !leave(identity, &slot, client, listener, journal, &mut holding)? {
+                    return Ok(());
+                }
+            }
         }
     }
 }
 
+/// Waits for a connection; while threads are held, only as long as they allow.
+fn next_client(listener: &UnixListener, holding: &mut Holding) -> Result<Option<UnixStream>> {
+    if !holding.is_empty() {
+        holding.look()?;
+        let patience = PollTimeout::try_from(holding.patience())?;
+        let mut events = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut events, patience)? == 0 {
+            return Ok(None);
+        }
+    }
+    listener.set_nonblocking(false)?;
+    Ok(Some(listener.accept()?.0))
+}
+
+/// Carries the process away and serves it; true if it is at home afterwards.
 fn leave(
     identity: &Identity,
     slot: &Slot,
     mut client: Client,
     listener: &UnixListener,
     journal: &mut Journal,
-) -> Result<()> {
+    holding: &mut Holding,
+) -> Result<bool> {
     let begun = Instant::now();
-    let departed = depart(identity, slot, &mut client, journal, begun);
+    let departed = depart(identity, slot, &mut client, journal, (begun, &mut *holding));
     let (departed, link, mut phases) = match departed {
         Ok(departed) => departed,
         Err(error) => {
@@ -140,7 +170,7 @@ fn leave(
             tracing::warn!("{reason}");
             journal.note(&Event::Refused { reason: reason.clone() })?;
             client.refuse(reason);
-            return Ok(());
+            return Ok(true);
         }
     };
     let freeze_ms = departed.frozen_at.elapsed().as_secs_f64() * 1000.0;
@@ -159,7 +189,7 @@ fn leave(
             end_process(pid);
             journal.commit(&Event::Ended { reason: reason.clone(), status: None })?;
             client.refuse(reason);
-            return Ok(());
+            return Ok(false);
         }
     };
     journal.note(&Event::Acknowledged { epoch: slot.epoch })?;
@@ -176,11 +206,15 @@ fn leave(
     client.send(&Event::Done { report });
     drop(client);
     match away.run(identity, listener, journal)? {
-        Ending::Home | Ending::Gone => Ok(()),
+        Ending::Home(still) => {
+            *holding = still;
+            Ok(true)
+        }
+        Ending::Gone => Ok(false),
         Ending::Lost(reason) => {
             end_process(pid);
             tracing::warn!("{reason}");
-            Ok(())
+            Ok(false)
         }
     }
 }
@@ -213,7 +247,7 @@ fn depart(
     slot: &Slot,
     client: &mut Client,
     journal: &mut Journal,
-    begun: Instant,
+    (begun, holding): (Instant, &mut Holding),
 ) -> Result<Left, OutwardError> {
     let mut link = Link::connect(&identity.job.journey, slot, &identity.credentials)?;
     let mut phases = Vec::new();
@@ -232,6 +266,7 @@ fn depart(
         report: &mut report,
         begun,
         journal_commit: &mut journal_commit,
+        holding,
     };
     let departed = outward.go(&mut link)?;
     Ok((departed, link, phases))

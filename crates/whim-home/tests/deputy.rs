@@ -95,7 +95,7 @@ fn put_back(mut server: Server, image: &ProcessImage, original: &Original, conte
     }
     homeward::restore_process(&mut server, image).expect("process");
     homeward::restore_threads(&mut server, image).expect("threads");
-    homeward::requeue_held(&mut server, image, &held).expect("signals");
+    homeward::requeue_held(&mut server, image, &mut held).expect("signals");
     homeward::resume_at_home(server, image, original).expect("resumed");
 }
 
