@@ -1,0 +1,424 @@
+//! A lab of one test's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::place;
+use crate::process::{self, eventually};
+
+/// How long a command may take that only asks or tells.
+const SHORT: Duration = Duration::from_secs(30);
+/// How long a lab may take to come up or go down.
+const SLOW: Duration = Duration::from_secs(90);
+/// How long a move may take before it counts as hung.
+const MOVE_LIMIT: Duration = Duration::from_secs(120);
+/// Lines of each log that are shown when a test fails.
+const SHOWN_LINES: usize = 60;
+
+static LABS: AtomicU32 = AtomicU32::new(0);
+
+/// Several nodes on this machine, for one test. Dropping it takes everything down.
+#[derive(Debug)]
+pub struct Cluster {
+    name: String,
+    programs: PathBuf,
+    directory: PathBuf,
+    nodes: usize,
+}
+
+/// A row of `whim ps --json`, as far as tests look at it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Row {
+    pub pid: i32,
+    pub home: String,
+    #[serde(rename = "where")]
+    pub place: String,
+    pub state: String,
+    pub reason: Option<String>,
+    pub moves: u32,
+    pub stay: Option<String>,
+    pub home_supervisor_pid: Option<i32>,
+    pub guest_supervisor_pid: Option<i32>,
+    pub command: String,
+}
+
+/// What came of a request to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    Done,
+    /// With exit status 1 and this sentence.
+    Refused(String),
+}
+
+impl Cluster {
+    /// A lab of this many nodes: n1, n2, ...
+    ///
+    /// # Errors
+    /// When it does not come up; nothing of it is left then.
+    pub fn up(nodes: usize) -> Result<Self> {
+        Self::up_with(nodes, &[])
+    }
+
+    /// The same with further options of `whim lab up`.
+    ///
+    /// # Errors
+    /// When it does not come up; nothing of it is left then.
+    pub fn up_with(nodes: usize, options: &[&str]) -> Result<Self> {
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("t{}-{number}", std::process::id());
+        let directory = place::room()?.join(format!("run-{name}"));
+        fs::create_dir_all(&directory)?;
+        let cluster = Self {
+            name,
+            programs: place::programs()?,
+            directory,
+            nodes,
+        };
+        cluster.sweep();
+        let count = nodes.to_string();
+        let mut words = vec!["up", "--nodes", &count];
+        words.extend(options);
+        process::succeed(&mut cluster.lab_command(&words), SLOW)
+            .context("The lab did not come up")?;
+        Ok(cluster)
+    }
+
+    /// Takes down what tests that were killed have left.
+    fn sweep(&self) {
+        let labs = Path::new("/run/whim-lab");
+        for entry in fs::read_dir(labs).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_abandoned(&name) {
+                let mut down = Command::new(self.whim_path());
+                let _ = process::output(down.args(["lab", "down", "--name", &name]), SLOW);
+            }
+        }
+        let room = self.directory.parent().unwrap_or(Path::new("/nonexistent"));
+        for entry in fs::read_dir(room).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.strip_prefix("run-").is_some_and(is_abandoned) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// A directory of this test's own, seen by all nodes; it goes with the lab.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The command line's program.
+    #[must_use]
+    pub fn whim_path(&self) -> PathBuf {
+        self.programs.join("whim")
+    }
+
+    fn lab_command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.whim_path());
+        command
+            .args(["lab", words[0], "--name", &self.name])
+            .args(&words[1..]);
+        command.current_dir(&self.directory);
+        command
+    }
+
+    /// A verb of `whim lab` for this lab, for example `["cut", "n1", "n2"]`.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn lab(&self, words: &[&str]) -> Result<String> {
+        process::succeed(&mut self.lab_command(words), SLOW)
+    }
+
+    /// A command on a node, in the lab's directory, still to be run.
+    #[must_use]
+    pub fn command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
+        let mut command = self.lab_command(&["exec", node, "--"]);
+        command
+            .args(words.iter().map(AsRef::as_ref))
+            .env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// The same for an ordinary user.
+    #[must_use]
+    pub fn command_as<S: AsRef<str>>(&self, user: &str, node: &str, words: &[S]) -> Command {
+        let mut command = self.lab_command(&["exec", node, "--user", user, "--"]);
+        command
+            .args(words.iter().map(AsRef::as_ref))
+            .env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// Runs a command on a node; its standard output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Result<String> {
+        process::succeed(&mut self.command(node, words), SHORT)
+    }
+
+    /// A command of `whim` on a node, still to be run.
+    #[must_use]
+    pub fn whim_command(&self, node: &str, words: &[&str]) -> Command {
+        let whim = self.whim_path().display().to_string();
+        let mut all = vec![whim.as_str()];
+        all.extend(words);
+        self.command(node, &all)
+    }
+
+    /// Runs a command of `whim` on a node; its standard output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn whim(&self, node: &str, words: &[&str]) -> Result<String> {
+        process::succeed(&mut self.whim_command(node, words), SHORT)
+    }
+
+    /// What a command of `whim` says that has to be refused with exit status 1.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn refused(&self, node: &str, words: &[&str]) -> Result<String> {
+        let output = process::output(&mut self.whim_command(node, words), SHORT)?;
+        let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        ensure!(
+            output.status.code() == Some(1),
+            "`whim {}` was to be refused with exit status 1, but: {}: {text}",
+            words.join(" "),
+            output.status
+        );
+        ensure!(
+            !text.is_empty(),
+            "`whim {}` was refused without a reason",
+            words.join(" ")
+        );
+        Ok(text)
+    }
+
+    /// Starts a program on a node so that it may move, still to be run.
+    #[must_use]
+    pub fn run_command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
+        let mut all = vec!["run", "--"];
+        all.extend(words.iter().map(AsRef::as_ref));
+        self.whim_command(node, &all)
+    }
+
+    /// The rows of `whim ps` on a node, with ended processes if `all`.
+    ///
+    /// # Errors
+    /// When it fails, or its output is not as documented.
+    pub fn rows(&self, node: &str, all: bool) -> Result<Vec<Row>> {
+        let words: &[&str] = if all {
+            &["ps", "-a", "--json"]
+        } else {
+            &["ps", "--json"]
+        };
+        let text = self.whim(node, words)?;
+        text.lines()
+            .map(|line| serde_json::from_str(line).with_context(|| format!("Not a row: {line}")))
+            .collect()
+    }
+
+    /// The row of this process of n1's.
+    ///
+    /// # Errors
+    /// When `whim ps` fails.
+    pub fn row(&self, pid: i32) -> Result<Option<Row>> {
+        Ok(self
+            .rows("n1", false)?
+            .into_iter()
+            .find(|row| row.pid == pid))
+    }
+
+    /// The row of this process, or of one that has ended.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn ended_row(&self, pid: i32) -> Result<Row> {
+        let rows = self.rows("n1", true)?;
+        let row = rows
+            .iter()
+            .find(|row| row.pid == pid && row.state == "ended");
+        row.cloned()
+            .with_context(|| format!("`whim ps -a` does not show that {pid} ended: {rows:?}"))
+    }
+
+    /// Waits until a process of n1's whose command holds this text may move.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub fn find(&self, text: &str) -> Result<i32> {
+        eventually(SHORT, &format!("a process '{text}' in `whim ps`"), || {
+            let rows = self.rows("n1", false)?;
+            Ok(rows
+                .iter()
+                .find(|row| row.command.contains(text))
+                .map(|row| row.pid))
+        })
+    }
+
+    /// Waits until the process is in this state, as `whim ps` has it.
+    ///
+    /// # Errors
+    /// When it is not in time.
+    pub fn await_state(&self, pid: i32, state: &str) -> Result<Row> {
+        eventually(SHORT, &format!("{pid} is in state '{state}'"), || {
+            Ok(self.row(pid)?.filter(|row| row.state == state))
+        })
+    }
+
+    /// Asks n1 to move a process and waits for the answer.
+    ///
+    /// # Errors
+    /// When the answer is neither done nor a refusal, or does not come.
+    pub fn migrate(&self, pid: i32, target: &str) -> Result<Moved> {
+        let pid = pid.to_string();
+        let mut command = self.whim_command("n1", &["migrate", &pid, target]);
+        let output = process::output(&mut command, MOVE_LIMIT)?;
+        let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        match output.status.code() {
+            Some(0) => Ok(Moved::Done),
+            Some(1) => Ok(Moved::Refused(text)),
+            _ => bail!("`whim migrate {pid} {target}`: {}: {text}", output.status),
+        }
+    }
+
+    /// Moves a process, which has to work. A thread that cannot be stopped just now is given time.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn move_to(&self, pid: i32, target: &str) -> Result<()> {
+        let mut reason = String::new();
+        for _ in 0..5 {
+            match self.migrate(pid, target)? {
+                Moved::Done => return Ok(()),
+                Moved::Refused(text) => reason = text,
+            }
+            if !reason.contains("busy") {
+                break;
+            }
+        }
+        bail!("{pid} does not move to {target}: {reason}")
+    }
+
+    /// The log of n1, as `whim log` prints it.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn log(&self) -> Result<Vec<Value>> {
+        let text = self.whim("n1", &["log", "--json"])?;
+        text.lines()
+            .map(|line| Ok(serde_json::from_str(line)?))
+            .collect()
+    }
+
+    /// Prints what the nodes have to say: for a test that fails.
+    pub fn explain(&self) {
+        for words in [&["ps", "-a"][..], &["log"], &["nodes"]] {
+            let told = process::output(&mut self.whim_command("n1", words), SHORT);
+            if let Ok(output) = told {
+                let text = [output.stdout, output.stderr].concat();
+                show(
+                    &format!("whim {}", words.join(" ")),
+                    &String::from_utf8_lossy(&text),
+                );
+            }
+        }
+        let state = Path::new("/run/whim-lab").join(&self.name);
+        for log in logs(&state, 5) {
+            let text = fs::read(&log).unwrap_or_default();
+            show(&log.display().to_string(), &String::from_utf8_lossy(&text));
+        }
+    }
+
+    /// Runs a test's body; if it fails, the nodes explain themselves before they go down.
+    ///
+    /// # Errors
+    /// Those of the body.
+    pub fn explaining<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = body();
+        if let Err(error) = &result {
+            println!("failed: {error:#}");
+            self.explain();
+        }
+        result
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.explain();
+        }
+        if let Err(error) = process::succeed(&mut self.lab_command(&["down"]), SLOW) {
+            println!("The lab {} did not go down: {error:#}", self.name);
+        }
+        if std::env::var_os("WHIM_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+        if self
+            .programs
+            .file_name()
+            .is_some_and(|name| name == programs_name().as_str())
+        {
+            let _ = fs::remove_dir_all(&self.programs);
+        }
+    }
+}
+
+fn programs_name() -> String {
+    format!("programs-{}", std::process::id())
+}
+
+/// Whether this is the name of a lab whose test has ended without taking it down.
+fn is_abandoned(name: &str) -> bool {
+    let owner = name.strip_prefix('t').and_then(|rest| rest.split_once('-'));
+    owner
+        .and_then(|(pid, _)| pid.parse::<u32>().ok())
+        .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// The log files below a directory, no deeper than `depth`.
+fn logs(directory: &Path, depth: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut entries: Vec<_> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() && !path.is_symlink() && depth > 0 {
+            found.extend(logs(&path, depth - 1));
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn show(title: &str, text: &str) {
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return;
+    }
+    println!("  -- {title}");
+    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+        println!("     {line}");
+    }
+}

@@ -1,0 +1,19 @@
+//! What the system tests stand on: labs, programs that are moved while they run, and comparisons
+//! with the same programs unmoved.
+#![forbid(unsafe_code)]
+
+pub mod case;
+pub mod cluster;
+pub mod compare;
+pub mod guest;
+pub mod mover;
+pub mod place;
+pub mod process;
+pub mod program;
+pub mod random;
+pub mod terminal;
+
+pub use anyhow::{Context, Result, anyhow, bail, ensure};
+pub use case::{Case, Setting};
+pub use cluster::Cluster;
+pub use process::Running;

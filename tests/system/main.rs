@@ -1,0 +1,24 @@
+//! The system tests: one program.
+#![forbid(unsafe_code)]
+
+mod programs;
+
+use std::process::ExitCode;
+
+use whim_system_tests::{Case, Result, case};
+
+fn main() -> ExitCode {
+    match cases() {
+        Ok(cases) => case::run(cases),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn cases() -> Result<Vec<Case>> {
+    let mut cases = programs::cases()?;
+    cases.extend([]);
+    Ok(cases)
+}
