@@ -282,6 +282,9 @@ pub enum PeerExpectation {
         node: Option<NodeName>,
         role: Role,
     },
+    /// Either supervisor of this journey, on any node: what it is for is decided after the first
+    /// message.
+    Supervisor { id: JourneyId },
 }
 
 impl PeerExpectation {
@@ -297,6 +300,7 @@ impl PeerExpectation {
                     .is_some_and(|(i, r)| i == id && r == role)
                     && node.as_ref().is_none_or(|name| peer.node == *name)
             }
+            Self::Supervisor { id } => peer.journey.as_ref().is_some_and(|(i, _)| i == id),
         }
     }
 }
@@ -320,6 +324,7 @@ impl fmt::Display for PeerExpectation {
             } => {
                 write!(f, "the {role} supervisor of journey {id}")
             }
+            Self::Supervisor { id } => write!(f, "a supervisor of journey {id}"),
         }
     }
 }
