@@ -9,5 +9,6 @@ pub mod freeze_observe;
 pub mod inject;
 pub mod maps;
 pub mod capture;
-pub mod freeze_assemble;
 pub mod freeze_release;
+pub mod freeze_assemble;
+pub mod stay;

@@ -260,7 +260,9 @@ pub struct SpecialFlags {
     pub user_fault: bool,
     /// A shadow stack.
     pub shadow_stack: bool,
-    /// Never in a core dump nor readable by others (`memfd_secret` has it with others).
+    /// mprotect could make it writable.
+    pub may_write: bool,
+    /// 0 = the default key.
     pub protection_key: u8,
 }
 
@@ -345,6 +347,7 @@ fn special_flags(words: &[u8]) -> SpecialFlags {
             b"io" | b"pf" => found.device = true,
             b"sl" => found.sealed = true,
             b"um" | b"uw" | b"ui" => found.user_fault = true,
+            b"mw" => found.may_write = true,
             b"ss" => found.shadow_stack = true,
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use libc::{c_int, c_long, pid_t};
 use nix::errno::Errno;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -148,6 +149,18 @@ pub fn socket_timeouts(pid: pid_t, fd: c_int) -> Result<SocketTimeouts, Errno> {
         receive: timeout_option(&socket, libc::SO_RCVTIMEO)?,
         send: timeout_option(&socket, libc::SO_SNDTIMEO)?,
     })
+}
+
+/// Whether a file (followed if it is a link) has an extended attribute.
+#[must_use]
+pub fn has_attribute(path: &str, name: &CStr) -> bool {
+    let Ok(path) = CString::new(path) else {
+        return false;
+    };
+    // JUSTIFICATION: neither std nor nix reads extended attributes.
+    // SAFETY: both strings end with NUL; a null buffer of size 0 asks for the length only.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    length >= 0
 }
 
 /// Kernel resources that two threads may share.

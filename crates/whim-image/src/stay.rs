@@ -1,0 +1,575 @@
+//! Why a process cannot move now: everything that can be told without touching it.
+//!
+//! What /proc does not tell (a clone of its memory outside its threads, a local descriptor table,
+//! syscall user dispatch) is found when it is frozen.
+
+use crate::freeze_observe::Status;
+use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
+use crate::model::{Protection, Range};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use thiserror::Error;
+use whim_sys::foreign::{self, Resource};
+
+/// The range that home reserves begins and ends at multiples of this, in bytes.
+pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
+/// Length of the range that home reserves unless the policy says otherwise.
+const RESERVED_LENGTH: u64 = 4 << 40;
+/// Descriptors that are looked at, at most.
+const DESCRIPTORS_MAX: usize = 1 << 20;
+const ELF_CLASS_64: u8 = 2;
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+/// What is allowed here.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Processes of uid 0 may move.
+    pub allow_root: bool,
+    /// Home can hold read leases on files that are mapped shared, read-only.
+    pub leases: bool,
+    /// Locked memory that a host accepts, in bytes.
+    pub locked_max: u64,
+    /// Length of the free range that home needs in the address space, in bytes; a multiple of
+    /// [`RESERVED_ALIGNMENT`].
+    pub reserved_length: u64,
+    pub threads_max: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            allow_root: false,
+            leases: false,
+            locked_max: 64 << 20,
+            reserved_length: RESERVED_LENGTH,
+            threads_max: 4096,
+        }
+    }
+}
+
+/// One reason to stay, as a sentence for users.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StayReason {
+    #[error("It does not exist, or has ended")]
+    Gone,
+    #[error("It is a kernel thread")]
+    KernelThread,
+    #[error("It is thread {thread} of process {process}: name the process")]
+    Thread { thread: i32, process: i32 },
+    #[error("It runs as root, which this node does not let move (allow-root)")]
+    Root,
+    #[error("It is traced by process {0} (a debugger or strace)")]
+    Traced(i32),
+    #[error("It is stopped by job control; continue it and it can move")]
+    Stopped,
+    #[error("Its main thread has ended while others run on")]
+    LeaderEnded,
+    #[error("It has more than {0} threads")]
+    TooManyThreads(usize),
+    #[error("It has installed a seccomp filter of its own")]
+    Seccomp,
+    #[error("It runs 32-bit code")]
+    ThirtyTwoBit,
+    #[error("Its program {0} is setuid, setgid or has file capabilities")]
+    Privileged(String),
+    #[error("It has changed its user ids, so its owner may not trace it")]
+    ChangedIds,
+    #[error("It does not let itself be traced (PR_SET_DUMPABLE)")]
+    NotDumpable,
+    #[error("Its threads have different {0}")]
+    Split(&'static str),
+    #[error("Thread {0} has a real-time scheduling policy")]
+    RealTime(i32),
+    #[error("It uses shadow stacks (CET)")]
+    ShadowStack,
+    #[error("It uses io_uring")]
+    IoUring,
+    #[error("It uses asynchronous I/O (a ring of io_setup)")]
+    AsyncIo,
+    #[error("It handles page faults itself (userfaultfd)")]
+    UserFault,
+    #[error("It shares System V memory with other processes ({0})")]
+    SystemVMemory(String),
+    #[error("It has writable shared memory ({0})")]
+    SharedWritable(String),
+    #[error("It shares memory without a file with other processes")]
+    SharedAnonymous,
+    #[error("It maps the file {0} shared, and this node cannot hold a lease on it")]
+    SharedFile(String),
+    #[error("It maps memory of a device ({0})")]
+    Device(String),
+    #[error("It uses huge pages of hugetlbfs")]
+    HugeTlb,
+    #[error("It has sealed memory (mseal) at {0:#x}")]
+    Sealed(u64),
+    #[error("It uses secret memory (memfd_secret)")]
+    SecretMemory,
+    #[error("It uses memory protection keys")]
+    ProtectionKeys,
+    #[error("It is being probed (uprobes)")]
+    Probed,
+    #[error("It has locked {has} bytes of memory; a host takes {limit} at most")]
+    Locked { has: u64, limit: u64 },
+    #[error("Its address space has no free range of {0} bytes for its home")]
+    NoFreeRange(u64),
+    #[error("It lives in another time namespace than this node's daemon")]
+    TimeNamespace,
+    #[error("What it is cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl From<MapsError> for StayReason {
+    fn from(error: MapsError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+/// A file that is mapped shared and read-only: it may travel only while home holds a read lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedFile {
+    pub range: Range,
+    pub device: (u32, u32),
+    pub inode: u64,
+    /// For the log; open `/proc/PID/map_files/START-END` (hexadecimal), which is exact.
+    pub name: String,
+}
+
+/// All reasons for which process `pid` has to stay; empty when it may move.
+#[must_use]
+pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
+    let mut found = Vec::new();
+    let status = match Status::read(pid, pid) {
+        Ok(status) if !matches!(status.state, 'X') => status,
+        _ => return vec![StayReason::Gone],
+    };
+    if status.tgid != pid {
+        return vec![StayReason::Thread {
+            thread: pid,
+            process: status.tgid,
+        }];
+    }
+    let threads = thread_ids(pid);
+    if status.state == 'Z' {
+        let reason = if threads.len() > 1 {
+            StayReason::LeaderEnded
+        } else {
+            StayReason::Gone
+        };
+        return vec![reason];
+    }
+    state_reasons(&status, policy, &mut found);
+    if program_reasons(pid, &status, &mut found).is_none() {
+        return found;
+    }
+    thread_reasons(pid, &threads, policy, &mut found);
+    descriptor_reasons(pid, &mut found);
+    match (maps::read(pid), FlagTable::read(pid)) {
+        (Ok(entries), Ok(flags)) => {
+            found.extend(mapping_reasons(
+                pid,
+                status.own_id,
+                &entries,
+                &flags,
+                policy,
+            ));
+        }
+        (Err(error), _) | (_, Err(error)) => found.push(error.into()),
+    }
+    if fs::metadata(format!("/proc/{pid}")).is_err() {
+        return vec![StayReason::Gone];
+    }
+    found
+}
+
+/// The files that `pid` maps shared and read-only.
+///
+/// # Errors
+/// [`MapsError`]
+pub fn shared_read_only(pid: i32) -> Result<Vec<SharedFile>, MapsError> {
+    Ok(shared_read_only_of(&maps::read(pid)?))
+}
+
+/// As [`shared_read_only`], of an address space that was read before.
+#[must_use]
+pub fn shared_read_only_of(entries: &[MapEntry]) -> Vec<SharedFile> {
+    let leased = |entry: &&MapEntry| {
+        entry.shared && entry.is_file() && !entry.protection.writable() && !is_memory_only(entry)
+    };
+    let file = |entry: &MapEntry| SharedFile {
+        range: entry.range,
+        device: entry.device,
+        inode: entry.inode,
+        name: entry.name.clone(),
+    };
+    entries.iter().filter(leased).map(file).collect()
+}
+
+/// A range for home that is free in this address space.
+#[must_use]
+pub fn free_range(entries: &[MapEntry], length: u64) -> Option<Range> {
+    let within = Range {
+        start: USER_BEGIN,
+        end: USER_END,
+    };
+    maps::find_free(entries, within, length, RESERVED_ALIGNMENT)
+}
+
+fn thread_ids(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let names = entries.into_iter().flatten().filter_map(Result::ok);
+    names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn state_reasons(status: &Status, policy: &Policy, found: &mut Vec<StayReason>) {
+    if status.tracer != 0 {
+        found.push(StayReason::Traced(status.tracer));
+    }
+    if status.state == 'T' {
+        found.push(StayReason::Stopped);
+    }
+    if status.seccomp != 0 {
+        found.push(StayReason::Seccomp);
+    }
+    if status.features.contains("shstk") {
+        found.push(StayReason::ShadowStack);
+    }
+    if status.locked > policy.locked_max {
+        found.push(StayReason::Locked {
+            has: status.locked,
+            limit: policy.locked_max,
+        });
+    }
+    match status.uids.as_slice() {
+        [first, others @ ..] if others.iter().any(|other| other != first) => {
+            found.push(StayReason::ChangedIds);
+        }
+        [0, ..] if !policy.allow_root => found.push(StayReason::Root),
+        _ => {}
+    }
+}
+
+/// Reasons that lie in its program file; `None` when it has none.
+fn program_reasons(pid: i32, status: &Status, found: &mut Vec<StayReason>) -> Option<()> {
+    let path = format!("/proc/{pid}/exe");
+    let Ok(name) = fs::read_link(&path) else {
+        let kernel = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty());
+        found.push(if kernel {
+            StayReason::KernelThread
+        } else {
+            StayReason::Unreadable("its program file".into())
+        });
+        return None;
+    };
+    if let (Ok(program), Some(uid)) = (fs::metadata(&path), status.uids.first()) {
+        let mode = program.permissions().mode();
+        let changes = mode & SETUID != 0 && program.uid() != *uid || mode & SETGID != 0;
+        if *uid != 0 && (changes || has_capabilities(&path)) {
+            found.push(StayReason::Privileged(name.to_string_lossy().into_owned()));
+        } else if *uid != 0 && fs::metadata(format!("/proc/{pid}")).is_ok_and(|own| own.uid() == 0)
+        {
+            found.push(StayReason::NotDumpable);
+        }
+    }
+    let mut head = [0u8; 5];
+    let read = fs::File::open(&path)
+        .and_then(|mut program| std::io::Read::read_exact(&mut program, &mut head));
+    if read.is_ok() && head.starts_with(b"\x7fELF") && head[4] != ELF_CLASS_64 {
+        found.push(StayReason::ThirtyTwoBit);
+    }
+    let ours = fs::read_link("/proc/self/ns/time");
+    let its = fs::read_link(format!("/proc/{pid}/ns/time"));
+    if let (Ok(ours), Ok(its)) = (ours, its)
+        && ours != its
+    {
+        found.push(StayReason::TimeNamespace);
+    }
+    Some(())
+}
+
+fn has_capabilities(path: &str) -> bool {
+    foreign::has_attribute(path, c"security.capability")
+}
+
+fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<StayReason>) {
+    if threads.len() > policy.threads_max {
+        found.push(StayReason::TooManyThreads(policy.threads_max));
+        return;
+    }
+    let shared = [
+        (Resource::Descriptors, "descriptor tables"),
+        (Resource::Directory, "working directories"),
+    ];
+    for tid in threads {
+        if is_real_time(pid, *tid) {
+            found.push(StayReason::RealTime(*tid));
+        }
+        for (resource, name) in shared {
+            let split = *tid != pid && foreign::shares(pid, *tid, resource) == Ok(false);
+            if split && !found.contains(&StayReason::Split(name)) {
+                found.push(StayReason::Split(name));
+            }
+        }
+        let leader = Status::read(pid, pid).map(|status| status.uids);
+        let own = Status::read(pid, *tid).map(|status| status.uids);
+        if let (Ok(leader), Ok(own)) = (leader, own)
+            && leader != own
+            && !found.contains(&StayReason::Split("user ids"))
+        {
+            found.push(StayReason::Split("user ids"));
+        }
+    }
+}
+
+fn is_real_time(pid: i32, tid: i32) -> bool {
+    const SCHED_FIFO: u32 = 1;
+    const SCHED_RR: u32 = 2;
+    const SCHED_DEADLINE: u32 = 6;
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything; field 3 follows it, the policy is field 41.
+    let rest = text
+        .rfind(')')
+        .and_then(|end| text.get(end + 2..))
+        .unwrap_or_default();
+    let policy = rest
+        .split(' ')
+        .nth(41 - 3)
+        .and_then(|field| field.parse::<u32>().ok());
+    matches!(policy, Some(SCHED_FIFO | SCHED_RR | SCHED_DEADLINE))
+}
+
+fn descriptor_reasons(pid: i32, found: &mut Vec<StayReason>) {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    for entry in entries.take(DESCRIPTORS_MAX).filter_map(Result::ok) {
+        let Ok(target) = fs::read_link(entry.path()) else {
+            continue;
+        };
+        let reason = match target.to_string_lossy().as_ref() {
+            "anon_inode:[io_uring]" => StayReason::IoUring,
+            "anon_inode:[userfaultfd]" => StayReason::UserFault,
+            _ => continue,
+        };
+        if !found.contains(&reason) {
+            found.push(reason);
+        }
+    }
+}
+
+/// Reasons that lie in its address space; also for a second look while it is frozen. `own_id` is
+/// its id in its own pid namespace.
+#[must_use]
+pub fn mapping_reasons(
+    pid: i32,
+    own_id: i32,
+    entries: &[MapEntry],
+    flags: &FlagTable,
+    policy: &Policy,
+) -> Vec<StayReason> {
+    let mut found = Vec::new();
+    for entry in entries {
+        let special = flags.of(entry.range);
+        let reason = special_reason(entry, special).or_else(|| {
+            entry
+                .shared
+                .then(|| shared_reason(pid, own_id, entry, special, policy))?
+        });
+        found.extend(reason.filter(|reason| !found.contains(reason)));
+    }
+    if free_range(entries, policy.reserved_length).is_none() {
+        found.push(StayReason::NoFreeRange(policy.reserved_length));
+    }
+    found
+}
+
+fn special_reason(entry: &MapEntry, special: SpecialFlags) -> Option<StayReason> {
+    if entry.name == "[uprobes]" {
+        return Some(StayReason::Probed);
+    }
+    if entry.is_kernel() {
+        // Sealed or not, the kernel's own mappings do not travel: the host has its own.
+        return None;
+    }
+    if entry.name.starts_with("/secretmem") {
+        Some(StayReason::SecretMemory)
+    } else if entry.name.starts_with("/[aio]") {
+        Some(StayReason::AsyncIo)
+    } else if entry.name.starts_with("anon_inode:[io_uring]") {
+        Some(StayReason::IoUring)
+    } else if special.huge_tlb {
+        Some(StayReason::HugeTlb)
+    } else if special.device || is_device(entry) {
+        Some(StayReason::Device(entry.name.clone()))
+    } else if special.sealed {
+        Some(StayReason::Sealed(entry.range.start))
+    } else if special.user_fault {
+        Some(StayReason::UserFault)
+    } else if special.shadow_stack {
+        Some(StayReason::ShadowStack)
+    } else if special.protection_key != 0 {
+        Some(StayReason::ProtectionKeys)
+    } else {
+        None
+    }
+}
+
+fn is_device(entry: &MapEntry) -> bool {
+    let name = entry.name.as_str();
+    let device = name.starts_with("/dev/") && !name.starts_with("/dev/shm/") && name != "/dev/zero";
+    device || name.starts_with("anon_inode:")
+}
+
+/// Shared memory that has no file of its own that another node could be given.
+fn is_memory_only(entry: &MapEntry) -> bool {
+    let name = entry.name.as_str();
+    entry.deleted
+        && (name == "/dev/zero" || name.starts_with("/memfd:") || name.starts_with("/SYSV"))
+}
+
+fn shared_reason(
+    pid: i32,
+    own_id: i32,
+    entry: &MapEntry,
+    special: SpecialFlags,
+    policy: &Policy,
+) -> Option<StayReason> {
+    let name = entry.name.clone();
+    if name.starts_with("/SYSV") && entry.deleted {
+        return Some(StayReason::SystemVMemory(name));
+    }
+    if is_performance_data(pid, own_id, &name) {
+        return None;
+    }
+    if !entry.is_file() || (is_memory_only(entry) && name == "/dev/zero") {
+        return Some(StayReason::SharedAnonymous);
+    }
+    // A mapping that mprotect could make writable is as good as writable.
+    let writable = entry.protection.0 & Protection::WRITE != 0 || special.may_write;
+    if writable || is_memory_only(entry) {
+        return Some(StayReason::SharedWritable(name));
+    }
+    (!policy.leases).then_some(StayReason::SharedFile(name))
+}
+
+/// The one exception: the file in which a Java VM keeps counters about itself.
+fn is_performance_data(pid: i32, own_id: i32, name: &str) -> bool {
+    let mut parts = name.rsplit('/');
+    let file = parts.next().and_then(|part| part.parse::<i32>().ok());
+    let directory = parts.next().unwrap_or_default();
+    directory.starts_with("hsperfdata_") && file.is_some_and(|id| id == pid || id == own_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: &str) -> MapEntry {
+        maps::parse(1, line.as_bytes()).unwrap().remove(0)
+    }
+
+    fn reason(line: &str, policy: &Policy) -> Option<StayReason> {
+        mapping_reasons(7, 7, &[entry(line)], &FlagTable::default(), policy)
+            .into_iter()
+            .next()
+    }
+
+    #[test]
+    fn shared_memory_stays_but_for_the_named_exceptions() {
+        let strict = Policy::default();
+        let leases = Policy {
+            leases: true,
+            ..strict
+        };
+        let cache = "1000-2000 r--s 00000000 08:01 12 /usr/lib/gconv-modules.cache";
+        let name = "/usr/lib/gconv-modules.cache".to_owned();
+        assert_eq!(reason(cache, &strict), Some(StayReason::SharedFile(name)));
+        assert_eq!(reason(cache, &leases), None);
+        assert_eq!(shared_read_only_of(&[entry(cache)]).len(), 1);
+        let java = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/7";
+        assert_eq!(reason(java, &strict), None);
+        let other = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/8";
+        assert!(matches!(
+            reason(other, &leases),
+            Some(StayReason::SharedWritable(_))
+        ));
+        let anonymous = "1000-2000 rw-s 00000000 00:01 12 /dev/zero (deleted)";
+        assert_eq!(
+            reason(anonymous, &leases),
+            Some(StayReason::SharedAnonymous)
+        );
+        let memfd = "1000-2000 r--s 00000000 00:01 12 /memfd:x (deleted)";
+        assert!(matches!(
+            reason(memfd, &leases),
+            Some(StayReason::SharedWritable(_))
+        ));
+        let segment = "1000-2000 rw-s 00000000 00:01 12 /SYSV00000000 (deleted)";
+        assert!(matches!(
+            reason(segment, &leases),
+            Some(StayReason::SystemVMemory(_))
+        ));
+    }
+
+    #[test]
+    fn special_mappings_stay() {
+        let policy = Policy {
+            leases: true,
+            ..Policy::default()
+        };
+        for (line, expected) in [
+            (
+                "1000-2000 rw-s 0 00:05 3 /dev/dri/card0",
+                StayReason::Device("/dev/dri/card0".into()),
+            ),
+            (
+                "1000-2000 rw-s 0 00:05 3 /[aio] (deleted)",
+                StayReason::AsyncIo,
+            ),
+            (
+                "1000-2000 rw-s 0 00:05 3 anon_inode:[io_uring]",
+                StayReason::IoUring,
+            ),
+            (
+                "1000-2000 rw-s 0 00:05 3 /secretmem (deleted)",
+                StayReason::SecretMemory,
+            ),
+        ] {
+            assert_eq!(reason(line, &policy), Some(expected), "{line}");
+        }
+        assert_eq!(reason("1000-2000 r--p 0 08:01 3 /usr/bin/x", &policy), None);
+    }
+
+    #[test]
+    fn an_address_space_without_room_stays() {
+        let full = "10000-7ffffffff000 rw-p 0 00:00 0";
+        let expected = StayReason::NoFreeRange(RESERVED_LENGTH);
+        assert_eq!(reason(full, &Policy::default()), Some(expected));
+        let ours = maps::read(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let range = free_range(&ours, RESERVED_LENGTH).unwrap();
+        assert!(range.start.is_multiple_of(RESERVED_ALIGNMENT) && range.len() == RESERVED_LENGTH);
+        assert!(!ours.iter().any(|entry| entry.range.overlaps(range)));
+    }
+
+    #[test]
+    fn every_sentence_ends_without_a_full_stop_and_begins_with_it() {
+        let sentence = StayReason::Locked { has: 1, limit: 0 }.to_string();
+        assert_eq!(
+            sentence,
+            "It has locked 1 bytes of memory; a host takes 0 at most"
+        );
+        assert_eq!(reasons(i32::MAX, &Policy::default()), [StayReason::Gone]);
+        let kernel_thread = Policy {
+            allow_root: true,
+            ..Policy::default()
+        };
+        let found = reasons(2, &kernel_thread);
+        // In a pid namespace there may be no process 2, or another one.
+        assert!(
+            found
+                .iter()
+                .all(|reason| !reason.to_string().ends_with('.'))
+        );
+    }
+}
