@@ -14,11 +14,11 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
-use whim_image::model::ProcessImage;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Command, Event, Phase, State, Status};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_net::{PeerIdentity, Received};
+use whim_sys::lease::ReadLease;
 use whim_sys::spin::Spin;
 
 /// How the stay ended.
@@ -67,7 +67,8 @@ pub struct Away {
     stopped: bool,
     spin: Spin,
     finish: Option<Ending>,
-    pub dispositions: Vec<u64>,
+    /// Dropped with the stay, when the process is home or gone.
+    leases: Vec<ReadLease>,
 }
 
 impl Away {
@@ -76,8 +77,7 @@ impl Away {
         server: Server,
         link: Link,
         original: Original,
-        _identity: &Identity,
-        image: &ProcessImage,
+        leases: Vec<ReadLease>,
     ) -> Self {
         Self {
             server,
@@ -95,7 +95,7 @@ impl Away {
             stopped: false,
             spin: Spin::default(),
             finish: None,
-            dispositions: image.actions.iter().map(|action| action.handler).collect(),
+            leases,
         }
     }
 
@@ -149,7 +149,7 @@ impl Away {
         }
         for event in &events[..count] {
             match event.data() {
-                STOPS => while stops.read_signal()?.is_some() {},
+                STOPS => self.read_signals(stops)?,
                 CALLS => self.read_calls(identity)?,
                 PAGES => self.read_pages()?,
                 COMMANDS => self.read_commands(identity, listener)?,
@@ -160,6 +160,16 @@ impl Away {
         self.deputy_events()?;
         self.beat(identity)?;
         self.check_transition(identity, journal)
+    }
+
+    /// SIGCHLD says no more than that something happened; SIGIO that a lease is wanted back.
+    fn read_signals(&mut self, stops: &SignalFd) -> Result<()> {
+        while let Some(info) = stops.read_signal()? {
+            if info.ssi_signo == Signal::SIGIO as u32 && !self.leases.is_empty() {
+                self.begin_homeward(None, "a file that it maps is about to change".into())?;
+            }
+        }
+        Ok(())
     }
 
     fn wait(&mut self, events: &mut [EpollEvent], timeout: u16) -> Result<usize> {
@@ -587,6 +597,7 @@ fn heartbeat_interval(lease: Option<Duration>) -> Duration {
 fn watch_children() -> Result<SignalFd> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
+    set.add(Signal::SIGIO);
     set.thread_block()?;
     Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }

@@ -8,6 +8,10 @@ use whim_journey::job::HomeJob;
 const JOB_MAX: u64 = 1 << 20;
 
 fn main() -> Result<()> {
+    // A lease may break before anybody listens: SIGIO must not end us then.
+    let mut quiet = nix::sys::signal::SigSet::empty();
+    quiet.add(nix::sys::signal::Signal::SIGIO);
+    quiet.thread_block()?;
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let outcome = read_job().and_then(whim_home::supervisor::run);
     if let Err(error) = &outcome {

@@ -16,6 +16,7 @@ use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
+use whim_sys::lease::{LeaseError, ReadLease};
 use whim_sys::{crash, pagemap, process_vm};
 
 /// How long the host may take to build what it needs before the freeze.
@@ -33,6 +34,8 @@ pub enum OutwardError {
     Freeze(#[from] FreezeError),
     #[error("The state of the process could not be read: {0}")]
     Capture(#[from] CaptureError),
+    #[error("{0}")]
+    Lease(#[from] LeaseError),
     #[error("The process has no free address range of 1 TiB for its own memory to wait in")]
     NoRange,
     #[error("Memory of the process at {address:#x} could not be read: {errno}")]
@@ -57,6 +60,8 @@ pub struct Continuation {
 #[derive(Debug)]
 pub struct Departed {
     pub frozen: Frozen,
+    /// On files that it maps shared, read-only; held as long as it is away.
+    pub leases: Vec<ReadLease>,
     pub image: ProcessImage,
     pub continuations: Vec<Continuation>,
     pub frozen_at: Instant,
@@ -157,13 +162,14 @@ impl Outward<'_> {
         expect(link.receive(PREPARE_WITHIN)?, &ToHome::Prepared, "prepared")?;
         // Reading the flags walks all pages: done before the freeze.
         let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
+        let leases = take_leases(self.pid)?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
         let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
         match self.carry(&mut frozen, link, reserved, &flags) {
             Ok((image, continuations, bytes, pages)) => {
-                Ok(Departed { frozen, image, continuations, frozen_at, bytes, pages })
+                Ok(Departed { frozen, leases, image, continuations, frozen_at, bytes, pages })
             }
             Err(error) => {
                 crash::point("before-release");
@@ -255,6 +261,17 @@ impl Outward<'_> {
         }
         Ok((sent, sent / PAGE_SIZE))
     }
+}
+
+fn take_leases(pid: i32) -> Result<Vec<ReadLease>, OutwardError> {
+    let files = whim_image::stay::shared_read_only(pid).map_err(FreezeError::from)?;
+    let mut leases = Vec::with_capacity(files.len());
+    for file in files {
+        let range = file.range;
+        let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
+        leases.push(ReadLease::take(std::path::Path::new(&exact))?);
+    }
+    Ok(leases)
 }
 
 fn is_local(number: u64) -> bool {

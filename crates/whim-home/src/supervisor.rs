@@ -275,13 +275,14 @@ fn depart(
 /// Conversion of the original, and its calls in flight go on.
 fn settle(departed: Departed, mut link: Link, identity: &Identity) -> Result<Away> {
     let original = Original::of(&departed.image);
+    let leases = departed.leases;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     link.calls.flush()?;
     let mut server = convert(departed.frozen, &original)?;
     for continuation in departed.continuations {
         server.take_up(continuation)?;
     }
-    Ok(Away::new(server, link, original, identity, &departed.image))
+    Ok(Away::new(server, link, original, leases))
 }
 
 /// A chain of causes as one sentence.

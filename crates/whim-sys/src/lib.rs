@@ -19,3 +19,4 @@ pub mod foreign;
 pub mod pagemap;
 pub mod stub;
 pub mod spin;
+pub mod lease;
