@@ -59,7 +59,7 @@ impl FromStr for ProcessName {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a program that may move
-    Run(Run),
+    Run(Box<Run>),
     /// Let a program move that runs already
     Adopt { pid: ProcessName },
     /// Move a process; returns when it has moved
@@ -112,7 +112,7 @@ pub enum Verb {
     },
     /// Several nodes on this machine, to try and to test
     #[command(subcommand)]
-    Lab(Lab),
+    Lab(Box<Lab>),
     /// Make a new cluster, with this node as its first
     Init {
         #[command(flatten)]
@@ -234,7 +234,7 @@ pub struct LabName {
 #[derive(Debug, Subcommand)]
 pub enum Lab {
     /// Make a lab and a cluster of its nodes
-    Up(LabUp),
+    Up(Box<LabUp>),
     /// Run a command, or a shell, on a node
     Exec {
         #[command(flatten)]
@@ -271,7 +271,7 @@ pub enum Lab {
         one: String,
         other: String,
         #[command(flatten)]
-        settings: Link,
+        settings: LinkOptions,
     },
     /// Switch a node off as a loss of power does
     Kill {
@@ -328,7 +328,7 @@ pub struct LabUp {
     #[arg(long, value_delimiter = ',', value_name = "SIZE")]
     pub memory: Vec<String>,
     #[command(flatten)]
-    pub link: Link,
+    pub link: LinkOptions,
     /// Directory below /tmp or /run that the nodes see too (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
@@ -352,7 +352,7 @@ pub struct LabUp {
 }
 
 #[derive(Debug, Args)]
-pub struct Link {
+pub struct LinkOptions {
     /// Delay of a packet one way, such as 1ms
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,

@@ -8,7 +8,7 @@ use thiserror::Error;
 use whim_lab::options::{OptionsError, parse_bytes, parse_delay_us, parse_rate_bits, parse_share};
 use whim_lab::{Bootstrap, Lab, LabError, LabStatus, LinkSettings, Options, Place, Step};
 
-use crate::arguments::{Lab as Verb, LabUp, Link};
+use crate::arguments::{Lab as Verb, LabUp, LinkOptions};
 use crate::output;
 use crate::run::FAILED;
 
@@ -33,7 +33,7 @@ pub enum LaboratoryError {
 /// Why not, as a sentence.
 pub fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
     match verb {
-        Verb::Up(up) => start(up)?,
+        Verb::Up(up) => start(*up)?,
         Verb::Exec {
             lab,
             user,
@@ -71,7 +71,7 @@ pub fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn link(asked: &Link) -> Result<LinkSettings, OptionsError> {
+fn link(asked: &LinkOptions) -> Result<LinkSettings, OptionsError> {
     let share = |text: &Option<String>| text.as_deref().map_or(Ok(0.0), parse_share);
     Ok(LinkSettings {
         delay_us: asked.delay.as_deref().map_or(Ok(0), parse_delay_us)?,

@@ -36,17 +36,10 @@ fn main() -> ExitCode {
     let wait = Duration::from_secs(arguments.wait);
     let connect = || connect(&socket, wait);
     match arguments.verb {
-        Verb::Run(run) => return run::run(connect(), run),
-        Verb::Doctor { json } => {
-            return if doctor::examine(connect(), json) {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            };
-        }
-        Verb::Lab(verb) => {
-            return laboratory::perform(verb).unwrap_or_else(|error| refuse(&error));
-        }
+        Verb::Run(run) => run::run(connect(), *run),
+        Verb::Doctor { json } if doctor::examine(connect(), json) => ExitCode::SUCCESS,
+        Verb::Doctor { .. } => ExitCode::FAILURE,
+        Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
         verb => match perform(verb, &connect) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&format!("{error:#}")),
@@ -117,39 +110,6 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
                 pid: here(&pid, connect)?,
             },
         ),
-        Verb::Init { node, restore } => {
-            let NodeOptions { node, advertise } = node;
-            let restore = restore.map(std::path::absolute).transpose()?;
-            say(
-                connect,
-                &Request::Init {
-                    node,
-                    advertise,
-                    restore,
-                },
-            )
-        }
-        Verb::Token => say(connect, &Request::Token),
-        Verb::Join { host, token, node } => {
-            let NodeOptions { node, advertise } = node;
-            say(
-                connect,
-                &Request::Join {
-                    host,
-                    token,
-                    node,
-                    advertise,
-                },
-            )
-        }
-        Verb::Leave { force } => say(connect, &Request::Leave { force }),
-        Verb::Remove { node } => say(connect, &Request::Remove { node }),
-        Verb::Ca(Ca::Backup { file }) => say(
-            connect,
-            &Request::CaBackup {
-                file: std::path::absolute(file)?,
-            },
-        ),
         Verb::Ps { all, json } => list_processes(connect()?, all, json),
         Verb::Nodes { json } => list_nodes(connect()?, json),
         Verb::Log { calls, json } => show_log(connect, calls, json),
@@ -167,8 +127,39 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
             kind: Generated::Completions,
             directory,
         } => generated::completion_files(&directory).with_context(|| unwritten(&directory)),
-        Verb::Run(_) | Verb::Doctor { .. } | Verb::Lab(_) => Ok(()),
+        administrative => say(connect, &administrative_request(administrative)?),
     }
+}
+
+/// What changes the cluster.
+fn administrative_request(verb: Verb) -> Result<Request> {
+    Ok(match verb {
+        Verb::Init { node, restore } => {
+            let NodeOptions { node, advertise } = node;
+            let restore = restore.map(std::path::absolute).transpose()?;
+            Request::Init {
+                node,
+                advertise,
+                restore,
+            }
+        }
+        Verb::Join { host, token, node } => {
+            let NodeOptions { node, advertise } = node;
+            Request::Join {
+                host,
+                token,
+                node,
+                advertise,
+            }
+        }
+        Verb::Token => Request::Token,
+        Verb::Leave { force } => Request::Leave { force },
+        Verb::Remove { node } => Request::Remove { node },
+        Verb::Ca(Ca::Backup { file }) => Request::CaBackup {
+            file: std::path::absolute(file)?,
+        },
+        other => anyhow::bail!("{other:?} is answered elsewhere"),
+    })
 }
 
 fn unwritten(directory: &Path) -> String {
@@ -215,7 +206,7 @@ fn list_processes(mut client: Client, all: bool, json: bool) -> Result<()> {
         }
     })?;
     if json {
-        rows.iter().for_each(|row| output::json(row));
+        rows.iter().for_each(output::json);
     } else {
         output::processes(&rows);
     }
@@ -230,7 +221,7 @@ fn list_nodes(mut client: Client, json: bool) -> Result<()> {
         }
     })?;
     if json {
-        rows.iter().for_each(|row| output::json(row));
+        rows.iter().for_each(output::json);
     } else {
         output::nodes(&rows);
     }

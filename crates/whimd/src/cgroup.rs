@@ -166,7 +166,8 @@ fn journeys_root(membership: &Membership) -> PathBuf {
     let own = &membership.directory;
     let managed = own
         .extension()
-        .is_some_and(|e| e == "service" || e == "scope");
+        .is_some_and(|e| e == "service" || e == "scope")
+        || own.file_name().is_some_and(|name| name == LEAF);
     let base = if managed {
         own.parent().unwrap_or(own)
     } else {

@@ -296,7 +296,7 @@ impl Client {
         })
     }
 
-    /// Sends a request; its answers are then read by [`Client::next`].
+    /// Sends a request; its answers are then read by [`Client::receive`].
     ///
     /// # Errors
     /// When the connection breaks.
@@ -313,7 +313,7 @@ impl Client {
     ///
     /// # Errors
     /// When the connection breaks, or when the daemon refuses.
-    pub fn next(&mut self) -> Result<Answer, ControlError> {
+    pub fn receive(&mut self) -> Result<Answer, ControlError> {
         let mut line = Vec::new();
         let limit = u64::try_from(ANSWER_MAX).unwrap_or(u64::MAX);
         let length = (&mut self.stream)
@@ -332,7 +332,7 @@ impl Client {
     /// Sends a request and hands every answer but the last to `take`; gives the last one's text.
     ///
     /// # Errors
-    /// As [`Client::next`].
+    /// As [`Client::receive`].
     pub fn ask(
         &mut self,
         request: &Request,
@@ -340,7 +340,7 @@ impl Client {
     ) -> Result<Option<String>, ControlError> {
         self.send(request)?;
         loop {
-            match self.next()? {
+            match self.receive()? {
                 Answer::Done { text } => return Ok(text),
                 answer => take(answer),
             }

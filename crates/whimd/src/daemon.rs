@@ -13,7 +13,7 @@ use crate::peers::Peers;
 use crate::processes;
 use crate::sensors::{Report, Sensors};
 use crate::settings::Settings;
-use crate::{cgroup, hosting, moving};
+use crate::{cgroup, hosting, watching};
 
 /// Everything that the daemon's tasks share.
 #[derive(Debug)]
@@ -121,6 +121,12 @@ impl Daemon {
         })
     }
 
+    /// Whether a request of the user moves this process just now.
+    #[must_use]
+    pub fn is_moving(&self, pid: i32) -> bool {
+        lock(&self.moving).contains(&pid)
+    }
+
     /// Looks at all processes: the dead are forgotten, descendants found, CPU use measured.
     pub fn refresh_candidates(&self) {
         let all = processes::all();
@@ -158,7 +164,7 @@ impl Daemon {
             if let Err(error) = looked.await {
                 tracing::error!(%error, "looking at the processes failed");
             }
-            moving::refresh_all(&self).await;
+            watching::refresh_all(&self).await;
             hosting::sweep(&self).await;
         }
     }

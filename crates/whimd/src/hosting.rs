@@ -118,6 +118,9 @@ async fn start(
     let settings = &daemon.settings;
     let limits = &settings.config.guests;
     let private_id = private_id(daemon, request)?;
+    let credentials = daemon
+        .cluster
+        .journey_credentials(&request.journey, Role::Guest)?;
     let memory_limit = (daemon.report().memory_total_bytes / 100)
         .saturating_mul(u64::from(limits.memory_percent))
         .max(request.memory_bytes + GROWTH_FLOOR);
@@ -133,9 +136,7 @@ async fn start(
         node: node.to_string(),
         home: request.home.clone(),
         socket: socket_in(&directory).display().to_string(),
-        credentials: daemon
-            .cluster
-            .journey_credentials(&request.journey, Role::Guest)?,
+        credentials,
         lease_ms: request.lease_ms,
         private_id,
         cgroups: groups
@@ -160,14 +161,8 @@ async fn start(
         log: settings.log(&format!("{name}.guest")),
     }
     .run()
-    .await;
-    let mut child = match child {
-        Ok(child) => child,
-        Err(error) => {
-            cgroup::remove_guest(&groups.directories);
-            return Err(error.into());
-        }
-    };
+    .await
+    .inspect_err(|_| cgroup::remove_guest(&groups.directories))?;
     let guest = Guest {
         request: request.clone(),
         private_id,
@@ -180,20 +175,22 @@ async fn start(
     };
     write_about(&guest);
     daemon.guests().settle(request, Some(guest.clone()));
-    let (daemon, result) = (Arc::clone(daemon), guest.clone());
-    tokio::spawn(async move {
-        let status = child
-            .wait()
-            .await
-            .map_or_else(|e| e.to_string(), |s| s.to_string());
-        tracing::debug!(
-            journey = guest.request.journey,
-            status,
-            "a guest's supervisor has ended"
-        );
-        clean(&daemon, &guest);
-    });
-    Ok(result)
+    tokio::spawn(wait_for(Arc::clone(daemon), guest.clone(), child));
+    Ok(guest)
+}
+
+/// Waits for the end of a supervisor, and cleans up after it.
+async fn wait_for(daemon: Arc<Daemon>, guest: Guest, mut child: tokio::process::Child) {
+    let status = child
+        .wait()
+        .await
+        .map_or_else(|e| e.to_string(), |s| s.to_string());
+    tracing::debug!(
+        journey = guest.request.journey,
+        status,
+        "a guest's supervisor has ended"
+    );
+    clean(&daemon, &guest);
 }
 
 fn write_about(guest: &Guest) {

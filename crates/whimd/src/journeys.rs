@@ -55,6 +55,8 @@ pub struct Journey {
     pub guest_supervisor_pid: Option<i32>,
     /// Highest epoch that any slot was asked for.
     pub epoch: u32,
+    /// Moves that its journal tells of.
+    pub done: u32,
     /// Last look at its CPU time: (milliseconds of our clock, nanoseconds).
     pub seen: Option<(u64, u64)>,
     pub cpu_percent: f64,
@@ -71,6 +73,7 @@ impl Journey {
             supervisor_pid: None,
             guest_supervisor_pid: None,
             epoch: 0,
+            done: 0,
             seen: None,
             cpu_percent: 0.0,
             busy: Arc::default(),
@@ -120,12 +123,7 @@ impl Journey {
 
     #[must_use]
     pub fn moves(&self) -> u32 {
-        let own = match (&self.about.end, &self.status) {
-            (Some(end), _) => end.moves,
-            (None, Some(status)) => status.moves,
-            (None, None) => 0,
-        };
-        self.about.moves_before + own
+        self.about.moves_before + self.about.end.as_ref().map_or(self.done, |end| end.moves)
     }
 }
 

@@ -8,15 +8,16 @@ use crate::candidates::Candidate;
 use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
 use crate::daemon::Daemon;
 use crate::journeys::Journey;
-use crate::moving::{self, MoveError};
+use crate::moving::MoveError;
 use crate::peers::Health;
 use crate::processes::{self, Stat};
 use crate::sensors::Report;
 use crate::stay;
+use crate::watching;
 
 /// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
 pub async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
-    moving::refresh_all(daemon).await;
+    watching::refresh_all(daemon).await;
     let blocking = Arc::clone(daemon);
     let mut rows = tokio::task::spawn_blocking(move || own_rows(&blocking, all))
         .await
@@ -108,7 +109,11 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
         pid: about.pid,
         home: about.home.clone(),
         r#where: location,
-        state: journey.state(),
+        state: if stat.is_some() && daemon.is_moving(about.pid) {
+            State::Moving
+        } else {
+            journey.state()
+        },
         reason: about
             .end
             .as_ref()
@@ -163,7 +168,7 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
 /// # Errors
 /// There is no such process.
 pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveError> {
-    moving::refresh_all(daemon).await;
+    watching::refresh_all(daemon).await;
     let stat = match processes::stat(pid) {
         Ok(stat) => stat,
         Err(error) => {
@@ -244,7 +249,7 @@ pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
     let Some(pid) = calls else {
         return daemon.events.last();
     };
-    moving::refresh_all(daemon).await;
+    watching::refresh_all(daemon).await;
     let journeys = daemon.journeys().sorted();
     let rows = journeys
         .into_iter()

@@ -14,7 +14,7 @@ use whimd::control::{RUN_DIRECTORY, STATE_DIRECTORY};
 use whimd::daemon::Daemon;
 use whimd::sensors::Class;
 use whimd::settings::Settings;
-use whimd::{hosting, membership, moving, port, server};
+use whimd::{hosting, membership, port, server, watching};
 
 /// The daemon of a Whimbrel node: membership, admission and the journeys of this node's processes.
 #[derive(Debug, Parser)]
@@ -151,7 +151,7 @@ async fn run(settings: Settings) -> Result<()> {
             .map_or(listen.port(), |address| address.port()),
     );
     let daemon = Daemon::new(settings, cluster);
-    moving::refresh_all(&daemon).await;
+    watching::refresh_all(&daemon).await;
     hosting::take_up(&daemon).await;
     tokio::spawn(Arc::clone(&daemon).tick());
     tokio::spawn(membership::beat(Arc::clone(&daemon)));

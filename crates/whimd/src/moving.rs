@@ -1,37 +1,26 @@
 //! Moves of this node's own processes: `migrate`, `bring`, `go`.
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::sync::mpsc::UnboundedSender;
-use whim_journey::job::{Command, Event, HomeJob, MoveReport, Slot, State};
-use whim_net::Role;
-use whim_sys::credentials::{Capability, Launch};
+use whim_journey::job::{Command, Event, MoveReport, State};
 
 use crate::candidates::Candidate;
 use crate::cluster::{CallError, ClusterError};
 use crate::control::{Answer, NodeState, RunOptions};
 use crate::daemon::Daemon;
+use crate::departing::{admit, new_journey, release, start_home};
 use crate::events::now_ms;
-use crate::guests::AdmitRequest;
-use crate::journeys::{About, End, Journey, read_journal};
-use crate::peers::{NodeReply, NodeRequest};
+use crate::journeys::{About, Journey};
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
 use crate::settings::socket_in;
 use crate::stay;
-use crate::supervisor::{self, Conversation, Start, SupervisorError};
+use crate::supervisor::{Conversation, SupervisorError};
+use crate::watching;
 
-/// A host answers a request for room within this time: it starts a supervisor meanwhile.
-const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// A supervisor says how things stand within this time, or the last word counts.
-const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Freezes longer than this are said beforehand, in seconds.
 const LONG_FREEZE: f64 = 1.0;
-/// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
-const DEATH_WAIT: Duration = Duration::from_secs(2);
-
 #[derive(Debug, Error)]
 pub enum MoveError {
     #[error(transparent)]
@@ -74,6 +63,18 @@ pub enum MoveError {
     Nonsense(String),
     #[error(transparent)]
     Supervisor(#[from] SupervisorError),
+    #[error("The home supervisor ended before it said anything")]
+    Silent,
+}
+
+impl MoveError {
+    /// The supervisor ended before it said anything.
+    fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Supervisor(SupervisorError::Gone(_)) | Self::Silent
+        )
+    }
 }
 
 /// Where answers for the user go; that nobody listens any more is no reason to stop.
@@ -84,11 +85,12 @@ fn tell(answers: &Answers, answer: Answer) {
 }
 
 /// A process that the caller may move.
-struct Target {
-    stat: Stat,
-    credentials: Credentials,
-    candidate: Candidate,
-    journey: Option<Journey>,
+#[derive(Debug)]
+pub struct Target {
+    pub stat: Stat,
+    pub credentials: Credentials,
+    pub candidate: Candidate,
+    pub journey: Option<Journey>,
 }
 
 fn target(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
@@ -165,7 +167,14 @@ pub async fn migrate(
     let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
     let began = Instant::now();
     let result = match &found.journey {
-        Some(journey) => onward(daemon, &found, journey, &node, answers).await,
+        Some(journey) => match onward(daemon, &found, journey, &node, answers).await {
+            // It is at home, and its supervisor ended while we asked: a new journey begins.
+            Err(error) if journey.state() == State::Home && error.is_silence() => {
+                watching::finish(daemon, &journey.about.journey).await;
+                leave(daemon, caller, &found, &node, answers).await
+            }
+            result => result,
+        },
         None => leave(daemon, caller, &found, &node, answers).await,
     };
     note(daemon, pid, &node, &result, began.elapsed());
@@ -359,165 +368,11 @@ async fn onward(
         .map_or(0, |status| status.resident_bytes);
     announce(daemon, node, bytes, answers);
     let (slot, guest_pid) = admit(daemon, target, id, node, epoch).await?;
-    travel(daemon, id, Command::Move { slot }, Some(guest_pid), answers).await
-}
-
-fn new_journey(pid: i32) -> Result<String, MoveError> {
-    let random =
-        whim_net::tls::digest::random::<8>().map_err(|e| MoveError::Refused(e.to_string()))?;
-    Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
-}
-
-async fn admit(
-    daemon: &Daemon,
-    target: &Target,
-    journey: &str,
-    node: &str,
-    epoch: u32,
-) -> Result<(Slot, i32), MoveError> {
-    let class = daemon.sensors().class().clone();
-    let away = target
-        .journey
-        .as_ref()
-        .and_then(|journey| journey.status.as_ref());
-    let request = AdmitRequest {
-        journey: journey.to_string(),
-        epoch,
-        home: daemon.cluster.node(),
-        pid: target.stat.pid,
-        uid: target.credentials.uids[0],
-        threads: target.stat.threads,
-        memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
-        class,
-        portable: target.candidate.options.portable,
-        lease_ms: lease(daemon, &target.candidate),
-    };
-    let request = NodeRequest::Admit { request };
-    match daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
-        Ok(NodeReply::Slot {
-            slot,
-            supervisor_pid,
-        }) => Ok((slot, supervisor_pid)),
-        Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
-        Ok(_) => Err(MoveError::Nonsense(node.to_string())),
-        Err(source) => Err(MoveError::Call {
-            node: node.to_string(),
-            source,
-        }),
+    let travelled = travel(daemon, id, Command::Move { slot }, Some(guest_pid), answers).await;
+    if travelled.is_err() {
+        release(daemon, node, id, epoch).await;
     }
-}
-
-async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) {
-    let request = NodeRequest::Release {
-        journey: journey.to_string(),
-        epoch,
-    };
-    if let Err(error) = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
-        tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
-    }
-}
-
-fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
-    candidate
-        .options
-        .lease
-        .unwrap_or(daemon.settings.config.lease.0)
-        .milliseconds()
-}
-
-/// Starts the home supervisor, with the rights of the process's owner and CAP_SYS_PTRACE, which it
-/// drops once it holds the threads.
-async fn start_home(daemon: &Arc<Daemon>, target: &Target, about: &About) -> Result<(), MoveError> {
-    let settings = &daemon.settings;
-    let id = &about.journey;
-    let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
-    let owner = settings.root.then_some((uid, gid));
-    let directory = settings.home_directory(id);
-    let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
-    write_about(daemon, about)?;
-    let journal = settings.journal(id);
-    make_journal(&journal, owner)?;
-    let job = HomeJob {
-        journey: id.clone(),
-        node: about.home.clone(),
-        pid: about.pid,
-        start_time: about.start_time,
-        socket: socket_in(&directory).display().to_string(),
-        journal: journal.display().to_string(),
-        credentials,
-        lease_ms: lease(daemon, &target.candidate),
-        allow_root: settings.config.allow_root,
-        requested_by: about.requested_by,
-        crash_at: settings.crash_home,
-    };
-    // A supervisor of root's process is root, with everything: that process is.
-    let identity = owner
-        .filter(|_| uid != 0)
-        .map(|_| (uid, gid, target.credentials.groups.clone()));
-    let launch = Launch {
-        keep: identity
-            .as_ref()
-            .map_or_else(Vec::new, |_| vec![Capability::SYS_PTRACE]),
-        identity,
-        new_session: true,
-        enter_cgroups: daemon.supervisor_groups.clone(),
-    };
-    let program = settings.libexec.join("whim-home");
-    let log = settings.log(&format!("{id}.home"));
-    let start = Start {
-        program,
-        job: &job,
-        directory: &directory,
-        owner,
-        launch,
-        log,
-    };
-    let mut child = match start.run().await {
-        Ok(child) => child,
-        Err(error) => {
-            forget(daemon, id);
-            return Err(error.into());
-        }
-    };
-    let mut journey = Journey::new(about.clone());
-    journey.supervisor_pid = child.id().and_then(|id| i32::try_from(id).ok());
-    daemon.journeys().by_id.insert(id.clone(), journey);
-    let (daemon, id) = (Arc::clone(daemon), id.clone());
-    tokio::spawn(async move {
-        let status = child
-            .wait()
-            .await
-            .map_or_else(|e| e.to_string(), |s| s.to_string());
-        tracing::debug!(journey = id, status, "a home supervisor has ended");
-        finish(&daemon, &id).await;
-    });
-    Ok(())
-}
-
-fn make_journal(path: &PathBuf, owner: Option<(u32, u32)>) -> Result<(), MoveError> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|file| match owner {
-        Some((uid, gid)) => std::os::unix::fs::fchown(file, Some(uid), Some(gid)),
-        None => Ok(()),
-    })
-    .map_err(|source| supervisor::at(path, source).into())
-}
-
-fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
-    let path = daemon
-        .settings
-        .journeys()
-        .join(format!("{}.json", about.journey));
-    let bytes = serde_json::to_vec(about).map_err(|e| MoveError::Refused(e.to_string()))?;
-    whim_net::files::write_atomically(&path, &bytes).map_err(|e| MoveError::Refused(e.to_string()))
-}
-
-fn forget(daemon: &Daemon, id: &str) {
-    for kind in ["json", "journal"] {
-        let _ = fs::remove_file(daemon.settings.journeys().join(format!("{id}.{kind}")));
-    }
+    travelled
 }
 
 /// Lets the supervisor move the process and passes on what it says.
@@ -530,20 +385,23 @@ async fn travel(
 ) -> Result<MoveReport, MoveError> {
     let socket = socket_in(&daemon.settings.home_directory(id));
     let mut conversation = Conversation::begin(&socket, &command).await?;
+    let mut heard = false;
     let result = loop {
         match conversation.next().await {
             Ok(Event::Done { report }) => break Ok(report),
             Ok(Event::Refused { reason }) => break Err(MoveError::Refused(reason)),
             Ok(event) => tell(answers, Answer::Journey { event }),
+            Err(_) if !heard => break Err(MoveError::Silent),
             Err(error) => break Err(error.into()),
         }
+        heard = true;
     };
     if result.is_ok()
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)
     {
         journey.guest_supervisor_pid = guest_pid;
     }
-    refresh(daemon, id).await;
+    watching::refresh(daemon, id).await;
     result
 }
 
@@ -596,114 +454,4 @@ pub fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveErro
     } else {
         format!("Process {pid} was not kept at home")
     })
-}
-
-/// Asks one supervisor how things stand. One that is gone has finished its journey.
-async fn refresh(daemon: &Arc<Daemon>, id: &str) {
-    let socket = socket_in(&daemon.settings.home_directory(id));
-    let asked = async {
-        let mut conversation = Conversation::begin(&socket, &Command::Status).await?;
-        conversation.next().await
-    };
-    match tokio::time::timeout(STATUS_TIMEOUT, asked).await {
-        Ok(Ok(Event::Status { status })) => {
-            let now = daemon.clock_ms();
-            if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
-                journey.take_status(status, now);
-            }
-        }
-        Ok(Err(SupervisorError::Gone(_))) => finish(daemon, id).await,
-        // Busy, or in the middle of a step: what it said last stands.
-        Ok(Ok(_) | Err(_)) | Err(_) => {}
-    }
-}
-
-/// Asks all home supervisors, at the same time.
-pub async fn refresh_all(daemon: &Arc<Daemon>) {
-    let ids: Vec<String> = daemon
-        .journeys()
-        .live()
-        .into_iter()
-        .map(|j| j.about.journey)
-        .collect();
-    let mut tasks = tokio::task::JoinSet::new();
-    for id in ids {
-        let daemon = Arc::clone(daemon);
-        tasks.spawn(async move { refresh(&daemon, &id).await });
-    }
-    while tasks.join_next().await.is_some() {}
-}
-
-/// A supervisor is gone: its journey is over, and we say how.
-async fn finish(daemon: &Arc<Daemon>, id: &str) {
-    let Some(journey) = daemon
-        .journeys()
-        .by_id
-        .get(id)
-        .filter(|j| j.is_live())
-        .cloned()
-    else {
-        return;
-    };
-    let summary = read_journal(&daemon.settings.journal(id));
-    let lives = || {
-        processes::stat(journey.about.pid).is_ok_and(|s| s.start_time == journey.about.start_time)
-    };
-    let was_away = journey
-        .status
-        .as_ref()
-        .is_some_and(|s| s.state != State::Home);
-    if summary.ended.is_none() && was_away {
-        // Its supervisor died: the kernel ends the deputy in a moment, or it is at home.
-        let deadline = Instant::now() + DEATH_WAIT;
-        while lives() && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    let at_home = lives();
-    let log = daemon.settings.log(&format!("{id}.home"));
-    let reason = match (&summary.ended, at_home) {
-        (Some((reason, _)), _) => reason.clone(),
-        (None, true) => "It is at home again".to_string(),
-        (None, false) if was_away => format!(
-            "Its home supervisor ended without a word while it was away; see {}",
-            log.display()
-        ),
-        (None, false) => "It ended at home".to_string(),
-    };
-    let moves = journey
-        .status
-        .as_ref()
-        .map_or(0, |status| status.moves)
-        .max(summary.done);
-    let end = End {
-        at_ms: now_ms(),
-        at_home,
-        reason: reason.clone(),
-        moves,
-        location: Some(journey.location().to_string()),
-    };
-    let mut about = journey.about.clone();
-    about.end = Some(end);
-    {
-        let mut journeys = daemon.journeys();
-        let Some(journey) = journeys.by_id.get_mut(id).filter(|j| j.is_live()) else {
-            return;
-        };
-        journey.about = about.clone();
-        journey.cpu_percent = 0.0;
-    }
-    if at_home {
-        let mut candidates = daemon.candidates();
-        if let Some(candidate) = candidates.get_mut(about.pid) {
-            candidate.moves = about.moves_before + moves;
-        }
-        daemon.save_candidates(&candidates);
-    } else {
-        daemon.events.add(Some(about.pid), "ended", reason);
-    }
-    if let Err(error) = write_about(daemon, &about) {
-        tracing::warn!(%error, journey = id, "the end of a journey was not noted");
-    }
-    let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
 }

@@ -196,7 +196,16 @@ impl Conversation {
     /// # Errors
     /// [`SupervisorError::Gone`] when nothing listens there.
     pub async fn begin(path: &Path, command: &Command) -> Result<Self, SupervisorError> {
-        let gone = |_| SupervisorError::Gone(path.to_path_buf());
+        // Nobody listens: gone. A full queue or anything else does not mean that.
+        let gone = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                SupervisorError::Gone(path.to_path_buf())
+            }
+            _ => SupervisorError::Broken {
+                path: path.to_path_buf(),
+                reason: error.to_string(),
+            },
+        };
         let stream = UnixStream::connect(path).await.map_err(gone)?;
         let mut line =
             serde_json::to_vec(command).map_err(|e| SupervisorError::Failed(e.to_string()))?;

@@ -1,0 +1,201 @@
+//! The beginning of a journey: room at a host, and a home supervisor.
+
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use whim_journey::job::{HomeJob, Slot};
+use whim_net::Role;
+use whim_sys::credentials::{Capability, Launch};
+
+use crate::candidates::Candidate;
+use crate::daemon::Daemon;
+use crate::guests::AdmitRequest;
+use crate::journeys::{About, Journey};
+use crate::moving::{MoveError, Target};
+use crate::peers::{NodeReply, NodeRequest};
+use crate::settings::socket_in;
+use crate::supervisor::{self, Start};
+use crate::watching;
+
+/// A host answers a request for room within this time: it starts a supervisor meanwhile.
+const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A name for a journey: the pid, for whoever reads logs, and chance.
+///
+/// # Errors
+/// No random numbers.
+pub fn new_journey(pid: i32) -> Result<String, MoveError> {
+    let random =
+        whim_net::tls::digest::random::<8>().map_err(|e| MoveError::Refused(e.to_string()))?;
+    Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
+}
+
+/// Asks `node` for room: where the guest is to be sent, and the pid of the supervisor there.
+///
+/// # Errors
+/// It refuses, or cannot be asked.
+pub async fn admit(
+    daemon: &Daemon,
+    target: &Target,
+    journey: &str,
+    node: &str,
+    epoch: u32,
+) -> Result<(Slot, i32), MoveError> {
+    let class = daemon.sensors().class().clone();
+    let away = target
+        .journey
+        .as_ref()
+        .and_then(|journey| journey.status.as_ref());
+    let request = AdmitRequest {
+        journey: journey.to_string(),
+        epoch,
+        home: daemon.cluster.node(),
+        pid: target.stat.pid,
+        uid: target.credentials.uids[0],
+        threads: target.stat.threads,
+        memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
+        class,
+        portable: target.candidate.options.portable,
+        lease_ms: lease(daemon, &target.candidate),
+    };
+    let request = NodeRequest::Admit { request };
+    match daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
+        Ok(NodeReply::Slot {
+            slot,
+            supervisor_pid,
+        }) => Ok((slot, supervisor_pid)),
+        Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
+        Ok(_) => Err(MoveError::Nonsense(node.to_string())),
+        Err(source) => Err(MoveError::Call {
+            node: node.to_string(),
+            source,
+        }),
+    }
+}
+
+/// Home alone decides where the process is: once it says 'not there', whatever waits or runs there
+/// under that epoch is ended.
+pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) {
+    let request = NodeRequest::Release {
+        journey: journey.to_string(),
+        epoch,
+    };
+    if let Err(error) = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
+        tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
+    }
+}
+
+/// T2 of this process's journeys, in milliseconds.
+#[must_use]
+pub fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
+    candidate
+        .options
+        .lease
+        .unwrap_or(daemon.settings.config.lease.0)
+        .milliseconds()
+}
+
+/// Starts the home supervisor, with the rights of the process's owner and CAP_SYS_PTRACE, which it
+/// drops once it holds the threads.
+pub async fn start_home(
+    daemon: &Arc<Daemon>,
+    target: &Target,
+    about: &About,
+) -> Result<(), MoveError> {
+    let settings = &daemon.settings;
+    let id = &about.journey;
+    let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
+    let owner = settings.root.then_some((uid, gid));
+    let directory = settings.home_directory(id);
+    let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
+    write_about(daemon, about)?;
+    let journal = settings.journal(id);
+    make_journal(&journal, owner)?;
+    let job = HomeJob {
+        journey: id.clone(),
+        node: about.home.clone(),
+        pid: about.pid,
+        start_time: about.start_time,
+        socket: socket_in(&directory).display().to_string(),
+        journal: journal.display().to_string(),
+        credentials,
+        lease_ms: lease(daemon, &target.candidate),
+        allow_root: settings.config.allow_root,
+        requested_by: about.requested_by,
+        crash_at: settings.crash_home,
+    };
+    // A supervisor of root's process is root, with everything: that process is.
+    let identity = owner
+        .filter(|_| uid != 0)
+        .map(|_| (uid, gid, target.credentials.groups.clone()));
+    let launch = Launch {
+        keep: identity
+            .as_ref()
+            .map_or_else(Vec::new, |_| vec![Capability::SYS_PTRACE]),
+        identity,
+        new_session: true,
+        enter_cgroups: daemon.supervisor_groups.clone(),
+    };
+    let program = settings.libexec.join("whim-home");
+    let log = settings.log(&format!("{id}.home"));
+    let start = Start {
+        program,
+        job: &job,
+        directory: &directory,
+        owner,
+        launch,
+        log,
+    };
+    let mut child = match start.run().await {
+        Ok(child) => child,
+        Err(error) => {
+            forget(daemon, id);
+            return Err(error.into());
+        }
+    };
+    let mut journey = Journey::new(about.clone());
+    journey.supervisor_pid = child.id().and_then(|id| i32::try_from(id).ok());
+    daemon.journeys().by_id.insert(id.clone(), journey);
+    let (daemon, id) = (Arc::clone(daemon), id.clone());
+    tokio::spawn(async move {
+        let status = child
+            .wait()
+            .await
+            .map_or_else(|e| e.to_string(), |s| s.to_string());
+        tracing::debug!(journey = id, status, "a home supervisor has ended");
+        watching::finish(&daemon, &id).await;
+    });
+    Ok(())
+}
+
+fn make_journal(path: &Path, owner: Option<(u32, u32)>) -> Result<(), MoveError> {
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|file| match owner {
+        Some((uid, gid)) => std::os::unix::fs::fchown(file, Some(uid), Some(gid)),
+        None => Ok(()),
+    })
+    .map_err(|source| supervisor::at(path, source).into())
+}
+
+/// Notes what is to be known of a journey.
+///
+/// # Errors
+/// A full disk, mostly.
+pub fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
+    let path = daemon
+        .settings
+        .journeys()
+        .join(format!("{}.json", about.journey));
+    let bytes = serde_json::to_vec(about).map_err(|e| MoveError::Refused(e.to_string()))?;
+    whim_net::files::write_atomically(&path, &bytes).map_err(|e| MoveError::Refused(e.to_string()))
+}
+
+/// Removes what was noted of a journey.
+pub fn forget(daemon: &Daemon, id: &str) {
+    for kind in ["json", "journal"] {
+        let _ = fs::remove_file(daemon.settings.journeys().join(format!("{id}.{kind}")));
+    }
+}

@@ -1,0 +1,143 @@
+//! What home supervisors say of their journeys, and how journeys end.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whim_journey::job::{Command, Event, State};
+
+use crate::daemon::Daemon;
+use crate::departing::{forget, write_about};
+use crate::events::now_ms;
+use crate::journeys::{End, JournalSummary, Journey, read_journal};
+use crate::processes;
+use crate::settings::socket_in;
+use crate::supervisor::{Conversation, SupervisorError};
+
+/// A supervisor says how things stand within this time, or the last word counts.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
+const DEATH_WAIT: Duration = Duration::from_secs(2);
+
+/// Asks one supervisor how things stand. One that is gone has finished its journey.
+pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
+    let socket = socket_in(&daemon.settings.home_directory(id));
+    let asked = async {
+        let mut conversation = Conversation::begin(&socket, &Command::Status).await?;
+        conversation.next().await
+    };
+    match tokio::time::timeout(STATUS_TIMEOUT, asked).await {
+        Ok(Ok(Event::Status { status })) => {
+            let now = daemon.clock_ms();
+            let done = read_journal(&daemon.settings.journal(id)).done;
+            if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+                journey.done = done;
+                journey.take_status(status, now);
+            }
+        }
+        Ok(Err(SupervisorError::Gone(_))) => finish(daemon, id).await,
+        // Busy, or in the middle of a step: what it said last stands.
+        Ok(Ok(_) | Err(_)) | Err(_) => {}
+    }
+}
+
+/// Asks all home supervisors, at the same time.
+pub async fn refresh_all(daemon: &Arc<Daemon>) {
+    let ids: Vec<String> = daemon
+        .journeys()
+        .live()
+        .into_iter()
+        .map(|j| j.about.journey)
+        .collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for id in ids {
+        let daemon = Arc::clone(daemon);
+        tasks.spawn(async move { refresh(&daemon, &id).await });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// A supervisor is gone: its journey is over, and we say how.
+pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
+    let live = daemon
+        .journeys()
+        .by_id
+        .get(id)
+        .filter(|journey| journey.is_live())
+        .cloned();
+    let Some(journey) = live else { return };
+    let summary = read_journal(&daemon.settings.journal(id));
+    let at_home = is_at_home(&journey, &summary).await;
+    let reason = reason(daemon, &journey, &summary, at_home);
+    let end = End {
+        at_ms: now_ms(),
+        at_home,
+        reason: reason.clone(),
+        moves: summary.done,
+        location: Some(journey.location().to_string()),
+    };
+    let about = {
+        let mut journeys = daemon.journeys();
+        // Another task may have come to the same end meanwhile.
+        let Some(journey) = journeys.by_id.get_mut(id).filter(|j| j.is_live()) else {
+            return;
+        };
+        journey.about.end = Some(end);
+        journey.cpu_percent = 0.0;
+        journey.about.clone()
+    };
+    if at_home {
+        let mut candidates = daemon.candidates();
+        if let Some(candidate) = candidates.get_mut(about.pid) {
+            candidate.moves = about.moves_before + summary.done;
+        }
+        daemon.save_candidates(&candidates);
+    } else {
+        daemon.events.add(Some(about.pid), "ended", reason);
+    }
+    if at_home && summary.done == 0 && summary.commits == 0 {
+        // It never left: nothing to tell of later.
+        daemon.journeys().by_id.remove(id);
+        forget(daemon, id);
+    } else if let Err(error) = write_about(daemon, &about) {
+        tracing::warn!(%error, journey = id, "the end of a journey was not noted");
+    }
+    let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
+}
+
+/// Whether the process lives on at home. If its supervisor died while it was away, the kernel ends
+/// it in a moment.
+async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
+    let about = &journey.about;
+    let lives = || processes::stat(about.pid).is_ok_and(|s| s.start_time == about.start_time);
+    let away = summary.ended.is_some()
+        || journey
+            .status
+            .as_ref()
+            .is_some_and(|status| status.state != State::Home);
+    let deadline = Instant::now() + DEATH_WAIT;
+    while away && lives() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    lives()
+}
+
+fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
+    let away = journey
+        .status
+        .as_ref()
+        .is_some_and(|status| status.state != State::Home);
+    match &summary.ended {
+        Some((reason, _)) if !at_home => reason.clone(),
+        _ if at_home => "It is at home again".to_string(),
+        _ if away => {
+            let log = daemon
+                .settings
+                .log(&format!("{}.home", journey.about.journey));
+            format!(
+                "Its home supervisor ended without a word while it was away; see {}",
+                log.display()
+            )
+        }
+        _ => "It ended at home".to_string(),
+    }
+}
