@@ -23,6 +23,8 @@ use whim_sys::{crash, pagemap, process_vm};
 const PREPARE_WITHIN: Duration = Duration::from_secs(20);
 /// How long the transfer may stand still.
 const STALL_MAX: Duration = Duration::from_secs(60);
+/// Bytes between two reports of progress.
+const PROGRESS_STEP: u64 = 64 << 20;
 /// Bytes of pages in one frame.
 const PAGES_IN_FRAME: usize = 1 << 20;
 
@@ -238,25 +240,33 @@ impl Outward<'_> {
                 errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
             }
         };
-        let mut sent = 0;
-        let mut buffer = vec![0; PAGES_IN_FRAME];
         let scanner = pagemap::Pagemap::open(self.pid).map_err(memory(0))?;
+        let mut runs = Vec::new();
         for mapping in &image.mappings {
             if matches!(mapping.backing, Backing::Kernel { .. }) {
                 continue;
             }
             let elide = mapping.backing == Backing::Anonymous;
-            let runs =
-                scanner.runs(mapping.start, mapping.end).map_err(memory(mapping.start))?;
-            for run in runs.iter().filter(|run| run.kind == pagemap::Kind::Private) {
-                let mut at = run.start;
-                while at < run.end {
-                    let room = PAGES_IN_FRAME as u64;
-                    let length = usize::try_from((run.end - at).min(room)).unwrap_or(0);
-                    read_pages(self.pid, at, &mut buffer[..length])?;
-                    sent += send_nonzero(link, at, &buffer[..length], elide)?;
-                    at += length as u64;
-                }
+            let found = scanner.runs(mapping.start, mapping.end).map_err(memory(mapping.start))?;
+            let private = found.into_iter().filter(|run| run.kind == pagemap::Kind::Private);
+            runs.extend(private.map(|run| (run, elide)));
+        }
+        let of = runs.iter().map(|(run, _)| run.len()).sum();
+        let (mut sent, mut looked, mut told) = (0, 0, 0);
+        let mut buffer = vec![0; PAGES_IN_FRAME];
+        for (run, elide) in runs {
+            let mut at = run.start;
+            while at < run.end {
+                let length = usize::try_from((run.end - at).min(PAGES_IN_FRAME as u64))
+                    .unwrap_or(PAGES_IN_FRAME);
+                read_pages(self.pid, at, &mut buffer[..length])?;
+                sent += send_nonzero(link, at, &buffer[..length], elide)?;
+                at += length as u64;
+                looked += length as u64;
+            }
+            if looked - told >= PROGRESS_STEP {
+                told = looked;
+                (self.report)(Event::Progress { bytes: looked, of });
             }
         }
         Ok((sent, sent / PAGE_SIZE))

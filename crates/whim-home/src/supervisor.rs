@@ -181,7 +181,7 @@ fn leave(
     });
     let (bytes, pages) = (departed.bytes, departed.pages);
     let pid = identity.job.pid;
-    let away = match settle(departed, link, identity) {
+    let away = match settle(departed, link) {
         Ok(away) => away,
         Err(error) => {
             // The guest runs, the original cannot serve it: one of the promised ends.
@@ -273,7 +273,7 @@ fn depart(
 }
 
 /// Conversion of the original, and its calls in flight go on.
-fn settle(departed: Departed, mut link: Link, identity: &Identity) -> Result<Away> {
+fn settle(departed: Departed, mut link: Link) -> Result<Away> {
     let original = Original::of(&departed.image);
     let leases = departed.leases;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
