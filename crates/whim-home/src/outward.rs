@@ -9,8 +9,9 @@ use crate::link::{Link, LinkError, clocks};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
-use whim_image::capture::{CaptureError, CaptureOptions, InFlight};
+use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::maps::{FlagTable, MapEntry};
+use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_journey::frame::Kind;
@@ -38,6 +39,10 @@ pub enum OutwardError {
     Capture(#[from] CaptureError),
     #[error("{0}")]
     Lease(#[from] LeaseError),
+    #[error("The process has to stay: {0}")]
+    Stay(StayReason),
+    #[error("The process was mapping a file just now; try again")]
+    MappedMeanwhile,
     #[error("The process has no free address range of 1 TiB for its own memory to wait in")]
     NoRange,
     #[error("Memory of the process at {address:#x} could not be read: {errno}")]
@@ -135,6 +140,8 @@ pub struct Outward<'a> {
     pub journal_commit: &'a mut dyn FnMut(u32, &str) -> std::io::Result<()>,
     /// Threads whose tracer we stay: before, from an earlier stop; after, if we did not leave.
     pub holding: &'a mut Holding,
+    /// Mappings on whose files leases were taken.
+    pub leased: usize,
 }
 
 impl Outward<'_> {
@@ -165,6 +172,7 @@ impl Outward<'_> {
         // Reading the flags walks all pages: done before the freeze.
         let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
         let leases = take_leases(self.pid)?;
+        self.leased = leases.len();
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
@@ -196,6 +204,7 @@ impl Outward<'_> {
             with_pending: false,
         };
         let captured = frozen.capture(&options)?;
+        self.look_again(&captured)?;
         let image = captured.image;
         let continuations = captured
             .in_flight
@@ -227,6 +236,20 @@ impl Outward<'_> {
         }
         crash::point("after-started");
         Ok((image, continuations, bytes, pages))
+    }
+
+    /// The reasons to stay were looked at before the freeze; its address space may have changed.
+    fn look_again(&self, captured: &Captured) -> Result<(), OutwardError> {
+        let policy = Policy { leases: true, ..Policy::default() };
+        let (entries, flags) = (&captured.entries, &captured.flags);
+        let reasons = mapping_reasons(self.pid, captured.image.pid, entries, flags, &policy);
+        if let Some(reason) = reasons.into_iter().next() {
+            return Err(OutwardError::Stay(reason));
+        }
+        if shared_read_only_of(entries).len() != self.leased {
+            return Err(OutwardError::MappedMeanwhile);
+        }
+        Ok(())
     }
 
     fn send_pages(

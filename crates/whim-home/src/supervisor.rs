@@ -267,6 +267,7 @@ fn depart(
         begun,
         journal_commit: &mut journal_commit,
         holding,
+        leased: 0,
     };
     let departed = outward.go(&mut link)?;
     Ok((departed, link, phases))
