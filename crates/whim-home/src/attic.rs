@@ -40,7 +40,12 @@ impl Attic {
     /// An empty attic in `range`.
     #[must_use]
     pub fn new(range: Range) -> Self {
-        Self { kept: BTreeMap::new(), next_address: range.start, next_id: 0, end: range.end }
+        Self {
+            kept: BTreeMap::new(),
+            next_address: range.start,
+            next_id: 0,
+            end: range.end,
+        }
     }
 
     /// Takes in the file mappings of an image (whose `Backing::File` offsets are 0), in order.
@@ -48,7 +53,9 @@ impl Attic {
     pub fn store_all(&mut self, mappings: &[Mapping]) -> Option<Vec<Storing>> {
         let mut storings = Vec::new();
         for mapping in mappings {
-            let Backing::File { id, .. } = mapping.backing else { continue };
+            let Backing::File { id, .. } = mapping.backing else {
+                continue;
+            };
             let to = self.allocate(mapping.len())?;
             self.next_id = self.next_id.max(id.0 + 1);
             let kept = Kept {
@@ -60,7 +67,10 @@ impl Attic {
             self.kept.insert(id, kept);
             storings.push(Storing {
                 id,
-                from: Range { start: mapping.start, end: mapping.end },
+                from: Range {
+                    start: mapping.start,
+                    end: mapping.end,
+                },
                 to,
             });
         }
@@ -72,7 +82,15 @@ impl Attic {
         let address = self.allocate(length)?;
         let id = MappingId(self.next_id);
         self.next_id += 1;
-        self.kept.insert(id, Kept { address, length, protection, locked: false });
+        self.kept.insert(
+            id,
+            Kept {
+                address,
+                length,
+                protection,
+                locked: false,
+            },
+        );
         Some((id, address))
     }
 
@@ -114,9 +132,15 @@ pub fn choose_reserved(mappings: &[Range], bytes: u64) -> Option<Range> {
     let length = bytes.checked_add(TEBIBYTE)?.next_multiple_of(TEBIBYTE);
     (32..112).map(|start| start * TEBIBYTE).find_map(|start| {
         // One more on both sides, so that a call near the range is told from one that hits it.
-        let wide = Range { start: start - TEBIBYTE, end: start + length + TEBIBYTE };
+        let wide = Range {
+            start: start - TEBIBYTE,
+            end: start + length + TEBIBYTE,
+        };
         let free = !mappings.iter().any(|mapping| mapping.overlaps(wide));
-        free.then_some(Range { start, end: start + length })
+        free.then_some(Range {
+            start,
+            end: start + length,
+        })
     })
 }
 
@@ -131,17 +155,27 @@ mod tests {
             end,
             protection: Protection(5),
             flags: MappingFlags::default(),
-            backing: Backing::File { id: MappingId(id), offset: 0 },
+            backing: Backing::File {
+                id: MappingId(id),
+                offset: 0,
+            },
         }
     }
 
     #[test]
     fn mappings_are_found_again_by_number_and_offset() {
-        let mut attic = Attic::new(Range { start: 1 << 40, end: 2 << 40 });
-        let storings =
-            attic.store_all(&[file(0x1000, 0x3000, 0), file(0x3000, 0x4000, 1)]).expect("fits");
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: 2 << 40,
+        });
+        let storings = attic
+            .store_all(&[file(0x1000, 0x3000, 0), file(0x3000, 0x4000, 1)])
+            .expect("fits");
         assert_eq!(storings.len(), 2);
-        assert_eq!(attic.locate(MappingId(0), 0x1000, 0x1000), Some(storings[0].to + 0x1000));
+        assert_eq!(
+            attic.locate(MappingId(0), 0x1000, 0x1000),
+            Some(storings[0].to + 0x1000)
+        );
         assert_eq!(attic.locate(MappingId(0), 0x1000, 0x1001), None);
         assert_eq!(attic.locate(MappingId(0), u64::MAX, 2), None);
         assert_eq!(attic.locate(MappingId(7), 0, 1), None);
@@ -152,15 +186,30 @@ mod tests {
 
     #[test]
     fn a_full_attic_says_so() {
-        let mut attic = Attic::new(Range { start: 1 << 40, end: (1 << 40) + (1 << 22) });
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: (1 << 40) + (1 << 22),
+        });
         assert!(attic.prepare(1 << 22, Protection(1)).is_none());
     }
 
     #[test]
     fn the_reserved_range_keeps_away_from_mappings() {
-        let taken = [Range { start: 33 << 40, end: (33 << 40) + 4096 }];
+        let taken = [Range {
+            start: 33 << 40,
+            end: (33 << 40) + 4096,
+        }];
         let chosen = choose_reserved(&taken, 1 << 30).expect("free");
         assert!(chosen.start >= 35 << 40, "{chosen:x?}");
-        assert_eq!(choose_reserved(&[Range { start: 0, end: u64::MAX }], 1), None);
+        assert_eq!(
+            choose_reserved(
+                &[Range {
+                    start: 0,
+                    end: u64::MAX
+                }],
+                1
+            ),
+            None
+        );
     }
 }

@@ -73,12 +73,7 @@ pub struct Away {
 
 impl Away {
     #[must_use]
-    pub fn new(
-        server: Server,
-        link: Link,
-        original: Original,
-        leases: Vec<ReadLease>,
-    ) -> Self {
+    pub fn new(server: Server, link: Link, original: Original, leases: Vec<ReadLease>) -> Self {
         Self {
             server,
             link,
@@ -113,8 +108,14 @@ impl Away {
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&stops, EpollEvent::new(EpollFlags::EPOLLIN, STOPS))?;
-        epoll.add(&self.link.calls, EpollEvent::new(EpollFlags::EPOLLIN, CALLS))?;
-        epoll.add(&self.link.pages, EpollEvent::new(EpollFlags::EPOLLIN, PAGES))?;
+        epoll.add(
+            &self.link.calls,
+            EpollEvent::new(EpollFlags::EPOLLIN, CALLS),
+        )?;
+        epoll.add(
+            &self.link.pages,
+            EpollEvent::new(EpollFlags::EPOLLIN, PAGES),
+        )?;
         epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
         self.epoll = Some(epoll);
         self.heard = Instant::now();
@@ -176,7 +177,11 @@ impl Away {
         let epoll = self.epoll.as_ref().context("epoll")?;
         loop {
             let again = self.spin.once_more();
-            let patience = if again { EpollTimeout::ZERO } else { EpollTimeout::from(timeout) };
+            let patience = if again {
+                EpollTimeout::ZERO
+            } else {
+                EpollTimeout::from(timeout)
+            };
             match epoll.wait(events, patience) {
                 Ok(0) if again => {}
                 Ok(count) => return Ok(count),
@@ -208,9 +213,12 @@ impl Away {
     fn beat(&mut self, identity: &Identity) -> Result<()> {
         if self.beat.elapsed() >= heartbeat_interval(identity.lease) {
             self.beat = Instant::now();
-            self.link.queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+            self.link
+                .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
             if let Some(Transition::Onward(onward)) = &mut self.transition {
-                onward.link.queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+                onward
+                    .link
+                    .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
                 onward.link.calls.flush()?;
             }
         }
@@ -218,7 +226,10 @@ impl Away {
         if let Some(lease) = identity.lease
             && silent > lease
         {
-            bail!("The host {} has not been heard of for {silent:.1?}", self.link.node);
+            bail!(
+                "The host {} has not been heard of for {silent:.1?}",
+                self.link.node
+            );
         }
         Ok(())
     }
@@ -265,16 +276,42 @@ impl Away {
                 let whole = self.tails.finish(request.tid, tail);
                 self.server.call(request, &whole)?;
             }
-            ToHome::MapFile { tid, sequence, length, protection, fd, offset, .. } => {
-                let call = FileMapping { tid, sequence, length, protection, fd, offset };
+            ToHome::MapFile {
+                tid,
+                sequence,
+                length,
+                protection,
+                fd,
+                offset,
+                ..
+            } => {
+                let call = FileMapping {
+                    tid,
+                    sequence,
+                    length,
+                    protection,
+                    fd,
+                    offset,
+                };
                 self.server.map_file(&call)?;
             }
-            ToHome::Disposition { tid, sequence, signal, disposition, flags } => {
-                self.server.disposition(tid, sequence, signal, disposition, flags)?;
+            ToHome::Disposition {
+                tid,
+                sequence,
+                signal,
+                disposition,
+                flags,
+            } => {
+                self.server
+                    .disposition(tid, sequence, signal, disposition, flags)?;
             }
             ToHome::Await { tid, sequence } => self.server.await_call(tid, sequence)?,
             ToHome::Cancel { tid, sequence } => self.server.cancel(tid, sequence)?,
-            ToHome::ThreadExit { tid, sequence, code } => {
+            ToHome::ThreadExit {
+                tid,
+                sequence,
+                code,
+            } => {
                 self.server.thread_exit(tid, sequence, code)?;
             }
             ToHome::ProcessExit { tid, code } => self.server.process_exit(tid, code)?,
@@ -284,12 +321,19 @@ impl Away {
             }
             ToHome::Complete => self.completed()?,
             ToHome::Failed { phase, reason } => self.guest_failed(&phase, &reason)?,
-            ToHome::Heartbeat { cpu_ns, resident_bytes, .. } => {
+            ToHome::Heartbeat {
+                cpu_ns,
+                resident_bytes,
+                ..
+            } => {
                 self.cpu_ns = cpu_ns;
                 self.resident_bytes = resident_bytes;
             }
             ToHome::Prepared | ToHome::Ready | ToHome::Started { .. } => {
-                bail!("{message:?} does not belong here ({})", identity.job.journey)
+                bail!(
+                    "{message:?} does not belong here ({})",
+                    identity.job.journey
+                )
             }
         }
         Ok(())
@@ -307,12 +351,16 @@ impl Away {
             match self.server.pages(request) {
                 Ok(bytes) => {
                     let parts: [&[u8]; 3] = [&id, &[0; 8], &bytes];
-                    self.link.pages.queue(Kind::PageReply, self.link.epoch, &parts);
+                    self.link
+                        .pages
+                        .queue(Kind::PageReply, self.link.epoch, &parts);
                 }
                 Err(errno) => {
                     let mut status = [0; 8];
                     status[..4].copy_from_slice(&(errno as i32).to_le_bytes());
-                    self.link.pages.queue(Kind::PageReply, self.link.epoch, &[&id, &status]);
+                    self.link
+                        .pages
+                        .queue(Kind::PageReply, self.link.epoch, &[&id, &status]);
                 }
             }
         }
@@ -370,7 +418,9 @@ impl Away {
     fn command(&mut self, command: Command, mut client: Client, identity: &Identity) -> Result<()> {
         let busy = self.transition.is_some();
         match command {
-            Command::Status => client.send(&Event::Status { status: self.status(identity) }),
+            Command::Status => client.send(&Event::Status {
+                status: self.status(identity),
+            }),
             Command::Channel => client.refuse("Home makes its connections itself"),
             Command::Move { .. } | Command::Bring { .. } if busy => {
                 client.refuse("The process is moving already; try again when it has arrived");
@@ -431,7 +481,10 @@ impl Away {
         {
             client.refuse(last.1.clone());
         }
-        journal.commit(&Event::Ended { reason: last.1, status: None })?;
+        journal.commit(&Event::Ended {
+            reason: last.1,
+            status: None,
+        })?;
         Ok(())
     }
 
@@ -441,7 +494,9 @@ impl Away {
             return Ok(());
         }
         self.link.queue(&ToGuest::Freeze, &[])?;
-        self.transition = Some(Transition::Homeward(Box::new(Homeward::new(client, reason))));
+        self.transition = Some(Transition::Homeward(Box::new(Homeward::new(
+            client, reason,
+        ))));
         Ok(())
     }
 
@@ -462,13 +517,20 @@ impl Away {
         link.queue(&prepare, &[])?;
         link.calls.flush()?;
         let epoll = self.epoll.as_ref().context("epoll")?;
-        epoll.add(&link.calls, EpollEvent::new(EpollFlags::EPOLLIN, NEXT_CALLS))?;
-        self.transition = Some(Transition::Onward(Box::new(Onward::new(slot, link, client))));
+        epoll.add(
+            &link.calls,
+            EpollEvent::new(EpollFlags::EPOLLIN, NEXT_CALLS),
+        )?;
+        self.transition = Some(Transition::Onward(Box::new(Onward::new(
+            slot, link, client,
+        ))));
         Ok(())
     }
 
     fn read_next(&mut self, identity: &Identity, journal: &mut Journal) -> Result<()> {
-        let Some(Transition::Onward(mut onward)) = self.transition.take() else { return Ok(()) };
+        let Some(Transition::Onward(mut onward)) = self.transition.take() else {
+            return Ok(());
+        };
         match onward.receive(&mut self.link, identity, journal) {
             Ok(false) => self.transition = Some(Transition::Onward(onward)),
             Ok(true) => self.arrived(*onward, journal)?,
@@ -488,12 +550,22 @@ impl Away {
         let from = self.link.node.clone();
         let (link, mut client, report) = onward.into_arrival(from);
         self.link = link;
-        epoll.add(&self.link.calls, EpollEvent::new(EpollFlags::EPOLLIN, CALLS))?;
-        epoll.add(&self.link.pages, EpollEvent::new(EpollFlags::EPOLLIN, PAGES))?;
+        epoll.add(
+            &self.link.calls,
+            EpollEvent::new(EpollFlags::EPOLLIN, CALLS),
+        )?;
+        epoll.add(
+            &self.link.pages,
+            EpollEvent::new(EpollFlags::EPOLLIN, PAGES),
+        )?;
         self.heard = Instant::now();
         self.moves += 1;
-        journal.note(&Event::Acknowledged { epoch: self.link.epoch })?;
-        journal.note(&Event::Done { report: report.clone() })?;
+        journal.note(&Event::Acknowledged {
+            epoch: self.link.epoch,
+        })?;
+        journal.note(&Event::Done {
+            report: report.clone(),
+        })?;
         client.send(&Event::Done { report });
         self.release_held();
         Ok(())
@@ -524,7 +596,9 @@ impl Away {
             }
             Some(Transition::Homeward(mut homeward)) => {
                 if homeward.begun_restoring() {
-                    return Err(anyhow!("The guest could not be sent home ({phase}): {reason}"));
+                    return Err(anyhow!(
+                        "The guest could not be sent home ({phase}): {reason}"
+                    ));
                 }
                 if let Some(client) = &mut homeward.client {
                     client.refuse(format!("{phase}: {reason}"));
@@ -566,8 +640,13 @@ impl Away {
             Ok(arrival) => {
                 self.link.queue(&ToGuest::Discard, &[])?;
                 let _ = self.link.calls.flush();
-                let report = whim_journey::job::MoveReport { from, ..arrival.report };
-                journal.note(&Event::Done { report: report.clone() })?;
+                let report = whim_journey::job::MoveReport {
+                    from,
+                    ..arrival.report
+                };
+                journal.note(&Event::Done {
+                    report: report.clone(),
+                })?;
                 if let Some(mut client) = arrival.client {
                     client.send(&Event::Done { report });
                 }
@@ -577,7 +656,10 @@ impl Away {
                 let reason = format!("The process could not be resumed at home: {error:#}");
                 let _ = self.link.queue(&ToGuest::Discard, &[]);
                 let _ = self.link.calls.flush();
-                journal.commit(&Event::Ended { reason: reason.clone(), status: None })?;
+                journal.commit(&Event::Ended {
+                    reason: reason.clone(),
+                    status: None,
+                })?;
                 Ok(Ending::Lost(reason))
             }
         }
@@ -599,7 +681,10 @@ fn watch_children() -> Result<SignalFd> {
     set.add(Signal::SIGCHLD);
     set.add(Signal::SIGIO);
     set.thread_block()?;
-    Ok(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
+    Ok(SignalFd::with_flags(
+        &set,
+        SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC,
+    )?)
 }
 
 impl From<ServeError> for Ending {

@@ -12,13 +12,13 @@ use crate::window::Window;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use thiserror::Error;
-use whim_image::freeze::{Frozen, FreezeError};
+use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::inject::Op;
 use whim_image::model::{Backing, MappingId, PAGE_SIZE, ProcessImage, Range, ThreadImage};
+use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::Tid;
 use whim_sys::resident::{Deck, Operation};
-use whim_sys::pidfd::Pidfd;
 use whim_sys::uffd::{self, Uffd};
 
 /// Arguments and environment longer than this are not kept in sight of `ps`.
@@ -39,7 +39,10 @@ pub enum ConvertError {
 fn check(what: &'static str, result: i64) -> Result<i64, ConvertError> {
     if (-4095..0).contains(&result) {
         let number = i32::try_from(-result).unwrap_or(0);
-        return Err(ConvertError::Call { what, errno: Errno::from_raw(number) });
+        return Err(ConvertError::Call {
+            what,
+            errno: Errno::from_raw(number),
+        });
     }
     Ok(result)
 }
@@ -62,13 +65,23 @@ impl Original {
             .mappings
             .iter()
             .filter(|mapping| matches!(mapping.backing, Backing::Kernel { .. }))
-            .map(|mapping| Range { start: mapping.start, end: mapping.end })
+            .map(|mapping| Range {
+                start: mapping.start,
+                end: mapping.end,
+            })
             .collect();
         let layout = &image.layout;
         let start = layout.arg_start & !(PAGE_SIZE - 1);
-        let end = layout.env_end.max(layout.arg_end).next_multiple_of(PAGE_SIZE);
+        let end = layout
+            .env_end
+            .max(layout.arg_end)
+            .next_multiple_of(PAGE_SIZE);
         let sensible = start != 0 && end > start && end - start <= ARGUMENTS_MAX;
-        let arguments = if sensible { Range { start, end } } else { Range::default() };
+        let arguments = if sensible {
+            Range { start, end }
+        } else {
+            Range::default()
+        };
         Self {
             leader: image.pid,
             threads: image.threads.clone(),
@@ -90,8 +103,10 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     let count = frozen.threads().len();
     let length = Deck::length_for(count) as u64;
     let file = make_deck(&mut frozen, leader, length)?;
-    let deck = Deck::map(file.as_fd(), count)
-        .map_err(|errno| ConvertError::Call { what: "mapping of the deck", errno })?;
+    let deck = Deck::map(file.as_fd(), count).map_err(|errno| ConvertError::Call {
+        what: "mapping of the deck",
+        errno,
+    })?;
     let code = original.reserved.start;
     map_deck(&mut frozen, leader, code, length)?;
     let mut stops = Vec::with_capacity(count);
@@ -104,7 +119,10 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     let arguments = read_arguments(pid, original.arguments);
     let uffd = open_uffd(&mut deputy, slot, pid)?;
     let attic_start = code + length.next_multiple_of(1 << 21) + (1 << 21);
-    let mut attic = Attic::new(Range { start: attic_start, end: original.reserved.end });
+    let mut attic = Attic::new(Range {
+        start: attic_start,
+        end: original.reserved.end,
+    });
     fill_attic(&mut deputy, slot, &mut attic, original)?;
     let mut window = Window::new(original.reserved, &original.kernel);
     open_window(&mut deputy, slot, &window, &uffd)?;
@@ -119,36 +137,68 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
 fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, ConvertError> {
     let pid = frozen.pid();
     let scratch = frozen.scratch()?;
-    process_vm::write_exact(pid, scratch.start, b"whim-deck\0")
-        .map_err(|errno| ConvertError::Call { what: "name of the deck", errno })?;
-    let create = Op::new(number(libc::SYS_memfd_create), &[scratch.start, u64::from(libc::MFD_CLOEXEC)]);
+    process_vm::write_exact(pid, scratch.start, b"whim-deck\0").map_err(|errno| {
+        ConvertError::Call {
+            what: "name of the deck",
+            errno,
+        }
+    })?;
+    let create = Op::new(
+        number(libc::SYS_memfd_create),
+        &[scratch.start, u64::from(libc::MFD_CLOEXEC)],
+    );
     let fd = check("memfd_create", frozen.run(leader, &[create])?[0])?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let file = Pidfd::open(pid)
         .and_then(|process| process.take(in_process))
-        .map_err(|errno| ConvertError::Call { what: "descriptor of the deck", errno })?;
-    nix::unistd::ftruncate(&file, i64::try_from(length).unwrap_or(i64::MAX))
-        .map_err(|errno| ConvertError::Call { what: "ftruncate of the deck", errno })?;
+        .map_err(|errno| ConvertError::Call {
+            what: "descriptor of the deck",
+            errno,
+        })?;
+    nix::unistd::ftruncate(&file, i64::try_from(length).unwrap_or(i64::MAX)).map_err(|errno| {
+        ConvertError::Call {
+            what: "ftruncate of the deck",
+            errno,
+        }
+    })?;
     // Kept open in the process until `map_deck` has mapped it; remembered by number there.
-    process_vm::write_exact(pid, scratch.start, &fd.to_le_bytes())
-        .map_err(|errno| ConvertError::Call { what: "number of the deck", errno })?;
+    process_vm::write_exact(pid, scratch.start, &fd.to_le_bytes()).map_err(|errno| {
+        ConvertError::Call {
+            what: "number of the deck",
+            errno,
+        }
+    })?;
     Ok(file)
 }
 
 fn map_deck(frozen: &mut Frozen, leader: Tid, code: u64, length: u64) -> Result<(), ConvertError> {
     let scratch = frozen.scratch()?;
     let mut bytes = [0; 8];
-    process_vm::read_exact(frozen.pid(), scratch.start, &mut bytes)
-        .map_err(|errno| ConvertError::Call { what: "number of the deck", errno })?;
+    process_vm::read_exact(frozen.pid(), scratch.start, &mut bytes).map_err(|errno| {
+        ConvertError::Call {
+            what: "number of the deck",
+            errno,
+        }
+    })?;
     let fd = u64::from_le_bytes(bytes);
     let flags = flag(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
     let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
     let write = flag(libc::PROT_READ | libc::PROT_WRITE);
     let operations = [
-        Op::new(number(libc::SYS_mmap), &[code, PAGE_SIZE, execute, flags, fd, 0]),
         Op::new(
             number(libc::SYS_mmap),
-            &[code + PAGE_SIZE, length - PAGE_SIZE, write, flags, fd, PAGE_SIZE],
+            &[code, PAGE_SIZE, execute, flags, fd, 0],
+        ),
+        Op::new(
+            number(libc::SYS_mmap),
+            &[
+                code + PAGE_SIZE,
+                length - PAGE_SIZE,
+                write,
+                flags,
+                fd,
+                PAGE_SIZE,
+            ],
         ),
         Op::new(number(libc::SYS_close), &[fd]),
     ];
@@ -170,7 +220,9 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
     const RSEQ_FLAG_UNREGISTER: u64 = 1;
     let mut work = Vec::new();
     for thread in &original.threads {
-        let Some(slot) = deputy.slot_of(thread.tid) else { continue };
+        let Some(slot) = deputy.slot_of(thread.tid) else {
+            continue;
+        };
         let mut batch = vec![
             Operation::new(libc::SYS_set_robust_list, &[0, 24]),
             Operation::new(libc::SYS_set_tid_address, &[0]),
@@ -211,10 +263,18 @@ fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, Convert
     let fd = check("userfaultfd", fd)?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let taken = Pidfd::open(pid).and_then(|process| process.take(in_process));
-    deputy.run(slot, &[Operation::new(libc::SYS_close, &[fd.cast_unsigned()])])?;
-    let taken = taken.map_err(|errno| ConvertError::Call { what: "userfaultfd taking", errno })?;
-    Uffd::initialize(taken, 0)
-        .map_err(|errno| ConvertError::Call { what: "userfaultfd handshake", errno })
+    deputy.run(
+        slot,
+        &[Operation::new(libc::SYS_close, &[fd.cast_unsigned()])],
+    )?;
+    let taken = taken.map_err(|errno| ConvertError::Call {
+        what: "userfaultfd taking",
+        errno,
+    })?;
+    Uffd::initialize(taken, 0).map_err(|errno| ConvertError::Call {
+        what: "userfaultfd handshake",
+        errno,
+    })
 }
 
 fn fill_attic(
@@ -223,7 +283,9 @@ fn fill_attic(
     attic: &mut Attic,
     original: &Original,
 ) -> Result<(), ConvertError> {
-    let storings = attic.store_all(&original.mappings).ok_or(ConvertError::AtticFull)?;
+    let storings = attic
+        .store_all(&original.mappings)
+        .ok_or(ConvertError::AtticFull)?;
     let mut operations = vec![Operation::new(libc::SYS_munlockall, &[])];
     for storing in &storings {
         let length = storing.from.len();
@@ -238,7 +300,14 @@ fn fill_attic(
         ));
     }
     for (index, result) in deputy.run(slot, &operations)?.into_iter().enumerate() {
-        check(if index % 2 == 1 { "mremap into the attic" } else { "release" }, result)?;
+        check(
+            if index % 2 == 1 {
+                "mremap into the attic"
+            } else {
+                "release"
+            },
+            result,
+        )?;
     }
     Ok(())
 }
@@ -250,7 +319,8 @@ fn open_window(
     uffd: &Uffd,
 ) -> Result<(), ConvertError> {
     raise_limits(deputy, slot)?;
-    let flags = flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
+    let flags =
+        flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
     let protection = flag(libc::PROT_READ | libc::PROT_WRITE);
     let mut operations = Vec::new();
     for piece in window.pieces() {
@@ -259,8 +329,10 @@ fn open_window(
             &[piece.start, piece.len(), protection, flags, u64::MAX, 0],
         ));
         for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
-            operations
-                .push(Operation::new(libc::SYS_madvise, &[piece.start, piece.len(), flag(advice)]));
+            operations.push(Operation::new(
+                libc::SYS_madvise,
+                &[piece.start, piece.len(), flag(advice)],
+            ));
         }
     }
     for (index, result) in deputy.run(slot, &operations)?.into_iter().enumerate() {
@@ -271,7 +343,10 @@ fn open_window(
     }
     for piece in window.pieces() {
         uffd.register(piece.start, piece.len(), uffd::Mode::Missing)
-            .map_err(|errno| ConvertError::Call { what: "registration of the window", errno })?;
+            .map_err(|errno| ConvertError::Call {
+                what: "registration of the window",
+                errno,
+            })?;
     }
     Ok(())
 }
@@ -280,16 +355,14 @@ fn open_window(
 fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
     let data = deputy.address(deputy.deck().data_offset());
     for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
-        let read =
-            Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
+        let read = Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
         check("prlimit", deputy.run(slot, &[read])?[0])?;
         let mut limit = [0; 16];
         deputy.deck().read_data(0, &mut limit);
         let (soft, hard) = limit.split_at_mut(8);
         soft.copy_from_slice(hard);
         deputy.deck().write_data(0, &limit);
-        let write =
-            Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), data, 0]);
+        let write = Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), data, 0]);
         check("prlimit", deputy.run(slot, &[write])?[0])?;
     }
     Ok(())
@@ -297,8 +370,11 @@ fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
 
 /// Mapping numbers of an image, for those who only want to know which there are.
 pub fn mapping_ids(image: &ProcessImage) -> impl Iterator<Item = MappingId> + '_ {
-    image.mappings.iter().filter_map(|mapping| match mapping.backing {
-        Backing::File { id, .. } => Some(id),
-        _ => None,
-    })
+    image
+        .mappings
+        .iter()
+        .filter_map(|mapping| match mapping.backing {
+            Backing::File { id, .. } => Some(id),
+            _ => None,
+        })
 }

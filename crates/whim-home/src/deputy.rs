@@ -19,7 +19,10 @@ pub enum DeputyError {
     #[error("The deputy did not finish {0} operations within a minute")]
     Stuck(usize),
     #[error("The deputy's {what} failed: {errno}")]
-    Refused { what: &'static str, errno: nix::errno::Errno },
+    Refused {
+        what: &'static str,
+        errno: nix::errno::Errno,
+    },
 }
 
 /// What happened to a deputy thread.
@@ -28,7 +31,11 @@ pub enum DeputyEvent {
     /// The batch of this slot is (probably) done.
     Finished(usize),
     /// A signal was sent to the process or to this thread; it was not delivered here.
-    Signal { slot: usize, signal: i32, info: RawSigInfo },
+    Signal {
+        slot: usize,
+        signal: i32,
+        info: RawSigInfo,
+    },
     /// The process was stopped by job control; all threads are held.
     GroupStop(i32),
     /// The process continues after a group stop.
@@ -76,7 +83,12 @@ impl Deputy {
     ///
     /// # Errors
     /// A thread died or refused a request.
-    pub fn enter(pid: i32, deck: Deck, code: u64, stops: Vec<Stopped>) -> Result<Self, DeputyError> {
+    pub fn enter(
+        pid: i32,
+        deck: Deck,
+        code: u64,
+        stops: Vec<Stopped>,
+    ) -> Result<Self, DeputyError> {
         let options = ptrace::Options::SYSGOOD | ptrace::Options::EXITKILL;
         let mut threads = Vec::with_capacity(stops.len());
         let mut slots = HashMap::new();
@@ -95,7 +107,11 @@ impl Deputy {
             crash::point("deputy-enter");
             let running = stopped.resume(0)?;
             slots.insert(tid, slot);
-            threads.push(Thread { tid, trace: Trace::Running(running), cancel: false });
+            threads.push(Thread {
+                tid,
+                trace: Trace::Running(running),
+                cancel: false,
+            });
         }
         Ok(Self {
             pid,
@@ -188,7 +204,11 @@ impl Deputy {
         let mut results = Vec::with_capacity(work.len());
         for (slot, batch) in work {
             self.wait_done(*slot, batch.len())?;
-            results.push((0..batch.len()).map(|index| self.deck.result(*slot, index)).collect());
+            results.push(
+                (0..batch.len())
+                    .map(|index| self.deck.result(*slot, index))
+                    .collect(),
+            );
         }
         Ok(results)
     }
@@ -235,10 +255,17 @@ impl Deputy {
     /// errno of kill.
     pub fn raise(&mut self, signal: i32) -> Result<(), DeputyError> {
         self.deliver.push(signal);
-        let number = nix::sys::signal::Signal::try_from(signal)
-            .map_err(|errno| DeputyError::Refused { what: "signal", errno })?;
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), number)
-            .map_err(|errno| DeputyError::Refused { what: "kill", errno })
+        let number =
+            nix::sys::signal::Signal::try_from(signal).map_err(|errno| DeputyError::Refused {
+                what: "signal",
+                errno,
+            })?;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), number).map_err(|errno| {
+            DeputyError::Refused {
+                what: "kill",
+                errno,
+            }
+        })
     }
 
     /// Next event, if the kernel has reported one.
@@ -254,7 +281,9 @@ impl Deputy {
 
     fn drain(&mut self) -> Result<(), DeputyError> {
         while let Some((tid, status)) = ptrace::wait_any_nonblocking()? {
-            let Some(&slot) = self.slots.get(&tid) else { continue };
+            let Some(&slot) = self.slots.get(&tid) else {
+                continue;
+            };
             match status {
                 Status::Stopped(stop) => self.stopped(slot, stop)?,
                 ended => self.ended(slot, ended),
@@ -273,7 +302,9 @@ impl Deputy {
 
     fn stopped(&mut self, slot: usize, stop: Stop) -> Result<(), DeputyError> {
         let trace = std::mem::replace(&mut self.threads[slot].trace, Trace::Gone);
-        let (Trace::Running(running) | Trace::Listening(running)) = trace else { return Ok(()) };
+        let (Trace::Running(running) | Trace::Listening(running)) = trace else {
+            return Ok(());
+        };
         let stopped = running.into_stopped(stop);
         match self.answer(slot, stopped) {
             Ok(trace) => self.threads[slot].trace = trace,
@@ -332,7 +363,8 @@ impl Deputy {
             return Ok(Trace::Running(stopped.resume(signal)?));
         }
         let info = stopped.signal_info()?;
-        self.events.push_back(DeputyEvent::Signal { slot, signal, info });
+        self.events
+            .push_back(DeputyEvent::Signal { slot, signal, info });
         Ok(Trace::Running(stopped.resume(0)?))
     }
 
@@ -359,7 +391,9 @@ impl Deputy {
     pub fn leave(mut self) -> Result<(Deck, Vec<Stopped>), DeputyError> {
         let mut stops = Vec::new();
         for thread in self.threads.drain(..) {
-            let Trace::Running(running) = thread.trace else { continue };
+            let Trace::Running(running) = thread.trace else {
+                continue;
+            };
             stops.push(stop_idle(running)?);
         }
         Ok((self.deck, stops))

@@ -36,7 +36,9 @@ impl Holding {
     /// Tracing failed; the threads go on, a call of theirs may end late.
     pub fn look(&mut self) -> Result<(), FreezeError> {
         while let Some((tid, status)) = ptrace::wait_any_nonblocking()? {
-            let Some(at) = self.held.iter().position(|held| held.tid() == tid) else { continue };
+            let Some(at) = self.held.iter().position(|held| held.tid() == tid) else {
+                continue;
+            };
             let held = self.held.swap_remove(at);
             if let Progress::Held(held) = held.handle(status)? {
                 self.held.push(held);

@@ -4,8 +4,8 @@
 use crate::attic::Attic;
 use crate::away::HeldSignal;
 use crate::convert::Original;
-use crate::holding::Holding;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
+use crate::holding::Holding;
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
@@ -66,9 +66,15 @@ pub fn check_image(
             return unsound(format!("mapping {:#x}-{:#x}", mapping.start, mapping.end));
         }
         at = mapping.end;
-        let range = Range { start: mapping.start, end: mapping.end };
+        let range = Range {
+            start: mapping.start,
+            end: mapping.end,
+        };
         if range.overlaps(original.reserved) {
-            return unsound(format!("mapping {:#x} in the reserved range", mapping.start));
+            return unsound(format!(
+                "mapping {:#x} in the reserved range",
+                mapping.start
+            ));
         }
         match &mapping.backing {
             Backing::File { id, offset } => {
@@ -106,7 +112,9 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
     }
     loop {
         let active = server.active_slots();
-        let Some(&first) = active.first() else { return Ok(()) };
+        let Some(&first) = active.first() else {
+            return Ok(());
+        };
         match server.deputy.next_event()? {
             Some(DeputyEvent::Finished(slot)) => server.finished(slot)?,
             Some(DeputyEvent::Signal { slot, signal, info }) => {
@@ -159,7 +167,14 @@ fn anonymous(mapping: &Mapping) -> Operation {
     let protection = flag(mapping.protection.bits());
     Operation::new(
         libc::SYS_mmap,
-        &[mapping.start, mapping.len(), protection, flag(flags), u64::MAX, 0],
+        &[
+            mapping.start,
+            mapping.len(),
+            protection,
+            flag(flags),
+            u64::MAX,
+            0,
+        ],
     )
 }
 
@@ -176,7 +191,10 @@ fn advices(mapping: &Mapping) -> Vec<Operation> {
         .into_iter()
         .filter(|(set, _)| *set)
         .map(|(_, advice)| {
-            Operation::new(libc::SYS_madvise, &[mapping.start, mapping.len(), flag(advice)])
+            Operation::new(
+                libc::SYS_madvise,
+                &[mapping.start, mapping.len(), flag(advice)],
+            )
         })
         .collect()
 }
@@ -184,10 +202,7 @@ fn advices(mapping: &Mapping) -> Vec<Operation> {
 /// The operations that give the deputy the image's mappings: the required ones first, then those
 /// whose failure costs speed alone.
 #[must_use]
-pub fn mapping_operations(
-    image: &ProcessImage,
-    attic: &Attic,
-) -> (Vec<Operation>, Vec<Operation>) {
+pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Operation>, Vec<Operation>) {
     let mut required = Vec::new();
     let mut wished = Vec::new();
     for mapping in &image.mappings {
@@ -198,7 +213,9 @@ pub fn mapping_operations(
                 wished.extend(advices(mapping));
             }
             Backing::File { id, offset } => {
-                let Some(from) = attic.locate(*id, *offset, mapping.len()) else { continue };
+                let Some(from) = attic.locate(*id, *offset, mapping.len()) else {
+                    continue;
+                };
                 let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
                 required.push(Operation::new(
                     libc::SYS_mremap,
@@ -206,13 +223,20 @@ pub fn mapping_operations(
                 ));
                 required.push(Operation::new(
                     libc::SYS_mprotect,
-                    &[mapping.start, mapping.len(), flag(mapping.protection.bits())],
+                    &[
+                        mapping.start,
+                        mapping.len(),
+                        flag(mapping.protection.bits()),
+                    ],
                 ));
                 wished.extend(advices(mapping));
             }
         }
         if mapping.flags.locked {
-            wished.push(Operation::new(libc::SYS_mlock, &[mapping.start, mapping.len()]));
+            wished.push(Operation::new(
+                libc::SYS_mlock,
+                &[mapping.start, mapping.len()],
+            ));
         }
     }
     (required, wished)
@@ -224,7 +248,10 @@ pub fn mapping_operations(
 /// The kernel refused a mapping (no memory).
 pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
     crash::point("home-unmap-window");
-    let slot = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    let slot = server
+        .deputy
+        .slot_of(image.pid)
+        .ok_or(HomewardError::Ended)?;
     let pieces = server.window.pieces().to_vec();
     let unmap: Vec<Operation> = pieces
         .iter()
@@ -284,7 +311,10 @@ fn write_piece(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<(),
             .and_then(|file| file.write_all(at, bytes))
             .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
     };
-    written.map_err(|errno| HomewardError::Call { what: "the contents of a page", errno })
+    written.map_err(|errno| HomewardError::Call {
+        what: "the contents of a page",
+        errno,
+    })
 }
 
 /// Per-process state: program break and layout, dispositions, limits.
@@ -292,7 +322,10 @@ fn write_piece(pid: i32, mapping: &Mapping, at: u64, bytes: &[u8]) -> Result<(),
 /// # Errors
 /// The deputy is lost, or the kernel refuses the layout.
 pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
-    let slot = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    let slot = server
+        .deputy
+        .slot_of(image.pid)
+        .ok_or(HomewardError::Ended)?;
     let data = server.deputy.address(server.deputy.deck().data_offset());
     let layout = &image.layout;
     // struct prctl_mm_map: eleven u64, pointer to auxv, its size, exe_fd.
@@ -321,7 +354,13 @@ pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), 
     const PR_SET_MM_MAP: u64 = 14;
     let operation = Operation::new(
         libc::SYS_prctl,
-        &[flag(libc::PR_SET_MM), PR_SET_MM_MAP, data, map.len() as u64, 0],
+        &[
+            flag(libc::PR_SET_MM),
+            PR_SET_MM_MAP,
+            data,
+            map.len() as u64,
+            0,
+        ],
     );
     expect("the memory layout", &server.deputy.run(slot, &[operation])?)?;
     restore_actions(&mut server.deputy, slot, &image.actions)?;
@@ -347,7 +386,10 @@ fn restore_actions(
         bytes[24..32].copy_from_slice(&action.mask.to_le_bytes());
         deputy.deck().write_data(index * 32, &bytes);
         let address = base + index as u64 * 32;
-        operations.push(Operation::new(libc::SYS_rt_sigaction, &[signal, address, 0, 8]));
+        operations.push(Operation::new(
+            libc::SYS_rt_sigaction,
+            &[signal, address, 0, 8],
+        ));
     }
     expect("a signal action", &deputy.run(slot, &operations)?)
 }
@@ -379,7 +421,9 @@ fn restore_limits(
 /// The deputy is lost.
 pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), HomewardError> {
     for thread in &image.threads {
-        let Some(slot) = server.deputy.slot_of(thread.tid) else { continue };
+        let Some(slot) = server.deputy.slot_of(thread.tid) else {
+            continue;
+        };
         let data = server.deputy.address(server.deputy.deck().data_offset());
         let stack = thread.alternate_stack;
         let mut bytes = [0; 24];
@@ -399,13 +443,21 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
         if let Some(rseq) = thread.rseq {
             batch.push(Operation::new(
                 libc::SYS_rseq,
-                &[rseq.address, u64::from(rseq.length), 0, u64::from(rseq.signature)],
+                &[
+                    rseq.address,
+                    u64::from(rseq.length),
+                    0,
+                    u64::from(rseq.signature),
+                ],
             ));
         }
         server.deputy.run(slot, &batch)?;
         requeue(server, slot, image.pid, thread)?;
     }
-    let leader = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    let leader = server
+        .deputy
+        .slot_of(image.pid)
+        .ok_or(HomewardError::Ended)?;
     for signal in &image.pending {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &padded(&signal.info));
@@ -437,7 +489,10 @@ pub fn requeue_held(
         }
     }
     let pid = i64::from(image.pid).cast_unsigned();
-    let leader = server.deputy.slot_of(image.pid).ok_or(HomewardError::Ended)?;
+    let leader = server
+        .deputy
+        .slot_of(image.pid)
+        .ok_or(HomewardError::Ended)?;
     for signal in held.drain(..) {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &signal.info);
@@ -447,9 +502,15 @@ pub fn requeue_held(
         let (slot, operation) = if code == SI_TKILL {
             let tid = i64::from(server.deputy.tid_of(signal.slot)).cast_unsigned();
             let args = [pid, tid, number, data];
-            (signal.slot, Operation::new(libc::SYS_rt_tgsigqueueinfo, &args))
+            (
+                signal.slot,
+                Operation::new(libc::SYS_rt_tgsigqueueinfo, &args),
+            )
         } else {
-            (leader, Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]))
+            (
+                leader,
+                Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]),
+            )
         };
         server.deputy.run(slot, &[operation])?;
     }
@@ -536,7 +597,9 @@ pub fn resume_at_home(
     let pid = server.deputy.pid();
     let mut resumptions = Vec::new();
     for thread in &image.threads {
-        let Some(slot) = server.deputy.slot_of(thread.tid) else { continue };
+        let Some(slot) = server.deputy.slot_of(thread.tid) else {
+            continue;
+        };
         let (registers, writes) = resumption(thread, server.take_finished(slot));
         for (address, bytes) in writes {
             // A buffer that the guest unmapped meanwhile: the kernel would answer EFAULT as well.
@@ -547,23 +610,31 @@ pub fn resume_at_home(
     crash::point("home-leave");
     let (_deck, stops) = server.deputy.leave()?;
     for stopped in &stops {
-        let Some((thread, registers)) =
-            resumptions.iter().find(|(thread, _)| thread.tid == stopped.tid())
+        let Some((thread, registers)) = resumptions
+            .iter()
+            .find(|(thread, _)| thread.tid == stopped.tid())
         else {
             continue;
         };
-        stopped.set_xstate(&thread.xstate).map_err(DeputyError::Trace)?;
+        stopped
+            .set_xstate(&thread.xstate)
+            .map_err(DeputyError::Trace)?;
         stopped
             .set_registers(&whim_image::rebuild::raw_registers(registers))
             .map_err(DeputyError::Trace)?;
-        stopped.set_signal_mask(thread.signal_mask).map_err(DeputyError::Trace)?;
+        stopped
+            .set_signal_mask(thread.signal_mask)
+            .map_err(DeputyError::Trace)?;
         stopped
             .set_options(whim_sys::ptrace::Options::SYSGOOD)
             .map_err(DeputyError::Trace)?;
     }
     let mut frozen = Frozen::assemble(pid, stops)?;
     let reserved = original.reserved;
-    let unmap = Op::new(libc::SYS_munmap.cast_unsigned(), &[reserved.start, reserved.len()]);
+    let unmap = Op::new(
+        libc::SYS_munmap.cast_unsigned(),
+        &[reserved.start, reserved.len()],
+    );
     frozen.run(image.pid, &[unmap])?;
     Ok(Holding::new(frozen.release()?))
 }

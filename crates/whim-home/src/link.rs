@@ -17,7 +17,11 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum LinkError {
     #[error("The host {node} cannot be reached at {address}: {source}")]
-    Connect { node: String, address: String, source: ChannelError },
+    Connect {
+        node: String,
+        address: String,
+        source: ChannelError,
+    },
     #[error("No address is known of the host {0}")]
     NoAddress(String),
     #[error("The connection to the host broke: {0}")]
@@ -53,7 +57,12 @@ impl Link {
     ) -> Result<Self, LinkError> {
         let calls = open(journey, slot, credentials, ChannelRole::Calls)?;
         let pages = open(journey, slot, credentials, ChannelRole::Pages)?;
-        Ok(Self { node: slot.node.clone(), epoch: slot.epoch, calls, pages })
+        Ok(Self {
+            node: slot.node.clone(),
+            epoch: slot.epoch,
+            calls,
+            pages,
+        })
     }
 
     /// Queues a message; `flush` sends it.
@@ -66,7 +75,8 @@ impl Link {
         if let ToGuest::Reply { tid, .. } = message {
             while rest.len() > TAIL_IN_FRAME_MAX {
                 let (now, later) = rest.split_at(TAIL_IN_FRAME_MAX);
-                self.calls.queue(Kind::Data, self.epoch, &[&tid.to_le_bytes(), now]);
+                self.calls
+                    .queue(Kind::Data, self.epoch, &[&tid.to_le_bytes(), now]);
                 rest = later;
             }
         }
@@ -80,7 +90,9 @@ impl Link {
     /// The connection broke, or the time is over.
     pub fn send(&mut self, message: &ToGuest, within: Duration) -> Result<(), LinkError> {
         let head = message::encode(message)?;
-        Ok(self.calls.send_now(Kind::ToGuest, self.epoch, &[&head], within)?)
+        Ok(self
+            .calls
+            .send_now(Kind::ToGuest, self.epoch, &[&head], within)?)
     }
 
     /// Waits for the next message, passing over heartbeats.
@@ -115,7 +127,8 @@ impl Link {
         let mut offset = 0u32;
         for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
             let parts: [&[u8]; 3] = [&total, &offset.to_le_bytes(), piece];
-            self.calls.send_now(Kind::Image, self.epoch, &parts, within)?;
+            self.calls
+                .send_now(Kind::Image, self.epoch, &parts, within)?;
             offset += u32::try_from(piece.len()).unwrap_or(u32::MAX);
         }
         Ok(())
@@ -169,7 +182,10 @@ fn open(
 }
 
 fn resolve(address: &str) -> Vec<SocketAddr> {
-    address.to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+    address
+        .to_socket_addrs()
+        .map(Iterator::collect)
+        .unwrap_or_default()
 }
 
 /// Clocks of this node now, as the process sees them (same time namespace).

@@ -12,7 +12,9 @@ fn main() -> Result<()> {
     let mut quiet = nix::sys::signal::SigSet::empty();
     quiet.add(nix::sys::signal::Signal::SIGIO);
     quiet.thread_block()?;
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let outcome = read_job().and_then(whim_home::supervisor::run);
     if let Err(error) = &outcome {
         println!("failed: {error:#}");

@@ -137,9 +137,13 @@ impl Onward {
                 self.phase(Phase::Commit);
                 let to = self.slot.node.clone();
                 journal
-                    .commit(&Event::Commit { epoch: self.slot.epoch, to })
+                    .commit(&Event::Commit {
+                        epoch: self.slot.epoch,
+                        to,
+                    })
                     .context("The journal cannot be written")?;
-                self.link.queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
+                self.link
+                    .queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
                 self.link.calls.flush()?;
                 self.step(Step::Committing);
             }
@@ -161,7 +165,9 @@ impl Onward {
     #[must_use]
     pub fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
-        let frozen = self.frozen_at.map_or(0.0, |at| at.elapsed().as_secs_f64() * 1000.0);
+        let frozen = self
+            .frozen_at
+            .map_or(0.0, |at| at.elapsed().as_secs_f64() * 1000.0);
         let report = MoveReport {
             from,
             to: self.slot.node,
@@ -239,9 +245,14 @@ impl Homeward {
         if frame.kind == Kind::Image {
             return self.image_piece(server, original, held, &frame.payload);
         }
-        let image = self.image.as_ref().context("Pages came before their image")?;
-        let (head, bytes) =
-            frame.payload.split_first_chunk::<8>().context("A frame of pages has no address")?;
+        let image = self
+            .image
+            .as_ref()
+            .context("Pages came before their image")?;
+        let (head, bytes) = frame
+            .payload
+            .split_first_chunk::<8>()
+            .context("A frame of pages has no address")?;
         self.bytes += bytes.len() as u64;
         homeward::write_pages(original.leader, image, u64::from_le_bytes(*head), bytes)?;
         Ok(())
@@ -254,8 +265,9 @@ impl Homeward {
         held: &mut Vec<HeldSignal>,
         payload: &[u8],
     ) -> Result<()> {
-        let (head, bytes) =
-            payload.split_first_chunk::<8>().context("A piece of an image has no header")?;
+        let (head, bytes) = payload
+            .split_first_chunk::<8>()
+            .context("A piece of an image has no header")?;
         let total = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let offset = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         if total > IMAGE_MAX || offset != self.encoded.len() || self.image.is_some() {
@@ -303,7 +315,11 @@ impl Homeward {
             freeze_ms: total_ms,
             total_ms,
         };
-        Ok(Arrival { client: self.client, report, holding })
+        Ok(Arrival {
+            client: self.client,
+            report,
+            holding,
+        })
     }
 }
 

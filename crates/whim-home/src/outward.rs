@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
-use whim_image::maps::{FlagTable, MapEntry};
-use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
+use whim_image::maps::{FlagTable, MapEntry};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
@@ -46,7 +46,10 @@ pub enum OutwardError {
     #[error("The process has no free address range of 1 TiB for its own memory to wait in")]
     NoRange,
     #[error("Memory of the process at {address:#x} could not be read: {errno}")]
-    Memory { address: u64, errno: nix::errno::Errno },
+    Memory {
+        address: u64,
+        errno: nix::errno::Errno,
+    },
     #[error("The host did not confirm the start within the lease; the process goes on here")]
     InDoubt(#[source] LinkError),
     #[error("The journal cannot be written ({0}); free space on its disk")]
@@ -91,9 +94,7 @@ impl GuestMemory for HomeMemory<'_> {
         let mut at = address;
         let end = address.saturating_add(length);
         while at < end {
-            let Some(mapping) =
-                self.mappings.iter().find(|mapping| mapping.contains(at))
-            else {
+            let Some(mapping) = self.mappings.iter().find(|mapping| mapping.contains(at)) else {
                 return false;
             };
             if !mapping.protection.writable() {
@@ -165,7 +166,9 @@ impl Outward<'_> {
             threads: 1,
             resident_bytes: 0,
             clocks: clocks(),
-            lease_ms: self.lease.map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
+            lease_ms: self
+                .lease
+                .map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
         };
         link.send(&prepare, PREPARE_WITHIN)?;
         expect(link.receive(PREPARE_WITHIN)?, &ToHome::Prepared, "prepared")?;
@@ -178,9 +181,15 @@ impl Outward<'_> {
         let frozen_at = Instant::now();
         let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
         match self.carry(&mut frozen, link, reserved, &flags) {
-            Ok((image, continuations, bytes, pages)) => {
-                Ok(Departed { frozen, leases, image, continuations, frozen_at, bytes, pages })
-            }
+            Ok((image, continuations, bytes, pages)) => Ok(Departed {
+                frozen,
+                leases,
+                image,
+                continuations,
+                frozen_at,
+                bytes,
+                pages,
+            }),
             Err(error) => {
                 crash::point("before-release");
                 *self.holding = Holding::new(frozen.release()?);
@@ -224,7 +233,8 @@ impl Outward<'_> {
         crash::point("after-commit-entry");
         let lease = self.lease.unwrap_or(STALL_MAX);
         let doubt = |error: LinkError| OutwardError::InDoubt(error);
-        link.send(&ToGuest::Commit { clocks: clocks() }, lease).map_err(doubt)?;
+        link.send(&ToGuest::Commit { clocks: clocks() }, lease)
+            .map_err(doubt)?;
         match link.receive(lease).map_err(doubt)? {
             ToHome::Started { .. } => {}
             other => {
@@ -240,7 +250,10 @@ impl Outward<'_> {
 
     /// The reasons to stay were looked at before the freeze; its address space may have changed.
     fn look_again(&self, captured: &Captured) -> Result<(), OutwardError> {
-        let policy = Policy { leases: true, ..Policy::default() };
+        let policy = Policy {
+            leases: true,
+            ..Policy::default()
+        };
         let (entries, flags) = (&captured.entries, &captured.flags);
         let reasons = mapping_reasons(self.pid, captured.image.pid, entries, flags, &policy);
         if let Some(reason) = reasons.into_iter().next() {
@@ -270,8 +283,12 @@ impl Outward<'_> {
                 continue;
             }
             let elide = mapping.backing == Backing::Anonymous;
-            let found = scanner.runs(mapping.start, mapping.end).map_err(memory(mapping.start))?;
-            let private = found.into_iter().filter(|run| run.kind == pagemap::Kind::Private);
+            let found = scanner
+                .runs(mapping.start, mapping.end)
+                .map_err(memory(mapping.start))?;
+            let private = found
+                .into_iter()
+                .filter(|run| run.kind == pagemap::Kind::Private);
             runs.extend(private.map(|run| (run, elide)));
         }
         let of = runs.iter().map(|(run, _)| run.len()).sum();
@@ -337,14 +354,19 @@ fn send_nonzero(
     let count = bytes.len() / page;
     for index in 0..=count {
         let here = index * page;
-        let wanted = index < count
-            && (!elide || bytes[here..here + page].iter().any(|byte| *byte != 0));
+        let wanted =
+            index < count && (!elide || bytes[here..here + page].iter().any(|byte| *byte != 0));
         match (wanted, begin) {
             (true, None) => begin = Some(here),
             (false, Some(from)) => {
                 let head = (address + from as u64).to_le_bytes();
                 link.calls
-                    .send_now(Kind::Pages, link.epoch, &[&head, &bytes[from..here]], STALL_MAX)
+                    .send_now(
+                        Kind::Pages,
+                        link.epoch,
+                        &[&head, &bytes[from..here]],
+                        STALL_MAX,
+                    )
                     .map_err(LinkError::from)?;
                 sent += (here - from) as u64;
                 begin = None;
@@ -361,18 +383,27 @@ fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
 }
 
 fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
-    let memory = HomeMemory { pid: image.pid, mappings: &image.mappings };
+    let memory = HomeMemory {
+        pid: image.pid,
+        mappings: &image.mappings,
+    };
     let context = whim_calls::Context {
         pid: image.pid,
         threads: image.threads.iter().map(|thread| thread.tid).collect(),
         reserved: (image.reserved.start, image.reserved.end),
     };
-    let mut requests = vec![whim_calls::Call { number: call.number, args: call.args }];
+    let mut requests = vec![whim_calls::Call {
+        number: call.number,
+        args: call.args,
+    }];
     for piece in &call.further {
         let mut args = call.args;
         args[1] = piece.start;
         args[2] = piece.len();
-        requests.push(whim_calls::Call { number: call.number, args });
+        requests.push(whim_calls::Call {
+            number: call.number,
+            args,
+        });
     }
     let mut made = Continuation {
         args: call.args,
@@ -384,7 +415,9 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
     let mut before = 0;
     for (index, request) in requests.iter().enumerate() {
         let decision = whim_calls::resolve(request, &context, &memory);
-        let whim_calls::Decision::Forward(forward) = decision else { continue };
+        let whim_calls::Decision::Forward(forward) = decision else {
+            continue;
+        };
         if index == 0 {
             made.args = forward.args;
         }
@@ -405,5 +438,8 @@ fn expect(got: ToHome, wanted: &ToHome, name: &'static str) -> Result<(), LinkEr
     if got == *wanted {
         return Ok(());
     }
-    Err(LinkError::Unexpected { expected: name, got: format!("{got:?}") })
+    Err(LinkError::Unexpected {
+        expected: name,
+        got: format!("{got:?}"),
+    })
 }

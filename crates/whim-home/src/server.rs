@@ -41,7 +41,10 @@ pub enum ServeError {
     #[error("Thread {0} made a call while another of its calls was in flight")]
     Overlap(i32),
     #[error("Placing a buffer at {address:#x} failed: {errno}")]
-    Place { address: u64, errno: nix::errno::Errno },
+    Place {
+        address: u64,
+        errno: nix::errno::Errno,
+    },
     #[error("The page at {address:#x} is not absent as the accounting says ({placed:?})")]
     Accounting { address: u64, placed: Placed },
 }
@@ -109,12 +112,24 @@ pub struct Server {
 impl Server {
     #[must_use]
     pub fn new(deputy: Deputy, window: Window, attic: Attic, uffd: Uffd) -> Self {
-        let callers = (0..deputy.thread_count()).map(|_| Caller::default()).collect();
-        Self { deputy, window, attic, uffd, callers, outgoing: Vec::new(), calls: 0 }
+        let callers = (0..deputy.thread_count())
+            .map(|_| Caller::default())
+            .collect();
+        Self {
+            deputy,
+            window,
+            attic,
+            uffd,
+            callers,
+            outgoing: Vec::new(),
+            calls: 0,
+        }
     }
 
     fn slot(&self, tid: i32) -> Result<usize, ServeError> {
-        self.deputy.slot_of(tid).ok_or(ServeError::UnknownThread(tid))
+        self.deputy
+            .slot_of(tid)
+            .ok_or(ServeError::UnknownThread(tid))
     }
 
     /// Executes a call for the guest.
@@ -123,7 +138,11 @@ impl Server {
     /// A protocol fault of the guest's supervisor, or the loss of the deputy.
     pub fn call(&mut self, request: CallRequest, tail: &[u8]) -> Result<(), ServeError> {
         request.check()?;
-        let announced: u64 = request.regions.iter().map(|region| region.data_length).sum();
+        let announced: u64 = request
+            .regions
+            .iter()
+            .map(|region| region.data_length)
+            .sum();
         if announced != tail.len() as u64 {
             return Err(MessageError::TailTooLong(announced).into());
         }
@@ -171,9 +190,17 @@ impl Server {
     }
 
     fn answer(&mut self, tid: i32, sequence: u64, result: i64) {
-        let message =
-            ToGuest::Reply { tid, sequence, result, outputs: Vec::new(), mapping: None };
-        self.outgoing.push(Outgoing { message, tail: Vec::new() });
+        let message = ToGuest::Reply {
+            tid,
+            sequence,
+            result,
+            outputs: Vec::new(),
+            mapping: None,
+        };
+        self.outgoing.push(Outgoing {
+            message,
+            tail: Vec::new(),
+        });
     }
 
     /// Places the buffers and lets the deputy thread run; `number` may differ from the call's own
@@ -204,7 +231,10 @@ impl Server {
             operations.clear();
         }
         active.operation = operations.len();
-        operations.push(Operation { number, args: active.args });
+        operations.push(Operation {
+            number,
+            args: active.args,
+        });
         self.callers[slot].active = Some(active);
         let patience = if may_block { 0 } else { PATIENCE };
         if self.deputy.start(slot, &operations, patience) {
@@ -220,8 +250,11 @@ impl Server {
     pub fn take_up(&mut self, continuation: Continuation) -> Result<(), ServeError> {
         const RESTART_SYSCALL: u64 = 219;
         let slot = self.slot(continuation.call.tid)?;
-        let number =
-            if continuation.call.restart { RESTART_SYSCALL } else { continuation.call.number };
+        let number = if continuation.call.restart {
+            RESTART_SYSCALL
+        } else {
+            continuation.call.number
+        };
         let active = Active {
             sequence: None,
             number: continuation.call.original_number,
@@ -234,14 +267,22 @@ impl Server {
             further: continuation.call.further.into(),
             sum: 0,
         };
-        self.execute(slot, active, number, continuation.may_block, &continuation.tail)
+        self.execute(
+            slot,
+            active,
+            number,
+            continuation.may_block,
+            &continuation.tail,
+        )
     }
 
     /// A page that another thread's batch is about to drop must be gone before it is placed anew:
     /// drops stand at the front of their batch, so this is a matter of microseconds.
     fn wait_for_drops(&self, except: usize) {
         for (slot, caller) in self.callers.iter().enumerate() {
-            let Some(active) = &caller.active else { continue };
+            let Some(active) = &caller.active else {
+                continue;
+            };
             let mut rounds = 0u32;
             while slot != except
                 && !self.deputy.deck().is_done(slot)
@@ -262,15 +303,25 @@ impl Server {
             let placed = self
                 .uffd
                 .copy(*address, bytes)
-                .map_err(|errno| ServeError::Place { address: *address, errno })?;
+                .map_err(|errno| ServeError::Place {
+                    address: *address,
+                    errno,
+                })?;
             if placed != Placed::Whole {
-                return Err(ServeError::Accounting { address: *address, placed });
+                return Err(ServeError::Accounting {
+                    address: *address,
+                    placed,
+                });
             }
         }
         for (address, offset, length) in &placement.write {
             let bytes = &tail[*offset..*offset + *length];
-            process_vm::write_exact(self.deputy.pid(), *address, bytes)
-                .map_err(|errno| ServeError::Place { address: *address, errno })?;
+            process_vm::write_exact(self.deputy.pid(), *address, bytes).map_err(|errno| {
+                ServeError::Place {
+                    address: *address,
+                    errno,
+                }
+            })?;
         }
         Ok(())
     }
@@ -283,7 +334,9 @@ impl Server {
         if !self.deputy.deck().is_done(slot) {
             return Ok(());
         }
-        let Some(mut active) = self.callers[slot].active.take() else { return Ok(()) };
+        let Some(mut active) = self.callers[slot].active.take() else {
+            return Ok(());
+        };
         let mut raw = self.deputy.deck().result(slot, active.operation);
         if self.next_piece(slot, &mut active, raw) {
             self.callers[slot].active = Some(active);
@@ -321,13 +374,20 @@ impl Server {
     /// pieces were placed when it was taken up.
     fn next_piece(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
         let whole = raw > 0 && raw.cast_unsigned() == active.args[2];
-        let next = if whole { active.further.pop_front() } else { None };
+        let next = if whole {
+            active.further.pop_front()
+        } else {
+            None
+        };
         let Some(piece) = next else { return false };
         active.sum += raw;
         active.args[1] = piece.start;
         active.args[2] = piece.len();
         active.operation = 0;
-        let operation = Operation { number: active.number, args: active.args };
+        let operation = Operation {
+            number: active.number,
+            args: active.args,
+        };
         // Its end is announced: it may block as the first piece did.
         self.deputy.start(slot, &[operation], 0);
         true
@@ -341,7 +401,10 @@ impl Server {
             outputs: finished.outputs.clone(),
             mapping: None,
         };
-        self.outgoing.push(Outgoing { message, tail: finished.tail.clone() });
+        self.outgoing.push(Outgoing {
+            message,
+            tail: finished.tail.clone(),
+        });
     }
 
     fn collect(&self, regions: &[WireRegion], result: i64) -> (Vec<u32>, Vec<u8>) {
@@ -401,15 +464,24 @@ impl Server {
     pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
         const SI_TKILL: i32 = -6;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
-        let by_call = matches!(signal, libc::SIGPIPE | libc::SIGXFSZ)
-            && self.callers[slot].active.is_some();
+        let by_call =
+            matches!(signal, libc::SIGPIPE | libc::SIGXFSZ) && self.callers[slot].active.is_some();
         let tid = (code == SI_TKILL || by_call).then(|| self.deputy.tid_of(slot));
         if let Some(active) = &mut self.callers[slot].active {
             active.disturbed = true;
         }
-        let Ok(signal) = u8::try_from(signal) else { return };
-        let message = ToGuest::Signal { tid, signal, info: info.to_vec() };
-        self.outgoing.push(Outgoing { message, tail: Vec::new() });
+        let Ok(signal) = u8::try_from(signal) else {
+            return;
+        };
+        let message = ToGuest::Signal {
+            tid,
+            signal,
+            info: info.to_vec(),
+        };
+        self.outgoing.push(Outgoing {
+            message,
+            tail: Vec::new(),
+        });
     }
 
     /// Maps a file into the attic for the guest.
@@ -452,7 +524,10 @@ impl Server {
             outputs: Vec::new(),
             mapping,
         };
-        self.outgoing.push(Outgoing { message, tail: Vec::new() });
+        self.outgoing.push(Outgoing {
+            message,
+            tail: Vec::new(),
+        });
         Ok(())
     }
 
@@ -503,8 +578,7 @@ impl Server {
         action[8..16].copy_from_slice(&u64::to_le_bytes(flags & u64::from(kept)));
         self.deputy.deck().write_data(0, &action);
         let data = self.deputy.address(self.deputy.deck().data_offset());
-        let operation =
-            Operation::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
+        let operation = Operation::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
         Ok(self.deputy.run(slot, &[operation])?[0])
     }
 
@@ -561,7 +635,9 @@ impl Server {
     /// Slots whose call is in flight.
     #[must_use]
     pub fn active_slots(&self) -> Vec<usize> {
-        (0..self.callers.len()).filter(|slot| self.callers[*slot].active.is_some()).collect()
+        (0..self.callers.len())
+            .filter(|slot| self.callers[*slot].active.is_some())
+            .collect()
     }
 
     /// What is known of a thread's last call, for the way home.
@@ -634,7 +710,13 @@ mod tests {
         assert_eq!(returned_length(&region(InOut, WholeAlways), -4), 40);
         assert_eq!(returned_length(&region(Out, ByResult { skip: 0 }), 17), 17);
         assert_eq!(returned_length(&region(Out, ByResult { skip: 10 }), 17), 7);
-        assert_eq!(returned_length(&region(Out, ByResult { skip: 0 }), 500), 100);
-        assert_eq!(returned_length(&region(Out, ByResultTimes { unit: 12 }), 2), 24);
+        assert_eq!(
+            returned_length(&region(Out, ByResult { skip: 0 }), 500),
+            100
+        );
+        assert_eq!(
+            returned_length(&region(Out, ByResultTimes { unit: 12 }), 2),
+            24
+        );
     }
 }

@@ -37,7 +37,9 @@ impl Client {
     }
 
     pub fn refuse(&mut self, reason: impl Into<String>) {
-        self.send(&Event::Refused { reason: reason.into() });
+        self.send(&Event::Refused {
+            reason: reason.into(),
+        });
     }
 }
 
@@ -97,7 +99,11 @@ pub fn run(job: HomeJob) -> Result<()> {
         .with_context(|| format!("The socket {} cannot be made", job.socket))?;
     let mut journal = Journal::open(Path::new(&job.journal))
         .with_context(|| format!("The journal {} cannot be opened", job.journal))?;
-    let identity = Identity { job, credentials, lease };
+    let identity = Identity {
+        job,
+        credentials,
+        lease,
+    };
     println!("ready");
     std::io::stdout().flush()?;
     let result = serve(&identity, &listener, &mut journal);
@@ -112,7 +118,9 @@ fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) ->
         if moved && holding.is_empty() {
             return Ok(());
         }
-        let Some(stream) = next_client(listener, &mut holding)? else { continue };
+        let Some(stream) = next_client(listener, &mut holding)? else {
+            continue;
+        };
         let (command, mut client) = match read_command(stream) {
             Ok(read) => read,
             Err(error) => {
@@ -123,7 +131,10 @@ fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) ->
         match command {
             Command::Status => {
                 let held = u32::try_from(holding.len()).unwrap_or(u32::MAX);
-                let status = Status { held_threads: held, ..identity.at_home(Phase::Admit) };
+                let status = Status {
+                    held_threads: held,
+                    ..identity.at_home(Phase::Admit)
+                };
                 client.send(&Event::Status { status });
             }
             Command::Bring { .. } => client.refuse("The process is at home"),
@@ -168,7 +179,9 @@ fn leave(
         Err(error) => {
             let reason = describe(&error);
             tracing::warn!("{reason}");
-            journal.note(&Event::Refused { reason: reason.clone() })?;
+            journal.note(&Event::Refused {
+                reason: reason.clone(),
+            })?;
             client.refuse(reason);
             return Ok(true);
         }
@@ -187,7 +200,10 @@ fn leave(
             // The guest runs, the original cannot serve it: one of the promised ends.
             let reason = format!("The process could not be kept as a deputy: {error:#}");
             end_process(pid);
-            journal.commit(&Event::Ended { reason: reason.clone(), status: None })?;
+            journal.commit(&Event::Ended {
+                reason: reason.clone(),
+                status: None,
+            })?;
             client.refuse(reason);
             return Ok(false);
         }
@@ -202,7 +218,9 @@ fn leave(
         freeze_ms,
         total_ms: begun.elapsed().as_secs_f64() * 1000.0,
     };
-    journal.note(&Event::Done { report: report.clone() })?;
+    journal.note(&Event::Done {
+        report: report.clone(),
+    })?;
     client.send(&Event::Done { report });
     drop(client);
     match away.run(identity, listener, journal)? {
@@ -258,7 +276,10 @@ fn depart(
         client.send(&event);
     };
     let mut journal_commit = |epoch: u32, to: &str| {
-        journal.commit(&Event::Commit { epoch, to: to.to_owned() })
+        journal.commit(&Event::Commit {
+            epoch,
+            to: to.to_owned(),
+        })
     };
     let mut outward = Outward {
         pid: identity.job.pid,

@@ -54,12 +54,18 @@ pub fn pieces_around(holes: &[Range]) -> Vec<Range> {
     let mut at = LOWEST;
     for hole in sorted {
         if hole.start > at {
-            pieces.push(Range { start: at, end: hole.start.min(HIGHEST) });
+            pieces.push(Range {
+                start: at,
+                end: hole.start.min(HIGHEST),
+            });
         }
         at = at.max(hole.end);
     }
     if at < HIGHEST {
-        pieces.push(Range { start: at, end: HIGHEST });
+        pieces.push(Range {
+            start: at,
+            end: HIGHEST,
+        });
     }
     pieces
 }
@@ -70,7 +76,11 @@ fn page_of(address: u64) -> u64 {
 
 fn pages_of(address: u64, length: u64) -> impl Iterator<Item = u64> {
     let first = page_of(address);
-    let last = if length == 0 { first } else { page_of(address + length - 1) + PAGE_SIZE };
+    let last = if length == 0 {
+        first
+    } else {
+        page_of(address + length - 1) + PAGE_SIZE
+    };
     (first..last).step_by(4096)
 }
 
@@ -110,7 +120,9 @@ impl Window {
     }
 
     fn is_kernel(&self, address: u64, length: u64) -> bool {
-        self.kernel.iter().any(|k| address >= k.start && address.saturating_add(length) <= k.end)
+        self.kernel
+            .iter()
+            .any(|k| address >= k.start && address.saturating_add(length) <= k.end)
     }
 
     fn check(&self, region: &WireRegion) -> Result<bool, WindowError> {
@@ -120,12 +132,17 @@ impl Window {
         }
         let end = region.address.checked_add(length);
         let inside = end.is_some_and(|end| {
-            self.pieces.iter().any(|p| region.address >= p.start && end <= p.end)
+            self.pieces
+                .iter()
+                .any(|p| region.address >= p.start && end <= p.end)
         });
         if inside {
             Ok(true)
         } else {
-            Err(WindowError::Outside { address: region.address, length })
+            Err(WindowError::Outside {
+                address: region.address,
+                length,
+            })
         }
     }
 
@@ -167,7 +184,9 @@ impl Window {
 
     /// Gives up one use of a page; true when it was the last.
     fn release(&mut self, page: u64) -> bool {
-        let Some(users) = self.users.get_mut(&page) else { return false };
+        let Some(users) = self.users.get_mut(&page) else {
+            return false;
+        };
         *users -= 1;
         if *users == 0 {
             self.users.remove(&page);
@@ -206,7 +225,10 @@ fn append_range(ranges: &mut Vec<Range>, page: u64) {
         last.end += PAGE_SIZE;
         return;
     }
-    ranges.push(Range { start: page, end: page + PAGE_SIZE });
+    ranges.push(Range {
+        start: page,
+        end: page + PAGE_SIZE,
+    });
 }
 
 /// Lays the regions' data over the pages to be placed; what falls on present pages is written.
@@ -216,7 +238,12 @@ fn fill(placement: &mut Placement, regions: &[WireRegion], tail: &[u8]) {
         let length = usize::try_from(region.data_length).unwrap_or(usize::MAX);
         let end = offset.saturating_add(length).min(tail.len());
         if region.direction != WireDirection::Out {
-            lay(placement, region.address, offset, &tail[offset.min(end)..end]);
+            lay(
+                placement,
+                region.address,
+                offset,
+                &tail[offset.min(end)..end],
+            );
         }
         offset = end;
     }
@@ -226,17 +253,15 @@ fn lay(placement: &mut Placement, address: u64, offset: usize, data: &[u8]) {
     let mut at = 0;
     while at < data.len() {
         let here = address + at as u64;
-        let found = placement
-            .place
-            .binary_search_by(|(start, bytes)| {
-                if here < *start {
-                    std::cmp::Ordering::Greater
-                } else if here >= *start + bytes.len() as u64 {
-                    std::cmp::Ordering::Less
-                } else {
-                    std::cmp::Ordering::Equal
-                }
-            });
+        let found = placement.place.binary_search_by(|(start, bytes)| {
+            if here < *start {
+                std::cmp::Ordering::Greater
+            } else if here >= *start + bytes.len() as u64 {
+                std::cmp::Ordering::Less
+            } else {
+                std::cmp::Ordering::Equal
+            }
+        });
         if let Ok(index) = found {
             let (start, bytes) = &mut placement.place[index];
             let within = usize::try_from(here - *start).unwrap_or(usize::MAX);
@@ -246,8 +271,14 @@ fn lay(placement: &mut Placement, address: u64, offset: usize, data: &[u8]) {
             continue;
         }
         // Present already: up to the next page that is to be placed.
-        let next = placement.place.iter().map(|(start, _)| *start).find(|start| *start > here);
-        let limit = next.map_or(usize::MAX, |next| usize::try_from(next - here).unwrap_or(usize::MAX));
+        let next = placement
+            .place
+            .iter()
+            .map(|(start, _)| *start)
+            .find(|start| *start > here);
+        let limit = next.map_or(usize::MAX, |next| {
+            usize::try_from(next - here).unwrap_or(usize::MAX)
+        });
         let count = limit.min(data.len() - at);
         placement.write.push((here, offset + at, count));
         at += count;
@@ -260,27 +291,56 @@ mod tests {
     use whim_journey::message::WireReturned;
 
     fn window() -> Window {
-        let reserved = Range { start: 0x1000_0000_0000, end: 0x1100_0000_0000 };
-        Window::new(reserved, &[Range { start: 0x7fff_0000_0000, end: 0x7fff_0000_2000 }])
+        let reserved = Range {
+            start: 0x1000_0000_0000,
+            end: 0x1100_0000_0000,
+        };
+        Window::new(
+            reserved,
+            &[Range {
+                start: 0x7fff_0000_0000,
+                end: 0x7fff_0000_2000,
+            }],
+        )
     }
 
     fn region(address: u64, length: u64, direction: WireDirection, data: u64) -> WireRegion {
-        WireRegion { address, length, direction, returned: WireReturned::Whole, data_length: data }
+        WireRegion {
+            address,
+            length,
+            direction,
+            returned: WireReturned::Whole,
+            data_length: data,
+        }
     }
 
     #[test]
     fn pieces_leave_out_what_is_not_the_window() {
         let pieces = window().pieces().to_vec();
         assert_eq!(pieces.len(), 3);
-        assert_eq!(pieces[0], Range { start: LOWEST, end: 0x1000_0000_0000 });
-        assert_eq!(pieces[2], Range { start: 0x7fff_0000_2000, end: HIGHEST });
+        assert_eq!(
+            pieces[0],
+            Range {
+                start: LOWEST,
+                end: 0x1000_0000_0000
+            }
+        );
+        assert_eq!(
+            pieces[2],
+            Range {
+                start: 0x7fff_0000_2000,
+                end: HIGHEST
+            }
+        );
     }
 
     #[test]
     fn an_input_is_placed_whole_and_an_output_as_zeros() {
         let mut window = window();
-        let regions =
-            [region(0x20_0ffe, 4, WireDirection::In, 4), region(0x30_0000, 10, WireDirection::Out, 0)];
+        let regions = [
+            region(0x20_0ffe, 4, WireDirection::In, 4),
+            region(0x30_0000, 10, WireDirection::Out, 0),
+        ];
         let plan = window.plan(0, &regions, b"abcd").expect("inside");
         assert_eq!(plan.place.len(), 2);
         assert_eq!(plan.place[0].0, 0x20_0000);
@@ -298,7 +358,13 @@ mod tests {
         let plan = window.plan(0, &second, b"12345678").expect("inside");
         assert!(plan.place.is_empty());
         assert_eq!(plan.write, vec![(0x20_0ff0, 0, 8)]);
-        assert_eq!(plan.drop, vec![Range { start: 0x20_1000, end: 0x20_2000 }]);
+        assert_eq!(
+            plan.drop,
+            vec![Range {
+                start: 0x20_1000,
+                end: 0x20_2000
+            }]
+        );
     }
 
     #[test]
@@ -315,7 +381,14 @@ mod tests {
     fn what_the_guest_could_not_read_is_not_made_present() {
         let mut window = window();
         let call = [region(0x20_0000, 0x3000, WireDirection::In, 0x1000)];
-        assert_eq!(window.plan(0, &call, &[7; 0x1000]).expect("inside").place.len(), 1);
+        assert_eq!(
+            window
+                .plan(0, &call, &[7; 0x1000])
+                .expect("inside")
+                .place
+                .len(),
+            1
+        );
     }
 
     #[test]
@@ -327,6 +400,12 @@ mod tests {
         }
         assert!(window.users.is_empty());
         let vdso = [region(0x7fff_0000_0100, 8, WireDirection::In, 8)];
-        assert!(window.plan(0, &vdso, &[0; 8]).expect("the kernel's").place.is_empty());
+        assert!(
+            window
+                .plan(0, &vdso, &[0; 8])
+                .expect("the kernel's")
+                .place
+                .is_empty()
+        );
     }
 }

@@ -8,7 +8,7 @@ use whim_home::convert::{Original, convert};
 use whim_home::homeward;
 use whim_home::server::Server;
 use whim_image::capture::{CaptureOptions, Captured};
-use whim_image::freeze::{Frozen, FreezeLimits, freeze};
+use whim_image::freeze::{FreezeLimits, Frozen, freeze};
 use whim_image::model::{Backing, ProcessImage};
 use whim_journey::message::{CallRequest, ToGuest, WireDirection, WireRegion, WireReturned};
 use whim_sys::{pagemap, process_vm};
@@ -29,7 +29,11 @@ impl Program {
             .expect("the program is installed");
         let input = child.stdin.take().expect("piped");
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        Self { child, input, output }
+        Self {
+            child,
+            input,
+            output,
+        }
     }
 
     fn pid(&self) -> i32 {
@@ -54,12 +58,19 @@ fn is_local(number: u64) -> bool {
 type Contents = Vec<(u64, Vec<u8>)>;
 
 fn take(pid: i32) -> (Frozen, Captured, Contents) {
-    let ranges: Vec<_> =
-        whim_image::maps::read(pid).expect("maps").iter().map(|entry| entry.range).collect();
+    let ranges: Vec<_> = whim_image::maps::read(pid)
+        .expect("maps")
+        .iter()
+        .map(|entry| entry.range)
+        .collect();
     let reserved = choose_reserved(&ranges, 1 << 30).expect("a free range");
     let mut frozen = freeze(pid, &FreezeLimits::default()).expect("freeze");
-    let options =
-        CaptureOptions { reserved, is_local: &is_local, flags: None, with_pending: false };
+    let options = CaptureOptions {
+        reserved,
+        is_local: &is_local,
+        flags: None,
+        with_pending: false,
+    };
     let captured = frozen.capture(&options).expect("capture");
     let scanner = pagemap::Pagemap::open(pid).expect("pagemap");
     let mut contents = Vec::new();
@@ -70,7 +81,10 @@ fn take(pid: i32) -> (Frozen, Captured, Contents) {
         for run in scanner.runs(mapping.start, mapping.end).expect("runs") {
             if run.kind == pagemap::Kind::Private {
                 let mut bytes = vec![0; usize::try_from(run.len()).expect("small")];
-                frozen.memory().read_exact(run.start, &mut bytes).expect("readable");
+                frozen
+                    .memory()
+                    .read_exact(run.start, &mut bytes)
+                    .expect("readable");
                 contents.push((run.start, bytes));
             }
         }
@@ -80,8 +94,14 @@ fn take(pid: i32) -> (Frozen, Captured, Contents) {
 
 fn resident_kib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("VmRSS");
-    line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number")
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .expect("VmRSS");
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .expect("a number")
 }
 
 fn put_back(mut server: Server, image: &ProcessImage, original: &Original, contents: &Contents) {
@@ -112,7 +132,9 @@ fn call(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>
             server.finished(slot).expect("finished");
         }
         if let Some(out) = server.outgoing.pop() {
-            let ToGuest::Reply { result, .. } = out.message else { panic!("{:?}", out.message) };
+            let ToGuest::Reply { result, .. } = out.message else {
+                panic!("{:?}", out.message)
+            };
             return (result, out.tail);
         }
         std::thread::yield_now();
@@ -140,7 +162,10 @@ fn a_program_that_waits_for_input_goes_on_after_its_return() {
         let original = Original::of(&captured.image);
         let server = convert(frozen, &original).expect("converted");
         let while_away = resident_kib(program.pid());
-        assert!(while_away * 3 < before, "{before} KiB at home, {while_away} KiB away");
+        assert!(
+            while_away * 3 < before,
+            "{before} KiB at home, {while_away} KiB away"
+        );
         put_back(server, &captured.image, &original, &contents);
         program.say("7");
         assert_eq!(program.line(), expected);
@@ -163,8 +188,14 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let mut ask = |server: &mut Server, number: i64, args: [u64; 6], regions, tail: &[u8]| {
         sequence += 1;
         let number = number.cast_unsigned();
-        let request =
-            CallRequest { tid, sequence, number, args, may_block: false, regions };
+        let request = CallRequest {
+            tid,
+            sequence,
+            number,
+            args,
+            may_block: false,
+            regions,
+        };
         call(server, request, tail)
     };
     let (pid, _) = ask(&mut server, libc::SYS_getppid, [0; 6], vec![], &[]);
@@ -179,9 +210,18 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let buffer = 0x7000_0000_0ff8;
     let write = region(buffer, 12, WireDirection::In, 12);
     let args = [1, buffer, 12, 0, 0, 0];
-    let (written, _) = ask(&mut server, libc::SYS_write, args, vec![write], b"hello\nworld\n");
+    let (written, _) = ask(
+        &mut server,
+        libc::SYS_write,
+        args,
+        vec![write],
+        b"hello\nworld\n",
+    );
     assert_eq!(written, 12);
-    assert_eq!((program.line(), program.line()), ("hello".into(), "world".into()));
+    assert_eq!(
+        (program.line(), program.line()),
+        ("hello".into(), "world".into())
+    );
     // A page that nobody placed is a fault at once, and nothing happens.
     let args = [1, 0x7000_1000_0000, 12, 0, 0, 0];
     assert_eq!(ask(&mut server, libc::SYS_write, args, vec![], &[]).0, -14);
@@ -189,14 +229,20 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let args = [0x6000_0000_0100, 4096, 0, 0, 0, 0];
     let (length, cwd) = ask(&mut server, libc::SYS_getcwd, args, vec![out], &[]);
     assert!(length > 1 && cwd.starts_with(b"/"));
-    let code = captured.image.mappings.iter().find(|mapping| {
-        matches!(mapping.backing, Backing::File { offset: 0, .. })
-    });
+    let code = captured
+        .image
+        .mappings
+        .iter()
+        .find(|mapping| matches!(mapping.backing, Backing::File { offset: 0, .. }));
     let Some(Backing::File { id, .. }) = code.map(|mapping| mapping.backing.clone()) else {
         panic!("no file is mapped");
     };
-    let request =
-        whim_journey::message::PageRequest { request: 1, mapping: id, offset: 0, length: 4096 };
+    let request = whim_journey::message::PageRequest {
+        request: 1,
+        mapping: id,
+        offset: 0,
+        length: 4096,
+    };
     assert_eq!(&server.pages(request).expect("the page")[..4], b"\x7fELF");
     // The thread stood in read(2); nothing is known of that call here, so that it sees EINTR.
     drop(server.take_finished(0));

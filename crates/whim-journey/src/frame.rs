@@ -64,7 +64,9 @@ pub struct Frame {
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
-    #[error("A frame of {0} bytes is announced, the limit is {FRAME_PAYLOAD_MAX}: the peer is not a supervisor of this version")]
+    #[error(
+        "A frame of {0} bytes is announced, the limit is {FRAME_PAYLOAD_MAX}: the peer is not a supervisor of this version"
+    )]
     TooLong(usize),
     #[error("A frame of unknown kind {0} arrived: the peer speaks a newer protocol")]
     UnknownKind(u16),
@@ -87,7 +89,10 @@ impl Header {
     /// If it does: senders split before they encode.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_LENGTH] {
-        assert!(self.length <= FRAME_PAYLOAD_MAX, "a frame is split before it is encoded");
+        assert!(
+            self.length <= FRAME_PAYLOAD_MAX,
+            "a frame is split before it is encoded"
+        );
         let length = u32::try_from(self.length).unwrap_or(u32::MAX);
         let mut bytes = [0; HEADER_LENGTH];
         bytes[0..4].copy_from_slice(&length.to_le_bytes());
@@ -114,7 +119,11 @@ impl Header {
         if flags != 0 {
             return Err(FrameError::UnknownFlags(flags));
         }
-        Ok(Self { length, kind, epoch: word(8) })
+        Ok(Self {
+            length,
+            kind,
+            epoch: word(8),
+        })
     }
 }
 
@@ -124,20 +133,35 @@ mod tests {
 
     #[test]
     fn header_survives_a_round_trip() {
-        let header = Header { length: 77, kind: Kind::Pages, epoch: 9 };
+        let header = Header {
+            length: 77,
+            kind: Kind::Pages,
+            epoch: 9,
+        };
         assert_eq!(Header::decode(&header.encode()), Ok(header));
     }
 
     #[test]
     fn limits_are_checked_before_anything_is_read() {
-        let mut bytes = Header { length: 0, kind: Kind::Data, epoch: 0 }.encode();
+        let mut bytes = Header {
+            length: 0,
+            kind: Kind::Data,
+            epoch: 0,
+        }
+        .encode();
         bytes[3] = 0xff;
-        assert!(matches!(Header::decode(&bytes), Err(FrameError::TooLong(_))));
+        assert!(matches!(
+            Header::decode(&bytes),
+            Err(FrameError::TooLong(_))
+        ));
         bytes[3] = 0;
         bytes[4] = 99;
         assert_eq!(Header::decode(&bytes), Err(FrameError::UnknownKind(99)));
         bytes[4] = 1;
         bytes[15] = 1;
-        assert!(matches!(Header::decode(&bytes), Err(FrameError::UnknownFlags(_))));
+        assert!(matches!(
+            Header::decode(&bytes),
+            Err(FrameError::UnknownFlags(_))
+        ));
     }
 }

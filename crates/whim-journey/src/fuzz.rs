@@ -6,7 +6,9 @@ use whim_image::model::ProcessImage;
 
 /// A header that is accepted survives its own encoding and respects the limit.
 pub fn frame(data: &[u8]) {
-    let Some((head, _)) = data.split_first_chunk::<HEADER_LENGTH>() else { return };
+    let Some((head, _)) = data.split_first_chunk::<HEADER_LENGTH>() else {
+        return;
+    };
     if let Ok(header) = Header::decode(head) {
         assert!(header.length <= FRAME_PAYLOAD_MAX);
         assert_eq!(Header::decode(&header.encode()), Ok(header));
@@ -29,14 +31,21 @@ pub fn message(data: &[u8]) {
 fn check_call(request: &CallRequest) {
     if request.check().is_ok() {
         assert!(request.regions.len() <= message::REGIONS_MAX);
-        assert!(request.regions.iter().all(|region| region.data_length <= region.length));
+        assert!(
+            request
+                .regions
+                .iter()
+                .all(|region| region.data_length <= region.length)
+        );
     }
 }
 
 /// An image that decodes encodes to the same bytes again.
 pub fn image(data: &[u8]) {
     if let Ok((image, rest)) = message::decode::<ProcessImage>(data) {
-        let Ok(bytes) = message::encode(&image) else { return };
+        let Ok(bytes) = message::encode(&image) else {
+            return;
+        };
         let again = message::decode::<ProcessImage>(&bytes).map(|(image, _)| image);
         assert_eq!(again.as_ref(), Ok(&image));
         assert!(rest.len() <= data.len());
@@ -47,8 +56,9 @@ pub fn image(data: &[u8]) {
 mod tests {
     /// Every file of a target's corpus, so that a fault once found stays found.
     fn replay(target: &str, entry: fn(&[u8])) {
-        let directory =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../fuzz/corpus")
+            .join(target);
         let mut count = 0;
         for file in std::fs::read_dir(&directory).expect("the corpus is part of the checkout") {
             let path = file.expect("readable").path();

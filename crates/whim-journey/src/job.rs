@@ -79,9 +79,13 @@ pub struct Slot {
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum Command {
     /// Move the computation to a host (from home, or onward).
-    Move { slot: Slot },
+    Move {
+        slot: Slot,
+    },
     /// Bring it home; `hold` keeps the supervisor so that the process stays where it is.
-    Bring { hold: bool },
+    Bring {
+        hold: bool,
+    },
     Status,
     /// One descriptor follows.
     Channel,
@@ -172,15 +176,35 @@ pub struct MoveReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    Phase { phase: Phase, at_ms: f64 },
-    Progress { bytes: u64, of: u64 },
-    Done { report: MoveReport },
-    Refused { reason: String },
-    Status { status: Status },
+    Phase {
+        phase: Phase,
+        at_ms: f64,
+    },
+    Progress {
+        bytes: u64,
+        of: u64,
+    },
+    Done {
+        report: MoveReport,
+    },
+    Refused {
+        reason: String,
+    },
+    Status {
+        status: Status,
+    },
     /// Journal only: the point of no return of epoch `epoch`.
-    Commit { epoch: u32, to: String },
+    Commit {
+        epoch: u32,
+        to: String,
+    },
     /// Journal only: the guest has started, the original was converted.
-    Acknowledged { epoch: u32 },
+    Acknowledged {
+        epoch: u32,
+    },
     /// Journal only: how it ended.
-    Ended { reason: String, status: Option<i32> },
+    Ended {
+        reason: String,
+        status: Option<i32>,
+    },
 }

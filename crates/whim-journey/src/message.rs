@@ -114,56 +114,122 @@ pub struct CallRequest {
 pub enum ToHome {
     Prepared,
     Ready,
-    Started { clocks: Clocks },
+    Started {
+        clocks: Clocks,
+    },
     /// Nothing has been started here; home resumes what it has.
-    Failed { phase: String, reason: String },
+    Failed {
+        phase: String,
+        reason: String,
+    },
     Call(CallRequest),
     /// `mmap` of a file, private: home maps it into the attic.
-    MapFile { tid: i32, sequence: u64, length: u64, protection: u32, flags: u32, fd: i32, offset: u64 },
+    MapFile {
+        tid: i32,
+        sequence: u64,
+        length: u64,
+        protection: u32,
+        flags: u32,
+        fd: i32,
+        offset: u64,
+    },
     /// `rt_sigaction` is about to take effect in the guest.
-    Disposition { tid: i32, sequence: u64, signal: u8, disposition: Disposition, flags: u64 },
+    Disposition {
+        tid: i32,
+        sequence: u64,
+        signal: u8,
+        disposition: Disposition,
+        flags: u64,
+    },
     /// What became of the thread's call in flight at the moment of a freeze?
-    Await { tid: i32, sequence: u64 },
+    Await {
+        tid: i32,
+        sequence: u64,
+    },
     /// Interrupt this thread's call: a handler has to run.
-    Cancel { tid: i32, sequence: u64 },
+    Cancel {
+        tid: i32,
+        sequence: u64,
+    },
     /// A signal that the guest asked to send to itself is deliverable at home only, or the guest
     /// met something that only home can do. Home answers with `Freeze`.
-    GoHome { tid: i32, reason: String },
+    GoHome {
+        tid: i32,
+        reason: String,
+    },
     /// All pages of the image have been sent.
     Complete,
     /// The thread has ended (`exit`), its guest half waits for the reply.
-    ThreadExit { tid: i32, sequence: u64, code: i32 },
+    ThreadExit {
+        tid: i32,
+        sequence: u64,
+        code: i32,
+    },
     /// `exit_group`; home answers by ending the deputy, and then with `Ended`.
-    ProcessExit { tid: i32, code: i32 },
-    Heartbeat { clocks: Clocks, cpu_ns: u64, resident_bytes: u64 },
+    ProcessExit {
+        tid: i32,
+        code: i32,
+    },
+    Heartbeat {
+        clocks: Clocks,
+        cpu_ns: u64,
+        resident_bytes: u64,
+    },
 }
 
 /// Messages of the home supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
-    Prepare { pid: i32, threads: u32, resident_bytes: u64, clocks: Clocks, lease_ms: Option<u64> },
+    Prepare {
+        pid: i32,
+        threads: u32,
+        resident_bytes: u64,
+        clocks: Clocks,
+        lease_ms: Option<u64>,
+    },
     /// All pages of the image have been sent. `clocks`: home's now.
-    Complete { clocks: Clocks },
-    Commit { clocks: Clocks },
+    Complete {
+        clocks: Clocks,
+    },
+    Commit {
+        clocks: Clocks,
+    },
     Acknowledged,
     /// Result of a call; the tail holds the outputs, `outputs[i]` bytes for region `i`.
-    Reply { tid: i32, sequence: u64, result: i64, outputs: Vec<u32>, mapping: Option<MappingId> },
+    Reply {
+        tid: i32,
+        sequence: u64,
+        result: i64,
+        outputs: Vec<u32>,
+        mapping: Option<MappingId>,
+    },
     /// Deliver a signal; `info` is the raw `siginfo_t` (128 bytes).
-    Signal { tid: Option<i32>, signal: u8, info: Vec<u8> },
+    Signal {
+        tid: Option<i32>,
+        signal: u8,
+        info: Vec<u8>,
+    },
     /// Group stop at home: hold all threads, until `Continue`.
     Stop,
     Continue,
     /// Freeze and send the image home.
     Freeze,
     /// Freeze and send the image to another host (addresses tried in order).
-    Onward { addresses: Vec<String>, server_name: String, node: String, epoch: u32 },
+    Onward {
+        addresses: Vec<String>,
+        server_name: String,
+        node: String,
+        epoch: u32,
+    },
     /// The move failed before its commit: go on.
     Resume,
     /// The guest is not needed any more: end it, and yourself.
     Discard,
     /// The process has ended at home.
     Ended,
-    Heartbeat { clocks: Clocks },
+    Heartbeat {
+        clocks: Clocks,
+    },
 }
 
 /// What the guest asks for on the page channel (frame kind `PageRequest`).
@@ -262,7 +328,9 @@ impl Tails {
         };
         let buffer = &mut self.begun[position].1;
         if buffer.len() + bytes.len() > TAIL_MAX {
-            return Err(MessageError::TailTooLong((buffer.len() + bytes.len()) as u64));
+            return Err(MessageError::TailTooLong(
+                (buffer.len() + bytes.len()) as u64,
+            ));
         }
         buffer.extend_from_slice(bytes);
         Ok(())
@@ -272,7 +340,9 @@ impl Tails {
     #[must_use]
     pub fn finish(&mut self, tid: i32, last: &[u8]) -> Vec<u8> {
         let begun = self.begun.iter().position(|(owner, _)| *owner == tid);
-        let mut tail = begun.map(|at| self.begun.swap_remove(at).1).unwrap_or_default();
+        let mut tail = begun
+            .map(|at| self.begun.swap_remove(at).1)
+            .unwrap_or_default();
         tail.extend_from_slice(last);
         tail
     }

@@ -9,8 +9,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LeaseError {
     #[error("{path} cannot be opened: {source}")]
-    Open { path: String, source: std::io::Error },
-    #[error("No read lease is to be had on {path} ({errno}): somebody has it open for writing, or this user may not take leases on it")]
+    Open {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error(
+        "No read lease is to be had on {path} ({errno}): somebody has it open for writing, or this user may not take leases on it"
+    )]
     Refused { path: String, errno: Errno },
 }
 
@@ -29,12 +34,13 @@ impl ReadLease {
     /// The file has a writer, or we lack CAP_LEASE and are not its owner.
     pub fn take(path: &Path) -> Result<Self, LeaseError> {
         let name = path.display().to_string();
-        let file = File::open(path)
-            .map_err(|source| LeaseError::Open { path: name.clone(), source })?;
+        let file = File::open(path).map_err(|source| LeaseError::Open {
+            path: name.clone(),
+            source,
+        })?;
         // JUSTIFICATION: no library wraps F_SETLEASE.
         // SAFETY: fcntl with an open descriptor and an integer touches no memory of ours.
-        let result =
-            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
         match Errno::result(result) {
             Ok(_) => Ok(Self { _file: file }),
             Err(errno) => Err(LeaseError::Refused { path: name, errno }),
@@ -50,7 +56,10 @@ mod tests {
     fn a_file_that_is_open_for_writing_gives_no_lease() {
         let path = std::env::temp_dir().join(format!("whim-lease-{}", std::process::id()));
         let writer = File::create(&path).expect("a temporary file");
-        assert!(matches!(ReadLease::take(&path), Err(LeaseError::Refused { .. })));
+        assert!(matches!(
+            ReadLease::take(&path),
+            Err(LeaseError::Refused { .. })
+        ));
         drop(writer);
         let lease = ReadLease::take(&path).expect("nobody writes now");
         drop(lease);

@@ -131,7 +131,10 @@ impl Operation {
     pub fn new(number: i64, args: &[u64]) -> Self {
         let mut all = [0; 6];
         all[..args.len()].copy_from_slice(args);
-        Self { number: number.cast_unsigned(), args: all }
+        Self {
+            number: number.cast_unsigned(),
+            args: all,
+        }
     }
 }
 
@@ -175,7 +178,11 @@ impl Deck {
         if base == libc::MAP_FAILED {
             return Err(Errno::last());
         }
-        let deck = Self { base: base.cast(), length, slots: threads };
+        let deck = Self {
+            base: base.cast(),
+            length,
+            slots: threads,
+        };
         deck.write(0, code());
         Ok(deck)
     }
@@ -253,18 +260,24 @@ impl Deck {
     /// # Panics
     /// When there are more than [`OPERATIONS_MAX`] operations.
     pub fn submit(&self, slot: usize, operations: &[Operation], notify: bool) {
-        assert!(operations.len() <= OPERATIONS_MAX, "a batch is split by its caller");
+        assert!(
+            operations.len() <= OPERATIONS_MAX,
+            "a batch is split by its caller"
+        );
         for (index, operation) in operations.iter().enumerate() {
             let at = OPERATIONS + index * OPERATION_LENGTH;
-            self.long(slot, at).store(operation.number, Ordering::Relaxed);
+            self.long(slot, at)
+                .store(operation.number, Ordering::Relaxed);
             for (position, argument) in operation.args.iter().enumerate() {
-                self.long(slot, at + 8 + position * 8).store(*argument, Ordering::Relaxed);
+                self.long(slot, at + 8 + position * 8)
+                    .store(*argument, Ordering::Relaxed);
             }
         }
         let count = u32::try_from(operations.len()).unwrap_or(u32::MAX);
         self.word(slot, COUNT).store(count, Ordering::Relaxed);
         self.word(slot, PROGRESS).store(0, Ordering::Relaxed);
-        self.word(slot, NOTIFY).store(if notify { 2 } else { 0 }, Ordering::Relaxed);
+        self.word(slot, NOTIFY)
+            .store(if notify { 2 } else { 0 }, Ordering::Relaxed);
         self.word(slot, REQUEST).fetch_add(1, Ordering::SeqCst);
         if self.word(slot, ASLEEP).load(Ordering::SeqCst) != 0 {
             self.wake(slot);
@@ -325,7 +338,11 @@ mod tests {
         let bytes = code();
         assert!(bytes.len() < 256);
         let after = usize::try_from(after_call_offset()).expect("small");
-        assert_eq!(&bytes[after - 2..after], &[0x0f, 0x05], "syscall stands before it");
+        assert_eq!(
+            &bytes[after - 2..after],
+            &[0x0f, 0x05],
+            "syscall stands before it"
+        );
         let trap = usize::try_from(after_trap_offset()).expect("small");
         assert_eq!(bytes[trap - 1], 0xcc, "int3 stands before it");
         assert_eq!((DONE, NOTIFY, ASLEEP, COUNT, PROGRESS), (4, 8, 12, 16, 20));

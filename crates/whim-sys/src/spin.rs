@@ -29,7 +29,9 @@ impl Spin {
 
     /// Gives the processor away and tells whether to look again instead of sleeping.
     pub fn once_more(&mut self) -> bool {
-        let Some(worked) = self.worked else { return false };
+        let Some(worked) = self.worked else {
+            return false;
+        };
         let before = Instant::now();
         if self.resting_until.is_some_and(|until| before < until) || before - worked > SPIN {
             self.worked = None;
