@@ -1,0 +1,598 @@
+//! Reported calls: decided by the table, executed here, at home or by going home.
+
+use crate::guest::{After, Forwarded, Guest, GuestError, Kind, Outgoing, Thread, Trace, Waiting};
+use crate::pager::Shared;
+use crate::table::Piece;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd;
+use whim_calls::{Call, Decision, Direction, Forward, Region, Returned, Special, resolve};
+use whim_image::model::{MappingId, PAGE_SIZE};
+use whim_image::rebuild::stub::Operation;
+use whim_journey::message::{
+    CallRequest, Disposition, ToHome, WireDirection, WireRegion, WireReturned,
+};
+use whim_sys::ptrace::TraceError;
+use whim_sys::seccomp::{Notification, Response};
+use whim_sys::uffd::Mode;
+
+/// Calls taken from the listener before other work gets its turn.
+const BATCH: usize = 64;
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOHAND: i64 = -514;
+const ERESTART_RESTARTBLOCK: i64 = -516;
+
+/// A region as it travels.
+#[must_use]
+pub fn wire_region(region: &Region) -> WireRegion {
+    WireRegion {
+        address: region.address,
+        length: region.length,
+        direction: match region.direction {
+            Direction::In => WireDirection::In,
+            Direction::Out => WireDirection::Out,
+            Direction::InOut => WireDirection::InOut,
+        },
+        returned: match region.returned {
+            Returned::Nothing => WireReturned::Nothing,
+            Returned::Whole => WireReturned::Whole,
+            Returned::WholeAlways => WireReturned::WholeAlways,
+            Returned::ByResult { skip } => WireReturned::ByResult { skip },
+            Returned::ByResultTimes { unit } => WireReturned::ByResultTimes { unit },
+        },
+        data_length: region.data.len() as u64,
+    }
+}
+
+/// Home's answer to something a thread waits for.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub tid: i32,
+    pub sequence: u64,
+    pub result: i64,
+    /// Bytes of the tail for each region.
+    pub outputs: Vec<u32>,
+    pub mapping: Option<MappingId>,
+    pub tail: Vec<u8>,
+}
+
+impl Guest {
+    /// Takes reported calls and decides them.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn take_calls(&mut self) -> Result<(), GuestError> {
+        for notification in std::mem::take(&mut self.backlog) {
+            self.reported(notification)?;
+        }
+        for _ in 0..BATCH {
+            let mut set = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut set, PollTimeout::ZERO).unwrap_or(0);
+            let events = set[0].revents().unwrap_or(PollFlags::empty());
+            if ready == 0 || !events.contains(PollFlags::POLLIN) || !self.listens() {
+                return Ok(());
+            }
+            if let Some(notification) = self.listener.receive()? {
+                self.reported(notification)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn reported(&mut self, notification: Notification) -> Result<(), GuestError> {
+        let host = notification.tid;
+        let Notification {
+            id,
+            number,
+            architecture,
+            args,
+            ..
+        } = notification;
+        let Some(thread) = self.threads.get_mut(&host) else {
+            // A thread that we have seen ending.
+            self.listener.respond(id, Response::Result(-i64::from(libc::EINTR)))?;
+            return Ok(());
+        };
+        thread.waiting = Some(Waiting {
+            id,
+            call: Call::from_notification(architecture, number, args),
+            kind: Kind::Undecided,
+            sequence: 0,
+            cancelled: false,
+        });
+        self.calls += 1;
+        self.decide(host)
+    }
+
+    /// Decides a thread's reported call, as soon as all pages that it names are here.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn decide(&mut self, host: i32) -> Result<(), GuestError> {
+        let Some(call) = self.call_of(host) else {
+            return Ok(());
+        };
+        let decision = resolve(&call, &self.context, &self.memory);
+        if self.must_wait() {
+            return Ok(());
+        }
+        match decision {
+            Decision::Continue => self.respond(host, Response::Continue),
+            Decision::Answer(value) => self.respond(host, Response::Result(value)),
+            Decision::GoHome(reason) => {
+                self.go_home(host, reason);
+                Ok(())
+            }
+            Decision::Forward(forward) => self.forward(host, forward, After::Result),
+            Decision::Special(special) => self.special(host, &call, special),
+        }
+    }
+
+    fn call_of(&self, host: i32) -> Option<Call> {
+        let waiting = self.threads.get(&host)?.waiting.as_ref()?;
+        Some(waiting.call)
+    }
+
+    /// Whether pages have to come first; they are asked for.
+    fn must_wait(&self) -> bool {
+        let needed = self.memory.take_needed();
+        let wait = !needed.is_empty();
+        if wait {
+            self.shared.wish(needed);
+        }
+        wait
+    }
+
+    /// Pages have come: calls that waited for them are decided now.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn decide_again(&mut self) -> Result<(), GuestError> {
+        if self.holds.move_away {
+            return Ok(());
+        }
+        let undecided = |thread: &&Thread| {
+            let waiting = thread.waiting.as_ref();
+            waiting.is_some_and(|waiting| waiting.kind == Kind::Undecided)
+        };
+        let hosts: Vec<i32> = self.threads.values().filter(undecided).map(|t| t.host).collect();
+        for host in hosts {
+            self.decide(host)?;
+        }
+        Ok(())
+    }
+
+    /// The process goes home; the call that demands it is executed there.
+    pub fn go_home(&mut self, host: i32, reason: &str) {
+        let Some(thread) = self.threads.get_mut(&host) else {
+            return;
+        };
+        let tid = thread.tid;
+        let mut reason = reason.to_owned();
+        if let Some(waiting) = &mut thread.waiting {
+            waiting.kind = Kind::GoHome;
+            if let Some(row) = whim_calls::row(waiting.call.number) {
+                reason = format!("{}: {reason}", row.name());
+            }
+        }
+        self.say(ToHome::GoHome { tid, reason });
+    }
+
+    /// The next sequence number of a thread, and what it waits for now.
+    fn waits(&mut self, host: i32, kind: Kind) -> Option<(i32, u64)> {
+        let thread = self.threads.get_mut(&host)?;
+        thread.sequence += 1;
+        let waiting = thread.waiting.as_mut()?;
+        waiting.kind = kind;
+        waiting.sequence = thread.sequence;
+        waiting.cancelled = false;
+        Some((thread.tid, thread.sequence))
+    }
+
+    /// Sends a call home.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn forward(
+        &mut self,
+        host: i32,
+        forward: Forward,
+        after: After,
+    ) -> Result<(), GuestError> {
+        // Home's answer must not meet a missing page either.
+        for region in &forward.regions {
+            self.memory.is_here(region.address, region.length);
+        }
+        if self.must_wait() {
+            return Ok(());
+        }
+        let Some(number) = self.call_of(host).map(|call| call.number) else {
+            return Ok(());
+        };
+        let kind = Kind::Forward(Forwarded {
+            regions: places(&forward.regions),
+            wait_mask: forward.wait_mask,
+            after,
+            is_await: false,
+        });
+        let Some((tid, sequence)) = self.waits(host, kind) else {
+            return Ok(());
+        };
+        let length = forward.regions.iter().map(|region| region.data.len()).sum();
+        let mut tail = Vec::with_capacity(length);
+        for region in &forward.regions {
+            tail.extend_from_slice(&region.data);
+        }
+        let message = ToHome::Call(CallRequest {
+            tid,
+            sequence,
+            number,
+            args: forward.args,
+            may_block: forward.may_block,
+            regions: forward.regions.iter().map(wire_region).collect(),
+        });
+        self.outbox.push(Outgoing { message, tail });
+        Ok(())
+    }
+
+    fn special(&mut self, host: i32, call: &Call, special: Special) -> Result<(), GuestError> {
+        match special {
+            Special::MapFile => {
+                self.map_file(host, call);
+                Ok(())
+            }
+            Special::Signal(signal) => self.own_signal(host, *signal),
+            Special::SignalAction => self.signal_action(host, call),
+            Special::ThreadExit => {
+                let code = low(call.args[0]);
+                if let Some((tid, sequence)) = self.waits(host, Kind::ThreadExit) {
+                    self.say(ToHome::ThreadExit {
+                        tid,
+                        sequence,
+                        code,
+                    });
+                }
+                Ok(())
+            }
+            Special::ProcessExit => {
+                let code = low(call.args[0]);
+                if let Some((tid, _)) = self.waits(host, Kind::ProcessExit) {
+                    self.say(ToHome::ProcessExit { tid, code });
+                }
+                Ok(())
+            }
+            Special::ReservedMemory => {
+                self.go_home(host, "it uses the address range that is home's");
+                Ok(())
+            }
+            Special::ProcessTimes(forward) => self.forward(host, forward, After::AddTimes),
+            Special::ThreadName(forward) => self.forward(host, forward, After::RunHere),
+            Special::Await => self.await_home(host),
+        }
+    }
+
+    fn map_file(&mut self, host: i32, call: &Call) {
+        let [_, length, protection, flags, fd, offset] = call.args;
+        let aligned = length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
+        if aligned == 0 || offset % PAGE_SIZE != 0 {
+            // The kernel decides which error it is, where nothing can be mapped by mistake.
+            let errno = if length > 0 && aligned == 0 {
+                libc::ENOMEM
+            } else {
+                libc::EINVAL
+            };
+            if let Err(error) = self.respond(host, Response::Result(-i64::from(errno))) {
+                tracing::warn!(%error, "a call could not be answered");
+            }
+            return;
+        }
+        if let Some((tid, sequence)) = self.waits(host, Kind::MapFile) {
+            self.say(ToHome::MapFile {
+                tid,
+                sequence,
+                length,
+                protection: low(protection).cast_unsigned(),
+                flags: low(flags).cast_unsigned(),
+                fd: low(fd),
+                offset,
+            });
+        }
+    }
+
+    fn signal_action(&mut self, host: i32, call: &Call) -> Result<(), GuestError> {
+        let action = whim_calls::signal_action(call, &self.memory);
+        if self.must_wait() {
+            return Ok(());
+        }
+        let sound = action.and_then(|action| {
+            let signal = u8::try_from(action.signal).ok()?;
+            (1..=64).contains(&signal).then_some((signal, action))
+        });
+        let Some((signal, action)) = sound else {
+            return self.respond(host, Response::Continue);
+        };
+        if let Some((tid, sequence)) = self.waits(host, Kind::Disposition) {
+            self.say(ToHome::Disposition {
+                tid,
+                sequence,
+                signal,
+                disposition: match action.disposition {
+                    whim_calls::Disposition::Default => Disposition::Default,
+                    whim_calls::Disposition::Ignored => Disposition::Ignore,
+                    whim_calls::Disposition::Caught => Disposition::Caught,
+                },
+                flags: action.flags,
+            });
+        }
+        Ok(())
+    }
+
+    /// The thread asks for the result of the call that was in flight when it moved here. The call
+    /// itself tells where its outputs go.
+    fn await_home(&mut self, host: i32) -> Result<(), GuestError> {
+        let call = self.threads.get(&host).and_then(|thread| thread.in_flight);
+        let mut forwarded = Forwarded {
+            is_await: true,
+            ..Forwarded::default()
+        };
+        let decision = call.map(|call| resolve(&call, &self.context, &self.memory));
+        if let Some(
+            Decision::Forward(forward)
+            | Decision::Special(Special::ProcessTimes(forward) | Special::ThreadName(forward)),
+        ) = decision
+        {
+            for region in &forward.regions {
+                self.memory.is_here(region.address, region.length);
+            }
+            forwarded.regions = places(&forward.regions);
+            forwarded.wait_mask = forward.wait_mask;
+        }
+        if self.must_wait() {
+            return Ok(());
+        }
+        if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
+            self.say(ToHome::Await { tid, sequence });
+        }
+        Ok(())
+    }
+
+    /// Home has answered.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn replied(&mut self, reply: &Reply) -> Result<(), GuestError> {
+        let Some(thread) = self.thread_of(reply.tid) else {
+            return Ok(());
+        };
+        let host = thread.host;
+        let waiting = thread.waiting.clone();
+        let Some(waiting) = waiting.filter(|waiting| waiting.sequence == reply.sequence) else {
+            tracing::debug!(tid = reply.tid, "an answer that nobody waits for");
+            return Ok(());
+        };
+        let result = match waiting.kind {
+            Kind::Forward(forwarded) => self.forwarded(host, &forwarded, reply),
+            Kind::MapFile => self.mapped(host, &waiting.call, reply),
+            Kind::Disposition | Kind::ThreadExit => self.respond(host, Response::Continue),
+            Kind::Undecided | Kind::ProcessExit | Kind::GoHome => Ok(()),
+        };
+        match result {
+            Err(GuestError::Ended | GuestError::Trace(TraceError::Died)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn forwarded(
+        &mut self,
+        host: i32,
+        forwarded: &Forwarded,
+        reply: &Reply,
+    ) -> Result<(), GuestError> {
+        if (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result) {
+            return self.interrupted(host, forwarded, reply.result);
+        }
+        let mut tail = reply.tail.as_slice();
+        let mut first = None;
+        for ((address, length), output) in forwarded.regions.iter().zip(&reply.outputs) {
+            let count = usize::try_from(*output).unwrap_or(usize::MAX).min(tail.len());
+            let (bytes, rest) = tail.split_at(count);
+            tail = rest;
+            if bytes.len() as u64 > *length {
+                tracing::warn!("home sends more than the call can have written");
+                continue;
+            }
+            if bytes.is_empty() {
+                continue;
+            }
+            first.get_or_insert((*address, bytes.to_vec()));
+            // The guest may have unmapped it meanwhile, in another thread.
+            let _ = self.memory.write(*address, bytes);
+        }
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.in_flight = None;
+        }
+        match forwarded.after {
+            After::RunHere if reply.result >= 0 => self.respond(host, Response::Continue),
+            After::AddTimes if reply.result >= 0 => {
+                let call = self.call_of(host);
+                let (address, bytes) = first.unwrap_or((0, Vec::new()));
+                if let Some(call) = call {
+                    self.add_times(host, &call, address, bytes);
+                }
+                self.respond(host, Response::Result(reply.result))
+            }
+            _ => self.respond(host, Response::Result(reply.result)),
+        }
+    }
+
+    /// Home's call was interrupted. Only if a handler is to run here may the kernel see that; else
+    /// the call is made again.
+    fn interrupted(
+        &mut self,
+        host: i32,
+        forwarded: &Forwarded,
+        result: i64,
+    ) -> Result<(), GuestError> {
+        if !self.has_deliverable(host, forwarded.wait_mask) {
+            return self.decide(host);
+        }
+        if let Some(mask) = forwarded.wait_mask {
+            return self.interrupt_under_mask(host, mask);
+        }
+        // A restart block would be that of this thread's last sleep here.
+        let result = if result == ERESTART_RESTARTBLOCK {
+            ERESTARTNOHAND
+        } else {
+            result
+        };
+        self.respond(host, Response::Result(result))
+    }
+
+    /// Adds the CPU time that was used here to what home's kernel knows.
+    fn add_times(&self, host: i32, call: &Call, address: u64, mut bytes: Vec<u8>) {
+        let (user, system) = self.cpu_times();
+        let whole = user + system;
+        let mut add = |at: usize, amount: u64| {
+            if let Some(place) = bytes.get_mut(at..at + 8) {
+                let mut word = [0; 8];
+                word.copy_from_slice(place);
+                let sum = u64::from_le_bytes(word).wrapping_add(amount);
+                place.copy_from_slice(&sum.to_le_bytes());
+            }
+        };
+        match i64::try_from(call.number).unwrap_or(-1) {
+            // struct rusage begins with two struct timeval, struct tms with two clock_t.
+            libc::SYS_getrusage => {
+                for (at, time) in [(0, user), (16, system)] {
+                    add(at, time / 1_000_000_000);
+                    add(at + 8, time % 1_000_000_000 / 1000);
+                }
+                carry(&mut bytes, 0, 1_000_000);
+                carry(&mut bytes, 16, 1_000_000);
+            }
+            libc::SYS_times => {
+                add(0, user / 10_000_000);
+                add(8, system / 10_000_000);
+            }
+            _ => {
+                add(0, whole / 1_000_000_000);
+                add(8, whole % 1_000_000_000);
+                carry(&mut bytes, 0, 1_000_000_000);
+            }
+        }
+        let _ = host;
+        let _ = self.memory.write(address, &bytes);
+    }
+
+    /// Home has mapped the file in its attic: memory of our own comes here, filled from there.
+    fn mapped(&mut self, host: i32, call: &Call, reply: &Reply) -> Result<(), GuestError> {
+        let Some(mapping) = reply.mapping else {
+            let result = reply.result.min(-1);
+            return self.respond(host, Response::Result(result));
+        };
+        let stopped = self.take_out(host)?;
+        let mut registers = stopped.registers()?;
+        let [address, length, protection, flags, ..] = call.args;
+        let kept = libc::MAP_FIXED
+            | libc::MAP_FIXED_NOREPLACE
+            | libc::MAP_NORESERVE
+            | libc::MAP_32BIT
+            | libc::MAP_PRIVATE;
+        let flags = (low(flags) & kept) | libc::MAP_ANONYMOUS;
+        let operation = Operation::new(
+            libc::SYS_mmap,
+            &[
+                address,
+                length,
+                protection,
+                u64::from(flags.cast_unsigned()),
+                u64::MAX,
+                0,
+            ],
+        );
+        let (stopped, result) = self.inject(stopped, &operation)?;
+        if let Ok(start) = u64::try_from(result) {
+            show(&self.shared, start, length, mapping)?;
+        }
+        registers.rax = result.cast_unsigned();
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        if self.holds.any() {
+            self.set_trace(host, Trace::Stopped(stopped));
+        } else {
+            stopped.resume(0)?;
+            self.set_trace(host, Trace::Running);
+        }
+        Ok(())
+    }
+}
+
+/// Notes a new file mapping, and registers it.
+fn show(
+    shared: &Shared,
+    start: u64,
+    length: u64,
+    mapping: MappingId,
+) -> Result<(), GuestError> {
+    let end = start + length.next_multiple_of(PAGE_SIZE);
+    let piece = Piece {
+        start,
+        end,
+        mapping,
+        offset: 0,
+    };
+    // First the table: a fault must find it.
+    shared.table().insert(piece);
+    shared
+        .uffd
+        .register(start, end - start, Mode::Missing)
+        .map_err(|errno| GuestError::Os {
+            what: "Registering a file mapping",
+            errno,
+        })
+}
+
+fn places(regions: &[Region]) -> Vec<(u64, u64)> {
+    let place = |region: &Region| (region.address, region.length);
+    regions.iter().map(place).collect()
+}
+
+/// Brings a pair of (seconds, parts) at `at` back into its range.
+fn carry(bytes: &mut [u8], at: usize, parts_per_second: u64) {
+    let Some(pair) = bytes.get_mut(at..at + 16) else {
+        return;
+    };
+    let (seconds, parts) = pair.split_at_mut(8);
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let sum = word(parts);
+    let whole = word(seconds).wrapping_add(sum / parts_per_second);
+    seconds.copy_from_slice(&whole.to_le_bytes());
+    parts.copy_from_slice(&(sum % parts_per_second).to_le_bytes());
+}
+
+/// The low half of an argument: the kernel ignores the high half of an `int`.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the truncation is what the kernel does"
+)]
+pub(crate) fn low(value: u64) -> i32 {
+    (value as u32).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_carried_into_seconds() {
+        let mut bytes = vec![0; 16];
+        bytes[0] = 1;
+        bytes[8..16].copy_from_slice(&2_500_000u64.to_le_bytes());
+        carry(&mut bytes, 0, 1_000_000);
+        assert_eq!(bytes[0], 3);
+        assert_eq!(bytes[8..16], 500_000u64.to_le_bytes());
+    }
+}

@@ -1,0 +1,517 @@
+//! The guest process: its threads, their stops, and what is done to stopped ones.
+
+use crate::memory::Memory;
+use crate::pager::Shared;
+use crate::signals::Tickets;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use thiserror::Error;
+use whim_calls::{Call, Context};
+use whim_image::freeze_observe::Status;
+use whim_image::model::{
+    Activity, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
+};
+use whim_image::rebuild::runner::{self, Runner, RunnerError, step_registers};
+use whim_image::rebuild::stub::Operation;
+use whim_image::rebuild::{RebuildError, Rebuilt};
+use whim_journey::message::{MessageError, ToHome};
+use whim_sys::procmap::ProcmapError;
+use whim_sys::ptrace::{
+    self, Polled, Running, Status as WaitStatus, Stop, Stopped, TraceError, Waited,
+};
+use whim_sys::seccomp::{Delivered, Listener, Notification, Response, SeccompError};
+
+#[derive(Debug, Error)]
+pub enum GuestError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
+    #[error(transparent)]
+    Maps(#[from] ProcmapError),
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("The guest's {what} cannot be read: {source}")]
+    Unreadable {
+        what: &'static str,
+        source: std::io::Error,
+    },
+    #[error("{what} failed: {errno}")]
+    Os { what: &'static str, errno: Errno },
+    #[error("The guest has ended")]
+    Ended,
+}
+
+/// Reasons for which all threads are held; several may hold at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    /// Job control at home.
+    pub stopped: bool,
+    /// Home has been silent for too long.
+    pub lease: bool,
+    /// Frozen for a move.
+    pub move_away: bool,
+}
+
+impl Holds {
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.stopped || self.lease || self.move_away
+    }
+}
+
+/// Whether a thread runs, as far as we know.
+#[derive(Debug)]
+pub enum Trace {
+    Running,
+    /// PTRACE_INTERRUPT was sent; its stop has not come yet.
+    Interrupted,
+    Stopped(Stopped),
+}
+
+/// What a thread waits for in its reported call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// For pages of its arguments; then it is decided.
+    Undecided,
+    /// For the result of a forwarded call.
+    Forward(Forwarded),
+    /// For home's part of a file mapping.
+    MapFile,
+    /// For home to know of a signal's new disposition.
+    Disposition,
+    /// For home to end the thread's deputy.
+    ThreadExit,
+    /// For the end.
+    ProcessExit,
+    /// For the freeze that takes it home.
+    GoHome,
+}
+
+/// A forwarded call, and what is done with its result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Address and length of each region.
+    pub regions: Vec<(u64, u64)>,
+    /// Mask that acts while it waits.
+    pub wait_mask: Option<u64>,
+    pub after: After,
+    /// It asks for the result of a call that was in flight when the thread moved.
+    pub is_await: bool,
+}
+
+/// What happens once home has done its part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum After {
+    #[default]
+    Result,
+    /// The guest's kernel executes the call too.
+    RunHere,
+    /// CPU time used here is added.
+    AddTimes,
+}
+
+/// A reported call.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The notification's cookie.
+    pub id: u64,
+    pub call: Call,
+    pub kind: Kind,
+    pub sequence: u64,
+    pub cancelled: bool,
+}
+
+/// A thread of the guest.
+#[derive(Debug)]
+pub struct Thread {
+    /// In its own pid namespace, as home knows it.
+    pub tid: i32,
+    /// As we see it.
+    pub host: i32,
+    pub trace: Trace,
+    pub waiting: Option<Waiting>,
+    /// Of its last message to home.
+    pub sequence: u64,
+    /// The call in flight at home when the thread came here.
+    pub in_flight: Option<Call>,
+    /// A signal whose delivery must happen at home.
+    pub fatal: Option<QueuedSignal>,
+    /// Registers of a call that a handler interrupts under another mask.
+    pub suspended: Option<ptrace::UserRegs>,
+}
+
+/// What of the image does not change during a stay.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub layout: MemoryLayout,
+    pub limits: Vec<ResourceLimit>,
+    pub personality: u64,
+    pub reserved: Range,
+}
+
+/// A message for home, and its tail.
+#[derive(Debug)]
+pub struct Outgoing {
+    pub message: ToHome,
+    pub tail: Vec<u8>,
+}
+
+/// The guest.
+#[derive(Debug)]
+pub struct Guest {
+    /// In its own pid namespace, as home knows it.
+    pub pid: i32,
+    /// As we see it.
+    pub host: i32,
+    /// By number as we see it.
+    pub threads: BTreeMap<i32, Thread>,
+    pub listener: Listener,
+    pub runner: Runner,
+    pub memory: Memory,
+    pub shared: Arc<Shared>,
+    pub context: Context,
+    pub origin: Origin,
+    pub tickets: Tickets,
+    pub holds: Holds,
+    pub outbox: Vec<Outgoing>,
+    /// Notifications that were read while somebody waited for something else.
+    pub backlog: Vec<Notification>,
+    /// Home executes nothing before it has acknowledged our start.
+    pub acknowledged: bool,
+    /// The process has ended.
+    pub gone: bool,
+    pub calls: u64,
+}
+
+impl Guest {
+    /// Takes over a rebuilt process; its threads are still stopped. `epoch` is the upper half of all
+    /// sequence numbers, so that they rise over the whole stay.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn new(
+        rebuilt: Rebuilt,
+        image: &ProcessImage,
+        shared: Arc<Shared>,
+        epoch: u32,
+    ) -> Result<Self, GuestError> {
+        let host = rebuilt.runner.pid;
+        let mut threads = BTreeMap::new();
+        for (thread, state) in rebuilt.threads.into_iter().zip(&image.threads) {
+            let r = &state.registers;
+            let call = Call {
+                number: r.orig_rax,
+                args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+            };
+            let host = thread.stopped.tid();
+            let thread = Thread {
+                tid: thread.tid,
+                host,
+                trace: Trace::Stopped(thread.stopped),
+                waiting: None,
+                sequence: u64::from(epoch) << 32,
+                in_flight: (state.activity == Activity::AwaitsHome).then_some(call),
+                fatal: None,
+                suspended: None,
+            };
+            threads.insert(host, thread);
+        }
+        let reserved = image.reserved;
+        Ok(Self {
+            pid: image.pid,
+            host,
+            listener: rebuilt.listener,
+            runner: rebuilt.runner,
+            memory: Memory::new(host, Arc::clone(&shared))?,
+            shared,
+            context: Context {
+                pid: image.pid,
+                threads: image.threads.iter().map(|thread| thread.tid).collect(),
+                reserved: (reserved.start, reserved.end),
+            },
+            origin: Origin {
+                layout: image.layout.clone(),
+                limits: image.limits.clone(),
+                personality: image.personality,
+                reserved,
+            },
+            tickets: Tickets::new(&image.layout.auxv),
+            threads,
+            holds: Holds::default(),
+            outbox: Vec::new(),
+            backlog: Vec::new(),
+            acknowledged: false,
+            gone: false,
+            calls: 0,
+        })
+    }
+
+    /// Whether reported calls may be read now: a call that is not read yet can still be taken back.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.acknowledged && !self.holds.any() && !self.gone
+    }
+
+    pub fn say(&mut self, message: ToHome) {
+        self.outbox.push(Outgoing {
+            message,
+            tail: Vec::new(),
+        });
+    }
+
+    /// The thread that home knows by this number.
+    pub fn thread_of(&mut self, tid: i32) -> Option<&mut Thread> {
+        self.threads.values_mut().find(|thread| thread.tid == tid)
+    }
+
+    /// Signal sets of a thread; of one that is ending, the empty ones.
+    #[must_use]
+    pub fn status(&self, host: i32) -> Status {
+        Status::read(self.host, host).unwrap_or_default()
+    }
+
+    /// Lets every stopped thread go on, if nothing holds them any more.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn resume(&mut self) -> Result<(), GuestError> {
+        if self.holds.any() {
+            return Ok(());
+        }
+        let hosts: Vec<i32> = self.threads.keys().copied().collect();
+        for host in hosts {
+            let Some(thread) = self.threads.get_mut(&host) else {
+                continue;
+            };
+            if let Trace::Stopped(_) = thread.trace {
+                let trace = std::mem::replace(&mut thread.trace, Trace::Running);
+                if let Trace::Stopped(stopped) = trace {
+                    self.stopped(stopped)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to hold all threads. Those that wait in a reported call stay there; their interrupt
+    /// catches them when the call returns.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn interrupt_all(&mut self) -> Result<(), GuestError> {
+        for thread in self.threads.values_mut() {
+            if matches!(thread.trace, Trace::Running) {
+                match Running::assume(thread.host).interrupt() {
+                    Ok(()) => thread.trace = Trace::Interrupted,
+                    // Its end is on its way to us.
+                    Err(TraceError::Died) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with everything that the kernel has to tell about the guest's threads.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn reap(&mut self) -> Result<(), GuestError> {
+        loop {
+            match ptrace::wait_any_nonblocking() {
+                Ok(Some((tid, status))) => self.event(tid, status)?,
+                Ok(None) => return Ok(()),
+                Err(TraceError::Died) => {
+                    self.gone = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn event(&mut self, tid: i32, status: WaitStatus) -> Result<(), GuestError> {
+        match status {
+            WaitStatus::Stopped(stop) if self.threads.contains_key(&tid) => {
+                self.stopped(Running::assume(tid).into_stopped(stop))
+            }
+            WaitStatus::Stopped(_) | WaitStatus::Other(_) => Ok(()),
+            WaitStatus::Exited(_) | WaitStatus::Signaled { .. } => {
+                self.ended(tid);
+                Ok(())
+            }
+        }
+    }
+
+    /// A thread is no more.
+    pub fn ended(&mut self, host: i32) {
+        if let Some(thread) = self.threads.remove(&host) {
+            self.context.threads.retain(|tid| *tid != thread.tid);
+        }
+        if self.threads.is_empty() || host == self.host {
+            self.gone = true;
+        }
+    }
+
+    /// A thread has stopped, and nobody has been waiting for that.
+    fn stopped(&mut self, stopped: Stopped) -> Result<(), GuestError> {
+        let host = stopped.tid();
+        if self.holds.any() {
+            // Another stop than that of the interrupt serves as well: it holds the thread.
+            self.set_trace(host, Trace::Stopped(stopped));
+            return Ok(());
+        }
+        let result = match stopped.stop() {
+            Stop::Signal(signal) => self.deliver(stopped, signal),
+            _ => stopped.resume(0).map(drop).map_err(GuestError::from),
+        };
+        match result {
+            Err(GuestError::Trace(TraceError::Died)) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub fn set_trace(&mut self, host: i32, trace: Trace) {
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.trace = trace;
+        }
+    }
+
+    /// Answers a thread's reported call.
+    ///
+    /// # Errors
+    /// The listener is broken.
+    pub fn respond(&mut self, host: i32, response: Response) -> Result<(), GuestError> {
+        let waiting = self.threads.get_mut(&host).and_then(|thread| thread.waiting.take());
+        if let Some(waiting) = waiting
+            && self.listener.respond(waiting.id, response)? == Delivered::Gone
+        {
+            tracing::debug!(host, "a thread ended in its call");
+        }
+        Ok(())
+    }
+
+    /// Takes a thread out of its reported call, whose result becomes -ERESTARTNOINTR: gives the
+    /// thread, stopped, with the registers that the call left.
+    ///
+    /// # Errors
+    /// The thread ended.
+    pub fn take_out(&mut self, host: i32) -> Result<Stopped, GuestError> {
+        const RESTART: i64 = -513;
+        Running::assume(host).interrupt()?;
+        self.set_trace(host, Trace::Interrupted);
+        self.respond(host, Response::Result(RESTART))?;
+        self.await_stop(host)
+    }
+
+    /// Waits for the next stop of one thread.
+    ///
+    /// # Errors
+    /// The thread ended instead.
+    pub fn await_stop(&mut self, host: i32) -> Result<Stopped, GuestError> {
+        match Running::assume(host).wait()? {
+            Waited::Stopped(stopped) => Ok(stopped),
+            Waited::Exited { tid, .. } | Waited::Signaled { tid, .. } => {
+                self.ended(tid);
+                Err(GuestError::Ended)
+            }
+        }
+    }
+
+    /// Executes one system call in a stopped thread. Registers and mask are afterwards those of
+    /// before. A call that the filter reports is let through.
+    ///
+    /// # Errors
+    /// The thread ended.
+    pub fn inject(
+        &mut self,
+        thread: Stopped,
+        operation: &Operation,
+    ) -> Result<(Stopped, i64), GuestError> {
+        let host = thread.tid();
+        let (before, mask) = (thread.registers()?, thread.signal_mask()?);
+        thread.set_signal_mask(u64::MAX)?;
+        let at = self.runner.place.one();
+        thread.set_registers(&step_registers(&before, at, operation))?;
+        let entry = self.syscall_stop(thread.resume_to_syscall(0)?)?;
+        let exit = self.syscall_stop(entry.resume_to_syscall(0)?)?;
+        debug_assert_eq!(exit.tid(), host);
+        let result = exit.registers()?.rax.cast_signed();
+        exit.set_registers(&before)?;
+        exit.set_signal_mask(mask)?;
+        Ok((exit, result))
+    }
+
+    /// Waits for a syscall stop; meanwhile the thread may be reported by the filter.
+    fn syscall_stop(&mut self, running: Running) -> Result<Stopped, GuestError> {
+        let host = running.tid();
+        let mut running = running;
+        // Most calls are not reported, and their stop comes within microseconds.
+        let mut patience = 200u32;
+        loop {
+            match running.poll()? {
+                Polled::Event(Waited::Stopped(stopped)) => {
+                    if stopped.stop() == Stop::SyscallStop {
+                        return Ok(stopped);
+                    }
+                    return Err(runner::unexpected(&stopped).into());
+                }
+                Polled::Event(Waited::Exited { tid, .. } | Waited::Signaled { tid, .. }) => {
+                    self.ended(tid);
+                    return Err(GuestError::Ended);
+                }
+                Polled::Still(still) => running = still,
+            }
+            patience = patience.saturating_sub(1);
+            if patience > 0 {
+                std::thread::yield_now();
+                continue;
+            }
+            self.pass_through(host)?;
+        }
+    }
+
+    /// Lets a reported call of this thread through, and keeps those of others for later.
+    fn pass_through(&mut self, host: i32) -> Result<(), GuestError> {
+        let mut set = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::from(1u8);
+        let ready = poll(&mut set, limit).map_err(|errno| GuestError::Os {
+            what: "poll",
+            errno,
+        })?;
+        if ready == 0 {
+            return Ok(());
+        }
+        if let Some(notification) = self.listener.receive()? {
+            if notification.tid == host {
+                self.listener.respond(notification.id, Response::Continue)?;
+            } else {
+                self.backlog.push(notification);
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU time used by the guest here, in nanoseconds: user and system.
+    #[must_use]
+    pub fn cpu_times(&self) -> (u64, u64) {
+        const TICK_NS: u64 = 10_000_000;
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.host));
+        let text = text.unwrap_or_default();
+        // The name in parentheses may hold blanks; fields 14 and 15 of proc(5) follow it.
+        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let field = |index: usize| {
+            let word = fields.split_whitespace().nth(index);
+            word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+        };
+        (field(11) * TICK_NS, field(12) * TICK_NS)
+    }
+}

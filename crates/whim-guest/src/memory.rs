@@ -1,0 +1,82 @@
+//! The guest's memory, as the resolver of calls sees it.
+
+use crate::pager::Shared;
+use nix::errno::Errno;
+use std::cell::RefCell;
+use std::sync::Arc;
+use whim_calls::GuestMemory;
+use whim_image::model::Range;
+use whim_sys::process_vm;
+use whim_sys::procmap::{Maps, ProcmapError};
+
+/// Memory of one guest. Pages that have not come from home yet are not waited for: they are noted,
+/// and whoever asked tries again when they are here.
+#[derive(Debug)]
+pub struct Memory {
+    pid: i32,
+    maps: Maps,
+    shared: Arc<Shared>,
+    needed: RefCell<Vec<Range>>,
+}
+
+impl Memory {
+    /// # Errors
+    /// The guest is gone.
+    pub fn new(pid: i32, shared: Arc<Shared>) -> Result<Self, ProcmapError> {
+        Ok(Self {
+            pid,
+            maps: Maps::open(pid)?,
+            shared,
+            needed: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// Pages that were missing since the last question.
+    pub fn take_needed(&self) -> Vec<Range> {
+        self.needed.take()
+    }
+
+    /// Notes the pages of a range that are missing; false when one is.
+    pub fn is_here(&self, address: u64, length: u64) -> bool {
+        let missing = self.shared.table().missing(address, length);
+        let here = missing.is_empty();
+        self.needed.borrow_mut().extend(missing);
+        here
+    }
+
+    /// # Errors
+    /// EFAULT where nothing writable is mapped.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+        process_vm::write_exact(self.pid, address, bytes)
+    }
+}
+
+impl GuestMemory for Memory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let missing = self.shared.table().missing(address, buffer.len() as u64);
+        let mut length = buffer.len();
+        if let Some(first) = missing.first() {
+            let before = first.start.saturating_sub(address);
+            length = usize::try_from(before).unwrap_or(length).min(length);
+            self.needed.borrow_mut().extend(missing);
+        }
+        if length == 0 {
+            return 0;
+        }
+        process_vm::read(self.pid, address, &mut buffer[..length]).unwrap_or(0)
+    }
+
+    fn writable(&self, address: u64, length: u64) -> bool {
+        let Some(end) = address.checked_add(length) else {
+            return false;
+        };
+        let mut at = address;
+        while at < end {
+            match self.maps.covering_or_next(at) {
+                Ok(Some(entry)) if entry.start <= at && entry.writable => at = entry.end,
+                _ => return false,
+            }
+        }
+        true
+    }
+}

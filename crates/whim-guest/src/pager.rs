@@ -1,0 +1,443 @@
+//! Serves the guest's page faults from home: a thread of its own, because whoever touches a
+//! missing page of the guest, our main thread included, waits for it.
+
+use crate::table::{Arrival, Page, Piece, Table};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use thiserror::Error;
+use whim_image::model::{MappingId, PAGE_SIZE, Range};
+use whim_journey::frame::Kind;
+use whim_journey::message::{self, MessageError, PAGE_REQUEST_MAX, PageRequest};
+use whim_net::{Channel, ChannelError, Received};
+use whim_sys::pidfd::Pidfd;
+use whim_sys::uffd::{Event, Placed, Uffd};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes fetched for one fault, aligned in the mapping: over a network the round trip costs more
+/// than the bytes.
+const BLOCK: u64 = 64 << 10;
+/// Bytes fetched for a fault that goes on where the last one ended.
+const BLOCK_SEQUENTIAL: u64 = 256 << 10;
+/// Requests that home answers at the same time, at most.
+const IN_FLIGHT_MAX: usize = 256;
+
+const _: () = assert!(BLOCK_SEQUENTIAL <= PAGE_REQUEST_MAX as u64);
+
+#[derive(Debug, Error)]
+pub enum PagerError {
+    #[error("The page connection to home broke: {0}")]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("Home has closed the page connection")]
+    Closed,
+    #[error("Home answers a page request that was never made")]
+    Stray,
+    #[error("{call} failed in the pager: {errno}")]
+    Os { call: &'static str, errno: Errno },
+}
+
+/// What main thread and pager share.
+#[derive(Debug)]
+pub struct Shared {
+    table: Mutex<Table>,
+    pub uffd: Uffd,
+    wishes: Mutex<Vec<Range>>,
+    /// The pager is to look at the wishes.
+    wake: EventFd,
+    /// Pages that the main thread wishes have come, or the pager has failed.
+    pub arrived: EventFd,
+    awaited: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+/// A panic while a lock is held ends the process (`abort` after the message), so that a poisoned
+/// lock never guards a half-changed table.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// # Errors
+    /// No descriptor to be had.
+    pub fn new(uffd: Uffd) -> Result<Arc<Self>, PagerError> {
+        let event = || {
+            let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+            EventFd::from_value_and_flags(0, flags).map_err(|errno| PagerError::Os {
+                call: "eventfd",
+                errno,
+            })
+        };
+        Ok(Arc::new(Self {
+            table: Mutex::new(Table::default()),
+            uffd,
+            wishes: Mutex::new(Vec::new()),
+            wake: event()?,
+            arrived: event()?,
+            awaited: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }))
+    }
+
+    pub fn table(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
+    }
+
+    /// Asks for pages; `arrived` becomes readable when some have come.
+    pub fn wish(&self, ranges: Vec<Range>) {
+        lock(&self.wishes).extend(ranges);
+        self.awaited.store(true, Ordering::Release);
+        // It can only fail when the counter is at its limit: then the pager is awake anyway.
+        let _ = self.wake.write(1);
+    }
+
+    /// Takes note of `arrived`; an error when the pager has ended.
+    ///
+    /// # Errors
+    /// Why it ended.
+    pub fn take_arrived(&self) -> Result<(), String> {
+        let _ = self.arrived.read();
+        match lock(&self.failure).clone() {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a request was for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    mapping: MappingId,
+    offset: u64,
+    length: u64,
+}
+
+/// The thread's own state.
+struct Pager {
+    shared: Arc<Shared>,
+    channel: Channel,
+    epoch: u32,
+    next: u64,
+    in_flight: HashMap<u64, Asked>,
+    pages: HashSet<Page>,
+    /// Wished for, but too much is in flight.
+    waiting: Vec<Asked>,
+    /// Mapping and end of the last fault's block.
+    last: Option<(MappingId, u64)>,
+}
+
+/// Starts the pager. It ends the guest if it loses home, because then nobody can serve the guest's
+/// faults, and whoever waits for one must not wait for ever.
+///
+/// # Errors
+/// No thread to be had.
+pub fn start(
+    shared: Arc<Shared>,
+    channel: Channel,
+    epoch: u32,
+    guest: Pidfd,
+) -> std::io::Result<()> {
+    let mut pager = Pager {
+        shared,
+        channel,
+        epoch,
+        next: 1,
+        in_flight: HashMap::new(),
+        pages: HashSet::new(),
+        waiting: Vec::new(),
+        last: None,
+    };
+    let run = move || {
+        let reason = loop {
+            if let Err(error) = pager.turn() {
+                break error.to_string();
+            }
+        };
+        *lock(&pager.shared.failure) = Some(reason);
+        // It has ended already, if this fails.
+        let _ = guest.signal(libc::SIGKILL);
+        let _ = pager.shared.arrived.write(1);
+    };
+    thread::Builder::new().name("pager".into()).spawn(run).map(drop)
+}
+
+impl Pager {
+    fn turn(&mut self) -> Result<(), PagerError> {
+        let flushed = self.channel.flush()?;
+        let talk = if flushed {
+            PollFlags::POLLIN
+        } else {
+            PollFlags::POLLIN | PollFlags::POLLOUT
+        };
+        let mut set = [
+            PollFd::new(self.shared.uffd.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.channel.as_fd(), talk),
+            PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut set, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => {
+                return Err(PagerError::Os {
+                    call: "poll",
+                    errno,
+                });
+            }
+        }
+        let ready: Vec<bool> = set
+            .iter()
+            .map(|fd| fd.revents().is_some_and(|events| !events.is_empty()))
+            .collect();
+        if ready[0] {
+            self.faults()?;
+        }
+        if ready[2] {
+            let _ = self.shared.wake.read();
+            let wishes = std::mem::take(&mut *lock(&self.shared.wishes));
+            for range in wishes {
+                self.want(range)?;
+            }
+        }
+        if ready[1] {
+            self.replies()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the kernel reports. The table is locked from before the read until its changes
+    /// are noted: the read lets a thread go that has just moved or unmapped memory.
+    fn faults(&mut self) -> Result<(), PagerError> {
+        let mut events = Vec::new();
+        let mut missing = Vec::new();
+        {
+            let mut table = self.shared.table();
+            self.shared
+                .uffd
+                .read_events(&mut events)
+                .map_err(|errno| PagerError::Os {
+                    call: "reading the userfaultfd",
+                    errno,
+                })?;
+            for event in events {
+                match event {
+                    Event::Fault { address, .. } => missing.push(address),
+                    Event::Remap { from, to, length } => table.relocate(from, to, length),
+                    Event::Unmap { start, end } => drop(table.remove(Range { start, end })),
+                    Event::Remove { .. } | Event::Fork { .. } => {}
+                }
+            }
+        }
+        for address in missing {
+            self.fault(address)?;
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, address: u64) -> Result<(), PagerError> {
+        let found = self.shared.table().at(address);
+        let Some(piece) = found else {
+            // Registered, but not in the table: the end of a mapping that mremap has made longer.
+            return self.refuse(address, PAGE_SIZE);
+        };
+        let page = piece.page(address);
+        if !self.pages.contains(&page) {
+            self.shared.table().forget(page);
+        }
+        let offset = page.1 * PAGE_SIZE;
+        let sequential = self.last == Some((piece.mapping, offset & !(BLOCK - 1)));
+        let length = if sequential { BLOCK_SEQUENTIAL } else { BLOCK };
+        let first = offset & !(BLOCK - 1);
+        self.last = Some((piece.mapping, first + length));
+        let end = piece.offset + (piece.end - piece.start);
+        self.ask(piece.mapping, first.max(piece.offset), (first + length).min(end))
+    }
+
+    fn want(&mut self, range: Range) -> Result<(), PagerError> {
+        let pieces: Vec<Piece> = self.shared.table().overlapping(range).collect();
+        for piece in pieces {
+            let whole = self.shared.table().at(piece.start).unwrap_or(piece);
+            let end = piece.offset + (piece.end - piece.start);
+            let limit = whole.offset + (whole.end - whole.start);
+            let from = (piece.offset & !(BLOCK - 1)).max(whole.offset);
+            self.ask(piece.mapping, from, end.next_multiple_of(BLOCK).min(limit))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the pages of a part of a mapping that are neither here nor on their way.
+    fn ask(&mut self, mapping: MappingId, from: u64, to: u64) -> Result<(), PagerError> {
+        let mut begin = None;
+        for offset in (from..to + PAGE_SIZE).step_by(4096) {
+            let page = (mapping, offset / PAGE_SIZE);
+            let wanted = offset < to
+                && !self.pages.contains(&page)
+                && self.shared.table().arrival(page).is_none();
+            let full = begin.is_some_and(|begin| offset - begin >= u64::from(PAGE_REQUEST_MAX));
+            match (wanted && !full, begin) {
+                (true, None) => begin = Some(offset),
+                (false, Some(start)) => {
+                    self.waiting.push(Asked {
+                        mapping,
+                        offset: start,
+                        length: offset - start,
+                    });
+                    begin = wanted.then_some(offset);
+                }
+                _ => {}
+            }
+            if wanted {
+                self.pages.insert(page);
+            }
+        }
+        self.send()
+    }
+
+    fn send(&mut self) -> Result<(), PagerError> {
+        while self.in_flight.len() < IN_FLIGHT_MAX && !self.waiting.is_empty() {
+            let asked = self.waiting.remove(0);
+            let request = PageRequest {
+                request: self.next,
+                mapping: asked.mapping,
+                offset: asked.offset,
+                length: u32::try_from(asked.length).unwrap_or(PAGE_REQUEST_MAX),
+            };
+            let bytes = message::encode(&request)?;
+            self.channel.queue(Kind::PageRequest, self.epoch, &[&bytes]);
+            self.in_flight.insert(self.next, asked);
+            self.next += 1;
+        }
+        self.channel.flush()?;
+        Ok(())
+    }
+
+    fn replies(&mut self) -> Result<(), PagerError> {
+        let state = self.channel.receive()?;
+        while let Some(frame) = self.channel.next_frame()? {
+            // Heartbeats and frames of an older stay say nothing here.
+            if frame.kind == Kind::PageReply && frame.epoch == self.epoch {
+                self.reply(&frame.payload)?;
+            }
+        }
+        if state == Received::Closed {
+            return Err(PagerError::Closed);
+        }
+        self.send()
+    }
+
+    fn reply(&mut self, payload: &[u8]) -> Result<(), PagerError> {
+        let (head, bytes) = payload.split_first_chunk::<16>().ok_or(PagerError::Stray)?;
+        let mut id = [0; 8];
+        id.copy_from_slice(&head[..8]);
+        let status = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        let asked = self.in_flight.remove(&u64::from_le_bytes(id)).ok_or(PagerError::Stray)?;
+        let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(length)];
+        for offset in (asked.offset..asked.offset + asked.length).step_by(4096) {
+            self.pages.remove(&(asked.mapping, offset / PAGE_SIZE));
+        }
+        // Only whole pages; home fills the last page of a file with zeros.
+        let whole = if status == 0 { bytes.len() & !4095 } else { 0 };
+        self.place(asked.mapping, asked.offset, &bytes[..whole])?;
+        let missing = asked.length - whole as u64;
+        if missing > 0 {
+            self.beyond(asked, whole as u64)?;
+        }
+        if self.shared.awaited.swap(false, Ordering::AcqRel) {
+            let _ = self.shared.arrived.write(1);
+        }
+        Ok(())
+    }
+
+    /// Home has no more than `done` bytes of what was asked: an access to the rest is a SIGBUS, as
+    /// behind the end of a file. Pages that were only fetched along are asked for when needed.
+    fn beyond(&mut self, asked: Asked, done: u64) -> Result<(), PagerError> {
+        if done > 0 {
+            let (mapping, offset) = (asked.mapping, asked.offset + done);
+            return self.ask(mapping, offset, asked.offset + asked.length);
+        }
+        let first = self.shared.table().places(asked.mapping, asked.offset, PAGE_SIZE);
+        for piece in first {
+            let page = piece.page(piece.start);
+            self.shared.table().note(page, Arrival::Own);
+            self.refuse(piece.start, PAGE_SIZE)?;
+        }
+        if asked.length > PAGE_SIZE {
+            let from = asked.offset + PAGE_SIZE;
+            return self.ask(asked.mapping, from, asked.offset + asked.length);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, address: u64, length: u64) -> Result<(), PagerError> {
+        if self.shared.uffd.poison(address, length).is_ok() {
+            return Ok(());
+        }
+        // Before Linux 6.6 zeros must stand for the SIGBUS.
+        self.shared
+            .uffd
+            .zero(address, length)
+            .map(drop)
+            .map_err(|errno| PagerError::Os {
+                call: "UFFDIO_ZEROPAGE",
+                errno,
+            })
+    }
+
+    /// Puts bytes of a mapping wherever the guest shows them.
+    fn place(&mut self, mapping: MappingId, offset: u64, bytes: &[u8]) -> Result<(), PagerError> {
+        for (index, page) in bytes.chunks_exact(4096).enumerate() {
+            let number = offset / PAGE_SIZE + index as u64;
+            let arrival = Arrival::Fetched(xxh3_64(page));
+            self.shared.table().note((mapping, number), arrival);
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let left = (bytes.len() - done) as u64;
+            let places = self.shared.table().places(mapping, at, left);
+            let Some(piece) = places.iter().min_by_key(|piece| piece.offset) else {
+                return Ok(());
+            };
+            let skip = usize::try_from(piece.offset - at).unwrap_or(usize::MAX);
+            let length = usize::try_from(piece.end - piece.start).unwrap_or(0);
+            let from = done + skip;
+            let count = self.copy(piece.start, &bytes[from..from + length])?;
+            done = from + count;
+        }
+        Ok(())
+    }
+
+    /// Places as much as can be placed in one go, at least one page; bytes that are done with.
+    fn copy(&mut self, address: u64, bytes: &[u8]) -> Result<usize, PagerError> {
+        let placed = self
+            .shared
+            .uffd
+            .copy(address, bytes)
+            .map_err(|errno| PagerError::Os {
+                call: "UFFDIO_COPY",
+                errno,
+            })?;
+        match placed {
+            Placed::Whole | Placed::Gone => Ok(bytes.len()),
+            Placed::UntilPresent(count) => {
+                let count = usize::try_from(count).unwrap_or(0);
+                // The page behind is there already: let go whoever came too late to see it.
+                let present = if count == 0 { 4096 } else { 0 };
+                if present > 0 {
+                    let _ = self.shared.uffd.wake(address, PAGE_SIZE);
+                }
+                Ok(count + present)
+            }
+            Placed::Again(count) => {
+                // The address space is changing; the change goes on when its event has been read.
+                self.faults()?;
+                Ok(usize::try_from(count).unwrap_or(0))
+            }
+        }
+    }
+}

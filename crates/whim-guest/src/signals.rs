@@ -1,0 +1,430 @@
+//! Signals: home's, the guest's own, and the way of both to the handler.
+//!
+//! The kernel lets nobody queue a signal for another process with the siginfo of a real one. So a
+//! signal from home is queued with a ticket in the place of its siginfo; when it is about to be
+//! delivered the thread stops, and gets the true one.
+
+use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
+use nix::errno::Errno;
+use std::collections::VecDeque;
+use whim_calls::Signal;
+use whim_image::model::QueuedSignal;
+use whim_image::rebuild::runner::step_registers;
+use whim_image::rebuild::stub::Operation;
+use whim_journey::message::ToHome;
+use whim_sys::pidfd;
+use whim_sys::ptrace::{RawSigInfo, Stopped};
+use whim_sys::seccomp::Response;
+
+/// Tickets that wait; the kernel queues no more for a user by default.
+const TICKETS_MAX: usize = 65_536;
+/// Upper half of a ticket's value.
+const TICKET_MARK: u32 = 0x5748_4947;
+const SI_QUEUE: i32 = -1;
+/// Identity under which the guest's kernel sees the guest.
+const INSIDE_ID: u32 = 1;
+const AT_UID: u64 = 11;
+const ERESTARTNOHAND: i64 = -514;
+
+/// What a signal does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Caught,
+    Nothing,
+    /// Job control: it acts at home.
+    Stops,
+    Ends,
+}
+
+/// True siginfos of queued signals.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    next: u32,
+    waiting: VecDeque<(u32, RawSigInfo)>,
+    /// uid of the process at home.
+    uid: u32,
+}
+
+fn word(info: &[u8], at: usize) -> i32 {
+    let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, i32::from_ne_bytes)
+}
+
+impl Tickets {
+    /// `auxv` tells who the process is at home.
+    #[must_use]
+    pub fn new(auxv: &[u8]) -> Self {
+        let uid = auxv.chunks_exact(16).find_map(|entry| {
+            let (key, value) = entry.split_at(8);
+            let value = u64::from_le_bytes(value.try_into().ok()?);
+            let key = u64::from_le_bytes(key.try_into().ok()?);
+            (key == AT_UID).then(|| u32::try_from(value).ok()).flatten()
+        });
+        Self {
+            uid: uid.unwrap_or(0),
+            ..Self::default()
+        }
+    }
+
+    fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
+        self.next = self.next.wrapping_add(1);
+        if self.waiting.len() >= TICKETS_MAX {
+            // Of standard signals only one is queued: the tickets of the others are never seen.
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((self.next, info));
+        let mut ticket = [0; 128];
+        ticket[0..4].copy_from_slice(&signal.to_ne_bytes());
+        ticket[8..12].copy_from_slice(&SI_QUEUE.to_ne_bytes());
+        ticket[24..28].copy_from_slice(&self.next.to_ne_bytes());
+        ticket[28..32].copy_from_slice(&TICKET_MARK.to_ne_bytes());
+        ticket
+    }
+
+    fn find(&self, info: &RawSigInfo) -> Option<usize> {
+        let mark = word(info, 28).cast_unsigned();
+        if word(info, 8) != SI_QUEUE || mark != TICKET_MARK {
+            return None;
+        }
+        let number = word(info, 24).cast_unsigned();
+        self.waiting.iter().position(|(ticket, _)| *ticket == number)
+    }
+
+    /// The true siginfo of a signal that is about to be delivered.
+    pub fn redeem(&mut self, info: &RawSigInfo) -> RawSigInfo {
+        match self.find(info).and_then(|at| self.waiting.remove(at)) {
+            Some((_, info)) => info,
+            None => self.translate(info),
+        }
+    }
+
+    /// The true siginfo of a signal that stays queued.
+    #[must_use]
+    pub fn look_up(&self, info: &RawSigInfo) -> RawSigInfo {
+        match self.find(info) {
+            Some(at) => self.waiting[at].1,
+            None => self.translate(info),
+        }
+    }
+
+    /// The guest's kernel knows the guest under another uid than home's.
+    fn translate(&self, info: &RawSigInfo) -> RawSigInfo {
+        const SI_TKILL: i32 = -6;
+        let mut info = *info;
+        let sent = matches!(word(&info, 8), 0 | SI_QUEUE | SI_TKILL);
+        if sent && word(&info, 20).cast_unsigned() == INSIDE_ID {
+            info[20..24].copy_from_slice(&self.uid.to_ne_bytes());
+        }
+        info
+    }
+}
+
+fn bit(signal: i32) -> u64 {
+    u32::try_from(signal - 1)
+        .ok()
+        .and_then(|shift| 1u64.checked_shl(shift))
+        .unwrap_or(0)
+}
+
+impl Guest {
+    /// What a signal does to the guest, if it is delivered.
+    #[must_use]
+    pub fn effect(&self, signal: i32) -> Effect {
+        let status = self.status(self.host);
+        if status.caught & bit(signal) != 0 {
+            return Effect::Caught;
+        }
+        if status.ignored & bit(signal) != 0 {
+            return Effect::Nothing;
+        }
+        match signal {
+            libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT => Effect::Nothing,
+            libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Effect::Stops,
+            _ => Effect::Ends,
+        }
+    }
+
+    /// A handler of the thread is about to run if its call returns -ERESTART.
+    #[must_use]
+    pub fn has_deliverable(&self, host: i32, wait_mask: Option<u64>) -> bool {
+        let status = self.status(host);
+        let blocked = wait_mask.unwrap_or(status.blocked);
+        (status.pending | status.pending_shared) & !blocked & status.caught != 0
+    }
+
+    /// A thread stands before the delivery of a signal.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn deliver(&mut self, stopped: Stopped, signal: i32) -> Result<(), GuestError> {
+        let host = stopped.tid();
+        let raw = stopped.signal_info()?;
+        let info = self.tickets.redeem(&raw);
+        let effect = self.effect(signal);
+        let thread = self.threads.get_mut(&host);
+        let suspended = thread.and_then(|thread| thread.suspended.take());
+        if let Some(registers) = suspended {
+            restore_suspended(&stopped, registers, effect)?;
+        }
+        match effect {
+            Effect::Caught => {
+                if info != raw {
+                    stopped.set_signal_info(&info)?;
+                }
+                stopped.resume(signal)?;
+            }
+            Effect::Nothing | Effect::Stops => drop(stopped.resume(0)?),
+            Effect::Ends => {
+                self.ends_at_home(host, signal, info);
+                self.set_trace(host, Trace::Stopped(stopped));
+            }
+        }
+        Ok(())
+    }
+
+    /// Death is dealt at home, where core dump and exit status belong.
+    fn ends_at_home(&mut self, host: i32, signal: i32, info: RawSigInfo) {
+        let Ok(number) = u8::try_from(signal) else {
+            return;
+        };
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.fatal = Some(QueuedSignal {
+                signal: number,
+                info: info.to_vec(),
+            });
+            let tid = thread.tid;
+            let reason = format!("signal {signal} ends it");
+            self.say(ToHome::GoHome { tid, reason });
+        }
+    }
+
+    /// A signal from home.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn signal(
+        &mut self,
+        tid: Option<i32>,
+        signal: u8,
+        info: &[u8],
+    ) -> Result<(), GuestError> {
+        let (Ok(info), 1..=64) = (RawSigInfo::try_from(info), signal) else {
+            tracing::warn!(signal, "home sends a signal that does not exist");
+            return Ok(());
+        };
+        let signal = i32::from(signal);
+        let target = match tid {
+            Some(tid) => match self.thread_of(tid) {
+                Some(thread) => Some(thread.host),
+                None => return Ok(()),
+            },
+            None => None,
+        };
+        let effect = self.effect(signal);
+        let chosen = target.or_else(|| self.chosen(signal));
+        let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
+        match effect {
+            Effect::Nothing | Effect::Stops if !blocked => Ok(()),
+            Effect::Ends if !blocked => {
+                self.ends_at_home(chosen.unwrap_or(self.host), signal, info);
+                Ok(())
+            }
+            _ => self.queue(target, chosen, signal, info),
+        }
+    }
+
+    /// Signals that a thread blocks while it waits in its call.
+    fn blocked(&self, host: i32) -> u64 {
+        let waiting = self.threads.get(&host).and_then(|thread| thread.waiting.as_ref());
+        if let Some(Kind::Forward(forwarded)) = waiting.map(|waiting| &waiting.kind)
+            && let Some(mask) = forwarded.wait_mask
+        {
+            return mask;
+        }
+        self.status(host).blocked
+    }
+
+    /// The thread that the kernel takes for a signal to the process: the leader, else the first
+    /// that does not block it.
+    fn chosen(&self, signal: i32) -> Option<i32> {
+        let others = self.threads.keys().copied().filter(|host| *host != self.host);
+        std::iter::once(self.host)
+            .chain(others)
+            .find(|host| self.threads.contains_key(host) && self.blocked(*host) & bit(signal) == 0)
+    }
+
+    /// Queues a signal for a thread or the process, and takes the thread that is to run its handler
+    /// out of a forwarded call.
+    fn queue(
+        &mut self,
+        target: Option<i32>,
+        chosen: Option<i32>,
+        signal: i32,
+        info: RawSigInfo,
+    ) -> Result<(), GuestError> {
+        let ticket = self.tickets.issue(signal, info);
+        match pidfd::queue_signal(self.host, target, signal, &ticket) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => {
+                return Err(GuestError::Os {
+                    what: "Queueing a signal for the guest",
+                    errno,
+                });
+            }
+        }
+        let Some(host) = chosen else { return Ok(()) };
+        if self.blocked(host) & bit(signal) == 0 {
+            self.cancel(host);
+        }
+        Ok(())
+    }
+
+    /// Asks home to interrupt a thread's call.
+    fn cancel(&mut self, host: i32) {
+        let Some(thread) = self.threads.get_mut(&host) else {
+            return;
+        };
+        let tid = thread.tid;
+        if let Some(waiting) = &mut thread.waiting
+            && matches!(waiting.kind, Kind::Forward(_))
+            && !waiting.cancelled
+        {
+            waiting.cancelled = true;
+            let sequence = waiting.sequence;
+            self.say(ToHome::Cancel { tid, sequence });
+        }
+    }
+
+    /// The guest sends a signal to itself.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn own_signal(&mut self, host: i32, signal: Signal) -> Result<(), GuestError> {
+        let target = match signal.tid {
+            Some(tid) => match self.thread_of(tid) {
+                Some(thread) => Some(thread.host),
+                None => {
+                    let none = -i64::from(libc::ESRCH);
+                    return self.respond(host, Response::Result(none));
+                }
+            },
+            None => None,
+        };
+        match self.effect(signal.signal) {
+            Effect::Ends => {
+                self.go_home(host, "it sends itself a signal that ends it");
+                return Ok(());
+            }
+            Effect::Stops => return self.forward(host, signal.forward, crate::guest::After::Result),
+            Effect::Nothing | Effect::Caught => {}
+        }
+        let chosen = target.or_else(|| self.chosen(signal.signal));
+        let forwards = |thread: &Thread| {
+            let waiting = thread.waiting.as_ref();
+            waiting.is_some_and(|waiting| matches!(waiting.kind, Kind::Forward(_)))
+        };
+        let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(forwards));
+        if !waits {
+            // The kernel does it, exactly.
+            return self.respond(host, Response::Continue);
+        }
+        let Some(info) = self.own_info(&signal) else {
+            return self.respond(host, Response::Continue);
+        };
+        // The signal must be there before the call that it interrupts comes back.
+        self.queue(target, chosen, signal.signal, info)?;
+        self.respond(host, Response::Result(0))
+    }
+
+    /// The siginfo that the kernel would make.
+    fn own_info(&self, signal: &Signal) -> Option<RawSigInfo> {
+        use whim_calls::GuestMemory;
+        const SI_TKILL: i32 = -6;
+        let mut info = [0; 128];
+        if signal.info != 0 {
+            if self.memory.read(signal.info, &mut info) != info.len() {
+                return None;
+            }
+            info[0..4].copy_from_slice(&signal.signal.to_ne_bytes());
+            return Some(info);
+        }
+        let code = if signal.tid.is_some() { SI_TKILL } else { 0 };
+        info[0..4].copy_from_slice(&signal.signal.to_ne_bytes());
+        info[8..12].copy_from_slice(&code.to_ne_bytes());
+        info[16..20].copy_from_slice(&self.pid.to_ne_bytes());
+        info[20..24].copy_from_slice(&self.tickets.uid.to_ne_bytes());
+        Some(info)
+    }
+
+    /// A handler interrupts a call that waits under a mask of its own (ppoll and its kin). The
+    /// kernel's own `rt_sigsuspend` does exactly what is needed with the mask; at the delivery the
+    /// registers become those of the call again.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn interrupt_under_mask(&mut self, host: i32, mask: u64) -> Result<(), GuestError> {
+        let stopped = self.take_out(host)?;
+        let registers = stopped.registers()?;
+        let mut arguments = self.runner.arguments();
+        let address = arguments.add(&mask.to_le_bytes());
+        self.runner.store(&arguments)?;
+        let suspend = Operation::new(libc::SYS_rt_sigsuspend, &[address, 8]);
+        let at = registers.rip.wrapping_sub(2);
+        stopped.set_registers(&step_registers(&registers, at, &suspend))?;
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.suspended = Some(registers);
+        }
+        stopped.resume(0)?;
+        self.set_trace(host, Trace::Running);
+        Ok(())
+    }
+}
+
+/// The registers of the call that a handler interrupts: it returns EINTR. If no handler runs, it is
+/// made again.
+fn restore_suspended(
+    stopped: &Stopped,
+    registers: whim_sys::ptrace::UserRegs,
+    effect: Effect,
+) -> Result<(), GuestError> {
+    let mut registers = registers;
+    if effect == Effect::Caught {
+        registers.rax = ERESTARTNOHAND.cast_unsigned();
+    } else {
+        registers.rax = registers.orig_rax;
+        registers.rip = registers.rip.wrapping_sub(2);
+        registers.orig_rax = u64::MAX;
+    }
+    Ok(stopped.set_registers(&registers)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_gives_the_true_siginfo_back_once() {
+        let mut tickets = Tickets::default();
+        let mut info = [0; 128];
+        info[0] = 10;
+        info[8] = 1;
+        let ticket = tickets.issue(10, info);
+        assert_eq!(tickets.look_up(&ticket), info);
+        assert_eq!(tickets.redeem(&ticket), info);
+        assert_eq!(tickets.redeem(&ticket), ticket);
+    }
+
+    #[test]
+    fn the_sandbox_uid_becomes_that_of_home() {
+        let auxv: Vec<u8> = [6u64, 4096, AT_UID, 1000, 0, 0]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        let mut tickets = Tickets::new(&auxv);
+        let mut info = [0; 128];
+        info[20..24].copy_from_slice(&INSIDE_ID.to_ne_bytes());
+        assert_eq!(word(&tickets.redeem(&info), 20), 1000);
+        info[8..12].copy_from_slice(&1i32.to_ne_bytes());
+        assert_eq!(word(&tickets.redeem(&info), 20), 1, "a child's uid is not ours to change");
+    }
+}

@@ -1,0 +1,240 @@
+//! Which parts of the guest's address space show files of home, and which of their pages are here.
+
+use std::collections::{BTreeMap, HashMap};
+use whim_image::model::{MappingId, PAGE_SIZE, Range};
+
+/// A page of a mapping in home's attic: mapping and page number in it.
+pub type Page = (MappingId, u64);
+
+/// A piece of the address space that shows a mapping of home's attic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub start: u64,
+    pub end: u64,
+    pub mapping: MappingId,
+    /// Of `start`, relative to the beginning of the mapping in the attic.
+    pub offset: u64,
+}
+
+impl Piece {
+    /// The page at an address in the piece.
+    #[must_use]
+    pub fn page(&self, address: u64) -> Page {
+        (
+            self.mapping,
+            (self.offset + (address - self.start)) / PAGE_SIZE,
+        )
+    }
+}
+
+/// How a page came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It was fetched; the hash of what home has.
+    Fetched(u64),
+    /// It came with the image: the guest's own copy, which home does not have.
+    Own,
+}
+
+/// The table. Pieces are disjoint.
+#[derive(Debug, Default)]
+pub struct Table {
+    pieces: BTreeMap<u64, Piece>,
+    pages: HashMap<Page, Arrival>,
+}
+
+impl Table {
+    /// Adds a piece; nothing may be there.
+    pub fn insert(&mut self, piece: Piece) {
+        if piece.start < piece.end {
+            self.pieces.insert(piece.start, piece);
+        }
+    }
+
+    /// Pieces that overlap a range, cut to it, ascending.
+    pub fn overlapping(&self, range: Range) -> impl Iterator<Item = Piece> {
+        let first = self
+            .pieces
+            .range(..=range.start)
+            .next_back()
+            .map_or(range.start, |(start, _)| *start);
+        self.pieces
+            .range(first..range.end.max(first))
+            .map(|(_, piece)| *piece)
+            .filter(move |piece| piece.end > range.start && piece.start < range.end)
+            .map(move |piece| cut(piece, range))
+    }
+
+    /// The piece at an address.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<Piece> {
+        let (_, piece) = self.pieces.range(..=address).next_back()?;
+        (address < piece.end).then_some(*piece)
+    }
+
+    /// Takes a range out; gives what was in it.
+    pub fn remove(&mut self, range: Range) -> Vec<Piece> {
+        let taken: Vec<Piece> = self.overlapping(range).collect();
+        for piece in &taken {
+            let Some(whole) = self.at(piece.start) else {
+                continue;
+            };
+            self.pieces.remove(&whole.start);
+            let before = Range {
+                start: whole.start,
+                end: piece.start,
+            };
+            let behind = Range {
+                start: piece.end,
+                end: whole.end,
+            };
+            self.insert(cut(whole, before));
+            self.insert(cut(whole, behind));
+        }
+        taken
+    }
+
+    /// `mremap` has moved a range.
+    pub fn relocate(&mut self, from: u64, to: u64, length: u64) {
+        let end = from.saturating_add(length);
+        let taken = self.remove(Range { start: from, end });
+        for piece in taken {
+            let start = to + (piece.start - from);
+            self.insert(Piece {
+                start,
+                end: start + (piece.end - piece.start),
+                ..piece
+            });
+        }
+    }
+
+    /// Where pages of a mapping are: pieces that show any of `length` bytes from `offset` on, cut to
+    /// them.
+    #[must_use]
+    pub fn places(&self, mapping: MappingId, offset: u64, length: u64) -> Vec<Piece> {
+        let shows = |piece: &&Piece| piece.mapping == mapping;
+        let wanted = self.pieces.values().filter(shows).filter_map(|piece| {
+            let last = piece.offset + (piece.end - piece.start);
+            let from = piece.offset.max(offset);
+            let to = last.min(offset + length);
+            (from < to).then(|| Piece {
+                start: piece.start + (from - piece.offset),
+                end: piece.start + (to - piece.offset),
+                mapping,
+                offset: from,
+            })
+        });
+        wanted.collect()
+    }
+
+    /// Notes a page that is here now.
+    pub fn note(&mut self, page: Page, arrival: Arrival) {
+        self.pages.insert(page, arrival);
+    }
+
+    /// Forgets a page: the guest has dropped it and wants it again.
+    pub fn forget(&mut self, page: Page) {
+        self.pages.remove(&page);
+    }
+
+    #[must_use]
+    pub fn arrival(&self, page: Page) -> Option<Arrival> {
+        self.pages.get(&page).copied()
+    }
+
+    /// The parts of a range whose pages have not come yet, ascending, page aligned.
+    #[must_use]
+    pub fn missing(&self, address: u64, length: u64) -> Vec<Range> {
+        if length == 0 || self.pieces.is_empty() {
+            return Vec::new();
+        }
+        let start = address & !(PAGE_SIZE - 1);
+        let end = address.saturating_add(length);
+        let end = end.checked_next_multiple_of(PAGE_SIZE).unwrap_or(end);
+        let mut found: Vec<Range> = Vec::new();
+        for piece in self.overlapping(Range { start, end }) {
+            for at in (piece.start..piece.end).step_by(4096) {
+                if self.pages.contains_key(&piece.page(at)) {
+                    continue;
+                }
+                match found.last_mut() {
+                    Some(last) if last.end == at => last.end = at + PAGE_SIZE,
+                    _ => found.push(Range {
+                        start: at,
+                        end: at + PAGE_SIZE,
+                    }),
+                }
+            }
+        }
+        found
+    }
+}
+
+fn cut(piece: Piece, range: Range) -> Piece {
+    let start = piece.start.max(range.start);
+    let end = piece.end.min(range.end);
+    Piece {
+        start,
+        end,
+        offset: piece.offset + (start.saturating_sub(piece.start)),
+        ..piece
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const P: u64 = PAGE_SIZE;
+
+    fn piece(start: u64, end: u64, mapping: u32, offset: u64) -> Piece {
+        Piece {
+            start: start * P,
+            end: end * P,
+            mapping: MappingId(mapping),
+            offset: offset * P,
+        }
+    }
+
+    fn range(start: u64, end: u64) -> Range {
+        Range {
+            start: start * P,
+            end: end * P,
+        }
+    }
+
+    #[test]
+    fn a_hole_leaves_both_sides_with_their_offsets() {
+        let mut table = Table::default();
+        table.insert(piece(10, 20, 1, 5));
+        assert_eq!(table.remove(range(13, 15)), [piece(13, 15, 1, 8)]);
+        let left: Vec<Piece> = table.overlapping(range(0, 100)).collect();
+        assert_eq!(left, [piece(10, 13, 1, 5), piece(15, 20, 1, 10)]);
+        assert_eq!(table.at(14 * P), None);
+        assert_eq!(table.at(15 * P).map(|p| p.page(16 * P)), Some((MappingId(1), 11)));
+    }
+
+    #[test]
+    fn a_moved_part_keeps_its_contents() {
+        let mut table = Table::default();
+        table.insert(piece(10, 20, 1, 0));
+        table.relocate(12 * P, 40 * P, 4 * P);
+        assert_eq!(table.at(41 * P).map(|p| p.page(41 * P)), Some((MappingId(1), 3)));
+        assert_eq!(table.at(13 * P), None);
+        assert_eq!(table.places(MappingId(1), P, 3 * P), [
+            piece(11, 12, 1, 1),
+            piece(40, 42, 1, 2)
+        ]);
+    }
+
+    #[test]
+    fn missing_pages_are_those_that_never_came() {
+        let mut table = Table::default();
+        table.insert(piece(10, 20, 1, 0));
+        table.note((MappingId(1), 2), Arrival::Own);
+        assert_eq!(table.missing(11 * P + 7, 2 * P), [range(11, 12), range(13, 14)]);
+        assert_eq!(table.missing(0, 5 * P), []);
+        table.forget((MappingId(1), 2));
+        assert_eq!(table.missing(12 * P, 1), [range(12, 13)]);
+    }
+}
