@@ -562,9 +562,8 @@ pub fn resumption(
         return (registers, Vec::new());
     }
     let Some(finished) = finished else {
-        // Nothing is known of it: its number is lost with the guest, an honest EINTR remains.
-        registers.rax = (-4i64).cast_unsigned();
-        registers.rip += SYSCALL_LENGTH;
+        // Home never got the call: it is made here, for the first time.
+        registers.rax = thread.registers.orig_rax;
         return (registers, Vec::new());
     };
     match finished.result {

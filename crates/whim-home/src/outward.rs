@@ -214,7 +214,14 @@ impl Outward<'_> {
         };
         let captured = frozen.capture(&options)?;
         self.look_again(&captured)?;
-        let image = captured.image;
+        let mut image = captured.image;
+        for call in &captured.in_flight {
+            // The guest resolves by it where the outputs of the call go.
+            let mut threads = image.threads.iter_mut();
+            if let Some(thread) = threads.find(|thread| thread.tid == call.tid) {
+                thread.registers.orig_rax = call.original_number;
+            }
+        }
         let continuations = captured
             .in_flight
             .into_iter()

@@ -71,7 +71,10 @@ fn take(pid: i32) -> (Frozen, Captured, Contents) {
         flags: None,
         with_pending: false,
     };
-    let captured = frozen.capture(&options).expect("capture");
+    let mut captured = frozen.capture(&options).expect("capture");
+    for call in &captured.in_flight {
+        captured.image.threads[0].registers.orig_rax = call.original_number;
+    }
     let scanner = pagemap::Pagemap::open(pid).expect("pagemap");
     let mut contents = Vec::new();
     for mapping in &captured.image.mappings {
@@ -244,7 +247,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
         length: 4096,
     };
     assert_eq!(&server.pages(request).expect("the page")[..4], b"\x7fELF");
-    // The thread stood in read(2); nothing is known of that call here, so that it sees EINTR.
+    // The thread stood in read(2), which is now made anew.
     drop(server.take_finished(0));
     put_back(server, &captured.image, &original, &contents);
     program.say("7");
