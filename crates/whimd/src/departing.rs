@@ -19,6 +19,14 @@ use crate::settings::socket_in;
 use crate::supervisor::{self, Start};
 use crate::watching;
 
+/// What a home supervisor has beyond its owner's rights: it traces in spite of Yama, opens mapped
+/// files by /proc/PID/map_files, and holds read leases on files of others.
+const KEPT: [Capability; 3] = [
+    Capability::SYS_PTRACE,
+    Capability::CHECKPOINT_RESTORE,
+    Capability::LEASE,
+];
+
 /// A host answers a request for room within this time: it starts a supervisor meanwhile.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -97,7 +105,7 @@ pub fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
         .milliseconds()
 }
 
-/// Starts the home supervisor, with the rights of the process's owner and CAP_SYS_PTRACE, which it
+/// Starts the home supervisor, with the rights of the process's owner and those of [`KEPT`], which it
 /// drops once it holds the threads.
 pub async fn start_home(
     daemon: &Arc<Daemon>,
@@ -131,9 +139,7 @@ pub async fn start_home(
         .filter(|_| uid != 0)
         .map(|_| (uid, gid, target.credentials.groups.clone()));
     let launch = Launch {
-        keep: identity
-            .as_ref()
-            .map_or_else(Vec::new, |_| vec![Capability::SYS_PTRACE]),
+        keep: identity.as_ref().map_or_else(Vec::new, |_| KEPT.to_vec()),
         identity,
         new_session: true,
         enter_cgroups: daemon.supervisor_groups.clone(),
