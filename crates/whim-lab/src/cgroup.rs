@@ -29,11 +29,17 @@ const DEPTH_MAX: usize = 16;
 #[non_exhaustive]
 pub enum CgroupError {
     /// A limit was asked for that cannot be set.
-    #[error("Cannot limit the {what} of a node: no {what} cgroup can be written ({why}); run as root, have a cgroup delegated, or ask for no limit")]
+    #[error(
+        "Cannot limit the {what} of a node: no {what} cgroup can be written ({why}); run as root, have a cgroup delegated, or ask for no limit"
+    )]
     NoController { what: &'static str, why: String },
     /// A file of a group could not be written.
     #[error("Cannot write '{value}' to {path}: {source}", path = .path.display())]
-    Write { path: PathBuf, value: String, source: io::Error },
+    Write {
+        path: PathBuf,
+        value: String,
+        source: io::Error,
+    },
     /// Freezing takes too long.
     #[error("Cannot pause all processes below {path} within {seconds} s; one may wait for a device", path = .path.display())]
     Freeze { path: PathBuf, seconds: u64 },
@@ -134,11 +140,7 @@ impl CgroupSet {
         Ok(())
     }
 
-    fn with_controller(
-        &self,
-        what: &'static str,
-        file: &str,
-    ) -> Result<&Hierarchy, CgroupError> {
+    fn with_controller(&self, what: &'static str, file: &str) -> Result<&Hierarchy, CgroupError> {
         self.hierarchies
             .iter()
             .find(|h| {
@@ -148,7 +150,10 @@ impl CgroupSet {
                     h.controllers.iter().any(|c| c == what)
                 }
             })
-            .ok_or_else(|| CgroupError::NoController { what, why: self.refusals() })
+            .ok_or_else(|| CgroupError::NoController {
+                what,
+                why: self.refusals(),
+            })
     }
 
     /// The files to which a process writes `0` in order to belong to the node (or `switch`).
@@ -157,7 +162,10 @@ impl CgroupSet {
             "switch" => h.lab.join("switch"),
             _ => h.lab.join(node).join("main"),
         };
-        self.hierarchies.iter().map(|h| leaf(h).join("cgroup.procs")).collect()
+        self.hierarchies
+            .iter()
+            .map(|h| leaf(h).join("cgroup.procs"))
+            .collect()
     }
 
     /// The node's group in each hierarchy.
@@ -167,14 +175,19 @@ impl CgroupSet {
 
     /// Stops all processes of a node, unseen by them. False when no hierarchy can do so.
     pub(crate) fn freeze(&self, node: &str) -> Result<bool, CgroupError> {
-        let Some(freezer) = self.freezer(node) else { return Ok(false) };
+        let Some(freezer) = self.freezer(node) else {
+            return Ok(false);
+        };
         freezer.set(true)?;
         let deadline = Instant::now() + FREEZE_LIMIT;
         while !freezer.is_frozen() {
             if Instant::now() >= deadline {
                 freezer.set(false)?;
                 let seconds = FREEZE_LIMIT.as_secs();
-                return Err(CgroupError::Freeze { path: freezer.group, seconds });
+                return Err(CgroupError::Freeze {
+                    path: freezer.group,
+                    seconds,
+                });
             }
             std::thread::sleep(RETRY);
         }
@@ -194,8 +207,14 @@ impl CgroupSet {
         let version2 = self.hierarchies.iter().filter(|h| h.version2);
         let version1 = self.hierarchies.iter().filter(|h| !h.version2);
         version2
-            .map(|h| Freezer { group: h.lab.join(node), file: "cgroup.freeze" })
-            .chain(version1.map(|h| Freezer { group: h.lab.join(node), file: "freezer.state" }))
+            .map(|h| Freezer {
+                group: h.lab.join(node),
+                file: "cgroup.freeze",
+            })
+            .chain(version1.map(|h| Freezer {
+                group: h.lab.join(node),
+                file: "freezer.state",
+            }))
             .find(|f| f.group.join(f.file).exists())
     }
 
@@ -262,7 +281,9 @@ fn mounted_hierarchies() -> Vec<Mounted> {
     let mut found: Vec<Mounted> = Vec::new();
     for line in mounts.lines() {
         let fields: Vec<&str> = line.split(' ').collect();
-        let [_, root, kind @ ("cgroup" | "cgroup2"), options, ..] = fields[..] else { continue };
+        let [_, root, kind @ ("cgroup" | "cgroup2"), options, ..] = fields[..] else {
+            continue;
+        };
         let version2 = kind == "cgroup2";
         let controllers: Vec<String> = options
             .split(',')
@@ -276,7 +297,12 @@ fn mounted_hierarchies() -> Vec<Mounted> {
             continue;
         }
         let own = own_group(&own, version2, controllers.first().map(String::as_str));
-        found.push(Mounted { root: PathBuf::from(root), version2, controllers, own });
+        found.push(Mounted {
+            root: PathBuf::from(root),
+            version2,
+            controllers,
+            own,
+        });
     }
     found
 }
@@ -314,7 +340,10 @@ fn make_usable(group: &Path) -> io::Result<()> {
         Ok(()) | Err(_) => {}
     }
     // A delegated group can be made without the right to move processes into it.
-    std::fs::OpenOptions::new().write(true).open(group.join("cgroup.procs")).map(drop)
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(group.join("cgroup.procs"))
+        .map(drop)
 }
 
 fn make(group: &Path) -> Result<(), CgroupError> {
@@ -336,7 +365,10 @@ fn hand_down_controllers(parent: &Path, lab: &Path) {
         for controller in ["cpu", "memory", "pids"] {
             let available = std::fs::read_to_string(group.join("cgroup.controllers"));
             if available.is_ok_and(|t| t.split_whitespace().any(|c| c == controller)) {
-                let _ = std::fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
+                let _ = std::fs::write(
+                    group.join("cgroup.subtree_control"),
+                    format!("+{controller}"),
+                );
             }
         }
     }
@@ -345,7 +377,11 @@ fn hand_down_controllers(parent: &Path, lab: &Path) {
 fn set_cpu(hierarchy: &Hierarchy, group: &Path, cpus: f64) -> Result<(), CgroupError> {
     #[allow(clippy::cast_precision_loss, reason = "20,000")]
     let quota = (cpus * CPU_PERIOD_US as f64).round().max(1000.0);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1e3 to 2.1e7")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "1e3 to 2.1e7"
+    )]
     let quota = quota as u64;
     if hierarchy.version2 {
         return write(&group.join("cpu.max"), &format!("{quota} {CPU_PERIOD_US}"));
@@ -377,7 +413,11 @@ fn write(path: &Path, value: &str) -> Result<(), CgroupError> {
 
 fn collect_processes(group: &Path, depth: usize, found: &mut Vec<ProcessId>) {
     let listing = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    found.extend(listing.lines().filter_map(|l| ProcessId::of(l.parse().ok()?)));
+    found.extend(
+        listing
+            .lines()
+            .filter_map(|l| ProcessId::of(l.parse().ok()?)),
+    );
     if depth < DEPTH_MAX {
         for child in children(group) {
             collect_processes(&child, depth + 1, found);
@@ -386,7 +426,9 @@ fn collect_processes(group: &Path, depth: usize, found: &mut Vec<ProcessId>) {
 }
 
 fn children(group: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(group) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(group) else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
@@ -401,7 +443,10 @@ fn remove_tree(group: &Path) -> Result<(), CgroupError> {
             Ok(()) => return Ok(()),
             // The last process of a group leaves it a moment after its end is seen.
             Err(e) if Instant::now() >= deadline => {
-                return Err(CgroupError::Remove { path: group.to_owned(), source: e });
+                return Err(CgroupError::Remove {
+                    path: group.to_owned(),
+                    source: e,
+                });
             }
             Err(_) => std::thread::sleep(RETRY),
         }

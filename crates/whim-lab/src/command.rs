@@ -33,7 +33,10 @@ pub(crate) fn run(
     let (mut output, mut errors, mut stdin) = (memory()?, memory()?, memory()?);
     stdin.write_all(input.as_bytes())?;
     stdin.seek(SeekFrom::Start(0))?;
-    command.stdin(stdin).stdout(output.try_clone()?).stderr(errors.try_clone()?);
+    command
+        .stdin(stdin)
+        .stdout(output.try_clone()?)
+        .stderr(errors.try_clone()?);
     let mut child = command.spawn()?;
     let ended = match limit {
         Some(limit) => {
@@ -55,7 +58,10 @@ pub(crate) fn run(
 }
 
 fn memory() -> std::io::Result<File> {
-    Ok(File::from(nix::sys::memfd::memfd_create("output", MFdFlags::MFD_CLOEXEC)?))
+    Ok(File::from(nix::sys::memfd::memfd_create(
+        "output",
+        MFdFlags::MFD_CLOEXEC,
+    )?))
 }
 
 fn read_back(file: &mut File) -> std::io::Result<String> {
@@ -91,5 +97,7 @@ const PROGRAM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// Whether a program is installed where [`run_net_steps`] looks.
 pub(crate) fn is_installed(program: &str) -> bool {
-    PROGRAM_PATH.split(':').any(|d| std::path::Path::new(d).join(program).exists())
+    PROGRAM_PATH
+        .split(':')
+        .any(|d| std::path::Path::new(d).join(program).exists())
 }

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, User};
@@ -53,8 +53,16 @@ struct Request {
 
 impl Request {
     fn parse(node: &OsStr, rest: &[OsString]) -> Result<Request, String> {
-        let node = node.to_str().ok_or("The node's name is no text")?.to_owned();
-        let mut request = Request { node, user: None, detach: false, command: Vec::new() };
+        let node = node
+            .to_str()
+            .ok_or("The node's name is no text")?
+            .to_owned();
+        let mut request = Request {
+            node,
+            user: None,
+            detach: false,
+            command: Vec::new(),
+        };
         let mut words = rest.iter();
         while let Some(word) = words.next() {
             match word.to_str() {
@@ -94,22 +102,29 @@ impl Entry {
         let state = State::load(&layout)
             .map_err(|e| e.to_string())?
             .ok_or_else(|| format!("There is no lab '{}'", layout.name()))?;
-        let init = state.running_init(&request.node).map_err(|e| e.to_string())?;
+        let init = state
+            .running_init(&request.node)
+            .map_err(|e| e.to_string())?;
         if state.node(&request.node).is_ok_and(|n| n.paused) {
             return Err(format!("Node {} is paused", request.node));
         }
         if state.rootless && request.user.is_some() {
-            return Err("A lab of a plain user has only that user; --user needs a lab \
+            return Err(
+                "A lab of a plain user has only that user; --user needs a lab \
                         that root has started"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         let handle = init.open().ok_or("The node has just ended")?;
         let mut cgroup_entries = Vec::new();
         for path in state.cgroups.entries(&request.node) {
             let opened = OpenOptions::new().write(true).open(&path);
-            cgroup_entries.push(opened.map_err(|e| format!("Cannot open {}: {e}", path.display()))?);
+            cgroup_entries
+                .push(opened.map_err(|e| format!("Cannot open {}: {e}", path.display()))?);
         }
-        let log = request.detach.then(|| open_log(&layout.daemon_log(&request.node)));
+        let log = request
+            .detach
+            .then(|| open_log(&layout.daemon_log(&request.node)));
         let user = if state.rootless { Set::USER } else { Set::NONE };
         Ok(Entry {
             lab: layout.name().to_owned(),
@@ -123,8 +138,10 @@ impl Entry {
     }
 
     fn run(self) -> Result<ExitCode, String> {
-        let signals = block_signals()?;
-        self.handle.enter(self.namespaces).map_err(|e| e.to_string())?;
+        let (signals, mask) = block_signals()?;
+        self.handle
+            .enter(self.namespaces)
+            .map_err(|e| e.to_string())?;
         match namespace::fork().map_err(|e| e.to_string())? {
             Fork::Parent(child) => {
                 drop(self);
@@ -132,7 +149,12 @@ impl Entry {
             }
             Fork::Child => {
                 drop(signals);
-                if self.request.detach { self.detach() } else { self.become_command() }
+                mask.thread_set_mask().map_err(|e| format!("Cannot restore signals: {e}"))?;
+                if self.request.detach {
+                    self.detach()
+                } else {
+                    self.become_command()
+                }
             }
         }
     }
@@ -150,11 +172,13 @@ impl Entry {
         namespace::set_parent_death_signal(Some(Signal::SIGKILL)).map_err(|e| e.to_string())?;
         let error = command.exec();
         let _ = writeln!(std::io::stderr(), "{}", self.exec_failure(&error));
-        Ok(ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound {
-            NOT_FOUND
-        } else {
-            NOT_EXECUTABLE
-        }))
+        Ok(ExitCode::from(
+            if error.kind() == std::io::ErrorKind::NotFound {
+                NOT_FOUND
+            } else {
+                NOT_EXECUTABLE
+            },
+        ))
     }
 
     /// In the child: forks once more, so that the command becomes an orphan of this node, whose
@@ -172,7 +196,10 @@ impl Entry {
             .read(true)
             .open("/dev/null")
             .map_err(|e| format!("Cannot open /dev/null: {e}"))?;
-        let log = self.log.as_ref().ok_or("There is no log for a detached command")?;
+        let log = self
+            .log
+            .as_ref()
+            .ok_or("There is no log for a detached command")?;
         let redirect = || {
             nix::unistd::dup2_stdin(&null)?;
             nix::unistd::dup2_stdout(log)?;
@@ -186,12 +213,17 @@ impl Entry {
 
     fn exec_failure(&self, error: &std::io::Error) -> String {
         let program = self.request.command[0].display();
-        format!("whim lab exec: Cannot run '{program}' on {}: {error}", self.request.node)
+        format!(
+            "whim lab exec: Cannot run '{program}' on {}: {error}",
+            self.request.node
+        )
     }
 
     fn enter_cgroups(&self) -> Result<(), String> {
         for mut entry in &self.cgroup_entries {
-            entry.write_all(b"0").map_err(|e| format!("Cannot enter the node's cgroup: {e}"))?;
+            entry
+                .write_all(b"0")
+                .map_err(|e| format!("Cannot enter the node's cgroup: {e}"))?;
         }
         Ok(())
     }
@@ -225,7 +257,9 @@ fn open_log(path: &Path) -> Result<File, String> {
 }
 
 fn duplicate(descriptor: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd, String> {
-    descriptor.try_clone_to_owned().map_err(|e| format!("Cannot duplicate a descriptor: {e}"))
+    descriptor
+        .try_clone_to_owned()
+        .map_err(|e| format!("Cannot duplicate a descriptor: {e}"))
 }
 
 /// Changes this process to the user, as a login would, and tells the command so.
@@ -248,19 +282,27 @@ fn become_user(name: &str, command: &mut Command) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes all signals that can be handed on wait for [`stand_in`].
-fn block_signals() -> Result<SignalFd, String> {
+/// Makes all signals that can be handed on wait for [`stand_in`]; also the mask as it was.
+fn block_signals() -> Result<(SignalFd, SigSet), String> {
     let mut set = SigSet::all();
     // Faults are this process's own; they must not wait.
-    for fault in [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP]
-    {
+    for fault in [
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGILL,
+        Signal::SIGFPE,
+        Signal::SIGTRAP,
+    ] {
         set.remove(fault);
     }
     // A caller may ignore SIGCHLD; then no exit status would come to us.
     namespace::restore_default_action(Signal::SIGCHLD).map_err(|e| e.to_string())?;
-    set.thread_block().map_err(|e| format!("Cannot block signals: {e}"))?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)
-        .map_err(|e| format!("Cannot wait for signals: {e}"))
+    let before = set
+        .thread_swap_mask(SigmaskHow::SIG_BLOCK)
+        .map_err(|e| format!("Cannot block signals: {e}"))?;
+    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)
+        .map_err(|e| format!("Cannot wait for signals: {e}"))?;
+    Ok((signals, before))
 }
 
 /// In the process outside: acts for the command towards the caller.
@@ -274,7 +316,9 @@ fn stand_in(child: Pid, signals: &SignalFd) -> Result<ExitCode, String> {
             Err(e) => return Err(format!("Cannot wait for signals: {e}")),
         };
         let number = i32::try_from(received.ssi_signo).unwrap_or(0);
-        let Ok(signal) = Signal::try_from(number) else { continue };
+        let Ok(signal) = Signal::try_from(number) else {
+            continue;
+        };
         if signal == Signal::SIGCHLD {
             if let Some(code) = follow(child)? {
                 return Ok(code);
@@ -292,7 +336,9 @@ fn follow(child: Pid) -> Result<Option<ExitCode>, String> {
         let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
         match waitpid(child, Some(flags)) {
             Ok(WaitStatus::Exited(_, code)) => {
-                return Ok(Some(ExitCode::from(u8::try_from(code & 0xff).unwrap_or(FAILED))));
+                return Ok(Some(ExitCode::from(
+                    u8::try_from(code & 0xff).unwrap_or(FAILED),
+                )));
             }
             Ok(WaitStatus::Signaled(_, signal, _)) => return end_by(signal).map(Some),
             Ok(WaitStatus::Stopped(..)) => {
@@ -319,5 +365,7 @@ fn end_by(signal: Signal) -> Result<ExitCode, String> {
     let _ = nix::sys::signal::raise(signal);
     let _ = set.thread_unblock();
     // Not reached, unless the signal's default is to do nothing.
-    Ok(ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(FAILED)))
+    Ok(ExitCode::from(
+        u8::try_from(128 + signal as i32).unwrap_or(FAILED),
+    ))
 }

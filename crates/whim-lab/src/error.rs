@@ -25,7 +25,11 @@ pub enum LabError {
     NoLab(String),
     /// There is no such node.
     #[error("Lab '{lab}' has no node '{node}'; its nodes are n1 to n{count}")]
-    NoNode { lab: String, node: String, count: usize },
+    NoNode {
+        lab: String,
+        node: String,
+        count: usize,
+    },
     /// A verb that needs a running node met one that is not.
     #[error("Node {node} of lab '{lab}' is off; switch it on with `whim lab start {node}`")]
     NodeOff { lab: String, node: String },
@@ -49,7 +53,11 @@ pub enum LabError {
     Busy(String, u64),
     /// A file or directory of the lab.
     #[error("Cannot {what} {path}: {source}", path = .path.display())]
-    File { what: &'static str, path: PathBuf, source: io::Error },
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     /// The state file does not hold what this version writes.
     #[error(
         "The lab's state file {path} is damaged or of another version ({why}); \
@@ -67,16 +75,30 @@ pub enum LabError {
     Spawn { program: PathBuf, source: io::Error },
     /// A helper process answered with an error.
     #[error("{role} of lab '{lab}': {why}")]
-    Role { lab: String, role: String, why: String },
+    Role {
+        lab: String,
+        role: String,
+        why: String,
+    },
     /// Network configuration failed.
     #[error("Cannot configure the network of lab '{lab}': {why}")]
     Network { lab: String, why: String },
     /// A step of the cluster's start failed.
     #[error("On {node}, `{command}` {why}")]
-    Step { node: String, command: String, why: String },
+    Step {
+        node: String,
+        command: String,
+        why: String,
+    },
     /// Processes that do not end.
-    #[error("Process {pid} ({what}) did not end within {seconds} s of SIGKILL; it may wait for a device or a tracer")]
-    Survivor { pid: i32, what: String, seconds: u64 },
+    #[error(
+        "Process {pid} ({what}) did not end within {seconds} s of SIGKILL; it may wait for a device or a tracer"
+    )]
+    Survivor {
+        pid: i32,
+        what: String,
+        seconds: u64,
+    },
     /// Namespaces, signals, pidfds.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),

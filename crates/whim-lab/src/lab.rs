@@ -61,9 +61,15 @@ impl Lab {
         };
         let rootless = !nix::unistd::geteuid().is_root();
         let state = State::new(options.clone(), helper, rootless);
-        let mut work = Work { layout, state, network: Network::of_this_machine() };
+        let mut work = Work {
+            layout,
+            state,
+            network: Network::of_this_machine(),
+        };
         match work.build() {
-            Ok(()) => Ok(Lab { layout: work.layout }),
+            Ok(()) => Ok(Lab {
+                layout: work.layout,
+            }),
             Err(error) => {
                 // The first error is the one that matters; a second one shows again in `down`.
                 if teardown::clear(&work.layout, Some(&work.state)).is_ok() {
@@ -76,7 +82,9 @@ impl Lab {
 
     /// The lab of this name; an error when there is none or it is not complete.
     pub fn open(name: &str) -> Result<Lab, LabError> {
-        let lab = Lab { layout: Layout::new(name)? };
+        let lab = Lab {
+            layout: Layout::new(name)?,
+        };
         let state = lab.state()?;
         if state.stage != Stage::Up {
             return Err(LabError::Incomplete(name.to_owned()));
@@ -140,7 +148,10 @@ impl Lab {
 
     /// The status of a lab of this name even if it is not complete.
     pub fn status_of(name: &str) -> Result<LabStatus, LabError> {
-        Lab { layout: Layout::new(name)? }.status()
+        Lab {
+            layout: Layout::new(name)?,
+        }
+        .status()
     }
 
     /// A command line that runs `program` on a node, as `user` or as the caller. Arguments are
@@ -160,7 +171,13 @@ impl Lab {
                 node: node.to_owned(),
             });
         }
-        Ok(exec_command(&self.layout, &state, node, user, program.as_ref()))
+        Ok(exec_command(
+            &self.layout,
+            &state,
+            node,
+            user,
+            program.as_ref(),
+        ))
     }
 
     /// Stops all packets between two nodes, without a sign to either.
@@ -196,7 +213,10 @@ impl Lab {
         self.change(|work| {
             if work.state.running_init(node).is_ok() {
                 let lab = work.layout.name().to_owned();
-                return Err(LabError::NodeOn { lab, node: node.to_owned() });
+                return Err(LabError::NodeOn {
+                    lab,
+                    node: node.to_owned(),
+                });
             }
             work.switch_off(node)?;
             work.switch_on(node)?;
@@ -234,7 +254,11 @@ impl Lab {
             return Err(LabError::Incomplete(self.name().to_owned()));
         }
         let network = Network::of_this_machine();
-        let mut work = Work { layout: self.layout.clone(), state, network };
+        let mut work = Work {
+            layout: self.layout.clone(),
+            state,
+            network,
+        };
         verb(&mut work)
     }
 }
@@ -250,7 +274,10 @@ fn exec_command(
     user: Option<&str>,
     program: &std::ffi::OsStr,
 ) -> Command {
-    let roles = Roles { program: &state.helper, layout };
+    let roles = Roles {
+        program: &state.helper,
+        layout,
+    };
     let mut command = roles.command("exec", node);
     if let Some(user) = user {
         command.arg("--user").arg(user);
@@ -268,7 +295,10 @@ struct Work {
 
 impl Work {
     fn roles(&self) -> Roles<'_> {
-        Roles { program: &self.state.helper, layout: &self.layout }
+        Roles {
+            program: &self.state.helper,
+            layout: &self.layout,
+        }
     }
 
     fn save(&self) -> Result<(), LabError> {
@@ -286,7 +316,9 @@ impl Work {
         self.save()?;
         self.make_cgroups()?;
         if !self.network.ipv6 {
-            self.state.warnings.push("This machine has no IPv6, so the nodes have none".to_owned());
+            self.state
+                .warnings
+                .push("This machine has no IPv6, so the nodes have none".to_owned());
         }
         self.start_switch()?;
         for node in self.node_names() {
@@ -305,7 +337,10 @@ impl Work {
 
     fn make_directories(&self) -> Result<(), LabError> {
         let make = |path: &Path, mode: u32| {
-            DirBuilder::new().mode(mode).create(path).map_err(LabError::file("make", path))
+            DirBuilder::new()
+                .mode(mode)
+                .create(path)
+                .map_err(LabError::file("make", path))
         };
         make(&self.layout.directory(), 0o755)?;
         make(&self.layout.share(), 0o755)?;
@@ -334,8 +369,10 @@ impl Work {
         wanted.extend(self.state.helper.parent().map(Path::to_owned));
         let daemon = self.state.options.daemon.first().map(PathBuf::from);
         wanted.extend(daemon.and_then(|d| d.parent().map(Path::to_owned)));
-        let private: Vec<PathBuf> =
-            mounts::PRIVATE.iter().filter_map(|(d, _)| std::fs::canonicalize(d).ok()).collect();
+        let private: Vec<PathBuf> = mounts::PRIVATE
+            .iter()
+            .filter_map(|(d, _)| std::fs::canonicalize(d).ok())
+            .collect();
         let hidden = |path: &PathBuf| private.iter().any(|p| path.starts_with(p) && path != p);
         let mut shares: Vec<PathBuf> = wanted
             .iter()
@@ -353,7 +390,9 @@ impl Work {
         let names = self.node_names();
         self.state.cgroups.create(&names)?;
         for (index, name) in names.iter().enumerate() {
-            self.state.cgroups.limit(name, options.cpu_of(index), options.memory_of(index))?;
+            self.state
+                .cgroups
+                .limit(name, options.cpu_of(index), options.memory_of(index))?;
         }
         if self.state.cgroups.is_empty() {
             let why = self.state.cgroups.refusals();
@@ -387,10 +426,13 @@ impl Work {
     }
 
     fn switch(&self) -> Result<ProcessId, LabError> {
-        self.state.switch.filter(|s| s.is_alive()).ok_or_else(|| LabError::Network {
-            lab: self.layout.name().to_owned(),
-            why: "its switch process is gone; end the lab with `whim lab down`".to_owned(),
-        })
+        self.state
+            .switch
+            .filter(|s| s.is_alive())
+            .ok_or_else(|| LabError::Network {
+                lab: self.layout.name().to_owned(),
+                why: "its switch process is gone; end the lab with `whim lab down`".to_owned(),
+            })
     }
 
     fn switch_on(&mut self, name: &str) -> Result<(), LabError> {
@@ -415,12 +457,24 @@ impl Work {
             .state
             .nodes
             .iter()
-            .map(|n| format!("{}\t{}\n{}\t{}\n", address4(n.number), n.name, address6(n.number), n.name))
+            .map(|n| {
+                format!(
+                    "{}\t{}\n{}\t{}\n",
+                    address4(n.number),
+                    n.name,
+                    address6(n.number),
+                    n.name
+                )
+            })
             .collect();
         Ok(NodeTask {
             lab: self.layout.name().to_owned(),
             name: name.to_owned(),
-            user_namespace_of: if self.state.rootless { Some(self.switch()?) } else { None },
+            user_namespace_of: if self.state.rootless {
+                Some(self.switch()?)
+            } else {
+                None
+            },
             cgroup_entries: self.state.cgroups.entries(name),
             clock_offset_s: self.state.options.clock_offset_of(node.number - 1),
             stage: self.layout.node_stage(name),
@@ -472,11 +526,7 @@ impl Work {
         self.save()
     }
 
-    fn see_it_end(
-        &self,
-        name: &str,
-        handle: &whim_sys::namespace::PidFd,
-    ) -> Result<(), LabError> {
+    fn see_it_end(&self, name: &str, handle: &whim_sys::namespace::PidFd) -> Result<(), LabError> {
         if handle.wait_end(NODE_END_PATIENCE)? {
             return Ok(());
         }
@@ -492,7 +542,9 @@ impl Work {
 
     fn set_cut(&mut self, one: &str, other: &str, cut: bool) -> Result<(), LabError> {
         let index = self.state.link_index(one, other)?;
-        let LinkRecord { a, b, cut: before, .. } = self.state.links[index];
+        let LinkRecord {
+            a, b, cut: before, ..
+        } = self.state.links[index];
         if before != cut {
             let mut steps = self.network.heal(a, b);
             if cut {
@@ -507,7 +559,10 @@ impl Work {
     fn set_link(&mut self, index: usize, link: &LinkSettings) -> Result<(), LabError> {
         let LinkRecord { a, b, wire, .. } = self.state.links[index];
         let fail = |lab: &Layout, e: LabError| match e {
-            LabError::Role { why, .. } => LabError::Network { lab: lab.name().to_owned(), why },
+            LabError::Role { why, .. } => LabError::Network {
+                lab: lab.name().to_owned(),
+                why,
+            },
             other => other,
         };
         if link.is_plain() {
@@ -564,7 +619,14 @@ impl Work {
             self.state.cgroups.thaw(name)?
         };
         if !done {
-            signal_namespace(init, if paused { Signal::SIGSTOP } else { Signal::SIGCONT })?;
+            signal_namespace(
+                init,
+                if paused {
+                    Signal::SIGSTOP
+                } else {
+                    Signal::SIGCONT
+                },
+            )?;
         }
         self.state.node_mut(name)?.paused = paused;
         self.save()
@@ -574,11 +636,19 @@ impl Work {
         let steps = self.state.options.bootstrap.clone();
         for (index, name) in self.node_names().iter().enumerate() {
             let mut captured = BTreeMap::new();
-            let steps = if index == 0 { &steps.first } else { &steps.others };
+            let steps = if index == 0 {
+                &steps.first
+            } else {
+                &steps.others
+            };
             for step in steps {
                 match step {
                     Step::Daemon => self.start_daemon(name)?,
-                    Step::Run { on, command, capture } => {
+                    Step::Run {
+                        on,
+                        command,
+                        capture,
+                    } => {
                         let output = self.run_step(name, *on, command, &captured)?;
                         if let Some(key) = capture {
                             captured.insert(key.clone(), output);
@@ -602,22 +672,29 @@ impl Work {
             Place::This => node,
         };
         let words = self.fill_in(node, words, captured)?;
-        let Some((program, arguments)) = words.split_first() else { return Ok(String::new()) };
+        let Some((program, arguments)) = words.split_first() else {
+            return Ok(String::new());
+        };
         let shown = words.join(" ");
         let failed = |why: String| LabError::Step {
             node: place.to_owned(),
             command: shown.clone(),
             why: format!("{why}{}", self.log_tail(place)),
         };
-        let mut command =
-            exec_command(&self.layout, &self.state, place, None, program.as_ref());
+        let mut command = exec_command(&self.layout, &self.state, place, None, program.as_ref());
         command.args(arguments);
         let outcome = command::run(&mut command, "", Some(STEP_LIMIT))
             .map_err(|e| failed(format!("could not be started: {e}")))?;
         match outcome.status {
             Some(status) if status.success() => Ok(outcome.output.trim().to_owned()),
-            Some(status) => Err(failed(format!("failed ({status}): {}", outcome.errors.trim()))),
-            None => Err(failed(format!("did not end within {} s", STEP_LIMIT.as_secs()))),
+            Some(status) => Err(failed(format!(
+                "failed ({status}): {}",
+                outcome.errors.trim()
+            ))),
+            None => Err(failed(format!(
+                "did not end within {} s",
+                STEP_LIMIT.as_secs()
+            ))),
         }
     }
 
@@ -641,21 +718,30 @@ impl Work {
             known.insert(key.to_owned(), value);
         }
         let fill = |word: &String| {
-            known.iter().fold(word.clone(), |w, (key, value)| w.replace(&format!("{{{key}}}"), value))
+            known.iter().fold(word.clone(), |w, (key, value)| {
+                w.replace(&format!("{{{key}}}"), value)
+            })
         };
         Ok(words.iter().map(fill).collect())
     }
 
     fn start_daemon(&mut self, name: &str) -> Result<(), LabError> {
         let words = self.fill_in(name, &self.state.options.daemon, &BTreeMap::new())?;
-        let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+        let Some((program, arguments)) = words.split_first() else {
+            return Ok(());
+        };
         let init = self.state.running_init(name)?;
         let before = self.state.node(name)?.daemon;
         if before.is_some_and(|d| d.process.is_alive_in(&node_proc(init.pid))) {
             return Ok(());
         }
         let mut command = self.roles().command("exec", name);
-        command.arg("--detach").arg("--").arg(program).args(arguments).current_dir("/");
+        command
+            .arg("--detach")
+            .arg("--")
+            .arg(program)
+            .args(arguments)
+            .current_dir("/");
         let failed = |why: String| LabError::Step {
             node: name.to_owned(),
             command: words.join(" "),
@@ -685,7 +771,10 @@ impl Work {
         if tail.is_empty() {
             return String::new();
         }
-        format!("\nThe end of the daemon's output on {node}:\n{}", String::from_utf8_lossy(tail))
+        format!(
+            "\nThe end of the daemon's output on {node}:\n{}",
+            String::from_utf8_lossy(tail)
+        )
     }
 }
 

@@ -45,7 +45,10 @@ pub(crate) fn ensure_labs_directory() -> Result<PathBuf, LabError> {
     }
     let found = std::fs::symlink_metadata(&path).map_err(LabError::file("look at", &path))?;
     if !found.is_dir() || found.uid() != geteuid().as_raw() {
-        return Err(LabError::ForeignDirectory { path, owner: found.uid() });
+        return Err(LabError::ForeignDirectory {
+            path,
+            owner: found.uid(),
+        });
     }
     Ok(path)
 }
@@ -60,14 +63,20 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(name: &str) -> Result<Layout, LabError> {
         check_name(name)?;
-        Ok(Layout { labs: labs_directory(), name: name.to_owned() })
+        Ok(Layout {
+            labs: labs_directory(),
+            name: name.to_owned(),
+        })
     }
 
     /// The lab whose directory this is.
     pub(crate) fn from_directory(directory: &Path) -> Option<Layout> {
         let name = directory.file_name()?.to_str()?;
         check_name(name).ok()?;
-        Some(Layout { labs: directory.parent()?.to_owned(), name: name.to_owned() })
+        Some(Layout {
+            labs: directory.parent()?.to_owned(),
+            name: name.to_owned(),
+        })
     }
 
     pub(crate) fn name(&self) -> &str {

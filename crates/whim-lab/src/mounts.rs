@@ -51,7 +51,10 @@ pub(crate) fn lay_out(task: &NodeTask) -> Result<(), String> {
 
 fn etc_files(task: &NodeTask) -> Vec<(&'static str, String)> {
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    let node = format!("node {} of lab {}\nsecret {}\n", task.name, task.lab, task.secret);
+    let node = format!(
+        "node {} of lab {}\nsecret {}\n",
+        task.name, task.lab, task.secret
+    );
     vec![
         ("whim-node", node),
         ("hostname", format!("{}\n", task.name)),
@@ -66,7 +69,12 @@ fn said<T>(result: Result<T, NamespaceError>) -> Result<T, String> {
 
 fn tmpfs(at: &Path, mode: u32) -> Result<(), String> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    said(namespace::mount_new("tmpfs", at, flags, &format!("mode={mode:o}")))
+    said(namespace::mount_new(
+        "tmpfs",
+        at,
+        flags,
+        &format!("mode={mode:o}"),
+    ))
 }
 
 fn make_directory(path: &Path) -> Result<(), String> {
@@ -95,9 +103,9 @@ impl Additions {
         match self.mount_overlay(stage) {
             Ok(()) => Ok(()),
             // A kernel without overlayfs, or a lower file system that it does not take.
-            Err(overlay) => {
-                self.mount_farm(stage).map_err(|farm| format!("{farm} (and before: {overlay})"))
-            }
+            Err(overlay) => self
+                .mount_farm(stage)
+                .map_err(|farm| format!("{farm} (and before: {overlay})")),
         }
     }
 
@@ -173,12 +181,16 @@ fn show(source: &Path, target: &Path) -> Result<(), String> {
 fn cover_private_directories(stage: &Path, shares: &[PathBuf]) -> Result<(), String> {
     let mut covers = Vec::new();
     for (directory, mode) in PRIVATE {
-        let Ok(directory) = fs::canonicalize(directory) else { continue };
+        let Ok(directory) = fs::canonicalize(directory) else {
+            continue;
+        };
         let cover = stage.join(format!("cover{}", directory.display()).replace('/', "-"));
         make_directory(&cover)?;
         tmpfs(&cover, mode)?;
         for share in shares {
-            let Ok(below) = share.strip_prefix(&directory) else { continue };
+            let Ok(below) = share.strip_prefix(&directory) else {
+                continue;
+            };
             let target = cover.join(below);
             make_directory(&target)?;
             said(namespace::bind(share, &target))?;

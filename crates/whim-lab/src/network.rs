@@ -41,14 +41,21 @@ pub(crate) struct Network {
 impl Network {
     /// Whether this machine speaks IPv6 at all.
     pub(crate) fn of_this_machine() -> Network {
-        Network { ipv6: std::path::Path::new("/proc/sys/net/ipv6").exists() }
+        Network {
+            ipv6: std::path::Path::new("/proc/sys/net/ipv6").exists(),
+        }
     }
 
     /// In the switch, once.
     pub(crate) fn switch(self) -> Vec<NetStep> {
         self.both(
-            &["link set lo up".into(), format!("route add blackhole 10.99.0.0/24 metric {LAST_METRIC}")],
-            &[format!("route add blackhole fd99::/64 metric {LAST_METRIC}")],
+            &[
+                "link set lo up".into(),
+                format!("route add blackhole 10.99.0.0/24 metric {LAST_METRIC}"),
+            ],
+            &[format!(
+                "route add blackhole fd99::/64 metric {LAST_METRIC}"
+            )],
         )
     }
 
@@ -95,18 +102,24 @@ impl Network {
 
     /// In the switch: nothing passes from or to the node any more, in silence.
     pub(crate) fn silence(self, node: usize) -> Vec<NetStep> {
-        self.rules("add", &[
-            (address4(node), address6(node), Direction::From),
-            (address4(node), address6(node), Direction::To),
-        ])
+        self.rules(
+            "add",
+            &[
+                (address4(node), address6(node), Direction::From),
+                (address4(node), address6(node), Direction::To),
+            ],
+        )
     }
 
     /// In the switch: undoes `silence`.
     pub(crate) fn unsilence(self, node: usize) -> Vec<NetStep> {
-        let steps = self.rules("del", &[
-            (address4(node), address6(node), Direction::From),
-            (address4(node), address6(node), Direction::To),
-        ]);
+        let steps = self.rules(
+            "del",
+            &[
+                (address4(node), address6(node), Direction::From),
+                (address4(node), address6(node), Direction::To),
+            ],
+        );
         steps.into_iter().map(forgive).collect()
     }
 
@@ -130,7 +143,10 @@ impl Network {
 
     /// In the switch: undoes `cut`.
     pub(crate) fn heal(self, a: usize, b: usize) -> Vec<NetStep> {
-        self.cut_rules("del", a, b).into_iter().map(forgive).collect()
+        self.cut_rules("del", a, b)
+            .into_iter()
+            .map(forgive)
+            .collect()
     }
 
     fn cut_rules(self, verb: &str, a: usize, b: usize) -> Vec<NetStep> {
@@ -138,8 +154,14 @@ impl Network {
             format!("rule {verb} from {from} to {to} pref {CUT_PRIORITY} blackhole")
         };
         self.both(
-            &[line(address4(a), address4(b)), line(address4(b), address4(a))],
-            &[line(address6(a), address6(b)), line(address6(b), address6(a))],
+            &[
+                line(address4(a), address4(b)),
+                line(address4(b), address4(a)),
+            ],
+            &[
+                line(address6(a), address6(b)),
+                line(address6(b), address6(a)),
+            ],
         )
     }
 
@@ -147,16 +169,27 @@ impl Network {
     pub(crate) fn make_cable(self, a: usize, b: usize) -> Vec<NetStep> {
         let ends = LinkEnds::cable(a, b);
         let (mac_a, mac_b) = (cable_mac(a, b, 0xa), cable_mac(a, b, 0xb));
-        vec![strict("-4", &[format!(
-            "link add {} address {mac_a} type veth peer name {} address {mac_b}",
-            ends.a, ends.b
-        )])]
+        vec![strict(
+            "-4",
+            &[format!(
+                "link add {} address {mac_a} type veth peer name {} address {mac_b}",
+                ends.a, ends.b
+            )],
+        )]
     }
 
     /// In the switch: sets up the two devices of a link and leads the pair's packets into them.
-    pub(crate) fn lead(self, a: usize, b: usize, ends: &LinkEnds, link: &LinkSettings) -> Vec<NetStep> {
+    pub(crate) fn lead(
+        self,
+        a: usize,
+        b: usize,
+        ends: &LinkEnds,
+        link: &LinkSettings,
+    ) -> Vec<NetStep> {
         let mtu = link.mtu.unwrap_or(1500);
-        let network = Network { ipv6: self.ipv6 && mtu >= IPV6_MTU_MIN };
+        let network = Network {
+            ipv6: self.ipv6 && mtu >= IPV6_MTU_MIN,
+        };
         let mut devices = Vec::new();
         for device in [&ends.a, &ends.b] {
             // The kernel's own neighbour chatter would be counted as packets of the link.
@@ -167,9 +200,21 @@ impl Network {
         if let Some(rate) = link.rate_bits {
             steps.extend([&ends.a, &ends.b].map(|device| rate_step(device, rate, mtu)));
         }
-        let cable = ends.cable.then(|| (cable_mac(a, b, 0xa), cable_mac(a, b, 0xb)));
-        let one = Lead { from: a, to: b, device: &ends.a, far_mac: cable.as_ref().map(|c| &c.1) };
-        let back = Lead { from: b, to: a, device: &ends.b, far_mac: cable.as_ref().map(|c| &c.0) };
+        let cable = ends
+            .cable
+            .then(|| (cable_mac(a, b, 0xa), cable_mac(a, b, 0xb)));
+        let one = Lead {
+            from: a,
+            to: b,
+            device: &ends.a,
+            far_mac: cable.as_ref().map(|c| &c.1),
+        };
+        let back = Lead {
+            from: b,
+            to: a,
+            device: &ends.b,
+            far_mac: cable.as_ref().map(|c| &c.0),
+        };
         for lead in [one, back] {
             steps.extend(network.lead_one_way(&lead));
         }
@@ -177,7 +222,12 @@ impl Network {
         if self.ipv6 && !network.ipv6 {
             let rules: Vec<String> = [(a, b), (b, a)]
                 .iter()
-                .flat_map(|(from, to)| [last_resort(*from, *to), link_rule("add", *from, *to, address6)])
+                .flat_map(|(from, to)| {
+                    [
+                        last_resort(*from, *to),
+                        link_rule("add", *from, *to, address6),
+                    ]
+                })
                 .collect();
             steps.push(forgiving("-6", &rules));
         }
@@ -188,12 +238,15 @@ impl Network {
         let (from, to, device) = (lead.from, lead.to, lead.device);
         let table = table(from, to);
         let way = |gateway: &str| match lead.far_mac {
-            Some(_) => format!("route replace default via {gateway} dev {device} onlink table {table}"),
+            Some(_) => {
+                format!("route replace default via {gateway} dev {device} onlink table {table}")
+            }
             None => format!("route replace default dev {device} table {table}"),
         };
         let neighbour = |gateway: &str| {
-            lead.far_mac
-                .map(|mac| format!("neigh replace {gateway} lladdr {mac} dev {device} nud permanent"))
+            lead.far_mac.map(|mac| {
+                format!("neigh replace {gateway} lladdr {mac} dev {device} nud permanent")
+            })
         };
         let mut v4: Vec<String> = neighbour(CABLE4).into_iter().collect();
         v4.push(way(CABLE4));
@@ -215,9 +268,15 @@ impl Network {
         let mut steps = Vec::new();
         for (from, to) in [(a, b), (b, a)] {
             let flush = format!("route flush table {}", table(from, to));
-            steps.push(forgiving("-4", &[link_rule("del", from, to, address4), flush.clone()]));
+            steps.push(forgiving(
+                "-4",
+                &[link_rule("del", from, to, address4), flush.clone()],
+            ));
             if self.ipv6 {
-                steps.push(forgiving("-6", &[link_rule("del", from, to, address6), flush]));
+                steps.push(forgiving(
+                    "-6",
+                    &[link_rule("del", from, to, address6), flush],
+                ));
             }
         }
         steps
@@ -225,7 +284,10 @@ impl Network {
 
     /// In the switch: takes a cable away.
     pub(crate) fn drop_cable(self, a: usize, b: usize) -> Vec<NetStep> {
-        vec![forgiving("-4", &[format!("link del {}", LinkEnds::cable(a, b).a)])]
+        vec![forgiving(
+            "-4",
+            &[format!("link del {}", LinkEnds::cable(a, b).a)],
+        )]
     }
 
     fn both(self, v4: &[String], v6: &[String]) -> Vec<NetStep> {
@@ -260,12 +322,20 @@ pub(crate) struct LinkEnds {
 impl LinkEnds {
     /// Two ends of a veth pair.
     pub(crate) fn cable(a: usize, b: usize) -> LinkEnds {
-        LinkEnds { a: format!("c{a}-{b}a"), b: format!("c{a}-{b}b"), cable: true }
+        LinkEnds {
+            a: format!("c{a}-{b}a"),
+            b: format!("c{a}-{b}b"),
+            cable: true,
+        }
     }
 
     /// Two TUN devices of a wire process.
     pub(crate) fn wire(a: usize, b: usize) -> LinkEnds {
-        LinkEnds { a: format!("w{a}-{b}a"), b: format!("w{a}-{b}b"), cable: false }
+        LinkEnds {
+            a: format!("w{a}-{b}a"),
+            b: format!("w{a}-{b}b"),
+            cable: false,
+        }
     }
 }
 
@@ -281,7 +351,10 @@ fn link_rule(verb: &str, from: usize, to: usize, address: fn(usize) -> String) -
 }
 
 fn last_resort(from: usize, to: usize) -> String {
-    format!("route add blackhole default metric {LAST_METRIC} table {}", table(from, to))
+    format!(
+        "route add blackhole default metric {LAST_METRIC} table {}",
+        table(from, to)
+    )
 }
 
 fn cable_mac(a: usize, b: usize, end: u8) -> String {
@@ -338,8 +411,9 @@ mod tests {
 
     #[test]
     fn tables_and_names_do_not_meet() {
-        let mut tables: Vec<usize> =
-            (1..=32).flat_map(|a| (1..=32).map(move |b| table(a, b))).collect();
+        let mut tables: Vec<usize> = (1..=32)
+            .flat_map(|a| (1..=32).map(move |b| table(a, b)))
+            .collect();
         tables.sort_unstable();
         tables.dedup();
         assert_eq!(tables.len(), 32 * 32);

@@ -18,8 +18,12 @@ use crate::role::{Answer, GO, NetTask, NodeTask, SwitchTask, take_byte};
 use crate::{enter, mounts, wire_role};
 
 /// The namespaces of a node.
-pub(crate) const NODE_NAMESPACES: Set =
-    Set::NET.with(Set::PID).with(Set::MOUNT).with(Set::UTS).with(Set::IPC).with(Set::TIME);
+pub(crate) const NODE_NAMESPACES: Set = Set::NET
+    .with(Set::PID)
+    .with(Set::MOUNT)
+    .with(Set::UTS)
+    .with(Set::IPC)
+    .with(Set::TIME);
 
 /// Runs as a helper of a lab. `arguments` begins with `lab-node`.
 ///
@@ -57,7 +61,9 @@ fn wrong_use() -> ExitCode {
 }
 
 fn answer(answer: &Answer) {
-    let Ok(mut line) = serde_json::to_vec(answer) else { return };
+    let Ok(mut line) = serde_json::to_vec(answer) else {
+        return;
+    };
     line.push(b'\n');
     // Nobody listens any more: then nobody needs to know.
     let _ = std::io::stdout().write_all(&line);
@@ -91,7 +97,9 @@ fn stay<T: DeserializeOwned, R>(
     let _ = std::env::set_current_dir("/");
     prepare(&task)?;
     if let Fork::Parent(child) = namespace::fork().map_err(|e| e.to_string())? {
-        answer(&Answer::Started { pid: child.as_raw() });
+        answer(&Answer::Started {
+            pid: child.as_raw(),
+        });
         return Ok(());
     }
     nix::unistd::setsid().map_err(|e| format!("cannot begin a session ({e})"))?;
@@ -121,7 +129,11 @@ pub(crate) fn enter_cgroups(entries: &[PathBuf]) -> Result<(), String> {
 /// Puts the caller into the switch's network namespace (and the lab's user namespace).
 pub(crate) fn enter_switch(switch: ProcessId, rootless: bool) -> Result<(), String> {
     let handle = switch.open().ok_or("the switch process is gone")?;
-    let set = if rootless { Set::USER | Set::NET } else { Set::NET };
+    let set = if rootless {
+        Set::USER | Set::NET
+    } else {
+        Set::NET
+    };
     handle.enter(set).map_err(|e| e.to_string())
 }
 
@@ -186,7 +198,9 @@ fn reap_for_ever((): ()) -> Result<(), String> {
     signals.add(Signal::SIGTERM);
     // Blocked signals reach even the first process of a PID namespace, which otherwise is spared
     // those it has no handler for.
-    signals.thread_block().map_err(|e| format!("cannot block signals ({e})"))?;
+    signals
+        .thread_block()
+        .map_err(|e| format!("cannot block signals ({e})"))?;
     loop {
         while matches!(
             waitpid(None, Some(WaitPidFlag::WNOHANG)),

@@ -47,7 +47,10 @@ pub enum OptionsError {
     Share(String),
     /// A text that is not of the expected shape.
     #[error("'{text}' is not {expected}")]
-    Text { text: String, expected: &'static str },
+    Text {
+        text: String,
+        expected: &'static str,
+    },
 }
 
 /// A lab as asked for.
@@ -100,7 +103,11 @@ impl Options {
         if !(1..=NODES_MAX).contains(&self.nodes) {
             return Err(OptionsError::Nodes(self.nodes));
         }
-        for given in [self.cpu.len(), self.memory.len(), self.clock_offsets_s.len()] {
+        for given in [
+            self.cpu.len(),
+            self.memory.len(),
+            self.clock_offsets_s.len(),
+        ] {
             if given > self.nodes {
                 return Err(OptionsError::TooMany(given, self.nodes));
             }
@@ -133,17 +140,17 @@ impl Options {
     #[must_use]
     pub fn clock_offset_of(&self, index: usize) -> i64 {
         let number = i64::try_from(index + 1).unwrap_or(i64::MAX / 1000);
-        self.clock_offsets_s.get(index).copied().unwrap_or(1000 * number)
+        self.clock_offsets_s
+            .get(index)
+            .copied()
+            .unwrap_or(1000 * number)
     }
 }
 
 /// Checks a lab's name, which becomes part of paths and cgroups.
 pub fn check_name(name: &str) -> Result<(), OptionsError> {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if name.is_empty()
-        || name.len() > NAME_MAX
-        || name.starts_with('-')
-        || !name.bytes().all(legal)
+    if name.is_empty() || name.len() > NAME_MAX || name.starts_with('-') || !name.bytes().all(legal)
     {
         return Err(OptionsError::Name(name.to_owned()));
     }
@@ -187,7 +194,10 @@ impl LinkSettings {
         if let Some(mtu) = self.mtu.filter(|m| !(68..=65535).contains(m)) {
             return Err(OptionsError::Mtu(mtu));
         }
-        if let Some(rate) = self.rate_bits.filter(|r| !(8_000..=1_000_000_000_000).contains(r)) {
+        if let Some(rate) = self
+            .rate_bits
+            .filter(|r| !(8_000..=1_000_000_000_000).contains(r))
+        {
             return Err(OptionsError::Rate(rate));
         }
         Ok(())
@@ -250,7 +260,10 @@ impl Bootstrap {
     /// The daemon on every node and nothing else.
     #[must_use]
     pub fn daemons_only() -> Bootstrap {
-        Bootstrap { first: vec![Step::Daemon], others: vec![Step::Daemon] }
+        Bootstrap {
+            first: vec![Step::Daemon],
+            others: vec![Step::Daemon],
+        }
     }
 }
 
@@ -300,10 +313,15 @@ fn parse_with_unit(
     units: &[(&str, f64)],
     expected: &'static str,
 ) -> Result<u64, OptionsError> {
-    let wrong = || OptionsError::Text { text: text.to_owned(), expected };
+    let wrong = || OptionsError::Text {
+        text: text.to_owned(),
+        expected,
+    };
     let trimmed = text.trim();
     for (unit, factor) in units {
-        let Some(number) = trimmed.strip_suffix(unit) else { continue };
+        let Some(number) = trimmed.strip_suffix(unit) else {
+            continue;
+        };
         if !number.ends_with(|c: char| c.is_ascii_digit()) {
             continue;
         }
@@ -312,7 +330,11 @@ fn parse_with_unit(
         if !(0.0..=1e15).contains(&scaled) {
             return Err(wrong());
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1e15")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0 to 1e15"
+        )]
         return Ok(scaled as u64);
     }
     Err(wrong())
@@ -346,21 +368,87 @@ mod tests {
         let good = Options::default();
         assert_eq!(good.check(), Ok(()));
         for name in ["", "A", "a/b", "..", "-a", &"x".repeat(33)] {
-            assert!(Options { name: name.to_owned(), ..good.clone() }.check().is_err());
+            assert!(
+                Options {
+                    name: name.to_owned(),
+                    ..good.clone()
+                }
+                .check()
+                .is_err()
+            );
         }
-        assert!(Options { nodes: 0, ..good.clone() }.check().is_err());
-        assert!(Options { nodes: 33, ..good.clone() }.check().is_err());
-        assert!(Options { cpu: vec![0.0], ..good.clone() }.check().is_err());
-        assert!(Options { cpu: vec![f64::NAN], ..good.clone() }.check().is_err());
-        assert!(Options { memory: vec![1], ..good.clone() }.check().is_err());
-        assert!(Options { shares: vec!["x".into()], ..good }.check().is_err());
-        assert!(LinkSettings { loss: 1.5, ..LinkSettings::default() }.check().is_err());
-        assert!(LinkSettings { mtu: Some(1), ..LinkSettings::default() }.check().is_err());
+        assert!(
+            Options {
+                nodes: 0,
+                ..good.clone()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Options {
+                nodes: 33,
+                ..good.clone()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Options {
+                cpu: vec![0.0],
+                ..good.clone()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Options {
+                cpu: vec![f64::NAN],
+                ..good.clone()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Options {
+                memory: vec![1],
+                ..good.clone()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            Options {
+                shares: vec!["x".into()],
+                ..good
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            LinkSettings {
+                loss: 1.5,
+                ..LinkSettings::default()
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            LinkSettings {
+                mtu: Some(1),
+                ..LinkSettings::default()
+            }
+            .check()
+            .is_err()
+        );
     }
 
     #[test]
     fn lists_repeat_their_last_value() {
-        let options = Options { cpu: vec![0.8, 0.4], ..Options::default() };
+        let options = Options {
+            cpu: vec![0.8, 0.4],
+            ..Options::default()
+        };
         assert_eq!(options.cpu_of(0), Some(0.8));
         assert_eq!(options.cpu_of(2), Some(0.4));
         assert_eq!(options.memory_of(0), None);

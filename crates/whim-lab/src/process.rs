@@ -32,7 +32,10 @@ impl ProcessId {
     /// The same, by another /proc than the caller's own.
     pub(crate) fn of_in(proc_directory: &Path, pid: i32) -> Option<ProcessId> {
         let stat = read_stat(proc_directory, pid)?;
-        Some(ProcessId { pid, start_time: stat.start_time })
+        Some(ProcessId {
+            pid,
+            start_time: stat.start_time,
+        })
     }
 
     /// Whether the process exists and is not a mere zombie.
@@ -93,7 +96,10 @@ fn read_stat(proc_directory: &Path, pid: i32) -> Option<Stat> {
     let state = fields.next()?;
     // Field 22 of proc(5); `state` was field 3.
     let start_time = fields.nth(18)?.parse().ok()?;
-    Some(Stat { start_time, ended: matches!(state, "Z" | "X" | "x") })
+    Some(Stat {
+        start_time,
+        ended: matches!(state, "Z" | "X" | "x"),
+    })
 }
 
 /// A helper process of a lab, as its command line tells.
@@ -107,7 +113,9 @@ pub(crate) struct Helper {
 /// All helper processes of the lab in this directory: `PROGRAM lab-node ROLE DIRECTORY SUBJECT`.
 /// Finds also those that were started by a command killed before it could note them.
 pub(crate) fn find_helpers(directory: &Path) -> Vec<Helper> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     entries
         .flatten()
@@ -134,11 +142,16 @@ fn helper_of(pid: i32, directory: &Path) -> Option<Helper> {
 
 /// Ends all processes that `find` returns, again and again until it returns none: a process may
 /// start another while it is being ended.
-pub(crate) fn end_all(mut find: impl FnMut() -> Vec<ProcessId>, what: &str) -> Result<(), LabError> {
+pub(crate) fn end_all(
+    mut find: impl FnMut() -> Vec<ProcessId>,
+    what: &str,
+) -> Result<(), LabError> {
     let deadline = Instant::now() + END_LIMIT;
     loop {
         let found = find();
-        let Some(first) = found.first() else { return Ok(()) };
+        let Some(first) = found.first() else {
+            return Ok(());
+        };
         if Instant::now() >= deadline {
             return Err(LabError::Survivor {
                 pid: first.pid,
@@ -161,14 +174,20 @@ mod tests {
     fn a_process_is_known_by_start_time_too() {
         let own = ProcessId::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.is_alive());
-        let other = ProcessId { start_time: own.start_time + 1, ..own };
+        let other = ProcessId {
+            start_time: own.start_time + 1,
+            ..own
+        };
         assert!(!other.is_alive());
         assert!(other.open().is_none());
     }
 
     #[test]
     fn a_zombie_counts_as_gone() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
         let id = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
         id.kill_and_wait("a child").unwrap();
         assert!(!id.is_alive(), "still unreaped, but ended");

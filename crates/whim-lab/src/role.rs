@@ -100,7 +100,11 @@ impl Roles<'_> {
     /// The command line of a helper.
     pub(crate) fn command(&self, role: &str, subject: &str) -> Command {
         let mut command = Command::new(self.program);
-        command.arg(MARK).arg(role).arg(self.layout.directory()).arg(subject);
+        command
+            .arg(MARK)
+            .arg(role)
+            .arg(self.layout.directory())
+            .arg(subject);
         command
     }
 
@@ -117,7 +121,10 @@ impl Roles<'_> {
                 // The process waits for `go`, so it cannot have ended but by a kill.
                 let process = ProcessId::of(pid)
                     .ok_or_else(|| conversation.failed("ended before it could be used".into()))?;
-                Ok(Pending { process, conversation })
+                Ok(Pending {
+                    process,
+                    conversation,
+                })
             }
             Answer::Failed { why } => Err(conversation.failed(why)),
             Answer::Ready => Err(conversation.failed("gave an answer out of order".to_owned())),
@@ -141,7 +148,10 @@ impl Roles<'_> {
         task: &impl Serialize,
     ) -> Result<Conversation, LabError> {
         let log = self.log(subject)?;
-        let spawn = |source| LabError::Spawn { program: self.program.to_owned(), source };
+        let spawn = |source| LabError::Spawn {
+            program: self.program.to_owned(),
+            source,
+        };
         let mut child = self
             .command(role, subject)
             .current_dir("/")
@@ -201,7 +211,11 @@ struct Conversation {
 
 impl Conversation {
     fn failed(&self, why: String) -> LabError {
-        LabError::Role { lab: self.lab.clone(), role: self.role.clone(), why }
+        LabError::Role {
+            lab: self.lab.clone(),
+            role: self.role.clone(),
+            why,
+        }
     }
 
     fn say(&mut self, line: &str) -> Result<(), LabError> {
@@ -245,7 +259,9 @@ fn read_line(from: &mut (impl Read + AsFd), limit: Duration) -> Result<String, S
     let deadline = Instant::now() + limit;
     let mut line = Vec::new();
     loop {
-        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .as_millis();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
         let mut fds = [PollFd::new(from.as_fd(), PollFlags::POLLIN)];
         match nix::poll::poll(&mut fds, timeout) {

@@ -121,7 +121,10 @@ impl State {
         file.take(STATE_BYTES_MAX)
             .read_to_string(&mut text)
             .map_err(LabError::file("read", &path))?;
-        let damaged = |why: String| LabError::State { path: path.clone(), why };
+        let damaged = |why: String| LabError::State {
+            path: path.clone(),
+            why,
+        };
         let state: State = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if state.version != VERSION {
             return Err(damaged(format!("version {}, not {VERSION}", state.version)));
@@ -133,15 +136,21 @@ impl State {
     pub(crate) fn save(&self, layout: &Layout) -> Result<(), LabError> {
         let path = layout.state_file();
         let next = path.with_extension("json.next");
-        let text = serde_json::to_vec(self)
-            .map_err(|e| LabError::State { path: path.clone(), why: e.to_string() })?;
+        let text = serde_json::to_vec(self).map_err(|e| LabError::State {
+            path: path.clone(),
+            why: e.to_string(),
+        })?;
         let mut file = File::create(&next).map_err(LabError::file("write", &next))?;
-        file.write_all(&text).map_err(LabError::file("write", &next))?;
+        file.write_all(&text)
+            .map_err(LabError::file("write", &next))?;
         std::fs::rename(&next, &path).map_err(LabError::file("replace", &path))
     }
 
     pub(crate) fn node(&self, name: &str) -> Result<&NodeRecord, LabError> {
-        self.nodes.iter().find(|n| n.name == name).ok_or_else(|| self.no_node(name))
+        self.nodes
+            .iter()
+            .find(|n| n.name == name)
+            .ok_or_else(|| self.no_node(name))
     }
 
     pub(crate) fn node_mut(&mut self, name: &str) -> Result<&mut NodeRecord, LabError> {
@@ -172,10 +181,12 @@ impl State {
     /// The node's first process, if the node is on and it lives.
     pub(crate) fn running_init(&self, name: &str) -> Result<ProcessId, LabError> {
         let node = self.node(name)?;
-        node.init.filter(|id| node.on && id.is_alive()).ok_or_else(|| LabError::NodeOff {
-            lab: self.options.name.clone(),
-            node: name.to_owned(),
-        })
+        node.init
+            .filter(|id| node.on && id.is_alive())
+            .ok_or_else(|| LabError::NodeOff {
+                lab: self.options.name.clone(),
+                node: name.to_owned(),
+            })
     }
 }
 

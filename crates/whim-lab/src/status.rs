@@ -104,7 +104,11 @@ pub(crate) fn of(layout: &Layout, state: &State) -> LabStatus {
         directory: layout.directory(),
         complete: state.stage == Stage::Up && switch_runs,
         nodes: state.nodes.iter().map(|n| node(layout, state, n)).collect(),
-        links: state.links.iter().filter_map(|l| link(layout, state, l)).collect(),
+        links: state
+            .links
+            .iter()
+            .filter_map(|l| link(layout, state, l))
+            .collect(),
         warnings: state.warnings.clone(),
     }
 }
@@ -153,7 +157,10 @@ fn link(layout: &Layout, state: &State, link: &LinkRecord) -> Option<LinkStatus>
         b: name(link.b),
         cut: link.cut,
         settings: link.settings.clone(),
-        wire_running: link.settings.needs_wire().then(|| link.wire.is_some_and(|w| w.is_alive())),
+        wire_running: link
+            .settings
+            .needs_wire()
+            .then(|| link.wire.is_some_and(|w| w.is_alive())),
         a_to_b: counters.map(|c| c[0]),
         b_to_a: counters.map(|c| c[1]),
     })

@@ -36,7 +36,9 @@ pub(crate) fn clear(layout: &Layout, state: Option<&State>) -> Result<(), LabErr
 }
 
 fn noted_processes(state: Option<&State>) -> Vec<ProcessId> {
-    let Some(state) = state else { return Vec::new() };
+    let Some(state) = state else {
+        return Vec::new();
+    };
     let inits = state.nodes.iter().filter_map(|n| n.init);
     let wires = state.links.iter().filter_map(|l| l.wire);
     inits.chain(wires).chain(state.switch).collect()
@@ -45,8 +47,11 @@ fn noted_processes(state: Option<&State>) -> Vec<ProcessId> {
 /// A node ends as a whole with its first process; doing that before anything else spares the
 /// daemons from noticing each other's end. A paused node has to go on in order to end.
 fn kill_nodes_first(layout: &Layout, state: Option<&State>, cgroups: &CgroupSet) {
-    let mut inits: Vec<ProcessId> =
-        state.iter().flat_map(|s| &s.nodes).filter_map(|n| n.init).collect();
+    let mut inits: Vec<ProcessId> = state
+        .iter()
+        .flat_map(|s| &s.nodes)
+        .filter_map(|n| n.init)
+        .collect();
     let helpers = find_helpers(&layout.directory());
     inits.extend(helpers.iter().filter(|h| h.role == "node").map(|h| h.id));
     for init in inits {

@@ -100,7 +100,11 @@ impl OneWay {
         self.queued_bytes += packet.len();
         let order = self.order;
         self.order += 1;
-        self.queue.push(Reverse(Waiting { release_us, order, packet: packet.to_vec() }));
+        self.queue.push(Reverse(Waiting {
+            release_us,
+            order,
+            packet: packet.to_vec(),
+        }));
     }
 
     fn happens(&self, number: u64, question: Question, share: f64) -> bool {
@@ -140,7 +144,10 @@ mod tests {
     use super::*;
 
     fn settings() -> LinkSettings {
-        LinkSettings { seed: 7, ..LinkSettings::default() }
+        LinkSettings {
+            seed: 7,
+            ..LinkSettings::default()
+        }
     }
 
     fn arrivals(way: &mut OneWay, count: u32) {
@@ -157,7 +164,13 @@ mod tests {
 
     #[test]
     fn a_plain_delay_keeps_the_order_and_holds_the_packets() {
-        let mut way = OneWay::new(LinkSettings { delay_us: 1000, ..settings() }, 0);
+        let mut way = OneWay::new(
+            LinkSettings {
+                delay_us: 1000,
+                ..settings()
+            },
+            0,
+        );
         arrivals(&mut way, 100);
         assert_eq!(drain(&mut way, 999), Vec::<u32>::new());
         assert_eq!(way.next_release_us(), Some(1000));
@@ -168,7 +181,10 @@ mod tests {
 
     #[test]
     fn loss_has_the_asked_share_and_repeats_with_the_seed() {
-        let lossy = LinkSettings { loss: 0.1, ..settings() };
+        let lossy = LinkSettings {
+            loss: 0.1,
+            ..settings()
+        };
         let run = |settings: &LinkSettings, direction| {
             let mut way = OneWay::new(settings.clone(), direction);
             arrivals(&mut way, 10_000);
@@ -188,10 +204,22 @@ mod tests {
         let mut none = OneWay::new(settings(), 0);
         arrivals(&mut none, 1000);
         assert_eq!(drain(&mut none, 1000).len(), 1000);
-        let mut all = OneWay::new(LinkSettings { loss: 1.0, ..settings() }, 0);
+        let mut all = OneWay::new(
+            LinkSettings {
+                loss: 1.0,
+                ..settings()
+            },
+            0,
+        );
         arrivals(&mut all, 1000);
         assert_eq!(drain(&mut all, u64::MAX / 2).len(), 0);
-        let mut twice = OneWay::new(LinkSettings { duplicate: 1.0, ..settings() }, 0);
+        let mut twice = OneWay::new(
+            LinkSettings {
+                duplicate: 1.0,
+                ..settings()
+            },
+            0,
+        );
         arrivals(&mut twice, 1000);
         assert_eq!(drain(&mut twice, 1000).len(), 2000);
         assert_eq!(twice.counters.doubled, 1000);
@@ -199,7 +227,13 @@ mod tests {
 
     #[test]
     fn reordered_packets_are_overtaken() {
-        let mut way = OneWay::new(LinkSettings { reorder: 0.1, ..settings() }, 0);
+        let mut way = OneWay::new(
+            LinkSettings {
+                reorder: 0.1,
+                ..settings()
+            },
+            0,
+        );
         arrivals(&mut way, 1000);
         let order = drain(&mut way, u64::MAX / 2);
         let late = order.windows(2).filter(|w| w[0] > w[1]).count();
@@ -212,7 +246,13 @@ mod tests {
 
     #[test]
     fn a_full_queue_loses_what_arrives() {
-        let mut way = OneWay::new(LinkSettings { delay_us: 1, ..settings() }, 0);
+        let mut way = OneWay::new(
+            LinkSettings {
+                delay_us: 1,
+                ..settings()
+            },
+            0,
+        );
         let packet = vec![0; 60_000];
         for _ in 0..2000 {
             way.arrive(0, &packet);

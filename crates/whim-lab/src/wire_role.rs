@@ -54,7 +54,10 @@ impl Addresses {
         use std::net::{Ipv4Addr, Ipv6Addr};
         let v4: Ipv4Addr = address4(node).parse().unwrap_or(Ipv4Addr::UNSPECIFIED);
         let v6: Ipv6Addr = address6(node).parse().unwrap_or(Ipv6Addr::UNSPECIFIED);
-        Addresses { v4: v4.octets(), v6: v6.octets() }
+        Addresses {
+            v4: v4.octets(),
+            v6: v6.octets(),
+        }
     }
 }
 
@@ -139,7 +142,9 @@ impl Wire {
     }
 
     fn note_counters(&self) {
-        let Ok(text) = serde_json::to_string(&self.count()) else { return };
+        let Ok(text) = serde_json::to_string(&self.count()) else {
+            return;
+        };
         let line = format!("{text:width$}\n", width = COUNTERS_BYTES - 1);
         let _ = self.counters.write_all_at(line.as_bytes(), 0);
     }
@@ -147,8 +152,12 @@ impl Wire {
 
 fn is_between(packet: &[u8], from: &Addresses, to: &Addresses) -> bool {
     match packet.first().map(|b| b >> 4) {
-        Some(4) => packet.get(12..20).is_some_and(|a| a[..4] == from.v4 && a[4..] == to.v4),
-        Some(6) => packet.get(8..40).is_some_and(|a| a[..16] == from.v6 && a[16..] == to.v6),
+        Some(4) => packet
+            .get(12..20)
+            .is_some_and(|a| a[..4] == from.v4 && a[4..] == to.v4),
+        Some(6) => packet
+            .get(8..40)
+            .is_some_and(|a| a[..16] == from.v6 && a[16..] == to.v6),
         _ => false,
     }
 }

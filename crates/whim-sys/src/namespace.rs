@@ -3,14 +3,13 @@
 //! Nothing here keeps global state: a namespace lives as long as the processes in it, and a
 //! [`PidFd`] names one process without the danger that its number is given to another.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags};
+use nix::mount::MsFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sched::CloneFlags;
 use nix::sys::signal::Signal;
@@ -46,8 +45,8 @@ pub enum NamespaceError {
     #[error("Cannot write {path}: {1}", path = .0.display())]
     Write(PathBuf, io::Error),
     /// `fork` was asked for in a process with several threads.
-    #[error("Cannot fork: this process has {0} threads, and a copy would keep only one of them")]
-    Threads(usize),
+    #[error("Cannot fork: this process has threads, and a copy would keep only one of them")]
+    Threads,
     /// `fork` failed.
     #[error("Cannot fork: {0}; raise the limit of processes (ulimit -u, pids cgroup)")]
     Fork(Errno),
@@ -198,10 +197,10 @@ pub enum Fork {
 /// Copies this process. Refused when it has more than one thread, because locks held by the
 /// others would stay locked for ever in the copy.
 pub fn fork() -> Result<Fork, NamespaceError> {
-    let threads = thread_count()?;
-    if threads != 1 {
-        return Err(NamespaceError::Threads(threads));
-    }
+    // Asking to leave a thread group that has other members is refused, and in a process with one
+    // thread it does nothing. Unlike /proc/self this works in any mount and PID namespace.
+    let alone = CloneFlags::CLONE_THREAD | CloneFlags::CLONE_SIGHAND | CloneFlags::CLONE_VM;
+    nix::sched::unshare(alone).map_err(|_| NamespaceError::Threads)?;
     // JUSTIFICATION: the standard library can only fork and exec, but the first process of a new
     // PID or time namespace has to be a copy of the one that made it.
     // SAFETY: `fork` asks that the child of a process with threads calls only
@@ -210,12 +209,6 @@ pub fn fork() -> Result<Fork, NamespaceError> {
         nix::unistd::ForkResult::Parent { child } => Ok(Fork::Parent(child)),
         nix::unistd::ForkResult::Child => Ok(Fork::Child),
     }
-}
-
-fn thread_count() -> Result<usize, NamespaceError> {
-    let path = Path::new("/proc/self/task");
-    let entries = std::fs::read_dir(path).map_err(|e| NamespaceError::Write(path.to_owned(), e))?;
-    Ok(entries.count())
 }
 
 /// Asks the kernel for `signal` when the thread that started this process ends (`None`: never).
@@ -346,15 +339,6 @@ pub fn mount_new(
     )
 }
 
-/// Takes the mount at `target` away, as soon as nothing uses it.
-pub fn unmount_lazily(target: &Path) -> Result<(), NamespaceError> {
-    nix::mount::umount2(target, MntFlags::MNT_DETACH).map_err(|errno| NamespaceError::Mount {
-        what: "nothing".to_owned(),
-        target: target.to_owned(),
-        errno,
-    })
-}
-
 fn mount(
     source: Option<&Path>,
     target: &Path,
@@ -369,12 +353,50 @@ fn mount(
     })
 }
 
-/// Replaces this process by `program` (searched in PATH), with the given arguments (the first
-/// is the program's own name) and environment. Comes back only to say why not.
-#[must_use]
-pub fn replace_process(program: &CString, arguments: &[CString], environment: &[CString]) -> Errno {
-    match nix::unistd::execvpe(program, arguments, environment) {
-        Ok(never) => match never {},
-        Err(errno) => errno,
+/// Gives a signal its default effect in this process, undoing what was inherited.
+pub fn restore_default_action(signal: Signal) -> Result<(), NamespaceError> {
+    // JUSTIFICATION: the standard library does not change signal actions.
+    // SAFETY: no handler is installed, so there is no code that would have to be
+    // async-signal-safe; the default action is valid for every signal.
+    unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }
+        .map(drop)
+        .map_err(|errno| NamespaceError::Prctl("the default action of a signal", errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_names_its_kinds() {
+        assert_eq!((Set::NET | Set::TIME).to_string(), "network+time");
+        assert!((Set::NET | Set::PID).contains(Set::PID));
+        assert!(!Set::NET.contains(Set::PID));
+    }
+
+    #[test]
+    fn a_process_with_threads_is_not_forked() {
+        let (tell, wait) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || wait.recv());
+        assert!(matches!(fork(), Err(NamespaceError::Threads)));
+        drop(tell);
+        assert!(other.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_pidfd_sees_the_end_of_a_process() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let handle = PidFd::open(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(!handle.wait_end(Duration::from_millis(1)).unwrap());
+        handle.signal(Signal::SIGKILL).unwrap();
+        assert!(handle.wait_end(Duration::from_secs(10)).unwrap());
+        child.wait().unwrap();
+        assert!(matches!(
+            handle.signal(Signal::SIGKILL),
+            Err(NamespaceError::Signal(_, _))
+        ));
     }
 }
