@@ -6,22 +6,23 @@ use std::os::unix::fs::symlink;
 use whim_system_tests::program::{Launch, Program, Setup, interpreted};
 use whim_system_tests::{Context, Result, guest};
 
-/// A text of this many bytes.
+/// Bytes of text in one unit of compression, and in a file that is decompressed.
+const UNIT: u64 = 1 << 20;
 const TEXT: u64 = 8 << 20;
 
 pub const PROGRAMS: &[Program] = &[
-    Program::new("bash", 14, bash).runs(20),
-    Program::new("dash", 40, dash),
+    Program::new("bash", 22, bash).runs(20),
+    Program::new("dash", 60, dash),
     Program::new("sort_200_mb", 1, sort).focus(&["sort"]),
-    Program::new("xz_compress", 2, |s| compress(s, "xz -T1 -3")).focus(&["xz"]),
-    Program::new("xz_decompress", 16, |s| decompress(s, "xz")).focus(&["xz"]),
-    Program::new("gzip_compress", 10, |s| compress(s, "gzip -6")).focus(&["gzip"]),
-    Program::new("gzip_decompress", 50, |s| decompress(s, "gzip")).focus(&["gzip"]),
-    Program::new("zstd_compress", 6, |s| compress(s, "zstd -q -T1 -12")).focus(&["zstd"]),
-    Program::new("zstd_decompress", 160, |s| decompress(s, "zstd -q")).focus(&["zstd"]),
-    Program::new("tar_xz_sha256sum", 2, tar).each(&["tar", "xz", "sha256sum"]),
-    Program::new("perl", 10, |s| Ok(interpreted("perl", "work.pl", s.size))),
-    Program::new("gawk", 10, awk),
+    Program::new("xz_compress", 20, |s| compress(s, "xz -T1 -3")).focus(&["xz"]),
+    Program::new("xz_decompress", 9, |s| decompress(s, "xz")).focus(&["xz"]),
+    Program::new("gzip_compress", 40, |s| compress(s, "gzip -6")).focus(&["gzip"]),
+    Program::new("gzip_decompress", 36, |s| decompress(s, "gzip")).focus(&["gzip"]),
+    Program::new("zstd_compress", 150, |s| compress(s, "zstd -q -T1 -12")).focus(&["zstd"]),
+    Program::new("zstd_decompress", 60, |s| decompress(s, "zstd -q")).focus(&["zstd"]),
+    Program::new("tar_xz_sha256sum", 22, tar).each(&["tar", "xz", "sha256sum"]),
+    Program::new("perl", 36, |s| Ok(interpreted("perl", "work.pl", s.size))),
+    Program::new("gawk", 5, awk),
 ];
 
 fn bash(setup: &Setup<'_>) -> Result<Launch> {
@@ -55,7 +56,7 @@ fn sort(setup: &Setup<'_>) -> Result<Launch> {
 
 /// Compresses a text several times over, as one stream.
 fn compress(setup: &Setup<'_>, tool: &str) -> Result<Launch> {
-    let text = guest::text(TEXT)?;
+    let text = guest::text(UNIT)?;
     let copies: Vec<String> = (0..setup.size)
         .map(|_| "../prepared/text".to_owned())
         .collect();
@@ -82,7 +83,7 @@ fn decompress(setup: &Setup<'_>, tool: &str) -> Result<Launch> {
 }
 
 fn tar(setup: &Setup<'_>) -> Result<Launch> {
-    let text = guest::text(TEXT)?;
+    let text = guest::text(UNIT)?;
     let tree = setup.prepared.join("tree");
     for number in 0..setup.size {
         let directory = tree.join(format!("part-{number}"));
