@@ -20,6 +20,11 @@ fn main() {
         };
         let stopped = began.elapsed();
         let threads = frozen.threads().len();
+        if times <= 5 {
+            for thread in frozen.threads() {
+                println!("{:?} rax {:#x}", thread.call(), thread.registers().rax);
+            }
+        }
         let mut captured_in = None;
         let mut count = (0, 0);
         if capture {
@@ -39,7 +44,8 @@ fn main() {
             }
         }
         let before = Instant::now();
-        drop(frozen);
+        let held = frozen.release().expect("a release");
+        println!("{} held", held.len());
         println!(
             "{threads} threads, {} mappings, {} in flight: stop {stopped:?}, capture {captured_in:?}, release {:?}, all {:?}",
             count.0, count.1, before.elapsed(), began.elapsed()

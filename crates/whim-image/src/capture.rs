@@ -1,7 +1,7 @@
 //! From a frozen process to its image.
 
 use crate::freeze::{FreezeError, Frozen, FrozenThread};
-use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, Timeout, TimeoutPlace};
+use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, TimeoutPlace};
 use crate::freeze_observe::Status;
 use crate::inject::{OPERATIONS_MAX, Op};
 use crate::maps::{FlagTable, MapEntry, MapsError};
@@ -107,6 +107,8 @@ pub struct InFlight {
     pub already: i64,
     /// What is left of a relative timeout that is not in a register, in nanoseconds.
     pub rest_ns: Option<u64>,
+    /// When a relative timeout that was begun is over, by home's CLOCK_MONOTONIC.
+    pub deadline_ns: Option<u64>,
     /// Further pieces of the buffer, to be transferred by the same call one after the other, as
     /// long as each is complete.
     pub further: Vec<Piece>,
@@ -525,12 +527,16 @@ fn in_flight(tid: i32, call: &Call) -> InFlight {
     let (already, rest_ns) = match &call.state {
         CallState::Short { done, .. } => (done.cast_signed(), None),
         CallState::Cut {
-            timeout: Some(Timeout { place, rest_ns }),
-        } => (
-            0,
-            (!matches!(place, TimeoutPlace::Register(_))).then_some(*rest_ns),
-        ),
+            timeout: Some(timeout),
+        } => {
+            let in_register = matches!(timeout.place, TimeoutPlace::Register(_));
+            (0, (!in_register).then(|| timeout.rest_ns()))
+        }
         _ => (0, None),
+    };
+    let deadline_ns = match &call.state {
+        CallState::Cut { timeout } => timeout.map(|timeout| timeout.deadline_ns),
+        _ => None,
     };
     InFlight {
         tid,
@@ -541,6 +547,7 @@ fn in_flight(tid: i32, call: &Call) -> InFlight {
         restart: call.state == CallState::RestartBlock,
         already,
         rest_ns,
+        deadline_ns,
         further,
     }
 }

@@ -212,7 +212,7 @@ fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeError> {
     if status.tgid != pid {
         return Err(FreezeError::NotAProcess(pid, status.tgid));
     }
-    let ours = held && status.tracer == nix::unistd::getpid().as_raw();
+    let ours = held && status.tracer == nix::unistd::gettid().as_raw();
     if status.tracer != 0 && !ours {
         return Err(FreezeError::Traced {
             pid,

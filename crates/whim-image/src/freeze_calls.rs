@@ -4,7 +4,7 @@
 //! every interruption with EINTR; calls whose relative timeout would begin anew; and transfers that
 //! answer with a short count. The tables of this module name them, call by call.
 
-use crate::freeze_observe::{Observation, elapsed_ns};
+use crate::freeze_observe::{Observation, elapsed_ns, monotonic_ns};
 use crate::model::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use whim_sys::foreign;
@@ -72,8 +72,16 @@ pub enum TimeoutPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout {
     pub place: TimeoutPlace,
-    /// What is left of it at the stop, in nanoseconds.
-    pub rest_ns: u64,
+    /// When it is over, by CLOCK_MONOTONIC, in nanoseconds.
+    pub deadline_ns: u64,
+}
+
+impl Timeout {
+    /// What is left of it now, in nanoseconds.
+    #[must_use]
+    pub fn rest_ns(&self) -> u64 {
+        self.deadline_ns.saturating_sub(monotonic_ns())
+    }
 }
 
 /// One piece of a transfer's buffer.
@@ -286,12 +294,11 @@ fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout
         }
         _ => socket_timeout(subject, number, args)?,
     };
-    let elapsed = || elapsed_ns(subject.pid, subject.tid, subject.before);
-    let rest_ns = subject
-        .before
-        .held_rest_ns()
-        .unwrap_or_else(|| total_ns.saturating_sub(elapsed()));
-    Some(Timeout { place, rest_ns })
+    let deadline_ns = subject.before.held_until_ns().unwrap_or_else(|| {
+        let elapsed = elapsed_ns(subject.pid, subject.tid, subject.before);
+        monotonic_ns().saturating_add(total_ns.saturating_sub(elapsed))
+    });
+    Some(Timeout { place, deadline_ns })
 }
 
 fn memory_timeout(
@@ -341,12 +348,13 @@ fn short_count(subject: Subject<'_>, number: u64, args: &[u64; 6], done: i64) ->
         SENDTO if args[3] & MSG_DONTWAIT == 0 => (vec![piece(args[1], args[2])], Transfer::Out),
         WRITEV => (vectors(subject, args[1], args[2])?, Transfer::Out),
         SENDMSG if args[2] & MSG_DONTWAIT == 0 => (message(subject, args[1])?, Transfer::Out),
-        SENDFILE => (vec![piece(0, args[3])], Transfer::Out),
+        // To a pipe it is short by nature: it stops when the pipe is full.
+        SENDFILE => (vec![piece(0, args[3])], Transfer::Socket),
         RECVFROM if args[3] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
-            (vec![piece(args[1], args[2])], Transfer::In)
+            (vec![piece(args[1], args[2])], Transfer::Socket)
         }
         RECVMSG if args[2] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
-            (message(subject, args[1])?, Transfer::In)
+            (message(subject, args[1])?, Transfer::Socket)
         }
         GETRANDOM => (vec![piece(args[0], args[1])], Transfer::Random),
         READ => (vec![piece(args[1], args[2])], Transfer::RandomDevice),
@@ -388,8 +396,10 @@ fn fill(subject: Subject<'_>, rest: &[Piece]) -> bool {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Transfer {
+    /// To a pipe, a socket or a terminal.
     Out,
-    In,
+    /// From, or to, a socket only.
+    Socket,
     Random,
     RandomDevice,
 }
@@ -408,7 +418,7 @@ fn is_blocking_transfer(subject: Subject<'_>, fd: u64, kind: Transfer) -> bool {
             let terminal = file_type.is_char_device() && matches!(major, 4 | 5 | 136..=143);
             file_type.is_fifo() || file_type.is_socket() || terminal
         }
-        Transfer::In => file_type.is_socket(),
+        Transfer::Socket => file_type.is_socket(),
         Transfer::RandomDevice => {
             file_type.is_char_device() && major == 1 && matches!(minor, 8 | 9)
         }
@@ -490,7 +500,7 @@ impl Call {
                 timeout: Some(timeout),
             } => {
                 if let TimeoutPlace::Register(index) = timeout.place {
-                    args[index] = timeout.rest_ns.div_ceil(1_000_000);
+                    args[index] = timeout.rest_ns().div_ceil(1_000_000);
                 }
             }
             CallState::Short { done, rest } if rest.is_empty() => {

@@ -24,11 +24,10 @@ impl Observation {
         }
     }
 
-    /// What is left of the time of a held thread, in nanoseconds.
+    /// When the time of a held thread is over, by CLOCK_MONOTONIC.
     #[must_use]
-    pub fn held_rest_ns(&self) -> Option<u64> {
+    pub fn held_until_ns(&self) -> Option<u64> {
         self.deadline_ns
-            .map(|deadline| deadline.saturating_sub(monotonic_ns()))
     }
 }
 

@@ -11,23 +11,9 @@
 
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::{self, Call, CallState, EINTR, TimeoutPlace};
+use crate::freeze_continue::{Continuation, continuation};
 use crate::freeze_observe::{Status as ThreadStatus, handler_is_due, monotonic_ns};
-use crate::inject::Op;
-use crate::maps::{self, MapEntry};
-use crate::model::{PAGE_SIZE, Protection, Range};
-use whim_sys::ptrace::{Phase, Running, Status, Stop, Stopped, Tid, TraceError, UserRegs};
-use whim_sys::stub::{self, TailData};
-
-/// First bytes of the mapping of continuations; behind them, the offset of its next free byte.
-const MAGIC: [u8; 8] = *b"whimcont";
-const HEADER: u64 = 16;
-/// Its length, in bytes: more than a hundred continuations, or one of 1,024 pieces.
-const LENGTH: u64 = 32 << 10;
-const ALIGNMENT: u64 = 16;
-const MMAP: u64 = 9;
-const PROT_READ_EXEC: u64 = 5;
-/// MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
-const MAP_FLAGS: u64 = 0x2 | 0x20 | 0x10_0000;
+use whim_sys::ptrace::{Phase, Polled, Running, Status, Stop, Stopped, Tid, TraceError, Waited};
 
 /// A thread with which its tracer stays until its call ends, because only the tracer knows when
 /// the call's time is over. If the tracer ends, the call takes at most one timeout too long.
@@ -52,21 +38,6 @@ pub enum Progress {
     Held(Held),
     /// Its call has ended, or it has: the tracer has nothing to do with it any more.
     Over,
-}
-
-/// What the thread is made to execute in place of the rest of its call.
-struct Continuation {
-    number: u64,
-    args: [u64; 6],
-    /// Index of the argument that points to `extra`.
-    pointer: Option<usize>,
-    extra: Vec<u8>,
-    /// `extra` is a `struct msghdr` with its vectors behind it.
-    message: bool,
-    before: u64,
-    counts: bool,
-    /// The kernel decides between restart and EINTR.
-    decide: bool,
 }
 
 impl Frozen {
@@ -107,11 +78,10 @@ impl Frozen {
         let Some(stopped) = thread.stopped.take() else {
             return Ok(None);
         };
-        let Some((number, rest_ns)) = thread.call().and_then(socket_wait) else {
+        let Some((number, deadline_ns)) = thread.call().and_then(socket_wait) else {
             stopped.detach(0)?;
             return Ok(None);
         };
-        let deadline_ns = monotonic_ns().saturating_add(rest_ns);
         let running = stopped.resume_to_syscall(0)?;
         Ok(Some(Held {
             pid,
@@ -122,233 +92,14 @@ impl Frozen {
             in_call: false,
         }))
     }
-
-    /// The mapping of continuations, made if the process has none.
-    fn continuation_area(&mut self) -> Result<Range, FreezeError> {
-        let entries = self.entries()?.to_vec();
-        if let Some(found) = entries.iter().find(|entry| self.holds_continuations(entry)) {
-            return Ok(found.range);
-        }
-        let tid = self.threads.first().ok_or(FreezeError::Gone(self.pid))?.tid;
-        self.prepare_injection(None)?;
-        // The injected memory took the middle of the largest hole: look again.
-        let entries = maps::read(self.pid)?;
-        let within = Range {
-            start: maps::USER_BEGIN,
-            end: maps::USER_END,
-        };
-        let area = maps::find_free(&entries, within, LENGTH, PAGE_SIZE)
-            .ok_or(FreezeError::NoRoomForMemory)?;
-        let map = [area.start, LENGTH, PROT_READ_EXEC, MAP_FLAGS, u64::MAX, 0];
-        let result = self.run(tid, &[Op::new(MMAP, &map)])?[0];
-        if result < 0 {
-            let errno = nix::errno::Errno::from_raw(i32::try_from(-result).unwrap_or(0));
-            return Err(FreezeError::MapFailed(errno));
-        }
-        self.write_header(area, HEADER)?;
-        Ok(area)
-    }
-
-    fn holds_continuations(&self, entry: &MapEntry) -> bool {
-        let mut first = [0u8; MAGIC.len()];
-        !entry.shared
-            && !entry.is_file()
-            && entry.range.len() == LENGTH
-            && entry.protection == Protection(Protection::READ | Protection::EXEC)
-            && self
-                .memory
-                .read_exact(entry.range.start, &mut first)
-                .is_ok()
-            && first == MAGIC
-    }
-
-    fn write_header(&self, area: Range, next: u64) -> Result<(), FreezeError> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&next.to_le_bytes());
-        self.memory
-            .write_all(area.start, &bytes)
-            .map_err(FreezeError::Memory)
-    }
-
-    fn place_continuations(
-        &mut self,
-        area: Range,
-        continuations: &[Option<Continuation>],
-    ) -> Result<(), FreezeError> {
-        let mut word = [0u8; 8];
-        let at = area.start + MAGIC.len() as u64;
-        self.memory
-            .read_exact(at, &mut word)
-            .map_err(FreezeError::Memory)?;
-        let mut next = u64::from_le_bytes(word).clamp(HEADER, LENGTH);
-        for (index, continuation) in continuations.iter().enumerate() {
-            let Some(continuation) = continuation else {
-                continue;
-            };
-            let length = continuation.length();
-            let Some(slot) = self.free_slot(area, next, length) else {
-                continue;
-            };
-            next = (slot.end - area.start).next_multiple_of(ALIGNMENT);
-            self.write_header(area, next.min(LENGTH))?;
-            match self.enter_continuation(index, slot, continuation) {
-                Ok(()) | Err(FreezeError::Trace(TraceError::Died)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// The next `length` bytes of the area, used in turn, in which no thread stands.
-    fn free_slot(&self, area: Range, next: u64, length: u64) -> Option<Range> {
-        let candidates = [area.start + next, area.start + HEADER];
-        let mut slots = candidates
-            .map(|start| Range {
-                start,
-                end: start + length,
-            })
-            .into_iter();
-        slots.find(|slot| {
-            slot.end <= area.end
-                && !self.threads.iter().any(|thread| {
-                    let around = Range {
-                        start: slot.start.saturating_sub(512),
-                        end: slot.end,
-                    };
-                    around.contains(thread.original.rip)
-                })
-        })
-    }
-
-    /// Writes a continuation and, in one request, points the thread at it.
-    fn enter_continuation(
-        &mut self,
-        index: usize,
-        slot: Range,
-        continuation: &Continuation,
-    ) -> Result<(), FreezeError> {
-        let thread = &self.threads[index];
-        let code = usize::try_from(stub::tail_data_offset()).unwrap_or(0);
-        let data = TailData {
-            before: continuation.before,
-            counts: continuation.counts,
-            args: freeze_calls::arguments(&thread.original),
-            rip: thread.original.rip,
-        };
-        let mut bytes = stub::tail_code()[..code].to_vec();
-        bytes.extend_from_slice(&data.to_bytes());
-        let extra_at = slot.start + bytes.len() as u64;
-        bytes.extend_from_slice(&continuation.extra);
-        if continuation.message {
-            let vectors = extra_at + MESSAGE_HEADER as u64;
-            let at = bytes.len() - continuation.extra.len() + MESSAGE_VECTORS;
-            bytes[at..at + 8].copy_from_slice(&vectors.to_le_bytes());
-        }
-        self.memory
-            .write_all(slot.start, &bytes)
-            .map_err(FreezeError::Memory)?;
-        let mut args = continuation.args;
-        if let Some(pointer) = continuation.pointer {
-            args[pointer] = extra_at;
-        }
-        let mut registers: UserRegs = thread.original;
-        freeze_calls::set_arguments(&mut registers, args);
-        if continuation.decide {
-            registers.rip = slot.start + stub::RESTART_ENTRY;
-        } else {
-            registers.rip = slot.start;
-            registers.rax = continuation.number;
-            registers.orig_rax = u64::MAX;
-        }
-        thread.stopped()?.set_registers(&registers)?;
-        self.threads[index].original = registers;
-        Ok(())
-    }
 }
 
-impl Continuation {
-    fn length(&self) -> u64 {
-        (stub::tail_code().len() + self.extra.len()) as u64
-    }
-}
-
-/// How the rest of a call is done by the thread itself; `None` when the kernel's own restart, or
-/// nothing, is right.
-fn continuation(call: &Call) -> Option<Continuation> {
-    let (number, args, further) = call.remainder();
-    match &call.state {
-        CallState::Cut {
-            timeout: Some(timeout),
-        } => {
-            let (pointer, extra) = match timeout.place {
-                TimeoutPlace::Socket => return None,
-                TimeoutPlace::Register(_) => (None, Vec::new()),
-                TimeoutPlace::Memory(index) => {
-                    let nanos = 1_000_000_000;
-                    let words = [timeout.rest_ns / nanos, timeout.rest_ns % nanos];
-                    (
-                        Some(index),
-                        words.iter().flat_map(|word| word.to_le_bytes()).collect(),
-                    )
-                }
-            };
-            Some(Continuation {
-                number,
-                args,
-                pointer,
-                extra,
-                message: false,
-                before: 0,
-                counts: false,
-                decide: true,
-            })
-        }
-        CallState::Short { done, rest } => {
-            let mut found = Continuation {
-                number,
-                args,
-                pointer: None,
-                extra: Vec::new(),
-                message: false,
-                before: *done,
-                counts: true,
-                decide: false,
-            };
-            let vectors = freeze_calls::vector_bytes(rest);
-            if !further.is_empty() && call.number == freeze_calls::WRITEV {
-                (found.number, found.args) = (call.number, call.args);
-                found.args[2] = rest.len() as u64;
-                (found.pointer, found.extra) = (Some(1), vectors);
-            } else if !further.is_empty() && call.number == freeze_calls::SENDMSG {
-                (found.number, found.args) = (call.number, call.args);
-                found.pointer = Some(1);
-                found.extra = message_header(rest.len() as u64);
-                found.extra.extend(vectors);
-                found.message = true;
-            }
-            Some(found)
-        }
-        _ => None,
-    }
-}
-
-/// Offset of `msg_iov` in a `struct msghdr`, and the length of the structure.
-const MESSAGE_VECTORS: usize = 16;
-const MESSAGE_HEADER: usize = 56;
-
-/// A `struct msghdr` without address and control data: both went with the first part.
-fn message_header(count: u64) -> Vec<u8> {
-    let mut header = vec![0u8; MESSAGE_HEADER];
-    header[24..32].copy_from_slice(&count.to_le_bytes());
-    header
-}
-
-/// The number of a call that waits for a socket with a timeout of its own, and what is left of it.
+/// The number of a call that waits for a socket with a timeout of its own, and its deadline.
 fn socket_wait(call: &Call) -> Option<(u64, u64)> {
     match call.state {
         CallState::Cut {
             timeout: Some(timeout),
-        } if timeout.place == TimeoutPlace::Socket => Some((call.number, timeout.rest_ns)),
+        } if timeout.place == TimeoutPlace::Socket => Some((call.number, timeout.deadline_ns)),
         _ => None,
     }
 }
@@ -375,6 +126,31 @@ impl Held {
             self.running.interrupt()
         } else {
             Ok(())
+        }
+    }
+
+    /// Looks, without waiting, for an event of the thread, and at the clock; for owners without
+    /// an event loop.
+    ///
+    /// # Errors
+    /// [`FreezeError`]
+    pub fn poll(mut self) -> Result<Progress, FreezeError> {
+        if !self.expired && monotonic_ns() >= self.deadline_ns {
+            self.expire()?;
+        }
+        let tid = self.running.tid();
+        match self.running.poll() {
+            Ok(Polled::Still(running)) => Ok(Progress::Held(Self { running, ..self })),
+            Ok(Polled::Event(Waited::Stopped(stopped))) => {
+                let stop = stopped.stop();
+                let again = Self {
+                    running: Running::assume(tid),
+                    ..self
+                };
+                again.handle(Status::Stopped(stop))
+            }
+            Ok(Polled::Event(_)) | Err(TraceError::Died) => Ok(Progress::Over),
+            Err(error) => Err(error.into()),
         }
     }
 

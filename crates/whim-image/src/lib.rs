@@ -12,3 +12,4 @@ pub mod capture;
 pub mod freeze_release;
 pub mod freeze_assemble;
 pub mod stay;
+pub mod freeze_continue;

@@ -359,6 +359,9 @@ pub struct TailData {
 }
 
 impl TailData {
+    /// Offset of `rip` in the data.
+    pub const RIP_OFFSET: u64 = 64;
+
     /// In the order of the assembler's labels.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

@@ -1,0 +1,156 @@
+//! No call notices that its process was stopped: each kind of call is made in a loop by a real
+//! program, which checks every answer, while it is frozen and let go at random moments.
+
+mod guests;
+
+use guests::{Guest, Random};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use whim_image::capture::CaptureOptions;
+use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
+use whim_image::freeze_release::{Held, Progress};
+use whim_image::inject::Op;
+use whim_image::stay;
+
+const GETPPID: u64 = 110;
+/// Seconds for which each case runs.
+const SECONDS: &str = "1.5";
+/// Cases at the same time; more would only make each other late.
+const WORKERS: usize = 3;
+
+/// Lets held threads go on for `span`, being their clock.
+fn tend(held: Vec<Held>, span: Duration) -> Vec<Held> {
+    let end = Instant::now() + span;
+    let mut held = held;
+    loop {
+        let mut still = Vec::new();
+        for one in held {
+            if let Progress::Held(one) = one.poll().expect("an event of a held thread") {
+                still.push(one);
+            }
+        }
+        held = still;
+        let now = Instant::now();
+        if now >= end {
+            return held;
+        }
+        let nap = if held.is_empty() {
+            end - now
+        } else {
+            Duration::from_micros(200)
+        };
+        std::thread::sleep(nap);
+    }
+}
+
+fn disturb(frozen: &mut Frozen, random: &mut Random) {
+    match random.below(4) {
+        0 => {
+            let tid = frozen.threads()[0].tid();
+            let results = frozen
+                .run(tid, &[Op::new(GETPPID, &[])])
+                .expect("an injected call");
+            assert!(results[0] > 0);
+        }
+        1 => {
+            let entries = frozen.entries().expect("the mappings");
+            let reserved = stay::free_range(entries, 4 << 40).unwrap_or_default();
+            let is_local = |number: u64| matches!(number, 34 | 35 | 128 | 130 | 202 | 230);
+            let options = CaptureOptions {
+                reserved,
+                is_local: &is_local,
+                flags: None,
+                with_pending: false,
+            };
+            frozen.capture(&options).expect("a capture");
+        }
+        _ => {}
+    }
+    std::thread::sleep(Duration::from_micros(random.below(1500)));
+}
+
+/// Freezes the guest at random moments until it ends; gives the number of freezes.
+fn freeze_until_end(guest: &Guest, random: &mut Random) -> u32 {
+    let mut held = Vec::new();
+    let mut freezes = 0;
+    loop {
+        held = tend(held, Duration::from_micros(random.below(9000)));
+        let mut frozen = match freeze_again(guest.pid(), &FreezeLimits::default(), held) {
+            Ok(frozen) => frozen,
+            Err(FreezeError::Gone(_)) => return freezes,
+            // Its children keep it from stopping only for a moment.
+            Err(FreezeError::Busy { .. }) => return freezes,
+            Err(error) => panic!("{error}"),
+        };
+        freezes += 1;
+        disturb(&mut frozen, random);
+        held = frozen.release().expect("a release");
+    }
+}
+
+fn run_case(program: &std::path::Path, case: &str, seed: u64) -> Result<u32, String> {
+    let mut guest = Guest::start(program, &[case, SECONDS]);
+    if guest.line().as_deref() != Some("ready") {
+        return Err(format!("{case} did not begin"));
+    }
+    let freezes = freeze_until_end(&guest, &mut Random::new(seed));
+    let mut report = Vec::new();
+    while let Some(line) = guest.line() {
+        report.push(line);
+    }
+    let status = guest.wait();
+    match report
+        .last()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .as_deref()
+    {
+        Some(["done", good, "0"]) if status.success() && *good != "0" => Ok(freezes),
+        _ => Err(format!(
+            "{case} ({freezes} freezes, {status}): {}",
+            report.join("; ")
+        )),
+    }
+}
+
+#[test]
+fn no_call_notices_a_stop() {
+    let program = guests::compile("calls");
+    let only = std::env::var("WHIM_CASES").ok();
+    let list = guests::output(&program, &["list"]);
+    let mut cases: Vec<&str> = list.lines().collect();
+    cases.retain(|case| {
+        only.as_ref()
+            .is_none_or(|only| only.split(',').any(|one| one == *case))
+    });
+    assert!(!cases.is_empty());
+    let seed = guests::seed();
+    let queue = Mutex::new(cases);
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = queue.lock().expect("a queue").pop() else {
+                        break;
+                    };
+                    // A thread of its own: it is the tracer, and ends with the case.
+                    let outcome = std::thread::scope(|inner| {
+                        inner.spawn(|| run_case(&program, case, seed)).join()
+                    });
+                    match outcome {
+                        Ok(Ok(freezes)) => println!("{case}: {freezes} freezes"),
+                        Ok(Err(failure)) => failures.lock().expect("a list").push(failure),
+                        Err(_) => {
+                            failures
+                                .lock()
+                                .expect("a list")
+                                .push(format!("{case} panicked"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("a list");
+    assert!(failures.is_empty(), "seed {seed}:\n{}", failures.join("\n"));
+}
