@@ -3,7 +3,7 @@
 //! A channel is made for an epoll loop: `receive` and `flush` never block. Call `flush` after
 //! `queue`, and watch for writability only while it returns false. A frame that fits into one TLS
 //! record (16 KiB) leaves in one record, all that is queued leaves in as few write calls as the
-//! socket allows, and one read call takes up to 256 KiB.
+//! socket allows, and one read call takes up to 128 KiB.
 
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpStream};

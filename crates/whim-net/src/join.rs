@@ -19,7 +19,7 @@ use crate::name::{NodeName, SERVER_NAME_JOIN};
 use crate::port::PORT_DEFAULT;
 use crate::roster::{ROSTER_LENGTH_MAX, SignedRoster};
 use crate::state::{NodeOptions, RenewRequest, State, StateError, Vacant};
-use crate::tls::issue::{CLOCK_SKEW, Issued};
+use crate::tls::issue::Issued;
 use crate::tls::session::Session;
 use crate::tls::{self, Refusal, TlsError, authority_pin};
 use crate::token::{Token, TokenRefusal};
@@ -356,7 +356,7 @@ pub fn serve(
     state: &Mutex<State>,
     now: &dyn Fn() -> u64,
     timeout: Duration,
-) -> Result<Served, StateOrChannel> {
+) -> Result<Served, ServeError> {
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     let config = lock().join_server_config(now())?;
     let session = Session::server(config).map_err(ChannelError::from)?;
@@ -382,7 +382,7 @@ pub fn serve(
 }
 
 #[derive(Debug, Error)]
-pub enum StateOrChannel {
+pub enum ServeError {
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
@@ -467,10 +467,4 @@ fn keep(received: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), Channe
     }
     received.extend_from_slice(bytes);
     Ok(())
-}
-
-/// Whether two clocks are too far apart for certificates to be of use.
-#[must_use]
-pub fn clocks_apart(ours: u64, theirs: u64) -> bool {
-    ours.abs_diff(theirs) > CLOCK_SKEW
 }

@@ -13,8 +13,9 @@ use whim_journey::frame::FrameError;
 use crate::tls::session::{Failure, Session};
 use crate::tls::{Refusal, TlsError};
 
-/// Room for what one read(2) takes, in bytes.
-const READ_LENGTH: usize = 256 << 10;
+/// Room for what one read(2) takes, in bytes: more than one 64 KiB buffer with its headers, less than
+/// what would push the plaintext out of the cache.
+const READ_LENGTH: usize = 128 << 10;
 /// One call of [`Link::receive`] takes no more than this, so that a fast peer cannot keep its
 /// caller from its other work; in bytes of ciphertext.
 const RECEIVE_MAX: usize = 4 << 20;

@@ -156,18 +156,14 @@ fn a_receiver_that_takes_nothing_is_not_filled() {
 #[test]
 fn a_small_frame_is_one_segment() {
     let (mut left, mut right, _kept) = channel();
-    let segments = |channel: &Channel| -> u32 {
-        let info = tcp_segments_out(channel);
-        info
-    };
-    let before = segments(&left);
+    let before = tcp_segments_out(&left);
     for _ in 0..10 {
         left.queue(Kind::ToHome, 1, &[&[1; 24], &[2; 40]]);
         assert!(left.flush().expect("open"));
         right.receive_frame(TIMEOUT).expect("received");
     }
     assert_eq!(
-        segments(&left) - before,
+        tcp_segments_out(&left) - before,
         10,
         "each frame left in one segment of its own"
     );
