@@ -302,14 +302,17 @@ impl Cluster {
         Ok(newer)
     }
 
-    /// Whether a peer whose connection is open has been removed meanwhile.
+    /// How a peer whose connection is open stands now: it may have been removed since.
     #[must_use]
-    pub fn refuses(&self, peer: &PeerIdentity) -> bool {
-        let joined = self.joined();
-        joined.as_ref().is_none_or(|joined| {
-            let known = joined.state().roster().member(&peer.node).is_some();
-            !known || joined.revocations.refuses(peer)
-        })
+    pub fn standing(&self, peer: &PeerIdentity) -> Standing {
+        match self.joined().as_ref() {
+            None => Standing::Removed,
+            Some(joined) if joined.revocations.refuses(peer) => Standing::Removed,
+            Some(joined) if joined.state().roster().member(&peer.node).is_some() => {
+                Standing::Member
+            }
+            Some(_) => Standing::Unknown,
+        }
     }
 
     /// Whether we hear on behalf of a cluster, and how other daemons are answered.
@@ -580,6 +583,15 @@ async fn handshake(
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from(SERVER_NAME_NODE).map_err(std::io::Error::other)?;
     TlsConnector::from(config).connect(name, stream).await
+}
+
+/// What a node with a valid certificate is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Member,
+    /// Our list does not name it: it may be newer than the list.
+    Unknown,
+    Removed,
 }
 
 /// A member, with its name as text.

@@ -103,6 +103,10 @@ async fn converse(
             time_ms,
         } = reply
         else {
+            // It does not know us: its list is older than ours.
+            if let Some(request) = roster_request(daemon) {
+                ask(stream, &request).await?;
+            }
             continue;
         };
         // Half of the round trip lies between its clock's reading and ours.

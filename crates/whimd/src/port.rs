@@ -10,6 +10,7 @@ use tokio_rustls::TlsAcceptor;
 use whim_net::name::Route;
 use whim_net::{PeerIdentity, port};
 
+use crate::cluster::Standing;
 use crate::daemon::Daemon;
 use crate::hosting;
 use crate::membership;
@@ -129,11 +130,18 @@ async fn converse(
             Ok(Err(FrameError::Closed | FrameError::Broken(_))) | Err(_) => return Ok(()),
             Ok(Err(error)) => return Err(format!("{peer}: {error}")),
         };
-        // It may have been removed since its handshake.
-        if daemon.cluster.refuses(&peer) {
-            return Err(format!("{peer} was removed from the cluster"));
-        }
-        let reply = answer(daemon, &peer, request).await;
+        let reply = match (daemon.cluster.standing(&peer), request) {
+            (Standing::Removed, _) => {
+                return Err(format!("{peer} was removed from the cluster"));
+            }
+            // A list proves itself by its signature, and may be what tells us of the sender.
+            (Standing::Member, request) | (_, request @ NodeRequest::Members { .. }) => {
+                answer(daemon, &peer, request).await
+            }
+            (Standing::Unknown, _) => NodeReply::Refused {
+                reason: format!("Its list of members does not name {peer}"),
+            },
+        };
         tracing::trace!(%peer, %from, "answered");
         if peers::send(&mut stream, &reply).await.is_err() {
             return Ok(());

@@ -1,0 +1,284 @@
+//! Real daemons in directories, and where it matters network namespaces, of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Nothing that is waited for takes longer, unless something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Path of the program under test.
+pub fn whim() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_whim"))
+}
+
+/// Path of the daemon, built once for all tests of a run.
+pub fn whimd() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let status = Command::new(env!("CARGO"))
+                .args([
+                    "build", "--quiet", "--locked", "-p", "whimd", "--bin", "whimd",
+                ])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo runs");
+            assert!(status.success(), "whimd does not build");
+            whim().with_file_name("whimd")
+        })
+        .clone()
+}
+
+/// Standard output of a program that has to succeed.
+#[track_caller]
+pub fn good(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {error}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Standard error of a program that has to end with this code.
+#[track_caller]
+pub fn bad(output: &Output, code: i32) -> String {
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(code), "{text}{error}");
+    error
+}
+
+/// Asks again and again until the answer is there.
+#[track_caller]
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A process that ends with its owner.
+pub struct Owned(pub Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// One daemon.
+pub struct Daemon {
+    directory: PathBuf,
+    enter: Vec<String>,
+    arguments: Vec<String>,
+    process: Option<Owned>,
+}
+
+impl Daemon {
+    /// Starts one, in the network namespace that `enter` (a command that takes a command) enters.
+    pub fn start(directory: PathBuf, enter: Vec<String>, arguments: &[&str]) -> Self {
+        std::fs::create_dir_all(&directory).expect("directory");
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        let mut daemon = Self {
+            directory,
+            enter,
+            arguments,
+            process: None,
+        };
+        daemon.run();
+        daemon
+    }
+
+    pub fn run(&mut self) {
+        let mut words = self.enter.clone();
+        words.push(whimd().display().to_string());
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.join("whimd.log"))
+            .expect("log");
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .arg("--state")
+            .arg(self.directory.join("state"))
+            .arg("--run")
+            .arg(self.directory.join("run"))
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("whimd starts");
+        self.process = Some(Owned(child));
+        let socket = self.socket();
+        until("the control socket", || {
+            std::os::unix::net::UnixStream::connect(&socket)
+                .is_ok()
+                .then_some(())
+        });
+    }
+
+    /// Ends it as the service manager does.
+    pub fn stop(&mut self) {
+        let Some(mut process) = self.process.take() else {
+            return;
+        };
+        let pid = nix::unistd::Pid::from_raw(process.0.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("signalled");
+        process.0.wait().expect("ended");
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("run/control.sock")
+    }
+
+    /// `whim` that talks to this daemon.
+    pub fn whim(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(whim());
+        command
+            .env("WHIM_SOCKET", self.socket())
+            .args(words)
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn ask(&self, words: &[&str]) -> Output {
+        self.whim(words).output().expect("whim runs")
+    }
+
+    /// Lines of `--json`, parsed.
+    #[track_caller]
+    pub fn rows(&self, words: &[&str]) -> Vec<serde_json::Value> {
+        let text = good(&self.ask(words));
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect()
+    }
+
+    /// State of a node as this daemon sees it; `None`: it lists no such node.
+    pub fn state_of(&self, node: &str) -> Option<String> {
+        let rows = self.rows(&["nodes", "--json"]);
+        let row = rows.into_iter().find(|row| row["name"] == node)?;
+        row["state"].as_str().map(ToString::to_string)
+    }
+}
+
+/// A directory in which daemons of any user may work.
+pub fn place() -> TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let place = tempfile::Builder::new()
+        .prefix("whim-")
+        .tempdir()
+        .expect("directory");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path(), mode).expect("mode");
+    place
+}
+
+/// One daemon on loopback, on a port of its own.
+pub fn alone(place: &TempDir) -> Daemon {
+    Daemon::start(
+        place.path().join("d"),
+        vec!["env".into()],
+        &["--listen", "127.0.0.1:0", "--lab"],
+    )
+}
+
+/// Network namespaces around one bridge.
+pub struct Network {
+    bridge: Owned,
+    nodes: Vec<Owned>,
+}
+
+impl Network {
+    /// `count` nodes with the addresses 10.77.0.1, 10.77.0.2, ...
+    pub fn new(count: usize) -> Self {
+        let mut unshare = Command::new("unshare");
+        if !nix::unistd::geteuid().is_root() {
+            unshare.args(["--user", "--map-root-user"]);
+        }
+        let mut network = Self {
+            bridge: holder(unshare.arg("--net")),
+            nodes: Vec::new(),
+        };
+        network.at_bridge("ip link add br0 type bridge && ip link set br0 up");
+        for index in 1..=count {
+            let mut command = Command::new("nsenter");
+            command
+                .args(network.entry(&network.bridge))
+                .args(["unshare", "--net"]);
+            let node = holder(&mut command);
+            let pid = node.0.id();
+            network.at_bridge(&format!(
+                "ip link add v{index} type veth peer name eth0 netns {pid} && \
+                 ip link set v{index} master br0 up"
+            ));
+            network.nodes.push(node);
+            network.at(index, &format!(
+                "ip link set lo up && ip addr add 10.77.0.{index}/24 dev eth0 && ip link set eth0 up"
+            ));
+        }
+        network
+    }
+
+    fn entry(&self, owner: &Owned) -> Vec<String> {
+        let mut words: Vec<String> =
+            vec!["--target".into(), owner.0.id().to_string(), "--net".into()];
+        if !nix::unistd::geteuid().is_root() {
+            words.extend(["--user".into(), "--preserve-credentials".into()]);
+        }
+        words
+    }
+
+    /// Words before a command that bring it into the namespace of node `index` (from 1).
+    pub fn enter(&self, index: usize) -> Vec<String> {
+        let mut words = vec!["nsenter".to_string()];
+        words.extend(self.entry(&self.nodes[index - 1]));
+        words
+    }
+
+    pub fn at(&self, index: usize, script: &str) {
+        shell(&self.enter(index), script);
+    }
+
+    pub fn at_bridge(&self, script: &str) {
+        let mut words = vec!["nsenter".to_string()];
+        words.extend(self.entry(&self.bridge));
+        shell(&words, script);
+    }
+}
+
+fn shell(enter: &[String], script: &str) {
+    let status = Command::new(&enter[0])
+        .args(&enter[1..])
+        .args(["sh", "-ec", script])
+        .status()
+        .expect("a shell runs");
+    assert!(status.success(), "{script}");
+}
+
+/// A process that does nothing but keep namespaces; it is in them once it has said so.
+fn holder(command: &mut Command) -> Owned {
+    use std::io::Read;
+    let mut child = command
+        .args(["sh", "-c", "echo ready; exec sleep infinity"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("unshare runs");
+    let mut line = [0; 6];
+    let output = child.stdout.as_mut().expect("output");
+    output
+        .read_exact(&mut line)
+        .expect("the namespaces are there");
+    Owned(child)
+}
