@@ -98,6 +98,7 @@ impl Guest {
             kind: Kind::Undecided,
             sequence: 0,
             cancelled: false,
+            is_quick: false,
         });
         self.calls += 1;
         self.decide(host)
@@ -217,6 +218,9 @@ impl Guest {
         let Some((tid, sequence)) = self.waits(host, kind) else {
             return Ok(());
         };
+        if let Some(waiting) = self.threads.get_mut(&host).and_then(|t| t.waiting.as_mut()) {
+            waiting.is_quick = !forward.may_block;
+        }
         let length = forward.regions.iter().map(|region| region.data.len()).sum();
         let mut tail = Vec::with_capacity(length);
         for region in &forward.regions {

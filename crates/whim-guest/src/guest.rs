@@ -127,6 +127,8 @@ pub struct Waiting {
     pub kind: Kind,
     pub sequence: u64,
     pub cancelled: bool,
+    /// Home answers at once: the call never waits for somebody else.
+    pub is_quick: bool,
 }
 
 /// A thread of the guest.
@@ -146,6 +148,10 @@ pub struct Thread {
     pub fatal: Option<QueuedSignal>,
     /// Registers of a call that a handler interrupts under another mask.
     pub suspended: Option<ptrace::UserRegs>,
+    /// It left a call that home executes, and will ask for its result.
+    pub awaits: bool,
+    /// It stands where our own code ended, not where a signal came.
+    pub at_our_stop: bool,
 }
 
 /// What of the image does not change during a stay.
@@ -221,6 +227,8 @@ impl Guest {
                 in_flight: (state.activity == Activity::AwaitsHome).then_some(call),
                 fatal: None,
                 suspended: None,
+                awaits: false,
+                at_our_stop: true,
             };
             threads.insert(host, thread);
         }
@@ -260,6 +268,15 @@ impl Guest {
         self.acknowledged && !self.holds.any() && !self.gone
     }
 
+    /// Whether a thread waits for an answer of home that may be quick.
+    #[must_use]
+    pub fn expects_answer(&self) -> bool {
+        self.threads.values().any(|thread| {
+            let waiting = thread.waiting.as_ref();
+            waiting.is_some_and(|waiting| waiting.is_quick)
+        })
+    }
+
     pub fn say(&mut self, message: ToHome) {
         self.outbox.push(Outgoing {
             message,
@@ -291,11 +308,14 @@ impl Guest {
             let Some(thread) = self.threads.get_mut(&host) else {
                 continue;
             };
-            if let Trace::Stopped(_) = thread.trace {
-                let trace = std::mem::replace(&mut thread.trace, Trace::Running);
-                if let Trace::Stopped(stopped) = trace {
-                    self.stopped(stopped)?;
-                }
+            if thread.fatal.is_some() || !matches!(thread.trace, Trace::Stopped(_)) {
+                continue;
+            }
+            let ours = std::mem::take(&mut thread.at_our_stop);
+            match std::mem::replace(&mut thread.trace, Trace::Running) {
+                Trace::Stopped(stopped) if ours => drop(stopped.resume(0)?),
+                Trace::Stopped(stopped) => self.stopped(stopped)?,
+                other => thread.trace = other,
             }
         }
         Ok(())

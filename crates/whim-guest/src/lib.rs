@@ -1,10 +1,22 @@
 //! The guest supervisor: one visiting process in a sandbox, its memory, its calls.
+//!
+//! - [`sandbox`]: the empty namespaces and the blank process in them.
+//! - [`arrival`]: from the blank process to the guest.
+//! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections.
+//! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them.
+//! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
+//! - [`capture`]: the way out.
 #![forbid(unsafe_code)]
 
+pub mod arrival;
 pub mod calls;
+pub mod capture;
+pub mod control;
 pub mod guest;
+pub mod link;
 pub mod memory;
 pub mod pager;
 pub mod sandbox;
 pub mod signals;
+pub mod supervisor;
 pub mod table;

@@ -1,2 +1,45 @@
+//! The guest supervisor of one visiting process. The daemon starts it: see `whim-journey::job`.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::io::{BufRead, Read, Write};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+use whim_guest::sandbox::Sandbox;
+use whim_guest::supervisor;
+use whim_journey::job::GuestJob;
+use whim_sys::crash;
+
+/// Longest job, in bytes.
+const JOB_MAX: u64 = 4 << 20;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_env("WHIM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Read by the daemon, if it has not read "ready" yet.
+            let _ = writeln!(std::io::stdout(), "failed: {error:#}");
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    // Before anything secret is in memory, which the sandbox's processes would inherit.
+    let sandbox = Sandbox::prepare()?;
+    let mut line = Vec::new();
+    std::io::stdin().lock().take(JOB_MAX).read_until(b'\n', &mut line)?;
+    let job: GuestJob = serde_json::from_slice(&line)?;
+    match job.crash_at {
+        Some(number) => crash::arm(number),
+        None => crash::arm_from_environment(),
+    }
+    supervisor::run(job, sandbox)?;
+    Ok(())
+}

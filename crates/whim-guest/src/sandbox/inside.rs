@@ -105,6 +105,7 @@ fn furnish(uid: u32, gid: u32) -> Outcome<File> {
     nix::unistd::sethostname("guest")?;
     // Opened now, because no /proc is in sight later on.
     let offsets = OpenOptions::new()
+        .read(true)
         .write(true)
         .open("/proc/self/timens_offsets")
         .map_err(|error| format!("this kernel has no time namespaces: {error}"))?;
@@ -131,8 +132,10 @@ fn make_guest(
     let (line, _) = receive_line(socket)?;
     let request: GuestRequest = serde_json::from_slice(&line)?;
     namespace::unshare(Set::TIME)?;
+    let mut current = String::new();
+    offsets.read_to_string(&mut current)?;
     offsets
-        .write_all(clock_lines(request).as_bytes())
+        .write_all(clock_lines(&current, request).as_bytes())
         .map_err(|error| format!("the clocks cannot be set: {error}"))?;
     drop(offsets);
     let program = Program::new(&stub::program())?;
@@ -148,9 +151,21 @@ fn make_guest(
     }
 }
 
-/// The kernel wants seconds and a non-negative number of nanoseconds.
-fn clock_lines(request: GuestRequest) -> String {
+/// What the kernel is to be told. Its offsets count from the machine's own clocks, and this host
+/// may live in a time namespace itself: `current` says how far that one is ahead.
+fn clock_lines(current: &str, request: GuestRequest) -> String {
+    let own = |name: &str| {
+        let mut words = current
+            .lines()
+            .map(str::split_whitespace)
+            .find_map(|mut words| (words.next() == Some(name)).then_some(words))
+            .into_iter()
+            .flatten();
+        let mut number = || words.next().and_then(|word| word.parse::<i64>().ok());
+        number().unwrap_or(0) * NANOSECONDS + number().unwrap_or(0)
+    };
     let line = |name: &str, offset: i64| {
+        let offset = own(name) + offset;
         let (seconds, rest) = (
             offset.div_euclid(NANOSECONDS),
             offset.rem_euclid(NANOSECONDS),
@@ -201,8 +216,12 @@ mod tests {
             boottime_ns: 2_500_000_000,
         };
         assert_eq!(
-            clock_lines(request),
+            clock_lines("monotonic 0 0\nboottime 0 0\n", request),
             "monotonic -1 999999999\nboottime 2 500000000\n"
+        );
+        assert_eq!(
+            clock_lines("monotonic           5         7\nboottime  -3 1\n", request),
+            "monotonic 5 6\nboottime -1 500000001\n"
         );
     }
 }

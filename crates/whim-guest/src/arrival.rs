@@ -1,0 +1,287 @@
+//! From a blank process to a guest: the way in, as far as home's commit.
+
+use crate::capture::Ahead;
+use crate::guest::{Guest, GuestError};
+use crate::link::{Assembly, LinkError};
+use crate::pager::{self, PagerError, Shared};
+use crate::sandbox::{GuestRequest, Sandbox, SandboxError};
+use crate::table::{Arrival as PageArrival, Piece};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use whim_image::capture::{CaptureError, clocks_now};
+use whim_image::model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
+use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
+use whim_net::Channel;
+use whim_sys::pidfd::Pidfd;
+
+/// Nobody waits longer for a clock: the two machines' clocks run at almost the same pace.
+const CLOCK_WAIT_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Error)]
+pub enum ArrivalError {
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Rebuild(#[from] RebuildError),
+    #[error(transparent)]
+    Pager(#[from] PagerError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    #[error(transparent)]
+    Clock(#[from] CaptureError),
+    #[error("The pager's thread cannot be made: {0}")]
+    Thread(std::io::Error),
+    #[error("'{0}' came out of turn")]
+    Turn(&'static str),
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Stage {
+    /// Nothing has been asked for.
+    Idle,
+    /// The blank process waits for the image.
+    Blank { blank: Blank, shared: Arc<Shared> },
+    /// The mappings are there; pages are coming.
+    Mapped {
+        mapped: Mapped,
+        shared: Arc<Shared>,
+        image: Box<ProcessImage>,
+    },
+    /// Everything is there.
+    Rebuilt {
+        rebuilt: Rebuilt,
+        shared: Arc<Shared>,
+        image: Box<ProcessImage>,
+    },
+    Over,
+}
+
+/// A guest on its way in.
+#[derive(Debug)]
+pub struct Arrival {
+    stage: Stage,
+    assembly: Assembly,
+    ahead: Ahead,
+    pid: i32,
+}
+
+impl Default for Arrival {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Idle,
+            assembly: Assembly::default(),
+            ahead: Ahead::default(),
+            pid: 0,
+        }
+    }
+}
+
+impl Arrival {
+    /// How far the guest's clocks are ahead of ours.
+    #[must_use]
+    pub fn ahead(&self) -> Ahead {
+        self.ahead
+    }
+
+    /// Number of the process at home; 0 before it is known.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Makes the blank process: home is about to freeze the original.
+    ///
+    /// # Errors
+    /// The kernel refuses something: nothing has been touched at home.
+    pub fn prepare(
+        &mut self,
+        sandbox: &mut Sandbox,
+        pid: i32,
+        clocks: Clocks,
+    ) -> Result<(), ArrivalError> {
+        if !matches!(self.stage, Stage::Idle) {
+            return Err(ArrivalError::Turn("prepare"));
+        }
+        let here = clocks_now()?;
+        let ahead = |there: u64, here: u64| there.wrapping_sub(here).cast_signed();
+        self.ahead = Ahead {
+            monotonic_ns: ahead(clocks.monotonic_ns, here.monotonic_ns),
+            boottime_ns: ahead(clocks.boottime_ns, here.boottime_ns),
+        };
+        let (blank, uffd) = sandbox.make_guest(GuestRequest {
+            pid,
+            monotonic_ns: self.ahead.monotonic_ns,
+            boottime_ns: self.ahead.boottime_ns,
+        })?;
+        self.pid = pid;
+        let shared = Shared::new(uffd)?;
+        self.stage = Stage::Blank { blank, shared };
+        Ok(())
+    }
+
+    /// Takes a piece of the image. With the last one the process gets its mappings, and the pager
+    /// starts with `pages`, the connection to home's attic.
+    ///
+    /// # Errors
+    /// The image is not sound, or there is no memory for it.
+    pub fn image_piece(
+        &mut self,
+        payload: &[u8],
+        pages: &mut Option<Channel>,
+        epoch: u32,
+    ) -> Result<(), ArrivalError> {
+        if !matches!(self.stage, Stage::Blank { .. }) {
+            return Err(ArrivalError::Turn("image"));
+        }
+        let Some(image) = self.assembly.add(payload)? else {
+            return Ok(());
+        };
+        let Stage::Blank { blank, shared } = std::mem::replace(&mut self.stage, Stage::Over) else {
+            return Err(ArrivalError::Turn("image"));
+        };
+        if image.pid != self.pid {
+            return Err(ArrivalError::Turn("image of another process"));
+        }
+        let guest = Pidfd::open(blank.pid()).map_err(|errno| PagerError::Os {
+            call: "pidfd_open",
+            errno,
+        })?;
+        let mapped = blank.map(&image, &shared.uffd)?;
+        let pages = pages.take().ok_or(ArrivalError::Turn("image without page connection"))?;
+        for mapping in &image.mappings {
+            if let Backing::File { id, offset } = mapping.backing {
+                shared.table().insert(Piece {
+                    start: mapping.start,
+                    end: mapping.end,
+                    mapping: id,
+                    offset,
+                });
+            }
+        }
+        pager::start(Arc::clone(&shared), pages, epoch, guest).map_err(ArrivalError::Thread)?;
+        self.stage = Stage::Mapped {
+            mapped,
+            shared,
+            image: Box::new(image),
+        };
+        Ok(())
+    }
+
+    /// Takes a frame of pages: the address, then their contents.
+    ///
+    /// # Errors
+    /// They belong to no mapping, or there is no memory.
+    pub fn pages(&mut self, payload: &[u8]) -> Result<(), ArrivalError> {
+        let Stage::Mapped {
+            mapped,
+            shared,
+            image,
+        } = &self.stage
+        else {
+            return Err(ArrivalError::Turn("pages"));
+        };
+        let (head, bytes) = payload
+            .split_first_chunk::<8>()
+            .ok_or(ArrivalError::Turn("pages without an address"))?;
+        let mut at = u64::from_le_bytes(*head);
+        let mut rest = bytes;
+        if at % PAGE_SIZE != 0 || rest.len() as u64 % PAGE_SIZE != 0 {
+            return Err(ArrivalError::Turn("a part of a page"));
+        }
+        while !rest.is_empty() {
+            let index = image.mappings.partition_point(|mapping| mapping.end <= at);
+            let mapping = image.mappings.get(index).filter(|mapping| mapping.contains(at));
+            let mapping = mapping.ok_or(ArrivalError::Turn("a page of no mapping"))?;
+            let length = usize::try_from(mapping.end - at).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(length.min(rest.len()));
+            mapped.write_pages(mapping, &shared.uffd, at, now)?;
+            note_own(shared, mapping, at, now.len() as u64);
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// All pages have come: the rest of the process is made.
+    ///
+    /// # Errors
+    /// The kernel refuses something.
+    pub fn complete(&mut self) -> Result<(), ArrivalError> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let Stage::Mapped {
+            mapped,
+            shared,
+            image,
+        } = stage
+        else {
+            return Err(ArrivalError::Turn("complete"));
+        };
+        let filter = filter(&image);
+        let rebuilt = mapped.complete(&image, &filter)?;
+        self.stage = Stage::Rebuilt {
+            rebuilt,
+            shared,
+            image,
+        };
+        Ok(())
+    }
+
+    /// Home has committed: the guest is one. Its threads are still stopped. Its clocks are not
+    /// behind those of the original at the freeze.
+    ///
+    /// # Errors
+    /// Out of turn, or the process is gone.
+    pub fn commit(&mut self, epoch: u32) -> Result<Guest, ArrivalError> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let Stage::Rebuilt {
+            rebuilt,
+            shared,
+            image,
+        } = stage
+        else {
+            return Err(ArrivalError::Turn("commit"));
+        };
+        self.wait_for_clocks(&image.clocks)?;
+        Ok(Guest::new(rebuilt, &image, shared, epoch)?)
+    }
+
+    fn wait_for_clocks(&self, then: &Clocks) -> Result<(), ArrivalError> {
+        let now = self.ahead.clocks()?;
+        let behind = then
+            .monotonic_ns
+            .saturating_sub(now.monotonic_ns)
+            .max(then.boottime_ns.saturating_sub(now.boottime_ns));
+        if behind > 0 {
+            std::thread::sleep(Duration::from_nanos(behind).min(CLOCK_WAIT_MAX));
+        }
+        Ok(())
+    }
+}
+
+/// Pages of file mappings that came with the image are the guest's own: home does not have them.
+fn note_own(shared: &Shared, mapping: &Mapping, at: u64, length: u64) {
+    let Backing::File { id, offset } = mapping.backing else {
+        return;
+    };
+    let first = (offset + (at - mapping.start)) / PAGE_SIZE;
+    let mut table = shared.table();
+    for number in first..first + length / PAGE_SIZE {
+        table.note((id, number), PageArrival::Own);
+    }
+}
+
+/// The guest's system call filter, as the kernel reads it.
+fn filter(image: &ProcessImage) -> Vec<u8> {
+    let reserved = (image.reserved.start, image.reserved.end);
+    let mut bytes = Vec::new();
+    for one in whim_calls::guest_filter(reserved) {
+        bytes.extend_from_slice(&one.code.to_le_bytes());
+        bytes.extend_from_slice(&[one.jt, one.jf]);
+        bytes.extend_from_slice(&one.k.to_le_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,730 @@
+//! The guest is frozen, and becomes an image again.
+
+use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
+use crate::signals::Effect;
+use crate::table::{Arrival, Table};
+use std::time::Duration;
+use whim_calls::Call;
+use whim_image::capture::clocks_now;
+use whim_image::maps::{self, FlagTable, MapEntry};
+use whim_image::model::{
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage,
+    QueuedSignal, Range, Registers, RseqRegistration, SignalAction, ThreadImage,
+};
+use whim_image::rebuild::runner::{check, unexpected, working_mask};
+use whim_image::rebuild::stub::Operation;
+use whim_sys::pagemap::{self, Pagemap};
+use whim_sys::process_vm::{self, MemFile};
+use whim_sys::ptrace::{Polled, Running, Stop, Stopped, UserRegs, Waited};
+use whim_sys::foreign;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bytes of pages in one frame.
+const PAGES_IN_FRAME: usize = 1 << 20;
+const SIGNALS: u64 = 64;
+const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+/// Operations that one thread's list takes in the runner's memory.
+const OWN_MAX: usize = 4;
+/// Space for the answers of one thread: `stack_t`, and an address.
+const ANSWER: usize = 32;
+const ACTION: usize = 32;
+const PR_GET_TID_ADDRESS: u64 = 40;
+const EINTR: i64 = -4;
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOHAND: i64 = -514;
+const ERESTART_RESTARTBLOCK: i64 = -516;
+/// Time in which a pending signal is delivered to a thread that was let go for it.
+const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
+
+/// Takes pages one run after the other: address and bytes.
+pub type PageSink<'a> = dyn FnMut(&mut Guest, u64, &[u8]) -> Result<(), GuestError> + 'a;
+
+impl Guest {
+    /// Whether a thread waits for something that home does at once and that cannot be taken back:
+    /// the freeze has to wait for it.
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.threads.values().any(|thread| {
+            let kind = thread.waiting.as_ref().map(|waiting| &waiting.kind);
+            matches!(
+                kind,
+                Some(Kind::MapFile | Kind::Disposition | Kind::ThreadExit | Kind::ProcessExit)
+            )
+        })
+    }
+
+    /// Stops all threads where they can be captured.
+    ///
+    /// # Errors
+    /// Tracing failed, or the guest ended.
+    pub fn freeze(&mut self) -> Result<(), GuestError> {
+        self.holds.move_away = true;
+        self.interrupt_all()?;
+        let hosts: Vec<i32> = self.threads.keys().copied().collect();
+        for host in &hosts {
+            self.leave_call(*host)?;
+        }
+        for host in hosts {
+            match self.stop_of(host).and_then(|stopped| match stopped {
+                Some(stopped) => self.settle(host, stopped),
+                None => Ok(()),
+            }) {
+                Err(GuestError::Ended) => {}
+                other => other?,
+            }
+        }
+        if self.threads.contains_key(&self.host) {
+            Ok(())
+        } else {
+            Err(GuestError::Ended)
+        }
+    }
+
+    /// A thread in a reported call leaves it. If home executes that call, the thread will ask for
+    /// its result.
+    fn leave_call(&mut self, host: i32) -> Result<(), GuestError> {
+        const RESTART: i64 = -513;
+        let Some(thread) = self.threads.get_mut(&host) else {
+            return Ok(());
+        };
+        let Some(waiting) = &thread.waiting else {
+            return Ok(());
+        };
+        if let Kind::Forward(forwarded) = &waiting.kind {
+            if !forwarded.is_await {
+                thread.in_flight = Some(waiting.call);
+            }
+            thread.awaits = true;
+        }
+        self.respond(host, whim_sys::seccomp::Response::Result(RESTART))
+    }
+
+    fn stop_of(&mut self, host: i32) -> Result<Option<Stopped>, GuestError> {
+        let Some(thread) = self.threads.get_mut(&host) else {
+            return Ok(None);
+        };
+        match std::mem::replace(&mut thread.trace, Trace::Interrupted) {
+            Trace::Stopped(stopped) => Ok(Some(stopped)),
+            _ => self.await_stop(host).map(Some),
+        }
+    }
+
+    /// Brings a stopped thread to where its registers tell everything: a signal that interrupts a
+    /// call here is delivered here, because only this kernel knows that it interrupts.
+    fn settle(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
+        let mut stopped = stopped;
+        let thread = self.threads.get(&host);
+        if thread.is_some_and(|thread| thread.at_our_stop || thread.fatal.is_some()) {
+            self.set_trace(host, Trace::Stopped(stopped));
+            return Ok(());
+        }
+        loop {
+            if let Stop::Signal(signal) = stopped.stop() {
+                let raw = stopped.signal_info()?;
+                let info = self.tickets.redeem(&raw);
+                let effect = self.effect(signal);
+                if effect == Effect::Ends {
+                    self.keep_fatal(host, signal, info);
+                    break;
+                }
+                Running::assume(host).interrupt()?;
+                if effect == Effect::Caught {
+                    stopped.set_signal_info(&info)?;
+                    stopped.resume(signal)?;
+                } else {
+                    stopped.resume(0)?;
+                }
+                stopped = self.await_stop(host)?;
+                continue;
+            }
+            let awaits = self.threads.get(&host).is_some_and(|thread| thread.awaits);
+            let registers = stopped.registers()?;
+            if awaits || !was_cut(&registers) || !self.has_deliverable(host, None) {
+                break;
+            }
+            stopped = self.await_delivery(stopped)?;
+        }
+        self.set_trace(host, Trace::Stopped(stopped));
+        Ok(())
+    }
+
+    fn keep_fatal(&mut self, host: i32, signal: i32, info: [u8; 128]) {
+        if let (Some(thread), Ok(signal)) =
+            (self.threads.get_mut(&host), u8::try_from(signal))
+        {
+            thread.fatal = Some(QueuedSignal {
+                signal,
+                info: info.to_vec(),
+            });
+        }
+    }
+
+    /// Lets a thread go for the delivery of its pending signal. Another thread may have taken the
+    /// signal: then the thread is stopped again.
+    fn await_delivery(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
+        let host = stopped.tid();
+        let begun = std::time::Instant::now();
+        let mut running = stopped.resume(0)?;
+        while begun.elapsed() < DELIVERY_WITHIN {
+            match running.poll()? {
+                Polled::Event(Waited::Stopped(stopped)) => return Ok(stopped),
+                Polled::Event(_) => {
+                    self.ended(host);
+                    return Err(GuestError::Ended);
+                }
+                Polled::Still(still) => running = still,
+            }
+            std::thread::yield_now();
+        }
+        running.interrupt()?;
+        self.await_stop(host)
+    }
+
+    /// Takes the image of the frozen guest. `flags` were read before the freeze.
+    ///
+    /// # Errors
+    /// The guest ended, or the kernel refuses something.
+    pub fn capture(&mut self, flags: &FlagTable, ahead: Ahead) -> Result<ProcessImage, GuestError> {
+        let clocks = ahead.clocks()?;
+        let hosts = self.leader_first();
+        let mut states = Vec::with_capacity(hosts.len());
+        for host in &hosts {
+            states.push(self.thread_state(*host)?);
+        }
+        let answers = self.ask(&hosts, &states)?;
+        let mut threads = Vec::with_capacity(hosts.len());
+        for ((host, state), answer) in hosts.iter().zip(states).zip(&answers.threads) {
+            threads.push(self.thread_image(*host, state, answer)?);
+        }
+        let leader = self.stopped_thread(self.host)?;
+        let pending = self.true_signals(leader.queued_signals(true)?);
+        let mut layout = self.origin.layout.clone();
+        layout.brk = answers.brk;
+        let entries = maps::read(self.host).map_err(unreadable_maps)?;
+        let mappings = mappings(&entries, flags, self.origin.reserved, &self.shared.table());
+        Ok(ProcessImage {
+            pid: self.pid,
+            threads,
+            actions: answers.actions,
+            pending,
+            mappings,
+            layout,
+            limits: self.origin.limits.clone(),
+            personality: self.origin.personality,
+            no_transparent_huge_pages: !self.status(self.host).transparent_huge_pages,
+            reserved: self.origin.reserved,
+            clocks,
+        })
+    }
+
+    fn leader_first(&self) -> Vec<i32> {
+        let others = self.threads.keys().copied().filter(|host| *host != self.host);
+        std::iter::once(self.host).chain(others).collect()
+    }
+
+    fn stopped_thread(&self, host: i32) -> Result<&Stopped, GuestError> {
+        match self.threads.get(&host).map(|thread| &thread.trace) {
+            Some(Trace::Stopped(stopped)) => Ok(stopped),
+            _ => Err(GuestError::Ended),
+        }
+    }
+
+    fn true_signals(&self, raw: Vec<[u8; 128]>) -> Vec<QueuedSignal> {
+        let signal = |info: [u8; 128]| {
+            let info = self.tickets.look_up(&info);
+            let number = i32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+            let signal = u8::try_from(number).ok()?;
+            let info = info.to_vec();
+            Some(QueuedSignal { signal, info })
+        };
+        raw.into_iter().filter_map(signal).collect()
+    }
+
+    /// Registers and mask before our own work in the thread.
+    fn thread_state(&mut self, host: i32) -> Result<State, GuestError> {
+        let pid = self.host;
+        let (registers, mask, rseq) = {
+            let stopped = self.stopped_thread(host)?;
+            (stopped.registers()?, stopped.signal_mask()?, stopped.rseq()?)
+        };
+        let mut registers = registers;
+        if let Some(rseq) = &rseq
+            && let Some(abort) = abort_address(pid, rseq.address, registers.rip)
+        {
+            registers.rip = abort;
+            registers.orig_rax = u64::MAX;
+        }
+        let thread = self.threads.get_mut(&host).ok_or(GuestError::Ended)?;
+        if let Some(suspended) = thread.suspended.take() {
+            registers = rewound(&suspended);
+        }
+        Ok(State {
+            registers,
+            mask,
+            rseq: rseq.map(|rseq| RseqRegistration {
+                address: rseq.address,
+                length: rseq.length,
+                signature: rseq.signature,
+                flags: rseq.flags,
+            }),
+        })
+    }
+
+    fn thread_image(
+        &mut self,
+        host: i32,
+        state: State,
+        answer: &Answer,
+    ) -> Result<ThreadImage, GuestError> {
+        let stopped = self.stopped_thread(host)?;
+        let robust_list = foreign::robust_list(host).map_err(|errno| GuestError::Os {
+            what: "Reading a list of robust futexes",
+            errno,
+        })?;
+        let path = format!("/proc/{}/task/{host}/comm", self.host);
+        let name = std::fs::read(path).map_err(|source| GuestError::Unreadable {
+            what: "name",
+            source,
+        })?;
+        let xstate = stopped.xstate()?;
+        let mut pending = self.true_signals(stopped.queued_signals(false)?);
+        let thread = self.threads.get(&host).ok_or(GuestError::Ended)?;
+        pending.splice(0..0, thread.fatal.clone());
+        let (registers, activity) = image_registers(thread, &state.registers);
+        Ok(ThreadImage {
+            tid: thread.tid,
+            registers,
+            activity,
+            xstate,
+            signal_mask: state.mask,
+            alternate_stack: answer.alternate_stack,
+            rseq: state.rseq,
+            robust_list,
+            tid_address: answer.tid_address,
+            pending,
+            name: String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned(),
+        })
+    }
+
+    /// Asks the threads themselves what nobody else can tell; each has its registers and mask back
+    /// afterwards.
+    fn ask(&mut self, hosts: &[i32], states: &[State]) -> Result<Answers, GuestError> {
+        let mut arguments = self.runner.arguments();
+        let space = arguments.add(&vec![0; hosts.len() * ANSWER]);
+        let actions = arguments.add(&vec![0; ACTION * 64]);
+        self.runner.store(&arguments)?;
+        let mut lists: Vec<Vec<Operation>> = Vec::with_capacity(hosts.len());
+        for index in 0..hosts.len() {
+            let into = space + (index * ANSWER) as u64;
+            lists.push(vec![
+                Operation::new(libc::SYS_sigaltstack, &[0, into]),
+                Operation::new(
+                    libc::SYS_prctl,
+                    &[PR_GET_TID_ADDRESS, into + 24],
+                ),
+            ]);
+        }
+        // Those of the process come behind all others, where the leader's list may be long.
+        let mut leaders = lists.remove(0);
+        leaders.push(Operation::new(libc::SYS_brk, &[0]));
+        leaders.extend((1..=SIGNALS).map(|signal| {
+            let into = actions + (signal - 1) * 32;
+            Operation::new(libc::SYS_rt_sigaction, &[signal, 0, into, 8])
+        }));
+        let results = self.run_lists(hosts, states, leaders, lists)?;
+        for result in results.iter().take(2) {
+            check("Asking the guest", *result)?;
+        }
+        let brk = check("brk", results[2])?;
+        self.read_answers(hosts.len(), space, actions, brk)
+    }
+
+    /// Runs the leader's list and, at the same time, those of the others; gives the leader's results.
+    fn run_lists(
+        &mut self,
+        hosts: &[i32],
+        states: &[State],
+        leaders: Vec<Operation>,
+        others: Vec<Vec<Operation>>,
+    ) -> Result<Vec<i64>, GuestError> {
+        let skip = OWN_MAX * others.len();
+        let trap_ignored = self.status(self.host).ignored & SIGTRAP_BIT != 0;
+        let count = leaders.len();
+        let mut at = vec![skip];
+        at.extend((0..others.len()).map(|index| index * OWN_MAX));
+        let lists: Vec<Vec<Operation>> = std::iter::once(leaders).chain(others).collect();
+        let runner = self.runner;
+        let mut running = Vec::new();
+        let mut stepped = Vec::new();
+        for ((host, list), at) in hosts.iter().zip(&lists).zip(&at) {
+            let Some(thread) = self.threads.get_mut(host) else {
+                return Err(GuestError::Ended);
+            };
+            let trace = std::mem::replace(&mut thread.trace, Trace::Running);
+            let Trace::Stopped(mut stopped) = trace else {
+                return Err(GuestError::Ended);
+            };
+            stopped.set_signal_mask(working_mask())?;
+            if trap_ignored {
+                // An int3 would reset the action: call by call instead.
+                for operation in list {
+                    let (back, result) = runner.step(stopped, operation)?;
+                    stopped = back;
+                    if *host == self.host {
+                        stepped.push(result);
+                    }
+                }
+                thread.trace = Trace::Stopped(stopped);
+            } else {
+                runner.prepare(&stopped, *at, list)?;
+                running.push((*host, stopped.resume(0)?));
+            }
+        }
+        for (host, thread) in running {
+            let back = runner.await_end(thread, &mut |at| Err(unexpected(&at)))?;
+            self.set_trace(host, Trace::Stopped(back));
+        }
+        for (host, state) in hosts.iter().zip(states) {
+            self.put_back(*host, state, trap_ignored)?;
+        }
+        if trap_ignored {
+            return Ok(stepped);
+        }
+        Ok(runner.results(skip, count)?)
+    }
+
+    /// Gives a thread its own registers and mask back. Behind a syscall stop the kernel would not
+    /// restart a call: there it is rewound.
+    fn put_back(&mut self, host: i32, state: &State, at_syscall: bool) -> Result<(), GuestError> {
+        let registers = if at_syscall {
+            rewound(&state.registers)
+        } else {
+            state.registers
+        };
+        let stopped = self.stopped_thread(host)?;
+        stopped.set_registers(&registers)?;
+        stopped.set_signal_mask(state.mask)?;
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.at_our_stop = true;
+        }
+        Ok(())
+    }
+
+    fn read_answers(
+        &self,
+        count: usize,
+        space: u64,
+        actions: u64,
+        brk: u64,
+    ) -> Result<Answers, GuestError> {
+        let mut bytes = vec![0; count * ANSWER];
+        self.runner.read(space, &mut bytes)?;
+        let threads = bytes
+            .chunks_exact(ANSWER)
+            .map(|answer| Answer {
+                alternate_stack: AlternateStack {
+                    address: word(answer, 0),
+                    flags: i32::from_ne_bytes([answer[8], answer[9], answer[10], answer[11]]),
+                    size: word(answer, 16),
+                },
+                tid_address: word(answer, 24),
+            })
+            .collect();
+        let mut bytes = vec![0; ACTION * 64];
+        self.runner.read(actions, &mut bytes)?;
+        let actions = bytes
+            .chunks_exact(ACTION)
+            .map(|action| SignalAction {
+                handler: word(action, 0),
+                flags: word(action, 8),
+                restorer: word(action, 16),
+                mask: word(action, 24),
+            })
+            .collect();
+        Ok(Answers {
+            threads,
+            actions,
+            brk,
+        })
+    }
+
+    /// Gives every page that the image needs and home does not have, in ascending order.
+    ///
+    /// # Errors
+    /// The guest ended, or the sink failed.
+    pub fn pages(
+        &mut self,
+        image: &ProcessImage,
+        sink: &mut PageSink<'_>,
+    ) -> Result<(), GuestError> {
+        let unreadable = |source| GuestError::Unreadable {
+            what: "memory",
+            source,
+        };
+        let scanner = Pagemap::open(self.host).map_err(unreadable)?;
+        let memory = MemFile::open(self.host).map_err(unreadable)?;
+        let mut buffer = vec![0; PAGES_IN_FRAME];
+        for mapping in &image.mappings {
+            if matches!(mapping.backing, Backing::Kernel { .. }) {
+                continue;
+            }
+            let runs = scanner.runs(mapping.start, mapping.end).map_err(unreadable)?;
+            for run in runs.iter().filter(|run| run.kind == pagemap::Kind::Private) {
+                let mut at = run.start;
+                while at < run.end {
+                    let room = PAGES_IN_FRAME as u64;
+                    let length = usize::try_from((run.end - at).min(room)).unwrap_or(0);
+                    let bytes = &mut buffer[..length];
+                    if process_vm::read_exact(self.host, at, bytes).is_err() {
+                        memory.read_exact(at, bytes).map_err(unreadable)?;
+                    }
+                    self.sift(mapping, at, bytes, sink)?;
+                    at += length as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on the pages that travel: not those of zeros, where zeros are what is there anyway;
+    /// not those that are as home has them.
+    fn sift(
+        &mut self,
+        mapping: &Mapping,
+        address: u64,
+        bytes: &[u8],
+        sink: &mut PageSink<'_>,
+    ) -> Result<(), GuestError> {
+        let wanted: Vec<bool> = {
+            let table = self.shared.table();
+            let travels = |(index, page): (usize, &[u8])| match mapping.backing {
+                Backing::File { id, offset } => {
+                    let at = address + index as u64 * PAGE_SIZE;
+                    let number = (offset + (at - mapping.start)) / PAGE_SIZE;
+                    table.arrival((id, number)) != Some(Arrival::Fetched(xxh3_64(page)))
+                }
+                _ => page.iter().any(|byte| *byte != 0),
+            };
+            bytes.chunks_exact(4096).enumerate().map(travels).collect()
+        };
+        let mut begin = None;
+        for index in 0..=wanted.len() {
+            let here = wanted.get(index).copied().unwrap_or(false);
+            match (here, begin) {
+                (true, None) => begin = Some(index),
+                (false, Some(from)) => {
+                    let start = address + from as u64 * PAGE_SIZE;
+                    sink(self, start, &bytes[from * 4096..index * 4096])?;
+                    begin = None;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The move has failed: everybody goes on.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn thaw(&mut self) -> Result<(), GuestError> {
+        self.holds.move_away = false;
+        let mut again = Vec::new();
+        for thread in self.threads.values_mut() {
+            let Trace::Stopped(stopped) = &thread.trace else {
+                continue;
+            };
+            if std::mem::take(&mut thread.awaits) {
+                let registers = stopped.registers()?;
+                stopped.set_registers(&asking(&registers))?;
+            }
+            if let Some(fatal) = &thread.fatal {
+                again.push((thread.tid, fatal.signal));
+            }
+        }
+        for (tid, signal) in again {
+            let reason = format!("signal {signal} ends it");
+            self.say(whim_journey::message::ToHome::GoHome { tid, reason });
+        }
+        self.resume()
+    }
+}
+
+/// How far the guest's clocks are ahead of this host's, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ahead {
+    pub monotonic_ns: i64,
+    pub boottime_ns: i64,
+}
+
+impl Ahead {
+    /// The guest's clocks now.
+    ///
+    /// # Errors
+    /// The host has no such clock.
+    pub fn clocks(self) -> Result<Clocks, GuestError> {
+        let host = clocks_now().map_err(|error| GuestError::Unreadable {
+            what: "clock",
+            source: std::io::Error::other(error),
+        })?;
+        Ok(Clocks {
+            monotonic_ns: host.monotonic_ns.saturating_add_signed(self.monotonic_ns),
+            boottime_ns: host.boottime_ns.saturating_add_signed(self.boottime_ns),
+            realtime_ns: host.realtime_ns,
+        })
+    }
+}
+
+struct State {
+    registers: UserRegs,
+    mask: u64,
+    rseq: Option<RseqRegistration>,
+}
+
+struct Answer {
+    alternate_stack: AlternateStack,
+    tid_address: u64,
+}
+
+struct Answers {
+    threads: Vec<Answer>,
+    actions: Vec<SignalAction>,
+    brk: u64,
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, u64::from_ne_bytes)
+}
+
+fn unreadable_maps(error: maps::MapsError) -> GuestError {
+    GuestError::Unreadable {
+        what: "mappings",
+        source: std::io::Error::other(error),
+    }
+}
+
+/// Whether the thread stands behind a system call that did not end, or ended because of a stop.
+fn was_cut(registers: &UserRegs) -> bool {
+    let in_call = registers.orig_rax.cast_signed() >= 0;
+    let result = registers.rax.cast_signed();
+    in_call && ((ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result) || result == EINTR)
+}
+
+/// The call is made again from its beginning.
+fn rewound(registers: &UserRegs) -> UserRegs {
+    let result = registers.rax.cast_signed();
+    let number = registers.orig_rax.cast_signed();
+    let mut registers = *registers;
+    if number >= 0 {
+        let again = match result {
+            ERESTARTNOHAND..=ERESTARTSYS => true,
+            ERESTART_RESTARTBLOCK => starts_anew(number, registers.rsi, registers.r10),
+            EINTR => number == libc::SYS_rt_sigtimedwait,
+            _ => false,
+        };
+        if again {
+            registers.rax = registers.orig_rax;
+            registers.rip = registers.rip.wrapping_sub(2);
+        } else if result == ERESTART_RESTARTBLOCK {
+            registers.rax = EINTR.cast_unsigned();
+        }
+    }
+    registers.orig_rax = u64::MAX;
+    registers
+}
+
+/// Whether a call with a restart block may begin anew. A futex's relative timeout would be waited
+/// for in full again; a wait for a futex may end for no reason, so it does.
+fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
+    const COMMAND: u64 = 0x7f;
+    const FUTEX_WAIT: u64 = 0;
+    match number {
+        libc::SYS_restart_syscall => false,
+        libc::SYS_futex => operation & COMMAND != FUTEX_WAIT || timeout == 0,
+        _ => true,
+    }
+}
+
+/// Registers of a thread that asks for the result of its call in flight.
+fn asking(registers: &UserRegs) -> UserRegs {
+    UserRegs {
+        rip: registers.rip.wrapping_sub(2),
+        rax: AWAIT_NUMBER,
+        orig_rax: u64::MAX,
+        ..*registers
+    }
+}
+
+fn image_registers(thread: &Thread, registers: &UserRegs) -> (Registers, Activity) {
+    if !thread.awaits {
+        return (Registers::from(rewound(registers)), Activity::Computing);
+    }
+    let mut image = Registers::from(asking(registers));
+    let call = thread.in_flight.unwrap_or(Call {
+        number: u64::MAX,
+        args: [0; 6],
+    });
+    // For the next side, to know where the outputs belong.
+    image.orig_rax = call.number;
+    (image, Activity::AwaitsHome)
+}
+
+/// Where a restartable sequence that contains `rip` goes when it is interrupted. The kernel forgets
+/// the sequence as soon as rip is elsewhere, so we do what it would do.
+fn abort_address(pid: i32, registration: u64, rip: u64) -> Option<u64> {
+    let mut pointer = [0; 8];
+    process_vm::read_exact(pid, registration + 8, &mut pointer).ok()?;
+    let section = u64::from_ne_bytes(pointer);
+    if section == 0 {
+        return None;
+    }
+    // struct rseq_cs: version, flags, start, length, abort.
+    let mut bytes = [0; 32];
+    process_vm::read_exact(pid, section, &mut bytes).ok()?;
+    let (start, length, abort) = (word(&bytes, 8), word(&bytes, 16), word(&bytes, 24));
+    (rip.wrapping_sub(start) < length).then_some(abort)
+}
+
+/// The guest's mappings, with what home knows of them.
+fn mappings(
+    entries: &[MapEntry],
+    flags: &FlagTable,
+    reserved: Range,
+    table: &Table,
+) -> Vec<Mapping> {
+    let mut found = Vec::with_capacity(entries.len());
+    for entry in entries {
+        if entry.range.overlaps(reserved) {
+            continue;
+        }
+        let mut add = |start: u64, end: u64, backing: Backing| {
+            if start < end {
+                found.push(Mapping {
+                    start,
+                    end,
+                    protection: entry.protection,
+                    flags: flags.of(entry.range).flags,
+                    backing,
+                });
+            }
+        };
+        if entry.is_kernel() {
+            let name = entry.name.clone();
+            add(entry.range.start, entry.range.end, Backing::Kernel { name });
+            continue;
+        }
+        let mut at = entry.range.start;
+        for piece in table.overlapping(entry.range) {
+            add(at, piece.start, Backing::Anonymous);
+            let backing = Backing::File {
+                id: piece.mapping,
+                offset: piece.offset,
+            };
+            add(piece.start, piece.end, backing);
+            at = piece.end;
+        }
+        add(at, entry.range.end, Backing::Anonymous);
+    }
+    found
+}

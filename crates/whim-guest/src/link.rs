@@ -1,0 +1,219 @@
+//! The connections of one stay, and what is said on them.
+
+use crate::guest::Outgoing;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+use thiserror::Error;
+use whim_image::model::ProcessImage;
+use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
+use whim_journey::message::{
+    self, ChannelRole, Hello, MessageError, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
+};
+use whim_net::name::NameError;
+use whim_net::{
+    Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role,
+};
+
+/// Time for the handshake and the first message of a connection.
+const GREETING_WITHIN: Duration = Duration::from_secs(5);
+/// How long a transfer may stand still.
+pub const STALL_MAX: Duration = Duration::from_secs(60);
+/// Longest image, in bytes.
+const IMAGE_MAX: usize = 64 << 20;
+
+#[derive(Debug, Error)]
+pub enum LinkError {
+    #[error("A connection failed: {0}")]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("A name is not valid: {0}")]
+    Name(#[from] NameError),
+    #[error("The first message of a connection is not one of ours: {0}")]
+    Greeting(String),
+    #[error("The next host {0} cannot be reached: no address is known")]
+    NoAddress(String),
+    #[error("The next host {node} cannot be reached at {address}: {source}")]
+    Connect {
+        node: String,
+        address: String,
+        source: ChannelError,
+    },
+    #[error("A piece of the image is out of order, or the image is longer than {IMAGE_MAX} bytes")]
+    Image,
+}
+
+/// Who we are, and with whom we talk.
+#[derive(Debug)]
+pub struct Parties {
+    pub journey: String,
+    pub epoch: u32,
+    pub home: String,
+    pub credentials: Credentials,
+}
+
+impl Parties {
+    /// Takes a connection that the daemon has handed over: handshake, first message, and whether
+    /// the peer may be what it wants to be.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn accept(&self, stream: TcpStream) -> Result<(ChannelRole, Channel), LinkError> {
+        let expect = PeerExpectation::Supervisor {
+            id: JourneyId::new(self.journey.clone())?,
+        };
+        let mut channel = Channel::accept(stream, &self.credentials, &expect, GREETING_WITHIN)?;
+        let frame = channel.receive_frame(GREETING_WITHIN)?;
+        let (hello, _) = message::decode::<Hello>(&frame.payload)?;
+        let strange = |what: &str| Err(LinkError::Greeting(what.to_owned()));
+        if frame.kind != Kind::ToGuest && frame.kind != Kind::ToHome {
+            return strange("it is of another kind");
+        }
+        if hello.journey != self.journey || hello.epoch != self.epoch {
+            return strange("it names another journey or an older stay");
+        }
+        if !(hello.version_min..=hello.version_max).contains(&PROTOCOL_VERSION) {
+            return strange("both sides have no version of the protocol in common");
+        }
+        let wanted = match hello.role {
+            ChannelRole::Calls | ChannelRole::Pages => Role::Home,
+            ChannelRole::Source => Role::Guest,
+        };
+        let peer = channel.peer();
+        let right = peer.journey.as_ref().is_some_and(|(_, role)| *role == wanted);
+        let at_home = wanted == Role::Guest || peer.node.as_str() == self.home;
+        if !right || !at_home {
+            return strange("its certificate is for another purpose");
+        }
+        Ok((hello.role, channel))
+    }
+
+    /// Connects to the supervisor that waits on the next host.
+    ///
+    /// # Errors
+    /// It cannot be reached, or is not whom we expect.
+    pub fn connect_onward(&self, next: &Next) -> Result<Channel, LinkError> {
+        let expect = PeerExpectation::Journey {
+            id: JourneyId::new(self.journey.clone())?,
+            node: Some(NodeName::new(next.node.clone())?),
+            role: Role::Guest,
+        };
+        let mut failure = LinkError::NoAddress(next.node.clone());
+        for address in &next.addresses {
+            let resolved = address.to_socket_addrs().map(Iterator::collect);
+            let resolved: Vec<_> = resolved.unwrap_or_default();
+            for socket in resolved {
+                let connected = Channel::connect(
+                    socket,
+                    &next.server_name,
+                    &self.credentials,
+                    &expect,
+                    GREETING_WITHIN,
+                );
+                match connected {
+                    Ok(channel) => return self.greet(channel, next.epoch),
+                    Err(source) => {
+                        failure = LinkError::Connect {
+                            node: next.node.clone(),
+                            address: address.clone(),
+                            source,
+                        };
+                    }
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    fn greet(&self, mut channel: Channel, epoch: u32) -> Result<Channel, LinkError> {
+        let hello = message::encode(&Hello {
+            journey: self.journey.clone(),
+            epoch,
+            version_min: PROTOCOL_VERSION,
+            version_max: PROTOCOL_VERSION,
+            role: ChannelRole::Source,
+        })?;
+        channel.send_now(Kind::ToHome, epoch, &[&hello], GREETING_WITHIN)?;
+        Ok(channel)
+    }
+}
+
+/// Where a guest goes from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Next {
+    pub addresses: Vec<String>,
+    pub server_name: String,
+    pub node: String,
+    pub epoch: u32,
+}
+
+/// Queues a message; its tail goes in front of it as far as it does not fit.
+///
+/// # Errors
+/// The tail is longer than home takes.
+pub fn queue(channel: &mut Channel, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
+    if out.tail.len() > TAIL_MAX {
+        return Err(MessageError::TailTooLong(out.tail.len() as u64).into());
+    }
+    let head = message::encode(&out.message)?;
+    let mut rest = out.tail.as_slice();
+    if let ToHome::Call(request) = &out.message {
+        while rest.len() > TAIL_IN_FRAME_MAX {
+            let (now, later) = rest.split_at(TAIL_IN_FRAME_MAX);
+            channel.queue(Kind::Data, epoch, &[&request.tid.to_le_bytes(), now]);
+            rest = later;
+        }
+    }
+    channel.queue(Kind::ToHome, epoch, &[&head, rest]);
+    Ok(())
+}
+
+/// Sends an image in pieces.
+///
+/// # Errors
+/// The connection broke or stands still.
+pub fn send_image(
+    channel: &mut Channel,
+    epoch: u32,
+    image: &ProcessImage,
+) -> Result<(), LinkError> {
+    let bytes = message::encode(image)?;
+    let total = u32::try_from(bytes.len()).map_err(|_| LinkError::Image)?;
+    let mut offset = 0u32;
+    for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
+        let parts: [&[u8]; 3] = [&total.to_le_bytes(), &offset.to_le_bytes(), piece];
+        channel.send_now(Kind::Image, epoch, &parts, STALL_MAX)?;
+        offset += u32::try_from(piece.len()).map_err(|_| LinkError::Image)?;
+    }
+    Ok(())
+}
+
+/// An image that arrives in pieces.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    bytes: Vec<u8>,
+}
+
+impl Assembly {
+    /// Takes a piece; gives the image with the last one.
+    ///
+    /// # Errors
+    /// Out of order, too long, or not an image.
+    pub fn add(&mut self, payload: &[u8]) -> Result<Option<ProcessImage>, LinkError> {
+        let (head, piece) = payload.split_first_chunk::<8>().ok_or(LinkError::Image)?;
+        let word = |at: usize| {
+            u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
+        };
+        let (total, offset) = (word(0), word(4));
+        if total > IMAGE_MAX || offset != self.bytes.len() || offset + piece.len() > total {
+            return Err(LinkError::Image);
+        }
+        self.bytes.extend_from_slice(piece);
+        if self.bytes.len() < total {
+            return Ok(None);
+        }
+        let (image, _) = message::decode(&self.bytes)?;
+        self.bytes = Vec::new();
+        Ok(Some(image))
+    }
+}

@@ -1,0 +1,813 @@
+//! The guest supervisor's life: one loop over home's frames, the guest's calls and stops, and the
+//! daemon's commands.
+
+use crate::arrival::{Arrival, ArrivalError};
+use crate::calls::Reply;
+use crate::control::{self, ControlError};
+use crate::guest::{Guest, GuestError, Outgoing};
+use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
+use crate::sandbox::{Sandbox, SandboxError};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use whim_image::maps::FlagTable;
+use whim_image::model::ProcessImage;
+use whim_journey::frame::{Frame, Kind};
+use whim_journey::job::{Command, Event, GuestJob, Phase, State, Status};
+use whim_journey::message::{self, ChannelRole, MessageError, Tails, ToGuest, ToHome};
+use whim_net::{Channel, ChannelError, Credentials, Received};
+use whim_sys::credentials::{self, CredentialError};
+
+/// Longest time between two heartbeats.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
+/// Without a lease, and before home has connected: then nobody will come any more.
+const ALONE_MAX: Duration = Duration::from_secs(120);
+/// Time for the last words to leave.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// While an answer is due and answers are quick, the loop looks for it for so long before it sleeps:
+/// a wake-up costs more.
+const SPIN: Duration = Duration::from_micros(50);
+/// A yield that takes longer means that others need the CPU: no spinning for a while.
+const YIELD_MAX: Duration = Duration::from_micros(100);
+const SPIN_PAUSE: Duration = Duration::from_millis(200);
+/// Part of its limit at which a guest goes home, rather than be killed.
+const MEMORY_PERCENT: u64 = 90;
+
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    #[error("The job's credentials are damaged: {0}")]
+    Credentials(serde_json::Error),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error(transparent)]
+    Identity(#[from] CredentialError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Arrival(#[from] ArrivalError),
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("The connection to home broke: {0}")]
+    Channel(#[from] ChannelError),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("The pager has ended: {0}")]
+    Pager(String),
+    #[error("{what} failed: {errno}")]
+    Os { what: &'static str, errno: Errno },
+    #[error("Standard output is closed: {0}")]
+    Output(std::io::Error),
+    #[error("Home breaks the protocol: {0}")]
+    Protocol(String),
+    #[error("Home has not been heard of for {0:.1?}")]
+    Silent(Duration),
+}
+
+/// Where the frozen guest goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Destination {
+    Home,
+    Onward(Next),
+}
+
+/// One supervisor.
+#[derive(Debug)]
+pub struct Supervisor {
+    job: GuestJob,
+    parties: Parties,
+    lease: Option<Duration>,
+    sandbox: Sandbox,
+    control: UnixListener,
+    children: SignalFd,
+    calls: Option<Channel>,
+    pages: Option<Channel>,
+    source: Option<Channel>,
+    arrival: Arrival,
+    guest: Option<Guest>,
+    tails: Tails,
+    /// A freeze that waits for answers which cannot be taken back.
+    wanted: Option<Destination>,
+    begun: Instant,
+    heard: Instant,
+    beat: Instant,
+    /// No spinning before this moment.
+    spin_after: Instant,
+    /// The last answers came quickly.
+    quick: bool,
+    memory_told: bool,
+    done: bool,
+}
+
+/// Carries a job out: from the sandbox to the end of the guest.
+///
+/// # Errors
+/// What ended it before its time.
+pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
+    let credentials: Credentials =
+        serde_json::from_value(job.credentials.clone()).map_err(SupervisorError::Credentials)?;
+    sandbox.enter(job.private_id, &job.cgroups)?;
+    match job.private_id {
+        Some(id) => credentials::become_identity(id, id, &[], &[])?,
+        None => credentials::drop_all_capabilities()?,
+    }
+    credentials::set_dumpable(false)?;
+    let children = watch_children()?;
+    let control = control::listen(&job.socket)?;
+    let mut supervisor = Supervisor {
+        parties: Parties {
+            journey: job.journey.clone(),
+            epoch: job.epoch,
+            home: job.home.clone(),
+            credentials,
+        },
+        lease: job.lease_ms.map(Duration::from_millis),
+        job,
+        sandbox,
+        control,
+        children,
+        calls: None,
+        pages: None,
+        source: None,
+        arrival: Arrival::default(),
+        guest: None,
+        tails: Tails::default(),
+        wanted: None,
+        begun: Instant::now(),
+        heard: Instant::now(),
+        beat: Instant::now(),
+        spin_after: Instant::now(),
+        quick: true,
+        memory_told: false,
+        done: false,
+    };
+    println!("ready");
+    std::io::stdout().flush().map_err(SupervisorError::Output)?;
+    let result = supervisor.serve();
+    let _ = std::fs::remove_file(&supervisor.job.socket);
+    result
+}
+
+fn watch_children() -> Result<SignalFd, SupervisorError> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    let failed = |what| move |errno| SupervisorError::Os { what, errno };
+    set.thread_block().map_err(failed("Blocking SIGCHLD"))?;
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    SignalFd::with_flags(&set, flags).map_err(failed("signalfd"))
+}
+
+impl Supervisor {
+    fn serve(&mut self) -> Result<(), SupervisorError> {
+        while !self.done {
+            if let Err(error) = self.turn() {
+                self.fail(&error);
+                return Err(error);
+            }
+        }
+        self.farewell();
+        Ok(())
+    }
+
+    /// Tells home why, if anybody listens.
+    fn fail(&mut self, error: &SupervisorError) {
+        let phase = match &self.guest {
+            Some(_) => Phase::Away,
+            None => Phase::Rebuild,
+        };
+        let message = ToHome::Failed {
+            phase: phase.to_string(),
+            reason: error.to_string(),
+        };
+        let out = Outgoing {
+            message,
+            tail: Vec::new(),
+        };
+        if let Some(calls) = &mut self.calls {
+            let _ = link::queue(calls, self.parties.epoch, &out);
+        }
+        self.farewell();
+    }
+
+    fn farewell(&mut self) {
+        if let Some(mut calls) = self.calls.take() {
+            let begun = Instant::now();
+            while begun.elapsed() < FAREWELL && matches!(calls.flush(), Ok(false)) {
+                std::thread::yield_now();
+            }
+            calls.close();
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), SupervisorError> {
+        self.send()?;
+        let ready = self.wait()?;
+        if ready.children {
+            while matches!(self.children.read_signal(), Ok(Some(_))) {}
+            if let Some(guest) = &mut self.guest {
+                guest.reap()?;
+            }
+        }
+        if ready.calls {
+            self.read_calls()?;
+        }
+        if ready.source {
+            self.read_source()?;
+        }
+        if ready.arrived {
+            self.pages_arrived()?;
+        }
+        if ready.listener
+            && let Some(guest) = &mut self.guest
+        {
+            guest.take_calls()?;
+        }
+        if ready.control {
+            self.commands();
+        }
+        self.freeze_if_settled()?;
+        self.beat()?;
+        self.check_end();
+        Ok(())
+    }
+
+    /// Writes what waits.
+    fn send(&mut self) -> Result<(), SupervisorError> {
+        let Some(calls) = &mut self.calls else {
+            return Ok(());
+        };
+        if let Some(guest) = &mut self.guest {
+            for out in guest.outbox.drain(..) {
+                link::queue(calls, self.parties.epoch, &out)?;
+            }
+        }
+        calls.flush()?;
+        Ok(())
+    }
+
+    fn say(&mut self, message: ToHome) -> Result<(), SupervisorError> {
+        let calls = self
+            .calls
+            .as_mut()
+            .ok_or_else(|| SupervisorError::Protocol("there is no connection".into()))?;
+        let out = Outgoing {
+            message,
+            tail: Vec::new(),
+        };
+        link::queue(calls, self.parties.epoch, &out)?;
+        calls.flush()?;
+        Ok(())
+    }
+
+    /// Waits for something to do.
+    fn wait(&mut self) -> Result<Ready, SupervisorError> {
+        let begun = Instant::now();
+        let due = self.guest.as_ref().is_some_and(Guest::expects_answer);
+        let spin = due && self.quick && begun >= self.spin_after;
+        while spin && begun.elapsed() < SPIN {
+            let ready = self.look(PollTimeout::ZERO)?;
+            if ready.any() {
+                return Ok(ready);
+            }
+            let yielded = Instant::now();
+            std::thread::yield_now();
+            if yielded.elapsed() > YIELD_MAX {
+                self.spin_after = Instant::now() + SPIN_PAUSE;
+                break;
+            }
+        }
+        let patience = self.patience();
+        let ready = self.look(patience)?;
+        if due && ready.calls {
+            // The first quick answer after slow ones is worth looking for again.
+            self.quick = begun.elapsed() < SPIN * 4;
+        }
+        Ok(ready)
+    }
+
+    fn patience(&self) -> PollTimeout {
+        let left = self.heartbeat_interval().saturating_sub(self.beat.elapsed());
+        let left = left.as_millis().max(1);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    }
+
+    fn look(&self, patience: PollTimeout) -> Result<Ready, SupervisorError> {
+        let queued = self.calls.as_ref().is_some_and(|calls| calls.queued_bytes() > 0);
+        let guest = self.guest.as_ref();
+        let listens = guest.filter(|guest| guest.listens());
+        let watched: [Option<BorrowedFd<'_>>; 6] = [
+            self.calls.as_ref().map(AsFd::as_fd),
+            self.source.as_ref().map(AsFd::as_fd),
+            listens.map(|guest| guest.listener.as_fd()),
+            guest.map(|guest| guest.shared.arrived.as_fd()),
+            Some(self.children.as_fd()),
+            Some(self.control.as_fd()),
+        ];
+        let mut set = Vec::with_capacity(watched.len());
+        let mut places = [None; 6];
+        for ((index, fd), place) in watched.iter().enumerate().zip(&mut places) {
+            let Some(fd) = fd else { continue };
+            let mut events = PollFlags::POLLIN;
+            if index == 0 && queued {
+                events |= PollFlags::POLLOUT;
+            }
+            *place = Some(set.len());
+            set.push(PollFd::new(*fd, events));
+        }
+        match poll(&mut set, patience) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => {
+                return Err(SupervisorError::Os {
+                    what: "poll",
+                    errno,
+                });
+            }
+        }
+        let is = |at: Option<usize>| {
+            let events = at.and_then(|at| set[at].revents());
+            events.is_some_and(|events| !events.is_empty())
+        };
+        let backlog = listens.is_some_and(|guest| !guest.backlog.is_empty());
+        Ok(Ready {
+            calls: is(places[0]),
+            source: is(places[1]),
+            listener: is(places[2]) || backlog,
+            arrived: is(places[3]),
+            children: is(places[4]),
+            control: is(places[5]),
+        })
+    }
+
+    fn read_calls(&mut self) -> Result<(), SupervisorError> {
+        let Some(calls) = &mut self.calls else {
+            return Ok(());
+        };
+        let state = calls.receive()?;
+        while let Some(frame) = self.next_frame()? {
+            self.hears();
+            self.frame(frame)?;
+            if self.done {
+                return Ok(());
+            }
+        }
+        if state == Received::Closed {
+            return Err(ChannelError::Closed.into());
+        }
+        Ok(())
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Frame>, SupervisorError> {
+        match &mut self.calls {
+            Some(calls) => Ok(calls.next_frame()?),
+            None => Ok(None),
+        }
+    }
+
+    /// Home is there: the lease begins anew.
+    fn hears(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    fn frame(&mut self, frame: Frame) -> Result<(), SupervisorError> {
+        if frame.epoch != self.parties.epoch {
+            tracing::warn!(epoch = frame.epoch, "a frame of another stay is refused");
+            return Ok(());
+        }
+        match frame.kind {
+            Kind::Image => self.image_piece(&frame.payload),
+            Kind::Pages => Ok(self.arrival.pages(&frame.payload)?),
+            Kind::Data => Ok(self.tails.add(&frame.payload)?),
+            Kind::ToGuest => {
+                let (message, tail) = message::decode::<ToGuest>(&frame.payload)?;
+                self.message(message, tail)
+            }
+            kind => Err(SupervisorError::Protocol(format!("a frame of kind {kind:?}"))),
+        }
+    }
+
+    fn image_piece(&mut self, payload: &[u8]) -> Result<(), SupervisorError> {
+        let epoch = self.parties.epoch;
+        Ok(self.arrival.image_piece(payload, &mut self.pages, epoch)?)
+    }
+
+    fn message(&mut self, message: ToGuest, tail: &[u8]) -> Result<(), SupervisorError> {
+        match message {
+            ToGuest::Prepare {
+                pid,
+                clocks,
+                lease_ms,
+                ..
+            } => {
+                self.lease = lease_ms.map(Duration::from_millis).or(self.lease);
+                self.arrival.prepare(&mut self.sandbox, pid, clocks)?;
+                self.say(ToHome::Prepared)
+            }
+            ToGuest::Complete { .. } => self.complete(),
+            ToGuest::Commit { .. } => self.commit(),
+            ToGuest::Heartbeat { .. } => Ok(()),
+            ToGuest::Discard | ToGuest::Ended => {
+                self.done = true;
+                Ok(())
+            }
+            ToGuest::Freeze => {
+                self.wanted = Some(Destination::Home);
+                Ok(())
+            }
+            ToGuest::Onward {
+                addresses,
+                server_name,
+                node,
+                epoch,
+            } => {
+                self.wanted = Some(Destination::Onward(Next {
+                    addresses,
+                    server_name,
+                    node,
+                    epoch,
+                }));
+                Ok(())
+            }
+            other => self.guest_message(other, tail),
+        }
+    }
+
+    /// Messages that need a guest.
+    fn guest_message(&mut self, message: ToGuest, tail: &[u8]) -> Result<(), SupervisorError> {
+        let Some(guest) = &mut self.guest else {
+            return Err(SupervisorError::Protocol("there is no guest yet".into()));
+        };
+        match message {
+            ToGuest::Acknowledged => guest.acknowledged = true,
+            ToGuest::Reply {
+                tid,
+                sequence,
+                result,
+                outputs,
+                mapping,
+            } => {
+                let tail = self.tails.finish(tid, tail);
+                guest.replied(&Reply {
+                    tid,
+                    sequence,
+                    result,
+                    outputs,
+                    mapping,
+                    tail,
+                })?;
+            }
+            ToGuest::Signal { tid, signal, info } => guest.signal(tid, signal, &info)?,
+            ToGuest::Stop => {
+                guest.holds.stopped = true;
+                guest.interrupt_all()?;
+            }
+            ToGuest::Continue => {
+                guest.holds.stopped = false;
+                guest.resume()?;
+            }
+            ToGuest::Resume => {
+                self.wanted = None;
+                guest.thaw()?;
+            }
+            other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<(), SupervisorError> {
+        self.arrival.complete()?;
+        self.source = None;
+        self.say(ToHome::Ready)
+    }
+
+    fn commit(&mut self) -> Result<(), SupervisorError> {
+        let mut guest = self.arrival.commit(self.parties.epoch)?;
+        guest.resume()?;
+        self.guest = Some(guest);
+        let clocks = self.arrival.ahead().clocks()?;
+        self.say(ToHome::Started { clocks })
+    }
+
+    /// Frames of the guest being left, if the process comes from another host.
+    fn read_source(&mut self) -> Result<(), SupervisorError> {
+        let Some(source) = &mut self.source else {
+            return Ok(());
+        };
+        let state = source.receive()?;
+        while let Some(source) = &mut self.source
+            && let Some(frame) = source.next_frame()?
+        {
+            if frame.epoch != self.parties.epoch {
+                continue;
+            }
+            match frame.kind {
+                Kind::Image => self.image_piece(&frame.payload)?,
+                Kind::Pages => self.arrival.pages(&frame.payload)?,
+                Kind::ToHome => match message::decode::<ToHome>(&frame.payload)?.0 {
+                    ToHome::Complete => self.complete()?,
+                    other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
+                },
+                kind => return Err(SupervisorError::Protocol(format!("a frame of kind {kind:?}"))),
+            }
+        }
+        if state == Received::Closed && self.source.is_some() {
+            return Err(SupervisorError::Protocol(
+                "the guest being left has closed its connection".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn pages_arrived(&mut self) -> Result<(), SupervisorError> {
+        if let Some(guest) = &mut self.guest {
+            guest.shared.take_arrived().map_err(SupervisorError::Pager)?;
+            guest.decide_again()?;
+        }
+        Ok(())
+    }
+
+    /// Freezes the guest and sends it away, once nothing is under way that cannot be taken back.
+    fn freeze_if_settled(&mut self) -> Result<(), SupervisorError> {
+        let Some(guest) = &mut self.guest else {
+            return Ok(());
+        };
+        if self.wanted.is_none() || guest.is_settling() || guest.gone {
+            return Ok(());
+        }
+        let Some(destination) = self.wanted.take() else {
+            return Ok(());
+        };
+        match self.leave(&destination) {
+            Ok(()) => Ok(()),
+            Err(SupervisorError::Guest(GuestError::Ended)) => Ok(()),
+            // Home decides whether the guest goes on here.
+            Err(error @ (SupervisorError::Link(_) | SupervisorError::Guest(_)))
+                if destination != Destination::Home =>
+            {
+                tracing::warn!(%error, "the guest could not be sent onward");
+                self.say(ToHome::Failed {
+                    phase: Phase::Onward.to_string(),
+                    reason: error.to_string(),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn leave(&mut self, destination: &Destination) -> Result<(), SupervisorError> {
+        let mut next = match destination {
+            Destination::Home => None,
+            Destination::Onward(next) => Some((self.parties.connect_onward(next)?, next.epoch)),
+        };
+        let ahead = self.arrival.ahead();
+        let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
+        let flags = FlagTable::read(guest.host).map_err(|error| GuestError::Unreadable {
+            what: "mappings",
+            source: std::io::Error::other(error),
+        })?;
+        let begun = Instant::now();
+        guest.freeze()?;
+        let image = guest.capture(&flags, ahead)?;
+        let frozen = begun.elapsed();
+        match &mut next {
+            Some((channel, epoch)) => {
+                link::send_image(channel, *epoch, &image)?;
+                self.send_pages(&image, Some((channel, *epoch)))?;
+                let complete = message::encode(&ToHome::Complete)?;
+                channel
+                    .send_now(Kind::ToHome, *epoch, &[&complete], STALL_MAX)
+                    .map_err(LinkError::from)?;
+            }
+            None => {
+                let epoch = self.parties.epoch;
+                if let Some(calls) = &mut self.calls {
+                    link::send_image(calls, epoch, &image)?;
+                }
+                self.send_pages(&image, None)?;
+                self.say(ToHome::Complete)?;
+            }
+        }
+        tracing::info!(?frozen, total = ?begun.elapsed(), "the guest has been sent");
+        Ok(())
+    }
+
+    /// Sends the pages, to the next host or to home; home hears from us meanwhile.
+    fn send_pages(
+        &mut self,
+        image: &ProcessImage,
+        next: Option<(&mut Channel, u32)>,
+    ) -> Result<(), SupervisorError> {
+        let Some(mut guest) = self.guest.take() else {
+            return Err(GuestError::Ended.into());
+        };
+        let mut failure = None;
+        let mut next = next;
+        let mut sink = |_: &mut Guest, address: u64, bytes: &[u8]| {
+            let parts: [&[u8]; 2] = [&address.to_le_bytes(), bytes];
+            let sent = match &mut next {
+                Some((channel, epoch)) => channel.send_now(Kind::Pages, *epoch, &parts, STALL_MAX),
+                None => match &mut self.calls {
+                    Some(calls) => {
+                        calls.send_now(Kind::Pages, self.parties.epoch, &parts, STALL_MAX)
+                    }
+                    None => Err(ChannelError::Closed),
+                },
+            };
+            let beaten = self.beat_during_transfer();
+            sent.map_err(LinkError::from).map_err(SupervisorError::from).and(beaten).map_err(
+                |error| {
+                    failure = Some(error);
+                    GuestError::Ended
+                },
+            )
+        };
+        let result = guest.pages(image, &mut sink);
+        self.guest = Some(guest);
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(result?),
+        }
+    }
+
+    fn beat_during_transfer(&mut self) -> Result<(), SupervisorError> {
+        if self.beat.elapsed() < self.heartbeat_interval() {
+            return Ok(());
+        }
+        self.beat = Instant::now();
+        let clocks = self.arrival.ahead().clocks()?;
+        self.say(ToHome::Heartbeat {
+            clocks,
+            cpu_ns: 0,
+            resident_bytes: 0,
+        })
+    }
+
+    fn heartbeat_interval(&self) -> Duration {
+        self.lease.map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
+    }
+
+    /// Heartbeat, lease and memory limit.
+    fn beat(&mut self) -> Result<(), SupervisorError> {
+        let silent = self.heard.elapsed();
+        match (&mut self.guest, self.lease) {
+            (Some(guest), Some(lease)) => {
+                let hold = silent > lease / 3;
+                if hold != guest.holds.lease {
+                    tracing::warn!(?silent, hold, "home's silence");
+                    guest.holds.lease = hold;
+                    if hold {
+                        guest.interrupt_all()?;
+                    } else {
+                        guest.resume()?;
+                    }
+                }
+                if silent > lease * 2 {
+                    return Err(SupervisorError::Silent(silent));
+                }
+            }
+            (None, _) if silent > ALONE_MAX => return Err(SupervisorError::Silent(silent)),
+            _ => {}
+        }
+        if self.beat.elapsed() < self.heartbeat_interval() || self.calls.is_none() {
+            return Ok(());
+        }
+        self.beat = Instant::now();
+        self.report()
+    }
+
+    fn report(&mut self) -> Result<(), SupervisorError> {
+        let clocks = self.arrival.ahead().clocks()?;
+        let (mut cpu_ns, mut resident_bytes) = (0, 0);
+        if let Some(guest) = &mut self.guest {
+            let (user, system) = guest.cpu_times();
+            cpu_ns = user + system;
+            resident_bytes = guest.status(guest.host).resident;
+            let limit = self.job.memory_limit_bytes.unwrap_or(u64::MAX);
+            if resident_bytes > limit / 100 * MEMORY_PERCENT && !self.memory_told {
+                self.memory_told = true;
+                let tid = guest.pid;
+                guest.say(ToHome::GoHome {
+                    tid,
+                    reason: "it is about to reach its memory limit on this host".into(),
+                });
+            }
+        }
+        self.say(ToHome::Heartbeat {
+            clocks,
+            cpu_ns,
+            resident_bytes,
+        })
+    }
+
+    /// A guest that has ended without home's word was killed here.
+    fn check_end(&mut self) {
+        if self.guest.as_ref().is_some_and(|guest| guest.gone) && !self.done {
+            tracing::warn!("the guest was killed");
+            self.done = true;
+        }
+    }
+
+    fn commands(&mut self) {
+        while let Ok((stream, _)) = self.control.accept() {
+            match control::read(stream) {
+                Ok(request) => self.command(request),
+                Err(error) => tracing::warn!(%error, "a command was refused"),
+            }
+        }
+    }
+
+    fn command(&mut self, mut request: control::Request) {
+        match request.command {
+            Command::Status => {
+                let status = self.status();
+                request.answer(&Event::Status { status });
+            }
+            Command::Channel => match request.connection.take() {
+                Some(stream) => match self.parties.accept(stream) {
+                    Ok((role, channel)) => self.connected(role, channel),
+                    Err(error) => tracing::warn!(%error, "a connection was refused"),
+                },
+                None => tracing::warn!("a connection was announced and did not come"),
+            },
+            Command::Move { .. } | Command::Bring { .. } => request.answer(&Event::Refused {
+                reason: "A guest is moved by its home".into(),
+            }),
+        }
+    }
+
+    fn connected(&mut self, role: ChannelRole, channel: Channel) {
+        let place = match role {
+            ChannelRole::Calls => &mut self.calls,
+            ChannelRole::Pages => &mut self.pages,
+            ChannelRole::Source => &mut self.source,
+        };
+        if place.is_some() || self.guest.is_some() {
+            tracing::warn!(?role, "a second connection was refused");
+            return;
+        }
+        *place = Some(channel);
+        self.hears();
+    }
+
+    fn status(&self) -> Status {
+        let guest = self.guest.as_ref();
+        let (user, system) = guest.map_or((0, 0), Guest::cpu_times);
+        let state = match guest {
+            None => State::Moving,
+            Some(guest) if guest.holds.move_away => State::Moving,
+            Some(guest) if guest.holds.stopped => State::Stopped,
+            Some(guest) if !guest.acknowledged || guest.holds.lease => State::InDoubt,
+            Some(_) => State::Away,
+        };
+        let phase = match guest {
+            None => Phase::Rebuild,
+            Some(guest) if guest.holds.move_away => Phase::Onward,
+            Some(guest) if !guest.acknowledged => Phase::Commit,
+            Some(_) => Phase::Away,
+        };
+        Status {
+            journey: self.job.journey.clone(),
+            pid: self.arrival.pid(),
+            home: self.job.home.clone(),
+            location: self.job.node.clone(),
+            state,
+            phase,
+            epoch: self.job.epoch,
+            moves: 0,
+            supervisor_pid: std::process::id().cast_signed(),
+            cpu_ns: user + system,
+            resident_bytes: guest.map_or(0, |guest| guest.status(guest.host).resident),
+            forwarded_calls: guest.map_or(0, |guest| guest.calls),
+            held_threads: 0,
+            reason: Some(format!("since {} s", self.begun.elapsed().as_secs())),
+        }
+    }
+}
+
+/// What has something to read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    calls: bool,
+    source: bool,
+    listener: bool,
+    arrived: bool,
+    children: bool,
+    control: bool,
+}
+
+impl Ready {
+    fn any(self) -> bool {
+        self.calls
+            || self.source
+            || self.listener
+            || self.arrived
+            || self.children
+            || self.control
+    }
+}
