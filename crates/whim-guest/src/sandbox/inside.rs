@@ -7,7 +7,7 @@ use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use std::error::Error;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -134,6 +134,8 @@ fn make_guest(
     namespace::unshare(Set::TIME)?;
     let mut current = String::new();
     offsets.read_to_string(&mut current)?;
+    // The kernel takes writes at the beginning of this file only.
+    offsets.seek(SeekFrom::Start(0))?;
     offsets
         .write_all(clock_lines(&current, request).as_bytes())
         .map_err(|error| format!("the clocks cannot be set: {error}"))?;

@@ -1,0 +1,253 @@
+//! A home and some hosts on loopback, without daemons: real supervisors, real connections.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use whim_journey::job::{self, Event, GuestJob, HomeJob, MoveReport, Slot};
+use whim_net::name::{ClusterName, Subject, journey_server_name};
+use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
+use whim_net::{Credentials, JourneyId, NodeName, Role};
+
+/// Nothing here takes longer, even on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs()
+}
+
+/// Cluster, certificates, and a directory for sockets.
+pub struct World {
+    authority: Authority,
+    directory: tempfile::TempDir,
+    private_id: Option<u32>,
+    lease_ms: Option<u64>,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let cluster = ClusterName::new("test").expect("a name");
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = nix::unistd::geteuid().is_root();
+        Self {
+            authority: Authority::create(cluster, now()).expect("a CA"),
+            directory,
+            private_id: root.then_some(73_000),
+            lease_ms: Some(10_000),
+        }
+    }
+
+    fn credentials(&self, node: &str, journey: &str, role: Role) -> Credentials {
+        let name = NodeName::new(node).expect("a name");
+        let key = SecretKey::generate().expect("a key");
+        let point = key.point();
+        let issued = self.authority.issue_node(&name, &point, now()).expect("a certificate");
+        let chain = issued.pem.clone();
+        let signer = NodeSigner::new(name.clone(), issued, key).expect("a signer");
+        let subject = Subject::Journey {
+            cluster: self.authority.cluster().clone(),
+            node: name,
+            journey: JourneyId::new(journey).expect("a name"),
+            role,
+        };
+        let life = Duration::from_secs(3600);
+        let (leaf, key_pem) = signer.issue_leaf(&subject, life, now()).expect("a leaf");
+        Credentials {
+            chain_pem: format!("{}{chain}", leaf.pem),
+            key_pem,
+            ca_pem: self.authority.certificate_pem().to_owned(),
+            revoked: Vec::new(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A supervisor that waits for a guest, and a port that leads to it.
+    pub fn host(&self, node: &str, journey: &str, epoch: u32) -> Host {
+        let socket_directory = self.path(&format!("{node}-{epoch}"));
+        std::fs::create_dir_all(&socket_directory).expect("a directory");
+        if let Some(id) = self.private_id {
+            std::os::unix::fs::chown(&socket_directory, Some(id), Some(id)).expect("chown");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(self.directory.path(), mode).expect("chmod");
+        }
+        let socket = socket_directory.join("socket");
+        let credentials = self.credentials(node, journey, Role::Guest);
+        let job = GuestJob {
+            journey: journey.to_owned(),
+            epoch,
+            node: node.to_owned(),
+            home: "n1".to_owned(),
+            socket: socket.display().to_string(),
+            credentials: serde_json::to_value(&credentials).expect("json"),
+            lease_ms: self.lease_ms,
+            private_id: self.private_id,
+            cgroups: Vec::new(),
+            memory_limit_bytes: None,
+            crash_at: None,
+        };
+        let supervisor = Supervisor::start(
+            Command::new(env!("CARGO_BIN_EXE_whim-guest")),
+            &serde_json::to_string(&job).expect("json"),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let path = socket.clone();
+        std::thread::spawn(move || {
+            let line = serde_json::to_vec(&job::Command::Channel).expect("json");
+            for stream in listener.incoming().flatten() {
+                if whim_net::port::send_socket(&path, stream, &line, PATIENCE).is_err() {
+                    return;
+                }
+            }
+        });
+        let id = JourneyId::new(journey).expect("a name");
+        let slot = Slot {
+            node: node.to_owned(),
+            addresses: vec![address],
+            server_name: journey_server_name(&id, Role::Guest),
+            epoch,
+        };
+        Host { slot, supervisor, socket }
+    }
+
+    /// The home supervisor of a process.
+    pub fn home(&self, journey: &str, pid: i32) -> Home {
+        let socket = self.path(&format!("{journey}.home"));
+        let credentials = self.credentials("n1", journey, Role::Home);
+        let job = HomeJob {
+            journey: journey.to_owned(),
+            node: "n1".to_owned(),
+            pid,
+            start_time: 0,
+            socket: socket.display().to_string(),
+            journal: self.path(&format!("{journey}.journal")).display().to_string(),
+            credentials: serde_json::to_value(&credentials).expect("json"),
+            lease_ms: self.lease_ms,
+            allow_root: true,
+            requested_by: 0,
+            crash_at: None,
+        };
+        let mut command = Command::new(std::env::current_exe().expect("our own path"));
+        command.arg("--home");
+        let text = serde_json::to_string(&job).expect("json");
+        Home { supervisor: Supervisor::start(command, &text), socket }
+    }
+}
+
+/// A running supervisor; killed when dropped.
+pub struct Supervisor {
+    pub child: Child,
+}
+
+impl Supervisor {
+    fn start(mut command: Command, job: &str) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a supervisor");
+        let mut input = child.stdin.take().expect("piped");
+        writeln!(input, "{job}").expect("the supervisor reads");
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        output.read_line(&mut line).expect("the supervisor answers");
+        assert_eq!(line.trim_end(), "ready");
+        Self { child }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub struct Host {
+    pub slot: Slot,
+    pub supervisor: Supervisor,
+    pub socket: PathBuf,
+}
+
+pub struct Home {
+    pub supervisor: Supervisor,
+    socket: PathBuf,
+}
+
+impl Home {
+    pub fn travel(&self, slot: &Slot) -> MoveReport {
+        ask(&self.socket, &job::Command::Move { slot: slot.clone() })
+    }
+
+    pub fn bring(&self) -> MoveReport {
+        ask(&self.socket, &job::Command::Bring { hold: false })
+    }
+}
+
+/// Sends a command; gives the report that ends its answer.
+fn ask(socket: &Path, command: &job::Command) -> MoveReport {
+    let mut stream = UnixStream::connect(socket).expect("the supervisor listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    writeln!(stream, "{}", serde_json::to_string(command).expect("json")).expect("sent");
+    for line in BufReader::new(stream).lines() {
+        match serde_json::from_str(&line.expect("an answer")).expect("an event") {
+            Event::Done { report } => return report,
+            Event::Refused { reason } => panic!("refused: {reason}"),
+            _ => {}
+        }
+    }
+    panic!("the supervisor ended without an answer");
+}
+
+/// A program whose standard input and output are pipes.
+pub struct Program {
+    pub child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    pub fn start(command: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(command)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is installed");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Self { child, input, output }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub fn say(&mut self, text: &str) {
+        let input = self.input.as_mut().expect("open");
+        writeln!(input, "{text}").expect("the program reads");
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("output");
+        line.trim_end().to_owned()
+    }
+
+    /// Says something and gives the answer.
+    pub fn ask(&mut self, text: &str) -> String {
+        self.say(text);
+        self.line()
+    }
+
+    pub fn finish(mut self) -> i32 {
+        drop(self.input.take());
+        self.child.wait().expect("its end").code().unwrap_or(-1)
+    }
+}
