@@ -127,7 +127,7 @@ impl Away {
             if let Some(ending) = self.finish.take() {
                 self.conclude(&ending, journal)?;
                 if matches!(ending, Ending::Home(_)) {
-                    return self.come_home(journal);
+                    return self.come_home(identity, journal);
                 }
                 return Ok(ending);
             }
@@ -631,7 +631,7 @@ impl Away {
     }
 
     /// The image is here whole: the process goes on at home.
-    fn come_home(mut self, journal: &mut Journal) -> Result<Ending> {
+    fn come_home(mut self, identity: &Identity, journal: &mut Journal) -> Result<Ending> {
         let Some(Transition::Homeward(homeward)) = self.transition.take() else {
             bail!("The process is not on its way home");
         };
@@ -640,8 +640,10 @@ impl Away {
             Ok(arrival) => {
                 self.link.queue(&ToGuest::Discard, &[])?;
                 let _ = self.link.calls.flush();
+                let to = identity.job.node.clone();
                 let report = whim_journey::job::MoveReport {
                     from,
+                    to,
                     ..arrival.report
                 };
                 journal.note(&Event::Done {
