@@ -11,9 +11,11 @@ pub mod place;
 pub mod process;
 pub mod program;
 pub mod random;
+pub mod talk;
 pub mod terminal;
 
 pub use anyhow::{Context, Result, anyhow, bail, ensure};
 pub use case::{Case, Setting};
 pub use cluster::Cluster;
 pub use process::Running;
+pub use talk::Talk;

@@ -1,7 +1,9 @@
 //! The system tests: one program.
 #![forbid(unsafe_code)]
 
+mod behaviours;
 mod programs;
+mod stay;
 
 use std::process::ExitCode;
 
@@ -19,6 +21,7 @@ fn main() -> ExitCode {
 
 fn cases() -> Result<Vec<Case>> {
     let mut cases = programs::cases()?;
-    cases.extend([]);
+    cases.extend(behaviours::cases());
+    cases.extend(stay::cases());
     Ok(cases)
 }

@@ -1,0 +1,220 @@
+/* Has a reason to stay, on request.
+ *
+ *   stay REASON
+ *
+ * Prints `ready PID` with the reason in force; at the next line on standard input it takes the
+ * reason away, where that can be done, and prints `free` (or `kept`); then it ends at the line
+ * after that, with 0 if all its checks held. Between two lines it counts.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/filter.h>
+#include <linux/io_uring.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIZE = 1 << 20 };
+
+static char *memory;
+static unsigned long ring_entries = 4;
+
+static void need(int good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "fault: %s: %s\n", what, strerror(errno));
+    exit(3);
+}
+
+static void shared(int file)
+{
+    memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file, 0);
+    need(memory != MAP_FAILED, "mmap");
+    memset(memory, 's', SIZE);
+}
+
+static int new_file(void)
+{
+    int file = open("stay-file", O_RDWR | O_CREAT, 0600);
+    need(file >= 0 && ftruncate(file, SIZE) == 0, "a file");
+    return file;
+}
+
+static void filter_calls(void)
+{
+    /* Forbids what nobody calls; allows the rest. */
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    need(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+    need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0, "seccomp");
+}
+
+static pid_t tracer;
+
+static void have_tracer(void)
+{
+    int said[2];
+    char byte;
+    need(pipe(said) == 0, "pipe");
+    tracer = fork();
+    if (tracer == 0) {
+        pid_t parent = getppid();
+        if (ptrace(PTRACE_SEIZE, parent, 0, 0) != 0)
+            _exit(1);
+        need(write(said[1], "x", 1) == 1, "write");
+        for (;;)
+            pause();
+    }
+    prctl(PR_SET_PTRACER, tracer);
+    close(said[1]);
+    need(read(said[0], &byte, 1) == 1, "the tracer");
+}
+
+/* 1: in force; 0: not possible on this machine. */
+static int begin(const char *reason)
+{
+    if (!strcmp(reason, "shared-anonymous")) {
+        shared(-1);
+    } else if (!strcmp(reason, "shared-file")) {
+        shared(new_file());
+    } else if (!strcmp(reason, "shared-memfd")) {
+        int file = memfd_create("stay", 0);
+        need(ftruncate(file, SIZE) == 0, "ftruncate");
+        shared(file);
+    } else if (!strcmp(reason, "shared-read-only-written")) {
+        /* Somebody has it open for writing: home cannot hold a lease on it. */
+        int file = new_file();
+        memory = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
+        need(memory != MAP_FAILED, "mmap");
+    } else if (!strcmp(reason, "sysv-shm")) {
+        int id = shmget(IPC_PRIVATE, SIZE, IPC_CREAT | 0600);
+        memory = shmat(id, NULL, 0);
+        need(memory != (void *)-1, "shmat");
+        shmctl(id, IPC_RMID, NULL);
+    } else if (!strcmp(reason, "aio")) {
+        memory = NULL;
+        if (syscall(SYS_io_setup, 8, &memory) != 0)
+            return 0;
+    } else if (!strcmp(reason, "io-uring")) {
+        struct io_uring_params parameters = {0};
+        int ring = syscall(SYS_io_uring_setup, ring_entries, &parameters);
+        if (ring < 0)
+            return 0;
+        memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+        need(memory != MAP_FAILED, "mmap of a ring");
+        close(ring);
+    } else if (!strcmp(reason, "traced")) {
+        have_tracer();
+    } else if (!strcmp(reason, "seccomp")) {
+        filter_calls();
+    } else if (!strcmp(reason, "locked")) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_MEMLOCK, &limit);
+        memory = mmap(NULL, 64 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mlock(memory, 64 * SIZE) != 0)
+            return 0;
+    } else if (!strcmp(reason, "device")) {
+        int file = open("/dev/zero", O_RDWR);
+        memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        need(memory != MAP_FAILED, "mmap of /dev/zero");
+        int net = open("/dev/net/tun", O_RDWR);
+        (void)net;
+    } else if (!strcmp(reason, "hugetlb")) {
+        memory = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED)
+            return 0;
+    } else if (!strcmp(reason, "sealed")) {
+        memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (syscall(462, memory, SIZE, 0) != 0)
+            return 0;
+    } else if (!strcmp(reason, "real-time")) {
+        struct sched_param parameter = {.sched_priority = 1};
+        if (sched_setscheduler(0, SCHED_FIFO, &parameter) != 0)
+            return 0;
+    } else if (!strcmp(reason, "dispatch")) {
+        static char selector;
+        if (prctl(59, 1, 0, 0, &selector) != 0)
+            return 0;
+    } else if (strcmp(reason, "none") != 0) {
+        exit(2);
+    }
+    return 1;
+}
+
+static int end(const char *reason)
+{
+    struct sched_param ordinary = {0};
+    if (!strcmp(reason, "sysv-shm"))
+        return shmdt(memory) == 0;
+    if (!strcmp(reason, "aio"))
+        return syscall(SYS_io_destroy, memory) == 0;
+    if (!strcmp(reason, "io-uring"))
+        return munmap(memory, 4096) == 0;
+    if (!strcmp(reason, "traced"))
+        return kill(tracer, SIGKILL) == 0 && waitpid(tracer, NULL, 0) == tracer;
+    if (!strcmp(reason, "locked"))
+        return munlock(memory, 64 * SIZE) == 0;
+    if (!strcmp(reason, "hugetlb"))
+        return munmap(memory, 2 << 20) == 0;
+    if (!strcmp(reason, "real-time"))
+        return sched_setscheduler(0, SCHED_OTHER, &ordinary) == 0;
+    if (!strcmp(reason, "dispatch"))
+        return prctl(59, 0, 0, 0, 0) == 0;
+    if (!strcmp(reason, "seccomp") || !strcmp(reason, "sealed") || !strcmp(reason, "none"))
+        return 0;
+    return munmap(memory, SIZE) == 0;
+}
+
+/* Computes and checks until a line comes. */
+static void count_until_line(void)
+{
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    unsigned long state = 1, check = 1;
+    char line[16];
+    while (poll(&input, 1, 0) == 0) {
+        for (int i = 0; i < 100000; i++)
+            state = state * 6364136223846793005u + 1;
+        for (int i = 0; i < 100000; i++)
+            check = check * 6364136223846793005u + 1;
+        need(state == check, "the count");
+    }
+    need(read(0, line, sizeof line) > 0, "a line");
+}
+
+int main(int argc, char **argv)
+{
+    const char *reason = argc == 2 ? argv[1] : "";
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (!begin(reason)) {
+        printf("impossible %s\n", strerror(errno));
+        return 0;
+    }
+    printf("ready %d\n", getpid());
+    count_until_line();
+    printf(end(reason) ? "free\n" : "kept\n");
+    count_until_line();
+    return 0;
+}

@@ -1,0 +1,281 @@
+//! Reasons to stay: told before anything is touched, in one sentence; the program goes on; and when
+//! the reason goes away, it moves.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use whim_system_tests::process::succeed;
+use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
+
+/// The case of the guest `stay`, and words of which the sentence has to hold one.
+const REASONS: &[(&str, &[&str])] = &[
+    ("shared-anonymous", &["shared", "shares"]),
+    ("shared-file", &["shared", "shares"]),
+    ("shared-memfd", &["shared", "shares"]),
+    ("shared-read-only-written", &["shared", "lease"]),
+    ("sysv-shm", &["System V"]),
+    ("aio", &["asynchronous", "aio", "io_setup"]),
+    ("io-uring", &["io_uring"]),
+    ("traced", &["traced"]),
+    ("seccomp", &["seccomp"]),
+    ("device", &["device", "shared", "shares"]),
+    ("hugetlb", &["huge"]),
+    ("sealed", &["sealed"]),
+    ("real-time", &["real-time"]),
+    ("dispatch", &["dispatch"]),
+];
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("stay::reasons_come_and_go", |_| in_lab(reasons)),
+        Case::new("stay::no_reason", |_| {
+            in_lab(|cluster| stays(cluster, "none", None))
+        }),
+        Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
+        Case::new("stay::setuid_program", |_| in_lab(setuid)),
+        Case::new("stay::locked_memory", |_| in_lab(locked)),
+        Case::new("stay::stopped_job", |_| in_lab(stopped)),
+        Case::new("stay::not_dumpable_for_others", |_| in_lab(unreadable)),
+        Case::new("stay::pinned_only_avoid", |_| in_lab(constrained)),
+    ]
+}
+
+fn in_lab(body: fn(&Cluster) -> Result<()>) -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    cluster.explaining(|| body(&cluster))
+}
+
+fn reasons(cluster: &Cluster) -> Result<()> {
+    for (reason, words) in REASONS {
+        stays(cluster, reason, Some(words))?;
+    }
+    Ok(())
+}
+
+/// Checks one reason: refused with a sentence that `why` and `ps` tell as well, program unharmed.
+fn stays(cluster: &Cluster, reason: &str, words: Option<&[&str]>) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    let mut guest = Talk::start(
+        cluster,
+        &mut cluster.run_command("n1", &[program.as_str(), reason]),
+    )?;
+    let first = guest.line()?;
+    if first.starts_with("impossible") {
+        println!("{reason}: skipped, this machine does not have it: {first}");
+        return Ok(());
+    }
+    let pid: i32 = first.trim_start_matches("ready ").parse()?;
+    if let Some(words) = words {
+        refused(cluster, pid, reason, words)?;
+    } else {
+        cluster.move_to(pid, "n2")?;
+        cluster.move_to(pid, "home")?;
+    }
+    guest.go()?;
+    // A reason that cannot be taken away keeps the program; any other lets it go.
+    if guest.line()? == "free" {
+        cluster.move_to(pid, "n2")?;
+        cluster.move_to(pid, "home")?;
+    } else if let Some(words) = words {
+        refused(cluster, pid, reason, words)?;
+    }
+    guest.go()?;
+    guest.succeed()
+}
+
+fn refused(cluster: &Cluster, pid: i32, title: &str, words: &[&str]) -> Result<()> {
+    let number = pid.to_string();
+    let sentence = cluster.refused("n1", &["migrate", &number, "n2"])?;
+    println!("{title}: {sentence}");
+    let names = |text: &str| words.iter().any(|word| text.contains(word));
+    ensure!(
+        names(&sentence),
+        "{title}: '{sentence}' names none of {words:?}"
+    );
+    ensure!(
+        sentence.lines().count() == 1,
+        "{title}: '{sentence}' is more than a sentence"
+    );
+    let why = cluster.whim("n1", &["why", &number])?;
+    ensure!(names(&why), "{title}: `whim why` says '{why}'");
+    let row = cluster.row(pid)?;
+    ensure!(
+        row.as_ref()
+            .and_then(|row| row.stay.as_deref())
+            .is_some_and(names),
+        "{title}: `whim ps` shows {row:?}"
+    );
+    let row = row.filter(|row| row.place == "n1" && row.state == "home" && row.moves == 0);
+    ensure!(row.is_some(), "{title}: it is not at home any more");
+    untouched(cluster, pid)
+}
+
+/// No tracer of ours, and no filter, is left on a process that was refused.
+fn untouched(cluster: &Cluster, pid: i32) -> Result<()> {
+    let status = cluster.run("n1", &["cat", &format!("/proc/{pid}/status")])?;
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:\t"));
+    let Some(tracer) = tracer.filter(|pid| *pid != "0") else {
+        return Ok(());
+    };
+    let name = cluster.run("n1", &["cat", &format!("/proc/{tracer}/comm")])?;
+    ensure!(!name.starts_with("whim"), "{name} still traces {pid}");
+    Ok(())
+}
+
+fn narrow(cluster: &Cluster) -> Result<()> {
+    let source = guest::source("narrow.c");
+    let program = cluster.directory().join("narrow");
+    let options = [
+        "-m32",
+        "-O1",
+        "-nostdlib",
+        "-static",
+        "-ffreestanding",
+        "-fno-pie",
+        "-no-pie",
+        "-fno-stack-protector",
+        "-fno-asynchronous-unwind-tables",
+        "-o",
+    ];
+    let mut compile = Command::new("gcc");
+    compile.args(options).arg(&program).arg(source);
+    succeed(&mut compile, Duration::from_secs(60))?;
+    let program = program.display().to_string();
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &[program]))?;
+    let pid = guest.ready()?;
+    refused(cluster, pid, "32 bits", &["32"])?;
+    guest.go()?;
+    ensure!(guest.line()? == "kept", "The 32-bit program was disturbed");
+    guest.go()?;
+    guest.succeed()
+}
+
+/// The user that owns nothing.
+const NOBODY: &str = "nobody";
+
+/// Runs a guest as an ordinary user on n1, so that it may move.
+fn start_as_nobody(cluster: &Cluster, program: &Path, argument: &str) -> Result<Talk> {
+    let (whim, program) = (
+        cluster.whim_path().display().to_string(),
+        program.display().to_string(),
+    );
+    let words = [whim.as_str(), "run", "--", &program, argument];
+    Talk::start(cluster, &mut cluster.command_as(NOBODY, "n1", &words))
+}
+
+fn setuid(cluster: &Cluster) -> Result<()> {
+    let program = cluster.directory().join("setuid");
+    fs::copy(guest::c("stay")?, &program)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755))?;
+    let mut guest = start_as_nobody(cluster, &program, "none")?;
+    let pid = guest.ready()?;
+    refused(cluster, pid, "setuid", &["setuid", "user ids"])?;
+    guest.go()?;
+    guest.line()?;
+    guest.go()?;
+    guest.succeed()
+}
+
+/// So much locked memory that no host takes it, or so little that it moves and stays locked.
+fn locked(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    let command = &mut cluster.run_command("n1", &[program.as_str(), "locked"]);
+    let mut guest = Talk::start(cluster, command)?;
+    let pid = guest.ready()?;
+    let number = pid.to_string();
+    let output = whim_system_tests::process::output(
+        &mut cluster.whim_command("n1", &["migrate", &number, "n2"]),
+        Duration::from_secs(60),
+    )?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        cluster.move_to(pid, "home")?;
+        let status = cluster.run("n1", &["cat", &format!("/proc/{pid}/status")])?;
+        let locked = status
+            .lines()
+            .find(|line| line.starts_with("VmLck:"))
+            .unwrap_or_default();
+        ensure!(locked.contains("65536 kB"), "After its return: {locked}");
+    } else {
+        ensure!(text.contains("locked"), "{text}");
+    }
+    guest.go()?;
+    guest.until("free")?;
+    cluster.move_to(pid, "n2")?;
+    guest.go()?;
+    guest.succeed()
+}
+
+fn stopped(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    let mut guest = Talk::start(
+        cluster,
+        &mut cluster.run_command("n1", &[program.as_str(), "none"]),
+    )?;
+    let pid = guest.ready()?;
+    cluster.run("n1", &["kill", "-STOP", &pid.to_string()])?;
+    cluster.await_state(pid, "stopped")?;
+    let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+    ensure!(sentence.contains("stopped"), "{sentence}");
+    cluster.run("n1", &["kill", "-CONT", &pid.to_string()])?;
+    cluster.await_state(pid, "home")?;
+    cluster.move_to(pid, "n2")?;
+    guest.go()?;
+    guest.line()?;
+    guest.go()?;
+    guest.succeed()
+}
+
+/// A program that its user may not trace is not his to move.
+fn unreadable(cluster: &Cluster) -> Result<()> {
+    let program = cluster.directory().join("unreadable");
+    fs::copy(guest::c("stay")?, &program)?;
+    // May be executed, but not read: the kernel makes it not dumpable.
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o711))?;
+    let mut guest = start_as_nobody(cluster, &program, "none")?;
+    let pid = guest.ready()?.to_string();
+    let whim = cluster.whim_path().display().to_string();
+    let words = [whim.as_str(), "migrate", &pid, "n2"];
+    let output = whim_system_tests::process::output(
+        &mut cluster.command_as(NOBODY, "n1", &words),
+        Duration::from_secs(30),
+    )?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.code() == Some(1) && !text.is_empty(),
+        "{}: {text}",
+        output.status
+    );
+    println!("{}", text.trim());
+    guest.go()?;
+    guest.line()?;
+    guest.go()?;
+    guest.succeed()
+}
+
+/// What `whim run` was told holds.
+fn constrained(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    for option in [&["--pin"][..], &["--avoid", "n2"], &["--only", "n1"]] {
+        let words: Vec<&str> = ["run"]
+            .iter()
+            .chain(option)
+            .chain(&["--", &program, "none"])
+            .copied()
+            .collect();
+        let mut guest = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+        let pid = guest.ready()?;
+        let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        println!("{option:?}: {sentence}");
+        guest.go()?;
+        guest.line()?;
+        guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
+}
