@@ -14,22 +14,38 @@ pub fn whim() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_whim"))
 }
 
-/// Path of the daemon, built once for all tests of a run.
+/// Path of the daemon, beside the program under test. Who tests the whole workspace has built it;
+/// for who tests this package alone, and for the first time, it is built here.
 pub fn whimd() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
         .get_or_init(|| {
-            let status = Command::new(env!("CARGO"))
-                .args([
-                    "build", "--quiet", "--locked", "-p", "whimd", "--bin", "whimd",
-                ])
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .expect("cargo runs");
-            assert!(status.success(), "whimd does not build");
-            whim().with_file_name("whimd")
+            let path = whim().with_file_name("whimd");
+            if !path.exists() {
+                build();
+            }
+            path
         })
         .clone()
+}
+
+fn build() {
+    let mut cargo = Command::new(env!("CARGO"));
+    // What cargo told us of this package must not reach the build scripts of others: they would
+    // run, and everything after them be built, anew.
+    let told = std::env::vars().map(|(name, _)| name);
+    let kept = ["CARGO_HOME", "CARGO_TARGET_DIR"];
+    for name in told.filter(|name| name.starts_with("CARGO") && !kept.contains(&&**name)) {
+        cargo.env_remove(name);
+    }
+    let status = cargo
+        .args([
+            "build", "--quiet", "--locked", "-p", "whim", "-p", "whimd", "--bins",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "whimd does not build");
 }
 
 /// Standard output of a program that has to succeed.
