@@ -1,7 +1,10 @@
 //! The system tests: one program.
 #![forbid(unsafe_code)]
 
+mod bad_input;
 mod behaviours;
+mod costs;
+mod losses;
 mod programs;
 mod stay;
 
@@ -23,5 +26,8 @@ fn cases() -> Result<Vec<Case>> {
     let mut cases = programs::cases()?;
     cases.extend(behaviours::cases());
     cases.extend(stay::cases());
+    cases.extend(bad_input::cases());
+    cases.extend(losses::cases());
+    cases.extend(costs::cases());
     Ok(cases)
 }

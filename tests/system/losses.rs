@@ -1,0 +1,341 @@
+//! Nodes that are lost, links that are cut, and daemons that die while a guest runs.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use whim_system_tests::process::{self, eventually};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+
+/// The lab's lease.
+const LEASE: Duration = Duration::from_secs(2);
+/// Half a lease: what takes longer was blocked.
+const NOT_BLOCKED: Duration = Duration::from_secs(1);
+/// Time for whatever follows a lease, on a busy machine.
+const AFTER_LEASE: Duration = Duration::from_secs(20);
+
+/// The calls of the guest `patient` in whose middle the link is cut.
+const CALLS: &[&str] = &[
+    "create",
+    "append",
+    "pipe",
+    "getdents",
+    "rename",
+    "pread",
+    "write_large",
+    "recv",
+    "nanosleep",
+];
+
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
+        Case::new(format!("losses::{name}"), move |_| {
+            let cluster = Cluster::up(3)?;
+            cluster.explaining(|| body(&cluster))
+        })
+    };
+    vec![
+        case("host_killed", host_killed),
+        case("host_cut_off", host_cut_off),
+        case("short_cut_is_survived", short_cut),
+        case("home_killed", home_killed),
+        case("cut_in_a_call_blocks_nobody", cut_in_calls),
+        case("host_killed_in_a_call_blocks_nobody", kill_in_calls),
+        case("daemons_restart", daemons_restart),
+        case("daemons_killed_during_moves", daemons_killed_during_moves),
+        case("killed_while_away", killed_while_away),
+        case("host_stalls", host_stalls),
+    ]
+}
+
+fn patient(cluster: &Cluster, words: &[&str]) -> Result<(Talk, i32)> {
+    let program = guest::c("patient")?.display().to_string();
+    let all: Vec<&str> = [program.as_str()]
+        .into_iter()
+        .chain(words.iter().copied())
+        .collect();
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &all))?;
+    let pid = guest.ready()?;
+    Ok((guest, pid))
+}
+
+/// The program has ended as if by SIGKILL, and `ps` and `log` say why.
+fn ended_by_loss(cluster: &Cluster, guest: &mut Talk, pid: i32) -> Result<()> {
+    let status = guest.ended_within(LEASE + AFTER_LEASE)?;
+    let status = status.context("The program has not ended although its host is lost")?;
+    // The lab's stand-in for the command either dies by the same signal or says its number.
+    ensure!(
+        status.signal() == Some(9) || status.code() == Some(137),
+        "It ended with {status}"
+    );
+    let row = cluster.ended_row(pid)?;
+    let reason = row.reason.clone().unwrap_or_default();
+    println!("ps: {reason}");
+    ensure!(
+        reason.contains("n2"),
+        "`whim ps -a` does not say why: {row:?}"
+    );
+    let log = cluster.log()?;
+    let about = |row: &&serde_json::Value| row["pid"] == pid && row.to_string().contains("n2");
+    let line = log
+        .iter()
+        .rev()
+        .find(about)
+        .context("`whim log` does not say why")?;
+    println!("log: {line}");
+    Ok(())
+}
+
+fn host_killed(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    let begun = Instant::now();
+    cluster.lab(&["kill", "n2"])?;
+    ended_by_loss(cluster, &mut guest, pid)?;
+    println!("after {:.1} s", begun.elapsed().as_secs_f64());
+    // Home goes on as ever.
+    let (_other, other) = patient(cluster, &["counts"])?;
+    cluster.move_to(other, "n3")
+}
+
+fn host_cut_off(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    cluster.lab(&["cut", "n1", "n2"])?;
+    ended_by_loss(cluster, &mut guest, pid)?;
+    // Nothing of the guest is left on the host, whose link comes back too late.
+    cluster.lab(&["heal", "n1", "n2"])?;
+    no_guest_left(cluster, "n2")
+}
+
+/// Waits until a node has no guest, and no supervisor of one.
+fn no_guest_left(cluster: &Cluster, node: &str) -> Result<()> {
+    eventually(
+        LEASE * 2 + AFTER_LEASE,
+        &format!("no guest is left on {node}"),
+        || {
+            let left = cluster.run(
+                node,
+                &["sh", "-c", "ps -eo pid,comm | grep whim-guest || true"],
+            )?;
+            Ok(left.trim().is_empty().then_some(()))
+        },
+    )
+}
+
+/// A link that fails for less than the guest's share of the lease harms nothing.
+fn short_cut(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    for _ in 0..3 {
+        cluster.lab(&["cut", "n1", "n2"])?;
+        cluster.lab(&["heal", "n1", "n2"])?;
+        grows(cluster, pid)?;
+    }
+    cluster.move_to(pid, "home")?;
+    finish(cluster, &mut guest, pid)
+}
+
+fn log_path(pid: i32) -> String {
+    format!("/proc/{pid}/cwd/place/log")
+}
+
+/// Waits until what the program appends has grown.
+fn grows(cluster: &Cluster, pid: i32) -> Result<()> {
+    let size = || -> Result<u64> {
+        Ok(cluster
+            .run("n1", &["stat", "-Lc", "%s", &log_path(pid)])?
+            .trim()
+            .parse()?)
+    };
+    let before = size()?;
+    eventually(Duration::from_secs(15), "the program goes on", || {
+        Ok((size()? > before).then_some(()))
+    })
+}
+
+/// Lets the counting program end; every number has to be there once.
+fn finish(cluster: &Cluster, guest: &mut Talk, pid: i32) -> Result<()> {
+    let text = cluster.run("n1", &["cat", &log_path(pid)])?;
+    let good = text
+        .lines()
+        .enumerate()
+        .all(|(line, number)| number.parse() == Ok(line));
+    ensure!(good, "Numbers are missing, or there twice");
+    cluster.run("n1", &["touch", &format!("/proc/{pid}/cwd/stop")])?;
+    guest.until("ended")?;
+    guest.succeed()
+}
+
+/// A guest that has lost its home is stopped within the lease.
+fn home_killed(cluster: &Cluster) -> Result<()> {
+    let (_guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    cluster.lab(&["kill", "n1"])?;
+    let begun = Instant::now();
+    // The CPU time of everything on n2 but the daemon stops growing.
+    let ticks = || -> Result<u64> {
+        let script = "cat /proc/[0-9]*/stat 2>/dev/null | awk '{ sub(/.*\\) /, \"\"); if ($3 != 0) t += $12 + $13 } END { print t + 0 }'";
+        Ok(cluster.run("n2", &["sh", "-c", script])?.trim().parse()?)
+    };
+    let stopped = eventually(LEASE + AFTER_LEASE, "the guest is stopped", || {
+        let before = ticks()?;
+        std::thread::sleep(Duration::from_millis(400));
+        // A computing guest uses 40 ticks in this time, and asking itself a few.
+        Ok((ticks()?.saturating_sub(before) < 20).then(|| begun.elapsed()))
+    })?;
+    println!("stopped after {:.1} s", stopped.as_secs_f64());
+    no_guest_left(cluster, "n2")
+}
+
+/// What an unrelated process does in the same places while the link is cut or the host is dead.
+const UNRELATED: &str = "
+    set -e
+    cd \"$0/place\"
+    : > unrelated-$$
+    rm unrelated-$$
+    echo unrelated >> log
+    ls > /dev/null
+    mv entry-2 entry-y
+    mv entry-y entry-2
+    cat large > /dev/null
+    printf x | dd of=large conv=notrunc status=none
+    dd if=/dev/zero of=fifo bs=512 count=1 oflag=nonblock status=none 2>/dev/null || true
+";
+
+fn unrelated_is_fast(cluster: &Cluster, directory: &str, title: &str) -> Result<()> {
+    let begun = Instant::now();
+    let words = ["sh", "-c", UNRELATED, directory];
+    process::succeed(&mut cluster.command("n1", &words), Duration::from_secs(30))
+        .with_context(|| format!("{title}: an unrelated process"))?;
+    let took = begun.elapsed();
+    println!(
+        "{title}: an unrelated process took {:.0} ms",
+        took.as_secs_f64() * 1e3
+    );
+    ensure!(
+        took < NOT_BLOCKED,
+        "{title}: an unrelated process was blocked for {took:?}"
+    );
+    Ok(())
+}
+
+fn cut_in_calls(cluster: &Cluster) -> Result<()> {
+    in_calls(cluster, &["cut", "n1", "n2"], &["heal", "n1", "n2"])
+}
+
+fn kill_in_calls(cluster: &Cluster) -> Result<()> {
+    in_calls(cluster, &["kill", "n2"], &["start", "n2"])
+}
+
+fn in_calls(cluster: &Cluster, fault: &[&str], cure: &[&str]) -> Result<()> {
+    for call in CALLS {
+        let (mut guest, pid) = patient(cluster, &[call])?;
+        let directory = cluster
+            .run("n1", &["readlink", &format!("/proc/{pid}/cwd")])?
+            .trim()
+            .to_owned();
+        eventually(Duration::from_secs(30), "the guest is on n2", || {
+            Ok(cluster.move_to(pid, "n2").is_ok().then_some(()))
+        })?;
+        cluster.lab(fault)?;
+        unrelated_is_fast(cluster, &directory, call)?;
+        ended_by_loss(cluster, &mut guest, pid)?;
+        unrelated_is_fast(cluster, &directory, call)?;
+        cluster.lab(cure)?;
+    }
+    Ok(())
+}
+
+fn daemon_pid(cluster: &Cluster, node: &str) -> Result<String> {
+    let words = [
+        "sh",
+        "-c",
+        "ps -eo pid,comm | awk '$2 == \"whimd\" { print $1; exit }'",
+    ];
+    Ok(cluster.run(node, &words)?.trim().to_owned())
+}
+
+/// Kills the daemon of a node and starts it again.
+fn restart_daemon(cluster: &Cluster, node: &str) -> Result<()> {
+    let pid = daemon_pid(cluster, node)?;
+    cluster.run(node, &["kill", "-KILL", &pid])?;
+    cluster.lab(&["start", "--daemon", node])?;
+    eventually(
+        Duration::from_secs(30),
+        &format!("the daemon of {node} answers"),
+        || Ok(cluster.whim(node, &["nodes"]).is_ok().then_some(())),
+    )
+}
+
+fn daemons_restart(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    for node in ["n1", "n2"] {
+        restart_daemon(cluster, node)?;
+        grows(cluster, pid)?;
+        let row = cluster.await_state(pid, "away")?;
+        ensure!(row.place == "n2", "After the restart on {node}: {row:?}");
+    }
+    eventually(
+        Duration::from_secs(30),
+        "an onward move after the restarts",
+        || Ok(cluster.move_to(pid, "n3").is_ok().then_some(())),
+    )?;
+    restart_daemon(cluster, "n1")?;
+    restart_daemon(cluster, "n3")?;
+    grows(cluster, pid)?;
+    cluster.move_to(pid, "home")?;
+    finish(cluster, &mut guest, pid)
+}
+
+/// Daemons die in the middle of moves: the program never does.
+fn daemons_killed_during_moves(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    for (node, target) in [
+        ("n1", "n2"),
+        ("n2", "home"),
+        ("n1", "n3"),
+        ("n3", "home"),
+        ("n2", "n2"),
+    ] {
+        let number = pid.to_string();
+        let mut command = cluster.whim_command("n1", &["migrate", &number, target]);
+        let mut moving = whim_system_tests::Running::spawn(&mut command)?;
+        restart_daemon(cluster, node)?;
+        moving.wait(Duration::from_secs(60))?;
+        grows(cluster, pid)?;
+    }
+    eventually(Duration::from_secs(60), "it comes home", || {
+        let row = cluster
+            .row(pid)?
+            .context("It is not in `whim ps` any more")?;
+        if row.place != "n1" {
+            let _ = cluster.migrate(pid, "home")?;
+        }
+        Ok((row.place == "n1" && row.state == "home").then_some(()))
+    })?;
+    finish(cluster, &mut guest, pid)
+}
+
+/// SIGKILL at home ends both halves.
+fn killed_while_away(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    cluster.run("n1", &["kill", "-KILL", &pid.to_string()])?;
+    let status = guest.end()?;
+    ensure!(
+        status.signal() == Some(9) || status.code() == Some(137),
+        "{status}"
+    );
+    no_guest_left(cluster, "n2")
+}
+
+/// A host that stalls for longer than the lease has lost its guest, also when it goes on.
+fn host_stalls(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    cluster.lab(&["pause", "n2"])?;
+    ended_by_loss(cluster, &mut guest, pid)?;
+    cluster.lab(&["resume", "n2"])?;
+    no_guest_left(cluster, "n2")
+}
