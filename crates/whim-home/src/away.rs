@@ -21,11 +21,19 @@ use whim_net::{PeerIdentity, Received};
 use whim_sys::lease::ReadLease;
 use whim_sys::spin::Spin;
 
+/// What is to be told once the process is home.
+#[derive(Debug, Default)]
+pub struct Homecoming {
+    pub holding: Holding,
+    pub client: Option<Client>,
+    pub report: Option<whim_journey::job::MoveReport>,
+}
+
 /// How the stay ended.
 #[derive(Debug)]
 pub enum Ending {
     /// The process runs at home; some threads may be held until their call ends.
-    Home(Holding),
+    Home(Box<Homecoming>),
     /// It ended by itself.
     Gone,
     /// Host or guest are lost: the process is to be ended.
@@ -615,7 +623,7 @@ impl Away {
         if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
             bail!("The guest's image ends before it has begun");
         }
-        self.finish = Some(Ending::Home(Holding::default()));
+        self.finish = Some(Ending::Home(Box::default()));
         Ok(())
     }
 
@@ -649,10 +657,11 @@ impl Away {
                 journal.note(&Event::Done {
                     report: report.clone(),
                 })?;
-                if let Some(mut client) = arrival.client {
-                    client.send(&Event::Done { report });
-                }
-                Ok(Ending::Home(arrival.holding))
+                Ok(Ending::Home(Box::new(Homecoming {
+                    holding: arrival.holding,
+                    client: arrival.client,
+                    report: Some(report),
+                })))
             }
             Err(error) => {
                 let reason = format!("The process could not be resumed at home: {error:#}");

@@ -182,6 +182,7 @@ fn leave(
             journal.note(&Event::Refused {
                 reason: reason.clone(),
             })?;
+            retire(identity, holding);
             client.refuse(reason);
             return Ok(true);
         }
@@ -224,8 +225,12 @@ fn leave(
     client.send(&Event::Done { report });
     drop(client);
     match away.run(identity, listener, journal)? {
-        Ending::Home(still) => {
-            *holding = still;
+        Ending::Home(home) => {
+            *holding = home.holding;
+            retire(identity, holding);
+            if let (Some(mut client), Some(report)) = (home.client, home.report) {
+                client.send(&Event::Done { report });
+            }
             Ok(true)
         }
         Ending::Gone => Ok(false),
@@ -234,6 +239,14 @@ fn leave(
             tracing::warn!("{reason}");
             Ok(false)
         }
+    }
+}
+
+/// With nothing left to do, the socket goes before anybody is told: whoever then wants to move the
+/// process begins a new journey, and does not meet a supervisor that is about to end.
+fn retire(identity: &Identity, holding: &Holding) {
+    if holding.is_empty() {
+        let _ = std::fs::remove_file(&identity.job.socket);
     }
 }
 
