@@ -358,9 +358,19 @@ impl Supervisor {
             }
         }
         if state == Received::Closed {
-            return Err(ChannelError::Closed.into());
+            return self.deserted();
         }
         Ok(())
+    }
+
+    /// Home has closed a connection. A guest that has been sent away is not needed any more; its
+    /// `Discard` may have been lost.
+    fn deserted(&mut self) -> Result<(), SupervisorError> {
+        if self.guest.as_ref().is_some_and(|guest| guest.holds.move_away) {
+            self.done = true;
+            return Ok(());
+        }
+        Err(ChannelError::Closed.into())
     }
 
     fn next_frame(&mut self) -> Result<Option<Frame>, SupervisorError> {
@@ -525,11 +535,14 @@ impl Supervisor {
     }
 
     fn pages_arrived(&mut self) -> Result<(), SupervisorError> {
-        if let Some(guest) = &mut self.guest {
-            guest.shared.take_arrived().map_err(SupervisorError::Pager)?;
-            guest.decide_again()?;
+        let Some(guest) = &mut self.guest else {
+            return Ok(());
+        };
+        match guest.shared.take_arrived() {
+            Ok(()) => Ok(guest.decide_again()?),
+            Err(_) if guest.holds.move_away => self.deserted(),
+            Err(reason) => Err(SupervisorError::Pager(reason)),
         }
-        Ok(())
     }
 
     /// Freezes the guest and sends it away, once nothing is under way that cannot be taken back.

@@ -64,6 +64,124 @@ fn bash_goes_on_to_a_third_node() {
     assert_eq!(program.finish(), 7);
 }
 
+/// Executes each line and prints what it leaves in `r`.
+const SHELL: &str = "
+import sys, os, time, threading, signal, select, subprocess
+r = ''
+for line in sys.stdin:
+    try:
+        exec(line.strip().replace(';;', chr(10)))
+    except BaseException as e:
+        r = repr(e)
+    print(r, flush=True)
+";
+
+/// A Python that is away already, its home and its host.
+fn away(journey: &str) -> (World, Program, support::Home, support::Host) {
+    let world = World::new();
+    let mut program = Program::start("python3", &["-c", SHELL]);
+    assert_eq!(program.ask("r = 1"), "1");
+    let home = world.home(journey, program.pid());
+    let host = world.host("n2", journey, 1);
+    home.travel(&host.slot);
+    (world, program, home, host)
+}
+
+fn files_are_mapped_while_away() {
+    let (_world, mut program, home, _host) = away("files");
+    assert_eq!(program.ask("import decimal, ctypes, hashlib, bz2, json; r = decimal.Decimal(2).sqrt()"),
+        "1.414213562373095048801688724");
+    assert_eq!(program.ask("import sqlite3; r = sqlite3.connect(':memory:').execute('select 6*7').fetchone()[0]"), "42");
+    assert_eq!(program.ask("import mmap; f = open('/usr/bin/env','rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ|mmap.PROT_WRITE, flags=mmap.MAP_PRIVATE); r = m[1:4]"), "b'ELF'");
+    assert_eq!(program.ask("m[1:4] = b'XYZ'; r = m[:5]"), "b'\\x7fXYZ\\x02'");
+    assert_eq!(program.ask("r = os.write(1, m[1:4] + b' ')"), "XYZ 4");
+    home.bring();
+    assert_eq!(program.ask("r = m[:5]"), "b'\\x7fXYZ\\x02'");
+    assert_eq!(program.ask("r = decimal.Decimal(3).sqrt()"), "1.732050807568877293527446342");
+    assert_eq!(program.finish(), 0);
+}
+
+fn signals_reach_their_handlers() {
+    let (_world, mut program, home, _host) = away("signals");
+    let pid = nix::unistd::Pid::from_raw(program.pid());
+    let usr1 = nix::sys::signal::Signal::SIGUSR1;
+    assert_eq!(program.ask("signal.signal(signal.SIGUSR1, lambda n, f: os.write(1, b'usr1\\n')); r = 'set'"), "set");
+    // It waits in a forwarded read.
+    nix::sys::signal::kill(pid, usr1).expect("kill");
+    assert_eq!(program.line(), "usr1");
+    assert_eq!(program.ask("os.kill(os.getpid(), signal.SIGUSR1); r = 'sent'"), "usr1");
+    assert_eq!(program.line(), "sent");
+    assert_eq!(program.ask("signal.raise_signal(signal.SIGUSR1); r = 'raised'"), "usr1");
+    assert_eq!(program.line(), "raised");
+    // It computes.
+    program.say("t = time.time() + 0.5 ;;while time.time() < t: pass ;;r = 'computed'");
+    nix::sys::signal::kill(pid, usr1).expect("kill");
+    assert_eq!(program.line(), "usr1");
+    assert_eq!(program.line(), "computed");
+    home.bring();
+    nix::sys::signal::kill(pid, usr1).expect("kill");
+    assert_eq!(program.line(), "usr1");
+    assert_eq!(program.ask("r = 'home'"), "home");
+    assert_eq!(program.finish(), 0);
+}
+
+fn a_deadly_signal_kills_with_the_true_status() {
+    use std::os::unix::process::ExitStatusExt;
+    let (_world, mut program, _home, _host) = away("term");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(program.pid()), nix::sys::signal::Signal::SIGTERM).expect("kill");
+    let status = program.child.wait().expect("its end");
+    assert_eq!(status.signal(), Some(15));
+    let (_world, mut program, _home, _host) = away("segv");
+    program.say("import ctypes; ctypes.string_at(0)");
+    let status = program.child.wait().expect("its end");
+    assert_eq!(status.signal(), Some(11));
+    let (_world, mut program, _home, _host) = away("abort");
+    program.say("os.abort()");
+    let status = program.child.wait().expect("its end");
+    assert_eq!(status.signal(), Some(6));
+}
+
+fn children_are_born_at_home() {
+    let (_world, mut program, _home, _host) = away("children");
+    assert_eq!(program.ask("r = subprocess.run(['echo', 'hello'], capture_output=True).stdout"), "b'hello\\n'");
+    assert_eq!(program.ask("r = subprocess.run(['false']).returncode"), "1");
+    assert_eq!(program.finish(), 0);
+}
+
+fn threads_travel() {
+    let world = World::new();
+    let mut program = Program::start("python3", &["-c", SHELL]);
+    let start = "c = [0]*4 ;;stop = False ;;def f(i): ;; while not stop: c[i] += 1; time.sleep(0.001) if i % 2 else None ;;ts = [threading.Thread(target=f, args=(i,)) for i in range(4)] ;;[t.start() for t in ts] ;;r = len(ts)";
+    assert_eq!(program.ask(start), "4");
+    let home = world.home("threads", program.pid());
+    let host = world.host("n2", "threads", 1);
+    home.travel(&host.slot);
+    let moved = "a = list(c); time.sleep(0.3); r = all(x < y for x, y in zip(a, c))";
+    assert_eq!(program.ask(moved), "True");
+    let third = world.host("n3", "threads", 2);
+    home.travel(&third.slot);
+    assert_eq!(program.ask(moved), "True");
+    home.bring();
+    assert_eq!(program.ask(moved), "True");
+    assert_eq!(program.ask("stop = True; [t.join() for t in ts]; r = 'joined'"), "joined");
+    assert_eq!(program.finish(), 0);
+}
+
+fn time_goes_on() {
+    let (world, mut program, home, _host) = away("time");
+    assert_eq!(program.ask("t = time.monotonic(); time.sleep(0.2); r = 0.2 <= time.monotonic() - t < 2"), "True");
+    assert_eq!(program.ask("t = time.monotonic(); select.select([], [], [], 0.2); r = 0.2 <= time.monotonic() - t < 2"), "True");
+    // Moved in the middle of a sleep.
+    program.say("t = time.monotonic(); time.sleep(1.5); r = 1.5 <= time.monotonic() - t < 2.9");
+    let third = world.host("n3", "time", 2);
+    home.travel(&third.slot);
+    assert_eq!(program.line(), "True");
+    program.say("t = time.monotonic(); time.sleep(1.0); r = 1.0 <= time.monotonic() - t < 2.5");
+    home.bring();
+    assert_eq!(program.line(), "True");
+    assert_eq!(program.finish(), 0);
+}
+
 fn home() {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).expect("a job");
@@ -74,10 +192,16 @@ fn home() {
 fn main() {
     let filter = std::env::var("WHIM_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let cases: [(&str, fn()); 3] = [
+    let cases: [(&str, fn()); 9] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
+        ("files_are_mapped_while_away", files_are_mapped_while_away),
+        ("signals_reach_their_handlers", signals_reach_their_handlers),
+        ("a_deadly_signal_kills_with_the_true_status", a_deadly_signal_kills_with_the_true_status),
+        ("children_are_born_at_home", children_are_born_at_home),
+        ("threads_travel", threads_travel),
+        ("time_goes_on", time_goes_on),
     ];
     let wanted = std::env::args().nth(1).unwrap_or_default();
     if wanted == "--home" {
