@@ -3,7 +3,7 @@
 //! # The batch stub
 //! Position-independent code followed by its data ([`BatchData`]), placed in the stopped process
 //! by its tracer. A thread that enters it runs a list of system calls without a ptrace stop, tells
-//! its tracer by a word in memory, and waits for the tracer (at most [`PATIENCE_S`]). The tracer
+//! its tracer by a word in memory, and waits for the tracer (see [`set_patience_ms`]). The tracer
 //! stops it there and puts its registers and mask back. **If the tracer has died, the thread does
 //! that itself**: it blocks all signals, decides whether the call that it came from must end with
 //! EINTR, restores flags, mask and registers, and jumps to where it was. No return instruction, no
@@ -21,9 +21,17 @@
 //! original call. It changes no flags: `jrcxz` and `lea` are the only decisions and sums.
 
 use std::arch::global_asm;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Seconds for which the batch stub waits for its tracer before it undoes itself.
-pub const PATIENCE_S: u64 = 1;
+/// Milliseconds for which the batch stub waits for its tracer before it undoes itself.
+static PATIENCE_MS: AtomicU64 = AtomicU64::new(1000);
+
+/// Sets the time for which a thread waits in the batch stub for its tracer (1 s otherwise): a test
+/// that kills tracers need not wait so long.
+pub fn set_patience_ms(milliseconds: u64) {
+    PATIENCE_MS.store(milliseconds, Ordering::Relaxed);
+}
+
 /// Offset at which a thread enters that does not stand in a restartable call.
 pub const ENTRY: u64 = 0;
 /// Offset at which a thread enters whose call the kernel shall restart or end.
@@ -306,6 +314,7 @@ impl BatchData {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let r = &self.registers;
+        let patience = PATIENCE_MS.load(Ordering::Relaxed);
         let words = [
             self.operations,
             self.count,
@@ -335,8 +344,8 @@ impl BatchData {
             r.r15,
             r.rip,
             self.interrupted_rip,
-            PATIENCE_S,
-            0,
+            patience / 1000,
+            patience % 1000 * 1_000_000,
         ];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }

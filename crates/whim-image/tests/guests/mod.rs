@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Compiles `tests/guests/NAME.c` and gives the program's path.
@@ -11,7 +12,9 @@ pub fn compile(name: &str) -> PathBuf {
     let source = format!("{}/tests/guests/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Several test binaries may compile the same program: the last rename wins.
-    let fresh = program.with_extension(std::process::id().to_string());
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let fresh = program.with_extension(format!("{}.{number}", std::process::id()));
     let status = Command::new("cc")
         .args(["-O1", "-Wall", "-Werror", "-pthread", "-o"])
         .args([fresh.as_path(), Path::new(&source)])

@@ -1,0 +1,188 @@
+//! The tracer dies at every point at which it can; the program goes on, unharmed.
+//!
+//! The tracer is this test binary, started once more with [`TRACED`] set.
+
+mod guests;
+
+use guests::{Random, compile, seed};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use whim_image::capture::CaptureOptions;
+use whim_image::freeze::{FreezeLimits, freeze};
+use whim_image::stay;
+use whim_sys::{crash, stub};
+
+/// Environment variable with the pid that the tracer freezes.
+const TRACED: &str = "WHIM_TRACED";
+/// Patience of the stub: long enough for a tracer on a loaded machine, short for the test.
+const PATIENCE_MS: u64 = 100;
+const RANDOM_KILLS: u32 = 60;
+/// Points that are tried unless WHIM_FULL is set, which tries all (some minutes).
+const POINTS_TRIED: u32 = 100;
+
+/// Not a test of its own: what the started tracer does.
+#[test]
+fn tracer() {
+    let Some(pid) = std::env::var(TRACED)
+        .ok()
+        .and_then(|text| text.parse().ok())
+    else {
+        return;
+    };
+    stub::set_patience_ms(PATIENCE_MS);
+    crash::arm_from_environment();
+    let mut frozen = match freeze(pid, &FreezeLimits::default()) {
+        Ok(frozen) => frozen,
+        Err(error) => panic!("{error}"),
+    };
+    let entries = frozen.entries().expect("the mappings");
+    let reserved = stay::free_range(entries, 4 << 40).unwrap_or_default();
+    let is_local = |number: u64| matches!(number, 34 | 35 | 128 | 130 | 202 | 230);
+    let options = CaptureOptions {
+        reserved,
+        is_local: &is_local,
+        flags: None,
+        with_pending: false,
+    };
+    let captured = frozen.capture(&options).expect("a capture");
+    assert!(captured.image.threads.len() > 10);
+    let held = frozen.release().expect("a release");
+    assert!(held.is_empty());
+    println!("passed {}", crash::passed());
+}
+
+fn start_tracer(pid: i32, crash_at: u32) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "tracer", "--nocapture", "--test-threads=1"])
+        .env(TRACED, pid.to_string())
+        .env(crash::VARIABLE, crash_at.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a tracer")
+}
+
+struct Survivor {
+    child: Child,
+    input: ChildStdin,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Survivor {
+    fn start() -> Self {
+        let program = compile("survivor");
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a program that starts");
+        let input = child.stdin.take().expect("a pipe");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut survivor = Self {
+            child,
+            input,
+            lines,
+        };
+        assert_eq!(survivor.line(), "ready");
+        survivor
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    /// Whether every thread goes on, and no check has failed.
+    fn check(&mut self) -> Result<(), String> {
+        // It may have ended: then its last line says why.
+        let _ended = self.input.write_all(b"?\n");
+        match self.line() {
+            line if line == "alive" => Ok(()),
+            line => Err(line),
+        }
+    }
+}
+
+impl Drop for Survivor {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+/// Points that one undisturbed run passes.
+fn count_points(survivor: &mut Survivor) -> u32 {
+    let tracer = start_tracer(survivor.pid(), crash::COUNT_ONLY);
+    let output = tracer.wait_with_output().expect("its end");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    survivor.check().expect("an undisturbed program");
+    let number = text
+        .split("passed ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let count = number.and_then(|number| number.parse().ok());
+    count.unwrap_or_else(|| panic!("no count in {text}"))
+}
+
+#[test]
+fn the_program_survives_a_tracer_that_dies_at_any_point() {
+    if std::env::var(TRACED).is_ok() {
+        return;
+    }
+    let mut survivor = Survivor::start();
+    let points = count_points(&mut survivor);
+    assert!(points > 300, "{points}");
+    let mut numbers: Vec<u32> = (1..=points).collect();
+    let seed = seed();
+    if std::env::var("WHIM_FULL").is_err() {
+        let mut random = Random::new(seed);
+        let tried = (0..POINTS_TRIED).map(|_| random.below(points.into()) + 1);
+        numbers = tried
+            .filter_map(|number| u32::try_from(number).ok())
+            .collect();
+    }
+    let mut deaths = 0;
+    // The threads stand elsewhere in each run: the number of points varies a little.
+    for number in &numbers {
+        let number = *number;
+        let status = start_tracer(survivor.pid(), number)
+            .wait()
+            .expect("its end");
+        deaths += u32::from(!status.success());
+        if let Err(line) = survivor.check() {
+            panic!("seed {seed}, crash point {number} of {points}: {line}");
+        }
+    }
+    println!("{deaths} deaths at {points} points");
+    let tried = u32::try_from(numbers.len()).expect("a small number");
+    assert!(deaths > tried * 9 / 10, "{deaths} of {tried}");
+}
+
+#[test]
+fn the_program_survives_tracers_killed_at_random() {
+    if std::env::var(TRACED).is_ok() {
+        return;
+    }
+    let mut survivor = Survivor::start();
+    let seed = seed();
+    let mut random = Random::new(seed);
+    let mut deaths = 0;
+    for round in 0..RANDOM_KILLS {
+        let mut tracer = start_tracer(survivor.pid(), 0);
+        let end = Instant::now() + Duration::from_micros(2000 + random.below(40_000));
+        std::thread::sleep(end - Instant::now());
+        tracer.kill().expect("a kill");
+        deaths += u32::from(!tracer.wait().expect("its end").success());
+        if let Err(line) = survivor.check() {
+            panic!("seed {seed}, round {round}: {line}");
+        }
+    }
+    println!("{deaths} of {RANDOM_KILLS} killed");
+}
