@@ -149,7 +149,8 @@ impl Entry {
             }
             Fork::Child => {
                 drop(signals);
-                mask.thread_set_mask().map_err(|e| format!("Cannot restore signals: {e}"))?;
+                mask.thread_set_mask()
+                    .map_err(|e| format!("Cannot restore signals: {e}"))?;
                 if self.request.detach {
                     self.detach()
                 } else {

@@ -194,7 +194,8 @@ impl Network {
         for device in [&ends.a, &ends.b] {
             // The kernel's own neighbour chatter would be counted as packets of the link.
             devices.push(format!("link set {device} addrgenmode none"));
-            devices.push(format!("link set {device} mtu {mtu} up"));
+            // Long enough that a burst is not lost before the wire gets to see it.
+            devices.push(format!("link set {device} txqueuelen 10000 mtu {mtu} up"));
         }
         let mut steps = vec![strict("-4", &devices)];
         if let Some(rate) = link.rate_bits {

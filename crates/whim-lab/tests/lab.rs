@@ -4,6 +4,7 @@
 mod support;
 mod lab_tests {
     mod exec;
+    mod leftovers;
     mod nodes;
     mod traffic;
 }

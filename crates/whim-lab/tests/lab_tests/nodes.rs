@@ -251,7 +251,7 @@ fn a_node_comes_back_with_its_state() {
     let lab = TestLab::up("power", |o| o.nodes = 2);
     let before = lab.out(
         "n2",
-        "echo kept > /var/lib/whim/file; touch /tmp/lost; cat /etc/whim-node",
+        "echo kept > /var/lib/whim/file; touch /run/lost; cat /etc/whim-node",
     );
     lab.lab.kill("n2").unwrap();
     assert_eq!(lab.node("n2").state, NodeState::Off);
@@ -263,8 +263,11 @@ fn a_node_comes_back_with_its_state() {
     lab.lab.start("n2").unwrap();
     assert!(matches!(lab.lab.start("n2"), Err(LabError::NodeOn { .. })));
     assert_eq!(
-        lab.out("n2", "cat /var/lib/whim/file; ls /tmp; cat /etc/whim-node"),
-        format!("kept\n{before}")
+        lab.out(
+            "n2",
+            "cat /var/lib/whim/file; ls /run/lost 2>&1 | wc -l; cat /etc/whim-node"
+        ),
+        format!("kept\n1\n{before}")
     );
     assert!(lab.node("n2").daemon.unwrap().running);
     for _ in 0..5 {
@@ -309,7 +312,7 @@ fn limits_are_set_and_the_daemon_may_make_groups() {
             &format!("mkdir {0} && echo $$ > {0}/cgroup.procs", child.display()),
         );
     }
-    let hog = "tail -c 600M /dev/zero > /dev/null";
+    let hog = "head -c 700M /dev/zero | tail -c 600M > /dev/null";
     assert_eq!(
         lab.output("n1", hog).status.code(),
         Some(137),

@@ -189,7 +189,8 @@ fn delay_makes_the_way_longer() {
     assert!(links.iter().all(|l| l.wire_running == Some(true)));
 }
 
-/// Sends numbered datagrams from n1 to n2; how often each has arrived when the last has.
+/// Sends numbered datagrams from n1 to n2; how often each has arrived when the last has. No more
+/// than a socket holds unread.
 fn datagrams(lab: &TestLab, count: u32, copies_expected: u64) -> BTreeMap<u32, u32> {
     let address: IpAddr = "10.99.0.2".parse().unwrap();
     let to = lab.on_network("n2", || UdpSocket::bind((address, 0)).unwrap());
@@ -238,16 +239,16 @@ fn loss_repeats_with_the_seed() {
         // The seed alone decides how many arrive, so a first run is for counting.
         let address: SocketAddr = "10.99.0.2:9".parse().unwrap();
         let from = lab.on_network("n1", || UdpSocket::bind("10.99.0.1:0").unwrap());
-        for number in 0..500_u32 {
+        for number in 0..200_u32 {
             from.send_to(&number.to_be_bytes(), address).unwrap();
         }
-        let counters = fate(&lab, 500);
+        let counters = fate(&lab, 200);
         lab.lab.link("n1", "n2", &lossy(seed)).unwrap();
-        (counters.lost, datagrams(&lab, 500, 500 - counters.lost))
+        (counters.lost, datagrams(&lab, 200, 200 - counters.lost))
     };
     let (lost, first) = run(1);
-    assert!((60..140).contains(&lost), "{lost} of 500 at 20 %");
-    assert_eq!(first.len() as u64, 500 - lost);
+    assert!((20..60).contains(&lost), "{lost} of 200 at 20 %");
+    assert_eq!(first.len() as u64, 200 - lost);
     assert_eq!(run(1), (lost, first.clone()));
     assert_ne!(run(2).1, first);
 }
