@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::BufRead;
+use std::time::Duration;
 use support::{Program, World};
 use whim_journey::job::HomeJob;
 
@@ -182,6 +183,74 @@ fn time_goes_on() {
     assert_eq!(program.finish(), 0);
 }
 
+/// Moves a program about until it ends: from home to a host, to another one, home, and so on.
+/// A program that goes home by itself (to start a thread) is taken out again.
+fn wander(name: &str, pid: i32, moves: usize, pause: Duration) {
+    let world = World::new();
+    let mut round = 0;
+    let mut done = 0;
+    while done < moves {
+        round += 1;
+        let journey = format!("{name}-{round}");
+        let mut home = world.home(&journey, pid);
+        let mut hosts = Vec::new();
+        for epoch in 1..=1 + u32::from(round % 3 != 0) + u32::from(round % 2 == 0) {
+            let host = world.host(if epoch % 2 == 1 { "n2" } else { "n3" }, &journey, epoch);
+            match home.try_travel(&host.slot) {
+                Ok(_) => done += 1,
+                Err(reason) => {
+                    println!("  stays: {reason}");
+                    assert!(!reason.contains("ended without"), "{reason}");
+                    break;
+                }
+            }
+            hosts.push(host);
+            std::thread::sleep(pause);
+        }
+        match home.try_bring() {
+            Ok(_) => done += 1,
+            Err(reason) => println!("  not brought: {reason}"),
+        }
+        home.wait_end();
+        std::thread::sleep(pause);
+    }
+}
+
+fn threads_with_locks_and_wide_registers_wander() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("holders");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/guests/holders.c");
+    let made = std::process::Command::new("cc")
+        .args(["-O2", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg("-lm")
+        .status()
+        .expect("a C compiler");
+    assert!(made.success());
+    let mut child = std::process::Command::new(&program)
+        .args(["1000"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    std::thread::sleep(Duration::from_millis(100));
+    wander("holders", child.id().cast_signed(), 8, Duration::from_millis(100));
+    let mut output = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().expect("piped"), &mut output).expect("output");
+    println!("  {output}");
+    assert!(child.wait().expect("its end").success());
+}
+
+fn bash_wanders() {
+    let script = "s=0; for ((i=0; i<300000; i++)); do s=$(( (s*31+i) % 1000003 )); if ((i % 10000 == 0)); then echo $i $s; fi; done; echo end $s";
+    let plain = std::process::Command::new("bash").args(["-c", script]).output().expect("bash");
+    let program = Program::start("bash", &["-c", script]);
+    let pid = program.pid();
+    wander("bashes", pid, 10, Duration::from_millis(30));
+    let output = program.rest();
+    assert_eq!(output, String::from_utf8_lossy(&plain.stdout));
+}
+
 fn home() {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).expect("a job");
@@ -192,7 +261,7 @@ fn home() {
 fn main() {
     let filter = std::env::var("WHIM_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let cases: [(&str, fn()); 9] = [
+    let cases: [(&str, fn()); 11] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
@@ -202,6 +271,8 @@ fn main() {
         ("children_are_born_at_home", children_are_born_at_home),
         ("threads_travel", threads_travel),
         ("time_goes_on", time_goes_on),
+        ("bash_wanders", bash_wanders),
+        ("threads_with_locks_and_wide_registers_wander", threads_with_locks_and_wide_registers_wander),
     ];
     let wanted = std::env::args().nth(1).unwrap_or_default();
     if wanted == "--home" {

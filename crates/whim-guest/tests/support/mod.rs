@@ -112,7 +112,7 @@ impl World {
             server_name: journey_server_name(&id, Role::Guest),
             epoch,
         };
-        Host { slot, supervisor, socket }
+        Host { slot, _supervisor: supervisor }
     }
 
     /// The home supervisor of a process.
@@ -139,9 +139,9 @@ impl World {
     }
 }
 
-/// A running supervisor; killed when dropped.
+/// A running supervisor; killed when dropped, if it has not ended.
 pub struct Supervisor {
-    pub child: Child,
+    child: Child,
 }
 
 impl Supervisor {
@@ -171,38 +171,54 @@ impl Drop for Supervisor {
 
 pub struct Host {
     pub slot: Slot,
-    pub supervisor: Supervisor,
-    pub socket: PathBuf,
+    _supervisor: Supervisor,
 }
 
 pub struct Home {
-    pub supervisor: Supervisor,
+    supervisor: Supervisor,
     socket: PathBuf,
 }
 
 impl Home {
+    /// Waits until the process is home or has ended: the supervisor's work is done then.
+    pub fn wait_end(&mut self) {
+        self.supervisor.child.wait().expect("its end");
+    }
+
     pub fn travel(&self, slot: &Slot) -> MoveReport {
+        self.try_travel(slot).expect("it travels")
+    }
+
+    /// Why it did not travel, if it did not.
+    pub fn try_travel(&self, slot: &Slot) -> Result<MoveReport, String> {
         ask(&self.socket, &job::Command::Move { slot: slot.clone() })
     }
 
     pub fn bring(&self) -> MoveReport {
+        self.try_bring().expect("it comes home")
+    }
+
+    /// Why it was not brought home, if it was not: it may have come by itself.
+    pub fn try_bring(&self) -> Result<MoveReport, String> {
         ask(&self.socket, &job::Command::Bring { hold: false })
     }
 }
 
-/// Sends a command; gives the report that ends its answer.
-fn ask(socket: &Path, command: &job::Command) -> MoveReport {
-    let mut stream = UnixStream::connect(socket).expect("the supervisor listens");
+/// Sends a command; gives the report that ends its answer, or the refusal.
+fn ask(socket: &Path, command: &job::Command) -> Result<MoveReport, String> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| error.to_string())?;
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    writeln!(stream, "{}", serde_json::to_string(command).expect("json")).expect("sent");
+    let line = serde_json::to_string(command).expect("json");
+    writeln!(stream, "{line}").map_err(|error| error.to_string())?;
     for line in BufReader::new(stream).lines() {
-        match serde_json::from_str(&line.expect("an answer")).expect("an event") {
-            Event::Done { report } => return report,
-            Event::Refused { reason } => panic!("refused: {reason}"),
+        let line = line.map_err(|error| error.to_string())?;
+        match serde_json::from_str(&line).expect("an event") {
+            Event::Done { report } => return Ok(report),
+            Event::Refused { reason } => return Err(reason),
             _ => {}
         }
     }
-    panic!("the supervisor ended without an answer");
+    Err("the supervisor ended without an answer".to_owned())
 }
 
 /// A program whose standard input and output are pipes.
@@ -244,6 +260,15 @@ impl Program {
     pub fn ask(&mut self, text: &str) -> String {
         self.say(text);
         self.line()
+    }
+
+    /// All that it still prints, up to its end.
+    pub fn rest(mut self) -> String {
+        drop(self.input.take());
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut self.output, &mut text).expect("output");
+        self.child.wait().expect("its end");
+        text
     }
 
     pub fn finish(mut self) -> i32 {
