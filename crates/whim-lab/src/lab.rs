@@ -381,7 +381,7 @@ impl Work {
             .collect();
         shares.sort();
         // What lies in another shared directory is seen already.
-        shares.dedup_by(|later, earlier| later.starts_with(&earlier));
+        shares.dedup_by(|later, earlier| later.starts_with(earlier));
         Ok(shares)
     }
 

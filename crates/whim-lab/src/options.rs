@@ -365,82 +365,26 @@ mod tests {
 
     #[test]
     fn bad_options_are_refused() {
-        let good = Options::default();
-        assert_eq!(good.check(), Ok(()));
+        assert_eq!(Options::default().check(), Ok(()));
+        let refused = |change: &dyn Fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            options.check().is_err()
+        };
         for name in ["", "A", "a/b", "..", "-a", &"x".repeat(33)] {
-            assert!(
-                Options {
-                    name: name.to_owned(),
-                    ..good.clone()
-                }
-                .check()
-                .is_err()
-            );
+            assert!(refused(&|o| o.name = name.to_owned()), "{name}");
         }
-        assert!(
-            Options {
-                nodes: 0,
-                ..good.clone()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Options {
-                nodes: 33,
-                ..good.clone()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Options {
-                cpu: vec![0.0],
-                ..good.clone()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Options {
-                cpu: vec![f64::NAN],
-                ..good.clone()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Options {
-                memory: vec![1],
-                ..good.clone()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Options {
-                shares: vec!["x".into()],
-                ..good
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            LinkSettings {
-                loss: 1.5,
-                ..LinkSettings::default()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            LinkSettings {
-                mtu: Some(1),
-                ..LinkSettings::default()
-            }
-            .check()
-            .is_err()
-        );
+        assert!(refused(&|o| o.nodes = 0));
+        assert!(refused(&|o| o.nodes = 33));
+        assert!(refused(&|o| o.cpu = vec![0.0]));
+        assert!(refused(&|o| o.cpu = vec![f64::NAN]));
+        assert!(refused(&|o| o.cpu = vec![1.0; 4]), "more than nodes");
+        assert!(refused(&|o| o.memory = vec![1]));
+        assert!(refused(&|o| o.shares = vec!["x".into()]));
+        assert!(refused(&|o| o.link.loss = 1.5));
+        assert!(refused(&|o| o.link.mtu = Some(1)));
+        assert!(refused(&|o| o.link.rate_bits = Some(1)));
+        assert!(refused(&|o| o.link.delay_us = 61_000_000));
     }
 
     #[test]

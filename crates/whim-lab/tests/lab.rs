@@ -6,5 +6,6 @@ mod lab_tests {
     mod exec;
     mod leftovers;
     mod nodes;
+    mod plain_user;
     mod traffic;
 }
