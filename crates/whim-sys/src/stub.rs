@@ -44,6 +44,21 @@ pub const OPERATION_WORDS: usize = 7;
 
 global_asm!(
     ".pushsection .rodata.whim_stub, \"a\", @progbits",
+    // Visible in the whole program: functions that name them are inlined in other crates.
+    ".globl whim_batch_begin",
+    ".hidden whim_batch_begin",
+    ".globl whim_batch_waiting",
+    ".hidden whim_batch_waiting",
+    ".globl whim_batch_data",
+    ".hidden whim_batch_data",
+    ".globl whim_batch_end",
+    ".hidden whim_batch_end",
+    ".globl whim_tail_begin",
+    ".hidden whim_tail_begin",
+    ".globl whim_tail_data",
+    ".hidden whim_tail_data",
+    ".globl whim_tail_end",
+    ".hidden whim_tail_end",
     ".balign 16",
     "whim_batch_begin:",
     ".byte 0xeb, whim_batch_go - whim_batch_begin - 2",
