@@ -5,7 +5,7 @@ use crate::deputy::DeputyEvent;
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
-use crate::moving::{Homeward, Onward, Transition};
+use crate::moving::{Connecting, Homeward, Onward, Transition};
 use crate::server::{FileMapping, ServeError, Server};
 use crate::supervisor::{Client, Identity, read_command};
 use anyhow::{Context, Result, anyhow, bail};
@@ -49,6 +49,10 @@ const NEXT_CALLS: u64 = 4;
 /// Longest beat between two heartbeats.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 
+/// A turn of the loop, or a sleep beyond what was asked for, that takes longer than this is a
+/// stall of our own (a slow disk, a crowded processor): the host is not to blame for it.
+const STALL: Duration = Duration::from_millis(100);
+
 /// A signal that arrived while nobody could be told.
 #[derive(Clone, Debug)]
 pub struct HeldSignal {
@@ -70,6 +74,10 @@ pub struct Away {
     epoll: Option<Epoll>,
     heard: Instant,
     beat: Instant,
+    /// Since when the loop has not been waiting.
+    awake: Instant,
+    /// The guest met something that only home can do, while it was moving.
+    wants_home: Option<String>,
     cpu_ns: u64,
     resident_bytes: u64,
     stopped: bool,
@@ -93,6 +101,8 @@ impl Away {
             epoll: None,
             heard: Instant::now(),
             beat: Instant::now(),
+            awake: Instant::now(),
+            wants_home: None,
             cpu_ns: 0,
             resident_bytes: 0,
             stopped: false,
@@ -152,7 +162,11 @@ impl Away {
         self.send_all()?;
         let mut events = [EpollEvent::empty(); 8];
         let timeout = u16::try_from(self.patience(identity).as_millis()).unwrap_or(u16::MAX);
+        self.excuse(self.awake.elapsed());
+        let asleep = Instant::now();
         let count = self.wait(&mut events, timeout)?;
+        self.excuse(asleep.elapsed().saturating_sub(Duration::from_millis(timeout.into())));
+        self.awake = Instant::now();
         if count > 0 {
             self.spin.worked();
         }
@@ -169,6 +183,13 @@ impl Away {
         self.deputy_events()?;
         self.beat(identity)?;
         self.check_transition(identity, journal)
+    }
+
+    /// Time in which we did not listen is no silence of the host's.
+    fn excuse(&mut self, stalled: Duration) {
+        if stalled > STALL {
+            self.heard = (self.heard + stalled).min(Instant::now());
+        }
     }
 
     /// SIGCHLD says no more than that something happened; SIGIO that a lease is wanted back.
@@ -203,6 +224,9 @@ impl Away {
     fn patience(&self, identity: &Identity) -> Duration {
         if self.link.calls.queued_bytes() + self.link.pages.queued_bytes() > 0 {
             return Duration::from_millis(1);
+        }
+        if matches!(self.transition, Some(Transition::Connecting(_))) {
+            return Duration::from_millis(2);
         }
         let left = heartbeat_interval(identity.lease).saturating_sub(self.beat.elapsed());
         left.max(Duration::from_millis(1))
@@ -384,7 +408,7 @@ impl Away {
             match event {
                 DeputyEvent::Finished(slot) => self.server.finished(slot)?,
                 DeputyEvent::Signal { slot, signal, info } => {
-                    if self.transition.is_some() {
+                    if self.transition.as_ref().is_some_and(Transition::holds_signals) {
                         self.held.push(HeldSignal { slot, signal, info });
                     } else {
                         self.server.signal(slot, signal, &info);
@@ -441,10 +465,8 @@ impl Away {
                 client.refuse(format!("The process is on {} already", slot.node));
             }
             Command::Move { slot } => {
-                match Link::connect(&identity.job.journey, &slot, &identity.credentials) {
-                    Ok(link) => self.begin_onward(slot, link, client, identity)?,
-                    Err(error) => client.refuse(error.to_string()),
-                }
+                let connecting = Connecting::begin(identity, slot, client);
+                self.transition = Some(Transition::Connecting(Box::new(connecting)));
             }
         }
         Ok(())
@@ -452,7 +474,9 @@ impl Away {
 
     fn status(&self, identity: &Identity) -> Status {
         let (state, phase) = match &self.transition {
-            Some(Transition::Onward(_)) => (State::Moving, Phase::Onward),
+            Some(Transition::Connecting(_) | Transition::Onward(_)) => {
+                (State::Moving, Phase::Onward)
+            }
             Some(Transition::Homeward(_)) => (State::Moving, Phase::Home),
             None if self.stopped => (State::Stopped, Phase::Away),
             None => (State::Away, Phase::Away),
@@ -499,6 +523,7 @@ impl Away {
     /// Begins the way home.
     pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
         if self.transition.is_some() {
+            self.wants_home = Some(reason);
             return Ok(());
         }
         self.link.queue(&ToGuest::Freeze, &[])?;
@@ -568,6 +593,8 @@ impl Away {
         )?;
         self.heard = Instant::now();
         self.moves += 1;
+        // Its thread asks again from there.
+        self.wants_home = None;
         journal.note(&Event::Acknowledged {
             epoch: self.link.epoch,
         })?;
@@ -594,7 +621,10 @@ impl Away {
         self.link.queue(&ToGuest::Resume, &[])?;
         self.release_held();
         onward.client.refuse(reason.to_owned());
-        Ok(())
+        match self.wants_home.take() {
+            Some(wanted) => self.begin_homeward(None, wanted),
+            None => Ok(()),
+        }
     }
 
     fn guest_failed(&mut self, phase: &str, reason: &str) -> Result<()> {
@@ -615,7 +645,10 @@ impl Away {
                 self.release_held();
                 Ok(())
             }
-            None => Err(anyhow!("The guest failed ({phase}): {reason}")),
+            other => {
+                self.transition = other;
+                Err(anyhow!("The guest failed ({phase}): {reason}"))
+            }
         }
     }
 
@@ -628,6 +661,18 @@ impl Away {
     }
 
     fn check_transition(&mut self, identity: &Identity, _journal: &mut Journal) -> Result<()> {
+        if let Some(Transition::Connecting(connecting)) = &mut self.transition
+            && let Some(connected) = connecting.poll()
+        {
+            let Some(Transition::Connecting(connecting)) = self.transition.take() else {
+                return Ok(());
+            };
+            let (slot, mut client) = connecting.into_parts();
+            match connected {
+                Ok(link) => self.begin_onward(slot, link, client, identity)?,
+                Err(reason) => client.refuse(reason),
+            }
+        }
         let late = match &self.transition {
             Some(Transition::Onward(onward)) => onward.is_late(identity.lease),
             _ => false,

@@ -9,6 +9,7 @@ use crate::link::{Link, clocks};
 use crate::server::Server;
 use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use whim_image::model::{PAGE_SIZE, ProcessImage};
 use whim_journey::frame::{Frame, Kind};
@@ -26,8 +27,66 @@ const CLOCK_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// What is under way.
 #[derive(Debug)]
 pub enum Transition {
+    Connecting(Box<Connecting>),
     Onward(Box<Onward>),
     Homeward(Box<Homeward>),
+}
+
+impl Transition {
+    /// Whether the guest may be frozen: signals are kept for its next place.
+    #[must_use]
+    pub fn holds_signals(&self) -> bool {
+        match self {
+            Self::Connecting(_) => false,
+            Self::Onward(onward) => onward.step != Step::Preparing,
+            Self::Homeward(_) => true,
+        }
+    }
+}
+
+/// Connections to the next host are made by a thread of their own: a host that does not answer
+/// must not keep us from serving the guest. (The thread does nothing else; tracing is ours.)
+#[derive(Debug)]
+pub struct Connecting {
+    slot: Slot,
+    client: Client,
+    connected: Receiver<Result<Link, String>>,
+}
+
+impl Connecting {
+    #[must_use]
+    pub fn begin(identity: &Identity, slot: Slot, client: Client) -> Self {
+        let (sender, connected) = channel();
+        let journey = identity.job.journey.clone();
+        let credentials = identity.credentials.clone();
+        let target = slot.clone();
+        std::thread::spawn(move || {
+            let link = Link::connect(&journey, &target, &credentials);
+            // Nobody waits any more if the process has ended.
+            let _ = sender.send(link.map_err(|error| error.to_string()));
+        });
+        Self {
+            slot,
+            client,
+            connected,
+        }
+    }
+
+    /// The connections, or why there are none, once that is known.
+    pub fn poll(&mut self) -> Option<Result<Link, String>> {
+        match self.connected.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Err("The connection to the next host could not be made".into()))
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn into_parts(self) -> (Slot, Client) {
+        (self.slot, self.client)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
