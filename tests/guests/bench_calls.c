@@ -57,7 +57,6 @@ static void *wait_for_ever(void *end)
 
 static void block(int threads)
 {
-    /* Threads are the process's own business at home only: moved, they are there already. */
     static int ends[2];
     check(pipe(ends) == 0, "pipe");
     for (int i = 0; i < threads; i++) {

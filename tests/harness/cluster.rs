@@ -52,7 +52,8 @@ pub struct Row {
 /// What came of a request to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    Done,
+    /// With the report's last line.
+    Done(String),
     /// With exit status 1 and this sentence.
     Refused(String),
 }
@@ -291,7 +292,10 @@ impl Cluster {
         let output = process::output(&mut command, MOVE_LIMIT)?;
         let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         match output.status.code() {
-            Some(0) => Ok(Moved::Done),
+            Some(0) => {
+                let report = String::from_utf8_lossy(&output.stdout).into_owned();
+                Ok(Moved::Done(report.lines().last().unwrap_or_default().to_owned()))
+            }
             Some(1) => Ok(Moved::Refused(text)),
             _ => bail!("`whim migrate {pid} {target}`: {}: {text}", output.status),
         }
@@ -305,7 +309,7 @@ impl Cluster {
         let mut reason = String::new();
         for _ in 0..5 {
             match self.migrate(pid, target)? {
-                Moved::Done => return Ok(()),
+                Moved::Done(_) => return Ok(()),
                 Moved::Refused(text) => reason = text,
             }
             if !reason.contains("busy") {

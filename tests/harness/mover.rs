@@ -127,11 +127,11 @@ fn keep_moving(
             )
         };
         match result {
-            Ok(Moved::Done) => {
+            Ok(Moved::Done(report)) => {
                 fruitless = 0;
                 moves.completed += 1;
                 moves.moving += took;
-                moves.history.push(line("done"));
+                moves.history.push(line(&report));
                 for (count, word) in moves.by_focus.iter_mut().zip(plan.focus) {
                     *count += u32::from(row.command.contains(word));
                 }

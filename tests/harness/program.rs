@@ -408,6 +408,9 @@ impl<'a> Stage<'a> {
         }
         compared?;
         println!("moved: {:.1} s", took.as_secs_f64());
+        if std::env::var_os("WHIM_HISTORY").is_some() {
+            mover::print_history(&moves);
+        }
         Ok(moves)
     }
 

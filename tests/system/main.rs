@@ -3,6 +3,8 @@
 
 mod bad_input;
 mod behaviours;
+#[path = "../bench/mod.rs"]
+mod bench;
 mod costs;
 mod losses;
 mod programs;
@@ -13,6 +15,9 @@ use std::process::ExitCode;
 use whim_system_tests::{Case, Result, case};
 
 fn main() -> ExitCode {
+    if let Some(code) = bench::peer::entry() {
+        return code;
+    }
     match cases() {
         Ok(cases) => case::run(cases),
         Err(error) => {
@@ -29,5 +34,6 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
     cases.extend(costs::cases());
+    cases.extend(bench::cases());
     Ok(cases)
 }

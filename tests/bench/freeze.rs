@@ -1,0 +1,153 @@
+//! How long a move keeps a program from running, as home counts it and as the program sees it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whim_system_tests::{Cluster, Context, Result, guest, process};
+
+use super::figures::{Goals, Row, median};
+use super::load::Watch;
+use super::peer::Peers;
+use super::worker::{Worker, migrate, number};
+
+/// Goal for a move of a program with 10 MB.
+const GOAL_MS: f64 = 25.0;
+/// From where to where, in this order.
+const LEGS: [(&str, &str); 3] = [("out", "n2"), ("onward", "n3"), ("home", "home")];
+/// How long the program may take to say what it saw of a move.
+const PATIENCE: Duration = Duration::from_secs(10);
+const TRANSFERS: usize = 10;
+
+struct Subject {
+    name: &'static str,
+    megabytes: u64,
+    words: Vec<String>,
+    rounds: usize,
+    goal: bool,
+}
+
+/// One move.
+#[derive(Clone, Debug)]
+struct Sample {
+    freeze_ms: f64,
+    total_ms: f64,
+    seen_ms: f64,
+    megabytes: f64,
+    phases: Vec<(String, f64)>,
+}
+
+pub fn measure() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let mut watch = Watch::new(&cluster)?;
+        let mut goals = Goals::default();
+        for subject in subjects()? {
+            of_subject(&cluster, &mut watch, &subject, &mut goals)?;
+        }
+        goals.conclude()
+    })
+}
+
+fn subjects() -> Result<Vec<Subject>> {
+    let compiled = guest::c("bench_stamps")?.display().to_string();
+    let script = guest::source("bench_stamps.py").display().to_string();
+    let subject = |name, megabytes: u64, rounds, goal| Subject {
+        name,
+        megabytes,
+        words: vec![compiled.clone(), megabytes.to_string()],
+        rounds,
+        goal,
+    };
+    Ok(vec![
+        subject("10 MB", 10, 30, true),
+        Subject {
+            name: "Python, 10 MB of objects",
+            megabytes: 10,
+            words: vec!["python3".into(), script, "10".into()],
+            rounds: 10,
+            goal: false,
+        },
+        subject("100 MB", 100, 10, false),
+        subject("1 GB", 1024, 5, false),
+    ])
+}
+
+fn of_subject(
+    cluster: &Cluster,
+    watch: &mut Watch,
+    subject: &Subject,
+    goals: &mut Goals,
+) -> Result<()> {
+    let words: Vec<&str> = subject.words.iter().map(String::as_str).collect();
+    let mut worker = Worker::start(cluster, &words, true)?;
+    // The first journey starts supervisors and fills caches, which later ones find.
+    round(cluster, &mut worker)?;
+    let kept = watch.steady(subject.rounds, || round(cluster, &mut worker))?;
+    worker.end(cluster)?;
+    let mut peers = Peers::start(cluster)?;
+    let bytes = subject.megabytes << 20;
+    let transfers = watch.steady(TRANSFERS, || peers.transfer_ms("tls", bytes))?;
+    let transfer_ms = median(&transfers.samples);
+    for (index, (leg, _)) in LEGS.iter().enumerate() {
+        let row = Row::new("freeze", format!("{}, {leg}", subject.name));
+        let freeze_ms = row.spread("freeze", &kept.each(|round| round[index].freeze_ms), "ms")?;
+        row.spread("seen by it", &kept.each(|round| round[index].seen_ms), "ms")?;
+        row.spread("total", &kept.each(|round| round[index].total_ms), "ms")?;
+        let sent = median(&kept.each(|round| round[index].megabytes));
+        row.put("sent", sent, "MB")?;
+        row.put("same bytes over TLS, median", transfer_ms, "ms")?;
+        row.put("freeze to that", freeze_ms / transfer_ms, "ratio")?;
+        let moves = f64::from(u32::try_from(kept.samples.len())?);
+        row.put("moves", moves, "count")?;
+        row.load(&kept)?;
+        show_phases(leg, kept.samples.iter().map(|round| &round[index]));
+        if subject.goal {
+            let what = format!("freeze {leg} at 10 MB: {freeze_ms:.1} ms of {GOAL_MS} ms");
+            goals.judge(&what, freeze_ms <= GOAL_MS, kept.disturbed);
+        }
+    }
+    Ok(())
+}
+
+/// Out, onward and home.
+fn round(cluster: &Cluster, worker: &mut Worker) -> Result<Vec<Sample>> {
+    LEGS.iter()
+        .map(|(_, target)| one_move(cluster, worker, target))
+        .collect()
+}
+
+fn one_move(cluster: &Cluster, worker: &mut Worker, target: &str) -> Result<Sample> {
+    worker.heard();
+    let report = migrate(cluster, worker.pid, target)?;
+    let freeze_ms = number(&report, "freeze_ms")?;
+    let mut seen_ms: f64 = 0.0;
+    // The program may have been stopped half a look before; shorter gaps are of another origin.
+    process::eventually(PATIENCE, "the program saw that it was moved", || {
+        for line in worker.heard() {
+            let gap = line.strip_prefix("gap ").context("It says no gap")?;
+            seen_ms = seen_ms.max(gap.parse::<f64>()? / 1000.0);
+        }
+        Ok((seen_ms >= freeze_ms / 2.0).then_some(()))
+    })?;
+    let phases = report["phases"].as_array().into_iter().flatten();
+    Ok(Sample {
+        freeze_ms,
+        total_ms: number(&report, "total_ms")?,
+        seen_ms,
+        megabytes: number(&report, "bytes")? / f64::from(1 << 20),
+        phases: phases
+            .filter_map(|phase| Some((phase[0].as_str()?.to_owned(), phase[1].as_f64()?)))
+            .collect(),
+    })
+}
+
+/// Prints the medians of the phases, for those who look for time to save.
+fn show_phases<'a>(leg: &str, samples: impl Iterator<Item = &'a Sample>) {
+    let mut phases: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (phase, ms) in samples.flat_map(|sample| &sample.phases) {
+        phases.entry(phase).or_default().push(*ms);
+    }
+    for (phase, times) in phases {
+        println!("    {leg}: {phase}: {:.2} ms", median(&times));
+    }
+}

@@ -1,0 +1,25 @@
+//! Measurements: each writes rows of `docs/benchmarks.md`, and fails when a goal is missed on a
+//! machine that had nothing else to do.
+
+mod calls;
+mod figures;
+mod freeze;
+mod home;
+mod load;
+mod overhead;
+pub mod peer;
+mod speed;
+mod worker;
+
+use whim_system_tests::Case;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("bench::calls::one_cpu", |_| calls::one_cpu()),
+        Case::new("bench::calls::two_cpus", |_| calls::two_cpus()),
+        Case::new("bench::freeze", |_| freeze::measure()),
+        Case::new("bench::home", |_| home::measure()),
+        Case::new("bench::overhead", |_| overhead::measure()),
+        Case::new("bench::speed", |_| speed::measure()),
+    ]
+}
