@@ -44,7 +44,10 @@ enum Stage {
     /// Nothing has been asked for.
     Idle,
     /// The blank process waits for the image.
-    Blank { blank: Blank, shared: Arc<Shared> },
+    Blank {
+        blank: Blank,
+        shared: Arc<Shared>,
+    },
     /// The mappings are there; pages are coming.
     Mapped {
         mapped: Mapped,
@@ -151,7 +154,9 @@ impl Arrival {
             errno,
         })?;
         let mapped = blank.map(&image, &shared.uffd)?;
-        let pages = pages.take().ok_or(ArrivalError::Turn("image without page connection"))?;
+        let pages = pages
+            .take()
+            .ok_or(ArrivalError::Turn("image without page connection"))?;
         for mapping in &image.mappings {
             if let Backing::File { id, offset } = mapping.backing {
                 shared.table().insert(Piece {
@@ -189,12 +194,15 @@ impl Arrival {
             .ok_or(ArrivalError::Turn("pages without an address"))?;
         let mut at = u64::from_le_bytes(*head);
         let mut rest = bytes;
-        if at % PAGE_SIZE != 0 || rest.len() as u64 % PAGE_SIZE != 0 {
+        if !(at | rest.len() as u64).is_multiple_of(PAGE_SIZE) {
             return Err(ArrivalError::Turn("a part of a page"));
         }
         while !rest.is_empty() {
             let index = image.mappings.partition_point(|mapping| mapping.end <= at);
-            let mapping = image.mappings.get(index).filter(|mapping| mapping.contains(at));
+            let mapping = image
+                .mappings
+                .get(index)
+                .filter(|mapping| mapping.contains(at));
             let mapping = mapping.ok_or(ArrivalError::Turn("a page of no mapping"))?;
             let length = usize::try_from(mapping.end - at).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(length.min(rest.len()));

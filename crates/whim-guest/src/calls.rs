@@ -89,7 +89,8 @@ impl Guest {
         } = notification;
         let Some(thread) = self.threads.get_mut(&host) else {
             // A thread that we have seen ending.
-            self.listener.respond(id, Response::Result(-i64::from(libc::EINTR)))?;
+            self.listener
+                .respond(id, Response::Result(-i64::from(libc::EINTR)))?;
             return Ok(());
         };
         thread.waiting = Some(Waiting {
@@ -155,7 +156,12 @@ impl Guest {
             let waiting = thread.waiting.as_ref();
             waiting.is_some_and(|waiting| waiting.kind == Kind::Undecided)
         };
-        let hosts: Vec<i32> = self.threads.values().filter(undecided).map(|t| t.host).collect();
+        let hosts: Vec<i32> = self
+            .threads
+            .values()
+            .filter(undecided)
+            .map(|t| t.host)
+            .collect();
         for host in hosts {
             self.decide(host)?;
         }
@@ -193,12 +199,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn forward(
-        &mut self,
-        host: i32,
-        forward: Forward,
-        after: After,
-    ) -> Result<(), GuestError> {
+    pub fn forward(&mut self, host: i32, forward: Forward, after: After) -> Result<(), GuestError> {
         // Home's answer must not meet a missing page either.
         for region in &forward.regions {
             self.memory.is_here(region.address, region.length);
@@ -397,7 +398,9 @@ impl Guest {
         let mut tail = reply.tail.as_slice();
         let mut first = None;
         for ((address, length), output) in forwarded.regions.iter().zip(&reply.outputs) {
-            let count = usize::try_from(*output).unwrap_or(usize::MAX).min(tail.len());
+            let count = usize::try_from(*output)
+                .unwrap_or(usize::MAX)
+                .min(tail.len());
             let (bytes, rest) = tail.split_at(count);
             tail = rest;
             if bytes.len() as u64 > *length {
@@ -531,12 +534,7 @@ impl Guest {
 }
 
 /// Notes a new file mapping, and registers it.
-fn show(
-    shared: &Shared,
-    start: u64,
-    length: u64,
-    mapping: MappingId,
-) -> Result<(), GuestError> {
+fn show(shared: &Shared, start: u64, length: u64, mapping: MappingId) -> Result<(), GuestError> {
     let end = start + length.next_multiple_of(PAGE_SIZE);
     let piece = Piece {
         start,

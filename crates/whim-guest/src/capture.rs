@@ -13,10 +13,10 @@ use whim_image::model::{
 };
 use whim_image::rebuild::runner::{check, unexpected, working_mask};
 use whim_image::rebuild::stub::Operation;
+use whim_sys::foreign;
 use whim_sys::pagemap::{self, Pagemap};
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::ptrace::{Polled, Running, Stop, Stopped, UserRegs, Waited};
-use whim_sys::foreign;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of pages in one frame.
@@ -149,9 +149,7 @@ impl Guest {
     }
 
     fn keep_fatal(&mut self, host: i32, signal: i32, info: [u8; 128]) {
-        if let (Some(thread), Ok(signal)) =
-            (self.threads.get_mut(&host), u8::try_from(signal))
-        {
+        if let (Some(thread), Ok(signal)) = (self.threads.get_mut(&host), u8::try_from(signal)) {
             thread.fatal = Some(QueuedSignal {
                 signal,
                 info: info.to_vec(),
@@ -218,7 +216,11 @@ impl Guest {
     }
 
     fn leader_first(&self) -> Vec<i32> {
-        let others = self.threads.keys().copied().filter(|host| *host != self.host);
+        let others = self
+            .threads
+            .keys()
+            .copied()
+            .filter(|host| *host != self.host);
         std::iter::once(self.host).chain(others).collect()
     }
 
@@ -245,7 +247,11 @@ impl Guest {
         let pid = self.host;
         let (registers, mask, rseq) = {
             let stopped = self.stopped_thread(host)?;
-            (stopped.registers()?, stopped.signal_mask()?, stopped.rseq()?)
+            (
+                stopped.registers()?,
+                stopped.signal_mask()?,
+                stopped.rseq()?,
+            )
         };
         let mut registers = registers;
         if let Some(rseq) = &rseq
@@ -302,7 +308,9 @@ impl Guest {
             robust_list,
             tid_address: answer.tid_address,
             pending,
-            name: String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned(),
+            name: String::from_utf8_lossy(&name)
+                .trim_end_matches('\n')
+                .to_owned(),
         })
     }
 
@@ -318,10 +326,7 @@ impl Guest {
             let into = space + (index * ANSWER) as u64;
             lists.push(vec![
                 Operation::new(libc::SYS_sigaltstack, &[0, into]),
-                Operation::new(
-                    libc::SYS_prctl,
-                    &[PR_GET_TID_ADDRESS, into + 24],
-                ),
+                Operation::new(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, into + 24]),
             ]);
         }
         // Those of the process come behind all others, where the leader's list may be long.
@@ -468,7 +473,9 @@ impl Guest {
             if matches!(mapping.backing, Backing::Kernel { .. }) {
                 continue;
             }
-            let runs = scanner.runs(mapping.start, mapping.end).map_err(unreadable)?;
+            let runs = scanner
+                .runs(mapping.start, mapping.end)
+                .map_err(unreadable)?;
             for run in runs.iter().filter(|run| run.kind == pagemap::Kind::Private) {
                 let mut at = run.start;
                 while at < run.end {
@@ -593,7 +600,9 @@ struct Answers {
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
-    let bytes = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+    let bytes = bytes
+        .get(at..at + 8)
+        .and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_ne_bytes)
 }
 

@@ -14,7 +14,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Debug, Error)]
 pub enum ControlError {
     #[error("The socket {path} cannot be made: {source}")]
-    Bind { path: String, source: std::io::Error },
+    Bind {
+        path: String,
+        source: std::io::Error,
+    },
     #[error("A command cannot be read: {0}")]
     Read(#[from] PortError),
     #[error("A connection of the daemon broke: {0}")]

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use whim_calls::{Call, Context};
 use whim_image::freeze_observe::Status;
-use whim_image::model::{
-    Activity, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
-};
+use whim_image::model::{Activity, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit};
 use whim_image::rebuild::runner::{self, Runner, RunnerError, step_registers};
 use whim_image::rebuild::stub::Operation;
 use whim_image::rebuild::{RebuildError, Rebuilt};
@@ -313,7 +311,9 @@ impl Guest {
             }
             let ours = std::mem::take(&mut thread.at_our_stop);
             match std::mem::replace(&mut thread.trace, Trace::Running) {
-                Trace::Stopped(stopped) if ours => drop(stopped.resume(0)?),
+                Trace::Stopped(stopped) if ours => {
+                    stopped.resume(0)?;
+                }
                 Trace::Stopped(stopped) => self.stopped(stopped)?,
                 other => thread.trace = other,
             }
@@ -410,7 +410,10 @@ impl Guest {
     /// # Errors
     /// The listener is broken.
     pub fn respond(&mut self, host: i32, response: Response) -> Result<(), GuestError> {
-        let waiting = self.threads.get_mut(&host).and_then(|thread| thread.waiting.take());
+        let waiting = self
+            .threads
+            .get_mut(&host)
+            .and_then(|thread| thread.waiting.take());
         if let Some(waiting) = waiting
             && self.listener.respond(waiting.id, response)? == Delivered::Gone
         {

@@ -10,9 +10,7 @@ use whim_journey::message::{
     self, ChannelRole, Hello, MessageError, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
 };
 use whim_net::name::NameError;
-use whim_net::{
-    Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role,
-};
+use whim_net::{Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role};
 
 /// Time for the handshake and the first message of a connection.
 const GREETING_WITHIN: Duration = Duration::from_secs(5);
@@ -80,7 +78,10 @@ impl Parties {
             ChannelRole::Source => Role::Guest,
         };
         let peer = channel.peer();
-        let right = peer.journey.as_ref().is_some_and(|(_, role)| *role == wanted);
+        let right = peer
+            .journey
+            .as_ref()
+            .is_some_and(|(_, role)| *role == wanted);
         let at_home = wanted == Role::Guest || peer.node.as_str() == self.home;
         if !right || !at_home {
             return strange("its certificate is for another purpose");

@@ -34,7 +34,10 @@ fn run() -> anyhow::Result<()> {
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
     let mut line = Vec::new();
-    std::io::stdin().lock().take(JOB_MAX).read_until(b'\n', &mut line)?;
+    std::io::stdin()
+        .lock()
+        .take(JOB_MAX)
+        .read_until(b'\n', &mut line)?;
     let job: GuestJob = serde_json::from_slice(&line)?;
     match job.crash_at {
         Some(number) => crash::arm(number),

@@ -164,7 +164,10 @@ pub fn start(
         let _ = guest.signal(libc::SIGKILL);
         let _ = pager.shared.arrived.write(1);
     };
-    thread::Builder::new().name("pager".into()).spawn(run).map(drop)
+    thread::Builder::new()
+        .name("pager".into())
+        .spawn(run)
+        .map(drop)
 }
 
 impl Pager {
@@ -254,7 +257,11 @@ impl Pager {
         let first = offset & !(BLOCK - 1);
         self.last = Some((piece.mapping, first + length));
         let end = piece.offset + (piece.end - piece.start);
-        self.ask(piece.mapping, first.max(piece.offset), (first + length).min(end))
+        self.ask(
+            piece.mapping,
+            first.max(piece.offset),
+            (first + length).min(end),
+        )
     }
 
     fn want(&mut self, range: Range) -> Result<(), PagerError> {
@@ -334,7 +341,10 @@ impl Pager {
         let mut id = [0; 8];
         id.copy_from_slice(&head[..8]);
         let status = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-        let asked = self.in_flight.remove(&u64::from_le_bytes(id)).ok_or(PagerError::Stray)?;
+        let asked = self
+            .in_flight
+            .remove(&u64::from_le_bytes(id))
+            .ok_or(PagerError::Stray)?;
         let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(length)];
         for offset in (asked.offset..asked.offset + asked.length).step_by(4096) {
@@ -360,7 +370,10 @@ impl Pager {
             let (mapping, offset) = (asked.mapping, asked.offset + done);
             return self.ask(mapping, offset, asked.offset + asked.length);
         }
-        let first = self.shared.table().places(asked.mapping, asked.offset, PAGE_SIZE);
+        let first = self
+            .shared
+            .table()
+            .places(asked.mapping, asked.offset, PAGE_SIZE);
         for piece in first {
             let page = piece.page(piece.start);
             self.shared.table().note(page, Arrival::Own);

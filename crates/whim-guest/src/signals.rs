@@ -87,7 +87,9 @@ impl Tickets {
             return None;
         }
         let number = word(info, 24).cast_unsigned();
-        self.waiting.iter().position(|(ticket, _)| *ticket == number)
+        self.waiting
+            .iter()
+            .position(|(ticket, _)| *ticket == number)
     }
 
     /// The true siginfo of a signal that is about to be delivered.
@@ -173,7 +175,9 @@ impl Guest {
                 }
                 stopped.resume(signal)?;
             }
-            Effect::Nothing | Effect::Stops => drop(stopped.resume(0)?),
+            Effect::Nothing | Effect::Stops => {
+                stopped.resume(0)?;
+            }
             Effect::Ends => {
                 self.ends_at_home(host, signal, info);
                 self.set_trace(host, Trace::Stopped(stopped));
@@ -202,12 +206,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn signal(
-        &mut self,
-        tid: Option<i32>,
-        signal: u8,
-        info: &[u8],
-    ) -> Result<(), GuestError> {
+    pub fn signal(&mut self, tid: Option<i32>, signal: u8, info: &[u8]) -> Result<(), GuestError> {
         let (Ok(info), 1..=64) = (RawSigInfo::try_from(info), signal) else {
             tracing::warn!(signal, "home sends a signal that does not exist");
             return Ok(());
@@ -235,7 +234,10 @@ impl Guest {
 
     /// Signals that a thread blocks while it waits in its call.
     fn blocked(&self, host: i32) -> u64 {
-        let waiting = self.threads.get(&host).and_then(|thread| thread.waiting.as_ref());
+        let waiting = self
+            .threads
+            .get(&host)
+            .and_then(|thread| thread.waiting.as_ref());
         if let Some(Kind::Forward(forwarded)) = waiting.map(|waiting| &waiting.kind)
             && let Some(mask) = forwarded.wait_mask
         {
@@ -247,7 +249,11 @@ impl Guest {
     /// The thread that the kernel takes for a signal to the process: the leader, else the first
     /// that does not block it.
     fn chosen(&self, signal: i32) -> Option<i32> {
-        let others = self.threads.keys().copied().filter(|host| *host != self.host);
+        let others = self
+            .threads
+            .keys()
+            .copied()
+            .filter(|host| *host != self.host);
         std::iter::once(self.host)
             .chain(others)
             .find(|host| self.threads.contains_key(host) && self.blocked(*host) & bit(signal) == 0)
@@ -315,7 +321,9 @@ impl Guest {
                 self.go_home(host, "it sends itself a signal that ends it");
                 return Ok(());
             }
-            Effect::Stops => return self.forward(host, signal.forward, crate::guest::After::Result),
+            Effect::Stops => {
+                return self.forward(host, signal.forward, crate::guest::After::Result);
+            }
             Effect::Nothing | Effect::Caught => {}
         }
         let chosen = target.or_else(|| self.chosen(signal.signal));
@@ -425,6 +433,10 @@ mod tests {
         info[20..24].copy_from_slice(&INSIDE_ID.to_ne_bytes());
         assert_eq!(word(&tickets.redeem(&info), 20), 1000);
         info[8..12].copy_from_slice(&1i32.to_ne_bytes());
-        assert_eq!(word(&tickets.redeem(&info), 20), 1, "a child's uid is not ours to change");
+        assert_eq!(
+            word(&tickets.redeem(&info), 20),
+            1,
+            "a child's uid is not ours to change"
+        );
     }
 }

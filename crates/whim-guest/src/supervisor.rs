@@ -293,13 +293,18 @@ impl Supervisor {
     }
 
     fn patience(&self) -> PollTimeout {
-        let left = self.heartbeat_interval().saturating_sub(self.beat.elapsed());
+        let left = self
+            .heartbeat_interval()
+            .saturating_sub(self.beat.elapsed());
         let left = left.as_millis().max(1);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
     fn look(&self, patience: PollTimeout) -> Result<Ready, SupervisorError> {
-        let queued = self.calls.as_ref().is_some_and(|calls| calls.queued_bytes() > 0);
+        let queued = self
+            .calls
+            .as_ref()
+            .is_some_and(|calls| calls.queued_bytes() > 0);
         let guest = self.guest.as_ref();
         let listens = guest.filter(|guest| guest.listens());
         let watched: [Option<BorrowedFd<'_>>; 6] = [
@@ -366,7 +371,11 @@ impl Supervisor {
     /// Home has closed a connection. A guest that has been sent away is not needed any more; its
     /// `Discard` may have been lost.
     fn deserted(&mut self) -> Result<(), SupervisorError> {
-        if self.guest.as_ref().is_some_and(|guest| guest.holds.move_away) {
+        if self
+            .guest
+            .as_ref()
+            .is_some_and(|guest| guest.holds.move_away)
+        {
             self.done = true;
             return Ok(());
         }
@@ -398,7 +407,9 @@ impl Supervisor {
                 let (message, tail) = message::decode::<ToGuest>(&frame.payload)?;
                 self.message(message, tail)
             }
-            kind => Err(SupervisorError::Protocol(format!("a frame of kind {kind:?}"))),
+            kind => Err(SupervisorError::Protocol(format!(
+                "a frame of kind {kind:?}"
+            ))),
         }
     }
 
@@ -523,7 +534,11 @@ impl Supervisor {
                     ToHome::Complete => self.complete()?,
                     other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
                 },
-                kind => return Err(SupervisorError::Protocol(format!("a frame of kind {kind:?}"))),
+                kind => {
+                    return Err(SupervisorError::Protocol(format!(
+                        "a frame of kind {kind:?}"
+                    )));
+                }
             }
         }
         if state == Received::Closed && self.source.is_some() {
@@ -633,12 +648,13 @@ impl Supervisor {
                 },
             };
             let beaten = self.beat_during_transfer();
-            sent.map_err(LinkError::from).map_err(SupervisorError::from).and(beaten).map_err(
-                |error| {
+            sent.map_err(LinkError::from)
+                .map_err(SupervisorError::from)
+                .and(beaten)
+                .map_err(|error| {
                     failure = Some(error);
                     GuestError::Ended
-                },
-            )
+                })
         };
         let result = guest.pages(image, &mut sink);
         self.guest = Some(guest);
@@ -662,7 +678,8 @@ impl Supervisor {
     }
 
     fn heartbeat_interval(&self) -> Duration {
-        self.lease.map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
+        self.lease
+            .map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
     }
 
     /// Heartbeat, lease and memory limit.
@@ -816,11 +833,6 @@ struct Ready {
 
 impl Ready {
     fn any(self) -> bool {
-        self.calls
-            || self.source
-            || self.listener
-            || self.arrived
-            || self.children
-            || self.control
+        self.calls || self.source || self.listener || self.arrived || self.children || self.control
     }
 }

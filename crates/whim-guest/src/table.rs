@@ -211,7 +211,10 @@ mod tests {
         let left: Vec<Piece> = table.overlapping(range(0, 100)).collect();
         assert_eq!(left, [piece(10, 13, 1, 5), piece(15, 20, 1, 10)]);
         assert_eq!(table.at(14 * P), None);
-        assert_eq!(table.at(15 * P).map(|p| p.page(16 * P)), Some((MappingId(1), 11)));
+        assert_eq!(
+            table.at(15 * P).map(|p| p.page(16 * P)),
+            Some((MappingId(1), 11))
+        );
     }
 
     #[test]
@@ -219,12 +222,15 @@ mod tests {
         let mut table = Table::default();
         table.insert(piece(10, 20, 1, 0));
         table.relocate(12 * P, 40 * P, 4 * P);
-        assert_eq!(table.at(41 * P).map(|p| p.page(41 * P)), Some((MappingId(1), 3)));
+        assert_eq!(
+            table.at(41 * P).map(|p| p.page(41 * P)),
+            Some((MappingId(1), 3))
+        );
         assert_eq!(table.at(13 * P), None);
-        assert_eq!(table.places(MappingId(1), P, 3 * P), [
-            piece(11, 12, 1, 1),
-            piece(40, 42, 1, 2)
-        ]);
+        assert_eq!(
+            table.places(MappingId(1), P, 3 * P),
+            [piece(11, 12, 1, 1), piece(40, 42, 1, 2)]
+        );
     }
 
     #[test]
@@ -232,7 +238,10 @@ mod tests {
         let mut table = Table::default();
         table.insert(piece(10, 20, 1, 0));
         table.note((MappingId(1), 2), Arrival::Own);
-        assert_eq!(table.missing(11 * P + 7, 2 * P), [range(11, 12), range(13, 14)]);
+        assert_eq!(
+            table.missing(11 * P + 7, 2 * P),
+            [range(11, 12), range(13, 14)]
+        );
         assert_eq!(table.missing(0, 5 * P), []);
         table.forget((MappingId(1), 2));
         assert_eq!(table.missing(12 * P, 1), [range(12, 13)]);

@@ -26,12 +26,18 @@ fn python_goes_out_and_home() {
     let home = world.home("calc", program.pid());
     let host = world.host("n2", "calc", 1);
     let report = home.travel(&host.slot);
-    println!("  out: {:.1} ms frozen, {} bytes", report.freeze_ms, report.bytes);
+    println!(
+        "  out: {:.1} ms frozen, {} bytes",
+        report.freeze_ms, report.bytes
+    );
     for sum in 6..20 {
         assert_eq!(program.ask("1"), format!(" {sum}"));
     }
     let report = home.bring();
-    println!("  home: {:.1} ms frozen, {} bytes", report.freeze_ms, report.bytes);
+    println!(
+        "  home: {:.1} ms frozen, {} bytes",
+        report.freeze_ms, report.bytes
+    );
     assert_eq!(program.ask("10"), " 29");
     assert_eq!(program.finish(), 29);
 }
@@ -90,15 +96,28 @@ fn away(journey: &str) -> (World, Program, support::Home, support::Host) {
 
 fn files_are_mapped_while_away() {
     let (_world, mut program, home, _host) = away("files");
-    assert_eq!(program.ask("import decimal, ctypes, hashlib, bz2, json; r = decimal.Decimal(2).sqrt()"),
-        "1.414213562373095048801688724");
-    assert_eq!(program.ask("import sqlite3; r = sqlite3.connect(':memory:').execute('select 6*7').fetchone()[0]"), "42");
+    assert_eq!(
+        program.ask("import decimal, ctypes, hashlib, bz2, json; r = decimal.Decimal(2).sqrt()"),
+        "1.414213562373095048801688724"
+    );
+    assert_eq!(
+        program.ask(
+            "import sqlite3; r = sqlite3.connect(':memory:').execute('select 6*7').fetchone()[0]"
+        ),
+        "42"
+    );
     assert_eq!(program.ask("import mmap; f = open('/usr/bin/env','rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ|mmap.PROT_WRITE, flags=mmap.MAP_PRIVATE); r = m[1:4]"), "b'ELF'");
-    assert_eq!(program.ask("m[1:4] = b'XYZ'; r = m[:5]"), "b'\\x7fXYZ\\x02'");
+    assert_eq!(
+        program.ask("m[1:4] = b'XYZ'; r = m[:5]"),
+        "b'\\x7fXYZ\\x02'"
+    );
     assert_eq!(program.ask("r = os.write(1, m[1:4] + b' ')"), "XYZ 4");
     home.bring();
     assert_eq!(program.ask("r = m[:5]"), "b'\\x7fXYZ\\x02'");
-    assert_eq!(program.ask("r = decimal.Decimal(3).sqrt()"), "1.732050807568877293527446342");
+    assert_eq!(
+        program.ask("r = decimal.Decimal(3).sqrt()"),
+        "1.732050807568877293527446342"
+    );
     assert_eq!(program.finish(), 0);
 }
 
@@ -106,13 +125,23 @@ fn signals_reach_their_handlers() {
     let (_world, mut program, home, _host) = away("signals");
     let pid = nix::unistd::Pid::from_raw(program.pid());
     let usr1 = nix::sys::signal::Signal::SIGUSR1;
-    assert_eq!(program.ask("signal.signal(signal.SIGUSR1, lambda n, f: os.write(1, b'usr1\\n')); r = 'set'"), "set");
+    assert_eq!(
+        program
+            .ask("signal.signal(signal.SIGUSR1, lambda n, f: os.write(1, b'usr1\\n')); r = 'set'"),
+        "set"
+    );
     // It waits in a forwarded read.
     nix::sys::signal::kill(pid, usr1).expect("kill");
     assert_eq!(program.line(), "usr1");
-    assert_eq!(program.ask("os.kill(os.getpid(), signal.SIGUSR1); r = 'sent'"), "usr1");
+    assert_eq!(
+        program.ask("os.kill(os.getpid(), signal.SIGUSR1); r = 'sent'"),
+        "usr1"
+    );
     assert_eq!(program.line(), "sent");
-    assert_eq!(program.ask("signal.raise_signal(signal.SIGUSR1); r = 'raised'"), "usr1");
+    assert_eq!(
+        program.ask("signal.raise_signal(signal.SIGUSR1); r = 'raised'"),
+        "usr1"
+    );
     assert_eq!(program.line(), "raised");
     // It computes.
     program.say("t = time.time() + 0.5 ;;while time.time() < t: pass ;;r = 'computed'");
@@ -129,7 +158,11 @@ fn signals_reach_their_handlers() {
 fn a_deadly_signal_kills_with_the_true_status() {
     use std::os::unix::process::ExitStatusExt;
     let (_world, mut program, _home, _host) = away("term");
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(program.pid()), nix::sys::signal::Signal::SIGTERM).expect("kill");
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(program.pid()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .expect("kill");
     let status = program.child.wait().expect("its end");
     assert_eq!(status.signal(), Some(15));
     let (_world, mut program, _home, _host) = away("segv");
@@ -144,7 +177,10 @@ fn a_deadly_signal_kills_with_the_true_status() {
 
 fn children_are_born_at_home() {
     let (_world, mut program, _home, _host) = away("children");
-    assert_eq!(program.ask("r = subprocess.run(['echo', 'hello'], capture_output=True).stdout"), "b'hello\\n'");
+    assert_eq!(
+        program.ask("r = subprocess.run(['echo', 'hello'], capture_output=True).stdout"),
+        "b'hello\\n'"
+    );
     assert_eq!(program.ask("r = subprocess.run(['false']).returncode"), "1");
     assert_eq!(program.finish(), 0);
 }
@@ -164,13 +200,19 @@ fn threads_travel() {
     assert_eq!(program.ask(moved), "True");
     home.bring();
     assert_eq!(program.ask(moved), "True");
-    assert_eq!(program.ask("stop = True; [t.join() for t in ts]; r = 'joined'"), "joined");
+    assert_eq!(
+        program.ask("stop = True; [t.join() for t in ts]; r = 'joined'"),
+        "joined"
+    );
     assert_eq!(program.finish(), 0);
 }
 
 fn time_goes_on() {
     let (world, mut program, home, _host) = away("time");
-    assert_eq!(program.ask("t = time.monotonic(); time.sleep(0.2); r = 0.2 <= time.monotonic() - t < 2"), "True");
+    assert_eq!(
+        program.ask("t = time.monotonic(); time.sleep(0.2); r = 0.2 <= time.monotonic() - t < 2"),
+        "True"
+    );
     assert_eq!(program.ask("t = time.monotonic(); select.select([], [], [], 0.2); r = 0.2 <= time.monotonic() - t < 2"), "True");
     // Moved in the middle of a sleep.
     program.say("t = time.monotonic(); time.sleep(1.5); r = 1.5 <= time.monotonic() - t < 2.9");
@@ -234,16 +276,25 @@ fn threads_with_locks_and_wide_registers_wander() {
         .spawn()
         .expect("it starts");
     std::thread::sleep(Duration::from_millis(100));
-    wander("holders", child.id().cast_signed(), 8, Duration::from_millis(100));
+    wander(
+        "holders",
+        child.id().cast_signed(),
+        8,
+        Duration::from_millis(100),
+    );
     let mut output = String::new();
-    std::io::Read::read_to_string(child.stdout.as_mut().expect("piped"), &mut output).expect("output");
+    std::io::Read::read_to_string(child.stdout.as_mut().expect("piped"), &mut output)
+        .expect("output");
     println!("  {output}");
     assert!(child.wait().expect("its end").success());
 }
 
 fn bash_wanders() {
     let script = "s=0; for ((i=0; i<300000; i++)); do s=$(( (s*31+i) % 1000003 )); if ((i % 10000 == 0)); then echo $i $s; fi; done; echo end $s";
-    let plain = std::process::Command::new("bash").args(["-c", script]).output().expect("bash");
+    let plain = std::process::Command::new("bash")
+        .args(["-c", script])
+        .output()
+        .expect("bash");
     let program = Program::start("bash", &["-c", script]);
     let pid = program.pid();
     wander("bashes", pid, 10, Duration::from_millis(30));
@@ -260,19 +311,28 @@ fn home() {
 
 fn main() {
     let filter = std::env::var("WHIM_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
     let cases: [(&str, fn()); 11] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
         ("files_are_mapped_while_away", files_are_mapped_while_away),
         ("signals_reach_their_handlers", signals_reach_their_handlers),
-        ("a_deadly_signal_kills_with_the_true_status", a_deadly_signal_kills_with_the_true_status),
+        (
+            "a_deadly_signal_kills_with_the_true_status",
+            a_deadly_signal_kills_with_the_true_status,
+        ),
         ("children_are_born_at_home", children_are_born_at_home),
         ("threads_travel", threads_travel),
         ("time_goes_on", time_goes_on),
         ("bash_wanders", bash_wanders),
-        ("threads_with_locks_and_wide_registers_wander", threads_with_locks_and_wide_registers_wander),
+        (
+            "threads_with_locks_and_wide_registers_wander",
+            threads_with_locks_and_wide_registers_wander,
+        ),
     ];
     let wanted = std::env::args().nth(1).unwrap_or_default();
     if wanted == "--home" {

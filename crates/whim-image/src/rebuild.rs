@@ -411,7 +411,7 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
     const TIB: u64 = 1 << 40;
     let unsound = |what: String| Err(RebuildError::Unsound(what));
     let reserved = image.reserved;
-    if reserved.is_empty() || reserved.start % TIB != 0 || reserved.end % TIB != 0 {
+    if reserved.is_empty() || !(reserved.start | reserved.end).is_multiple_of(TIB) {
         return unsound(format!("reserved range {reserved:x?}"));
     }
     if reserved.end > LIMIT {
@@ -423,7 +423,7 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
             start: mapping.start,
             end: mapping.end,
         };
-        let aligned = (mapping.start | mapping.end) % PAGE_SIZE == 0;
+        let aligned = (mapping.start | mapping.end).is_multiple_of(PAGE_SIZE);
         if !aligned || mapping.start < at || range.is_empty() || mapping.end > LIMIT {
             return unsound(format!("mapping {range:x?}"));
         }

@@ -15,7 +15,10 @@ use whim_net::{Credentials, JourneyId, NodeName, Role};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock")
+        .as_secs()
 }
 
 /// Cluster, certificates, and a directory for sockets.
@@ -43,7 +46,10 @@ impl World {
         let name = NodeName::new(node).expect("a name");
         let key = SecretKey::generate().expect("a key");
         let point = key.point();
-        let issued = self.authority.issue_node(&name, &point, now()).expect("a certificate");
+        let issued = self
+            .authority
+            .issue_node(&name, &point, now())
+            .expect("a certificate");
         let chain = issued.pem.clone();
         let signer = NodeSigner::new(name.clone(), issued, key).expect("a signer");
         let subject = Subject::Journey {
@@ -112,7 +118,10 @@ impl World {
             server_name: journey_server_name(&id, Role::Guest),
             epoch,
         };
-        Host { slot, _supervisor: supervisor }
+        Host {
+            slot,
+            _supervisor: supervisor,
+        }
     }
 
     /// The home supervisor of a process.
@@ -125,7 +134,10 @@ impl World {
             pid,
             start_time: 0,
             socket: socket.display().to_string(),
-            journal: self.path(&format!("{journey}.journal")).display().to_string(),
+            journal: self
+                .path(&format!("{journey}.journal"))
+                .display()
+                .to_string(),
             credentials: serde_json::to_value(&credentials).expect("json"),
             lease_ms: self.lease_ms,
             allow_root: true,
@@ -135,7 +147,10 @@ impl World {
         let mut command = Command::new(std::env::current_exe().expect("our own path"));
         command.arg("--home");
         let text = serde_json::to_string(&job).expect("json");
-        Home { supervisor: Supervisor::start(command, &text), socket }
+        Home {
+            supervisor: Supervisor::start(command, &text),
+            socket,
+        }
     }
 }
 
@@ -238,7 +253,11 @@ impl Program {
             .expect("the program is installed");
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        Self { child, input, output }
+        Self {
+            child,
+            input,
+            output,
+        }
     }
 
     pub fn pid(&self) -> i32 {

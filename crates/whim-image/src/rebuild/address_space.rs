@@ -10,6 +10,11 @@ const TASK_END: u64 = 0x7fff_ffff_f000;
 /// Distance between temporary places of the kernel's mappings.
 const TEMPORARY_STEP: u64 = 1 << 24;
 
+/// A stack is at least so long here, if its limit and its neighbours allow it.
+const STACK_ROOM: u64 = 8 << 20;
+/// The kernel keeps this distance below a stack free.
+const STACK_GUARD: u64 = 1 << 20;
+
 /// An operation, and what it is called if its failure matters.
 pub(super) type Step = (Operation, Option<&'static str>);
 
@@ -95,8 +100,31 @@ pub(super) fn operations(image: &ProcessImage, moves: &[Move], place: Place) -> 
         };
         list.push(map(&hole, hole.end));
     }
-    list.extend(mapping_steps(&image.mappings));
+    list.extend(mapping_steps(&with_room(image)));
     list
+}
+
+/// The mappings, with room below the stack: here it grows by the program's own accesses alone, not
+/// when home's answer is written into a part that was never touched.
+fn with_room(image: &ProcessImage) -> Vec<Mapping> {
+    let limit = image
+        .limits
+        .iter()
+        .find(|limit| limit.resource == libc::RLIMIT_STACK);
+    let length = limit.map_or(STACK_ROOM, |limit| limit.soft.min(STACK_ROOM));
+    let mut mappings = image.mappings.clone();
+    let mut below = 0;
+    for mapping in &mut mappings {
+        if mapping.flags.grows_down {
+            if image.reserved.end <= mapping.start {
+                below = below.max(image.reserved.end);
+            }
+            let room = mapping.end.saturating_sub(length) & !(PAGE_SIZE - 1);
+            mapping.start = mapping.start.min(room.max(below + STACK_GUARD));
+        }
+        below = mapping.end;
+    }
+    mappings
 }
 
 fn map(mapping: &Mapping, end: u64) -> Step {
@@ -104,8 +132,7 @@ fn map(mapping: &Mapping, end: u64) -> Step {
     if mapping.flags.grows_down {
         flags |= libc::MAP_GROWSDOWN;
     }
-    // What cannot be written costs nothing yet: the kernel must not count it as promised.
-    if mapping.flags.no_reserve || !mapping.protection.writable() {
+    if mapping.flags.no_reserve {
         flags |= libc::MAP_NORESERVE;
     }
     let protection = flag(mapping.protection.bits());
@@ -194,7 +221,7 @@ pub(super) fn file_ranges(mappings: &[Mapping]) -> Vec<Range> {
     ranges
 }
 
-const _: () = assert!(TEMPORARY_STEP == 1 << 24 && TEMPORARY_STEP % PAGE_SIZE == 0);
+const _: () = assert!(TEMPORARY_STEP == 1 << 24 && TEMPORARY_STEP.is_multiple_of(PAGE_SIZE));
 
 #[cfg(test)]
 mod tests {
