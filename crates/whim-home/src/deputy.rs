@@ -280,7 +280,13 @@ impl Deputy {
     }
 
     fn drain(&mut self) -> Result<(), DeputyError> {
-        while let Some((tid, status)) = ptrace::wait_any_nonblocking()? {
+        loop {
+            let (tid, status) = match ptrace::wait_any_nonblocking() {
+                Ok(Some(reported)) => reported,
+                // No thread is left: their ends have been reported.
+                Ok(None) | Err(ptrace::TraceError::Died) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
             let Some(&slot) = self.slots.get(&tid) else {
                 continue;
             };
@@ -289,7 +295,6 @@ impl Deputy {
                 ended => self.ended(slot, ended),
             }
         }
-        Ok(())
     }
 
     fn ended(&mut self, slot: usize, status: Status) {
