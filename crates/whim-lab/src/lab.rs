@@ -1,11 +1,10 @@
 //! The verbs of a lab.
 
-use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -16,19 +15,15 @@ use crate::error::LabError;
 use crate::layout::{LabLock, Layout, ensure_labs_directory, labs_directory};
 use crate::mounts;
 use crate::network::{LinkEnds, NetStep, Network};
-use crate::options::{LinkSettings, Options, OptionsError, Place, Step, check_name};
-use crate::process::{ProcessId, find_helpers, wait_gone};
+use crate::options::{LinkSettings, Options, OptionsError, check_name};
+use crate::process::{ProcessId, find_helpers, signal_namespace, wait_gone};
 use crate::role::{NetTask, NodeTask, Roles, SwitchTask, WireTask};
-use crate::state::{DaemonRecord, LinkRecord, Stage, State, address4, address6};
-use crate::status::{self, LabStatus, node_proc, wire_name};
+use crate::state::{LinkRecord, Stage, State, address4, address6};
+use crate::status::{self, LabStatus, wire_name};
 use crate::teardown;
 
-/// How long one step of the cluster's start may take.
-const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a node may take to end before those who hold it up are ended as well.
 const NODE_END_PATIENCE: Duration = Duration::from_secs(1);
-/// Most of a log that goes into an error.
-const LOG_TAIL_BYTES: usize = 2000;
 
 /// A lab that is up.
 #[derive(Debug, Clone)]
@@ -267,7 +262,7 @@ fn is_running(state: &State) -> bool {
     state.stage == Stage::Up && state.switch.is_some_and(|s| s.is_alive())
 }
 
-fn exec_command(
+pub(crate) fn exec_command(
     layout: &Layout,
     state: &State,
     node: &str,
@@ -287,25 +282,25 @@ fn exec_command(
 }
 
 /// A lab that is being changed, under its lock.
-struct Work {
-    layout: Layout,
-    state: State,
-    network: Network,
+pub(crate) struct Work {
+    pub(crate) layout: Layout,
+    pub(crate) state: State,
+    pub(crate) network: Network,
 }
 
 impl Work {
-    fn roles(&self) -> Roles<'_> {
+    pub(crate) fn roles(&self) -> Roles<'_> {
         Roles {
             program: &self.state.helper,
             layout: &self.layout,
         }
     }
 
-    fn save(&self) -> Result<(), LabError> {
+    pub(crate) fn save(&self) -> Result<(), LabError> {
         self.state.save(&self.layout)
     }
 
-    fn node_names(&self) -> Vec<String> {
+    pub(crate) fn node_names(&self) -> Vec<String> {
         self.state.nodes.iter().map(|n| n.name.clone()).collect()
     }
 
@@ -630,175 +625,5 @@ impl Work {
         }
         self.state.node_mut(name)?.paused = paused;
         self.save()
-    }
-
-    fn bootstrap(&mut self) -> Result<(), LabError> {
-        let steps = self.state.options.bootstrap.clone();
-        for (index, name) in self.node_names().iter().enumerate() {
-            let mut captured = BTreeMap::new();
-            let steps = if index == 0 {
-                &steps.first
-            } else {
-                &steps.others
-            };
-            for step in steps {
-                match step {
-                    Step::Daemon => self.start_daemon(name)?,
-                    Step::Run {
-                        on,
-                        command,
-                        capture,
-                    } => {
-                        let output = self.run_step(name, *on, command, &captured)?;
-                        if let Some(key) = capture {
-                            captured.insert(key.clone(), output);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn run_step(
-        &self,
-        node: &str,
-        on: Place,
-        words: &[String],
-        captured: &BTreeMap<String, String>,
-    ) -> Result<String, LabError> {
-        let place = match on {
-            Place::First => "n1",
-            Place::This => node,
-        };
-        let words = self.fill_in(node, words, captured)?;
-        let Some((program, arguments)) = words.split_first() else {
-            return Ok(String::new());
-        };
-        let shown = words.join(" ");
-        let failed = |why: String| LabError::Step {
-            node: place.to_owned(),
-            command: shown.clone(),
-            why: format!("{why}{}", self.log_tail(place)),
-        };
-        let mut command = exec_command(&self.layout, &self.state, place, None, program.as_ref());
-        command.args(arguments);
-        let outcome = command::run(&mut command, "", Some(STEP_LIMIT))
-            .map_err(|e| failed(format!("could not be started: {e}")))?;
-        match outcome.status {
-            Some(status) if status.success() => Ok(outcome.output.trim().to_owned()),
-            Some(status) => Err(failed(format!(
-                "failed ({status}): {}",
-                outcome.errors.trim()
-            ))),
-            None => Err(failed(format!(
-                "did not end within {} s",
-                STEP_LIMIT.as_secs()
-            ))),
-        }
-    }
-
-    /// Puts addresses and names into a command.
-    fn fill_in(
-        &self,
-        node: &str,
-        words: &[String],
-        captured: &BTreeMap<String, String>,
-    ) -> Result<Vec<String>, LabError> {
-        let number = self.state.node(node)?.number;
-        let mut known = captured.clone();
-        for (key, value) in [
-            ("lab", self.layout.name().to_owned()),
-            ("node", node.to_owned()),
-            ("address", address4(number)),
-            ("address6", address6(number)),
-            ("first_address", address4(1)),
-            ("first_address6", address6(1)),
-        ] {
-            known.insert(key.to_owned(), value);
-        }
-        let fill = |word: &String| {
-            known.iter().fold(word.clone(), |w, (key, value)| {
-                w.replace(&format!("{{{key}}}"), value)
-            })
-        };
-        Ok(words.iter().map(fill).collect())
-    }
-
-    fn start_daemon(&mut self, name: &str) -> Result<(), LabError> {
-        let words = self.fill_in(name, &self.state.options.daemon, &BTreeMap::new())?;
-        let Some((program, arguments)) = words.split_first() else {
-            return Ok(());
-        };
-        let init = self.state.running_init(name)?;
-        let before = self.state.node(name)?.daemon;
-        if before.is_some_and(|d| d.process.is_alive_in(&node_proc(init.pid))) {
-            return Ok(());
-        }
-        let mut command = self.roles().command("exec", name);
-        command
-            .arg("--detach")
-            .arg("--")
-            .arg(program)
-            .args(arguments)
-            .current_dir("/");
-        let failed = |why: String| LabError::Step {
-            node: name.to_owned(),
-            command: words.join(" "),
-            why,
-        };
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| failed(format!("could not be started: {e}")))?;
-        // One line with the process id, and another one only if it could not be executed.
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
-        let pid: i32 = match first.parse() {
-            Ok(pid) if output.status.success() && rest.is_empty() => pid,
-            _ => return Err(failed(format!("failed: {}{}", rest.trim(), errors.trim()))),
-        };
-        let process = ProcessId::of_in(&node_proc(init.pid), pid)
-            .ok_or_else(|| failed(format!("ended at once{}", self.log_tail(name))))?;
-        self.state.node_mut(name)?.daemon = Some(DaemonRecord { process });
-        self.save()
-    }
-
-    fn log_tail(&self, node: &str) -> String {
-        let bytes = std::fs::read(self.layout.daemon_log(node)).unwrap_or_default();
-        let tail = &bytes[bytes.len().saturating_sub(LOG_TAIL_BYTES)..];
-        if tail.is_empty() {
-            return String::new();
-        }
-        format!(
-            "\nThe end of the daemon's output on {node}:\n{}",
-            String::from_utf8_lossy(tail)
-        )
-    }
-}
-
-/// Sends a signal to every process in the PID namespace of `init`, until a pass finds no new one.
-fn signal_namespace(init: ProcessId, signal: Signal) -> Result<(), LabError> {
-    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let wanted = namespace(init.pid);
-    let mut done: Vec<i32> = Vec::new();
-    loop {
-        let entries = std::fs::read_dir("/proc").map_err(LabError::file("read", "/proc"))?;
-        let new: Vec<i32> = entries
-            .flatten()
-            .filter_map(|e| e.file_name().to_str()?.parse().ok())
-            .filter(|pid| !done.contains(pid) && wanted.is_some() && namespace(*pid) == wanted)
-            .collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        for pid in new {
-            if let Some(handle) = ProcessId::of(pid).and_then(ProcessId::open) {
-                // It may have ended meanwhile.
-                let _ = handle.signal(signal);
-            }
-            done.push(pid);
-        }
     }
 }

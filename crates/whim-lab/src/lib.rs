@@ -15,6 +15,7 @@
 //! `lab-node ...` to [`node::main`] before doing anything else.
 #![forbid(unsafe_code)]
 
+mod bootstrap;
 mod cgroup;
 mod command;
 mod enter;

@@ -166,6 +166,31 @@ pub(crate) fn end_all(
     }
 }
 
+/// Sends a signal to every process in the PID namespace of `init`, until a pass finds no new one.
+pub(crate) fn signal_namespace(init: ProcessId, signal: Signal) -> Result<(), LabError> {
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let wanted = namespace(init.pid);
+    let mut done: Vec<i32> = Vec::new();
+    loop {
+        let entries = std::fs::read_dir("/proc").map_err(LabError::file("read", "/proc"))?;
+        let new: Vec<i32> = entries
+            .flatten()
+            .filter_map(|e| e.file_name().to_str()?.parse().ok())
+            .filter(|pid| !done.contains(pid) && wanted.is_some() && namespace(*pid) == wanted)
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for pid in new {
+            if let Some(handle) = ProcessId::of(pid).and_then(ProcessId::open) {
+                // It may have ended meanwhile.
+                let _ = handle.signal(signal);
+            }
+            done.push(pid);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

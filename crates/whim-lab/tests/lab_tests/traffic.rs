@@ -383,3 +383,29 @@ fn a_link_whose_wire_ends_is_a_cut_link() {
     lab.lab.link("n1", "n2", &delay).unwrap();
     round_trip(&mut one, &mut other);
 }
+
+#[test]
+fn links_stay_as_they_are_while_a_node_is_off() {
+    needs_root!();
+    let lab = TestLab::up("keep", |_| {});
+    let delay = LinkSettings {
+        delay_us: 20_000,
+        ..LinkSettings::default()
+    };
+    lab.lab.link("n1", "n2", &delay).unwrap();
+    lab.lab.cut("n2", "n3").unwrap();
+    lab.lab.kill("n2").unwrap();
+    lab.lab.start("n2").unwrap();
+    let (mut one, mut other) = connection(&lab, "10.99.0.2");
+    let took = round_trip(&mut one, &mut other);
+    assert!(took >= Duration::from_millis(40), "{took:?}");
+    let target = "10.99.0.3:9".parse().unwrap();
+    let knock = || {
+        lab.on_network("n2", || {
+            TcpStream::connect_timeout(&target, SHORT).unwrap_err()
+        })
+    };
+    assert_eq!(knock().kind(), ErrorKind::TimedOut);
+    lab.lab.heal("n2", "n3").unwrap();
+    assert_eq!(knock().kind(), ErrorKind::ConnectionRefused);
+}
