@@ -16,7 +16,7 @@ use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
-use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
+use whim_journey::message::{ToGuest, ToHome, WireRegion, WireReturned};
 use whim_sys::lease::{LeaseError, ReadLease};
 use whim_sys::{crash, pagemap, process_vm};
 
@@ -103,28 +103,6 @@ impl GuestMemory for HomeMemory<'_> {
             at = mapping.end;
         }
         true
-    }
-}
-
-/// Region of the table's vocabulary as it travels.
-#[must_use]
-pub fn wire_region(region: &whim_calls::Region) -> WireRegion {
-    WireRegion {
-        address: region.address,
-        length: region.length,
-        direction: match region.direction {
-            whim_calls::Direction::In => WireDirection::In,
-            whim_calls::Direction::Out => WireDirection::Out,
-            whim_calls::Direction::InOut => WireDirection::InOut,
-        },
-        returned: match region.returned {
-            whim_calls::Returned::Nothing => WireReturned::Nothing,
-            whim_calls::Returned::Whole => WireReturned::Whole,
-            whim_calls::Returned::WholeAlways => WireReturned::WholeAlways,
-            whim_calls::Returned::ByResult { skip } => WireReturned::ByResult { skip },
-            whim_calls::Returned::ByResultTimes { unit } => WireReturned::ByResultTimes { unit },
-        },
-        data_length: region.data.len() as u64,
     }
 }
 
@@ -429,7 +407,7 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
             made.args = forward.args;
         }
         for region in &forward.regions {
-            let mut wire = wire_region(region);
+            let mut wire = WireRegion::from(region);
             if let WireReturned::ByResult { skip } = &mut wire.returned {
                 *skip += before;
             }

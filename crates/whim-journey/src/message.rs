@@ -89,6 +89,29 @@ pub struct WireRegion {
     pub data_length: u64,
 }
 
+impl From<&whim_calls::Region> for WireRegion {
+    fn from(region: &whim_calls::Region) -> Self {
+        use whim_calls::{Direction, Returned};
+        Self {
+            address: region.address,
+            length: region.length,
+            direction: match region.direction {
+                Direction::In => WireDirection::In,
+                Direction::Out => WireDirection::Out,
+                Direction::InOut => WireDirection::InOut,
+            },
+            returned: match region.returned {
+                Returned::Nothing => WireReturned::Nothing,
+                Returned::Whole => WireReturned::Whole,
+                Returned::WholeAlways => WireReturned::WholeAlways,
+                Returned::ByResult { skip } => WireReturned::ByResult { skip },
+                Returned::ByResultTimes { unit } => WireReturned::ByResultTimes { unit },
+            },
+            data_length: region.data.len() as u64,
+        }
+    }
+}
+
 /// Kind of disposition that home's kernel must know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Disposition {
