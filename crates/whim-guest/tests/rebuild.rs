@@ -2,16 +2,20 @@
 //!
 //! No test harness: a sandbox can only be made by a process without threads.
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use whim_guest::sandbox::{GuestRequest, Sandbox};
 use whim_image::model::{
     Activity, Backing, Clocks, Mapping, MappingFlags, MappingId, MemoryLayout, ProcessImage,
     Protection, QueuedSignal, Range, Registers, SignalAction, ThreadImage,
 };
 use whim_image::rebuild::is_kernel_name;
+use whim_image::rebuild::runner::Runner;
+use whim_image::rebuild::stub::Operation;
 use whim_sys::process_vm;
 use whim_sys::procmap::Maps;
-use whim_sys::ptrace::Waited;
+use whim_sys::ptrace::{Polled, Stopped, Waited};
 use whim_sys::seccomp::Response;
 use whim_sys::uffd::{Event, Placed};
 
@@ -260,8 +264,6 @@ fn rebuild_and_run(private_id: Option<u32>, pid: i32, threads: usize) {
 }
 
 fn serve_one_fault(uffd: &whim_sys::uffd::Uffd) {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    use std::os::fd::AsFd;
     let mut events = Vec::new();
     while events.is_empty() {
         poll(
@@ -329,19 +331,369 @@ fn check_state(pid: i32, image: &ProcessImage) {
     assert_eq!(descriptors, 0);
 }
 
+/// A guest without a filter, stopped, with a runner for its calls.
+fn unfiltered(program: &[u8]) -> (Sandbox, Runner, Stopped) {
+    let mut sandbox = Sandbox::prepare().expect("prepare");
+    sandbox.enter(Some(70_010), &[]).expect("enter");
+    whim_sys::credentials::become_identity(70_010, 70_010, &[], &[]).expect("become");
+    let request = GuestRequest {
+        pid: 4000,
+        monotonic_ns: 0,
+        boottime_ns: 0,
+    };
+    let (blank, uffd) = sandbox.make_guest(request).expect("guest");
+    let image = image(4000, 1);
+    let mapped = blank.map(&image, &uffd).expect("map");
+    let mut rebuilt = mapped.complete(&image, program).expect("complete");
+    // Kept: with its last copy the filter would answer every report with ENOSYS.
+    std::mem::forget(rebuilt.listener);
+    std::mem::forget(uffd);
+    let leader = rebuilt.threads.remove(0).stopped;
+    (sandbox, rebuilt.runner, leader)
+}
+
+/// Lets everything through but `close`, which the rebuild itself waits for.
+const ALLOW_ALL: [[u8; 8]; 4] = [
+    [0x20, 0, 0, 0, 0, 0, 0, 0],
+    [0x15, 0, 0, 1, 3, 0, 0, 0],
+    [0x06, 0, 0, 0, 0, 0, 0xc0, 0x7f],
+    [0x06, 0, 0, 0, 0, 0, 0xff, 0x7f],
+];
+
+/// Whatever a guest tries, even if its filter let everything through: there is nothing to reach.
+fn escapes_without_a_filter() {
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
+    let port = tcp.local_addr().expect("address").port();
+    let name = format!("whim-escape-{}", std::process::id());
+    let abstract_name =
+        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(
+            &name,
+        )
+        .expect("a name");
+    let _unix = std::os::unix::net::UnixListener::bind_addr(&abstract_name).expect("listen");
+    let (sandbox, runner, leader) = unfiltered(ALLOW_ALL.as_flattened());
+    let mut arguments = runner.arguments();
+    let mut path = |text: &str| arguments.add(format!("{text}\0").as_bytes());
+    let (root, node, passwd, proc, up, new, device) = (
+        path("/"),
+        path("/etc/whim-node"),
+        path("/etc/passwd"),
+        path("/proc/self/status"),
+        path("/../../../../etc/passwd"),
+        path("/new"),
+        path("/dev/null"),
+    );
+    let tmpfs = path("tmpfs");
+    let mut inet = vec![2u8, 0];
+    inet.extend_from_slice(&port.to_be_bytes());
+    inet.extend_from_slice(&[127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let inet = arguments.add(&inet);
+    let mut unix = vec![1u8, 0, 0];
+    unix.extend_from_slice(name.as_bytes());
+    let unix_length = unix.len() as u64;
+    let unix = arguments.add(&unix);
+    let vector = arguments.add(&[0u8; 16]);
+    let out = arguments.add(&[0u8; 512]);
+    runner.store(&arguments).expect("store");
+    let enoent = -i64::from(libc::ENOENT);
+    let eperm = -i64::from(libc::EPERM);
+    // Of what this kernel was built without.
+    let enosys = -i64::from(libc::ENOSYS);
+    let op = Operation::new;
+    let tries: Vec<(&str, Operation, Vec<i64>)> = vec![
+        (
+            "open /etc/whim-node",
+            op(libc::SYS_open, &[node, 0]),
+            vec![enoent],
+        ),
+        (
+            "open /etc/passwd",
+            op(libc::SYS_open, &[passwd, 0]),
+            vec![enoent],
+        ),
+        (
+            "open /proc/self/status",
+            op(libc::SYS_open, &[proc, 0]),
+            vec![enoent],
+        ),
+        (
+            "open ../../etc/passwd",
+            op(libc::SYS_open, &[up, 0]),
+            vec![enoent],
+        ),
+        (
+            "open /dev/null",
+            op(libc::SYS_open, &[device, 2]),
+            vec![enoent],
+        ),
+        (
+            "create /new",
+            op(libc::SYS_open, &[new, 0o102, 0o600]),
+            vec![
+                -i64::from(libc::EROFS),
+                -i64::from(libc::EACCES),
+                -i64::from(libc::ENOSPC),
+            ],
+        ),
+        (
+            "mkdir /new",
+            op(libc::SYS_mkdir, &[new, 0o700]),
+            vec![-i64::from(libc::EROFS), -i64::from(libc::EACCES)],
+        ),
+        (
+            "mknod /new",
+            op(libc::SYS_mknod, &[new, 0o020_600, 0x103]),
+            vec![eperm, -i64::from(libc::EROFS), -i64::from(libc::EACCES)],
+        ),
+        (
+            "mount",
+            op(libc::SYS_mount, &[tmpfs, root, tmpfs, 0, 0]),
+            vec![eperm],
+        ),
+        ("umount", op(libc::SYS_umount2, &[root, 2]), vec![eperm]),
+        (
+            "pivot_root",
+            op(libc::SYS_pivot_root, &[root, root]),
+            vec![eperm],
+        ),
+        ("chroot", op(libc::SYS_chroot, &[root]), vec![eperm]),
+        (
+            "sethostname",
+            op(libc::SYS_sethostname, &[root, 1]),
+            vec![eperm],
+        ),
+        (
+            "setuid 0",
+            op(libc::SYS_setuid, &[0]),
+            vec![eperm, -i64::from(libc::EINVAL)],
+        ),
+        (
+            "setgid 0",
+            op(libc::SYS_setgid, &[0]),
+            vec![eperm, -i64::from(libc::EINVAL)],
+        ),
+        (
+            "ptrace init",
+            op(libc::SYS_ptrace, &[16, 1, 0, 0]),
+            vec![eperm],
+        ),
+        (
+            "seize init",
+            op(libc::SYS_ptrace, &[0x4206, 1, 0, 0]),
+            vec![eperm],
+        ),
+        (
+            "read init's memory",
+            op(libc::SYS_process_vm_readv, &[1, vector, 1, vector, 1, 0]),
+            // An empty vector is refused or reads nothing.
+            vec![eperm, 0],
+        ),
+        ("socket", op(libc::SYS_socket, &[2, 1, 0]), vec![0]),
+        (
+            "connect to the host",
+            op(libc::SYS_connect, &[0, inet, 16]),
+            vec![-i64::from(libc::ENETUNREACH)],
+        ),
+        ("unix socket", op(libc::SYS_socket, &[1, 1, 0]), vec![1]),
+        (
+            "connect to the host's socket",
+            op(libc::SYS_connect, &[1, unix, unix_length]),
+            vec![-i64::from(libc::ECONNREFUSED)],
+        ),
+        ("raw socket", op(libc::SYS_socket, &[2, 3, 1]), vec![eperm]),
+        (
+            "packet socket",
+            op(libc::SYS_socket, &[17, 3, 0]),
+            vec![eperm],
+        ),
+        (
+            "signal a process of the host",
+            op(libc::SYS_kill, &[u64::from(std::process::id()), 0]),
+            vec![-i64::from(libc::ESRCH)],
+        ),
+        (
+            "reboot",
+            op(libc::SYS_reboot, &[0xfee1_dead, 672_274_793, 0, 0]),
+            vec![eperm],
+        ),
+        (
+            "settimeofday",
+            op(libc::SYS_clock_settime, &[0, vector]),
+            vec![eperm],
+        ),
+        (
+            "load a module",
+            op(libc::SYS_init_module, &[0, 0, root]),
+            vec![eperm, enosys],
+        ),
+        (
+            "kexec",
+            op(libc::SYS_kexec_load, &[0, 0, 0, 0]),
+            vec![eperm, enosys],
+        ),
+        (
+            "bpf",
+            op(libc::SYS_bpf, &[5, vector, 16]),
+            vec![eperm, enosys],
+        ),
+        (
+            "swapon",
+            op(libc::SYS_swapon, &[root, 0]),
+            vec![eperm, enosys],
+        ),
+        (
+            "real-time",
+            op(libc::SYS_sched_setscheduler, &[0, 1, vector]),
+            vec![eperm, -i64::from(libc::EINVAL)],
+        ),
+        (
+            "enter namespaces",
+            op(libc::SYS_setns, &[0, 0]),
+            vec![-i64::from(libc::EINVAL), eperm],
+        ),
+        ("iopl", op(libc::SYS_iopl, &[3]), vec![eperm, enosys]),
+        (
+            "syslog",
+            op(libc::SYS_syslog, &[3, out, 512]),
+            vec![eperm, enosys],
+        ),
+        (
+            "quotactl",
+            op(libc::SYS_quotactl, &[0x8000_0200, root, 0, out]),
+            vec![
+                -i64::from(libc::ENOENT),
+                -i64::from(libc::EINVAL),
+                -i64::from(libc::ENOSYS),
+                -i64::from(libc::ENOTBLK),
+                eperm,
+            ],
+        ),
+    ];
+    let list: Vec<Operation> = tries.iter().map(|(_, operation, _)| *operation).collect();
+    let (leader, results) = runner.run(leader, &list).expect("run");
+    for ((what, _, expected), result) in tries.iter().zip(&results) {
+        println!("  {what}: {result}");
+        assert!(
+            expected.contains(result),
+            "{what}: {result}, expected {expected:?}"
+        );
+    }
+    // The root directory holds nothing but itself.
+    let list = [
+        op(libc::SYS_open, &[root, 0o200_000]),
+        op(libc::SYS_getdents64, &[2, out, 512]),
+        op(libc::SYS_uname, &[out]),
+    ];
+    let (leader, results) = runner.run(leader, &list).expect("run");
+    assert_eq!(results, [2, 48, 0], "two entries of 24 bytes");
+    let mut uname = [0; 130];
+    process_vm::read_exact(runner.pid, out, &mut uname).expect("read");
+    assert!(uname[65..].starts_with(b"guest\0"));
+    drop(leader);
+    drop(sandbox);
+}
+
+/// Every number that is not local is reported, whatever its arguments, and so are those that no
+/// kernel knows.
+fn every_number_is_local_or_reported() {
+    let reserved = image(4000, 1).reserved;
+    let mut sandbox = Sandbox::prepare().expect("prepare");
+    sandbox.enter(Some(70_011), &[]).expect("enter");
+    whim_sys::credentials::become_identity(70_011, 70_011, &[], &[]).expect("become");
+    let request = GuestRequest {
+        pid: 4000,
+        monotonic_ns: 0,
+        boottime_ns: 0,
+    };
+    let (blank, uffd) = sandbox.make_guest(request).expect("guest");
+    let image = image(4000, 1);
+    let mapped = blank.map(&image, &uffd).expect("map");
+    let mut rebuilt = mapped
+        .complete(&image, &filter(reserved))
+        .expect("complete");
+    let runner = rebuilt.runner;
+    let local = |number: u64| {
+        whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
+    };
+    // uretprobe and uprobe: the kernel shows them to no filter, and answers SIGILL or an errno.
+    let hidden = [335, 336];
+    let (here, reported): (Vec<u64>, Vec<u64>) = (0..600u64)
+        .filter(|number| !hidden.contains(number))
+        .chain([1000, 0x4000_0000, 0x4000_0001, 0x4000_003b, 0x5748_494d])
+        .partition(|n| local(*n));
+    println!("  local: {here:?}");
+    println!("  reported: {} numbers", reported.len());
+    let list: Vec<Operation> = reported
+        .iter()
+        .map(|number| Operation::new(i64::try_from(*number).expect("small"), &[]))
+        .collect();
+    let leader = rebuilt.threads.remove(0).stopped;
+    runner.prepare(&leader, 0, &list).expect("prepare");
+    let mut running = leader.resume(0).expect("resume");
+    let mut seen = std::collections::BTreeSet::new();
+    let stopped = loop {
+        let mut set = [PollFd::new(rebuilt.listener.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut set, PollTimeout::from(20u8)).expect("poll") > 0 {
+            let call = rebuilt
+                .listener
+                .receive()
+                .expect("receive")
+                .expect("a call");
+            seen.insert(u64::from(call.number.cast_unsigned()));
+            rebuilt
+                .listener
+                .respond(call.id, Response::Result(-38))
+                .expect("respond");
+            continue;
+        }
+        match running.poll().expect("poll") {
+            Polled::Still(still) => running = still,
+            Polled::Event(Waited::Stopped(stopped)) => break stopped,
+            Polled::Event(other) => panic!("{other:?}"),
+        }
+    };
+    let at_end = runner.is_end(&stopped).expect("registers");
+    assert!(at_end, "{stopped:?} {:x?}", stopped.registers());
+    for number in reported.iter().filter(|number| !seen.contains(number)) {
+        let name = whim_calls::row(*number).map_or("?", |row| row.name());
+        println!("  local for arguments of zero: {number} {name}");
+        assert!(gated(name), "{number} {name}");
+    }
+    drop(stopped);
+    drop(sandbox);
+}
+
+/// Calls of other classes whose gate lets arguments of zero through: they act on the guest alone.
+fn gated(name: &str) -> bool {
+    matches!(
+        name,
+        "rt_sigaction"
+            | "clock_gettime"
+            | "clock_getres"
+            | "clock_nanosleep"
+            | "migrate_pages"
+            | "move_pages"
+            | "getitimer"
+            | "setitimer"
+            | "get_robust_list"
+    )
+}
+
 /// Each case in a process of its own, because it gives up its rights.
 fn main() {
-    let cases: [(&str, Option<u32>, i32, usize); 3] = [
-        ("as-we-are", None, 4242, 1),
-        ("private-id", Some(70_001), 31_000, 1),
-        ("threads", Some(70_002), 500, 5),
+    let cases: [(&str, fn()); 5] = [
+        ("as-we-are", || rebuild_and_run(None, 4242, 1)),
+        ("private-id", || rebuild_and_run(Some(70_001), 31_000, 1)),
+        ("threads", || rebuild_and_run(Some(70_002), 500, 5)),
+        ("escapes", escapes_without_a_filter),
+        ("numbers", every_number_is_local_or_reported),
     ];
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(case) = cases
+    if let Some((_, case)) = cases
         .iter()
         .find(|c| arguments.first().is_some_and(|a| a == c.0))
     {
-        return rebuild_and_run(case.1, case.2, case.3);
+        return case();
     }
     let me = std::env::current_exe().expect("our own path");
     let mut failed = false;
