@@ -294,7 +294,9 @@ impl Cluster {
         match output.status.code() {
             Some(0) => {
                 let report = String::from_utf8_lossy(&output.stdout).into_owned();
-                Ok(Moved::Done(report.lines().last().unwrap_or_default().to_owned()))
+                Ok(Moved::Done(
+                    report.lines().last().unwrap_or_default().to_owned(),
+                ))
             }
             Some(1) => Ok(Moved::Refused(text)),
             _ => bail!("`whim migrate {pid} {target}`: {}: {text}", output.status),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -68,7 +69,8 @@ pub fn drive(
         by_focus: vec![0; plan.focus.len()],
         ..Moves::default()
     };
-    let outcome = keep_moving(cluster, running, plan, random, &mut moves);
+    let wait = |gap| running.wait_up_to(gap);
+    let outcome = keep_moving(cluster, wait, plan, random, &mut moves);
     if outcome.is_err() {
         print_history(&moves);
     }
@@ -82,18 +84,41 @@ pub fn print_history(moves: &Moves) {
     }
 }
 
-fn keep_moving(
+/// Moves processes of n1 until something comes through the channel, or its other end is dropped.
+///
+/// # Errors
+/// When `whim` behaves strangely.
+pub fn drive_until(
     cluster: &Cluster,
-    running: &mut Running,
+    end: &Receiver<()>,
+    plan: &Plan<'_>,
+    random: &mut Random,
+) -> Result<Moves> {
+    let mut moves = Moves {
+        by_focus: vec![0; plan.focus.len()],
+        ..Moves::default()
+    };
+    let wait = |gap| Ok((end.recv_timeout(gap) != Err(RecvTimeoutError::Timeout)).then_some(()));
+    let outcome = keep_moving(cluster, wait, plan, random, &mut moves);
+    if outcome.is_err() {
+        print_history(&moves);
+    }
+    outcome.map(|()| moves)
+}
+
+/// `wait` waits no longer than it is told and returns what there is at the end.
+fn keep_moving<T>(
+    cluster: &Cluster,
+    mut wait: impl FnMut(Duration) -> Result<Option<T>>,
     plan: &Plan<'_>,
     random: &mut Random,
     moves: &mut Moves,
-) -> Result<ExitStatus> {
+) -> Result<T> {
     let begun = Instant::now();
     let mut fruitless = 0;
     loop {
         let gap = random.below(u64::try_from(2 * plan.gap.as_micros())?.max(2));
-        if let Some(status) = running.wait_up_to(Duration::from_micros(gap))? {
+        if let Some(status) = wait(Duration::from_micros(gap))? {
             return Ok(status);
         }
         ensure!(
@@ -108,7 +133,7 @@ fn keep_moving(
         fruitless += 1;
         let rows = match cluster.rows("n1", false) {
             Ok(rows) => rows,
-            Err(error) => match running.wait_up_to(Duration::ZERO)? {
+            Err(error) => match wait(Duration::ZERO)? {
                 Some(status) => return Ok(status),
                 None => return Err(error),
             },

@@ -6,9 +6,11 @@ mod behaviours;
 #[path = "../bench/mod.rs"]
 mod bench;
 mod costs;
+mod escape;
 mod losses;
 mod programs;
 mod stay;
+mod terminals;
 
 use std::process::ExitCode;
 
@@ -34,6 +36,8 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
     cases.extend(costs::cases());
+    cases.extend(escape::cases());
+    cases.extend(terminals::cases()?);
     cases.extend(bench::cases());
     Ok(cases)
 }

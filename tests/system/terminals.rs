@@ -1,0 +1,377 @@
+//! Programs with a person at the keys: vim, less, and job control.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use whim_system_tests::case::Setting;
+use whim_system_tests::mover::{self, Moves, Plan};
+use whim_system_tests::random::Random;
+use whim_system_tests::terminal::Terminal;
+use whim_system_tests::{Case, Cluster, Context, Result, anyhow, ensure, guest};
+
+const PROMPT: &str = "whim> ";
+const SUSPEND: &str = "\x1a";
+const INTERRUPT: &str = "\x03";
+const ESCAPE: &str = "\x1b";
+
+/// What a person does, and how it has to look: the same for the moved and the unmoved run.
+type Script = fn(&mut Terminal, &str, u32) -> Result<Vec<String>>;
+
+/// A program at a terminal.
+#[derive(Clone, Copy)]
+struct Session {
+    name: &'static str,
+    script: Script,
+    /// Rounds of the script in a quick and in a full run.
+    rounds: (u32, u32),
+    focus: &'static [&'static str],
+}
+
+const SESSIONS: &[Session] = &[
+    Session {
+        name: "vim",
+        script: vim,
+        rounds: (4, 40),
+        focus: &["vim"],
+    },
+    Session {
+        name: "less",
+        script: less,
+        rounds: (4, 40),
+        focus: &["less"],
+    },
+    Session {
+        name: "shell",
+        script: shell,
+        rounds: (4, 40),
+        focus: &[],
+    },
+];
+
+pub fn cases() -> Result<Vec<Case>> {
+    let runs = whim_system_tests::case::number("WHIM_RUNS")?.unwrap_or(5);
+    let minimum = whim_system_tests::case::number("WHIM_MOVES")?.unwrap_or(20);
+    let mut cases = vec![
+        Case::new("terminals::background_processes", |_| background()),
+        Case::new("terminals::keys_reach_a_program_away", |_| keys()),
+    ];
+    for session in SESSIONS {
+        let name = format!("terminals::{}", session.name);
+        cases.push(Case::new(name, |setting| {
+            session.run(setting, session.rounds.0, 3)
+        }));
+        for run in 1..=runs {
+            let name = format!("terminals::full::{}::run_{run}", session.name);
+            cases.push(Case::new(name, move |setting| {
+                let seed = setting.seed.wrapping_add(u64::from(run));
+                session.run(
+                    &Setting {
+                        seed,
+                        ..setting.clone()
+                    },
+                    session.rounds.1,
+                    minimum,
+                )
+            }));
+        }
+    }
+    Ok(cases)
+}
+
+/// An interactive shell at a terminal on n1, in a directory of its own.
+fn open_shell(cluster: &Cluster, directory: &Path, through_whim: bool) -> Result<Terminal> {
+    fs::create_dir_all(directory)?;
+    let words = ["bash", "--norc", "--noprofile", "-i"];
+    let mut command: Command = if through_whim {
+        cluster.run_command("n1", &words)
+    } else {
+        cluster.command("n1", &words)
+    };
+    command
+        .current_dir(directory)
+        .env("PS1", PROMPT)
+        .env_remove("PROMPT_COMMAND");
+    command
+        .env("HISTFILE", "/dev/null")
+        .env("INPUTRC", "/dev/null")
+        .env("VIMINIT", "");
+    let mut terminal = Terminal::start(&command)?;
+    terminal.wait_for(PROMPT)?;
+    // Else the shell asks the terminal for bracketed paste before each line.
+    terminal.ask("bind 'set enable-bracketed-paste off'\r", PROMPT)?;
+    Ok(terminal)
+}
+
+impl Session {
+    fn run(&self, setting: &Setting, rounds: u32, minimum: u32) -> Result<()> {
+        let cluster = Cluster::up(3)?;
+        cluster.explaining(|| {
+            let directory = |run: &str| cluster.directory().join(run);
+            let mut plain = open_shell(&cluster, &directory("unmoved"), false)?;
+            let expected = (self.script)(&mut plain, "", rounds).context("unmoved")?;
+            drop(plain);
+
+            // The shell itself is a candidate only where it shall move as well.
+            let whole = self.focus.is_empty();
+            let run = format!("{} run -- ", cluster.whim_path().display());
+            let prefix = if whole { "" } else { run.as_str() };
+            let mut terminal = open_shell(&cluster, &directory("moved"), whole)?;
+            let (end, ended) = channel();
+            let plan = Plan {
+                focus: self.focus,
+                gap: Duration::from_millis(150),
+                limit: Duration::from_secs(900),
+            };
+            let mut random = Random::new(setting.seed);
+            // The mover borrows these; the rest goes to it.
+            let watched = &cluster;
+            let (shown, moves) = std::thread::scope(|scope| -> Result<(Vec<String>, Moves)> {
+                let mover =
+                    scope.spawn(move || mover::drive_until(watched, &ended, &plan, &mut random));
+                let shown = (self.script)(&mut terminal, prefix, rounds).context("moved");
+                drop(end);
+                let moves = mover.join().map_err(|_| anyhow!("The mover panicked"))??;
+                println!("{}: {moves}", self.name);
+                if shown.is_err() {
+                    mover::print_history(&moves);
+                }
+                Ok((shown?, moves))
+            })?;
+            ensure!(expected == shown, "unmoved {expected:#?}\nmoved {shown:#?}");
+            ensure!(
+                moves.completed >= minimum,
+                "Only {} moves: {moves}",
+                moves.completed
+            );
+            same_files(&directory("unmoved"), &directory("moved"))
+        })
+    }
+}
+
+fn same_files(left: &Path, right: &Path) -> Result<()> {
+    for entry in fs::read_dir(left)? {
+        let name = entry?.file_name();
+        let (one, two) = (fs::read(left.join(&name))?, fs::read(right.join(&name))?);
+        ensure!(one == two, "The file {} differs", name.display());
+    }
+    Ok(())
+}
+
+/// What was shown, without what moves the cursor and colours the text.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let mut out = String::new();
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\x1b' {
+            out.push(character);
+            continue;
+        }
+        if characters.next() == Some('[') {
+            characters.by_ref().find(|next| ('@'..='~').contains(next));
+        }
+    }
+    out
+}
+
+/// Writes, changes and saves a text; interrupts a command; suspends vim and brings it back.
+fn vim(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    let command = format!("{prefix}vim -N -u NONE -i NONE -n text\r");
+    terminal.ask(&command, "[New]")?;
+    for round in 0..rounds {
+        terminal.press("Go")?;
+        for line in 0..5 {
+            terminal.press(&format!(
+                "Line {line} of round {round}, some words to change\r"
+            ))?;
+        }
+        terminal.press(ESCAPE)?;
+        terminal.press(":%s/some words/other words/ge\r:g/Line 3/m0\r")?;
+        terminal.press("ggyy3pGkdd:undo\r:1,3>\r")?;
+        let echo = |what: &str| format!(":echo 'ro'.'und' {round} {what}\r");
+        terminal.press(&echo("line('$') len(join(getline(1,'$')))"))?;
+        terminal.wait_for(&format!("round {round} "))?;
+        // A command without end, which only an interrupt ends.
+        terminal.press(":while 1 | endwhile\r")?;
+        terminal.press(INTERRUPT)?;
+        terminal.wait_for("Interrupted")?;
+        terminal.press("\r")?;
+        terminal.press(&format!(":echo 'al'.'ive' {round}\r"))?;
+        terminal.wait_for(&format!("alive {round}"))?;
+        if round % 2 == 1 {
+            terminal.ask(SUSPEND, "Stopped")?;
+            terminal.wait_for(PROMPT)?;
+            let shown = terminal.ask("jobs; echo in-$((40+2))\r", "in-42")?;
+            ensure!(plain(&shown).contains("Stopped"), "jobs: {}", plain(&shown));
+            terminal.wait_for(PROMPT)?;
+            // Back in vim, the screen is drawn again.
+            terminal.ask("fg\r", &format!("of round {round}"))?;
+        }
+        terminal.press(&format!(":w | echo 'wri'.'tten' {round}\r"))?;
+        terminal.wait_for(&format!("written {round}"))?;
+    }
+    terminal.press(":q\r")?;
+    terminal.wait_for(PROMPT)?;
+    let shown = terminal.ask("echo status $?; cksum text\r", " text\r\n")?;
+    seen.push(plain(&shown).lines().skip(1).collect::<Vec<_>>().join("\n"));
+    terminal.press("exit\r")?;
+    terminal.end()?;
+    Ok(seen)
+}
+
+/// Pages, searches and jumps; interrupts a wait; suspends less and brings it back.
+fn less(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    terminal.ask("seq -f 'number %06g' 20000 > numbers\r", PROMPT)?;
+    terminal.ask(&format!("{prefix}less numbers\r"), "number 000023")?;
+    for round in 0..rounds {
+        let start = 1000 + round * 100;
+        for (keys, sign) in [
+            (format!("{start}g"), format!("number {:06}", start + 22)),
+            (" ".to_owned(), format!("number {:06}", start + 45)),
+            ("b".to_owned(), format!("number {start:06}")),
+            (
+                format!("/{:06}\r", start + 50),
+                format!("number {:06}", start + 72),
+            ),
+            ("G".to_owned(), "(END)".to_owned()),
+            ("g".to_owned(), "number 000023".to_owned()),
+        ] {
+            let shown = terminal.ask(&keys, &sign)?;
+            let lines = plain(&shown).matches("number ").count();
+            ensure!(lines >= 1, "Nothing was shown for {keys:?}");
+            seen.push(format!("{keys:?} {sign}"));
+        }
+        // Waits for the file to grow until it is interrupted.
+        terminal.ask("F", "interrupt to abort")?;
+        terminal.press(INTERRUPT)?;
+        terminal.ask("g", "number 000023")?;
+        if round % 2 == 1 {
+            terminal.ask(SUSPEND, "Stopped")?;
+            terminal.wait_for(PROMPT)?;
+            terminal.ask("echo in-$((40+2))\r", "in-42")?;
+            terminal.wait_for(PROMPT)?;
+            terminal.ask("fg\r", "number 000023")?;
+        }
+    }
+    terminal.ask("q", PROMPT)?;
+    let shown = terminal.ask("echo status $?\r", "status 0")?;
+    seen.push(plain(&shown).lines().count().to_string());
+    terminal.press("exit\r")?;
+    terminal.end()?;
+    Ok(seen)
+}
+
+/// A shell with job control that moves itself, with its jobs.
+fn shell(terminal: &mut Terminal, _: &str, rounds: u32) -> Result<Vec<String>> {
+    let mut seen = Vec::new();
+    for round in 0..rounds {
+        terminal.ask(
+            &format!("x=0; for i in {{1..20000}}; do x=$((x+i*{round})); done; echo =$x=\r"),
+            "\n=",
+        )?;
+        seen.push(plain(&terminal.wait_for(PROMPT)?));
+        terminal.press("sleep 1000\r")?;
+        terminal.wait_for("sleep 1000\r\n")?;
+        terminal.ask(SUSPEND, "Stopped")?;
+        terminal.wait_for(PROMPT)?;
+        terminal.ask("bg; jobs -r | wc -l\r", "\n1\r\n")?;
+        terminal.wait_for(PROMPT)?;
+        terminal.ask("fg\r", "sleep 1000")?;
+        terminal.ask(INTERRUPT, PROMPT)?;
+        seen.push(plain(&terminal.ask("echo status $?\r", "status 130")?));
+        terminal.wait_for(PROMPT)?;
+        terminal.ask("read line; echo got-$line\r", "\r\n")?;
+        terminal.ask("some words\r", "got-some words")?;
+        terminal.wait_for(PROMPT)?;
+        terminal.ask("cat > file; cat file\r", "\r\n")?;
+        terminal.ask("typed text\r", "typed text\r\n")?;
+        terminal.ask("\x04", "typed text")?;
+        terminal.wait_for(PROMPT)?;
+        // Erases with the terminal's own line editor.
+        terminal.ask("exec 3>&1; stty -a | grep -c icanon\r", "\n1\r\n")?;
+        terminal.wait_for(PROMPT)?;
+    }
+    terminal.press("exit 5\r")?;
+    seen.push(terminal.end()?.to_string());
+    Ok(seen)
+}
+
+/// The guest `tty`: background processes and the terminal, as home's kernel sees them.
+fn background() -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    cluster.explaining(|| {
+        let program = guest::c("tty")?.display().to_string();
+        let mut results = Vec::new();
+        for moves in [false, true] {
+            let directory = cluster.directory().join(format!("tty-{moves}"));
+            let mut terminal = open_shell(&cluster, &directory, false)?;
+            let whim = cluster.whim_path().display().to_string();
+            let line = if moves {
+                format!("{whim} run -- {program}\r")
+            } else {
+                format!("{program}\r")
+            };
+            terminal.press(&line)?;
+            let mut shown = String::new();
+            for sign in ["SIGTTOU 1\r\n", "session leader 0\r\n"] {
+                terminal.wait_for("ready ")?;
+                let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
+                    .trim()
+                    .to_owned();
+                if moves {
+                    let pid: i32 = pid.parse().with_context(|| format!("'{pid}' is no pid"))?;
+                    cluster.move_to(pid, "n2")?;
+                }
+                shown += &plain(&terminal.ask("\r", sign)?);
+            }
+            shown += &plain(&terminal.ask("hidden\r", "done")?);
+            terminal.ask("\r", PROMPT)?;
+            results.push(shown);
+        }
+        println!("{}", results[1]);
+        ensure!(
+            !results[1].contains("hidden"),
+            "What was typed without echo is shown"
+        );
+        ensure!(
+            results[0] == results[1],
+            "unmoved {:?}\nmoved {:?}",
+            results[0],
+            results[1]
+        );
+        Ok(())
+    })
+}
+
+/// Interrupt, quit and hang-up reach a program that computes or waits away.
+fn keys() -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    cluster.explaining(|| {
+        let whim = cluster.whim_path().display().to_string();
+        let mut terminal = open_shell(&cluster, &cluster.directory().join("keys"), false)?;
+        for (what, command) in [
+            ("computes", "while :; do :; done"),
+            ("reads", "read x; echo not reached"),
+        ] {
+            for (key, number) in [(INTERRUPT, 130), ("\x1c", 131)] {
+                terminal.press(&format!("{whim} run -- bash -c 'echo pid=$$; {command}'\r"))?;
+                terminal.wait_for("\npid=")?;
+                let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
+                    .trim()
+                    .to_owned();
+                cluster.move_to(pid.parse()?, "n2")?;
+                terminal
+                    .ask(key, PROMPT)
+                    .with_context(|| format!("a shell that {what}"))?;
+                terminal.ask("echo status=$?\r", &format!("status={number}"))?;
+                terminal.wait_for(PROMPT)?;
+            }
+        }
+        Ok(())
+    })
+}
