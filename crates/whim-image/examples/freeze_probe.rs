@@ -2,6 +2,7 @@
 use std::time::Instant;
 use whim_image::capture::CaptureOptions;
 use whim_image::freeze::{FreezeLimits, freeze};
+use whim_image::maps::FlagTable;
 use whim_image::model::Range;
 
 fn main() {
@@ -10,6 +11,7 @@ fn main() {
     let times: u32 = arguments.get(2).map_or(1, |text| text.parse().expect("a number"));
     let capture = arguments.get(3).is_some_and(|word| word == "capture");
     for _ in 0..times {
+        let flags = FlagTable::read(pid).expect("the flags");
         let began = Instant::now();
         let mut frozen = match freeze(pid, &FreezeLimits::default()) {
             Ok(frozen) => frozen,
@@ -31,7 +33,7 @@ fn main() {
             let reserved = Range { start: 0x1000_0000_0000, end: 0x2000_0000_0000 };
             let is_local = |number: u64| matches!(number, 202 | 35 | 230 | 24 | 34 | 130 | 128);
             let options =
-                CaptureOptions { reserved, is_local: &is_local, flags: None, with_pending: false };
+                CaptureOptions { reserved, is_local: &is_local, flags: Some(&flags), with_pending: false };
             let captured = frozen.capture(&options).expect("a capture");
             captured_in = Some(began.elapsed() - stopped);
             count = (captured.image.mappings.len(), captured.in_flight.len());

@@ -548,7 +548,7 @@ impl Frozen {
         thread.stopped = Some(stopped);
         let stub = Range {
             start: base,
-            end: base + stub::batch_waiting_offset() + 1,
+            end: base + stub::batch_finish_offset() + 1,
         };
         if stub.contains(rip) {
             Ok(())

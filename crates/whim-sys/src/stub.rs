@@ -49,6 +49,8 @@ global_asm!(
     ".hidden whim_batch_begin",
     ".globl whim_batch_waiting",
     ".hidden whim_batch_waiting",
+    ".globl whim_batch_finish",
+    ".hidden whim_batch_finish",
     ".globl whim_batch_data",
     ".hidden whim_batch_data",
     ".globl whim_batch_end",
@@ -118,7 +120,11 @@ global_asm!(
     "mov r8d, 8",
     "syscall",
     "whim_batch_waiting:",
+    // SIGSTOP and SIGCONT, which cannot be blocked, have cut the wait short.
+    "cmp rax, -4",
+    "je 4b",
     // The tracer has died (or is done with the list being empty).
+    "whim_batch_finish:",
     "5:",
     "mov eax, 14",
     "xor edi, edi",
@@ -252,6 +258,7 @@ global_asm!(
 unsafe extern "C" {
     static whim_batch_begin: u8;
     static whim_batch_waiting: u8;
+    static whim_batch_finish: u8;
     static whim_batch_data: u8;
     static whim_batch_end: u8;
     static whim_tail_begin: u8;
@@ -283,6 +290,12 @@ pub fn batch_data_offset() -> u64 {
 #[must_use]
 pub fn batch_waiting_offset() -> u64 {
     between(&raw const whim_batch_begin, &raw const whim_batch_waiting).len() as u64
+}
+
+/// Offset behind the last instruction that a thread executes while its tracer lives.
+#[must_use]
+pub fn batch_finish_offset() -> u64 {
+    between(&raw const whim_batch_begin, &raw const whim_batch_finish).len() as u64
 }
 
 /// Bytes of the continuation stub, with empty data at their end.

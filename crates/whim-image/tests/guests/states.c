@@ -1,0 +1,243 @@
+/* A program in a state that its name tells; it prints what it knows of itself, one `key value` per
+ * line (hexadecimal), then `ready`, and ends when its standard input ends.
+ *
+ *   states STATE */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/rseq.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void say(const char *key, uint64_t value) { printf("%s %lx\n", key, value); }
+static void handler(int signal) { (void)signal; }
+
+static int fds[2], epoll_fd;
+static uint32_t word;
+
+/* Threads that stand in a call each. */
+static void *in_read(void *x) {
+    char c;
+    syscall(SYS_read, fds[0], &c, 1);
+    return x;
+}
+static void *in_epoll(void *x) {
+    struct epoll_event e;
+    syscall(SYS_epoll_wait, epoll_fd, &e, 1, 60000);
+    return x;
+}
+static void *in_nanosleep(void *x) {
+    struct timespec t = {60, 0};
+    syscall(SYS_nanosleep, &t, NULL);
+    return x;
+}
+static void *in_futex(void *x) {
+    struct timespec t = {60, 0};
+    for (;;) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, x ? &t : NULL, NULL, 0);
+    return x;
+}
+static void *in_write(void *x) {
+    static char block[1 << 20];
+    int pair[2];
+    if (pipe(pair)) abort();
+    say("write.fd", pair[1]);
+    syscall(SYS_write, pair[1], block, sizeof block);
+    return x;
+}
+static void *in_computing(void *x) {
+    for (volatile long n = 0;; n++) {}
+    return x;
+}
+static void *in_sigtimedwait(void *x) {
+    struct timespec t = {60, 0};
+    uint64_t set = 1ull << (SIGUSR2 - 1);
+    syscall(SYS_rt_sigtimedwait, &set, NULL, &t, 8);
+    return x;
+}
+
+static void begin(void *(*body)(void *), void *x) {
+    pthread_t t;
+    if (pthread_create(&t, NULL, body, x)) abort();
+}
+
+static void calls(void) {
+    if (pipe(fds)) abort();
+    epoll_fd = epoll_create1(0);
+    say("read.fd", fds[0]);
+    begin(in_read, NULL);
+    begin(in_epoll, NULL);
+    begin(in_nanosleep, NULL);
+    begin(in_futex, NULL);
+    begin(in_futex, &word);
+    begin(in_write, NULL);
+    begin(in_computing, NULL);
+    begin(in_sigtimedwait, NULL);
+    usleep(100000);
+}
+
+static void known(void) {
+    struct sigaction a = {.sa_handler = handler, .sa_flags = SA_RESTART | SA_ONSTACK};
+    sigaddset(&a.sa_mask, SIGHUP);
+    sigaction(SIGUSR1, &a, NULL);
+    signal(SIGUSR2, SIG_IGN);
+    say("handler", (uint64_t)handler);
+    stack_t s = {.ss_sp = malloc(65536), .ss_size = 65536};
+    sigaltstack(&s, NULL);
+    say("altstack", (uint64_t)s.ss_sp);
+    uint64_t mask = 1ull << (SIGQUIT - 1) | 1ull << (SIGTERM - 1);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
+    say("mask", mask);
+    void *address = NULL;
+    prctl(PR_GET_TID_ADDRESS, &address);
+    say("tid_address", (uint64_t)address);
+    say("brk", (uint64_t)sbrk(0));
+    say("rseq", __rseq_size ? (uint64_t)__builtin_thread_pointer() + __rseq_offset : 0);
+    prctl(PR_SET_NAME, "a name (x) 1");
+    char *m = mmap(NULL, 64 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(m + 4096, 4096, PROT_NONE);
+    madvise(m + 8 * 4096, 8 * 4096, MADV_DONTFORK);
+    madvise(m + 32 * 4096, 8 * 4096, MADV_WIPEONFORK);
+    say("mapping", (uint64_t)m);
+    int fd = open("/proc/self/exe", O_RDONLY);
+    say("file", (uint64_t)mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0));
+    struct rlimit l = {123, 456};
+    setrlimit(RLIMIT_NOFILE, &l);
+    say("handler_page", *(unsigned char *)handler);
+}
+
+/* Threads come and go all the time; children too. */
+static void *brief(void *x) { return x; }
+static volatile long made;
+static void *maker(void *x) {
+    for (;;) {
+        pthread_t t[4];
+        for (int i = 0; i < 4; i++)
+            if (pthread_create(&t[i], NULL, brief, (void *)(long)i)) abort();
+        for (long i = 0; i < 4; i++) {
+            void *got;
+            if (pthread_join(t[i], &got) || got != (void *)i) abort();
+        }
+        made++;
+    }
+    return x;
+}
+static void storm(void) {
+    begin(maker, NULL);
+    begin(maker, NULL);
+}
+static void *forker(void *x) {
+    for (;;) {
+        pid_t pid = fork();
+        if (pid == 0) _exit(7);
+        int status = 0;
+        if (waitpid(pid, &status, 0) != pid || WEXITSTATUS(status) != 7) abort();
+        made++;
+    }
+    return x;
+}
+static void forks(void) { begin(forker, NULL); }
+static void vforked(void) {
+    pid_t pid = vfork();
+    if (pid == 0) {
+        const char text[] = "ready\n";
+        if (write(1, text, 6) != 6) _exit(1);
+        struct timespec t = {0, 700000000};
+        nanosleep(&t, NULL);
+        _exit(0);
+    }
+    waitpid(pid, NULL, 0);
+    say("after", 1);
+}
+
+static void shared_anonymous(void) {
+    mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+static void system_v(void) {
+    int id = shmget(IPC_PRIVATE, 4096, 0600);
+    if (shmat(id, NULL, 0) == (void *)-1) abort();
+    shmctl(id, IPC_RMID, NULL);
+}
+static void seccomp(void) {
+    struct { unsigned short code; unsigned char jt, jf; unsigned int k; } allow = {6, 0, 0, 0x7fff0000};
+    struct { unsigned short length; void *filter; } program = {1, &allow};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) abort();
+}
+static void real_time(void) {
+    struct sched_param p = {1};
+    if (sched_setscheduler(0, SCHED_RR, &p)) say("refused", errno);
+}
+static void locked(void) {
+    char *m = mmap(NULL, 80 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mlock2(m, 80 << 20, MLOCK_ONFAULT)) say("refused", errno);
+    memset(m, 1, 80 << 20);
+}
+static void userfault(void) {
+    if (syscall(SYS_userfaultfd, O_CLOEXEC) < 0) say("refused", errno);
+}
+static void sealed(void) {
+    char *m = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (syscall(462, m, 4096, 0)) say("refused", errno);
+}
+static void io_uring(void) {
+    char parameters[256] = {0};
+    if (syscall(425, 4, parameters) < 0) say("refused", errno);
+}
+static void aio(void) {
+    unsigned long context = 0;
+    if (syscall(SYS_io_setup, 4, &context)) say("refused", errno);
+}
+static void *own_files(void *x) {
+    if (unshare(CLONE_FILES)) abort();
+    pause();
+    return x;
+}
+static void split(void) {
+    begin(own_files, NULL);
+    usleep(50000);
+}
+static void plain(void) {}
+
+struct state { const char *name; void (*set)(void); };
+static const struct state states[] = {
+    {"calls", calls}, {"known", known}, {"storm", storm}, {"forks", forks}, {"vfork", vforked},
+    {"shared", shared_anonymous}, {"sysv", system_v}, {"seccomp", seccomp}, {"realtime", real_time},
+    {"locked", locked}, {"userfault", userfault}, {"sealed", sealed}, {"io_uring", io_uring},
+    {"aio", aio}, {"split", split}, {"plain", plain},
+};
+
+int main(int count, char **arguments) {
+    setvbuf(stdout, NULL, _IONBF, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (size_t i = 0; count == 2 && i < sizeof states / sizeof *states; i++)
+        if (strcmp(states[i].name, arguments[1]) == 0) {
+            states[i].set();
+            puts("ready");
+            char c;
+            while (read(0, &c, 1) == 1) {
+                long before = made;
+                for (int tries = 0; tries < 5000 && made <= before + 1; tries++) usleep(1000);
+                say("more", made > before + 1);
+            }
+            return 0;
+        }
+    return 2;
+}
