@@ -5,7 +5,7 @@
 //! directories are never written.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::mount::MsFlags;
@@ -16,6 +16,8 @@ use crate::role::NodeTask;
 /// Directories that each machine has for itself, with their permissions.
 pub(crate) const PRIVATE: [(&str, u32); 3] =
     [("/tmp", 0o1777), ("/run", 0o755), ("/dev/shm", 0o1777)];
+/// Largest file that is copied rather than bound where there is no overlayfs.
+const COPY_BYTES_MAX: u64 = 1 << 20;
 /// Where the daemon keeps its state.
 const STATE: &str = "/var/lib/whim";
 
@@ -131,7 +133,7 @@ impl Additions {
         )
     }
 
-    /// The same without overlayfs: a new directory with every entry of the old one bound into it.
+    /// The same without overlayfs: a new directory with every entry of the old one shown in it.
     fn mount_farm(&self, stage: &Path) -> Result<(), String> {
         let place = stage.join(format!("farm{}", self.directory.display()).replace('/', "-"));
         make_directory(&place)?;
@@ -160,15 +162,21 @@ impl Additions {
     }
 }
 
-/// Makes `target` show what `source` is: a copied symbolic link, or a bind mount.
+/// Makes `target` show what `source` is: a copy, or for what is no small file a bind mount.
 fn show(source: &Path, target: &Path) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("Cannot show {}: {e}", source.display());
-    let kind = fs::symlink_metadata(source).map_err(failed)?.file_type();
-    if kind.is_symlink() {
+    let found = fs::symlink_metadata(source).map_err(failed)?;
+    if found.is_symlink() {
         let to = fs::read_link(source).map_err(failed)?;
         return std::os::unix::fs::symlink(to, target).map_err(failed);
     }
-    if kind.is_dir() {
+    // Copied, so that a node cannot change the machine's; what a plain user may not read he may
+    // not change either.
+    if found.is_file() && found.len() <= COPY_BYTES_MAX && fs::copy(source, target).is_ok() {
+        let _ = std::os::unix::fs::chown(target, Some(found.uid()), Some(found.gid()));
+        return Ok(());
+    }
+    if found.is_dir() {
         make_directory(target)?;
     } else {
         fs::File::create(target).map_err(failed)?;
