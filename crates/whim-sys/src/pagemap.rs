@@ -275,6 +275,7 @@ mod tests {
             )
         }
         .unwrap();
+        // JUSTIFICATION: the test needs raw memory that it may write page by page.
         // SAFETY: as above.
         unsafe {
             let flags = nix::sys::mman::MmapAdvise::MADV_NOHUGEPAGE;
@@ -293,6 +294,7 @@ mod tests {
         assert_eq!(map.runs(base, base + 64 * PAGE).unwrap(), expected);
         map.scan = false;
         assert_eq!(map.runs(base, base + 64 * PAGE).unwrap(), expected);
+        // JUSTIFICATION: the test gives back what it mapped.
         // SAFETY: nothing refers to the mapping any more.
         unsafe { munmap(area, length.get()).unwrap() };
     }

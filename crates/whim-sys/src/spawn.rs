@@ -129,6 +129,7 @@ pub fn clone_alone(namespaces: Namespaces, number: Option<i32>) -> Result<Cloned
         0 => Ok(Cloned::Child),
         pid => Ok(Cloned::Parent {
             pid: i32::try_from(pid).unwrap_or(i32::MAX),
+            // JUSTIFICATION: a descriptor that the kernel made becomes an owned one.
             // SAFETY: with CLONE_PIDFD the kernel has put a new descriptor there; nobody owns it.
             pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
         }),
@@ -158,6 +159,7 @@ impl Program {
             .map_err(|errno| SpawnError::Program(errno.into()))?;
         let raw = RawFd::try_from(made)
             .map_err(|_| SpawnError::Program(io::Error::from(Errno::EINVAL)))?;
+        // JUSTIFICATION: a descriptor that the kernel made becomes an owned one.
         // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
         let mut file = unsafe { File::from_raw_fd(raw) };
         file.write_all(bytes).map_err(SpawnError::Program)?;

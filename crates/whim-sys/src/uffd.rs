@@ -129,6 +129,7 @@ impl Uffd {
         // SAFETY: the call takes one integer and gives a descriptor or -1.
         let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         let raw = c_int::try_from(Errno::result(made)?).map_err(|_| Errno::EBADF)?;
+        // JUSTIFICATION: a descriptor that the kernel made becomes an owned one.
         // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
         Self::initialize(descriptor, features)
@@ -363,6 +364,7 @@ mod tests {
     fn a_page_is_placed_once_and_a_second_try_says_so() {
         let fault = Uffd::create(true, 0).expect("userfaultfd");
         let length = NonZeroUsize::new(4 * PAGE).expect("length");
+        // JUSTIFICATION: the test needs memory whose pages are missing.
         // SAFETY: a fresh private mapping, touched by nobody else.
         let place = unsafe {
             mmap_anonymous(
@@ -390,9 +392,11 @@ mod tests {
                 .map(|p| p == Placed::Gone),
             Ok(true)
         );
+        // JUSTIFICATION: the compiler must not assume what the page holds.
         // SAFETY: the page was placed above.
         let read = unsafe { place.cast::<u8>().as_ptr().read_volatile() };
         assert_eq!(read, 7);
+        // JUSTIFICATION: the test gives back what it mapped.
         // SAFETY: the mapping made above, used no more.
         unsafe { munmap(place, 4 * PAGE) }.expect("munmap");
     }
