@@ -165,7 +165,11 @@ impl Away {
         self.excuse(self.awake.elapsed());
         let asleep = Instant::now();
         let count = self.wait(&mut events, timeout)?;
-        self.excuse(asleep.elapsed().saturating_sub(Duration::from_millis(timeout.into())));
+        self.excuse(
+            asleep
+                .elapsed()
+                .saturating_sub(Duration::from_millis(timeout.into())),
+        );
         self.awake = Instant::now();
         if count > 0 {
             self.spin.worked();
@@ -408,7 +412,11 @@ impl Away {
             match event {
                 DeputyEvent::Finished(slot) => self.server.finished(slot)?,
                 DeputyEvent::Signal { slot, signal, info } => {
-                    if self.transition.as_ref().is_some_and(Transition::holds_signals) {
+                    if self
+                        .transition
+                        .as_ref()
+                        .is_some_and(Transition::holds_signals)
+                    {
                         self.held.push(HeldSignal { slot, signal, info });
                     } else {
                         self.server.signal(slot, signal, &info);

@@ -77,9 +77,9 @@ impl Connecting {
         match self.connected.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                Some(Err("The connection to the next host could not be made".into()))
-            }
+            Err(TryRecvError::Disconnected) => Some(Err(
+                "The connection to the next host could not be made".into(),
+            )),
         }
     }
 

@@ -1,5 +1,6 @@
 //! A real program becomes a deputy and comes back, without a network in between: what leaves is
 //! what returns, so that conversion and return are tested by themselves.
+#![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
