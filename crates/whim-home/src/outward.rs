@@ -16,7 +16,7 @@ use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
-use whim_journey::message::{ToGuest, ToHome, WireRegion, WireReturned};
+use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion};
 use whim_sys::lease::{LeaseError, ReadLease};
 use whim_sys::{crash, pagemap, process_vm};
 
@@ -367,6 +367,8 @@ fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
     Ok(entries.iter().map(|entry| entry.range).collect())
 }
 
+/// What the deputy needs to go on with a call. The regions are those of the call as the program
+/// made it, whatever is left to be done: so guest and home mean the same buffers.
 fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
     let memory = HomeMemory {
         pid: image.pid,
@@ -377,19 +379,10 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         threads: image.threads.iter().map(|thread| thread.tid).collect(),
         reserved: (image.reserved.start, image.reserved.end),
     };
-    let mut requests = vec![whim_calls::Call {
-        number: call.number,
-        args: call.args,
-    }];
-    for piece in &call.further {
-        let mut args = call.args;
-        args[1] = piece.start;
-        args[2] = piece.len();
-        requests.push(whim_calls::Call {
-            number: call.number,
-            args,
-        });
-    }
+    let original = whim_calls::Call {
+        number: call.original_number,
+        args: call.original_args,
+    };
     let mut made = Continuation {
         args: call.args,
         call,
@@ -397,24 +390,35 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         tail: Vec::new(),
         may_block: true,
     };
-    let mut before = 0;
-    for (index, request) in requests.iter().enumerate() {
-        let decision = whim_calls::resolve(request, &context, &memory);
-        let whim_calls::Decision::Forward(forward) = decision else {
-            continue;
-        };
-        if index == 0 {
-            made.args = forward.args;
-        }
-        for region in &forward.regions {
-            let mut wire = WireRegion::from(region);
-            if let WireReturned::ByResult { skip } = &mut wire.returned {
-                *skip += before;
+    let decision = whim_calls::resolve(&original, &context, &memory);
+    let whim_calls::Decision::Forward(forward) = decision else {
+        return made;
+    };
+    if made.call.number == original.number {
+        for (argument, (new, old)) in made
+            .args
+            .iter_mut()
+            .zip(forward.args.iter().zip(&original.args))
+        {
+            // A signal mask that has to act in the guest, and not in the deputy.
+            if new != old {
+                *argument = *new;
             }
-            made.regions.push(wire);
-            made.tail.extend_from_slice(&region.data);
         }
-        before += request.args[2];
+    }
+    for region in &forward.regions {
+        let mut wire = WireRegion::from(region);
+        if made.call.already > 0 && wire.direction == WireDirection::Out {
+            // What has arrived before travels back with what arrives now.
+            let mut bytes = vec![0; usize::try_from(region.length).unwrap_or(0)];
+            let read = memory.read(region.address, &mut bytes);
+            bytes.truncate(read);
+            wire.direction = WireDirection::InOut;
+            wire.data_length = bytes.len() as u64;
+            made.tail.extend_from_slice(&bytes);
+        }
+        made.regions.push(wire);
+        made.tail.extend_from_slice(&region.data);
     }
     made
 }

@@ -349,11 +349,11 @@ impl Server {
         if raw == EINTR && active.disturbed && whim_calls::interrupted_by_stop(active.number) {
             result = RESTART_UNLESS_HANDLED;
         }
-        let (outputs, tail) = self.collect(&active.regions, raw);
         if active.already > 0 {
             // What was done is done, whatever became of the rest.
             result = active.already + result.max(0);
         }
+        let (outputs, tail) = self.collect(&active.regions, result);
         let finished = Finished {
             sequence: active.sequence,
             result,
