@@ -1,13 +1,15 @@
 //! Real programs go out, onward and home, between real supervisors on loopback.
 //!
 //! No test harness: this program is the home supervisor too.
+#![forbid(unsafe_code)]
 
 mod support;
 
 use std::io::BufRead;
 use std::time::Duration;
 use support::{Program, World};
-use whim_journey::job::HomeJob;
+use nix::sys::signal::Signal;
+use whim_journey::job::{HomeJob, State};
 
 /// Answers each line with its computation; everything it does in between goes home.
 const CALCULATOR: &str = "
@@ -225,13 +227,73 @@ fn time_goes_on() {
     assert_eq!(program.finish(), 0);
 }
 
+fn bash_substitutes() {
+    let script = "for ((i=0; i<2500; i++)); do x=$(echo $i; echo a); [ \"$x\" = \"$i\"$'\\n'a ] || echo \"bad $i $x\"; done; echo end";
+    let program = Program::start("bash", &["-c", script]);
+    wander("substitutes", program.pid(), 12, Duration::from_millis(5));
+    assert_eq!(program.rest(), "end\n");
+}
+
+fn a_stopped_job_stands_still() {
+    let (_world, mut program, home, host) = away("job");
+    let pid = nix::unistd::Pid::from_raw(program.pid());
+    assert_eq!(program.ask("c = [0] ;;def f(): ;; while True: c[0] += 1"), "1");
+    program.say("signal.signal(signal.SIGUSR1, lambda n, g: os.write(1, b'%d\\n' % c[0])); print('go', flush=True); f()");
+    assert_eq!(program.line(), "go");
+    let mut count = || {
+        nix::sys::signal::kill(pid, Signal::SIGUSR1).expect("kill");
+        program.line().parse::<u64>().expect("a number")
+    };
+    let first = count();
+    assert!(count() > first);
+    nix::sys::signal::kill(pid, Signal::SIGSTOP).expect("kill");
+    host.await_state(State::Stopped);
+    nix::sys::signal::kill(pid, Signal::SIGCONT).expect("kill");
+    host.await_state(State::Away);
+    let second = count();
+    assert!(count() > second);
+    home.bring();
+    let third = count();
+    assert!(count() > third);
+    program.child.kill().expect("kill");
+}
+
+fn a_guest_without_home_stops_and_ends() {
+    let world = World::with_lease(1500);
+    let mut program = Program::start("python3", &["-c", SHELL]);
+    assert_eq!(program.ask("r = 1"), "1");
+    let mut home = world.home("lost", program.pid());
+    let mut host = world.host("n2", "lost", 1);
+    home.travel(&host.slot);
+    assert_eq!(program.ask("r = 2"), "2");
+    home.signal(Signal::SIGSTOP);
+    host.await_state(State::InDoubt);
+    host.await_end();
+    home.signal(Signal::SIGCONT);
+    home.wait_end();
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(program.child.wait().expect("its end").signal(), Some(9));
+}
+
+fn a_guest_ends_with_its_supervisor() {
+    let (_world, mut program, _home, mut host) = away("killed");
+    host.kill();
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(program.child.wait().expect("its end").signal(), Some(9));
+}
+
+fn lives(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
 /// Moves a program about until it ends: from home to a host, to another one, home, and so on.
 /// A program that goes home by itself (to start a thread) is taken out again.
 fn wander(name: &str, pid: i32, moves: usize, pause: Duration) {
     let world = World::new();
     let mut round = 0;
     let mut done = 0;
-    while done < moves {
+    while done < moves && lives(pid) {
         round += 1;
         let journey = format!("{name}-{round}");
         let mut home = world.home(&journey, pid);
@@ -315,7 +377,7 @@ fn main() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    let cases: [(&str, fn()); 11] = [
+    let cases: [(&str, fn()); 15] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
@@ -328,7 +390,11 @@ fn main() {
         ("children_are_born_at_home", children_are_born_at_home),
         ("threads_travel", threads_travel),
         ("time_goes_on", time_goes_on),
+        ("a_stopped_job_stands_still", a_stopped_job_stands_still),
+        ("a_guest_without_home_stops_and_ends", a_guest_without_home_stops_and_ends),
+        ("a_guest_ends_with_its_supervisor", a_guest_ends_with_its_supervisor),
         ("bash_wanders", bash_wanders),
+        ("bash_substitutes", bash_substitutes),
         (
             "threads_with_locks_and_wide_registers_wander",
             threads_with_locks_and_wide_registers_wander,

@@ -1,6 +1,7 @@
 //! A process that never ran anywhere is rebuilt from a hand-made image, in a real sandbox.
 //!
 //! No test harness: a sandbox can only be made by a process without threads.
+#![forbid(unsafe_code)]
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;

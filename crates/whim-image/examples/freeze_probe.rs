@@ -1,4 +1,6 @@
 //! Freezes, captures and releases a process some times, and prints how long each step took.
+#![forbid(unsafe_code)]
+
 use std::time::Instant;
 use whim_image::capture::CaptureOptions;
 use whim_image::freeze::{FreezeLimits, freeze};

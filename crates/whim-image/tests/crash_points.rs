@@ -1,6 +1,7 @@
 //! The tracer dies at every point at which it can; the program goes on, unharmed.
 //!
 //! The tracer is this test binary, started once more with [`TRACED`] set.
+#![forbid(unsafe_code)]
 
 mod guests;
 

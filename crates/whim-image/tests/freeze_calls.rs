@@ -1,5 +1,6 @@
 //! No call notices that its process was stopped: each kind of call is made in a loop by a real
 //! program, which checks every answer, while it is frozen and let go at random moments.
+#![forbid(unsafe_code)]
 
 mod guests;
 

@@ -1,4 +1,5 @@
 //! What a freeze tells of real programs, what it leaves behind (nothing), and what it refuses.
+#![forbid(unsafe_code)]
 
 mod guests;
 

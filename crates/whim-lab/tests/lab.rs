@@ -1,4 +1,5 @@
 //! Labs with real namespaces: nodes, links, `exec`. Needs root; says so and passes otherwise.
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;

@@ -1,4 +1,6 @@
 //! Frames over real sockets.
+#![forbid(unsafe_code)]
+
 mod support;
 
 use std::io::Write;

@@ -1,4 +1,6 @@
 //! The fuzz entries on inputs that are made from good ones, for a bounded time on every test run.
+#![forbid(unsafe_code)]
+
 use whim_net::hello::fuzz_client_hello;
 
 /// A small generator: the same inputs in every run.

@@ -1,4 +1,6 @@
 //! Who is accepted, and who is not.
+#![forbid(unsafe_code)]
+
 mod support;
 
 use std::io::{Read, Write};

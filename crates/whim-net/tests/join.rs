@@ -1,4 +1,6 @@
 //! Making a cluster, joining it, and what can go wrong.
+#![forbid(unsafe_code)]
+
 mod support;
 
 use std::io::Write;

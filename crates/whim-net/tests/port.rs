@@ -1,4 +1,6 @@
 //! One port: daemons, new nodes and supervisors behind it.
+#![forbid(unsafe_code)]
+
 mod support;
 
 use std::io::{Read, Write};

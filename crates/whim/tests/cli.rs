@@ -1,4 +1,5 @@
 //! The command line with real daemons: what users type, what they are told, and how it ends.
+#![forbid(unsafe_code)]
 
 mod support;
 
@@ -295,7 +296,7 @@ fn other_users_may_look_but_not_touch() {
         daemon
             .rows(&["ps", "--json"])
             .iter()
-            .any(|row| row["pid"].to_string() == pid)
+            .any(|row| row["pid"] == i64::from(sleeper.0.id()))
     );
     sleeper.0.kill().expect("killed");
 }
@@ -380,6 +381,12 @@ fn run_is_transparent() {
             "{before}"
         );
     }
+}
+
+#[test]
+fn pipes_pass_through_run() {
+    let place = place();
+    let daemon = alone(&place);
     let mut child = daemon.whim(&["run", "cat"]);
     let mut child = child
         .stdin(Stdio::piped())

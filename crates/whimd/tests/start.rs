@@ -1,4 +1,5 @@
 //! How the daemon starts, and how it says that it cannot.
+#![forbid(unsafe_code)]
 
 use std::process::{Command, Output};
 

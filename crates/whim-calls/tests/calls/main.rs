@@ -1,4 +1,5 @@
 //! Tests of the table of system calls, in one binary.
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod common;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use whim_journey::job::{self, Event, GuestJob, HomeJob, MoveReport, Slot};
+use whim_journey::job::{self, Event, GuestJob, HomeJob, MoveReport, Slot, State};
 use whim_net::name::{ClusterName, Subject, journey_server_name};
 use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
 use whim_net::{Credentials, JourneyId, NodeName, Role};
@@ -30,6 +30,14 @@ pub struct World {
 }
 
 impl World {
+    /// As [`World::new`], with this lease.
+    pub fn with_lease(lease_ms: u64) -> Self {
+        Self {
+            lease_ms: Some(lease_ms),
+            ..Self::new()
+        }
+    }
+
     pub fn new() -> Self {
         let cluster = ClusterName::new("test").expect("a name");
         let directory = tempfile::tempdir().expect("a directory");
@@ -120,7 +128,8 @@ impl World {
         };
         Host {
             slot,
-            _supervisor: supervisor,
+            supervisor,
+            socket,
         }
     }
 
@@ -186,7 +195,42 @@ impl Drop for Supervisor {
 
 pub struct Host {
     pub slot: Slot,
-    _supervisor: Supervisor,
+    supervisor: Supervisor,
+    socket: PathBuf,
+}
+
+impl Host {
+    /// State of the guest, as its supervisor tells it; `None` when it has ended.
+    pub fn state(&self) -> Option<State> {
+        let mut stream = UnixStream::connect(&self.socket).ok()?;
+        let line = serde_json::to_string(&job::Command::Status).expect("json");
+        writeln!(stream, "{line}").ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        match serde_json::from_str(&line).ok()? {
+            Event::Status { status } => Some(status.state),
+            _ => None,
+        }
+    }
+
+    /// Waits until the guest is in this state.
+    pub fn await_state(&self, wanted: State) {
+        let begun = std::time::Instant::now();
+        while self.state() != Some(wanted) {
+            assert!(begun.elapsed() < PATIENCE, "{:?} instead of {wanted:?}", self.state());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills the supervisor.
+    pub fn kill(&mut self) {
+        self.supervisor.child.kill().expect("kill");
+    }
+
+    /// Waits for the end of the supervisor.
+    pub fn await_end(&mut self) {
+        self.supervisor.child.wait().expect("its end");
+    }
 }
 
 pub struct Home {
@@ -195,6 +239,12 @@ pub struct Home {
 }
 
 impl Home {
+    /// Sends a signal to the supervisor.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.supervisor.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).expect("kill");
+    }
+
     /// Waits until the process is home or has ended: the supervisor's work is done then.
     pub fn wait_end(&mut self) {
         self.supervisor.child.wait().expect("its end");
