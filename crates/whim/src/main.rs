@@ -42,9 +42,22 @@ fn main() -> ExitCode {
         Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
         verb => match perform(verb, &connect) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => refuse(&format!("{error:#}")),
+            Err(error) => refuse(&causes(&error)),
         },
     }
+}
+
+/// An error and what caused it, as far as it does not say so itself.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn refuse(error: &dyn std::fmt::Display) -> ExitCode {

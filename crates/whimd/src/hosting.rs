@@ -24,8 +24,8 @@ const GROWTH_FLOOR: u64 = 64 << 20;
 pub enum HostError {
     #[error(transparent)]
     Admit(#[from] AdmitError),
-    #[error(transparent)]
-    Supervisor(#[from] SupervisorError),
+    #[error("Node {node} cannot take a guest: {source}")]
+    Supervisor { node: String, source: SupervisorError },
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error("The journey's name is not usable: {0}")]
@@ -64,11 +64,8 @@ pub async fn admit(
     match started {
         Ok(guest) => {
             let pid = guest.supervisor_pid;
-            daemon.events.add(
-                Some(pid),
-                "admitted",
-                format!("Process {} of {}", request.pid, request.home),
-            );
+            let text = format!("Process {} of {}, by supervisor {pid}", request.pid, request.home);
+            daemon.events.add(None, "admitted", text);
             Ok((slot, pid))
         }
         Err(error) => {
@@ -162,7 +159,10 @@ async fn start(
     }
     .run()
     .await
-    .inspect_err(|_| cgroup::remove_guest(&groups.directories))?;
+    .map_err(|source| {
+        cgroup::remove_guest(&groups.directories);
+        HostError::Supervisor { node: node.to_string(), source }
+    })?;
     let guest = Guest {
         request: request.clone(),
         private_id,
@@ -211,11 +211,8 @@ fn clean(daemon: &Daemon, guest: &Guest) {
     cgroup::remove_guest(&guest.cgroups);
     let _ = fs::remove_dir_all(&guest.directory);
     let _ = fs::remove_file(about_file(&guest.directory));
-    daemon.events.add(
-        Some(guest.supervisor_pid),
-        "left",
-        format!("Process {} of {}", guest.request.pid, guest.request.home),
-    );
+    let text = format!("Process {} of {}", guest.request.pid, guest.request.home);
+    daemon.events.add(None, "left", text);
 }
 
 /// Home says that the guest will not come. Only its own node may say so, and only a supervisor

@@ -27,6 +27,9 @@ pub struct About {
     pub begun_ms: u64,
     /// Moves of earlier journeys of the same process.
     pub moves_before: u32,
+    /// Of the guest's supervisor where it is now, as its host told when it admitted the guest.
+    #[serde(default)]
+    pub guest_supervisor_pid: Option<i32>,
     /// When and how it ended; `None` while it lasts.
     #[serde(default)]
     pub end: Option<End>,
@@ -51,8 +54,6 @@ pub struct Journey {
     /// As last heard from the supervisor.
     pub status: Option<Status>,
     pub supervisor_pid: Option<i32>,
-    /// As its host told when it admitted the guest.
-    pub guest_supervisor_pid: Option<i32>,
     /// Highest epoch that any slot was asked for.
     pub epoch: u32,
     /// Moves that its journal tells of.
@@ -71,7 +72,6 @@ impl Journey {
             about,
             status: None,
             supervisor_pid: None,
-            guest_supervisor_pid: None,
             epoch: 0,
             done: 0,
             seen: None,

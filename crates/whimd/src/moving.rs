@@ -10,7 +10,7 @@ use crate::candidates::Candidate;
 use crate::cluster::{CallError, ClusterError};
 use crate::control::{Answer, NodeState, RunOptions};
 use crate::daemon::Daemon;
-use crate::departing::{admit, new_journey, release, start_home};
+use crate::departing::{admit, new_journey, release, start_home, write_about};
 use crate::events::now_ms;
 use crate::journeys::{About, Journey};
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
@@ -328,6 +328,7 @@ async fn leave(
         requested_by: caller.uid,
         begun_ms: now_ms(),
         moves_before: target.candidate.moves,
+        guest_supervisor_pid: None,
         end: None,
     };
     announce(daemon, node, target.stat.resident_bytes, answers);
@@ -399,7 +400,10 @@ async fn travel(
     if result.is_ok()
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)
     {
-        journey.guest_supervisor_pid = guest_pid;
+        journey.about.guest_supervisor_pid = guest_pid;
+        if let Err(error) = write_about(daemon, &journey.about) {
+            tracing::warn!(%error, journey = id, "a move was not noted");
+        }
     }
     watching::refresh(daemon, id).await;
     result

@@ -34,10 +34,8 @@ pub enum SupervisorError {
     DiskFull(PathBuf),
     #[error("{path} cannot be made ({source})")]
     Directory { path: PathBuf, source: io::Error },
-    #[error(
-        "{program} cannot be started ({source}): install it beside whimd, or name its directory with --libexec"
-    )]
-    Start { program: PathBuf, source: io::Error },
+    #[error("{program} cannot be started ({reason})")]
+    Start { program: PathBuf, reason: String },
     #[error("{0}")]
     Failed(String),
     #[error("{program} ended before it was ready ({status}); see {log}")]
@@ -133,10 +131,10 @@ impl<J: Serialize> Start<'_, J> {
         let mut child =
             Process::from(command)
                 .spawn()
-                .map_err(|source| SupervisorError::Start {
-                    program: self.program.clone(),
-                    source,
-                })?;
+                .map_err(|error| SupervisorError::Start {
+                program: self.program.clone(),
+                reason: why_not(&error),
+            })?;
         let ready = hand_over(&mut child, self.job);
         match tokio::time::timeout(START_TIMEOUT, ready).await {
             Ok(Ok(())) => Ok(child),
@@ -162,6 +160,21 @@ impl<J: Serialize> Start<'_, J> {
             }
         }
     }
+}
+
+/// What the operator can do about a program that does not start.
+fn why_not(error: &io::Error) -> String {
+    use nix::errno::Errno;
+    let advice = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => "install it beside whimd, or name its directory with --libexec",
+        Some(Errno::EAGAIN) => "this node may start no more processes: see its limits of pids",
+        Some(Errno::ENOMEM) => "this node has no memory left",
+        Some(Errno::EMFILE | Errno::ENFILE) => {
+            "the daemon has no descriptors left: raise its limit of open files"
+        }
+        _ => return error.to_string(),
+    };
+    format!("{error}; {advice}")
 }
 
 /// Writes the job and waits for `ready`. The error is the supervisor's own sentence, if it has one.

@@ -1,0 +1,348 @@
+//! Programs that move between daemons in network namespaces of their own: no lab is involved.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use support::{Daemon, Network, Owned, bad, good, place, until};
+use tempfile::TempDir;
+
+/// Daemons a, b, c of one cluster; the first arguments are those of all, `more` those of b.
+fn cluster(place: &TempDir, more: &[&str]) -> (Network, [Daemon; 3]) {
+    let network = Network::new(3);
+    let daemon = |index: usize, name: &str, more: &[&str]| {
+        let arguments = [&["--lab"], more].concat();
+        Daemon::start(place.path().join(name), network.enter(index), &arguments)
+    };
+    let daemons = [
+        daemon(1, "a", &[]),
+        daemon(2, "b", more),
+        daemon(3, "c", &[]),
+    ];
+    let [a, b, c] = &daemons;
+    good(&a.ask(&["init", "--node", "a"]));
+    for (daemon, name) in [(b, "b"), (c, "c")] {
+        let token = good(&a.ask(&["token"]));
+        good(&daemon.ask(&["join", "10.77.0.1", token.trim(), "--node", name]));
+    }
+    for name in ["b", "c"] {
+        until(name, || (a.state_of(name)? == "up").then_some(()));
+    }
+    (network, daemons)
+}
+
+/// Counts, says so now and then, and ends with a status of its own.
+const COUNT: &str =
+    "i=0; while [ $i -lt $1 ]; do i=$((i+1)); [ $((i % 10000)) = 0 ] && echo $i; done; exit 7";
+
+/// A program on node a that may move. Its output goes to a file.
+struct Program {
+    process: Owned,
+    output: std::path::PathBuf,
+}
+
+impl Program {
+    fn start(
+        place: &TempDir,
+        network: &Network,
+        a: &Daemon,
+        options: &[&str],
+        words: &[&str],
+    ) -> Self {
+        let output = place.path().join("output");
+        let file = std::fs::File::create(&output).expect("a file");
+        let mut enter = network.enter(1);
+        enter.push(support::whim().display().to_string());
+        let process = Command::new(&enter[0])
+            .args(&enter[1..])
+            .arg("run")
+            .args(options)
+            .arg("--")
+            .args(words)
+            .env("WHIM_SOCKET", a.socket())
+            .stdin(Stdio::null())
+            .stdout(file)
+            .spawn()
+            .expect("it runs");
+        let program = Self {
+            process: Owned(process),
+            output,
+        };
+        until("the program", || program.find(a));
+        program
+    }
+
+    fn pid(&self) -> String {
+        self.process.0.id().to_string()
+    }
+
+    /// Its row of `whim ps -a`, once the program has replaced `whim run`.
+    fn find(&self, a: &Daemon) -> Option<serde_json::Value> {
+        let rows = a.rows(&["ps", "-a", "--json"]);
+        let own = i64::from(self.process.0.id());
+        rows.into_iter().find(|row| {
+            row["pid"] == own
+                && row["command"]
+                    .as_str()
+                    .is_some_and(|c| !c.contains("whim run"))
+        })
+    }
+
+    #[track_caller]
+    fn row(&self, a: &Daemon) -> serde_json::Value {
+        self.find(a).expect("a row of ps")
+    }
+
+    #[track_caller]
+    fn go(&self, a: &Daemon, node: &str) -> serde_json::Value {
+        let text = good(&a.ask(&["migrate", &self.pid(), node, "--json"]));
+        serde_json::from_str(&text).expect("a report")
+    }
+}
+
+fn lines(count: u64) -> String {
+    (1..=count / 10_000)
+        .map(|line| format!("{}\n", line * 10_000))
+        .collect()
+}
+
+#[test]
+fn a_program_travels_and_its_result_is_the_same() {
+    let place = place();
+    let (network, [a, b, c]) = cluster(&place, &[]);
+    let count = 3_000_000;
+    let words = ["sh", "-c", COUNT, "sh", &count.to_string()];
+    let mut program = Program::start(&place, &network, &a, &[], &words);
+    let row = program.row(&a);
+    assert_eq!(
+        (&row["where"], &row["moves"]),
+        (&"a".into(), &0.into()),
+        "{row}"
+    );
+    for (moves, (node, at)) in [
+        ("b", "b"),
+        ("c", "c"),
+        ("home", "a"),
+        ("b", "b"),
+        ("best", "c"),
+        ("a", "a"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let report = program.go(&a, node);
+        assert_eq!(report["to"], *at, "{report}");
+        assert!(
+            report["freeze_ms"].as_f64().is_some_and(|ms| ms > 0.0),
+            "{report}"
+        );
+        let row = program.row(&a);
+        assert_eq!(row["where"], *at, "{row}");
+        assert_eq!(row["moves"], moves + 1, "{row}");
+        let away = *at != "a";
+        assert_eq!(row["state"], if away { "away" } else { "home" }, "{row}");
+        assert_eq!(row["home_supervisor_pid"].is_i64(), away, "{row}");
+        assert_eq!(row["guest_supervisor_pid"].is_i64(), away, "{row}");
+        let error = bad(&a.ask(&["migrate", &program.pid(), at]), 1);
+        assert!(error.contains("already"), "{error}");
+    }
+    let log = good(&a.ask(&["log"]));
+    assert!(
+        log.contains("a to b") && log.contains("b to c") && log.contains("c to a"),
+        "{log}"
+    );
+    assert_eq!(program.process.0.wait().expect("ended").code(), Some(7));
+    assert_eq!(
+        std::fs::read_to_string(&program.output).expect("output"),
+        lines(count)
+    );
+    for daemon in [&b, &c] {
+        until("no guest", || {
+            (daemon.rows(&["nodes", "--json"])[0]["guests"] == 0).then_some(())
+        });
+    }
+}
+
+#[test]
+fn daemons_restart_while_guests_run() {
+    let place = place();
+    let (network, [mut a, mut b, _c]) = cluster(&place, &[]);
+    let count = 2_000_000;
+    let words = ["sh", "-c", COUNT, "sh", &count.to_string()];
+    let mut program = Program::start(&place, &network, &a, &["--on", "b"], &words);
+    until("the first move", || {
+        (program.row(&a)["where"] == "b").then_some(())
+    });
+    let before = program.row(&a);
+    a.stop();
+    b.stop();
+    b.run();
+    a.run();
+    let row = program.row(&a);
+    for name in [
+        "pid",
+        "where",
+        "state",
+        "moves",
+        "home_supervisor_pid",
+        "guest_supervisor_pid",
+    ] {
+        assert_eq!(row[name], before[name], "{name}: {row}");
+    }
+    assert_eq!(b.rows(&["nodes", "--json"])[0]["guests"], 1);
+    until("c is up", || (a.state_of("c")? == "up").then_some(()));
+    program.go(&a, "c");
+    until("the guest has left", || {
+        (b.rows(&["nodes", "--json"])[0]["guests"] == 0).then_some(())
+    });
+    program.go(&a, "home");
+    assert_eq!(program.process.0.wait().expect("ended").code(), Some(7));
+    assert_eq!(
+        std::fs::read_to_string(&program.output).expect("output"),
+        lines(count)
+    );
+}
+
+#[test]
+fn a_lost_host_ends_the_process_and_is_named() {
+    let place = place();
+    let (network, [a, _b, _c]) = cluster(&place, &[]);
+    let mut program = Program::start(&place, &network, &a, &[], &["sleep", "1000"]);
+    program.go(&a, "b");
+    network.at_bridge("ip link set v2 nomaster");
+    let status = program.process.0.wait().expect("ended");
+    assert_eq!(status.signal(), Some(9), "{status}");
+    let row = until("its end", || {
+        program.find(&a).filter(|row| row["state"] == "ended")
+    });
+    assert!(
+        row["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains('b')),
+        "{row}"
+    );
+    assert_eq!(row["where"], "b");
+    let why = good(&a.ask(&["why", &program.pid()]));
+    assert!(why.contains("has ended"), "{why}");
+    assert!(good(&a.ask(&["log"])).contains("ended"));
+}
+
+#[test]
+fn two_moves_at_once_exclude_each_other() {
+    let place = place();
+    let (network, [a, _b, _c]) = cluster(&place, &[]);
+    let program = Program::start(&place, &network, &a, &[], &["sleep", "1000"]);
+    let pid = program.pid();
+    let both: Vec<_> = ["b", "c"]
+        .iter()
+        .map(|node| {
+            let mut command = a.whim(&["migrate", &pid, node]);
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("runs")
+        })
+        .collect();
+    let ended: Vec<_> = both
+        .into_iter()
+        .map(|c| c.wait_with_output().expect("ended"))
+        .collect();
+    let refused: Vec<_> = ended
+        .iter()
+        .filter(|output| !output.status.success())
+        .collect();
+    assert!(refused.len() <= 1, "{refused:?}");
+    for output in refused {
+        assert!(bad(output, 1).contains("being moved just now"));
+    }
+    assert_eq!(program.row(&a)["state"], "away");
+    program.go(&a, "home");
+}
+
+#[test]
+fn a_host_without_room_and_a_full_disk_refuse_with_a_sentence() {
+    let place = place();
+    let file = place.path().join("b.toml");
+    std::fs::write(&file, "[guests]\nmemory_percent = 1\n").expect("written");
+    let path = file.display().to_string();
+    let (network, [a, b, _c]) = cluster(&place, &["--config", &path]);
+    let total = b.rows(&["nodes", "--json"])[0]["memory_total_bytes"]
+        .as_u64()
+        .expect("bytes");
+    let megabytes = (total / 100) / 1_000_000 + 32;
+    let script =
+        format!("x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); echo full; sleep 1000");
+    let program = Program::start(&place, &network, &a, &[], &["sh", "-c", &script]);
+    until("its memory", || {
+        (std::fs::read_to_string(&program.output).ok()? == "full\n").then_some(())
+    });
+    let pid = program.pid();
+    let error = bad(&a.ask(&["migrate", &pid, "b"]), 1);
+    assert!(error.contains("Node b has no room"), "{error}");
+    assert_eq!(program.row(&a)["state"], "home");
+}
+
+#[test]
+fn supervisors_have_their_owners_rights_and_guests_a_private_uid() {
+    if !nix::unistd::geteuid().is_root() {
+        // Other users than the one who tests take root.
+        return;
+    }
+    let place = place();
+    let programs = place.path().join("bin");
+    std::fs::create_dir(&programs).expect("directory");
+    for name in ["whim", "whim-home", "whim-guest"] {
+        std::fs::copy(support::whim().with_file_name(name), programs.join(name)).expect("copied");
+    }
+    let network = Network::new(2);
+    let libexec = programs.display().to_string();
+    let start = |index: usize, name: &str| {
+        let arguments = ["--lab", "--libexec", &libexec];
+        Daemon::start(place.path().join(name), network.enter(index), &arguments)
+    };
+    let (a, b) = (start(1, "a"), start(2, "b"));
+    good(&a.ask(&["init", "--node", "a"]));
+    let token = good(&a.ask(&["token"]));
+    good(&b.ask(&["join", "10.77.0.1", token.trim(), "--node", "b"]));
+    let mut command = Command::new(programs.join("whim"));
+    command
+        .env("WHIM_SOCKET", a.socket())
+        .args(["run", "sleep", "1000"])
+        .current_dir("/");
+    let program = Owned(command.uid(65_534).gid(65_534).spawn().expect("runs"));
+    let pid = program.0.id().to_string();
+    let ps = || a.rows(&["ps", "--json"]);
+    until("the program", || {
+        (ps().first()?["command"] == "sleep 1000").then_some(())
+    });
+    good(&a.ask(&["migrate", &pid, "b"]));
+    let row = ps().remove(0);
+    let field = |pid: &serde_json::Value, name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .expect("field");
+        line.split_whitespace()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let home = &row["home_supervisor_pid"];
+    assert_eq!(field(home, "Uid:"), ["65534"; 4]);
+    assert_eq!(field(home, "Gid:"), ["65534"; 4]);
+    let guest = &row["guest_supervisor_pid"];
+    let uid: u32 = field(guest, "Uid:")[0].parse().expect("uid");
+    assert!((0x6f00_0000..0x6f01_0000).contains(&uid), "{uid}");
+    assert_eq!(
+        field(guest, "Uid:"),
+        [
+            uid.to_string(),
+            uid.to_string(),
+            uid.to_string(),
+            uid.to_string()
+        ]
+    );
+    good(&a.ask(&["bring", &pid]));
+}
