@@ -11,13 +11,14 @@ use whim_image::rebuild::stub::Operation;
 use whim_journey::message::{
     CallRequest, Disposition, ToHome, WireDirection, WireRegion, WireReturned,
 };
-use whim_sys::ptrace::TraceError;
+use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;
 
 /// Calls taken from the listener before other work gets its turn.
 const BATCH: usize = 64;
 const ERESTARTSYS: i64 = -512;
+const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
 
@@ -117,6 +118,7 @@ impl Guest {
         if self.must_wait() {
             return Ok(());
         }
+        tracing::trace!(host, call.number, args = ?call.args, ?decision, "call");
         match decision {
             Decision::Continue => self.respond(host, Response::Continue),
             Decision::Answer(value) => self.respond(host, Response::Result(value)),
@@ -207,9 +209,21 @@ impl Guest {
         if self.must_wait() {
             return Ok(());
         }
-        let Some(number) = self.call_of(host).map(|call| call.number) else {
+        let Some(waiting) = self
+            .threads
+            .get(&host)
+            .and_then(|thread| thread.waiting.as_ref())
+        else {
             return Ok(());
         };
+        let number = waiting.call.number;
+        if waiting.cancelled && forward.may_block {
+            // A handler came while its pages were fetched; the call begins after it.
+            return self.respond(host, Response::Result(ERESTARTNOINTR));
+        }
+        if forward.wait_mask.is_some() && self.has_deliverable(host, forward.wait_mask) {
+            return self.interrupt_under_mask(host, forward.wait_mask.unwrap_or(0));
+        }
         let kind = Kind::Forward(Forwarded {
             regions: places(&forward.regions),
             wait_mask: forward.wait_mask,
@@ -354,10 +368,18 @@ impl Guest {
         if self.must_wait() {
             return Ok(());
         }
+        let waiting = self
+            .threads
+            .get(&host)
+            .and_then(|thread| thread.waiting.as_ref());
+        let cancelled = waiting.is_some_and(|waiting| waiting.cancelled);
         if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
             self.say(ToHome::Await { tid, sequence });
         }
-        Ok(())
+        if cancelled {
+            self.cancel(host);
+        }
+        self.requeue_postponed()
     }
 
     /// Home has answered.
@@ -369,6 +391,7 @@ impl Guest {
             return Ok(());
         };
         let host = thread.host;
+        tracing::trace!(host, reply.sequence, reply.result, outputs = ?reply.outputs, "answer");
         let waiting = thread.waiting.clone();
         let Some(waiting) = waiting.filter(|waiting| waiting.sequence == reply.sequence) else {
             tracing::debug!(tid = reply.tid, "an answer that nobody waits for");
@@ -439,6 +462,9 @@ impl Guest {
         forwarded: &Forwarded,
         result: i64,
     ) -> Result<(), GuestError> {
+        if forwarded.is_await {
+            return self.await_interrupted(host, result);
+        }
         if !self.has_deliverable(host, forwarded.wait_mask) {
             return self.decide(host);
         }
@@ -452,6 +478,36 @@ impl Guest {
             result
         };
         self.respond(host, Response::Result(result))
+    }
+
+    /// The call that was in flight when the thread came here has not been executed: from now on it
+    /// is a call of this thread like any other, and the kernel decides whether a handler comes first.
+    fn await_interrupted(&mut self, host: i32, result: i64) -> Result<(), GuestError> {
+        let thread = self.threads.get_mut(&host);
+        let Some(call) = thread.and_then(|thread| thread.in_flight.take()) else {
+            return self.respond(host, Response::Result(-i64::from(libc::EINTR)));
+        };
+        let stopped = self.take_out(host)?;
+        let mut registers = stopped.registers()?;
+        registers.orig_rax = call.number;
+        registers.rax = if result == ERESTART_RESTARTBLOCK {
+            ERESTARTNOHAND.cast_unsigned()
+        } else {
+            result.cast_unsigned()
+        };
+        stopped.set_registers(&registers)?;
+        self.go_on(host, stopped)
+    }
+
+    /// Lets a thread go, unless it is to be held.
+    fn go_on(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
+        if self.holds.any() {
+            self.set_trace(host, Trace::Stopped(stopped));
+        } else {
+            stopped.resume(0)?;
+            self.set_trace(host, Trace::Running);
+        }
+        Ok(())
     }
 
     /// Adds the CPU time that was used here to what home's kernel knows.
@@ -523,13 +579,7 @@ impl Guest {
         registers.rax = result.cast_unsigned();
         registers.orig_rax = u64::MAX;
         stopped.set_registers(&registers)?;
-        if self.holds.any() {
-            self.set_trace(host, Trace::Stopped(stopped));
-        } else {
-            stopped.resume(0)?;
-            self.set_trace(host, Trace::Running);
-        }
-        Ok(())
+        self.go_on(host, stopped)
     }
 }
 

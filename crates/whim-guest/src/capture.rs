@@ -127,6 +127,9 @@ impl Guest {
                     self.keep_fatal(host, signal, info);
                     break;
                 }
+                if self.postpone(&stopped, signal, &info)? {
+                    break;
+                }
                 Running::assume(host).interrupt()?;
                 if effect == Effect::Caught {
                     stopped.set_signal_info(&info)?;
@@ -295,8 +298,16 @@ impl Guest {
         let xstate = stopped.xstate()?;
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
         let thread = self.threads.get(&host).ok_or(GuestError::Ended)?;
-        pending.splice(0..0, thread.fatal.clone());
+        pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
         let (registers, activity) = image_registers(thread, &state.registers);
+        tracing::trace!(
+            host,
+            ?activity,
+            rax = state.registers.rax.cast_signed(),
+            orig_rax = state.registers.orig_rax.cast_signed(),
+            rip = state.registers.rip,
+            "captured"
+        );
         Ok(ThreadImage {
             tid: thread.tid,
             registers,
@@ -549,6 +560,7 @@ impl Guest {
                 again.push((thread.tid, fatal.signal));
             }
         }
+        self.requeue_postponed()?;
         for (tid, signal) in again {
             let reason = format!("signal {signal} ends it");
             self.say(whim_journey::message::ToHome::GoHome { tid, reason });
@@ -620,8 +632,15 @@ fn was_cut(registers: &UserRegs) -> bool {
     in_call && ((ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result) || result == EINTR)
 }
 
+/// Whether the thread is about to ask for the call that was in flight when it came here.
+#[must_use]
+pub fn is_about_to_ask(thread: &Thread, registers: &UserRegs) -> bool {
+    thread.in_flight.is_some() && !thread.awaits && rewound(registers).rax == AWAIT_NUMBER
+}
+
 /// The call is made again from its beginning.
-fn rewound(registers: &UserRegs) -> UserRegs {
+#[must_use]
+pub fn rewound(registers: &UserRegs) -> UserRegs {
     let result = registers.rax.cast_signed();
     let number = registers.orig_rax.cast_signed();
     let mut registers = *registers;
@@ -666,10 +685,15 @@ fn asking(registers: &UserRegs) -> UserRegs {
 }
 
 fn image_registers(thread: &Thread, registers: &UserRegs) -> (Registers, Activity) {
-    if !thread.awaits {
-        return (Registers::from(rewound(registers)), Activity::Computing);
-    }
-    let mut image = Registers::from(asking(registers));
+    let again = rewound(registers);
+    let mut image = if thread.awaits {
+        Registers::from(asking(registers))
+    } else if is_about_to_ask(thread, registers) {
+        // It came here waiting, and has not come to ask yet.
+        Registers::from(again)
+    } else {
+        return (Registers::from(again), Activity::Computing);
+    };
     let call = thread.in_flight.unwrap_or(Call {
         number: u64::MAX,
         args: [0; 6],

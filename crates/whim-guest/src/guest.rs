@@ -124,6 +124,7 @@ pub struct Waiting {
     pub call: Call,
     pub kind: Kind,
     pub sequence: u64,
+    /// A handler is to run: the call is given up as soon as possible.
     pub cancelled: bool,
     /// Home answers at once: the call never waits for somebody else.
     pub is_quick: bool,
@@ -144,6 +145,8 @@ pub struct Thread {
     pub in_flight: Option<Call>,
     /// A signal whose delivery must happen at home.
     pub fatal: Option<QueuedSignal>,
+    /// Signals that wait until the thread has asked for its call in flight.
+    pub postponed: Vec<QueuedSignal>,
     /// Registers of a call that a handler interrupts under another mask.
     pub suspended: Option<ptrace::UserRegs>,
     /// It left a call that home executes, and will ask for its result.
@@ -224,6 +227,7 @@ impl Guest {
                 sequence: u64::from(epoch) << 32,
                 in_flight: (state.activity == Activity::AwaitsHome).then_some(call),
                 fatal: None,
+                postponed: Vec::new(),
                 suspended: None,
                 awaits: false,
                 at_our_stop: true,

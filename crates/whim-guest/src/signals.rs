@@ -4,6 +4,7 @@
 //! signal from home is queued with a ticket in the place of its siginfo; when it is about to be
 //! delivered the thread stops, and gets the true one.
 
+use crate::capture::{is_about_to_ask, rewound};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use nix::errno::Errno;
 use std::collections::VecDeque;
@@ -168,6 +169,10 @@ impl Guest {
         if let Some(registers) = suspended {
             restore_suspended(&stopped, registers, effect)?;
         }
+        if effect == Effect::Caught && self.postpone(&stopped, signal, &info)? {
+            stopped.resume(0)?;
+            return Ok(());
+        }
         match effect {
             Effect::Caught => {
                 if info != raw {
@@ -181,6 +186,53 @@ impl Guest {
             Effect::Ends => {
                 self.ends_at_home(host, signal, info);
                 self.set_trace(host, Trace::Stopped(stopped));
+            }
+        }
+        Ok(())
+    }
+
+    /// A thread that came here with a call in flight asks for its result before any handler runs:
+    /// the handler's own calls would get between. Whether the signal has been kept for that.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn postpone(
+        &mut self,
+        stopped: &Stopped,
+        signal: i32,
+        info: &RawSigInfo,
+    ) -> Result<bool, GuestError> {
+        let registers = stopped.registers()?;
+        let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
+            return Ok(false);
+        };
+        let (true, Ok(signal)) = (is_about_to_ask(thread, &registers), u8::try_from(signal)) else {
+            return Ok(false);
+        };
+        thread.postponed.push(QueuedSignal {
+            signal,
+            info: info.to_vec(),
+        });
+        stopped.set_registers(&rewound(&registers))?;
+        Ok(true)
+    }
+
+    /// Queues what was postponed.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn requeue_postponed(&mut self) -> Result<(), GuestError> {
+        let kept: Vec<(i32, QueuedSignal)> = self
+            .threads
+            .values_mut()
+            .flat_map(|thread| {
+                let host = thread.host;
+                thread.postponed.drain(..).map(move |signal| (host, signal))
+            })
+            .collect();
+        for (host, kept) in kept {
+            if let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) {
+                self.queue(Some(host), Some(host), i32::from(kept.signal), info)?;
             }
         }
         Ok(())
@@ -286,16 +338,16 @@ impl Guest {
     }
 
     /// Asks home to interrupt a thread's call.
-    fn cancel(&mut self, host: i32) {
+    pub(crate) fn cancel(&mut self, host: i32) {
         let Some(thread) = self.threads.get_mut(&host) else {
             return;
         };
         let tid = thread.tid;
-        if let Some(waiting) = &mut thread.waiting
-            && matches!(waiting.kind, Kind::Forward(_))
-            && !waiting.cancelled
-        {
-            waiting.cancelled = true;
+        let Some(waiting) = &mut thread.waiting else {
+            return;
+        };
+        let again = std::mem::replace(&mut waiting.cancelled, true);
+        if matches!(waiting.kind, Kind::Forward(_)) && !again {
             let sequence = waiting.sequence;
             self.say(ToHome::Cancel { tid, sequence });
         }
@@ -327,11 +379,8 @@ impl Guest {
             Effect::Nothing | Effect::Caught => {}
         }
         let chosen = target.or_else(|| self.chosen(signal.signal));
-        let forwards = |thread: &Thread| {
-            let waiting = thread.waiting.as_ref();
-            waiting.is_some_and(|waiting| matches!(waiting.kind, Kind::Forward(_)))
-        };
-        let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(forwards));
+        let reported = |thread: &Thread| thread.host != host && thread.waiting.is_some();
+        let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(reported));
         if !waits {
             // The kernel does it, exactly.
             return self.respond(host, Response::Continue);

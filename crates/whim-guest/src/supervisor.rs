@@ -252,6 +252,23 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Writes all that waits before it returns.
+    fn send_all(&mut self) -> Result<(), SupervisorError> {
+        self.send()?;
+        if let Some(calls) = &mut self.calls
+            && calls.queued_bytes() > 0
+        {
+            let clocks = self.arrival.ahead().clocks()?;
+            let heartbeat = message::encode(&ToHome::Heartbeat {
+                clocks,
+                cpu_ns: 0,
+                resident_bytes: 0,
+            })?;
+            calls.send_now(Kind::ToHome, self.parties.epoch, &[&heartbeat], STALL_MAX)?;
+        }
+        Ok(())
+    }
+
     fn say(&mut self, message: ToHome) -> Result<(), SupervisorError> {
         let calls = self
             .calls
@@ -602,6 +619,8 @@ impl Supervisor {
         let begun = Instant::now();
         guest.freeze()?;
         let image = guest.capture(&flags, ahead)?;
+        // Home must know of every call before it hears that a thread waits for one.
+        self.send_all()?;
         let frozen = begun.elapsed();
         match &mut next {
             Some((channel, epoch)) => {

@@ -5,10 +5,10 @@
 
 mod support;
 
+use nix::sys::signal::Signal;
 use std::io::BufRead;
 use std::time::Duration;
 use support::{Program, World};
-use nix::sys::signal::Signal;
 use whim_journey::job::{HomeJob, State};
 
 /// Answers each line with its computation; everything it does in between goes home.
@@ -228,7 +228,7 @@ fn time_goes_on() {
 }
 
 fn bash_substitutes() {
-    let script = "for ((i=0; i<2500; i++)); do x=$(echo $i; echo a); [ \"$x\" = \"$i\"$'\\n'a ] || echo \"bad $i $x\"; done; echo end";
+    let script = "for ((i=0; i<2500; i++)); do x=$(echo $i; echo a); [ \"$x\" = \"$i\"$'\\n'a ] || echo \"bad $i $x $EPOCHREALTIME\"; done; echo end";
     let program = Program::start("bash", &["-c", script]);
     wander("substitutes", program.pid(), 12, Duration::from_millis(5));
     assert_eq!(program.rest(), "end\n");
@@ -237,7 +237,10 @@ fn bash_substitutes() {
 fn a_stopped_job_stands_still() {
     let (_world, mut program, home, host) = away("job");
     let pid = nix::unistd::Pid::from_raw(program.pid());
-    assert_eq!(program.ask("c = [0] ;;def f(): ;; while True: c[0] += 1"), "1");
+    assert_eq!(
+        program.ask("c = [0] ;;def f(): ;; while True: c[0] += 1"),
+        "1"
+    );
     program.say("signal.signal(signal.SIGUSR1, lambda n, g: os.write(1, b'%d\\n' % c[0])); print('go', flush=True); f()");
     assert_eq!(program.line(), "go");
     let mut count = || {
@@ -284,7 +287,8 @@ fn a_guest_ends_with_its_supervisor() {
 
 fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
 /// Moves a program about until it ends: from home to a host, to another one, home, and so on.
@@ -391,8 +395,14 @@ fn main() {
         ("threads_travel", threads_travel),
         ("time_goes_on", time_goes_on),
         ("a_stopped_job_stands_still", a_stopped_job_stands_still),
-        ("a_guest_without_home_stops_and_ends", a_guest_without_home_stops_and_ends),
-        ("a_guest_ends_with_its_supervisor", a_guest_ends_with_its_supervisor),
+        (
+            "a_guest_without_home_stops_and_ends",
+            a_guest_without_home_stops_and_ends,
+        ),
+        (
+            "a_guest_ends_with_its_supervisor",
+            a_guest_ends_with_its_supervisor,
+        ),
         ("bash_wanders", bash_wanders),
         ("bash_substitutes", bash_substitutes),
         (

@@ -217,7 +217,11 @@ impl Host {
     pub fn await_state(&self, wanted: State) {
         let begun = std::time::Instant::now();
         while self.state() != Some(wanted) {
-            assert!(begun.elapsed() < PATIENCE, "{:?} instead of {wanted:?}", self.state());
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{:?} instead of {wanted:?}",
+                self.state()
+            );
             std::thread::yield_now();
         }
     }
