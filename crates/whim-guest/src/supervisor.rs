@@ -1,6 +1,8 @@
 //! The guest supervisor's life: one loop over home's frames, the guest's calls and stops, and the
 //! daemon's commands.
 
+mod departure;
+
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
 use crate::control::{self, ControlError};
@@ -16,8 +18,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use whim_image::maps::FlagTable;
-use whim_image::model::ProcessImage;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Command, Event, GuestJob, Phase, State, Status};
 use whim_journey::message::{self, ChannelRole, MessageError, Tails, ToGuest, ToHome};
@@ -575,125 +575,6 @@ impl Supervisor {
             Err(_) if guest.holds.move_away => self.deserted(),
             Err(reason) => Err(SupervisorError::Pager(reason)),
         }
-    }
-
-    /// Freezes the guest and sends it away, once nothing is under way that cannot be taken back.
-    fn freeze_if_settled(&mut self) -> Result<(), SupervisorError> {
-        let Some(guest) = &mut self.guest else {
-            return Ok(());
-        };
-        if self.wanted.is_none() || guest.is_settling() || guest.gone {
-            return Ok(());
-        }
-        let Some(destination) = self.wanted.take() else {
-            return Ok(());
-        };
-        match self.leave(&destination) {
-            Ok(()) => Ok(()),
-            Err(SupervisorError::Guest(GuestError::Ended)) => Ok(()),
-            // Home decides whether the guest goes on here.
-            Err(error @ (SupervisorError::Link(_) | SupervisorError::Guest(_)))
-                if destination != Destination::Home =>
-            {
-                tracing::warn!(%error, "the guest could not be sent onward");
-                self.say(ToHome::Failed {
-                    phase: Phase::Onward.to_string(),
-                    reason: error.to_string(),
-                })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn leave(&mut self, destination: &Destination) -> Result<(), SupervisorError> {
-        let mut next = match destination {
-            Destination::Home => None,
-            Destination::Onward(next) => Some((self.parties.connect_onward(next)?, next.epoch)),
-        };
-        let ahead = self.arrival.ahead();
-        let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
-        let flags = FlagTable::read(guest.host).map_err(|error| GuestError::Unreadable {
-            what: "mappings",
-            source: std::io::Error::other(error),
-        })?;
-        let begun = Instant::now();
-        guest.freeze()?;
-        let image = guest.capture(&flags, ahead)?;
-        // Home must know of every call before it hears that a thread waits for one.
-        self.send_all()?;
-        let frozen = begun.elapsed();
-        match &mut next {
-            Some((channel, epoch)) => {
-                link::send_image(channel, *epoch, &image)?;
-                self.send_pages(&image, Some((channel, *epoch)))?;
-                let complete = message::encode(&ToHome::Complete)?;
-                channel
-                    .send_now(Kind::ToHome, *epoch, &[&complete], STALL_MAX)
-                    .map_err(LinkError::from)?;
-            }
-            None => {
-                let epoch = self.parties.epoch;
-                if let Some(calls) = &mut self.calls {
-                    link::send_image(calls, epoch, &image)?;
-                }
-                self.send_pages(&image, None)?;
-                self.say(ToHome::Complete)?;
-            }
-        }
-        tracing::info!(?frozen, total = ?begun.elapsed(), "the guest has been sent");
-        Ok(())
-    }
-
-    /// Sends the pages, to the next host or to home; home hears from us meanwhile.
-    fn send_pages(
-        &mut self,
-        image: &ProcessImage,
-        next: Option<(&mut Channel, u32)>,
-    ) -> Result<(), SupervisorError> {
-        let Some(mut guest) = self.guest.take() else {
-            return Err(GuestError::Ended.into());
-        };
-        let mut failure = None;
-        let mut next = next;
-        let mut sink = |_: &mut Guest, address: u64, bytes: &[u8]| {
-            let parts: [&[u8]; 2] = [&address.to_le_bytes(), bytes];
-            let sent = match &mut next {
-                Some((channel, epoch)) => channel.send_now(Kind::Pages, *epoch, &parts, STALL_MAX),
-                None => match &mut self.calls {
-                    Some(calls) => {
-                        calls.send_now(Kind::Pages, self.parties.epoch, &parts, STALL_MAX)
-                    }
-                    None => Err(ChannelError::Closed),
-                },
-            };
-            let beaten = self.beat_during_transfer();
-            sent.map_err(LinkError::from)
-                .map_err(SupervisorError::from)
-                .and(beaten)
-                .map_err(|error| {
-                    failure = Some(error);
-                    GuestError::Ended
-                })
-        };
-        let result = guest.pages(image, &mut sink);
-        self.guest = Some(guest);
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(result?),
-        }
-    }
-
-    fn beat_during_transfer(&mut self) -> Result<(), SupervisorError> {
-        if self.beat.elapsed() < self.heartbeat_interval() {
-            return Ok(());
-        }
-        self.beat = Instant::now();
-        let clocks = self.arrival.ahead().clocks()?;
-        self.say(ToHome::Heartbeat {
-            clocks,
-            cpu_ns: 0,
-            resident_bytes: 0,
-        })
     }
 
     fn heartbeat_interval(&self) -> Duration {
