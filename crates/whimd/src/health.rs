@@ -51,7 +51,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
         expiring.then_some("It renews itself while the node that holds the CA is reached"),
     ));
     findings.extend(members(daemon));
-    findings.push(limits());
+    findings.push(limits(daemon));
     findings
 }
 
@@ -88,8 +88,8 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
         .collect()
 }
 
-fn limits() -> Finding {
-    let groups = crate::cgroup::make_guest("doctor", None, 16);
+fn limits(daemon: &Daemon) -> Finding {
+    let groups = crate::cgroup::make_guest(&format!("{}doctor", daemon.settings.group_prefix()), None, 16);
     crate::cgroup::remove_guest(&groups.directories);
     if groups.directories.is_empty() {
         finding(

@@ -122,7 +122,11 @@ async fn start(
         .saturating_mul(u64::from(limits.memory_percent))
         .max(request.memory_bytes + GROWTH_FLOOR);
     let name = format!("{}-{}", request.journey, request.epoch);
-    let groups = cgroup::make_guest(&name, Some(memory_limit), limits.pids);
+    let groups = cgroup::make_guest(
+        &format!("{}{name}", settings.group_prefix()),
+        Some(memory_limit),
+        limits.pids,
+    );
     for missing in &groups.missing {
         tracing::debug!(missing, "a limit of a guest cannot be set");
     }
@@ -255,10 +259,11 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
         .values()
         .flat_map(|guest| guest.cgroups.clone())
         .collect();
+    let prefix = daemon.settings.group_prefix();
     let strays = cgroup::guests()
         .into_iter()
-        .map(|(_, path)| path)
-        .filter(|p| !known.contains(p));
+        .filter(|(name, path)| name.starts_with(&prefix) && !known.contains(path))
+        .map(|(_, path)| path);
     cgroup::remove_guest(&strays.collect::<Vec<_>>());
 }
 

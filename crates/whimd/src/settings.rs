@@ -60,6 +60,13 @@ impl Settings {
         self.journeys().join(format!("{journey}.journal"))
     }
 
+    /// What the control groups of this daemon's guests begin with: several daemons may share the
+    /// groups that they live in, and each cleans up only after itself.
+    #[must_use]
+    pub fn group_prefix(&self) -> String {
+        format!("{:016x}-", xxhash_rust::xxh3::xxh3_64(self.run.as_os_str().as_encoded_bytes()))
+    }
+
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
         self.state.join("log").join(format!("{name}.log"))
