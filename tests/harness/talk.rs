@@ -143,7 +143,10 @@ impl Talk {
     /// # Errors
     /// When it does not end in time.
     pub fn end(&mut self) -> Result<ExitStatus> {
-        let status = self.program.wait(PATIENCE)?;
+        let status = self
+            .program
+            .wait(PATIENCE)
+            .with_context(|| format!("It said {:?}; {}", self.said, self.errors()))?;
         while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(5)) {
             self.said.push(line);
         }
@@ -163,6 +166,11 @@ impl Talk {
             self.errors()
         );
         Ok(())
+    }
+
+    /// Sends a signal to whoever stands in for the guest outside of the lab.
+    pub fn signal_outside(&mut self, signal: nix::sys::signal::Signal) {
+        self.program.signal(signal);
     }
 
     /// Waits no longer than this for its end.

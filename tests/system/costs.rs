@@ -98,6 +98,17 @@ fn shape(cluster: &Cluster, pid: i32) -> Result<String> {
     Ok(shape)
 }
 
+/// The lines that only one of two texts has.
+fn difference(before: &str, after: &str) -> String {
+    let only = |one: &str, other: &str, sign: char| -> String {
+        one.lines()
+            .filter(|line| !other.lines().any(|known| known == *line))
+            .map(|line| format!("{sign} {line}\n"))
+            .collect()
+    };
+    only(before, after, '-') + &only(after, before, '+')
+}
+
 fn never_moved(cluster: &Cluster) -> Result<()> {
     let (_plain, plain) = holder(cluster, "1", false)?;
     let (_guest, pid) = holder(cluster, "1", true)?;
@@ -123,7 +134,11 @@ fn home_again(cluster: &Cluster) -> Result<()> {
     }
     untouched(cluster, pid)?;
     let after = shape(cluster, pid)?;
-    ensure!(before == after, "Before:\n{before}\nafter:\n{after}");
+    ensure!(
+        before == after,
+        "After three round trips:\n{}",
+        difference(&before, &after)
+    );
     Ok(())
 }
 

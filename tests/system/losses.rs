@@ -259,6 +259,9 @@ fn daemon_pid(cluster: &Cluster, node: &str) -> Result<String> {
 fn restart_daemon(cluster: &Cluster, node: &str) -> Result<()> {
     let pid = daemon_pid(cluster, node)?;
     cluster.run(node, &["kill", "-KILL", &pid])?;
+    eventually(Duration::from_secs(10), "the daemon is gone", || {
+        Ok((daemon_pid(cluster, node)? != pid).then_some(()))
+    })?;
     cluster.lab(&["start", "--daemon", node])?;
     eventually(
         Duration::from_secs(30),

@@ -223,6 +223,8 @@ fn stopped(cluster: &Cluster) -> Result<()> {
     let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
     ensure!(sentence.contains("stopped"), "{sentence}");
     cluster.run("n1", &["kill", "-CONT", &pid.to_string()])?;
+    // `whim lab exec` has stopped with it, as a shell expects.
+    guest.signal_outside(nix::sys::signal::Signal::SIGCONT);
     cluster.await_state(pid, "home")?;
     cluster.move_to(pid, "n2")?;
     guest.go()?;

@@ -8,8 +8,8 @@ pub const PYTHON: &str = "/usr/bin/python3";
 
 pub const PROGRAMS: &[Program] = &[
     Program::new("python_numeric", 200, |s| python(s, "numeric.py")).runs(20),
-    Program::new("python_threads", 400, |s| python(s, "threads.py")),
-    Program::new("python_subprocess", 80, |s| python(s, "children.py")),
+    Program::new("python_threads", 1500, |s| python(s, "threads.py")),
+    Program::new("python_subprocess", 130, |s| python(s, "children.py")),
     Program::new("python_sockets", 500, |s| python(s, "sockets.py")),
     Program::new("python_sqlite3", 120, |s| python(s, "database.py")),
     Program::new("python_imports", 12, |s| python(s, "imports.py")),

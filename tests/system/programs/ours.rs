@@ -4,10 +4,10 @@ use whim_system_tests::program::{Launch, Program, Setup};
 use whim_system_tests::{Result, guest};
 
 pub const PROGRAMS: &[Program] = &[
-    Program::new("twenty_threads", 160, |s| compiled(s, "holders")).moves(4, 100),
+    Program::new("twenty_threads", 200, |s| compiled(s, "holders")).moves(3, 100),
     Program::new("serial_numbers", 2500, |s| compiled(s, "serial")),
     Program::new("clocks", 1200, |s| compiled(s, "clocks")),
-    Program::new("identity", 700, |s| compiled(s, "identity")),
+    Program::new("identity", 500, |s| compiled(s, "identity")),
 ];
 
 fn compiled(setup: &Setup<'_>, name: &str) -> Result<Launch> {

@@ -12,8 +12,8 @@ use super::languages::{PYTHON, server};
 
 pub const PROGRAMS: &[Program] = &[
     Program::new("make_gcc_lua", 1, make).runs(20),
-    Program::new("sqlite_transactions", 400, sqlite).focus(&["sqlite3"]),
-    Program::new("echo_server_100_clients", 100, echo).focus(&["echo_server"]),
+    Program::new("sqlite_transactions", 500, sqlite).focus(&["sqlite3"]),
+    Program::new("echo_server_100_clients", 250, echo).focus(&["echo_server"]),
     Program::new("curl_big_file", 120, curl).focus(&["curl"]),
 ];
 
@@ -47,7 +47,7 @@ END";
 fn sqlite(setup: &Setup<'_>) -> Result<Launch> {
     let mut random = Random::new(3);
     let mut script = String::from(
-        "PRAGMA journal_mode=WAL;\n\
+        "PRAGMA journal_mode=TRUNCATE;\n\
          CREATE TABLE stock (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER CHECK (amount >= 0));\n\
          CREATE TABLE sale (id INTEGER PRIMARY KEY, stock INT REFERENCES stock, amount INT);\n\
          CREATE TRIGGER sold AFTER INSERT ON sale BEGIN\n\
