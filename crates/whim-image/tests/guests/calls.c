@@ -200,7 +200,9 @@ static void one_recvmsg_timeout(void) {
     expect("recvmsg SO_RCVTIMEO", syscall(SYS_recvmsg, pair[0], &m, 0), -EAGAIN, t, TIMEOUT_MS);
 }
 static void set_recv_data(void) {
+    struct timeval v = {0, 400000};
     set_receive();
+    setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &v, sizeof v);
     if (child() == 0)
         for (unsigned char c = 0;; c++) {
             nap(25000);
