@@ -1,9 +1,8 @@
 //! How long a move keeps a program from running, as home counts it and as the program sees it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use whim_system_tests::{Cluster, Context, Result, guest, process};
+use whim_system_tests::{Cluster, Result, guest};
 
 use super::figures::{Goals, Row, median};
 use super::load::Watch;
@@ -14,8 +13,6 @@ use super::worker::{Worker, migrate, number};
 const GOAL_MS: f64 = 25.0;
 /// From where to where, in this order.
 const LEGS: [(&str, &str); 3] = [("out", "n2"), ("onward", "n3"), ("home", "home")];
-/// How long the program may take to say what it saw of a move.
-const PATIENCE: Duration = Duration::from_secs(10);
 const TRANSFERS: usize = 10;
 
 struct Subject {
@@ -120,15 +117,7 @@ fn one_move(cluster: &Cluster, worker: &mut Worker, target: &str) -> Result<Samp
     worker.heard();
     let report = migrate(cluster, worker.pid, target)?;
     let freeze_ms = number(&report, "freeze_ms")?;
-    let mut seen_ms: f64 = 0.0;
-    // The program may have been stopped half a look before; shorter gaps are of another origin.
-    process::eventually(PATIENCE, "the program saw that it was moved", || {
-        for line in worker.heard() {
-            let gap = line.strip_prefix("gap ").context("It says no gap")?;
-            seen_ms = seen_ms.max(gap.parse::<f64>()? / 1000.0);
-        }
-        Ok((seen_ms >= freeze_ms / 2.0).then_some(()))
-    })?;
+    let seen_ms = seen_ms(worker)?;
     let phases = report["phases"].as_array().into_iter().flatten();
     Ok(Sample {
         freeze_ms,
@@ -139,6 +128,25 @@ fn one_move(cluster: &Cluster, worker: &mut Worker, target: &str) -> Result<Samp
             .filter_map(|phase| Some((phase[0].as_str()?.to_owned(), phase[1].as_f64()?)))
             .collect(),
     })
+}
+
+/// The largest gap that the program has seen until now.
+fn seen_ms(worker: &mut Worker) -> Result<f64> {
+    let mut seen_ms: f64 = 0.0;
+    let mut lines = worker.heard();
+    // A tick that comes from now on follows what it has to say of the move.
+    let mut tick = false;
+    while !tick {
+        let line = worker.line()?;
+        tick = line == "tick";
+        lines.push(line);
+    }
+    for line in lines {
+        if let Some(gap) = line.strip_prefix("gap ") {
+            seen_ms = seen_ms.max(gap.parse::<f64>()? / 1000.0);
+        }
+    }
+    Ok(seen_ms)
 }
 
 /// Prints the medians of the phases, for those who look for time to save.

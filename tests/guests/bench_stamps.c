@@ -3,7 +3,8 @@
  *
  *   bench_stamps MEGABYTES
  *
- * Prints "pid P", then "gap MICROSECONDS" for each gap of more than 2 ms.
+ * Prints "pid P", then "gap MICROSECONDS" for each gap of more than 2 ms, and "tick" at times: what
+ * it saw before that is known then.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHOWN_US = 2000, SLEEP_US = 250 };
+enum { SHOWN_US = 2000, SLEEP_US = 250, TICK_US = 20000 };
 
 static uint64_t state = 88172645463325252u;
 
@@ -40,13 +41,20 @@ int main(int count, char **words)
     printf("pid %d\n", getpid());
     fflush(stdout);
     struct timespec pause = {0, SLEEP_US * 1000};
-    for (int64_t last = now_us();;) {
+    for (int64_t last = now_us(), tick = last;;) {
         nanosleep(&pause, NULL);
         for (int i = 0; i < 100; i++)
             memory[next() % length]++;
         int64_t now = now_us();
-        if (now - last > SHOWN_US) {
+        int shown = now - last > SHOWN_US;
+        if (shown)
             printf("gap %ld\n", (long)(now - last));
+        if (now - tick > TICK_US) {
+            tick = now;
+            shown = 1;
+            puts("tick");
+        }
+        if (shown) {
             fflush(stdout);
             now = now_us();
         }
