@@ -42,7 +42,7 @@ fn visible() -> Command {
     command.version(env!("CARGO_PKG_VERSION")).subcommands(kept)
 }
 
-/// `whim.1`, `whim-run.1`, `whim-lab-up.1`, ... into `directory`.
+/// `whim.1`, `whim-run.1`, `whim-lab-up.1`, ..., `whimd.1` into `directory`.
 ///
 /// # Errors
 /// It cannot be written.
@@ -50,7 +50,10 @@ pub fn man_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut command = visible().disable_help_subcommand(true);
     command.build();
-    man_page(&command, "whim", directory)
+    man_page(&command, "whim", directory)?;
+    let mut daemon = whimd::arguments::Arguments::command();
+    daemon.build();
+    man_page(&daemon, "whimd", directory)
 }
 
 fn man_page(command: &Command, name: &str, directory: &Path) -> io::Result<()> {

@@ -100,13 +100,13 @@ pub fn processes(rows: &[ProcessRow]) {
                 row.moves.to_string(),
                 format!("{:.0}%", row.cpu_percent),
                 bytes(row.memory_bytes),
+                why.cloned().unwrap_or_else(|| "-".into()),
                 row.command.clone(),
-                why.cloned().unwrap_or_default(),
             ]
         })
         .collect();
     let head = [
-        "PID", "HOME", "WHERE", "STATE", "MOVES", "CPU", "MEM", "COMMAND", "STAY",
+        "PID", "HOME", "WHERE", "STATE", "MOVES", "CPU", "MEM", "STAY", "COMMAND",
     ];
     table(&head, &["PID", "MOVES", "CPU", "MEM"], &cells);
 }

@@ -44,7 +44,7 @@ fn help_man_pages_and_completions_agree() {
             .output()
             .expect("runs"),
     );
-    let mut pages = BTreeSet::from(["whim.1".to_string()]);
+    let mut pages = BTreeSet::from(["whim.1".to_string(), "whimd.1".to_string()]);
     let top = verbs(&[]);
     assert!(top.len() > 15, "{top:?}");
     for verb in top {
@@ -660,6 +660,63 @@ fn a_silent_node_goes_down_and_comes_back() {
     c.run();
     see_up(&a, &["c"]);
     see_up(&c, &["a", "b"]);
+}
+
+/// Lets this node's certificate look as if most of its life were over; the daemon must not run.
+fn age_certificate(daemon: &Daemon) {
+    let file = daemon.directory().join("state/identity/node.json");
+    let text = std::fs::read_to_string(&file).expect("the identity");
+    let mut node: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let begin = node["certificate"]["not_before"].as_u64().expect("a time");
+    node["certificate"]["not_before"] = (begin - 200 * 24 * 60 * 60).into();
+    std::fs::write(&file, node.to_string()).expect("written");
+}
+
+#[test]
+fn certificates_renew_themselves() {
+    let place = place();
+    let (_network, [mut a, mut b, _c]) = three(&place);
+    good(&a.ask(&["init", "--node", "a"]));
+    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
+    for daemon in [&mut a, &mut b] {
+        daemon.stop();
+        age_certificate(daemon);
+        daemon.run();
+        until("the renewal", || {
+            good(&daemon.ask(&["log"]))
+                .contains("renewed")
+                .then_some(())
+        });
+    }
+    see_up(&a, &["b"]);
+    see_up(&b, &["a"]);
+    b.stop();
+    b.run();
+    see_up(&a, &["b"]);
+    see_up(&b, &["a"]);
+}
+
+#[test]
+fn strangers_are_refused_and_logged() {
+    let place = place();
+    let daemon = alone(&place);
+    good(&daemon.ask(&["init", "--node", "n1"]));
+    let log = || std::fs::read_to_string(daemon.directory().join("whimd.log")).expect("log");
+    let address = until("the address", || {
+        let text = log();
+        let (_, rest) = text.split_once("address=")?;
+        Some(rest.split_whitespace().next()?.to_string())
+    });
+    let mut stranger = std::net::TcpStream::connect(&address).expect("connected");
+    stranger
+        .write_all(b"GET / HTTP/1.1\r\n\r\n")
+        .expect("written");
+    let mut answer = Vec::new();
+    let _ = stranger.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{answer:?}");
+    until("a line in the log", || {
+        log().contains("a connection is refused").then_some(())
+    });
 }
 
 #[test]

@@ -262,7 +262,7 @@ fn two_moves_at_once_exclude_each_other() {
 }
 
 #[test]
-fn a_host_without_room_and_a_full_disk_refuse_with_a_sentence() {
+fn a_host_without_room_refuses_with_a_sentence() {
     let place = place();
     let file = place.path().join("b.toml");
     std::fs::write(&file, "[guests]\nmemory_percent = 1\n").expect("written");
@@ -282,6 +282,77 @@ fn a_host_without_room_and_a_full_disk_refuse_with_a_sentence() {
     let error = bad(&a.ask(&["migrate", &pid, "b"]), 1);
     assert!(error.contains("Node b has no room"), "{error}");
     assert_eq!(program.row(&a)["state"], "home");
+}
+
+/// Words that start a daemon with a small state directory of its own.
+fn on_small_disk(place: &TempDir, name: &str, mut enter: Vec<String>) -> Vec<String> {
+    let state = place.path().join(name).join("state");
+    std::fs::create_dir_all(&state).expect("directory");
+    let script = "mount -t tmpfs -o size=600k whim \"$0\" && exec \"$@\"";
+    enter.extend(["unshare", "--mount", "sh", "-c", script].map(ToString::to_string));
+    enter.push(state.display().to_string());
+    enter
+}
+
+#[test]
+fn a_full_disk_at_home_refuses_the_move() {
+    let place = place();
+    let network = Network::new(2);
+    let daemon = |index: usize, name: &str| {
+        let enter = on_small_disk(&place, name, network.enter(index));
+        Daemon::start(place.path().join(name), enter, &["--lab"])
+    };
+    let (a, b) = (daemon(1, "a"), daemon(2, "b"));
+    good(&a.ask(&["init", "--node", "a"]));
+    let token = good(&a.ask(&["token"]));
+    good(&b.ask(&["join", "10.77.0.1", token.trim(), "--node", "b"]));
+    let program = Program::start(&place, &network, &a, &[], &["sleep", "1000"]);
+    let pid = program.pid();
+    let fill = |daemon: &Daemon| {
+        let file = daemon.directory().join("state/fill");
+        let file = file.display();
+        daemon.in_its_mounts(&format!(
+            "dd if=/dev/zero of={file} bs=512 2>/dev/null || :"
+        ));
+    };
+    fill(&a);
+    let error = bad(&a.ask(&["migrate", &pid, "b"]), 1);
+    assert!(error.contains("full"), "{error}");
+    let row = program.row(&a);
+    assert_eq!(
+        (&row["state"], &row["moves"]),
+        (&"home".into(), &0.into()),
+        "{row}"
+    );
+    a.in_its_mounts(&format!(
+        "rm {}",
+        a.directory().join("state/fill").display()
+    ));
+    // A host keeps nothing on its disk that a guest would need.
+    fill(&b);
+    program.go(&a, "b");
+    program.go(&a, "home");
+}
+
+#[test]
+fn users_decide_where_their_programs_may_go_and_nobody_leaves_with_a_guest() {
+    let place = place();
+    let (network, [a, b, _c]) = cluster(&place, &[]);
+    let program = Program::start(&place, &network, &a, &["--avoid", "c"], &["sleep", "1000"]);
+    let pid = program.pid();
+    let error = bad(&a.ask(&["migrate", &pid, "c"]), 1);
+    assert!(error.contains("--avoid c"), "{error}");
+    let report = program.go(&a, "best");
+    assert_eq!(report["to"], "b");
+    let error = bad(&b.ask(&["leave"]), 1);
+    assert!(error.contains("guests are here"), "{error}");
+    good(&a.ask(&["bring", "--hold", &pid]));
+    let error = bad(&a.ask(&["migrate", &pid, "b"]), 1);
+    assert!(error.contains("whim go"), "{error}");
+    good(&a.ask(&["go", &pid]));
+    program.go(&a, "b");
+    let why = good(&a.ask(&["why", &pid]));
+    assert!(why.contains("It is on b"), "{why}");
 }
 
 #[test]

@@ -89,7 +89,11 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
 }
 
 fn limits(daemon: &Daemon) -> Finding {
-    let groups = crate::cgroup::make_guest(&format!("{}doctor", daemon.settings.group_prefix()), None, 16);
+    let groups = crate::cgroup::make_guest(
+        &format!("{}doctor", daemon.settings.group_prefix()),
+        None,
+        16,
+    );
     crate::cgroup::remove_guest(&groups.directories);
     if groups.directories.is_empty() {
         finding(

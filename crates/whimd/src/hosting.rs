@@ -25,7 +25,10 @@ pub enum HostError {
     #[error(transparent)]
     Admit(#[from] AdmitError),
     #[error("Node {node} cannot take a guest: {source}")]
-    Supervisor { node: String, source: SupervisorError },
+    Supervisor {
+        node: String,
+        source: SupervisorError,
+    },
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error("The journey's name is not usable: {0}")]
@@ -64,7 +67,10 @@ pub async fn admit(
     match started {
         Ok(guest) => {
             let pid = guest.supervisor_pid;
-            let text = format!("Process {} of {}, by supervisor {pid}", request.pid, request.home);
+            let text = format!(
+                "Process {} of {}, by supervisor {pid}",
+                request.pid, request.home
+            );
             daemon.events.add(None, "admitted", text);
             Ok((slot, pid))
         }
@@ -113,23 +119,13 @@ async fn start(
     node: &str,
 ) -> Result<Guest, HostError> {
     let settings = &daemon.settings;
-    let limits = &settings.config.guests;
     let private_id = private_id(daemon, request)?;
     let credentials = daemon
         .cluster
         .journey_credentials(&request.journey, Role::Guest)?;
-    let memory_limit = (daemon.report().memory_total_bytes / 100)
-        .saturating_mul(u64::from(limits.memory_percent))
-        .max(request.memory_bytes + GROWTH_FLOOR);
     let name = format!("{}-{}", request.journey, request.epoch);
-    let groups = cgroup::make_guest(
-        &format!("{}{name}", settings.group_prefix()),
-        Some(memory_limit),
-        limits.pids,
-    );
-    for missing in &groups.missing {
-        tracing::debug!(missing, "a limit of a guest cannot be set");
-    }
+    let memory_limit = memory_limit(daemon, request);
+    let cgroups = make_groups(daemon, &name, memory_limit);
     let directory = settings.guest_directory(&request.journey, request.epoch);
     let job = GuestJob {
         journey: request.journey.clone(),
@@ -140,11 +136,7 @@ async fn start(
         credentials,
         lease_ms: request.lease_ms,
         private_id,
-        cgroups: groups
-            .directories
-            .iter()
-            .map(|d| d.display().to_string())
-            .collect(),
+        cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
         memory_limit_bytes: Some(memory_limit),
         crash_at: settings.crash_guest,
     };
@@ -153,24 +145,25 @@ async fn start(
         enter_cgroups: daemon.supervisor_groups.clone(),
         ..Launch::default()
     };
-    let child = Start {
+    let start = Start {
         program: settings.libexec.join("whim-guest"),
         job: &job,
         directory: &directory,
         owner: private_id.map(|id| (id, id)),
         launch,
         log: settings.log(&format!("{name}.guest")),
-    }
-    .run()
-    .await
-    .map_err(|source| {
-        cgroup::remove_guest(&groups.directories);
-        HostError::Supervisor { node: node.to_string(), source }
+    };
+    let child = start.run().await.map_err(|source| {
+        cgroup::remove_guest(&cgroups);
+        HostError::Supervisor {
+            node: node.to_string(),
+            source,
+        }
     })?;
     let guest = Guest {
         request: request.clone(),
         private_id,
-        cgroups: groups.directories,
+        cgroups,
         supervisor_pid: child
             .id()
             .and_then(|id| i32::try_from(id).ok())
@@ -181,6 +174,23 @@ async fn start(
     daemon.guests().settle(request, Some(guest.clone()));
     tokio::spawn(wait_for(Arc::clone(daemon), guest.clone(), child));
     Ok(guest)
+}
+
+/// The share of all guests, or a little more than what this one has.
+fn memory_limit(daemon: &Daemon, request: &AdmitRequest) -> u64 {
+    let share = u64::from(daemon.settings.config.guests.memory_percent);
+    let all = (daemon.report().memory_total_bytes / 100).saturating_mul(share);
+    all.max(request.memory_bytes.saturating_add(GROWTH_FLOOR))
+}
+
+fn make_groups(daemon: &Daemon, name: &str, memory_limit: u64) -> Vec<std::path::PathBuf> {
+    let settings = &daemon.settings;
+    let name = format!("{}{name}", settings.group_prefix());
+    let groups = cgroup::make_guest(&name, Some(memory_limit), settings.config.guests.pids);
+    for missing in &groups.missing {
+        tracing::debug!(missing, "a limit of a guest cannot be set");
+    }
+    groups.directories
 }
 
 /// Waits for the end of a supervisor, and cleans up after it.

@@ -1,6 +1,7 @@
 //! The daemon of a node, and the protocol by which the command line asks it ([`control`]).
 #![forbid(unsafe_code)]
 
+pub mod arguments;
 pub mod candidates;
 pub mod cgroup;
 pub mod cluster;

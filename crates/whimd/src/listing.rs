@@ -133,7 +133,8 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             _ => None,
         },
         home_supervisor_pid: journey.supervisor_pid.filter(|_| journey.is_live()),
-        guest_supervisor_pid: about.guest_supervisor_pid
+        guest_supervisor_pid: about
+            .guest_supervisor_pid
             .filter(|_| journey.is_live() && !home),
         command: about.command.clone(),
     }

@@ -1,7 +1,7 @@
 //! What one daemon was started with, and where its things are.
 
 use std::path::{Path, PathBuf};
-use whim_journey::job::CredentialsJson;
+use whim_sys::credentials::Capability;
 
 use crate::config::Config;
 use crate::control::SOCKET_NAME;
@@ -27,6 +27,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether our supervisors can hold leases on files of others: CAP_LEASE counts only in the
+    /// first user namespace.
+    #[must_use]
+    pub fn holds_leases(&self) -> bool {
+        // Inode of the first user namespace, fixed in the kernel (PROC_USER_INIT_INO).
+        let first = "user:[4026531837]";
+        let ours = std::fs::read_link("/proc/self/ns/user").unwrap_or_default();
+        let capable = whim_sys::credentials::effective_capabilities();
+        ours.as_os_str() == first && capable & (1 << Capability::LEASE.0) != 0
+    }
+
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.run.join(SOCKET_NAME)
@@ -64,7 +75,10 @@ impl Settings {
     /// groups that they live in, and each cleans up only after itself.
     #[must_use]
     pub fn group_prefix(&self) -> String {
-        format!("{:016x}-", xxhash_rust::xxh3::xxh3_64(self.run.as_os_str().as_encoded_bytes()))
+        format!(
+            "{:016x}-",
+            xxhash_rust::xxh3::xxh3_64(self.run.as_os_str().as_encoded_bytes())
+        )
     }
 
     #[must_use]
@@ -83,11 +97,4 @@ impl Settings {
 #[must_use]
 pub fn socket_in(directory: &Path) -> PathBuf {
     directory.join("sock")
-}
-
-/// Credentials of one journey, and the name of the node that made them.
-#[derive(Clone, Debug)]
-pub struct JourneyCredentials {
-    pub node: String,
-    pub credentials: CredentialsJson,
 }

@@ -10,7 +10,7 @@ pub fn reasons(settings: &Settings, pid: i32) -> Vec<String> {
     let policy = Policy {
         allow_root: settings.config.allow_root,
         // Leases on files of others take a capability, which a supervisor of ours has then.
-        leases: settings.root,
+        leases: settings.holds_leases(),
         ..Policy::default()
     };
     let found = stay::reasons(pid, &policy);

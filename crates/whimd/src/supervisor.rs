@@ -128,10 +128,9 @@ impl<J: Serialize> Start<'_, J> {
             .stderr(log)
             .current_dir("/");
         self.launch.apply(&mut command);
-        let mut child =
-            Process::from(command)
-                .spawn()
-                .map_err(|error| SupervisorError::Start {
+        let mut child = Process::from(command)
+            .spawn()
+            .map_err(|error| SupervisorError::Start {
                 program: self.program.clone(),
                 reason: why_not(&error),
             })?;

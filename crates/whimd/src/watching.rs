@@ -113,7 +113,10 @@ async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
     let returned = summary.last_host.as_deref() == Some(about.home.as_str());
     let away = !returned
         && (summary.ended.is_some()
-            || journey.status.as_ref().is_some_and(|status| status.state != State::Home));
+            || journey
+                .status
+                .as_ref()
+                .is_some_and(|status| status.state != State::Home));
     let deadline = Instant::now() + DEATH_WAIT;
     while away && lives() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;

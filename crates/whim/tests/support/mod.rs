@@ -151,6 +151,19 @@ impl Daemon {
         process.0.wait().expect("ended");
     }
 
+    /// Runs a shell script where this daemon sees its files.
+    pub fn in_its_mounts(&self, script: &str) {
+        let process = self.process.as_ref().expect("it runs");
+        let mut words: Vec<String> = ["nsenter", "--mount", "--target"]
+            .map(String::from)
+            .to_vec();
+        words.push(process.0.id().to_string());
+        if !nix::unistd::geteuid().is_root() {
+            words.extend(["--user".into(), "--preserve-credentials".into()]);
+        }
+        shell(&words, script);
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -1,0 +1,91 @@
+//! The daemon's command line, from which its help and man page are made.
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::config::{CONFIG_FILE, Config};
+use crate::control::{RUN_DIRECTORY, STATE_DIRECTORY};
+use crate::settings::Settings;
+
+/// The daemon of a Whimbrel node: membership, admission and the journeys of this node's processes.
+#[derive(Debug, Parser)]
+#[command(name = "whimd", version)]
+pub struct Arguments {
+    /// Identity, journals and logs
+    #[arg(long, value_name = "DIR", default_value = STATE_DIRECTORY)]
+    pub state: PathBuf,
+    /// Control socket and the sockets of supervisors
+    #[arg(long, value_name = "DIR", default_value = RUN_DIRECTORY)]
+    pub run: PathBuf,
+    /// Configuration; the default one need not exist
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Address and port on which other nodes are heard
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// HOST:PORT under which other nodes reach this one (may be repeated)
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Vec<String>,
+    /// Directory of whim-home and whim-guest (default: that of whimd)
+    #[arg(long, value_name = "DIR")]
+    pub libexec: Option<PathBuf>,
+    /// Defaults of a lab's node: leases of 2 s, and root's processes may move
+    #[arg(long)]
+    pub lab: bool,
+    /// Let processes of uid 0 move
+    #[arg(long)]
+    pub allow_root: bool,
+    /// For the fault tests: home supervisors end at this crash point
+    #[arg(long, value_name = "N", hide = true)]
+    pub crash_home: Option<u32>,
+    /// For the fault tests: guests' supervisors end at this crash point
+    #[arg(long, value_name = "N", hide = true)]
+    pub crash_guest: Option<u32>,
+}
+
+impl Arguments {
+    /// Puts arguments, configuration and defaults together.
+    ///
+    /// # Errors
+    /// A configuration that is not valid, or not there although named.
+    pub fn settings(self) -> Result<Settings> {
+        let path = self
+            .config
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(CONFIG_FILE));
+        let base = if self.lab {
+            Config::lab()
+        } else {
+            Config::default()
+        };
+        let mut config = match Config::load_over(&path, base.clone())? {
+            Some(config) => config,
+            None if self.config.is_some() => {
+                bail!("The configuration {} is not there", path.display())
+            }
+            None => base,
+        };
+        if let Some(listen) = self.listen {
+            config.listen = listen;
+        }
+        if !self.advertise.is_empty() {
+            config.advertise = self.advertise;
+        }
+        config.allow_root |= self.allow_root;
+        config.check().map_err(anyhow::Error::msg)?;
+        let own = std::env::current_exe().context("whimd does not know where it lies")?;
+        let beside = own.parent().map(Path::to_path_buf).unwrap_or_default();
+        Ok(Settings {
+            state: std::path::absolute(self.state)?,
+            run: std::path::absolute(self.run)?,
+            config,
+            libexec: self.libexec.unwrap_or(beside),
+            lab: self.lab,
+            root: nix::unistd::geteuid().is_root(),
+            crash_home: self.crash_home,
+            crash_guest: self.crash_guest,
+        })
+    }
+}
