@@ -86,12 +86,12 @@ fn thread(tid: i32, index: u64) -> ThreadImage {
         },
         activity: Activity::Computing,
         xstate,
-        signal_mask: 1 << 9,
+        signal_mask: 1 << 9 | 1 << 11,
         alternate_stack: Default::default(),
         rseq: None,
         robust_list: (DATA + 0x100, 24),
         tid_address: DATA + 0x200,
-        pending: Vec::new(),
+        pending: vec![pending(12, -6)],
         name: format!("hand-{index}"),
     }
 }
@@ -115,6 +115,15 @@ fn own_xstate() -> Vec<u8> {
     bytes[512..520].copy_from_slice(&3u64.to_le_bytes());
     bytes[24..28].copy_from_slice(&0x1f80u32.to_le_bytes());
     bytes
+}
+
+/// A signal that only the process itself may queue: sent by `kill` (code 0) or `tgkill` (-6).
+fn pending(signal: u8, code: i32) -> QueuedSignal {
+    let mut info = vec![0u8; 128];
+    info[0..4].copy_from_slice(&i32::from(signal).to_le_bytes());
+    info[8..12].copy_from_slice(&code.to_le_bytes());
+    info[16..20].copy_from_slice(&77i32.to_le_bytes());
+    QueuedSignal { signal, info }
 }
 
 fn image(pid: i32, threads: usize) -> ProcessImage {
@@ -142,16 +151,13 @@ fn image(pid: i32, threads: usize) -> ProcessImage {
         restorer: CODE,
         mask: 0,
     };
-    let mut info = vec![0u8; 128];
-    info[0..4].copy_from_slice(&10i32.to_le_bytes());
-    info[16..20].copy_from_slice(&77i32.to_le_bytes());
     ProcessImage {
         pid,
         threads: (0..threads)
             .map(|i| thread(pid + i32::try_from(i).expect("few"), i as u64))
             .collect(),
         actions,
-        pending: vec![QueuedSignal { signal: 10, info }],
+        pending: vec![pending(10, 0)],
         mappings,
         layout: MemoryLayout {
             start_code: CODE,
@@ -323,8 +329,13 @@ fn check_state(pid: i32, image: &ProcessImage) {
     assert_eq!(field("NoNewPrivs:"), "1");
     assert_eq!(field("Seccomp:"), "2");
     assert_eq!(field("Name:"), "hand-0");
-    assert_eq!(field("SigBlk:"), "0000000000000200");
+    assert_eq!(field("SigBlk:"), "0000000000000a00");
     assert_eq!(field("ShdPnd:"), "0000000000000200");
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks") {
+        let path = task.expect("a task").path().join("status");
+        let status = std::fs::read_to_string(path).expect("status");
+        assert!(status.contains("SigPnd:\t0000000000000800"), "{status}");
+    }
     assert_eq!(field("SigCgt:"), "0000000000000200");
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("fd")

@@ -163,43 +163,60 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operat
     list
 }
 
-/// Queues the image's pending signals, exactly as they were: to itself a process may send any
-/// siginfo. Every thread blocks them until its own mask comes.
+/// Queues the image's pending signals, exactly as they were: to itself a thread may send any
+/// siginfo, and the leader to the process. Every thread blocks them until its own mask comes.
 pub(super) fn queue_signals(
     threads: &mut Vec<Stopped>,
     runner: &Runner,
     image: &ProcessImage,
 ) -> Result<(), RebuildError> {
-    let mut arguments = runner.arguments();
-    let mut list = Vec::new();
-    let pid = i64::from(image.pid).cast_unsigned();
-    for signal in &image.pending {
-        let (number, info) = queued(signal, &mut arguments)?;
-        list.push(Operation::new(
-            libc::SYS_rt_sigqueueinfo,
-            &[pid, number, info],
-        ));
-    }
-    for thread in &image.threads {
-        for signal in &thread.pending {
-            let (number, info) = queued(signal, &mut arguments)?;
-            let tid = i64::from(thread.tid).cast_unsigned();
-            list.push(Operation::new(
-                libc::SYS_rt_tgsigqueueinfo,
-                &[pid, tid, number, info],
-            ));
-        }
-    }
-    if list.is_empty() {
+    let pending = |thread: &ThreadImage| !thread.pending.is_empty();
+    if image.pending.is_empty() && !image.threads.iter().any(pending) {
         return Ok(());
     }
     for thread in threads.iter() {
         thread.set_signal_mask(working_mask())?;
     }
+    for (index, state) in image.threads.iter().enumerate() {
+        let shared: &[QueuedSignal] = if index == 0 { &image.pending } else { &[] };
+        if shared.is_empty() && state.pending.is_empty() {
+            continue;
+        }
+        let thread = threads.remove(index);
+        let thread = queue_own(
+            thread,
+            runner,
+            (image.pid, state.tid),
+            shared,
+            &state.pending,
+        )?;
+        threads.insert(index, thread);
+    }
+    Ok(())
+}
+
+fn queue_own(
+    thread: Stopped,
+    runner: &Runner,
+    (pid, tid): (i32, i32),
+    shared: &[QueuedSignal],
+    own: &[QueuedSignal],
+) -> Result<Stopped, RebuildError> {
+    let number = |id: i32| i64::from(id).cast_unsigned();
+    let mut arguments = runner.arguments();
+    let mut list = Vec::with_capacity(shared.len() + own.len());
+    for signal in shared {
+        let (signal, info) = queued(signal, &mut arguments)?;
+        let args = [number(pid), signal, info];
+        list.push(Operation::new(libc::SYS_rt_sigqueueinfo, &args));
+    }
+    for signal in own {
+        let (signal, info) = queued(signal, &mut arguments)?;
+        let args = [number(pid), number(tid), signal, info];
+        list.push(Operation::new(libc::SYS_rt_tgsigqueueinfo, &args));
+    }
     runner.store(&arguments)?;
-    let leader = threads.remove(0);
-    let (leader, results) = runner.run(leader, &list)?;
-    threads.insert(0, leader);
+    let (thread, results) = runner.run(thread, &list)?;
     for result in results {
         match check("Queueing a pending signal", result) {
             // The host's own limit of queued signals; a standard signal is queued nevertheless.
@@ -207,10 +224,12 @@ pub(super) fn queue_signals(
                 errno: Errno::EAGAIN,
                 ..
             }) => {}
-            other => drop(other?),
+            other => {
+                other?;
+            }
         }
     }
-    Ok(())
+    Ok(thread)
 }
 
 fn queued(signal: &QueuedSignal, arguments: &mut Arguments) -> Result<(u64, u64), RebuildError> {
