@@ -15,6 +15,8 @@ use whim_system_tests::{Case, Cluster, Context, Result, anyhow, ensure, guest};
 const PROMPT: &str = "whim> ";
 const SUSPEND: &str = "\x1a";
 const INTERRUPT: &str = "\x03";
+/// What vim shows last when it waits for a key.
+const CURSOR_SHOWN: &str = "\x1b[?25h";
 const ESCAPE: &str = "\x1b";
 
 /// What a person does, and how it has to look: the same for the moved and the unmoved run.
@@ -196,10 +198,8 @@ fn vim(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String>
         terminal.press(&echo("line('$') len(join(getline(1,'$')))"))?;
         terminal.wait_for(&format!("round {round} "))?;
         // A command without end, which only an interrupt ends.
-        terminal.press(":while 1 | endwhile\r")?;
-        terminal.press(INTERRUPT)?;
-        terminal.wait_for("Interrupted")?;
-        terminal.press("\r")?;
+        terminal.ask(":echo 'lo'.'op' | redraw | while 1 | endwhile\r", "loop")?;
+        terminal.ask(INTERRUPT, CURSOR_SHOWN)?;
         terminal.press(&format!(":echo 'al'.'ive' {round}\r"))?;
         terminal.wait_for(&format!("alive {round}"))?;
         if round % 2 == 1 {
@@ -248,7 +248,8 @@ fn less(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String
         }
         // Waits for the file to grow until it is interrupted.
         terminal.ask("F", "interrupt to abort")?;
-        terminal.press(INTERRUPT)?;
+        // An interrupt drops the keys that have not been read yet: none may follow too soon.
+        terminal.ask(INTERRUPT, "(END)")?;
         terminal.ask("g", "number 000023")?;
         if round % 2 == 1 {
             terminal.ask(SUSPEND, "Stopped")?;
@@ -271,17 +272,16 @@ fn shell(terminal: &mut Terminal, _: &str, rounds: u32) -> Result<Vec<String>> {
     let mut seen = Vec::new();
     for round in 0..rounds {
         terminal.ask(
-            &format!("x=0; for i in {{1..20000}}; do x=$((x+i*{round})); done; echo =$x=\r"),
+            &format!("x=0; for i in {{1..50000}}; do x=$((x+i*{round})); done; echo =$x=\r"),
             "\n=",
         )?;
         seen.push(plain(&terminal.wait_for(PROMPT)?));
-        terminal.press("sleep 1000\r")?;
-        terminal.wait_for("sleep 1000\r\n")?;
+        terminal.ask("sh -c 'echo go$((1)); exec sleep 1000'\r", "\ngo1\r\n")?;
         terminal.ask(SUSPEND, "Stopped")?;
         terminal.wait_for(PROMPT)?;
         terminal.ask("bg; jobs -r | wc -l\r", "\n1\r\n")?;
         terminal.wait_for(PROMPT)?;
-        terminal.ask("fg\r", "sleep 1000")?;
+        terminal.ask("fg\r", "exec sleep 1000'\r\n")?;
         terminal.ask(INTERRUPT, PROMPT)?;
         seen.push(plain(&terminal.ask("echo status $?\r", "status 130")?));
         terminal.wait_for(PROMPT)?;
@@ -353,23 +353,33 @@ fn keys() -> Result<()> {
     let cluster = Cluster::up(2)?;
     cluster.explaining(|| {
         let whim = cluster.whim_path().display().to_string();
-        let mut terminal = open_shell(&cluster, &cluster.directory().join("keys"), false)?;
-        for (what, command) in [
-            ("computes", "while :; do :; done"),
-            ("reads", "read x; echo not reached"),
-        ] {
-            for (key, number) in [(INTERRUPT, 130), ("\x1c", 131)] {
-                terminal.press(&format!("{whim} run -- bash -c 'echo pid=$$; {command}'\r"))?;
-                terminal.wait_for("\npid=")?;
-                let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
-                    .trim()
-                    .to_owned();
-                cluster.move_to(pid.parse()?, "n2")?;
-                terminal
-                    .ask(key, PROMPT)
-                    .with_context(|| format!("a shell that {what}"))?;
-                terminal.ask("echo status=$?\r", &format!("status={number}"))?;
-                terminal.wait_for(PROMPT)?;
+        for moves in [false, true] {
+            let directory = cluster.directory().join(format!("keys-{moves}"));
+            let mut terminal = open_shell(&cluster, &directory, false)?;
+            let prefix = if moves {
+                format!("{whim} run -- ")
+            } else {
+                String::new()
+            };
+            for (what, command) in [
+                ("computes", "while :; do :; done"),
+                ("reads", "read x; echo not reached"),
+            ] {
+                for (key, number) in [(INTERRUPT, 130), ("\x1c", 131)] {
+                    let line = format!("{prefix}dash -c 'echo pid=$$; {command}'\r");
+                    terminal.press(&line)?;
+                    terminal.wait_for("\npid=")?;
+                    let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
+                        .trim()
+                        .to_owned();
+                    if moves {
+                        cluster.move_to(pid.parse()?, "n2")?;
+                    }
+                    let title = || format!("a shell that {what}, status {number}, moves {moves}");
+                    terminal.ask(key, PROMPT).with_context(title)?;
+                    terminal.ask("echo status=$?\r", &format!("status={number}"))?;
+                    terminal.wait_for(PROMPT)?;
+                }
             }
         }
         Ok(())
