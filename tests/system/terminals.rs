@@ -48,7 +48,7 @@ const SESSIONS: &[Session] = &[
     Session {
         name: "shell",
         script: shell,
-        rounds: (4, 40),
+        rounds: (6, 60),
         focus: &[],
     },
 ];
