@@ -1,4 +1,14 @@
-//! The system tests: one program.
+//! The system tests: one program, with a runner of its own.
+//!
+//! `cargo build --workspace --bins`, then `cargo test -p whim-system-tests` runs the quick ones;
+//! words after `--` choose by name, `--exact NAME` runs any test, slow ones as well. What decides:
+//!
+//! - `WHIM_FULL=1` adds the slow ones, `WHIM_PART=k/n` takes every n-th;
+//! - `WHIM_RUNS` and `WHIM_MOVES`: runs of each program in the full set, and moves that each has to
+//!   complete;
+//! - `WHIM_SEED` repeats the chances of a run: a test that fails prints the command;
+//! - `WHIM_HISTORY=1` prints every move, `WHIM_KEEP=1` keeps the directories of programs;
+//! - `WHIM_BIN_DIR` and `WHIM_TOOLCHAIN_DIR`: where the programs under test and fetched sources are.
 #![forbid(unsafe_code)]
 
 mod bad_input;
