@@ -372,7 +372,10 @@ impl Guest {
             .threads
             .get(&host)
             .and_then(|thread| thread.waiting.as_ref());
-        let cancelled = waiting.is_some_and(|waiting| waiting.cancelled);
+        // Its mask acts from now on, also on what came before.
+        let interrupted =
+            forwarded.wait_mask.is_some() && self.has_deliverable(host, forwarded.wait_mask);
+        let cancelled = interrupted || waiting.is_some_and(|waiting| waiting.cancelled);
         if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
             self.say(ToHome::Await { tid, sequence });
         }
@@ -500,7 +503,7 @@ impl Guest {
     }
 
     /// Lets a thread go, unless it is to be held.
-    fn go_on(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
+    pub(crate) fn go_on(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
         if self.holds.any() {
             self.set_trace(host, Trace::Stopped(stopped));
         } else {

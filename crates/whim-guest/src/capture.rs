@@ -674,8 +674,22 @@ fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
     }
 }
 
+/// Registers with which a thread that was merely stopped goes on: of a call that a stop ends with
+/// EINTR, the kernel is told to begin it again unless a handler runs.
+#[must_use]
+pub fn without_stop(registers: &UserRegs) -> UserRegs {
+    let mut registers = *registers;
+    if registers.orig_rax.cast_signed() == libc::SYS_rt_sigtimedwait
+        && registers.rax.cast_signed() == EINTR
+    {
+        registers.rax = ERESTARTNOHAND.cast_unsigned();
+    }
+    registers
+}
+
 /// Registers of a thread that asks for the result of its call in flight.
-fn asking(registers: &UserRegs) -> UserRegs {
+#[must_use]
+pub fn asking(registers: &UserRegs) -> UserRegs {
     UserRegs {
         rip: registers.rip.wrapping_sub(2),
         rax: AWAIT_NUMBER,

@@ -4,7 +4,7 @@
 //! signal from home is queued with a ticket in the place of its siginfo; when it is about to be
 //! delivered the thread stops, and gets the true one.
 
-use crate::capture::{is_about_to_ask, rewound};
+use crate::capture::{asking, is_about_to_ask, rewound, without_stop};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use nix::errno::Errno;
 use std::collections::VecDeque;
@@ -14,7 +14,8 @@ use whim_image::rebuild::runner::step_registers;
 use whim_image::rebuild::stub::Operation;
 use whim_journey::message::ToHome;
 use whim_sys::pidfd;
-use whim_sys::ptrace::{RawSigInfo, Stopped};
+use whim_sys::process_vm;
+use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
 use whim_sys::seccomp::Response;
 
 /// Tickets that wait; the kernel queues no more for a user by default.
@@ -271,17 +272,114 @@ impl Guest {
             },
             None => None,
         };
-        let effect = self.effect(signal);
+        if let Some(waiter) = self.waiter(target, signal) {
+            return self.queue_exactly(waiter, signal, &info);
+        }
         let chosen = target.or_else(|| self.chosen(signal));
         let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
-        match effect {
-            Effect::Nothing | Effect::Stops if !blocked => Ok(()),
-            Effect::Ends if !blocked => {
+        if blocked {
+            // No delivery stop comes where the true siginfo could be put in place of a ticket.
+            return self.queue_exactly(target.unwrap_or(self.host), signal, &info);
+        }
+        match self.effect(signal) {
+            Effect::Nothing | Effect::Stops => Ok(()),
+            Effect::Ends => {
                 self.ends_at_home(chosen.unwrap_or(self.host), signal, info);
                 Ok(())
             }
-            _ => self.queue(target, chosen, signal, info),
+            Effect::Caught => self.queue(target, chosen, signal, info),
         }
+    }
+
+    /// A thread that waits for this signal by `sigwaitinfo` or its kin. The kernel shows the signal
+    /// as not blocked meanwhile.
+    fn waiter(&self, target: Option<i32>, signal: i32) -> Option<i32> {
+        let candidates = self
+            .threads
+            .values()
+            .filter(|thread| thread.waiting.is_none());
+        let mut hosts = candidates.map(|thread| thread.host);
+        hosts.find(|host| {
+            target.is_none_or(|target| target == *host) && self.waits_for(*host, signal)
+        })
+    }
+
+    fn waits_for(&self, host: i32, signal: i32) -> bool {
+        let path = format!("/proc/{}/task/{host}/syscall", self.host);
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let mut words = text.split_whitespace();
+        let number = words.next().and_then(|word| word.parse().ok());
+        if number != Some(libc::SYS_rt_sigtimedwait) {
+            return false;
+        }
+        let set = words.next().and_then(|word| word.strip_prefix("0x"));
+        let set = set.and_then(|word| u64::from_str_radix(word, 16).ok());
+        let mut bytes = [0; 8];
+        let read = set.map(|set| process_vm::read_exact(self.host, set, &mut bytes));
+        matches!(read, Some(Ok(()))) && u64::from_ne_bytes(bytes) & bit(signal) != 0
+    }
+
+    /// Queues a signal with its true siginfo, which only the thread itself may do: it is stopped for
+    /// that, and goes on where it was. For the leader the signal is one of the process.
+    fn queue_exactly(
+        &mut self,
+        host: i32,
+        signal: i32,
+        info: &RawSigInfo,
+    ) -> Result<(), GuestError> {
+        let Some(thread) = self.threads.get_mut(&host) else {
+            return Ok(());
+        };
+        let (tid, running) = (thread.tid, matches!(thread.trace, Trace::Running));
+        let mut asks = false;
+        match thread.waiting.as_ref().map(|waiting| &waiting.kind) {
+            _ if !running => return self.queue(Some(host), None, signal, *info),
+            None | Some(Kind::Undecided | Kind::GoHome) => {}
+            Some(Kind::Forward(forwarded)) => {
+                // Home goes on with the call, and the thread asks for its result.
+                if !forwarded.is_await {
+                    thread.in_flight = thread.waiting.as_ref().map(|waiting| waiting.call);
+                }
+                asks = true;
+            }
+            Some(_) => return self.queue(Some(host), None, signal, *info),
+        }
+        let stopped = self.take_out(host)?;
+        if stopped.stop() != Stop::Interrupt {
+            self.set_trace(host, Trace::Stopped(stopped));
+            self.resume()?;
+            return self.queue(Some(host), None, signal, *info);
+        }
+        let before = stopped.registers()?;
+        let mut arguments = self.runner.arguments();
+        let address = arguments.add(info);
+        self.runner.store(&arguments)?;
+        let number = |id: i32| i64::from(id).cast_unsigned();
+        let signal = number(signal);
+        let operation = if host == self.host {
+            Operation::new(
+                libc::SYS_rt_sigqueueinfo,
+                &[number(self.pid), signal, address],
+            )
+        } else {
+            let args = [number(self.pid), number(tid), signal, address];
+            Operation::new(libc::SYS_rt_tgsigqueueinfo, &args)
+        };
+        let (stopped, result) = self.inject(stopped, &operation)?;
+        if result < 0 {
+            tracing::warn!(result, "a signal could not be queued");
+        }
+        // Behind a syscall stop the kernel does not restart calls: one more stop.
+        Running::assume(host).interrupt()?;
+        stopped.resume(0)?;
+        let stopped = self.await_stop(host)?;
+        let after = if asks {
+            asking(&before)
+        } else {
+            without_stop(&before)
+        };
+        stopped.set_registers(&after)?;
+        self.go_on(host, stopped)
     }
 
     /// Signals that a thread blocks while it waits in its call.

@@ -328,10 +328,9 @@ fn wander(name: &str, pid: i32, moves: usize, pause: Duration) {
     }
 }
 
-fn threads_with_locks_and_wide_registers_wander() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let program = directory.path().join("holders");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/guests/holders.c");
+/// Compiles a program of the tests.
+fn compiled(directory: &std::path::Path, source: &std::path::Path) -> std::path::PathBuf {
+    let program = directory.join("program");
     let made = std::process::Command::new("cc")
         .args(["-O2", "-pthread", "-o"])
         .arg(&program)
@@ -340,6 +339,75 @@ fn threads_with_locks_and_wide_registers_wander() {
         .status()
         .expect("a C compiler");
     assert!(made.success());
+    program
+}
+
+/// SIGUSR1 is blocked but while `ppoll` waits; a second thread waits in `sigwaitinfo` for SIGUSR2.
+const MASKED: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+static volatile int handled;
+static void handler(int s, siginfo_t *i, void *c) { handled += i->si_code == SI_USER; }
+static void *waiter(void *a) {
+    sigset_t s; siginfo_t i; sigemptyset(&s); sigaddset(&s, SIGUSR2);
+    for (;;) if (sigwaitinfo(&s, &i) == SIGUSR2) printf("usr2\n");
+}
+int main(void) {
+    struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+    sigset_t s, empty, now; pthread_t t; char line[64];
+    setvbuf(stdout, 0, _IOLBF, 0);
+    sigemptyset(&empty); sigemptyset(&s); sigaddset(&s, SIGUSR1); sigaddset(&s, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &s, 0); sigaction(SIGUSR1, &a, 0);
+    pthread_create(&t, 0, waiter, 0);
+    printf("ready\n");
+    for (;;) {
+        struct pollfd p = {0, POLLIN, 0};
+        sigset_t m; sigemptyset(&m); sigaddset(&m, SIGUSR2);
+        int r = ppoll(&p, 1, 0, &m);
+        sigprocmask(SIG_SETMASK, 0, &now);
+        if (r < 0) printf("errno %d handled %d blocked %d\n", errno, handled, sigismember(&now, SIGUSR1));
+        else if (read(0, line, sizeof line) <= 0) return 5;
+        else printf("line\n");
+    }
+}
+"#;
+
+fn masks_of_waiting_calls_act() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = directory.path().join("masked.c");
+    std::fs::write(&source, MASKED).expect("written");
+    let program = compiled(directory.path(), &source);
+    let mut program = Program::start(&program.display().to_string(), &[]);
+    assert_eq!(program.line(), "ready");
+    let world = World::new();
+    let home = world.home("masks", program.pid());
+    let host = world.host("n2", "masks", 1);
+    home.travel(&host.slot);
+    let pid = nix::unistd::Pid::from_raw(program.pid());
+    for count in 1..4 {
+        nix::sys::signal::kill(pid, Signal::SIGUSR1).expect("kill");
+        assert_eq!(program.line(), format!("errno 4 handled {count} blocked 1"));
+        nix::sys::signal::kill(pid, Signal::SIGUSR2).expect("kill");
+        assert_eq!(program.line(), "usr2");
+        assert_eq!(program.ask("x"), "line");
+    }
+    home.bring();
+    nix::sys::signal::kill(pid, Signal::SIGUSR1).expect("kill");
+    assert_eq!(program.line(), "errno 4 handled 4 blocked 1");
+    nix::sys::signal::kill(pid, Signal::SIGUSR2).expect("kill");
+    assert_eq!(program.line(), "usr2");
+    assert_eq!(program.finish(), 5);
+}
+
+fn threads_with_locks_and_wide_registers_wander() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/guests/holders.c");
+    let program = compiled(directory.path(), source.as_ref());
     let mut child = std::process::Command::new(&program)
         .args(["1000"])
         .stdout(std::process::Stdio::piped())
@@ -385,7 +453,7 @@ fn main() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    let cases: [(&str, fn()); 15] = [
+    let cases: [(&str, fn()); 16] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
@@ -407,6 +475,7 @@ fn main() {
             "a_guest_ends_with_its_supervisor",
             a_guest_ends_with_its_supervisor,
         ),
+        ("masks_of_waiting_calls_act", masks_of_waiting_calls_act),
         ("bash_wanders", bash_wanders),
         ("bash_substitutes", bash_substitutes),
         (

@@ -320,7 +320,10 @@ impl Program {
 
     pub fn say(&mut self, text: &str) {
         let input = self.input.as_mut().expect("open");
-        writeln!(input, "{text}").expect("the program reads");
+        // One write: a pipe's reader may see the pieces of several.
+        input
+            .write_all(format!("{text}\n").as_bytes())
+            .expect("the program reads");
     }
 
     pub fn line(&mut self) -> String {
