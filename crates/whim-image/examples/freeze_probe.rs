@@ -10,7 +10,9 @@ use whim_image::model::Range;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let pid: i32 = arguments[1].parse().expect("a pid");
-    let times: u32 = arguments.get(2).map_or(1, |text| text.parse().expect("a number"));
+    let times: u32 = arguments
+        .get(2)
+        .map_or(1, |text| text.parse().expect("a number"));
     let capture = arguments.get(3).is_some_and(|word| word == "capture");
     for _ in 0..times {
         let flags = FlagTable::read(pid).expect("the flags");
@@ -32,10 +34,17 @@ fn main() {
         let mut captured_in = None;
         let mut count = (0, 0);
         if capture {
-            let reserved = Range { start: 0x1000_0000_0000, end: 0x2000_0000_0000 };
+            let reserved = Range {
+                start: 0x1000_0000_0000,
+                end: 0x2000_0000_0000,
+            };
             let is_local = |number: u64| matches!(number, 202 | 35 | 230 | 24 | 34 | 130 | 128);
-            let options =
-                CaptureOptions { reserved, is_local: &is_local, flags: Some(&flags), with_pending: false };
+            let options = CaptureOptions {
+                reserved,
+                is_local: &is_local,
+                flags: Some(&flags),
+                with_pending: false,
+            };
             let captured = frozen.capture(&options).expect("a capture");
             captured_in = Some(began.elapsed() - stopped);
             count = (captured.image.mappings.len(), captured.in_flight.len());
@@ -44,7 +53,15 @@ fn main() {
                     println!("{call:?}");
                 }
                 println!("{:?}", captured.image.layout.brk);
-                println!("{:?}", captured.image.threads.iter().map(|t| (t.tid, t.tid_address, t.alternate_stack, &t.name)).collect::<Vec<_>>());
+                println!(
+                    "{:?}",
+                    captured
+                        .image
+                        .threads
+                        .iter()
+                        .map(|t| (t.tid, t.tid_address, t.alternate_stack, &t.name))
+                        .collect::<Vec<_>>()
+                );
             }
         }
         let before = Instant::now();
@@ -52,7 +69,10 @@ fn main() {
         println!("{} held", held.len());
         println!(
             "{threads} threads, {} mappings, {} in flight: stop {stopped:?}, capture {captured_in:?}, release {:?}, all {:?}",
-            count.0, count.1, before.elapsed(), began.elapsed()
+            count.0,
+            count.1,
+            before.elapsed(),
+            began.elapsed()
         );
     }
 }

@@ -1,15 +1,15 @@
 //! A process as data: freeze it, capture it, rebuild it.
 #![forbid(unsafe_code)]
 
-pub mod model;
-pub mod rebuild;
+pub mod capture;
 pub mod freeze;
+pub mod freeze_assemble;
 pub mod freeze_calls;
+pub mod freeze_continue;
 pub mod freeze_observe;
+pub mod freeze_release;
 pub mod inject;
 pub mod maps;
-pub mod capture;
-pub mod freeze_release;
-pub mod freeze_assemble;
+pub mod model;
+pub mod rebuild;
 pub mod stay;
-pub mod freeze_continue;

@@ -16,6 +16,8 @@ use whim_image::stay;
 const GETPPID: u64 = 110;
 /// Seconds for which each case runs.
 const SECONDS: &str = "1.5";
+/// A case that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(40);
 /// Cases at the same time; more would only make each other late.
 const WORKERS: usize = 3;
 
@@ -89,12 +91,62 @@ fn freeze_until_end(guest: &Guest, random: &mut Random) -> u32 {
     }
 }
 
+/// What the threads of a process do.
+fn describe(pid: i32) -> String {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let mut text = String::new();
+    for task in tasks.filter_map(Result::ok) {
+        let path = task.path().display().to_string();
+        let status = read(format!("{path}/status"));
+        let wanted = ["State", "TracerPid", "SigPnd", "ShdPnd", "SigBlk", "SigCgt"];
+        let lines = status
+            .lines()
+            .filter(|line| wanted.iter().any(|key| line.starts_with(key)));
+        let lines: Vec<&str> = lines.collect();
+        let (call, place) = (
+            read(format!("{path}/syscall")),
+            read(format!("{path}/wchan")),
+        );
+        text += &format!(
+            "{path}: {} call {} in {place}\n",
+            lines.join(" "),
+            call.trim()
+        );
+    }
+    text
+}
+
+/// Ends a guest that hangs, after saying where it and its tracers stand.
+fn watch(case: &str, pid: i32, ended: &std::sync::mpsc::Receiver<()>) {
+    use nix::sys::signal::{Signal, kill};
+    if ended.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        println!(
+            "{case} hangs:\n{}tracers:\n{}",
+            describe(pid),
+            describe(own)
+        );
+        // It may be ending at this moment.
+        let _ended = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
 fn run_case(program: &std::path::Path, case: &str, seed: u64) -> Result<u32, String> {
     let mut guest = Guest::start(program, &[case, SECONDS]);
     if guest.line().as_deref() != Some("ready") {
         return Err(format!("{case} did not begin"));
     }
-    let freezes = freeze_until_end(&guest, &mut Random::new(seed));
+    let (ended, end) = std::sync::mpsc::channel();
+    let pid = guest.pid();
+    let freezes = std::thread::scope(|scope| {
+        scope.spawn(move || watch(case, pid, &end));
+        let freezes = freeze_until_end(&guest, &mut Random::new(seed));
+        drop(ended);
+        freezes
+    });
     let mut report = Vec::new();
     while let Some(line) = guest.line() {
         report.push(line);

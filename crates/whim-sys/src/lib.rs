@@ -1,22 +1,22 @@
 //! Raw Linux kernel interfaces as owner types. All `unsafe` code of the workspace lives here.
 
+pub mod cpu;
 pub mod crash;
+pub mod credentials;
+pub mod fdpass;
+pub mod foreign;
+pub mod lease;
+pub mod namespace;
+pub mod pagemap;
+pub mod pidfd;
 pub mod process_vm;
+pub mod procmap;
 pub mod ptrace;
 pub mod resident;
-pub mod credentials;
-pub mod namespace;
-pub mod tun;
-pub mod cpu;
-pub mod fdpass;
-pub mod pidfd;
-pub mod procmap;
 pub mod seccomp;
 pub mod spawn;
-pub mod startup;
-pub mod uffd;
-pub mod foreign;
-pub mod pagemap;
-pub mod stub;
 pub mod spin;
-pub mod lease;
+pub mod startup;
+pub mod stub;
+pub mod tun;
+pub mod uffd;
