@@ -149,14 +149,14 @@ fn serve(credentials: &str, address: &str) -> Result<()> {
     });
     let stream = tls.accept()?.0;
     let channel = Channel::accept(stream, &credentials, &expected(Role::Guest)?, PATIENCE)?;
-    serve_connection(Connection::Tls(channel))?;
+    serve_connection(Connection::Tls(Box::new(channel)))?;
     plain.join().unwrap_or(Ok(()))
 }
 
 /// One connection of either kind.
 enum Connection {
     Tcp(TcpStream),
-    Tls(Channel),
+    Tls(Box<Channel>),
 }
 
 impl Connection {
@@ -219,7 +219,7 @@ fn ask(credentials: &str, tcp: &str, tls: &str) -> Result<()> {
     let name = journey_server_name(&JourneyId::new(JOURNEY)?, Role::Home);
     let expect = expected(Role::Home)?;
     let channel = Channel::connect(address, &name, &credentials, &expect, PATIENCE)?;
-    let mut sealed = Connection::Tls(channel);
+    let mut sealed = Connection::Tls(Box::new(channel));
     let mut buffer = vec![0; PIECE];
     for line in std::io::stdin().lock().lines() {
         let line = line?;
