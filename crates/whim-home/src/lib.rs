@@ -11,6 +11,7 @@ pub mod journal;
 pub mod link;
 pub mod moving;
 pub mod outward;
+pub mod room;
 pub mod server;
 pub mod supervisor;
 pub mod window;

@@ -6,6 +6,7 @@
 
 use crate::holding::Holding;
 use crate::link::{Link, LinkError, clocks};
+use crate::room::{self, Room, RoomError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
@@ -39,6 +40,8 @@ pub enum OutwardError {
     Capture(#[from] CaptureError),
     #[error("{0}")]
     Lease(#[from] LeaseError),
+    #[error("{0}")]
+    Room(#[from] RoomError),
     #[error("The process has to stay: {0}")]
     Stay(StayReason),
     #[error("The process was mapping a file just now; try again")]
@@ -72,6 +75,8 @@ pub struct Departed {
     pub frozen: Frozen,
     /// On files that it maps shared, read-only; held as long as it is away.
     pub leases: Vec<ReadLease>,
+    /// Kept until the conversion is done.
+    pub room: Option<Room>,
     pub image: ProcessImage,
     pub continuations: Vec<Continuation>,
     pub frozen_at: Instant,
@@ -121,6 +126,8 @@ pub struct Outward<'a> {
     pub holding: &'a mut Holding,
     /// Mappings on whose files leases were taken.
     pub leased: usize,
+    /// What was done about a full table of descriptors.
+    pub room: Option<Room>,
 }
 
 impl Outward<'_> {
@@ -162,6 +169,7 @@ impl Outward<'_> {
             Ok((image, continuations, bytes, pages)) => Ok(Departed {
                 frozen,
                 leases,
+                room: self.room.take(),
                 image,
                 continuations,
                 frozen_at,
@@ -192,6 +200,7 @@ impl Outward<'_> {
         };
         let captured = frozen.capture(&options)?;
         self.look_again(&captured)?;
+        self.room = room::make(self.pid)?;
         let mut image = captured.image;
         for call in &captured.in_flight {
             // The guest resolves by it where the outputs of the call go.

@@ -302,6 +302,7 @@ fn depart(
         journal_commit: &mut journal_commit,
         holding,
         leased: 0,
+        room: None,
     };
     let departed = outward.go(&mut link)?;
     Ok((departed, link, phases))
@@ -311,6 +312,7 @@ fn depart(
 fn settle(departed: Departed, mut link: Link) -> Result<Away> {
     let original = Original::of(&departed.image);
     let leases = departed.leases;
+    let _room = departed.room;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     link.calls.flush()?;
     let mut server = convert(departed.frozen, &original)?;

@@ -76,6 +76,22 @@ pub fn limit(pid: pid_t, resource: u32) -> Result<Limit, Errno> {
     })
 }
 
+/// Sets one resource limit of a process.
+///
+/// # Errors
+/// ESRCH; EPERM when the hard limit would rise and we lack CAP_SYS_RESOURCE.
+pub fn set_limit(pid: pid_t, limit: Limit) -> Result<(), Errno> {
+    let new = libc::rlimit64 {
+        rlim_cur: limit.soft,
+        rlim_max: limit.hard,
+    };
+    // JUSTIFICATION: nix sets the limits of the calling process only.
+    // SAFETY: the new limit is a live rlimit64, the old one is null (not asked for).
+    let result =
+        unsafe { libc::prlimit64(pid, limit.resource, &raw const new, std::ptr::null_mut()) };
+    check(c_long::from(result)).map(|_| ())
+}
+
 fn pidfd(pid: pid_t) -> Result<OwnedFd, Errno> {
     // JUSTIFICATION: nix has no pidfd_open.
     // SAFETY: no pointers; a non-negative result is a descriptor that nobody else owns.
