@@ -19,6 +19,8 @@ const CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 /// A short period keeps the stalls of a throttled node below the lengths that tests measure.
 const CPU_PERIOD_US: u64 = 20_000;
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
+/// After this, processes that stand still without being frozen are taken as paused.
+const SETTLED: Duration = Duration::from_millis(500);
 const REMOVE_LIMIT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(2);
 /// Deepest nesting below a lab's group that is followed when it is removed.
@@ -180,7 +182,11 @@ impl CgroupSet {
         };
         freezer.set(true)?;
         let deadline = Instant::now() + FREEZE_LIMIT;
+        let settled = Instant::now() + SETTLED;
         while !freezer.is_frozen() {
+            if Instant::now() >= settled && freezer.nothing_runs() {
+                return Ok(true);
+            }
             if Instant::now() >= deadline {
                 freezer.set(false)?;
                 let seconds = FREEZE_LIMIT.as_secs();
@@ -257,6 +263,15 @@ impl Freezer {
         write(&self.group.join(self.file), value)
     }
 
+    /// Whether no thread of the group can run. One that waits in the kernel without listening to
+    /// signals (a guest whose call is at its supervisor's, who is frozen) is not counted as frozen
+    /// by the kernel, but stands still all the same.
+    fn nothing_runs(&self) -> bool {
+        let mut members = Vec::new();
+        collect_processes(&self.group, 0, &mut members);
+        members.iter().all(|member| !has_running_thread(member.pid))
+    }
+
     fn is_frozen(&self) -> bool {
         if self.file == "freezer.state" {
             return std::fs::read_to_string(self.group.join(self.file))
@@ -265,6 +280,17 @@ impl Freezer {
         std::fs::read_to_string(self.group.join("cgroup.events"))
             .is_ok_and(|t| t.lines().any(|l| l == "frozen 1"))
     }
+}
+
+fn has_running_thread(pid: i32) -> bool {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    tasks.flatten().any(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        state.is_some_and(|rest| rest.starts_with('R'))
+    })
 }
 
 struct Mounted {
