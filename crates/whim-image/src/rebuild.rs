@@ -471,8 +471,8 @@ fn set_process_state(
     list.extend(limit_operations(image, &mut arguments));
     let required = list.len();
     for (index, action) in image.actions.iter().enumerate() {
-        let default = *action == SignalAction::default();
-        if !default && !is_trap(index) {
+        // The defaults too: the blank process has inherited what its supervisor ignores (SIGPIPE).
+        if !is_special(index) {
             list.push(action_operation(index, action, &mut arguments));
         }
     }
@@ -486,8 +486,11 @@ fn set_process_state(
     Ok(leader)
 }
 
-fn is_trap(index: usize) -> bool {
-    Some(index + 1) == usize::try_from(libc::SIGTRAP).ok()
+/// Signals whose action cannot be set, or (SIGTRAP) is set last, because the runner lives by it.
+fn is_special(index: usize) -> bool {
+    [libc::SIGKILL, libc::SIGSTOP, libc::SIGTRAP]
+        .iter()
+        .any(|signal| usize::try_from(*signal).is_ok_and(|signal| signal == index + 1))
 }
 
 fn action_operation(index: usize, action: &SignalAction, arguments: &mut Arguments) -> Operation {
