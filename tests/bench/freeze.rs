@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use whim_system_tests::{Cluster, Result, guest};
 
 use super::figures::{Goals, Row, median};
-use super::load::Watch;
+use super::load::{Kept, Watch};
 use super::peer::Peers;
 use super::worker::{Worker, migrate, number};
 
@@ -37,9 +37,11 @@ pub fn measure() -> Result<()> {
     let cluster = Cluster::up(3)?;
     cluster.explaining(|| {
         let mut watch = Watch::new(&cluster)?;
+        let mut peers = Peers::start(&cluster)?;
         let mut goals = Goals::default();
         for subject in subjects()? {
-            of_subject(&cluster, &mut watch, &subject, &mut goals)?;
+            let (rounds, transfer_ms) = of_subject(&cluster, &mut watch, &subject, &mut peers)?;
+            write(&subject, &rounds, transfer_ms, &mut goals)?;
         }
         goals.conclude()
     })
@@ -69,22 +71,30 @@ fn subjects() -> Result<Vec<Subject>> {
     ])
 }
 
+/// Rounds of moves, and how long the same bytes take over TLS without a move, in milliseconds.
 fn of_subject(
     cluster: &Cluster,
     watch: &mut Watch,
     subject: &Subject,
-    goals: &mut Goals,
-) -> Result<()> {
+    peers: &mut Peers,
+) -> Result<(Kept<Vec<Sample>>, f64)> {
     let words: Vec<&str> = subject.words.iter().map(String::as_str).collect();
     let mut worker = Worker::start(cluster, &words, true)?;
-    // The first journey starts supervisors and fills caches, which later ones find.
+    // The first journey fills caches, which later ones find.
     round(cluster, &mut worker)?;
     let kept = watch.steady(subject.rounds, || round(cluster, &mut worker))?;
     worker.end(cluster)?;
-    let mut peers = Peers::start(cluster)?;
     let bytes = subject.megabytes << 20;
     let transfers = watch.steady(TRANSFERS, || peers.transfer_ms("tls", bytes))?;
-    let transfer_ms = median(&transfers.samples);
+    Ok((kept, median(&transfers.samples)))
+}
+
+fn write(
+    subject: &Subject,
+    kept: &Kept<Vec<Sample>>,
+    transfer_ms: f64,
+    goals: &mut Goals,
+) -> Result<()> {
     for (index, (leg, _)) in LEGS.iter().enumerate() {
         let row = Row::new("freeze", format!("{}, {leg}", subject.name));
         let freeze_ms = row.spread("freeze", &kept.each(|round| round[index].freeze_ms), "ms")?;
@@ -96,7 +106,7 @@ fn of_subject(
         row.put("freeze to that", freeze_ms / transfer_ms, "ratio")?;
         let moves = f64::from(u32::try_from(kept.samples.len())?);
         row.put("moves", moves, "count")?;
-        row.load(&kept)?;
+        row.load(kept)?;
         show_phases(leg, kept.samples.iter().map(|round| &round[index]));
         if subject.goal {
             let what = format!("freeze {leg} at 10 MB: {freeze_ms:.1} ms of {GOAL_MS} ms");
