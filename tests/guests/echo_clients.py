@@ -38,7 +38,7 @@ async def main(port):
 
 
 with open("../prepared/server", encoding="utf-8") as file:
-    server = subprocess.Popen([file.read(), str(clients)])
+    server = subprocess.Popen([file.read(), str(clients)], stdout=subprocess.PIPE, text=True)
 deadline = time.monotonic() + 30
 while not os.path.exists("port"):
     if time.monotonic() > deadline or server.poll() is not None:
@@ -48,4 +48,4 @@ with open("port", encoding="ascii") as file:
     checks = asyncio.run(main(int(file.read())))
 for own in range(0, clients, 10):
     print(own, checks[own])
-print("server", server.wait())
+print(server.communicate()[0], "server", server.returncode)

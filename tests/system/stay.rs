@@ -49,9 +49,14 @@ fn in_lab(body: fn(&Cluster) -> Result<()>) -> Result<()> {
 }
 
 fn reasons(cluster: &Cluster) -> Result<()> {
+    // All of them are tried, so that one run shows every sentence that is wrong.
+    let mut wrong = Vec::new();
     for (reason, words) in REASONS {
-        stays(cluster, reason, Some(words))?;
+        if let Err(error) = stays(cluster, reason, Some(words)) {
+            wrong.push(format!("{error:#}"));
+        }
     }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
 

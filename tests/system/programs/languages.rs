@@ -17,7 +17,7 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("java_threads", 100, |s| java(s, "Work")),
     Program::new("java_sockets", 60, |s| java(s, "Echo")),
     Program::new("go_goroutines", 70, go).runs(20),
-    Program::new("go_http", 50, go_http),
+    Program::new("go_http", 80, go_http),
     Program::new("node_workers", 90, |s| {
         Ok(interpreted("node", "workers.js", s.size))
     }),

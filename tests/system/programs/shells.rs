@@ -17,7 +17,7 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("xz_compress", 20, |s| compress(s, "xz -T1 -3")).focus(&["xz"]),
     Program::new("xz_decompress", 9, |s| decompress(s, "xz")).focus(&["xz"]),
     Program::new("gzip_compress", 40, |s| compress(s, "gzip -6")).focus(&["gzip"]),
-    Program::new("gzip_decompress", 36, |s| decompress(s, "gzip")).focus(&["gzip"]),
+    Program::new("gzip_decompress", 50, |s| decompress(s, "gzip")).focus(&["gzip"]),
     Program::new("zstd_compress", 500, |s| compress(s, "zstd -q -T1 -12")).focus(&["zstd"]),
     Program::new("zstd_decompress", 60, |s| decompress(s, "zstd -q")).focus(&["zstd"]),
     Program::new("tar_xz_sha256sum", 50, tar).each(&["tar", "xz", "sha256sum"]),
