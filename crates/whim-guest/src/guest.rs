@@ -393,6 +393,8 @@ impl Guest {
             self.set_trace(host, Trace::Stopped(stopped));
             return Ok(());
         }
+        // Whatever comes next must be able to interrupt it again.
+        self.set_trace(host, Trace::Running);
         let result = match stopped.stop() {
             Stop::Signal(signal) => self.deliver(stopped, signal),
             _ => stopped.resume(0).map(drop).map_err(GuestError::from),

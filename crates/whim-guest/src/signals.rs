@@ -165,6 +165,7 @@ impl Guest {
         let raw = stopped.signal_info()?;
         let info = self.tickets.redeem(&raw);
         let effect = self.effect(signal);
+        tracing::trace!(host, signal, ?effect, "delivery");
         let thread = self.threads.get_mut(&host);
         let suspended = thread.and_then(|thread| thread.suspended.take());
         if let Some(registers) = suspended {
@@ -265,6 +266,7 @@ impl Guest {
             return Ok(());
         };
         let signal = i32::from(signal);
+        tracing::trace!(signal, ?tid, "signal from home");
         let target = match tid {
             Some(tid) => match self.thread_of(tid) {
                 Some(thread) => Some(thread.host),

@@ -123,6 +123,18 @@ fn files_are_mapped_while_away() {
     assert_eq!(program.finish(), 0);
 }
 
+/// Waits until the process (or its deputy) waits in `read` on standard input. A signal before that
+/// may set the interpreter's flag right behind its last look at it.
+fn await_read(pid: i32) {
+    let waits = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+        text.starts_with("0 0x0 ")
+    };
+    while !waits() {
+        std::thread::yield_now();
+    }
+}
+
 fn signals_reach_their_handlers() {
     let (_world, mut program, home, _host) = away("signals");
     let pid = nix::unistd::Pid::from_raw(program.pid());
@@ -133,6 +145,7 @@ fn signals_reach_their_handlers() {
         "set"
     );
     // It waits in a forwarded read.
+    await_read(pid.as_raw());
     nix::sys::signal::kill(pid, usr1).expect("kill");
     assert_eq!(program.line(), "usr1");
     assert_eq!(
@@ -151,6 +164,7 @@ fn signals_reach_their_handlers() {
     assert_eq!(program.line(), "usr1");
     assert_eq!(program.line(), "computed");
     home.bring();
+    await_read(pid.as_raw());
     nix::sys::signal::kill(pid, usr1).expect("kill");
     assert_eq!(program.line(), "usr1");
     assert_eq!(program.ask("r = 'home'"), "home");
