@@ -162,7 +162,6 @@ impl Away {
         self.send_all()?;
         let mut events = [EpollEvent::empty(); 8];
         let timeout = u16::try_from(self.patience(identity).as_millis()).unwrap_or(u16::MAX);
-        self.excuse(self.awake.elapsed());
         let asleep = Instant::now();
         let count = self.wait(&mut events, timeout)?;
         self.excuse(
@@ -185,6 +184,7 @@ impl Away {
             }
         }
         self.deputy_events()?;
+        self.excuse(self.awake.elapsed());
         self.beat(identity)?;
         self.check_transition(identity, journal)
     }
