@@ -279,6 +279,15 @@ impl Deputy {
         Ok(self.events.pop_front())
     }
 
+    /// Answers what the kernel reports of the threads; the events are kept for
+    /// [`next_event`](Self::next_event).
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn attend(&mut self) -> Result<(), DeputyError> {
+        self.drain()
+    }
+
     fn drain(&mut self) -> Result<(), DeputyError> {
         loop {
             let (tid, status) = match ptrace::wait_any_nonblocking() {

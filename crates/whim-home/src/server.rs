@@ -5,7 +5,7 @@ use crate::deputy::{Deputy, DeputyError};
 use crate::outward::Continuation;
 use crate::window::{Placement, Window};
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::model::{MappingId, PAGE_SIZE, Protection, Range};
 use whim_journey::message::{
@@ -22,6 +22,9 @@ const PATIENCE: u32 = 60;
 
 /// Address that stands for "a handler" in the deputy. Nothing is ever delivered to it.
 const HANDLER_STAND_IN: u64 = 0x1000;
+
+/// A thread that has not dropped its old pages by then will never do so.
+const DROPS_WITHIN: Duration = Duration::from_secs(10);
 
 const EFAULT: i64 = -14;
 const EPERM: i64 = -1;
@@ -277,27 +280,36 @@ impl Server {
     }
 
     /// A page that another thread's batch is about to drop must be gone before it is placed anew:
-    /// drops stand at the front of their batch, so this is a matter of microseconds.
-    fn wait_for_drops(&self, except: usize) {
-        for (slot, caller) in self.callers.iter().enumerate() {
-            let Some(active) = &caller.active else {
+    /// drops stand at the front of their batch, so this is a matter of microseconds; but that
+    /// thread may stand in a stop (a signal), out of which we have to help it.
+    fn wait_for_drops(&mut self, except: usize) -> Result<(), ServeError> {
+        let begun = Instant::now();
+        for slot in 0..self.callers.len() {
+            let Some(drops) = self.callers[slot]
+                .active
+                .as_ref()
+                .map(|active| active.operation)
+            else {
                 continue;
             };
-            let mut rounds = 0u32;
             while slot != except
+                && !self.deputy.is_gone(slot)
                 && !self.deputy.deck().is_done(slot)
-                && self.deputy.deck().progress(slot) < active.operation
-                && rounds < 100_000
+                && self.deputy.deck().progress(slot) < drops
             {
+                self.deputy.attend()?;
+                if begun.elapsed() > DROPS_WITHIN {
+                    return Err(DeputyError::Stuck(drops).into());
+                }
                 std::thread::yield_now();
-                rounds += 1;
             }
         }
+        Ok(())
     }
 
     fn place(&mut self, slot: usize, placement: &Placement, tail: &[u8]) -> Result<(), ServeError> {
         if !placement.place.is_empty() {
-            self.wait_for_drops(slot);
+            self.wait_for_drops(slot)?;
         }
         for (address, bytes) in &placement.place {
             let placed = self
