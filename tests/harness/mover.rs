@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,8 @@ pub struct Moves {
     pub moving: Duration,
     /// One line per request, for those who look for a fault.
     pub history: Vec<String>,
+    /// The same as `completed`, for another thread.
+    progress: Arc<AtomicU32>,
 }
 
 impl std::fmt::Display for Moves {
@@ -84,7 +88,8 @@ pub fn print_history(moves: &Moves) {
     }
 }
 
-/// Moves processes of n1 until something comes through the channel, or its other end is dropped.
+/// Moves processes of n1 until something comes through the channel, or its other end is dropped;
+/// the number of completed moves can be watched meanwhile.
 ///
 /// # Errors
 /// When `whim` behaves strangely.
@@ -93,9 +98,12 @@ pub fn drive_until(
     end: &Receiver<()>,
     plan: &Plan<'_>,
     random: &mut Random,
+    progress: Arc<AtomicU32>,
 ) -> Result<Moves> {
+    let by_focus = vec![0; plan.focus.len()];
     let mut moves = Moves {
-        by_focus: vec![0; plan.focus.len()],
+        by_focus,
+        progress,
         ..Moves::default()
     };
     let wait = |gap| Ok((end.recv_timeout(gap) != Err(RecvTimeoutError::Timeout)).then_some(()));
@@ -155,6 +163,7 @@ fn keep_moving<T>(
             Ok(Moved::Done(report)) => {
                 fruitless = 0;
                 moves.completed += 1;
+                moves.progress.store(moves.completed, Ordering::Relaxed);
                 moves.moving += took;
                 moves.history.push(line(&report));
                 for (count, word) in moves.by_focus.iter_mut().zip(plan.focus) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::case::{Case, Setting, number};
 use crate::cluster::Cluster;
@@ -171,15 +171,15 @@ impl Program {
 
     fn quick_run(&self, site: &Site<'_>, size: u32, random: &mut Random) -> Result<Moves> {
         let stage = Stage::new(site, self, size)?;
-        // Both at once: the comparison does not depend on how long either takes.
-        let mut unmoved = stage.start("unmoved")?;
-        let gap = Duration::from_millis(2200) / (self.quick_moves * 2);
+        let begun = Instant::now();
+        let status = stage.start("unmoved")?.wait(UNMOVED_LIMIT)?;
+        let gap = begun.elapsed() / (self.quick_moves * 2);
         let plan = Plan {
             focus: self.focus,
             gap,
             limit: QUICK_LIMIT,
         };
-        stage.moved(&plan, random, || unmoved.wait(UNMOVED_LIMIT))
+        stage.moved(&plan, random, status)
     }
 
     fn full(&'static self, _setting: &Setting, seed: u64, minimum: u32) -> Result<()> {
@@ -203,7 +203,7 @@ impl Program {
                 gap,
                 limit: FULL_LIMIT,
             };
-            let moves = stage.moved(&plan, &mut Random::new(seed), || Ok(status))?;
+            let moves = stage.moved(&plan, &mut Random::new(seed), status)?;
             println!("unmoved: {:.1} s with size {size}", took.as_secs_f64());
             self.check(&moves, minimum)
         })
@@ -385,8 +385,8 @@ impl<'a> Stage<'a> {
             None => bail!(
                 "The companion said '{}' and not that it is ready",
                 line.trim()
-            ),
-        }
+    /// Runs the program once more while it is moved, and compares it with the unmoved run, which
+    /// ended with this status.
     }
 
     /// Runs the program once more while it is moved, and compares it with the unmoved run, whose
@@ -395,7 +395,7 @@ impl<'a> Stage<'a> {
         &self,
         plan: &Plan<'_>,
         random: &mut Random,
-        unmoved: impl FnOnce() -> Result<std::process::ExitStatus>,
+        unmoved: std::process::ExitStatus,
     ) -> Result<Moves> {
         let Site::Lab(cluster) = self.site else {
             bail!("There is no lab to move in")
@@ -405,17 +405,17 @@ impl<'a> Stage<'a> {
         let driven = mover::drive(cluster, &mut started.program, plan, random);
         let (status, moves) = driven.inspect_err(|_| self.show_errors("moved"))?;
         let took = begun.elapsed();
-        let compared = unmoved().and_then(|unmoved_status| {
-            ensure!(
-                is_its_own(unmoved_status),
-                "Even unmoved, the program fails: {unmoved_status}: {}",
-                fs::read_to_string(self.errors("unmoved")).unwrap_or_default()
-            );
+        let compared = if is_its_own(unmoved) {
             compare::same(
-                &self.outcome("unmoved", unmoved_status),
+                &self.outcome("unmoved", unmoved),
                 &self.outcome("moved", status),
             )
-        });
+        } else {
+            let errors = fs::read_to_string(self.errors("unmoved")).unwrap_or_default();
+            Err(anyhow!(
+                "Even unmoved, the program fails: {unmoved}: {errors}"
+            ))
+        };
         if compared.is_err() {
             self.show_errors("moved");
             println!("{moves}");

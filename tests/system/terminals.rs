@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -19,8 +21,12 @@ const INTERRUPT: &str = "\x03";
 const CURSOR_SHOWN: &str = "\x1b[?25h";
 const ESCAPE: &str = "\x1b";
 
-/// What a person does, and how it has to look: the same for the moved and the unmoved run.
-type Script = fn(&mut Terminal, &str, u32) -> Result<Vec<String>>;
+/// What a person does, round by round as long as the last argument says, and what of it has to be
+/// the same for the moved and the unmoved run.
+type Script = fn(&mut Terminal, &str, &mut dyn FnMut(u32) -> bool) -> Result<Vec<String>>;
+
+/// More rounds than any machine needs for the moves that are asked for.
+const ROUNDS_MAX: u32 = 2000;
 
 /// A program at a terminal.
 #[derive(Clone, Copy)]
@@ -36,19 +42,19 @@ const SESSIONS: &[Session] = &[
     Session {
         name: "vim",
         script: vim,
-        rounds: (4, 40),
+        rounds: (3, 20),
         focus: &["vim"],
     },
     Session {
         name: "less",
         script: less,
-        rounds: (4, 40),
+        rounds: (3, 20),
         focus: &["less"],
     },
     Session {
         name: "shell",
         script: shell,
-        rounds: (6, 60),
+        rounds: (3, 20),
         focus: &[],
     },
 ];
@@ -111,37 +117,16 @@ impl Session {
     fn run(&self, setting: &Setting, rounds: u32, minimum: u32) -> Result<()> {
         let cluster = Cluster::up(3)?;
         cluster.explaining(|| {
+            let mut made = 0;
+            let (shown, moves) = self.moved(&cluster, setting.seed, |round, completed| {
+                made = round;
+                (round < rounds || completed < minimum) && round < ROUNDS_MAX
+            })?;
             let directory = |run: &str| cluster.directory().join(run);
             let mut plain = open_shell(&cluster, &directory("unmoved"), false)?;
-            let expected = (self.script)(&mut plain, "", rounds).context("unmoved")?;
-            drop(plain);
-
-            // The shell itself is a candidate only where it shall move as well.
-            let whole = self.focus.is_empty();
-            let run = format!("{} run -- ", cluster.whim_path().display());
-            let prefix = if whole { "" } else { run.as_str() };
-            let mut terminal = open_shell(&cluster, &directory("moved"), whole)?;
-            let (end, ended) = channel();
-            let plan = Plan {
-                focus: self.focus,
-                gap: Duration::from_millis(150),
-                limit: Duration::from_secs(900),
-            };
-            let mut random = Random::new(setting.seed);
-            // The mover borrows these; the rest goes to it.
-            let watched = &cluster;
-            let (shown, moves) = std::thread::scope(|scope| -> Result<(Vec<String>, Moves)> {
-                let mover =
-                    scope.spawn(move || mover::drive_until(watched, &ended, &plan, &mut random));
-                let shown = (self.script)(&mut terminal, prefix, rounds).context("moved");
-                drop(end);
-                let moves = mover.join().map_err(|_| anyhow!("The mover panicked"))??;
-                println!("{}: {moves}", self.name);
-                if shown.is_err() {
-                    mover::print_history(&moves);
-                }
-                Ok((shown?, moves))
-            })?;
+            let mut same = |round| round < made;
+            let expected = (self.script)(&mut plain, "", &mut same).context("unmoved")?;
+            println!("{}: {made} rounds, {moves}", self.name);
             ensure!(expected == shown, "unmoved {expected:#?}\nmoved {shown:#?}");
             ensure!(
                 moves.completed >= minimum,
@@ -149,6 +134,43 @@ impl Session {
                 moves.completed
             );
             same_files(&directory("unmoved"), &directory("moved"))
+        })
+    }
+
+    /// Goes through the script while processes are moved; `more` is told the number of the next
+    /// round and of the moves that are completed.
+    fn moved(
+        &self,
+        cluster: &Cluster,
+        seed: u64,
+        mut more: impl FnMut(u32, u32) -> bool,
+    ) -> Result<(Vec<String>, Moves)> {
+        // The shell itself is a candidate only where it shall move as well.
+        let whole = self.focus.is_empty();
+        let run = format!("{} run -- ", cluster.whim_path().display());
+        let prefix = if whole { "" } else { run.as_str() };
+        let mut terminal = open_shell(cluster, &cluster.directory().join("moved"), whole)?;
+        let (end, ended) = channel();
+        let limit = Duration::from_secs(900);
+        let plan = Plan {
+            focus: self.focus,
+            gap: Duration::from_millis(150),
+            limit,
+        };
+        let completed = Arc::new(AtomicU32::new(0));
+        let progress = Arc::clone(&completed);
+        let mut random = Random::new(seed);
+        std::thread::scope(|scope| {
+            let mover = scope
+                .spawn(move || mover::drive_until(cluster, &ended, &plan, &mut random, progress));
+            let mut go_on = |round| more(round, completed.load(Ordering::Relaxed));
+            let shown = (self.script)(&mut terminal, prefix, &mut go_on).context("moved");
+            drop(end);
+            let moves = mover.join().map_err(|_| anyhow!("The mover panicked"))??;
+            if shown.is_err() {
+                mover::print_history(&moves);
+            }
+            Ok((shown?, moves))
         })
     }
 }
@@ -180,11 +202,15 @@ fn plain(bytes: &[u8]) -> String {
 }
 
 /// Writes, changes and saves a text; interrupts a command; suspends vim and brings it back.
-fn vim(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String>> {
+fn vim(
+    terminal: &mut Terminal,
+    prefix: &str,
+    more: &mut dyn FnMut(u32) -> bool,
+) -> Result<Vec<String>> {
     let mut seen = Vec::new();
     let command = format!("{prefix}vim -N -u NONE -i NONE -n text\r");
     terminal.ask(&command, "[New]")?;
-    for round in 0..rounds {
+    for round in (0..).take_while(|round| more(*round)) {
         terminal.press("Go")?;
         for line in 0..5 {
             terminal.press(&format!(
@@ -224,12 +250,16 @@ fn vim(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String>
 }
 
 /// Pages, searches and jumps; interrupts a wait; suspends less and brings it back.
-fn less(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String>> {
+fn less(
+    terminal: &mut Terminal,
+    prefix: &str,
+    more: &mut dyn FnMut(u32) -> bool,
+) -> Result<Vec<String>> {
     let mut seen = Vec::new();
     terminal.ask("seq -f 'number %06g' 20000 > numbers\r", PROMPT)?;
     terminal.ask(&format!("{prefix}less numbers\r"), "number 000023")?;
-    for round in 0..rounds {
-        let start = 1000 + round * 100;
+    for round in (0..).take_while(|round| more(*round)) {
+        let start = 1000 + round % 100 * 100;
         for (keys, sign) in [
             (format!("{start}g"), format!("number {:06}", start + 22)),
             (" ".to_owned(), format!("number {:06}", start + 45)),
@@ -267,21 +297,36 @@ fn less(terminal: &mut Terminal, prefix: &str, rounds: u32) -> Result<Vec<String
     Ok(seen)
 }
 
+/// Says when it is in the foreground, so that no key is pressed too soon.
+const JOB: &str = "perl -e '$|=1; $SIG{CONT}=sub{print \"resu\",\"med\\n\"}; \
+                   print \"star\",\"ted\\n\"; sleep 1000 while 1'\r";
+
 /// A shell with job control that moves itself, with its jobs.
-fn shell(terminal: &mut Terminal, _: &str, rounds: u32) -> Result<Vec<String>> {
+fn shell(
+    terminal: &mut Terminal,
+    _: &str,
+    more: &mut dyn FnMut(u32) -> bool,
+) -> Result<Vec<String>> {
     let mut seen = Vec::new();
-    for round in 0..rounds {
+    for round in (0..).take_while(|round| more(*round)) {
         terminal.ask(
             &format!("x=0; for i in {{1..50000}}; do x=$((x+i*{round})); done; echo =$x=\r"),
             "\n=",
         )?;
         seen.push(plain(&terminal.wait_for(PROMPT)?));
-        terminal.ask("sh -c 'echo go$((1)); exec sleep 1000'\r", "\ngo1\r\n")?;
+        // A job that is stopped, goes on in the background, and is ended there.
+        terminal.ask(JOB, "\nstarted\r\n")?;
         terminal.ask(SUSPEND, "Stopped")?;
         terminal.wait_for(PROMPT)?;
-        terminal.ask("bg; jobs -r | wc -l\r", "\n1\r\n")?;
+        terminal.ask("bg\r", "resumed\r\n")?;
+        terminal.ask("jobs -r | wc -l\r", "\n1\r\n")?;
+        terminal.ask("kill %1; wait %1; echo ended-$?\r", "ended-143")?;
         terminal.wait_for(PROMPT)?;
-        terminal.ask("fg\r", "exec sleep 1000'\r\n")?;
+        // One that is stopped, comes back to the foreground, and is interrupted there.
+        terminal.ask(JOB, "\nstarted\r\n")?;
+        terminal.ask(SUSPEND, "Stopped")?;
+        terminal.wait_for(PROMPT)?;
+        terminal.ask("fg\r", "resumed\r\n")?;
         terminal.ask(INTERRUPT, PROMPT)?;
         seen.push(plain(&terminal.ask("echo status $?\r", "status 130")?));
         terminal.wait_for(PROMPT)?;
