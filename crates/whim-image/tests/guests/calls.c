@@ -41,10 +41,10 @@
 
 #define TIMEOUT_MS 40
 #define EARLY_MS 1.0
-#define LATE_MS 400.0
+#define LATE_MS 200.0
 #define BIG (1 << 20)
 
-static long good, bad;
+static long good, bad, late;
 static unsigned char *buffer, *other;
 static char directory[64];
 
@@ -65,7 +65,9 @@ static void expect(const char *what, long got, long want, double began, double l
     int error = errno;
     double ms = now() - began;
     long answer = got < 0 ? -error : got;
-    if (answer != want || ms < least - EARLY_MS || ms > least + LATE_MS) wrong(what, got, error, ms);
+    if (answer != want || ms < least - EARLY_MS) wrong(what, got, error, ms);
+    /* A loaded machine makes a call late now and then, a timeout that begins anew always. */
+    else if (least > 0 && ms > least + LATE_MS && ++late > 2 + good / 4) wrong(what, got, error, ms);
     else good++;
 }
 
