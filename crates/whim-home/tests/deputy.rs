@@ -180,6 +180,23 @@ fn a_program_that_waits_for_input_goes_on_after_its_return() {
     assert!(program.child.wait().expect("ended").success());
 }
 
+fn the_attic_shows_the_file(image: &ProcessImage, server: &Server) {
+    let code = image
+        .mappings
+        .iter()
+        .find(|mapping| matches!(mapping.backing, Backing::File { offset: 0, .. }));
+    let Some(Backing::File { id, .. }) = code.map(|mapping| mapping.backing.clone()) else {
+        panic!("no file is mapped");
+    };
+    let request = whim_journey::message::PageRequest {
+        request: 1,
+        mapping: id,
+        offset: 0,
+        length: 4096,
+    };
+    assert_eq!(&server.pages(request).expect("the page")[..4], b"\x7fELF");
+}
+
 #[test]
 fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let mut program = Program::start("/usr/bin/python3", &["-c", PYTHON]);
@@ -233,21 +250,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let args = [0x6000_0000_0100, 4096, 0, 0, 0, 0];
     let (length, cwd) = ask(&mut server, libc::SYS_getcwd, args, vec![out], &[]);
     assert!(length > 1 && cwd.starts_with(b"/"));
-    let code = captured
-        .image
-        .mappings
-        .iter()
-        .find(|mapping| matches!(mapping.backing, Backing::File { offset: 0, .. }));
-    let Some(Backing::File { id, .. }) = code.map(|mapping| mapping.backing.clone()) else {
-        panic!("no file is mapped");
-    };
-    let request = whim_journey::message::PageRequest {
-        request: 1,
-        mapping: id,
-        offset: 0,
-        length: 4096,
-    };
-    assert_eq!(&server.pages(request).expect("the page")[..4], b"\x7fELF");
+    the_attic_shows_the_file(&captured.image, &server);
     // The thread stood in read(2), which is now made anew.
     drop(server.take_finished(0));
     put_back(server, &captured.image, &original, &contents);
