@@ -36,6 +36,9 @@ fn cluster(place: &TempDir, more: &[&str]) -> (Network, [Daemon; 3]) {
 const COUNT: &str =
     "i=0; while [ $i -lt $1 ]; do i=$((i+1)); [ $((i % 10000)) = 0 ] && echo $i; done; exit 7";
 
+/// Computes for ever.
+const SPIN: [&str; 3] = ["sh", "-c", "while :; do :; done"];
+
 /// A program on node a that may move. Its output goes to a file.
 struct Program {
     process: Owned,
@@ -208,7 +211,7 @@ fn daemons_restart_while_guests_run() {
 fn a_lost_host_ends_the_process_and_is_named() {
     let place = place();
     let (network, [a, _b, _c]) = cluster(&place, &[]);
-    let mut program = Program::start(&place, &network, &a, &[], &["sleep", "1000"]);
+    let mut program = Program::start(&place, &network, &a, &[], &SPIN);
     program.go(&a, "b");
     network.at_bridge("ip link set v2 nomaster");
     let status = program.process.0.wait().expect("ended");
@@ -232,7 +235,7 @@ fn a_lost_host_ends_the_process_and_is_named() {
 fn two_moves_at_once_exclude_each_other() {
     let place = place();
     let (network, [a, _b, _c]) = cluster(&place, &[]);
-    let program = Program::start(&place, &network, &a, &[], &["sleep", "1000"]);
+    let program = Program::start(&place, &network, &a, &[], &SPIN);
     let pid = program.pid();
     let both: Vec<_> = ["b", "c"]
         .iter()
@@ -272,8 +275,9 @@ fn a_host_without_room_refuses_with_a_sentence() {
         .as_u64()
         .expect("bytes");
     let megabytes = (total / 100) / 1_000_000 + 32;
-    let script =
-        format!("x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); echo full; sleep 1000");
+    let script = format!(
+        "x=$(head -c {megabytes}000000 /dev/zero | tr '\\0' x); echo full; while :; do :; done"
+    );
     let program = Program::start(&place, &network, &a, &[], &["sh", "-c", &script]);
     until("its memory", || {
         (std::fs::read_to_string(&program.output).ok()? == "full\n").then_some(())
@@ -282,6 +286,21 @@ fn a_host_without_room_refuses_with_a_sentence() {
     let error = bad(&a.ask(&["migrate", &pid, "b"]), 1);
     assert!(error.contains("Node b has no room"), "{error}");
     assert_eq!(program.row(&a)["state"], "home");
+}
+
+#[test]
+fn programs_come_home_from_a_removed_node() {
+    let place = place();
+    let (network, [a, b, _c]) = cluster(&place, &[]);
+    let program = Program::start(&place, &network, &a, &[], &SPIN);
+    program.go(&a, "b");
+    good(&a.ask(&["remove", "b"]));
+    until("its return", || {
+        (program.row(&a)["state"] == "home").then_some(())
+    });
+    until("an empty host", || {
+        (b.rows(&["nodes", "--json"])[0]["guests"] == 0).then_some(())
+    });
 }
 
 /// Words that start a daemon with a small state directory of its own.
@@ -306,7 +325,7 @@ fn a_full_disk_at_home_refuses_the_move() {
     good(&a.ask(&["init", "--node", "a"]));
     let token = good(&a.ask(&["token"]));
     good(&b.ask(&["join", "10.77.0.1", token.trim(), "--node", "b"]));
-    let program = Program::start(&place, &network, &a, &[], &["sleep", "1000"]);
+    let program = Program::start(&place, &network, &a, &[], &SPIN);
     let pid = program.pid();
     let fill = |daemon: &Daemon| {
         let file = daemon.directory().join("state/fill");
@@ -338,7 +357,7 @@ fn a_full_disk_at_home_refuses_the_move() {
 fn users_decide_where_their_programs_may_go_and_nobody_leaves_with_a_guest() {
     let place = place();
     let (network, [a, b, _c]) = cluster(&place, &[]);
-    let program = Program::start(&place, &network, &a, &["--avoid", "c"], &["sleep", "1000"]);
+    let program = Program::start(&place, &network, &a, &["--avoid", "c"], &SPIN);
     let pid = program.pid();
     let error = bad(&a.ask(&["migrate", &pid, "c"]), 1);
     assert!(error.contains("--avoid c"), "{error}");

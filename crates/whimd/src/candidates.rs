@@ -105,6 +105,11 @@ impl Candidates {
     }
 
     #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_pid.is_empty()
+    }
+
+    #[must_use]
     pub fn sorted(&self) -> Vec<Candidate> {
         let mut list: Vec<Candidate> = self.by_pid.values().cloned().collect();
         list.sort_by_key(|candidate| candidate.pid);

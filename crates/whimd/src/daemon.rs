@@ -129,6 +129,9 @@ impl Daemon {
 
     /// Looks at all processes: the dead are forgotten, descendants found, CPU use measured.
     pub fn refresh_candidates(&self) {
+        if self.candidates().is_empty() {
+            return;
+        }
         let all = processes::all();
         let mut candidates = self.candidates();
         if candidates.refresh(&all, self.clock_ms()) {

@@ -29,6 +29,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
             Some("Start whimd as root"),
         ));
     }
+    findings.extend(programs(daemon));
     let Some(expires) = daemon.cluster.expires() else {
         findings.push(finding(
             "cluster",
@@ -38,6 +39,15 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
         ));
         return findings;
     };
+    findings.push(finding(
+        "address",
+        Grade::Good,
+        format!(
+            "Other nodes reach this one at {}",
+            daemon.cluster.addresses().join(", ")
+        ),
+        None,
+    ));
     let days = expires.saturating_sub(crate::cluster::now()) / DAY;
     let expiring = days < 14;
     findings.push(finding(
@@ -53,6 +63,25 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
     findings.extend(members(daemon));
     findings.push(limits(daemon));
     findings
+}
+
+/// The supervisors have to be where the daemon looks for them, for every user.
+fn programs(daemon: &Daemon) -> Vec<Finding> {
+    use std::os::unix::fs::PermissionsExt;
+    let missing = ["whim-home", "whim-guest"].iter().filter_map(|name| {
+        let path = daemon.settings.libexec.join(name);
+        let mode = std::fs::metadata(&path).map(|about| about.permissions().mode());
+        let found = match mode {
+            Err(error) => format!("{} is not usable ({error})", path.display()),
+            Ok(mode) if daemon.settings.root && mode & 0o001 == 0 => {
+                format!("{} is not executable for everybody", path.display())
+            }
+            Ok(_) => return None,
+        };
+        let mend = "Install it beside whimd, or start whimd with --libexec DIR";
+        Some(finding("supervisors", Grade::Bad, found, Some(mend)))
+    });
+    missing.collect()
 }
 
 fn members(daemon: &Daemon) -> Vec<Finding> {

@@ -50,7 +50,8 @@ fn main() -> Result<()> {
     whim_sys::credentials::set_dumpable(false)?;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        // State is written with fsync: one slow disk must not hold up heartbeats.
+        .worker_threads(4)
         .enable_all()
         .build()
         .context("No threads can be started")?;

@@ -17,6 +17,7 @@ use crate::daemon::Daemon;
 use crate::events::now_ms;
 use crate::peers::{self, HEARTBEAT, NodeReply, NodeRequest};
 use crate::sensors::Report;
+use crate::{hosting, moving};
 
 /// An answer to a heartbeat that takes longer does not come any more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,6 +53,7 @@ pub async fn beat(daemon: Arc<Daemon>) {
             }
             stays
         });
+        evict(&daemon, &own, &members);
         for name in members {
             let daemon = Arc::clone(&daemon);
             talks
@@ -63,6 +65,26 @@ pub async fn beat(daemon: Arc<Daemon>) {
             let daemon = Arc::clone(&daemon);
             tokio::spawn(async move { keep_up(&daemon).await });
         }
+    }
+}
+
+/// What has to do with nodes that are no members any more: our processes come home from there, and
+/// their guests go.
+fn evict(daemon: &Arc<Daemon>, own: &str, others: &[String]) {
+    let stranger = |name: &str| name != own && !others.iter().any(|other| other == name);
+    if !daemon.cluster.is_member() {
+        return;
+    }
+    for journey in daemon.journeys().live() {
+        if stranger(journey.location()) && !daemon.is_moving(journey.about.pid) {
+            let daemon = Arc::clone(daemon);
+            tokio::spawn(async move { moving::recall(&daemon, &journey).await });
+        }
+    }
+    let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
+    for guest in guests.iter().filter(|guest| stranger(&guest.request.home)) {
+        let request = &guest.request;
+        hosting::release(daemon, &request.home, &request.journey, request.epoch);
     }
 }
 

@@ -438,6 +438,19 @@ pub async fn bring(
     result.map(Some)
 }
 
+/// Brings a process home from a node that is no member any more.
+pub async fn recall(daemon: &Arc<Daemon>, journey: &Journey) {
+    let pid = journey.about.pid;
+    let Some(_moving) = daemon.begin_move(pid) else {
+        return;
+    };
+    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
+    let began = Instant::now();
+    let command = Command::Bring { hold: false };
+    let result = travel(daemon, &journey.about.journey, command, None, &answers).await;
+    note(daemon, pid, "home", &result, began.elapsed());
+}
+
 fn hold_at_home(daemon: &Daemon, pid: i32, held: bool) {
     let mut candidates = daemon.candidates();
     if let Some(candidate) = candidates.get_mut(pid) {
