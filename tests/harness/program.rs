@@ -385,12 +385,12 @@ impl<'a> Stage<'a> {
             None => bail!(
                 "The companion said '{}' and not that it is ready",
                 line.trim()
-    /// Runs the program once more while it is moved, and compares it with the unmoved run, which
-    /// ended with this status.
+            ),
+        }
     }
 
-    /// Runs the program once more while it is moved, and compares it with the unmoved run, whose
-    /// status the last argument gives.
+    /// Runs the program once more while it is moved, and compares it with the unmoved run, which
+    /// ended with this status.
     fn moved(
         &self,
         plan: &Plan<'_>,

@@ -276,11 +276,12 @@ fn host_limits(cluster: &Cluster) -> Result<()> {
     goes_on(cluster, pid)
 }
 
-/// A program that has used up its descriptors moves all the same, and still has none to spare.
+/// A program that has used up its descriptors moves, if its limit can be raised for the moment, or
+/// is refused; and it still has none to spare.
 fn descriptor_limit(cluster: &Cluster) -> Result<()> {
     let script = "
 import os, resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, int(sys.argv[1])))
 kept = []
 try:
     while True:
@@ -293,17 +294,30 @@ try:
     os.open('/dev/null', os.O_RDONLY)
     print('one more', flush=True)
 except OSError as error:
-    print('still full', error.errno == first, len(kept), flush=True)
+    print('still full', error.errno == first, resource.getrlimit(resource.RLIMIT_NOFILE), flush=True)
 sys.stdin.readline()
 ";
-    let words = ["/usr/bin/python3", "-c", script];
-    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
-    let pid = guest.ready()?;
-    cluster.move_to(pid, "n2")?;
-    guest.go()?;
-    let line = guest.line()?;
-    ensure!(line.starts_with("still full True"), "{line}");
-    cluster.move_to(pid, "home")?;
-    guest.go()?;
-    guest.succeed()
+    for (hard, expected) in [
+        ("200", "still full True (20, 200)"),
+        ("20", "still full True (20, 20)"),
+    ] {
+        let words = ["/usr/bin/python3", "-c", script, hard];
+        let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+        let pid = guest.ready()?;
+        let moved = cluster.migrate(pid, "n2")?;
+        println!("hard limit {hard}: {moved:?}");
+        ensure!(
+            hard == "20" || matches!(moved, Moved::Done(_)),
+            "hard limit {hard}: {moved:?}"
+        );
+        guest.go()?;
+        let line = guest.line()?;
+        ensure!(line == expected, "hard limit {hard}: {line}");
+        if matches!(moved, Moved::Done(_)) {
+            cluster.move_to(pid, "home")?;
+        }
+        guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
 }

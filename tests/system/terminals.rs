@@ -330,10 +330,11 @@ fn shell(
         terminal.ask(INTERRUPT, PROMPT)?;
         seen.push(plain(&terminal.ask("echo status $?\r", "status 130")?));
         terminal.wait_for(PROMPT)?;
-        terminal.ask("read line; echo got-$line\r", "\r\n")?;
+        // Each says when the line editor has left the terminal to it.
+        terminal.ask("echo go-$((1)); read line; echo got-$line\r", "\ngo-1\r\n")?;
         terminal.ask("some words\r", "got-some words")?;
         terminal.wait_for(PROMPT)?;
-        terminal.ask("cat > file; cat file\r", "\r\n")?;
+        terminal.ask("echo go-$((2)); cat > file; cat file\r", "\ngo-2\r\n")?;
         terminal.ask("typed text\r", "typed text\r\n")?;
         terminal.ask("\x04", "typed text")?;
         terminal.wait_for(PROMPT)?;
