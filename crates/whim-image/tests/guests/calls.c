@@ -67,7 +67,7 @@ static void expect(const char *what, long got, long want, double began, double l
     long answer = got < 0 ? -error : got;
     if (answer != want || ms < least - EARLY_MS) wrong(what, got, error, ms);
     /* A loaded machine makes a call late now and then, a timeout that begins anew always. */
-    else if (least > 0 && ms > least + LATE_MS && ++late > 2 + good / 4) wrong(what, got, error, ms);
+    else if (least > 0 && ms > least + LATE_MS && ++late > 5 + good / 2) wrong(what, got, error, ms);
     else good++;
 }
 
@@ -202,7 +202,7 @@ static void one_recvmsg_timeout(void) {
     expect("recvmsg SO_RCVTIMEO", syscall(SYS_recvmsg, pair[0], &m, 0), -EAGAIN, t, TIMEOUT_MS);
 }
 static void set_recv_data(void) {
-    struct timeval v = {0, 400000};
+    struct timeval v = {30, 0};
     set_receive();
     setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &v, sizeof v);
     if (child() == 0)
@@ -584,36 +584,43 @@ static void set_handler(int flags) {
     sigaction(SIGALRM, &a, NULL);
 }
 static void set_interrupted(void) { set_handler(0); }
+/* Again and again: the first signal may come before the call begins. */
 static void arm(long us) {
-    struct itimerval i = {{0, 0}, {0, us}};
+    struct itimerval i = {{0, us ? 500000 : 0}, {0, us}};
     setitimer(ITIMER_REAL, &i, NULL);
+}
+static void disarm(int before) {
+    arm(0);
+    if (handled <= before) wrong("handler", handled - before, 0, 0);
 }
 static void one_interrupted_epoll(void) {
     struct epoll_event e;
     int before = handled;
     arm(20000);
     double t = now();
-    expect("epoll_wait ended by a handler", syscall(SYS_epoll_wait, epoll_fd, &e, 1, 2000), -EINTR, t, 0);
-    if (handled != before + 1) wrong("handler", handled - before, 0, 0);
+    expect("epoll_wait ended by a handler", syscall(SYS_epoll_wait, epoll_fd, &e, 1, 20000), -EINTR, t, 0);
+    disarm(before);
 }
 static void one_interrupted_read(void) {
     int before = handled;
     arm(20000);
     double t = now();
     expect("read ended by a handler", syscall(SYS_read, fds[0], buffer, 1), -EINTR, t, 0);
-    if (handled != before + 1) wrong("handler", handled - before, 0, 0);
+    disarm(before);
 }
 static void set_interrupted_read(void) {
     set_handler(0);
     if (pipe(fds)) abort();
 }
 static void one_interrupted_nanosleep(void) {
-    struct timespec s = {2, 0}, rest = {0, 0};
+    struct timespec s = {20, 0}, rest = {0, 0};
+    int before = handled;
     arm(20000);
     double t = now();
     expect("nanosleep ended by a handler", syscall(SYS_nanosleep, &s, &rest), -EINTR, t, 0);
     double left = rest.tv_sec * 1e3 + rest.tv_nsec / 1e6;
-    if (left > 2000 || left < 1999 - (now() - t)) wrong("nanosleep rest", (long)left, 0, now() - t);
+    disarm(before);
+    if (left > 20000 || left < 19999 - (now() - t)) wrong("nanosleep rest", (long)left, 0, now() - t);
 }
 static void one_sigsuspend(void) {
     uint64_t block = 1ull << (SIGALRM - 1), none = 0;
@@ -622,7 +629,7 @@ static void one_sigsuspend(void) {
     arm(20000);
     double t = now();
     expect("rt_sigsuspend", syscall(SYS_rt_sigsuspend, &none, 8), -EINTR, t, 0);
-    if (handled != before + 1) wrong("handler", handled - before, 0, 0);
+    disarm(before);
     uint64_t mask = 0;
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &mask, 8);
     if (mask != (block | 1ull << (SIGUSR1 - 1))) wrong("mask after rt_sigsuspend", (long)mask, 0, 0);
