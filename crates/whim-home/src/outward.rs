@@ -7,6 +7,7 @@
 use crate::holding::Holding;
 use crate::link::{Link, LinkError, clocks};
 use crate::room::{self, Room, RoomError};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
@@ -17,7 +18,7 @@ use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
-use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion};
+use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
 use whim_sys::lease::{LeaseError, ReadLease};
 use whim_sys::{crash, pagemap, process_vm};
 
@@ -313,7 +314,18 @@ fn take_leases(pid: i32) -> Result<Vec<ReadLease>, OutwardError> {
     for file in files {
         let range = file.range;
         let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
-        leases.push(ReadLease::take(std::path::Path::new(&exact))?);
+        leases.push(
+            ReadLease::take(std::path::Path::new(&exact)).or_else(|error| {
+                // That path needs a right which a plain user's cluster lacks; the name will do, if it
+                // still names the same file.
+                let same = std::fs::metadata(&file.name).is_ok_and(|now| now.ino() == file.inode);
+                if same {
+                    ReadLease::take(std::path::Path::new(&file.name))
+                } else {
+                    Err(error)
+                }
+            })?,
+        );
     }
     Ok(leases)
 }
@@ -401,6 +413,7 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
     };
     let decision = whim_calls::resolve(&original, &context, &memory);
     let whim_calls::Decision::Forward(forward) = decision else {
+        made.regions.extend(rest_of_sleep(&original));
         return made;
     };
     if made.call.number == original.number {
@@ -430,6 +443,25 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         made.tail.extend_from_slice(&region.data);
     }
     made
+}
+
+/// A sleep is the guest's own affair, but one that was in flight goes on in the deputy. If it is
+/// interrupted there, the kernel writes what is left of it to the program's structure, whose page
+/// has to be present (else the sleep would end with EFAULT).
+fn rest_of_sleep(call: &whim_calls::Call) -> Option<WireRegion> {
+    const TIMESPEC_LENGTH: u64 = 16;
+    let address = match i64::from_ne_bytes(call.number.to_ne_bytes()) {
+        libc::SYS_nanosleep => call.args[1],
+        libc::SYS_clock_nanosleep => call.args[3],
+        _ => 0,
+    };
+    (address != 0).then_some(WireRegion {
+        address,
+        length: TIMESPEC_LENGTH,
+        direction: WireDirection::Out,
+        returned: WireReturned::Nothing,
+        data_length: 0,
+    })
 }
 
 fn expect(got: ToHome, wanted: &ToHome, name: &'static str) -> Result<(), LinkError> {
