@@ -42,6 +42,9 @@ const SCRATCH: u64 = 64 << 10;
 const SCRATCH_PER_THREAD: u64 = 64;
 /// Alignment of what stands in the tail of the vDSO.
 const CAVE_ALIGNMENT: u64 = 16;
+/// Operations of a bootstrap, at most. Its place is the same for any number, so that what a tracer
+/// left that died here is recognised.
+const BOOTSTRAP_OPERATIONS: u64 = 2;
 /// Below the red zone: where a bootstrap has its 8 bytes for the pending signals.
 const BELOW_STACK: u64 = 256;
 /// A batch that takes longer than this has failed.
@@ -288,7 +291,7 @@ impl Frozen {
         ops: &[Op],
     ) -> Result<Range, FreezeError> {
         let code = stub::batch_code().len() as u64;
-        let cave = self.find_cave(entries, code + ops.len() as u64 * OPERATION)?;
+        let cave = self.find_cave(entries, code + BOOTSTRAP_OPERATIONS * OPERATION)?;
         let thread = &self.threads[index];
         let instance = Instance {
             base: cave.start,
@@ -331,9 +334,12 @@ impl Frozen {
         self.memory
             .read_exact(start, &mut found)
             .map_err(FreezeError::Memory)?;
-        // What a tracer left that died here is our own code, complete, and left by its thread.
-        let ours = &stub::batch_code()[..usize::try_from(stub::batch_data_offset()).unwrap_or(0)];
-        let free = found.iter().all(|byte| *byte == 0) || found.starts_with(ours);
+        // What a tracer left that died here is our own code, complete, and left by its thread; or
+        // the operations behind it alone.
+        let code = stub::batch_code();
+        let ours = &code[..usize::try_from(stub::batch_data_offset()).unwrap_or(0)];
+        let unused = found.iter().take(code.len()).all(|byte| *byte == 0);
+        let free = unused || found.starts_with(ours);
         let occupied = self
             .threads
             .iter()
