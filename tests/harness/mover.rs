@@ -43,6 +43,22 @@ pub struct Moves {
     progress: Arc<AtomicU32>,
 }
 
+impl Moves {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: Self) {
+        self.completed += other.completed;
+        self.moving += other.moving;
+        self.by_focus.resize(other.by_focus.len(), 0);
+        for (sum, count) in self.by_focus.iter_mut().zip(other.by_focus) {
+            *sum += count;
+        }
+        for (reason, count) in other.refused {
+            *self.refused.entry(reason).or_default() += count;
+        }
+        self.history.extend(other.history);
+    }
+}
+
 impl std::fmt::Display for Moves {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let refusals: u32 = self.refused.values().sum();

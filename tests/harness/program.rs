@@ -23,6 +23,7 @@ const FULL_ABOUT: f64 = 24.0;
 const UNMOVED_LIMIT: Duration = Duration::from_secs(240);
 /// Sizes that a quick run tries until the program moves often enough.
 const QUICK_ATTEMPTS: u32 = 3;
+const QUICK_GAP_MAX: Duration = Duration::from_millis(300);
 const QUICK_LIMIT: Duration = Duration::from_secs(120);
 const FULL_LIMIT: Duration = Duration::from_secs(900);
 
@@ -156,15 +157,15 @@ impl Program {
         cluster.explaining(|| {
             let site = Site::Lab(&cluster);
             let mut size = self.quick_size;
-            for _ in 1..QUICK_ATTEMPTS {
-                let moves = self.quick_run(&site, size, &mut random)?;
+            let mut moves = Moves::default();
+            for _ in 0..QUICK_ATTEMPTS {
+                moves.add(self.quick_run(&site, size, &mut random)?);
                 if self.check(&moves, self.quick_moves).is_ok() {
                     return Ok(());
                 }
                 // It was over too soon for this machine: it gets more to do.
                 size *= 3;
             }
-            let moves = self.quick_run(&site, size, &mut random)?;
             self.check(&moves, self.quick_moves)
         })
     }
@@ -173,7 +174,7 @@ impl Program {
         let stage = Stage::new(site, self, size)?;
         let begun = Instant::now();
         let status = stage.start("unmoved")?.wait(UNMOVED_LIMIT)?;
-        let gap = begun.elapsed() / (self.quick_moves * 2);
+        let gap = (begun.elapsed() / (self.quick_moves * 2)).min(QUICK_GAP_MAX);
         let plan = Plan {
             focus: self.focus,
             gap,
