@@ -104,6 +104,39 @@ pub struct FrozenThread {
 }
 
 impl FrozenThread {
+    /// Takes a freshly stopped thread in, and at once keeps its call from noticing the stop.
+    pub(crate) fn take_in(
+        pid: i32,
+        memory: &MemFile,
+        stopped: Stopped,
+        before: &Observation,
+    ) -> Result<Self, TraceError> {
+        let tid = stopped.tid();
+        let mut original = stopped.registers()?;
+        let rax = original.rax;
+        let call = freeze_calls::understand(
+            Subject {
+                pid,
+                tid,
+                memory,
+                before,
+            },
+            &mut original,
+        );
+        if original.rax != rax {
+            stopped.set_registers(&original)?;
+        }
+        let stopped = Some(stopped);
+        Ok(Self {
+            tid,
+            stopped,
+            original,
+            call,
+            mask: None,
+            inside: None,
+        })
+    }
+
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.tid
@@ -155,6 +188,8 @@ pub struct Frozen {
     pub(crate) injection: Option<Injection>,
     /// Signals whose handlers do not restart calls, as far as their actions have been read.
     pub(crate) no_restart: u64,
+    /// A thread did not wait for us in our code, which must stay mapped.
+    pub(crate) escaped: bool,
     /// The address space as it was when it was first looked at in this freeze.
     pub(crate) entries: Option<Vec<MapEntry>>,
     pub(crate) began: Instant,
@@ -200,6 +235,7 @@ pub fn freeze_again(
         memory,
         injection: None,
         no_restart: 0,
+        escaped: false,
         entries: None,
         began,
     };
@@ -493,43 +529,20 @@ impl Frozen {
         }
     }
 
-    /// Takes a freshly stopped thread in, and at once keeps its call from noticing the stop.
     fn take_note(&mut self, stopped: Stopped, before: &Observation) -> Result<(), FreezeError> {
         let tid = stopped.tid();
-        let mut original = match stopped.registers() {
-            Ok(registers) => registers,
-            Err(TraceError::Died) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        let subject = Subject {
-            pid: self.pid,
-            tid,
-            memory: &self.memory,
-            before,
-        };
-        let rax = original.rax;
-        let call = freeze_calls::understand(subject, &mut original);
-        let changed = original.rax != rax;
-        let result = if changed {
-            stopped.set_registers(&original)
-        } else {
-            Ok(())
-        };
-        let foreign = original.cs != freeze_calls::USER_CS;
-        let stopped = Some(stopped);
-        self.threads.push(FrozenThread {
-            tid,
-            stopped,
-            original,
-            call,
-            mask: None,
-            inside: None,
-        });
-        result?;
-        if foreign {
-            Err(FreezeError::NotSixtyFourBit(tid))
-        } else {
-            Ok(())
+        match FrozenThread::take_in(self.pid, &self.memory, stopped, before) {
+            Ok(thread) => {
+                let foreign = thread.original.cs != freeze_calls::USER_CS;
+                self.threads.push(thread);
+                if foreign {
+                    Err(FreezeError::NotSixtyFourBit(tid))
+                } else {
+                    Ok(())
+                }
+            }
+            Err(TraceError::Died) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -34,6 +34,7 @@ impl Frozen {
             memory,
             injection: None,
             no_restart: 0,
+            escaped: false,
             entries: None,
             began: Instant::now(),
         })

@@ -16,8 +16,9 @@
 //!
 //! A stub is never overwritten while any thread's rip is in it.
 
-use crate::freeze::{FreezeError, Frozen};
+use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{self, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS};
+use crate::freeze_observe::Observation;
 use crate::maps::{self, MapEntry};
 use crate::model::{PAGE_SIZE, Range};
 use nix::errno::Errno;
@@ -148,18 +149,38 @@ impl Frozen {
         }
         self.prepare_injection(None)?;
         let sequence = self.next_sequence();
+        let mut indices = Vec::with_capacity(lists.len());
+        for (tid, _) in lists {
+            indices.push(self.index_of(*tid)?);
+        }
         let mut started = Vec::with_capacity(lists.len());
-        for (tid, list) in lists {
-            let index = self.index_of(*tid)?;
-            started.push((index, self.start(index, list, sequence)?));
+        let mut failed = None;
+        for (index, (_, list)) in indices.iter().zip(lists) {
+            match self.start(*index, list, sequence) {
+                Ok(running) => started.push((*index, running)),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
         }
-        self.wait_until_done(&mut started, sequence)?;
-        let mut results = Vec::with_capacity(lists.len());
-        for ((index, running), (_, list)) in started.into_iter().zip(lists) {
-            self.stop_in_stub(index, running)?;
-            results.push(self.results(index, list.len())?);
+        if failed.is_none() {
+            failed = self.wait_until_done(&mut started, sequence).err();
         }
-        Ok(results)
+        // Whatever has happened: none of them may be left running in our code.
+        for (index, running) in started {
+            if let Err(error) = self.stop_in_stub(index, running) {
+                failed = failed.or(Some(error));
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => indices
+                .iter()
+                .zip(lists)
+                .map(|(at, (_, list))| self.results(*at, list.len()))
+                .collect(),
+        }
     }
 
     /// Memory in the process for data of the operations, readable and writable from outside by
@@ -546,21 +567,31 @@ impl Frozen {
         self.stop_in(index, running, base)
     }
 
-    /// Takes the stop of a thread that was interrupted where it waits in the stub at `base`.
+    /// Takes the stop of a thread that was interrupted where it waits in the stub at `base`. One
+    /// that did not wait any longer has undone everything, or is about to: it is taken as it is,
+    /// and our code stays where it is.
     fn stop_in(&mut self, index: usize, running: Running, base: u64) -> Result<(), FreezeError> {
-        let stopped = wait_for_interrupt(running)?;
+        let stopped = match wait_for_interrupt(running) {
+            Ok(stopped) => stopped,
+            Err(FreezeError::Trace(TraceError::Died)) => return Err(TraceError::Died.into()),
+            Err(error) => {
+                self.escaped = true;
+                return Err(error);
+            }
+        };
         let rip = stopped.registers()?.rip;
-        let thread = &mut self.threads[index];
-        thread.stopped = Some(stopped);
         let stub = Range {
             start: base,
             end: base + stub::batch_finish_offset() + 1,
         };
         if stub.contains(rip) {
-            Ok(())
-        } else {
-            Err(FreezeError::Escaped(thread.tid))
+            self.threads[index].stopped = Some(stopped);
+            return Ok(());
         }
+        self.escaped = true;
+        let (tid, before) = (stopped.tid(), Observation::default());
+        self.threads[index] = FrozenThread::take_in(self.pid, &self.memory, stopped, &before)?;
+        Err(FreezeError::Escaped(tid))
     }
 
     fn results(&self, index: usize, count: usize) -> Result<Vec<i64>, FreezeError> {
@@ -606,12 +637,18 @@ impl Frozen {
         };
         let chosen = self.bootstrap_thread()?;
         for index in 0..self.threads.len() {
-            if index != chosen && self.threads[index].stopped.is_some() {
+            let stays = index == chosen && !self.escaped;
+            if !stays && self.threads[index].stopped.is_some() {
                 match self.leave(index) {
                     Ok(()) | Err(FreezeError::Trace(TraceError::Died)) => {}
                     Err(error) => return Err(error),
                 }
             }
+        }
+        if self.escaped {
+            // A thread may still be in our code: it stays, as after the death of a tracer.
+            self.injection = None;
+            return Ok(());
         }
         let entries = maps::read(self.pid)?;
         let ops = [Op::new(MUNMAP, &[whole.start, whole.len()])];

@@ -240,7 +240,7 @@ fn our_code_leaves_the_vdso_as_it_was() {
     assert_eq!(before, read());
 }
 
-fn thread_in<'a>(captured: &'a Captured, tid: i32) -> &'a ThreadImage {
+fn thread_in(captured: &Captured, tid: i32) -> &ThreadImage {
     captured
         .image
         .threads
