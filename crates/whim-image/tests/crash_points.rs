@@ -19,6 +19,8 @@ use whim_sys::{crash, stub};
 
 /// Environment variable with the pid that the tracer freezes.
 const TRACED: &str = "WHIM_TRACED";
+/// Environment variable with the patience of the stub, in milliseconds.
+const PATIENCE: &str = "WHIM_PATIENCE";
 /// Patience of the stub: long enough for a tracer on a loaded machine, short for the test.
 const PATIENCE_MS: u64 = 100;
 const RANDOM_KILLS: u32 = 60;
@@ -34,7 +36,10 @@ fn tracer() {
     else {
         return;
     };
-    stub::set_patience_ms(PATIENCE_MS);
+    let patience = std::env::var(PATIENCE)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    stub::set_patience_ms(patience.unwrap_or(PATIENCE_MS));
     crash::arm_from_environment();
     // However loaded the machine is.
     let limits = FreezeLimits {
@@ -57,7 +62,7 @@ fn tracer() {
     let captured = match frozen.capture(&options) {
         Ok(captured) => captured,
         // The machine did not let us run for longer than the short patience of this test.
-        Err(CaptureError::Freeze(FreezeError::Escaped(_))) => return,
+        Err(CaptureError::Freeze(FreezeError::Escaped(_))) => return println!("escaped"),
         Err(error) => panic!("{error}"),
     };
     assert!(captured.image.threads.len() > 10);
@@ -182,6 +187,34 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
     println!("{deaths} deaths at {points} points");
     let tried = u32::try_from(numbers.len()).expect("a small number");
     assert!(deaths > tried * 9 / 10, "{deaths} of {tried}");
+}
+
+/// A tracer that is late finds threads that have gone on by themselves.
+#[test]
+fn threads_that_did_not_wait_are_left_alone() {
+    if std::env::var(TRACED).is_ok() {
+        return;
+    }
+    let mut survivor = Survivor::start();
+    let mut escaped = 0;
+    for round in 0..40 {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "tracer", "--nocapture", "--test-threads=1"])
+            .env(TRACED, survivor.pid().to_string())
+            .env(PATIENCE, (round % 2).to_string())
+            .output()
+            .expect("a tracer");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        escaped += u32::from(String::from_utf8_lossy(&output.stdout).contains("escaped"));
+        if let Err(line) = survivor.check() {
+            panic!("round {round}: {line}");
+        }
+    }
+    assert!(escaped > 10, "{escaped}");
 }
 
 #[test]
