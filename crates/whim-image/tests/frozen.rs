@@ -161,7 +161,7 @@ fn a_capture_agrees_with_what_the_program_knows() {
     assert_eq!(usr1.handler, program.known("handler"));
     assert_eq!((usr1.flags & 0x1800_0000, usr1.mask), (0x1800_0000, 1));
     assert_eq!(
-        (image.actions[11].handler, image.actions[2].handler),
+        (image.actions[11].handler, image.actions[14].handler),
         (1, 0)
     );
     let files = image
