@@ -160,12 +160,12 @@ mod test {
         let mut terminal = Terminal::start(&command).unwrap();
         terminal.wait_for("> ").unwrap();
         terminal.ask("tty; echo $((40+2))\r", "42\r\n").unwrap();
-        // The word shows that the program runs: a key pressed before would reach the shell.
-        terminal
-            .ask("sh -c 'echo go$((1)); exec sleep 1000'\r", "\ngo1\r\n")
-            .unwrap();
+        // Words show that the program runs in the foreground: an early key would reach the shell.
+        let job =
+            "bash -c 'trap \"echo resu''med\" CONT; echo go$((1)); while :; do sleep .1; done'\r";
+        terminal.ask(job, "\ngo1\r\n").unwrap();
         terminal.ask("\x1a", "Stopped").unwrap();
-        terminal.ask("fg\r", "exec sleep 1000'\r\n").unwrap();
+        terminal.ask("fg\r", "resumed\r\n").unwrap();
         terminal.ask("\x03", "> ").unwrap();
         terminal.press("exit 3\r").unwrap();
         assert_eq!(terminal.end().unwrap().code(), Some(3));
