@@ -163,7 +163,7 @@ mod test {
         // Words show that the program runs in the foreground: an early key would reach the shell.
         let job =
             "bash -c 'trap \"echo resu''med\" CONT; echo go$((1)); while :; do sleep .1; done'\r";
-        terminal.ask(job, "\ngo1\r\n").unwrap();
+        terminal.ask(job, "go1\r\n").unwrap();
         terminal.ask("\x1a", "Stopped").unwrap();
         terminal.ask("fg\r", "resumed\r\n").unwrap();
         terminal.ask("\x03", "> ").unwrap();
