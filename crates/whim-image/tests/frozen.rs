@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whim_image::capture::{CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
 use whim_image::inject::Op;
@@ -19,6 +19,8 @@ use whim_image::model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage
 use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::process_vm;
 
+/// A state that has not come after this time will not come.
+const PATIENCE: Duration = Duration::from_secs(20);
 const GETPID: u64 = 39;
 const READ: u64 = 0;
 const WRITE: u64 = 1;
@@ -262,6 +264,8 @@ fn flight(captured: &Captured, number: u64) -> &InFlight {
 #[test]
 fn each_call_in_flight_is_taken_up_as_it_must_be() {
     let program = Program::start("calls");
+    let before = ["0", "0", "1", "128", "202", "202", "232", "35", "running"];
+    wait_for_calls(program.pid(), &before);
     let mut frozen = frozen(program.pid());
     let captured = capture(&mut frozen);
     let read = flight(&captured, READ);
@@ -270,7 +274,7 @@ fn each_call_in_flight_is_taken_up_as_it_must_be() {
     assert!(reads.clone().any(|call| call.args[0] == wanted), "{read:?}");
     assert_eq!(reads.count(), 2, "the leader reads its standard input");
     let wait = flight(&captured, EPOLL_WAIT);
-    assert!((30_000..60_000).contains(&wait.args[3]), "{wait:?}");
+    assert!((30_000..=60_000).contains(&wait.args[3]), "{wait:?}");
     assert_eq!(
         (wait.original_args[3], wait.restart, wait.already),
         (60_000, false, 0)
@@ -304,23 +308,28 @@ fn each_call_in_flight_is_taken_up_as_it_must_be() {
         "a wait with a time wakes for nothing: {seen:?}"
     );
     frozen.release().expect("a release");
-    stands_in_the_same_calls(program.pid());
+    // restart_syscall (219) continues the sleep and the timed futex wait.
+    let after = ["0", "0", "1", "128", "202", "219", "219", "232", "running"];
+    wait_for_calls(program.pid(), &after);
 }
 
-/// After the release each thread is in the call in which it was, none in another.
-fn stands_in_the_same_calls(pid: i32) {
-    // The released threads need a moment to enter their calls again.
-    std::thread::sleep(Duration::from_millis(200));
-    let mut numbers: Vec<String> = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
-        let path = entry.expect("a thread").path().join("syscall");
-        let text = std::fs::read_to_string(path).expect("its call");
-        numbers.push(text.split(' ').next().unwrap_or_default().trim().to_owned());
+/// Waits until the threads of a process stand in the calls with these numbers.
+fn wait_for_calls(pid: i32, expected: &[&str]) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let mut numbers: Vec<String> = Vec::new();
+        for entry in std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
+            let path = entry.expect("a thread").path().join("syscall");
+            let text = std::fs::read_to_string(path).expect("its call");
+            numbers.push(text.split(' ').next().unwrap_or_default().trim().to_owned());
+        }
+        numbers.sort();
+        if numbers == expected {
+            return;
+        }
+        assert!(Instant::now() < end, "{numbers:?} instead of {expected:?}");
+        std::thread::yield_now();
     }
-    numbers.sort();
-    // restart_syscall (219) continues the sleep and the timed futex wait.
-    let expected = ["0", "0", "1", "128", "202", "219", "219", "232", "running"];
-    assert_eq!(numbers, expected);
 }
 
 #[test]
@@ -453,8 +462,14 @@ fn reasons_to_stay_are_found_without_touching_it() {
             // This kernel, or this user, cannot get into that state.
             return;
         }
-        let found = stay::reasons(program.pid(), &allowed());
-        assert!(found.iter().any(expected), "{state}: {found:?}");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = stay::reasons(program.pid(), &allowed());
+            if found.iter().any(expected) {
+                break;
+            }
+            assert!(Instant::now() < end, "{state}: {found:?}");
+        }
     };
     check("shared", &|reason| *reason == StayReason::SharedAnonymous);
     check("sysv", &|reason| {

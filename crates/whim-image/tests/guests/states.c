@@ -90,7 +90,6 @@ static void calls(void) {
     begin(in_write, NULL);
     begin(in_computing, NULL);
     begin(in_sigtimedwait, NULL);
-    usleep(100000);
 }
 
 static void known(void) {
@@ -212,7 +211,6 @@ static void *own_files(void *x) {
 }
 static void split(void) {
     begin(own_files, NULL);
-    usleep(50000);
 }
 static void plain(void) {}
 
