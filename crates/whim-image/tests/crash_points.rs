@@ -26,6 +26,8 @@ const PATIENCE_MS: u64 = 100;
 const RANDOM_KILLS: u32 = 60;
 /// Points that are tried unless WHIM_FULL is set, which tries all (some minutes).
 const POINTS_TRIED: u32 = 100;
+/// Tries of something that a busy machine may refuse.
+const ATTEMPTS: u32 = 10;
 
 /// Not a test of its own: what the started tracer does.
 #[test]
@@ -136,18 +138,31 @@ impl Drop for Survivor {
     }
 }
 
-/// Points that one undisturbed run passes.
+/// Points that one undisturbed run passes. A freeze may find the machine too busy and ask to be
+/// tried again, which is no fault of the program's.
 fn count_points(survivor: &mut Survivor) -> u32 {
-    let tracer = start_tracer(survivor.pid(), crash::COUNT_ONLY);
-    let output = tracer.wait_with_output().expect("its end");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    survivor.check().expect("an undisturbed program");
-    let number = text
-        .split("passed ")
-        .nth(1)
-        .and_then(|rest| rest.split_whitespace().next());
-    let count = number.and_then(|number| number.parse().ok());
-    count.unwrap_or_else(|| panic!("no count in {text}"))
+    let mut said = String::new();
+    for _ in 0..ATTEMPTS {
+        let tracer = start_tracer(survivor.pid(), crash::COUNT_ONLY);
+        let output = tracer.wait_with_output().expect("its end");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        survivor.check().expect("an undisturbed program");
+        let number = text
+            .split("passed ")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next());
+        if let Some(count) = number.and_then(|number| number.parse().ok()) {
+            return count;
+        }
+        said = text + &String::from_utf8_lossy(&output.stderr);
+        assert!(is_busy(&said), "no count in {said}");
+    }
+    panic!("the machine was too busy each time: {said}");
+}
+
+/// Whether a tracer gave up because the machine was overloaded, and let the program go on.
+fn is_busy(said: &str) -> bool {
+    said.contains("Busy") || said.contains("Escaped") || said.contains("overloaded")
 }
 
 #[test]
@@ -167,7 +182,7 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
             .filter_map(|number| u32::try_from(number).ok())
             .collect();
     }
-    let mut deaths = 0;
+    let (mut deaths, mut busy) = (0, 0);
     // The threads stand elsewhere in each run: the number of points varies a little.
     for number in &numbers {
         let number = *number;
@@ -177,7 +192,13 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
         let status = output.status;
         deaths += u32::from(status.signal() == Some(nix::libc::SIGKILL));
         if !status.success() && status.signal().is_none() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            if is_busy(&said) {
+                survivor.check().expect("a program that was let go");
+                busy += 1;
+                continue;
+            }
             panic!("seed {seed}, crash point {number}: the tracer was refused: {said}");
         }
         if let Err(line) = survivor.check() {
@@ -185,7 +206,7 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
         }
     }
     println!("{deaths} deaths at {points} points");
-    let tried = u32::try_from(numbers.len()).expect("a small number");
+    let tried = u32::try_from(numbers.len()).expect("a small number") - busy;
     assert!(deaths > tried * 9 / 10, "{deaths} of {tried}");
 }
 
