@@ -30,7 +30,7 @@
 static void say(const char *key, uint64_t value) { printf("%s %lx\n", key, value); }
 static void handler(int signal) { (void)signal; }
 
-static int fds[2], epoll_fd;
+static int fds[2], pair[2], epoll_fd;
 static uint32_t word;
 
 /* Threads that stand in a call each. */
@@ -56,9 +56,6 @@ static void *in_futex(void *x) {
 }
 static void *in_write(void *x) {
     static char block[1 << 20];
-    int pair[2];
-    if (pipe(pair)) abort();
-    say("write.fd", pair[1]);
     syscall(SYS_write, pair[1], block, sizeof block);
     return x;
 }
@@ -79,9 +76,10 @@ static void begin(void *(*body)(void *), void *x) {
 }
 
 static void calls(void) {
-    if (pipe(fds)) abort();
+    if (pipe(fds) || pipe(pair)) abort();
     epoll_fd = epoll_create1(0);
     say("read.fd", fds[0]);
+    say("write.fd", pair[1]);
     begin(in_read, NULL);
     begin(in_epoll, NULL);
     begin(in_nanosleep, NULL);
