@@ -13,7 +13,6 @@ use super::worker::{Worker, migrate, number};
 const GOAL_MS: f64 = 25.0;
 /// From where to where, in this order.
 const LEGS: [(&str, &str); 3] = [("out", "n2"), ("onward", "n3"), ("home", "home")];
-const TRANSFERS: usize = 10;
 
 struct Subject {
     name: &'static str,
@@ -33,6 +32,13 @@ struct Sample {
     phases: Vec<(String, f64)>,
 }
 
+/// One of each leg, and a transfer over TLS.
+#[derive(Clone, Debug)]
+struct Round {
+    moves: Vec<Sample>,
+    transfer_ms: f64,
+}
+
 pub fn measure() -> Result<()> {
     let cluster = Cluster::up(3)?;
     cluster.explaining(|| {
@@ -40,8 +46,8 @@ pub fn measure() -> Result<()> {
         let mut peers = Peers::start(&cluster)?;
         let mut goals = Goals::default();
         for subject in subjects()? {
-            let (rounds, transfer_ms) = of_subject(&cluster, &mut watch, &subject, &mut peers)?;
-            write(&subject, &rounds, transfer_ms, &mut goals)?;
+            let rounds = of_subject(&cluster, &mut watch, &subject, &mut peers)?;
+            write(&subject, &rounds, &mut goals)?;
         }
         goals.conclude()
     })
@@ -71,43 +77,47 @@ fn subjects() -> Result<Vec<Subject>> {
     ])
 }
 
-/// Rounds of moves, and how long the same bytes take over TLS without a move, in milliseconds.
+/// Rounds of moves.
 fn of_subject(
     cluster: &Cluster,
     watch: &mut Watch,
     subject: &Subject,
     peers: &mut Peers,
-) -> Result<(Kept<Vec<Sample>>, f64)> {
+) -> Result<Kept<Round>> {
     let words: Vec<&str> = subject.words.iter().map(String::as_str).collect();
+    let bytes = subject.megabytes << 20;
     let mut worker = Worker::start(cluster, &words, true)?;
     // The first journey fills caches, which later ones find.
-    round(cluster, &mut worker)?;
-    let kept = watch.steady(subject.rounds, || round(cluster, &mut worker))?;
+    round(cluster, &mut worker, peers, bytes)?;
+    let kept = watch.steady(subject.rounds, || round(cluster, &mut worker, peers, bytes))?;
     worker.end(cluster)?;
-    let bytes = subject.megabytes << 20;
-    let transfers = watch.steady(TRANSFERS, || peers.transfer_ms("tls", bytes))?;
-    Ok((kept, median(&transfers.samples)))
+    Ok(kept)
 }
 
-fn write(
-    subject: &Subject,
-    kept: &Kept<Vec<Sample>>,
-    transfer_ms: f64,
-    goals: &mut Goals,
-) -> Result<()> {
+fn write(subject: &Subject, kept: &Kept<Round>, goals: &mut Goals) -> Result<()> {
+    let transfer_ms = median(&kept.each(|round| round.transfer_ms));
     for (index, (leg, _)) in LEGS.iter().enumerate() {
         let row = Row::new("freeze", format!("{}, {leg}", subject.name));
-        let freeze_ms = row.spread("freeze", &kept.each(|round| round[index].freeze_ms), "ms")?;
-        row.spread("seen by it", &kept.each(|round| round[index].seen_ms), "ms")?;
-        row.spread("total", &kept.each(|round| round[index].total_ms), "ms")?;
-        let sent = median(&kept.each(|round| round[index].megabytes));
+        let freeze_ms = row.spread(
+            "freeze",
+            &kept.each(|round| round.moves[index].freeze_ms),
+            "ms",
+        )?;
+        row.spread(
+            "seen by it",
+            &kept.each(|round| round.moves[index].seen_ms),
+            "ms",
+        )?;
+        let total_ms = median(&kept.each(|round| round.moves[index].total_ms));
+        row.put("total, median", total_ms, "ms")?;
+        let sent = median(&kept.each(|round| round.moves[index].megabytes));
         row.put("sent", sent, "MB")?;
         row.put("same bytes over TLS, median", transfer_ms, "ms")?;
         row.put("freeze to that", freeze_ms / transfer_ms, "ratio")?;
         let moves = f64::from(u32::try_from(kept.samples.len())?);
         row.put("moves", moves, "count")?;
         row.load(kept)?;
-        show_phases(leg, kept.samples.iter().map(|round| &round[index]));
+        show_phases(leg, kept.samples.iter().map(|round| &round.moves[index]));
         if subject.goal {
             let what = format!("freeze {leg} at 10 MB: {freeze_ms:.1} ms of {GOAL_MS} ms");
             goals.judge(&what, freeze_ms <= GOAL_MS, kept.disturbed);
@@ -116,11 +126,15 @@ fn write(
     Ok(())
 }
 
-/// Out, onward and home.
-fn round(cluster: &Cluster, worker: &mut Worker) -> Result<Vec<Sample>> {
-    LEGS.iter()
-        .map(|(_, target)| one_move(cluster, worker, target))
-        .collect()
+/// Out, onward and home, and the same number of bytes without a move.
+fn round(cluster: &Cluster, worker: &mut Worker, peers: &mut Peers, bytes: u64) -> Result<Round> {
+    let moves = LEGS
+        .iter()
+        .map(|(_, target)| one_move(cluster, worker, target));
+    Ok(Round {
+        moves: moves.collect::<Result<_>>()?,
+        transfer_ms: peers.transfer_ms("tls", bytes)?,
+    })
 }
 
 fn one_move(cluster: &Cluster, worker: &mut Worker, target: &str) -> Result<Sample> {
