@@ -28,8 +28,9 @@ const PREPARE_WITHIN: Duration = Duration::from_secs(20);
 const STALL_MAX: Duration = Duration::from_secs(60);
 /// Bytes between two reports of progress.
 const PROGRESS_STEP: u64 = 64 << 20;
-/// Bytes of pages in one frame.
-const PAGES_IN_FRAME: usize = 1 << 20;
+/// Bytes of pages in one frame. The host can place a frame once all of it has come: with small ones
+/// both sides work at the same time, on bytes that their caches still hold.
+const PAGES_IN_FRAME: usize = 128 << 10;
 
 #[derive(Debug, Error)]
 pub enum OutwardError {
