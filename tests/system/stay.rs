@@ -30,13 +30,13 @@ const REASONS: &[(&str, &[&str])] = &[
 
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new("stay::reasons_come_and_go", |_| in_lab(reasons)),
+        Case::new("stay::full::reasons_come_and_go", |_| in_lab(reasons)),
         Case::new("stay::no_reason", |_| {
             in_lab(|cluster| stays(cluster, "none", None))
         }),
         Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
         Case::new("stay::setuid_program", |_| in_lab(setuid)),
-        Case::new("stay::locked_memory", |_| in_lab(locked)),
+        Case::new("stay::full::locked_memory", |_| in_lab(locked)),
         Case::new("stay::stopped_job", |_| in_lab(stopped)),
         Case::new("stay::not_dumpable_for_others", |_| in_lab(unreadable)),
         Case::new("stay::pinned_only_avoid", |_| in_lab(constrained)),
