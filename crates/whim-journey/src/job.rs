@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A certificate of one journey: what [`whim-net`] calls `Credentials`, as JSON.
+/// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON.
 pub type CredentialsJson = serde_json::Value;
 
 /// Job of the home supervisor.

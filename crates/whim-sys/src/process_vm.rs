@@ -135,7 +135,7 @@ pub fn write(pid: pid_t, address: u64, from: &[u8]) -> Result<usize, Errno> {
     )
 }
 
-/// As [`write`], all or nothing reported (what came before the first bad page is written).
+/// As [`write()`], all or nothing reported (what came before the first bad page is written).
 ///
 /// # Errors
 /// EFAULT when a byte cannot be written, EPERM, ESRCH.
@@ -159,7 +159,7 @@ pub fn read_ranges(pid: pid_t, remote: &[RemotePiece], into: &mut [u8]) -> Resul
 /// Scatters `from` over the pieces. The count ends at the first byte that cannot be written.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_ranges(pid: pid_t, remote: &[RemotePiece], from: &[u8]) -> Result<usize, Errno> {
     crash::point("process_vm_writev");
     let local = from.as_ptr().cast_mut();

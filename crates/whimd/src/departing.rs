@@ -105,7 +105,7 @@ pub fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
         .milliseconds()
 }
 
-/// Starts the home supervisor, with the rights of the process's owner and those of [`KEPT`], which it
+/// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it
 /// drops once it holds the threads.
 pub async fn start_home(
     daemon: &Arc<Daemon>,
