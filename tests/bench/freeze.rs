@@ -1,6 +1,7 @@
 //! How long a move keeps a program from running, as home counts it and as the program sees it.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use whim_system_tests::{Cluster, Result, guest};
 
@@ -45,7 +46,7 @@ pub fn measure() -> Result<()> {
         let mut watch = Watch::new(&cluster)?;
         let mut peers = Peers::start(&cluster)?;
         let mut goals = Goals::default();
-        for subject in subjects()? {
+        for subject in subjects(&cluster)? {
             let rounds = of_subject(&cluster, &mut watch, &subject, &mut peers)?;
             write(&subject, &rounds, &mut goals)?;
         }
@@ -53,9 +54,12 @@ pub fn measure() -> Result<()> {
     })
 }
 
-fn subjects() -> Result<Vec<Subject>> {
+fn subjects(cluster: &Cluster) -> Result<Vec<Subject>> {
     let compiled = guest::c("bench_stamps")?.display().to_string();
-    let script = guest::source("bench_stamps.py").display().to_string();
+    // Nodes do not see sources that lie below /tmp.
+    let script = cluster.directory().join("bench_stamps.py");
+    fs::copy(guest::source("bench_stamps.py"), &script)?;
+    let script = script.display().to_string();
     let subject = |name, megabytes: u64, rounds, goal| Subject {
         name,
         megabytes,
