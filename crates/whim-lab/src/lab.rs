@@ -109,7 +109,12 @@ impl Lab {
     /// no trace of one.
     pub fn down(name: &str) -> Result<(), LabError> {
         let layout = Layout::new(name)?;
-        if !layout.directory().exists() && find_helpers(&layout.directory()).is_empty() {
+        if !layout.directory().exists()
+            && find_helpers(&layout.directory()).is_empty()
+            // All that an `up` leaves that was killed at its very start.
+            && !layout.is_locked_or_was()
+        {
+            layout.remove_labs_directory();
             return Err(LabError::NoLab(name.to_owned()));
         }
         let lock = layout.lock()?;

@@ -128,6 +128,16 @@ impl Layout {
         self.labs.join(format!("{}.lock", self.name))
     }
 
+    /// Whether somebody changes this lab, or was killed while at it.
+    pub(crate) fn is_locked_or_was(&self) -> bool {
+        self.lock_file().exists()
+    }
+
+    /// Removes the directory of all labs when it is empty.
+    pub(crate) fn remove_labs_directory(&self) {
+        let _ = std::fs::remove_dir(&self.labs);
+    }
+
     /// Waits for the right to change this lab.
     pub(crate) fn lock(&self) -> Result<LabLock, LabError> {
         let path = self.lock_file();

@@ -200,6 +200,16 @@ fn up_can_be_killed_at_any_moment() {
     Lab::down(&name).unwrap();
     assert_nothing_left(&before, "after a whole up");
 
+    // Too early for most clocks: killed with nothing made but the lock.
+    let labs = Path::new("/run/whim-lab");
+    std::fs::create_dir(labs).unwrap();
+    std::fs::write(labs.join(format!("{name}.lock")), "").unwrap();
+    Lab::down(&name).unwrap();
+    assert_nothing_left(&before, "killed with the lock alone");
+    std::fs::create_dir(labs).unwrap();
+    assert!(matches!(Lab::down(&name), Err(LabError::NoLab(_))));
+    assert_nothing_left(&before, "killed before the lock");
+
     const MOMENTS: u32 = 40;
     let mut interrupted = 0;
     for moment in 0..MOMENTS {

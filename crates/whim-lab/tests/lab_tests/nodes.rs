@@ -72,6 +72,7 @@ fn nodes_are_machines_of_their_own() {
 fn state_and_shares_are_where_they_should_be() {
     needs_root!();
     let directory = tempfile::tempdir_in("/tmp").unwrap();
+    let other = tempfile::tempdir_in("/tmp").unwrap();
     let shared = directory.path().display().to_string();
     let lab = TestLab::up("state", |o| o.shares = vec![directory.path().to_owned()]);
     lab.out("n1", "echo one > /var/lib/whim/file");
@@ -98,11 +99,13 @@ fn state_and_shares_are_where_they_should_be() {
         lab.out("n3", &format!("cat {}", share.display())),
         "of the lab"
     );
-    assert_eq!(
-        lab.out("n3", "ls /tmp").lines().count(),
-        1,
-        "nothing but the share"
-    );
+    // Nothing of the machine's /tmp but the share and what is on the way to the lab's program.
+    let names = lab.out("n3", "ls -A /tmp");
+    let names: Vec<&str> = names.lines().collect();
+    let of_share = directory.path().file_name().unwrap().to_str().unwrap();
+    assert!(names.contains(&of_share), "{names:?}");
+    let of_machine = other.path().file_name().unwrap().to_str().unwrap();
+    assert!(!names.contains(&of_machine), "{names:?}");
 }
 
 #[test]
