@@ -77,8 +77,8 @@ impl Cluster {
         let directory = place::room()?.join(format!("run-{name}"));
         fs::create_dir_all(&directory)?;
         let cluster = Self {
+            programs: place::programs(&name)?,
             name,
-            programs: place::programs()?,
             directory,
             nodes,
         };
@@ -379,15 +379,11 @@ impl Drop for Cluster {
         if self
             .programs
             .file_name()
-            .is_some_and(|name| name == programs_name().as_str())
+            .is_some_and(|last| last == place::copies_of(&self.name).as_str())
         {
             let _ = fs::remove_dir_all(&self.programs);
         }
     }
-}
-
-fn programs_name() -> String {
-    format!("programs-{}", std::process::id())
 }
 
 /// Whether this is the name of a lab whose test has ended without taking it down.

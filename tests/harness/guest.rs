@@ -20,6 +20,23 @@ pub fn source(name: &str) -> PathBuf {
     place::guests().join(name)
 }
 
+/// A guest's source at a path that nodes see too, for its interpreter.
+///
+/// # Errors
+/// When it cannot be copied to where nodes see it.
+pub fn script(name: &str) -> Result<PathBuf> {
+    let original = source(name);
+    if !place::is_hidden(&original) {
+        return Ok(original);
+    }
+    let copies = once(&name_of("scripts", &original, &[])?, |draft| {
+        fs::create_dir(draft)?;
+        fs::copy(&original, draft.join(name))?;
+        Ok(())
+    })?;
+    Ok(copies.join(name))
+}
+
 /// Makes something in the cache unless it is there already. It appears under its name when it is
 /// complete, so that a test that is killed leaves nothing half done.
 ///

@@ -12,7 +12,9 @@ const OUTSIDE: &str = "/var/tmp/whim-system-tests";
 /// What has to be beside each other.
 const PROGRAMS: [&str; 4] = ["whim", "whimd", "whim-home", "whim-guest"];
 
-fn hidden(path: &Path) -> bool {
+/// Whether nodes of a lab have something else of their own at this path.
+#[must_use]
+pub fn is_hidden(path: &Path) -> bool {
     HIDDEN_IN_NODES
         .iter()
         .any(|directory| path.starts_with(directory))
@@ -40,7 +42,7 @@ pub fn room() -> Result<PathBuf> {
         .ok()
         .and_then(|path| Some(path.parent()?.join("system-tests")));
     let room = beside
-        .filter(|path| !hidden(path))
+        .filter(|path| !is_hidden(path))
         .unwrap_or_else(|| PathBuf::from(OUTSIDE));
     fs::create_dir_all(&room).with_context(|| format!("Could not make {}", room.display()))?;
     fs::canonicalize(&room).with_context(|| format!("Could not find {}", room.display()))
@@ -56,11 +58,12 @@ pub fn cache() -> Result<PathBuf> {
     Ok(cache)
 }
 
-/// The directory that holds the programs under test, seen by all nodes.
+/// The directory that holds the programs under test, seen by all nodes of the lab of this name:
+/// where they were built, or copies that go with the lab.
 ///
 /// # Errors
 /// When they have not been built, or cannot be copied to where nodes see them.
-pub fn programs() -> Result<PathBuf> {
+pub fn programs(lab: &str) -> Result<PathBuf> {
     let built = built()?;
     for program in PROGRAMS {
         ensure!(
@@ -70,10 +73,10 @@ pub fn programs() -> Result<PathBuf> {
             built.display()
         );
     }
-    if !hidden(&built) {
+    if !is_hidden(&built) {
         return Ok(built);
     }
-    let copies = room()?.join(format!("programs-{}", std::process::id()));
+    let copies = room()?.join(copies_of(lab));
     fs::create_dir_all(&copies)?;
     for program in PROGRAMS.iter().chain(&["whim-lab-node"]) {
         let (from, to) = (built.join(program), copies.join(program));
@@ -85,6 +88,12 @@ pub fn programs() -> Result<PathBuf> {
         }
     }
     Ok(copies)
+}
+
+/// The name of the directory of the programs' copies for one lab.
+#[must_use]
+pub fn copies_of(lab: &str) -> String {
+    format!("programs-{lab}")
 }
 
 /// The sources of the guests.

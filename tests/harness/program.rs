@@ -482,10 +482,16 @@ fn is_its_own(status: std::process::ExitStatus) -> bool {
 }
 
 /// A program of the guests' sources run by an interpreter.
-#[must_use]
-pub fn interpreted(interpreter: &str, source: &str, size: u32) -> Launch {
-    let source = crate::guest::source(source).display().to_string();
-    Launch::new([interpreter.to_owned(), source, size.to_string()])
+///
+/// # Errors
+/// When its source cannot be put where nodes see it.
+pub fn interpreted(interpreter: &str, source: &str, size: u32) -> Result<Launch> {
+    let source = crate::guest::script(source)?.display().to_string();
+    Ok(Launch::new([
+        interpreter.to_owned(),
+        source,
+        size.to_string(),
+    ]))
 }
 
 /// Whether a program is there; for messages that are better than "not found".

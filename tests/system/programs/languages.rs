@@ -19,18 +19,18 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("go_goroutines", 70, go).runs(20),
     Program::new("go_http", 80, go_http),
     Program::new("node_workers", 90, |s| {
-        Ok(interpreted("node", "workers.js", s.size))
+        interpreted("node", "workers.js", s.size)
     }),
     Program::new("node_timers", 50, |s| {
-        Ok(interpreted("node", "timers.js", s.size))
+        interpreted("node", "timers.js", s.size)
     }),
     Program::new("node_files", 130, |s| {
-        Ok(interpreted("node", "files.js", s.size))
+        interpreted("node", "files.js", s.size)
     }),
 ];
 
 fn python(setup: &Setup<'_>, source: &str) -> Result<Launch> {
-    let mut launch = interpreted(PYTHON, source, setup.size);
+    let mut launch = interpreted(PYTHON, source, setup.size)?;
     // The guests' directory is part of the sources: nothing is to be written there.
     launch.command.insert(1, "-B".to_owned());
     Ok(launch)
@@ -52,11 +52,11 @@ fn go(setup: &Setup<'_>) -> Result<Launch> {
 fn go_http(setup: &Setup<'_>) -> Result<Launch> {
     let program = guest::go("client")?.display().to_string();
     let launch = Launch::new([program, "{ready}".to_owned(), setup.size.to_string()]);
-    Ok(launch.with_companion(server()))
+    Ok(launch.with_companion(server()?))
 }
 
 /// A web server that does not move.
-pub fn server() -> [String; 3] {
-    let source = guest::source("http_server.py").display().to_string();
-    [PYTHON.to_owned(), "-B".to_owned(), source]
+pub fn server() -> Result<[String; 3]> {
+    let source = guest::script("http_server.py")?.display().to_string();
+    Ok([PYTHON.to_owned(), "-B".to_owned(), source])
 }

@@ -21,16 +21,16 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("zstd_compress", 500, |s| compress(s, "zstd -q -T1 -12")).focus(&["zstd"]),
     Program::new("zstd_decompress", 60, |s| decompress(s, "zstd -q")).focus(&["zstd"]),
     Program::new("tar_xz_sha256sum", 50, tar).each(&["tar", "xz", "sha256sum"]),
-    Program::new("perl", 36, |s| Ok(interpreted("perl", "work.pl", s.size))),
+    Program::new("perl", 36, |s| interpreted("perl", "work.pl", s.size)),
     Program::new("gawk", 5, awk),
 ];
 
 fn bash(setup: &Setup<'_>) -> Result<Launch> {
-    Ok(interpreted("bash", "pipelines.bash", setup.size))
+    interpreted("bash", "pipelines.bash", setup.size)
 }
 
 fn dash(setup: &Setup<'_>) -> Result<Launch> {
-    Ok(interpreted("dash", "pipelines.dash", setup.size))
+    interpreted("dash", "pipelines.dash", setup.size)
 }
 
 /// Makes a file of the cache appear among a program's inputs.
@@ -105,7 +105,7 @@ fn tar(setup: &Setup<'_>) -> Result<Launch> {
 
 fn awk(setup: &Setup<'_>) -> Result<Launch> {
     input(setup, "text", &guest::text(TEXT)?)?;
-    let source = guest::source("work.awk").display().to_string();
+    let source = guest::script("work.awk")?.display().to_string();
     let size = format!("rounds={}", setup.size);
     Ok(Launch::new([
         "gawk".to_owned(),

@@ -89,7 +89,7 @@ fn sqlite(setup: &Setup<'_>) -> Result<Launch> {
 fn echo(setup: &Setup<'_>) -> Result<Launch> {
     let server = guest::c("echo_server")?;
     fs::write(setup.prepared.join("server"), server.display().to_string())?;
-    let mut launch = interpreted(PYTHON, "echo_clients.py", 100);
+    let mut launch = interpreted(PYTHON, "echo_clients.py", 100)?;
     launch.command.insert(1, "-B".to_owned());
     launch.command.push(setup.size.to_string());
     Ok(launch)
@@ -113,5 +113,5 @@ fn curl(setup: &Setup<'_>) -> Result<Launch> {
         .into_iter()
         .chain([address]),
     );
-    Ok(launch.with_companion(server()))
+    Ok(launch.with_companion(server()?))
 }
