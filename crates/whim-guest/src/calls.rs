@@ -377,7 +377,12 @@ impl Guest {
             forwarded.wait_mask.is_some() && self.has_deliverable(host, forwarded.wait_mask);
         let cancelled = interrupted || waiting.is_some_and(|waiting| waiting.cancelled);
         if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
-            self.say(ToHome::Await { tid, sequence });
+            let awaited = self.threads.get(&host).map_or(0, |thread| thread.awaited);
+            self.say(ToHome::Await {
+                tid,
+                sequence,
+                awaited,
+            });
         }
         if cancelled {
             self.cancel(host);

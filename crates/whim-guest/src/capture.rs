@@ -93,6 +93,7 @@ impl Guest {
         if let Kind::Forward(forwarded) = &waiting.kind {
             if !forwarded.is_await {
                 thread.in_flight = Some(waiting.call);
+                thread.awaited = waiting.sequence;
             }
             thread.awaits = true;
         }
@@ -312,6 +313,7 @@ impl Guest {
             tid: thread.tid,
             registers,
             activity,
+            awaited: thread.awaited,
             xstate,
             signal_mask: state.mask,
             alternate_stack: answer.alternate_stack,

@@ -143,6 +143,8 @@ pub struct Thread {
     pub sequence: u64,
     /// The call in flight at home when the thread came here.
     pub in_flight: Option<Call>,
+    /// Its sequence number; 0 if it left home in it.
+    pub awaited: u64,
     /// A signal whose delivery must happen at home.
     pub fatal: Option<QueuedSignal>,
     /// Signals that wait until the thread has asked for its call in flight.
@@ -226,6 +228,7 @@ impl Guest {
                 waiting: None,
                 sequence: u64::from(epoch) << 32,
                 in_flight: (state.activity == Activity::AwaitsHome).then_some(call),
+                awaited: state.awaited,
                 fatal: None,
                 postponed: Vec::new(),
                 suspended: None,

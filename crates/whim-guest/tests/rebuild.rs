@@ -85,6 +85,7 @@ fn thread(tid: i32, index: u64) -> ThreadImage {
             ..Registers::default()
         },
         activity: Activity::Computing,
+        awaited: 0,
         xstate,
         signal_mask: 1 << 9 | 1 << 11,
         alternate_stack: Default::default(),

@@ -341,7 +341,11 @@ impl Away {
                 self.server
                     .disposition(tid, sequence, signal, disposition, flags)?;
             }
-            ToHome::Await { tid, sequence } => self.server.await_call(tid, sequence)?,
+            ToHome::Await {
+                tid,
+                sequence,
+                awaited,
+            } => self.server.await_call(tid, sequence, awaited)?,
             ToHome::Cancel { tid, sequence } => self.server.cancel(tid, sequence)?,
             ToHome::ThreadExit {
                 tid,

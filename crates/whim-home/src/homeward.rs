@@ -589,7 +589,7 @@ pub fn resumption(
 /// # Errors
 /// A thread died; the kernel refused a register set.
 pub fn resume_at_home(
-    mut server: Server,
+    server: Server,
     image: &ProcessImage,
     original: &Original,
 ) -> Result<Holding, HomewardError> {
@@ -599,7 +599,7 @@ pub fn resume_at_home(
         let Some(slot) = server.deputy.slot_of(thread.tid) else {
             continue;
         };
-        let (registers, writes) = resumption(thread, server.take_finished(slot));
+        let (registers, writes) = resumption(thread, server.result_of(slot, thread.awaited));
         for (address, bytes) in writes {
             // A buffer that the guest unmapped meanwhile: the kernel would answer EFAULT as well.
             let _ = process_vm::write(pid, address, &bytes);

@@ -55,8 +55,10 @@ pub enum ServeError {
 /// A call that the deputy executes.
 #[derive(Debug)]
 pub struct Active {
-    /// None until the guest has asked for it (a call that was in flight at the freeze).
-    pub sequence: Option<u64>,
+    /// The guest's number for it; 0 for the call that was in flight when the process left home.
+    pub sequence: u64,
+    /// What the answer is addressed to: the call, or the guest's last question about it.
+    asked_by: Option<u64>,
     pub number: u64,
     pub args: [u64; 6],
     pub regions: Vec<WireRegion>,
@@ -76,7 +78,8 @@ pub struct Active {
 /// A result, kept until the thread's next call: the guest may ask again after a move.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    pub sequence: Option<u64>,
+    /// As [`Active::sequence`].
+    pub sequence: u64,
     pub result: i64,
     pub outputs: Vec<u32>,
     pub tail: Vec<u8>,
@@ -91,6 +94,15 @@ struct Caller {
     finished: Option<Finished>,
     /// Last sequence number that was executed: older ones are refused.
     last_sequence: u64,
+}
+
+impl Caller {
+    fn finished_as(&self, sequence: u64) -> Option<Finished> {
+        let finished = self.finished.as_ref();
+        finished
+            .filter(|finished| finished.sequence == sequence)
+            .cloned()
+    }
 }
 
 /// What is to be sent to the guest.
@@ -163,7 +175,8 @@ impl Server {
             return Ok(());
         }
         let active = Active {
-            sequence: Some(request.sequence),
+            sequence: request.sequence,
+            asked_by: Some(request.sequence),
             number: request.number,
             args: request.args,
             regions: request.regions,
@@ -184,7 +197,7 @@ impl Server {
             return false;
         }
         if let Some(finished) = &caller.finished
-            && finished.sequence == Some(sequence)
+            && finished.sequence == sequence
         {
             let finished = finished.clone();
             self.reply(tid, sequence, &finished);
@@ -221,7 +234,7 @@ impl Server {
     ) -> Result<(), ServeError> {
         let tid = self.deputy.tid_of(slot);
         let Ok(placement) = self.window.plan(slot, &active.regions, tail) else {
-            if let Some(sequence) = active.sequence {
+            if let Some(sequence) = active.asked_by {
                 self.answer(tid, sequence, EFAULT);
             }
             return Ok(());
@@ -259,7 +272,8 @@ impl Server {
             continuation.call.number
         };
         let active = Active {
-            sequence: None,
+            sequence: 0,
+            asked_by: None,
             number: continuation.call.original_number,
             args: continuation.args,
             regions: continuation.regions,
@@ -375,7 +389,7 @@ impl Server {
             number: active.number,
             args: active.args,
         };
-        if let Some(sequence) = active.sequence {
+        if let Some(sequence) = active.asked_by {
             self.reply(self.deputy.tid_of(slot), sequence, &finished);
         }
         self.callers[slot].finished = Some(finished);
@@ -441,17 +455,18 @@ impl Server {
     ///
     /// # Errors
     /// An unknown thread.
-    pub fn await_call(&mut self, tid: i32, sequence: u64) -> Result<(), ServeError> {
+    pub fn await_call(&mut self, tid: i32, sequence: u64, awaited: u64) -> Result<(), ServeError> {
         let slot = self.slot(tid)?;
-        self.callers[slot].last_sequence = sequence;
-        if let Some(active) = &mut self.callers[slot].active {
-            active.sequence = Some(sequence);
-        } else if let Some(finished) = &mut self.callers[slot].finished {
-            finished.sequence = Some(sequence);
-            let finished = finished.clone();
+        let caller = &mut self.callers[slot];
+        caller.last_sequence = sequence;
+        if let Some(active) = &mut caller.active
+            && active.sequence == awaited
+        {
+            active.asked_by = Some(sequence);
+        } else if let Some(finished) = caller.finished_as(awaited) {
             self.reply(tid, sequence, &finished);
         } else {
-            // Nothing was in flight: the guest's kernel decides between EINTR and a restart.
+            // Home never got it: the guest's kernel decides between EINTR and a restart.
             self.answer(tid, sequence, RESTART_UNLESS_HANDLED);
         }
         Ok(())
@@ -464,7 +479,7 @@ impl Server {
     pub fn cancel(&mut self, tid: i32, sequence: u64) -> Result<(), ServeError> {
         let slot = self.slot(tid)?;
         if let Some(active) = &mut self.callers[slot].active
-            && (active.sequence == Some(sequence) || active.sequence.is_none())
+            && active.asked_by.is_none_or(|asked_by| asked_by == sequence)
         {
             active.disturbed = true;
             self.deputy.cancel(slot)?;
@@ -652,10 +667,10 @@ impl Server {
             .collect()
     }
 
-    /// What is known of a thread's last call, for the way home.
+    /// The result of this call of a thread, for the way home; none if home never got it.
     #[must_use]
-    pub fn take_finished(&mut self, slot: usize) -> Option<Finished> {
-        self.callers[slot].finished.take()
+    pub fn result_of(&self, slot: usize, sequence: u64) -> Option<Finished> {
+        self.callers[slot].finished_as(sequence)
     }
 
     /// When a move to another host begins, the guest's sequence numbers go on.

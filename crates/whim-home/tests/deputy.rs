@@ -251,8 +251,24 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let (length, cwd) = ask(&mut server, libc::SYS_getcwd, args, vec![out], &[]);
     assert!(length > 1 && cwd.starts_with(b"/"));
     the_attic_shows_the_file(&captured.image, &server);
-    // The thread stood in read(2), which is now made anew.
-    drop(server.take_finished(0));
+    // What is asked again is answered from what is kept; what never came is not mistaken for it.
+    for (awaited, result) in [(sequence, length), (sequence + 1, -514)] {
+        server.await_call(tid, 1 << 32, awaited).expect("asked");
+        let answers = std::mem::take(&mut server.outgoing);
+        let [answer] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+        let ToGuest::Reply {
+            sequence: to,
+            result: got,
+            ..
+        } = answer.message
+        else {
+            panic!("{answer:?}")
+        };
+        assert_eq!((to, got), (1 << 32, result), "the result of {awaited}");
+    }
+    // The thread stood in read(2), which home never got as a call: it is made anew.
     put_back(server, &captured.image, &original, &contents);
     program.say("7");
     assert!(program.line().starts_with("777 "));

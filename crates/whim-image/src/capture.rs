@@ -317,6 +317,7 @@ impl Frozen {
             tid: self.own_id(tid)?,
             registers,
             activity,
+            awaited: 0,
             xstate: stopped.xstate()?,
             signal_mask: answer.mask,
             alternate_stack: answer.alternate_stack,

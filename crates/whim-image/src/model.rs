@@ -91,6 +91,9 @@ pub struct ThreadImage {
     pub tid: i32,
     pub registers: Registers,
     pub activity: Activity,
+    /// Of a thread that awaits home: the sequence number of the call, 0 for the one that it had in
+    /// flight when it left home. A call that home never got is told by it from the one before.
+    pub awaited: u64,
     /// NT_X86_XSTATE as PTRACE_GETREGSET gives it.
     pub xstate: Vec<u8>,
     /// Blocked signals, bit n-1 for signal n.

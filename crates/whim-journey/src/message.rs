@@ -164,10 +164,12 @@ pub enum ToHome {
         disposition: Disposition,
         flags: u64,
     },
-    /// What became of the thread's call in flight at the moment of a freeze?
+    /// What became of the thread's call in flight at the moment of a freeze? `awaited` is that
+    /// call's sequence number, 0 for the call in which the thread left home.
     Await {
         tid: i32,
         sequence: u64,
+        awaited: u64,
     },
     /// Interrupt this thread's call: a handler has to run.
     Cancel {
