@@ -15,6 +15,7 @@ mod bad_input;
 mod behaviours;
 #[path = "../bench/mod.rs"]
 mod bench;
+mod clocks;
 mod costs;
 mod escape;
 mod losses;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
 fn cases() -> Result<Vec<Case>> {
     let mut cases = programs::cases()?;
     cases.extend(behaviours::cases());
+    cases.extend(clocks::cases());
     cases.extend(stay::cases());
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());

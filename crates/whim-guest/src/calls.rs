@@ -354,6 +354,9 @@ impl Guest {
             ..Forwarded::default()
         };
         let decision = call.map(|call| resolve(&call, &self.context, &self.memory));
+        if let Some(Decision::Special(Special::ProcessTimes(_))) = decision {
+            forwarded.after = After::AddTimes;
+        }
         if let Some(
             Decision::Forward(forward)
             | Decision::Special(Special::ProcessTimes(forward) | Special::ThreadName(forward)),
@@ -445,13 +448,12 @@ impl Guest {
             // The guest may have unmapped it meanwhile, in another thread.
             let _ = self.memory.write(*address, bytes);
         }
-        if let Some(thread) = self.threads.get_mut(&host) {
-            thread.in_flight = None;
-        }
+        // One that moved while it waited has a call that only asks for the result.
+        let moved = self.threads.get_mut(&host).and_then(|t| t.in_flight.take());
         match forwarded.after {
             After::RunHere if reply.result >= 0 => self.respond(host, Response::Continue),
             After::AddTimes if reply.result >= 0 => {
-                let call = self.call_of(host);
+                let call = moved.or_else(|| self.call_of(host));
                 let (address, bytes) = first.unwrap_or((0, Vec::new()));
                 if let Some(call) = call {
                     self.add_times(host, &call, address, bytes);
@@ -518,42 +520,6 @@ impl Guest {
         Ok(())
     }
 
-    /// Adds the CPU time that was used here to what home's kernel knows.
-    fn add_times(&self, host: i32, call: &Call, address: u64, mut bytes: Vec<u8>) {
-        let (user, system) = self.cpu_times();
-        let whole = user + system;
-        let mut add = |at: usize, amount: u64| {
-            if let Some(place) = bytes.get_mut(at..at + 8) {
-                let mut word = [0; 8];
-                word.copy_from_slice(place);
-                let sum = u64::from_le_bytes(word).wrapping_add(amount);
-                place.copy_from_slice(&sum.to_le_bytes());
-            }
-        };
-        match i64::try_from(call.number).unwrap_or(-1) {
-            // struct rusage begins with two struct timeval, struct tms with two clock_t.
-            libc::SYS_getrusage => {
-                for (at, time) in [(0, user), (16, system)] {
-                    add(at, time / 1_000_000_000);
-                    add(at + 8, time % 1_000_000_000 / 1000);
-                }
-                carry(&mut bytes, 0, 1_000_000);
-                carry(&mut bytes, 16, 1_000_000);
-            }
-            libc::SYS_times => {
-                add(0, user / 10_000_000);
-                add(8, system / 10_000_000);
-            }
-            _ => {
-                add(0, whole / 1_000_000_000);
-                add(8, whole % 1_000_000_000);
-                carry(&mut bytes, 0, 1_000_000_000);
-            }
-        }
-        let _ = host;
-        let _ = self.memory.write(address, &bytes);
-    }
-
     /// Home has mapped the file in its attic: memory of our own comes here, filled from there.
     fn mapped(&mut self, host: i32, call: &Call, reply: &Reply) -> Result<(), GuestError> {
         let Some(mapping) = reply.mapping else {
@@ -616,23 +582,6 @@ fn places(regions: &[Region]) -> Vec<(u64, u64)> {
     regions.iter().map(place).collect()
 }
 
-/// Brings a pair of (seconds, parts) at `at` back into its range.
-fn carry(bytes: &mut [u8], at: usize, parts_per_second: u64) {
-    let Some(pair) = bytes.get_mut(at..at + 16) else {
-        return;
-    };
-    let (seconds, parts) = pair.split_at_mut(8);
-    let word = |bytes: &[u8]| {
-        let mut word = [0; 8];
-        word.copy_from_slice(bytes);
-        u64::from_le_bytes(word)
-    };
-    let sum = word(parts);
-    let whole = word(seconds).wrapping_add(sum / parts_per_second);
-    seconds.copy_from_slice(&whole.to_le_bytes());
-    parts.copy_from_slice(&(sum % parts_per_second).to_le_bytes());
-}
-
 /// The low half of an argument: the kernel ignores the high half of an `int`.
 #[allow(
     clippy::cast_possible_truncation,
@@ -640,19 +589,4 @@ fn carry(bytes: &mut [u8], at: usize, parts_per_second: u64) {
 )]
 pub(crate) fn low(value: u64) -> i32 {
     (value as u32).cast_signed()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_carried_into_seconds() {
-        let mut bytes = vec![0; 16];
-        bytes[0] = 1;
-        bytes[8..16].copy_from_slice(&2_500_000u64.to_le_bytes());
-        carry(&mut bytes, 0, 1_000_000);
-        assert_eq!(bytes[0], 3);
-        assert_eq!(bytes[8..16], 500_000u64.to_le_bytes());
-    }
 }

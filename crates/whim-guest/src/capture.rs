@@ -216,6 +216,7 @@ impl Guest {
             no_transparent_huge_pages: !self.status(self.host).transparent_huge_pages,
             reserved: self.origin.reserved,
             clocks,
+            cpu_away: self.cpu_away(),
         })
     }
 
@@ -324,6 +325,7 @@ impl Guest {
             name: String::from_utf8_lossy(&name)
                 .trim_end_matches('\n')
                 .to_owned(),
+            cpu_away: self.thread_cpu_away(thread),
         })
     }
 

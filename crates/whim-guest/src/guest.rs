@@ -3,6 +3,7 @@
 use crate::memory::Memory;
 use crate::pager::Shared;
 use crate::signals::Tickets;
+use crate::times::{self, Since};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
@@ -155,6 +156,7 @@ pub struct Thread {
     pub awaits: bool,
     /// It stands where our own code ended, not where a signal came.
     pub at_our_stop: bool,
+    pub cpu: Since,
 }
 
 /// What of the image does not change during a stay.
@@ -198,6 +200,7 @@ pub struct Guest {
     /// The process has ended.
     pub gone: bool,
     pub calls: u64,
+    pub cpu: Since,
 }
 
 impl Guest {
@@ -213,6 +216,7 @@ impl Guest {
         epoch: u32,
     ) -> Result<Self, GuestError> {
         let host = rebuilt.runner.pid;
+        let process = host;
         let mut threads = BTreeMap::new();
         for (thread, state) in rebuilt.threads.into_iter().zip(&image.threads) {
             let r = &state.registers;
@@ -234,6 +238,7 @@ impl Guest {
                 suspended: None,
                 awaits: false,
                 at_our_stop: true,
+                cpu: Since::begin(state.cpu_away, times::of_thread(process, host)),
             };
             threads.insert(host, thread);
         }
@@ -264,6 +269,7 @@ impl Guest {
             acknowledged: false,
             gone: false,
             calls: 0,
+            cpu: Since::begin(image.cpu_away, times::of_process(host)),
         })
     }
 
@@ -530,20 +536,5 @@ impl Guest {
             }
         }
         Ok(())
-    }
-
-    /// CPU time used by the guest here, in nanoseconds: user and system.
-    #[must_use]
-    pub fn cpu_times(&self) -> (u64, u64) {
-        const TICK_NS: u64 = 10_000_000;
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.host));
-        let text = text.unwrap_or_default();
-        // The name in parentheses may hold blanks; fields 14 and 15 of proc(5) follow it.
-        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let field = |index: usize| {
-            let word = fields.split_whitespace().nth(index);
-            word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
-        };
-        (field(11) * TICK_NS, field(12) * TICK_NS)
     }
 }

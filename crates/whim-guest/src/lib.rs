@@ -3,7 +3,8 @@
 //! - [`sandbox`]: the empty namespaces and the blank process in them.
 //! - [`arrival`]: from the blank process to the guest.
 //! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections.
-//! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them.
+//! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them;
+//!   [`times`] adds up their CPU time.
 //! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
 //! - [`capture`]: the way out.
 #![forbid(unsafe_code)]
@@ -20,3 +21,4 @@ pub mod sandbox;
 pub mod signals;
 pub mod supervisor;
 pub mod table;
+pub mod times;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use whim_guest::sandbox::{GuestRequest, Sandbox};
 use whim_image::model::{
-    Activity, Backing, Clocks, Mapping, MappingFlags, MappingId, MemoryLayout, ProcessImage,
-    Protection, QueuedSignal, Range, Registers, SignalAction, ThreadImage,
+    Activity, Backing, Clocks, CpuTime, Mapping, MappingFlags, MappingId, MemoryLayout,
+    ProcessImage, Protection, QueuedSignal, Range, Registers, SignalAction, ThreadImage,
 };
 use whim_image::rebuild::is_kernel_name;
 use whim_image::rebuild::runner::{Arguments, Runner};
@@ -94,6 +94,7 @@ fn thread(tid: i32, index: u64) -> ThreadImage {
         tid_address: DATA + 0x200,
         pending: vec![pending(12, -6)],
         name: format!("hand-{index}"),
+        cpu_away: CpuTime::default(),
     }
 }
 
@@ -185,6 +186,7 @@ fn image(pid: i32, threads: usize) -> ProcessImage {
             end: 48 * TIB,
         },
         clocks: Clocks::default(),
+        cpu_away: CpuTime::default(),
     }
 }
 

@@ -6,9 +6,9 @@ use crate::freeze_observe::Status;
 use crate::inject::{OPERATIONS_MAX, Op};
 use crate::maps::{FlagTable, MapEntry, MapsError};
 use crate::model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, Mapping, MappingId, MemoryLayout,
-    ProcessImage, QueuedSignal, Range, Registers, ResourceLimit, RseqRegistration, SignalAction,
-    ThreadImage,
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, CpuTime, Mapping, MappingId,
+    MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit, RseqRegistration,
+    SignalAction, ThreadImage,
 };
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
@@ -273,6 +273,7 @@ impl Frozen {
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             reserved: options.reserved,
             clocks,
+            cpu_away: CpuTime::default(),
         };
         Ok(Captured {
             image,
@@ -331,6 +332,7 @@ impl Frozen {
             tid_address: answer.tid_address,
             pending,
             name: name.trim_end_matches('\n').to_owned(),
+            cpu_away: CpuTime::default(),
         })
     }
 

@@ -84,6 +84,37 @@ pub struct QueuedSignal {
     pub info: Vec<u8>,
 }
 
+/// CPU time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// As the CPU clocks measure it; user and system time may have a coarser grain.
+    pub total_ns: u64,
+    pub user_ns: u64,
+    pub system_ns: u64,
+}
+
+impl CpuTime {
+    /// This time and another one together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            total_ns: self.total_ns.saturating_add(other.total_ns),
+            user_ns: self.user_ns.saturating_add(other.user_ns),
+            system_ns: self.system_ns.saturating_add(other.system_ns),
+        }
+    }
+
+    /// What has passed since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+        }
+    }
+}
+
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadImage {
@@ -109,6 +140,8 @@ pub struct ThreadImage {
     pub pending: Vec<QueuedSignal>,
     /// At most 15 bytes.
     pub name: String,
+    /// CPU time that it has used since it left home; home's kernel knows the rest.
+    pub cpu_away: CpuTime,
 }
 
 /// Disposition of one signal, as `rt_sigaction(2)` gives it.
@@ -296,6 +329,8 @@ pub struct ProcessImage {
     pub reserved: Range,
     /// Clocks at the moment of the freeze.
     pub clocks: Clocks,
+    /// CPU time that all its threads, also those that have ended, have used since it left home.
+    pub cpu_away: CpuTime,
 }
 
 /// Address range of pages whose contents travel in this order, each `PAGE_SIZE` long.

@@ -1,0 +1,82 @@
+//! Time as a program sees it while it moves.
+
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, anyhow, ensure, guest};
+
+/// What the guest `cpu_time` reports, in its order.
+const MEASURES: [&str; 6] = [
+    "the clock of the process",
+    "the clock of its thread",
+    "the clock of the other thread",
+    "getrusage of the process",
+    "getrusage of the thread",
+    "times",
+];
+/// What each of its two threads uses at each place, in microseconds.
+const WORK: i64 = 150_000;
+/// Some times count in ticks of 10 ms, user and system time apart, on both sides.
+const COARSE: i64 = 40_000;
+
+pub fn cases() -> Vec<Case> {
+    vec![Case::new("clocks::cpu_time", |_| cpu_time())]
+}
+
+type Times = [i64; MEASURES.len()];
+
+/// CPU time goes on where the program goes. Only on return may it step back, and then to no less
+/// than it was at home before: what was used away cannot be added there.
+fn cpu_time() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let program = guest::c("cpu_time")?.display().to_string();
+        let mut talk = Talk::start(&cluster, &mut cluster.run_command("n1", &[program]))?;
+        let mut last = [0; MEASURES.len()];
+        let mut at_home = last;
+        for target in ["", "n2", "n3", "n2", "home", "n3", "n2", "home"] {
+            let pid = talk.ready()?;
+            if !target.is_empty() {
+                cluster.move_to(pid, target)?;
+            }
+            talk.go()?;
+            let begun = times(&talk.until("begun ")?)?;
+            let ended = times(&talk.until("ended ")?)?;
+            println!("{target}: {begun:?} to {ended:?}");
+            let home = matches!(target, "" | "home");
+            let floor = if home { at_home } else { last };
+            for (index, what) in MEASURES.iter().enumerate() {
+                ensure!(
+                    begun[index] >= floor[index],
+                    "{what} went back from {} to {} on the way to '{target}'",
+                    floor[index],
+                    begun[index]
+                );
+                let threads = if what.contains("thread") { 1 } else { 2 };
+                let used = ended[index] - begun[index];
+                ensure!(
+                    used >= threads * WORK - COARSE,
+                    "{what} counts {used} of {} at '{target}'",
+                    threads * WORK
+                );
+                let waited = begun[index] - floor[index];
+                ensure!(
+                    waited < threads * WORK,
+                    "{what} has jumped by {waited} on the way to '{target}'"
+                );
+            }
+            last = ended;
+            if home {
+                at_home = ended;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn times(line: &str) -> Result<Times> {
+    let numbers: Vec<i64> = line
+        .split_whitespace()
+        .map(|word| word.parse().with_context(|| format!("No time: '{word}'")))
+        .collect::<Result<_>>()?;
+    numbers
+        .try_into()
+        .map_err(|_| anyhow!("Not {} times: '{line}'", MEASURES.len()))
+}
