@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <asm/ldt.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/filter.h>
@@ -158,6 +159,10 @@ static int begin(const char *reason)
         static char selector;
         if (prctl(59, 1, 0, 0, &selector) != 0)
             return 0;
+    } else if (!strcmp(reason, "segments")) {
+        struct user_desc entry = {.limit = 1, .seg_32bit = 1};
+        if (syscall(SYS_modify_ldt, 1, &entry, sizeof entry) != 0)
+            return 0;
     } else if (strcmp(reason, "none") != 0) {
         exit(2);
     }
@@ -183,7 +188,8 @@ static int end(const char *reason)
         return sched_setscheduler(0, SCHED_OTHER, &ordinary) == 0;
     if (!strcmp(reason, "dispatch"))
         return prctl(59, 0, 0, 0, 0) == 0;
-    if (!strcmp(reason, "seccomp") || !strcmp(reason, "sealed") || !strcmp(reason, "none"))
+    if (!strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
+        !strcmp(reason, "segments") || !strcmp(reason, "none"))
         return 0;
     return munmap(memory, SIZE) == 0;
 }

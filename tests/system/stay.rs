@@ -26,11 +26,12 @@ const REASONS: &[(&str, &[&str])] = &[
     ("sealed", &["sealed"]),
     ("real-time", &["real-time"]),
     ("dispatch", &["dispatch"]),
+    ("segments", &["segments"]),
 ];
 
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new("stay::full::reasons_come_and_go", |_| in_lab(reasons)),
+        Case::new("stay::reasons_come_and_go", |_| in_lab(reasons)),
         Case::new("stay::no_reason", |_| {
             in_lab(|cluster| stays(cluster, "none", None))
         }),

@@ -667,6 +667,7 @@ impl Supervisor {
             },
             Command::Move { .. } | Command::Bring { .. } => request.answer(&Event::Refused {
                 reason: "A guest is moved by its home".into(),
+                stays: false,
             }),
         }
     }

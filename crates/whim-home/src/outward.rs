@@ -15,7 +15,7 @@ use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::maps::{FlagTable, MapEntry};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
-use whim_image::stay::{Policy, StayReason, mapping_reasons, shared_read_only_of};
+use whim_image::stay::{Policy, StayReason, frozen_reason, mapping_reasons, shared_read_only_of};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
@@ -44,7 +44,7 @@ pub enum OutwardError {
     Lease(#[from] LeaseError),
     #[error("{0}")]
     Room(#[from] RoomError),
-    #[error("The process has to stay: {0}")]
+    #[error("{0}")]
     Stay(StayReason),
     #[error("The process was mapping a file just now; try again")]
     MappedMeanwhile,
@@ -193,6 +193,9 @@ impl Outward<'_> {
         reserved: Range,
         flags: &FlagTable,
     ) -> Result<(ProcessImage, Vec<Continuation>, u64, u64), OutwardError> {
+        if let Some(reason) = frozen_reason(frozen)? {
+            return Err(OutwardError::Stay(reason));
+        }
         self.phase(Phase::Capture);
         let options = CaptureOptions {
             reserved,
@@ -246,6 +249,9 @@ impl Outward<'_> {
 
     /// The reasons to stay were looked at before the freeze; its address space may have changed.
     fn look_again(&self, captured: &Captured) -> Result<(), OutwardError> {
+        if captured.has_segments {
+            return Err(OutwardError::Stay(StayReason::Segments));
+        }
         let policy = Policy {
             leases: true,
             ..Policy::default()

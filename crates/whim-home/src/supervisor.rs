@@ -39,6 +39,7 @@ impl Client {
     pub fn refuse(&mut self, reason: impl Into<String>) {
         self.send(&Event::Refused {
             reason: reason.into(),
+            stays: false,
         });
     }
 }
@@ -179,11 +180,11 @@ fn leave(
         Err(error) => {
             let reason = describe(&error);
             tracing::warn!("{reason}");
-            journal.note(&Event::Refused {
-                reason: reason.clone(),
-            })?;
+            let stays = matches!(error, OutwardError::Stay(_));
+            let refused = Event::Refused { reason, stays };
+            journal.note(&refused)?;
             retire(identity, holding);
-            client.refuse(reason);
+            client.send(&refused);
             return Ok(true);
         }
     };

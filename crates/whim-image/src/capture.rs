@@ -22,6 +22,9 @@ use whim_sys::ptrace::{RawSigInfo, TraceError, UserRegs};
 pub const FLAGS_DURING_FREEZE_MAX: u64 = 256 << 20;
 const SIGNALS: u64 = 64;
 const SIGCHLD: u64 = 17;
+const SIGKILL: u64 = 9;
+const MODIFY_LDT: u64 = 154;
+const LDT_READ: u64 = 0;
 const SA_RESTART: u64 = 0x1000_0000;
 const BRK: u64 = 12;
 const RT_SIGACTION: u64 = 13;
@@ -125,6 +128,8 @@ pub struct FileMapping {
 #[derive(Clone, Debug)]
 pub struct Captured {
     pub image: ProcessImage,
+    /// It has a local descriptor table, which is not carried.
+    pub has_segments: bool,
     /// Calls of threads that await home.
     pub in_flight: Vec<InFlight>,
     /// Calls that begin anew in the guest although a part of their timeout has passed.
@@ -277,6 +282,7 @@ impl Frozen {
         };
         Ok(Captured {
             image,
+            has_segments: answers.has_segments,
             in_flight,
             begun_anew,
             files,
@@ -366,9 +372,12 @@ impl Frozen {
                 ],
             ));
         }
-        let room = OPERATIONS_MAX - lists[0].1.len() - 1;
+        let room = OPERATIONS_MAX - lists[0].1.len() - 2;
         let (first, later) = asked.split_at(room.min(asked.len()));
         lists[0].1.push(Op::new(BRK, &[0]));
+        // One entry is enough to know; it goes where the action of SIGKILL, which has none, would.
+        let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
+        lists[0].1.push(Op::new(MODIFY_LDT, &[LDT_READ, unused, 8]));
         lists[0].1.extend(first.iter().map(action));
         let results = self.run_many(&lists)?;
         let more: Vec<Op> = later.iter().map(action).collect();
@@ -379,7 +388,9 @@ impl Frozen {
             accepted("prctl(PR_GET_TID_ADDRESS)", *tid, results[1])?;
         }
         let brk = results[0][2].cast_unsigned();
-        self.answers(scratch, &asked, brk)
+        // 0: it has no table; -ENOSYS: this kernel has none.
+        let has_segments = results[0][3] > 0;
+        self.answers(scratch, &asked, brk, has_segments)
     }
 
     fn answers(
@@ -387,6 +398,7 @@ impl Frozen {
         scratch: Range,
         asked: &[u64],
         brk: u64,
+        has_segments: bool,
     ) -> Result<Answers, CaptureError> {
         let length = THREADS_OFFSET + self.threads.len() as u64 * THREAD_SIZE;
         let mut bytes = vec![0u8; usize::try_from(length).unwrap_or(0)];
@@ -438,6 +450,7 @@ impl Frozen {
             actions,
             threads,
             brk,
+            has_segments,
         })
     }
 }
@@ -465,6 +478,7 @@ struct Answers {
     /// In the order of the frozen threads.
     threads: Vec<ThreadAnswer>,
     brk: u64,
+    has_segments: bool,
 }
 
 #[derive(Clone, Copy)]

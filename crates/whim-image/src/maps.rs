@@ -56,7 +56,8 @@ impl MapEntry {
     /// A mapping of a file (or of shared memory, which the kernel implements as one).
     #[must_use]
     pub fn is_file(&self) -> bool {
-        self.inode != 0
+        // The inode of a System V segment is its number, which may be 0.
+        self.inode != 0 || self.device != (0, 0)
     }
 }
 
@@ -160,7 +161,8 @@ fn parse_line(line: &[u8]) -> Option<MapEntry> {
         .iter()
         .position(|byte| *byte != b' ')
         .unwrap_or(rest.len());
-    let (name, deleted) = name(&rest[begin..], inode != 0);
+    // The first System V segment of a namespace has inode 0.
+    let (name, deleted) = name(&rest[begin..], inode != 0 || device != (0, 0));
     let protection = Protection(bits);
     Some(MapEntry {
         range,
@@ -386,6 +388,8 @@ mod tests {
         let entry = one("1000-2000 rw-s 00000000 00:01 9    /a\\012b (x) (deleted)\n");
         assert!(entry.shared && entry.deleted);
         assert_eq!(entry.name, "/a\nb (x)");
+        let segment = one("1000-2000 rw-s 00000000 00:01 0    /SYSV00000000 (deleted)\n");
+        assert!(segment.is_file() && segment.deleted && segment.name == "/SYSV00000000");
         assert_eq!(one("1000-2000 ---p 00000000 00:00 0 \n").name, "");
         assert_eq!(
             one("1000-2000 ---p 00000000 00:00 0          [heap] (deleted)").name,

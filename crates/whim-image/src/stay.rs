@@ -1,8 +1,9 @@
 //! Why a process cannot move now: everything that can be told without touching it.
 //!
-//! What /proc does not tell (a clone of its memory outside its threads, a local descriptor table,
-//! syscall user dispatch) is found when it is frozen.
+//! What /proc does not tell (a local descriptor table, syscall user dispatch) is found when it is
+//! frozen.
 
+use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::Status;
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
 use crate::model::{Protection, Range};
@@ -109,6 +110,10 @@ pub enum StayReason {
     ProtectionKeys,
     #[error("It is being probed (uprobes)")]
     Probed,
+    #[error("It handles its own system calls (syscall user dispatch)")]
+    SyscallDispatch,
+    #[error("It has segments of its own (modify_ldt)")]
+    Segments,
     #[error("It has locked {has} bytes of memory; a host takes {limit} at most")]
     Locked { has: u64, limit: u64 },
     #[error("Its address space has no free range of {0} bytes for its home")]
@@ -213,6 +218,20 @@ pub fn free_range(entries: &[MapEntry], length: u64) -> Option<Range> {
         end: USER_END,
     };
     maps::find_free(entries, within, length, RESERVED_ALIGNMENT)
+}
+
+/// Reasons that only its stopped threads show; looking changes nothing in them.
+///
+/// # Errors
+/// It ended.
+pub fn frozen_reason(frozen: &Frozen) -> Result<Option<StayReason>, FreezeError> {
+    for thread in frozen.threads() {
+        // A call that we had it make would be reported to it as a signal.
+        if thread.stopped()?.syscall_dispatch_on()? {
+            return Ok(Some(StayReason::SyscallDispatch));
+        }
+    }
+    Ok(None)
 }
 
 fn thread_ids(pid: i32) -> Vec<i32> {

@@ -189,6 +189,9 @@ pub enum Event {
     },
     Refused {
         reason: String,
+        /// The reason lies in the process itself: a sentence about it, to be shown as such.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stays: bool,
     },
     Status {
         status: Status,

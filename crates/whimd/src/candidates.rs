@@ -17,6 +17,9 @@ pub struct Candidate {
     pub held: bool,
     /// Moves of its journeys that are over.
     pub moves: u32,
+    /// Why it had to stay at the last try, if that was found only in its stopped threads.
+    #[serde(default)]
+    pub found: Option<String>,
     /// Last look at its CPU time: (milliseconds of our clock, ticks).
     #[serde(skip)]
     pub seen: Option<(u64, u64)>,
@@ -33,6 +36,7 @@ impl Candidate {
             options,
             held: false,
             moves: 0,
+            found: None,
             seen: None,
             cpu_percent: 0.0,
         }

@@ -86,6 +86,7 @@ fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
         None
     };
     own.or_else(|| stay::reasons(&daemon.settings, pid).into_iter().next())
+        .or_else(|| candidate.found.clone())
 }
 
 fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> ProcessRow {
@@ -205,7 +206,8 @@ pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveErro
         )),
         Some(candidate) => text.extend(constraints(candidate)),
     }
-    let reasons = stay::reasons(&daemon.settings, pid);
+    let mut reasons = stay::reasons(&daemon.settings, pid);
+    reasons.extend(candidate.and_then(|candidate| candidate.found));
     if reasons.is_empty() {
         text.push(format!(
             "Nothing in it keeps it here: {} MiB would travel.",

@@ -165,6 +165,9 @@ pub async fn migrate(
     };
     check_node(daemon, &found, &node)?;
     let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    if let Some(candidate) = daemon.candidates().get_mut(pid) {
+        candidate.found = None;
+    }
     let began = Instant::now();
     let result = match &found.journey {
         Some(journey) => match onward(daemon, &found, journey, &node, answers).await {
@@ -390,7 +393,8 @@ async fn travel(
     let result = loop {
         match conversation.next().await {
             Ok(Event::Done { report }) => break Ok(report),
-            Ok(Event::Refused { reason }) => break Err(MoveError::Refused(reason)),
+            Ok(Event::Refused { reason, stays: true }) => break Err(found_stay(daemon, id, &reason)),
+            Ok(Event::Refused { reason, .. }) => break Err(MoveError::Refused(reason)),
             Ok(event) => tell(answers, Answer::Journey { event }),
             Err(_) if !heard => break Err(MoveError::Silent),
             Err(error) => break Err(error.into()),
@@ -407,6 +411,20 @@ async fn travel(
     }
     watching::refresh(daemon, id).await;
     result
+}
+
+/// A reason to stay that only the stopped process showed; `ps` and `why` tell it until the next try.
+fn found_stay(daemon: &Daemon, id: &str, reason: &str) -> MoveError {
+    let journey = daemon.journeys().by_id.get(id).cloned();
+    let pid = journey.map_or(0, |journey| journey.about.pid);
+    let sentence = format!("{reason}.");
+    if let Some(candidate) = daemon.candidates().get_mut(pid) {
+        candidate.found = Some(sentence.clone());
+    }
+    MoveError::Stay {
+        pid,
+        reasons: vec![sentence],
+    }
 }
 
 /// `whim bring [--hold] PID`; `None`: it was at home.

@@ -283,7 +283,7 @@ fn ask(socket: &Path, command: &job::Command) -> Result<MoveReport, String> {
         let line = line.map_err(|error| error.to_string())?;
         match serde_json::from_str(&line).expect("an event") {
             Event::Done { report } => return Ok(report),
-            Event::Refused { reason } => return Err(reason),
+            Event::Refused { reason, .. } => return Err(reason),
             _ => {}
         }
     }
