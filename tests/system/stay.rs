@@ -37,7 +37,8 @@ pub fn cases() -> Vec<Case> {
         }),
         Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
         Case::new("stay::setuid_program", |_| in_lab(setuid)),
-        Case::new("stay::full::locked_memory", |_| in_lab(locked)),
+        Case::new("stay::locked_memory", |_| in_lab(locked)),
+        Case::new("stay::locks_come_home", |_| in_lab(locks)),
         Case::new("stay::stopped_job", |_| in_lab(stopped)),
         Case::new("stay::not_dumpable_for_others", |_| in_lab(unreadable)),
         Case::new("stay::pinned_only_avoid", |_| in_lab(constrained)),
@@ -215,6 +216,51 @@ fn locked(cluster: &Cluster) -> Result<()> {
     cluster.move_to(pid, "n2")?;
     guest.go()?;
     guest.succeed()
+}
+
+/// Locks of all kinds are there again after a move, and what is mapped then is locked as well.
+fn locks(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("locks")?.display().to_string();
+    for kind in ["one", "on-fault", "future", "future-on-fault"] {
+        let words = [program.as_str(), kind];
+        let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+        let pid = guest.ready()?;
+        let before = locks_of(cluster, pid)?;
+        ensure!(before.0 > 0, "{kind}: nothing is locked");
+        cluster.move_to(pid, "n2")?;
+        guest.go()?;
+        // It has mapped something while it was away, and is still there.
+        guest.until("mapped")?;
+        cluster.move_to(pid, "home")?;
+        let grown = if kind.starts_with("future") { 1024 } else { 0 };
+        let after = locks_of(cluster, pid)?;
+        ensure!(
+            after == (before.0 + grown, before.1),
+            "{kind}: {before:?} before the move, {after:?} after it"
+        );
+        guest.go()?;
+        guest.until("mapped")?;
+        let later = locks_of(cluster, pid)?;
+        ensure!(later.0 == after.0 + grown, "{kind}: {after:?}, {later:?}");
+        guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
+}
+
+/// Locked memory in KiB, and whether any is locked as it is touched.
+fn locks_of(cluster: &Cluster, pid: i32) -> Result<(u64, bool)> {
+    let status = cluster.run("n1", &["cat", &format!("/proc/{pid}/status")])?;
+    let locked = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmLck:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap_or(0);
+    let maps = cluster.run("n1", &["cat", &format!("/proc/{pid}/smaps")])?;
+    let on_fault = maps
+        .lines()
+        .any(|line| line.starts_with("VmFlags:") && line.contains(" lf"));
+    Ok((locked, on_fault))
 }
 
 fn stopped(cluster: &Cluster) -> Result<()> {

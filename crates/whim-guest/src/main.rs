@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use whim_guest::sandbox::Sandbox;
 use whim_guest::supervisor;
+use whim_image::stay::Policy;
 use whim_journey::job::GuestJob;
 use whim_sys::crash;
 
@@ -30,7 +31,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// Guests lock what their homes have locked, up to what a host takes; where this node does not let
+/// us, it is locked again at home.
+fn allow_locking() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let wanted = Policy::default().locked_max;
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_MEMLOCK) {
+        let most = hard.max(wanted);
+        let _ = setrlimit(Resource::RLIMIT_MEMLOCK, most, most)
+            .or_else(|_| setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard));
+    }
+}
+
 fn run() -> anyhow::Result<()> {
+    allow_locking();
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
     let mut line = Vec::new();

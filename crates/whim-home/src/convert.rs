@@ -56,11 +56,13 @@ pub struct Original {
     pub kernel: Vec<Range>,
     pub arguments: Range,
     pub mappings: Vec<whim_image::model::Mapping>,
+    /// Memory that it will map is locked at once (MCL_FUTURE).
+    pub locks_future: bool,
 }
 
 impl Original {
     #[must_use]
-    pub fn of(image: &ProcessImage) -> Self {
+    pub fn of(image: &ProcessImage, locks_future: bool) -> Self {
         let kernel = image
             .mappings
             .iter()
@@ -89,6 +91,7 @@ impl Original {
             kernel,
             arguments,
             mappings: image.mappings.clone(),
+            locks_future,
         }
     }
 }

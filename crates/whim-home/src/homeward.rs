@@ -232,12 +232,6 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Operation
                 wished.extend(advices(mapping));
             }
         }
-        if mapping.flags.locked {
-            wished.push(Operation::new(
-                libc::SYS_mlock,
-                &[mapping.start, mapping.len()],
-            ));
-        }
     }
     (required, wished)
 }
@@ -261,6 +255,65 @@ pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(),
     let (required, wished) = mapping_operations(image, &server.attic);
     expect("a mapping", &server.deputy.run(slot, &required)?)?;
     server.deputy.run(slot, &wished)?;
+    Ok(())
+}
+
+/// Locks memory again that was locked, whether or not its host could lock it. Programs lock and
+/// unlock at home alone, so what was locked at the departure and is still mapped stays locked.
+fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Operation> {
+    let lock = |start: u64, end: u64, on_fault: bool| {
+        let flags = u64::from(on_fault);
+        Operation::new(libc::SYS_mlock2, &[start, end - start, flags])
+    };
+    let locked: Vec<&Mapping> = original
+        .mappings
+        .iter()
+        .filter(|mapping| mapping.flags.locked)
+        .collect();
+    let mut operations = Vec::new();
+    let mut future_on_fault = false;
+    if original.locks_future {
+        const MCL_FUTURE: u64 = 2;
+        const MCL_ONFAULT: u64 = 4;
+        future_on_fault = locked.iter().any(|mapping| mapping.flags.locked_on_fault);
+        let how = MCL_FUTURE | if future_on_fault { MCL_ONFAULT } else { 0 };
+        operations.push(Operation::new(libc::SYS_mlockall, &[how]));
+    }
+    for mapping in &image.mappings {
+        if matches!(mapping.backing, Backing::Kernel { .. }) {
+            continue;
+        }
+        // A guest's stack has room below it that nobody has touched, and that counts when locked.
+        let whole = mapping.flags.locked || original.locks_future;
+        if whole && !mapping.flags.grows_down {
+            // The guest's own locking is always on fault: contents were on their way.
+            let on_fault = !original.locks_future || future_on_fault;
+            operations.push(lock(mapping.start, mapping.end, on_fault));
+        }
+        for before in &locked {
+            let start = mapping.start.max(before.start);
+            let end = mapping.end.min(before.end);
+            if start < end {
+                operations.push(lock(start, end, before.flags.locked_on_fault));
+            }
+        }
+    }
+    operations
+}
+
+/// # Errors
+/// The deputy is lost. A lock that is refused (a limit that was lowered meanwhile) costs speed.
+pub fn restore_locks(
+    server: &mut Server,
+    image: &ProcessImage,
+    original: &Original,
+) -> Result<(), HomewardError> {
+    let slot = server
+        .deputy
+        .slot_of(image.pid)
+        .ok_or(HomewardError::Ended)?;
+    let operations = lock_operations(image, original);
+    server.deputy.run(slot, &operations)?;
     Ok(())
 }
 

@@ -359,6 +359,7 @@ impl Homeward {
     ) -> Result<Arrival> {
         let image = self.image.take().context("No image")?;
         self.phase(Phase::Rebuild);
+        homeward::restore_locks(&mut server, &image, original)?;
         homeward::restore_process(&mut server, &image)?;
         homeward::restore_threads(&mut server, &image)?;
         homeward::requeue_held(&mut server, &image, held)?;

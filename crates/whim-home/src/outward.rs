@@ -80,10 +80,21 @@ pub struct Departed {
     /// Kept until the conversion is done.
     pub room: Option<Room>,
     pub image: ProcessImage,
+    /// Memory that it will map is locked at once (MCL_FUTURE).
+    pub locks_future: bool,
     pub continuations: Vec<Continuation>,
     pub frozen_at: Instant,
     pub bytes: u64,
     pub pages: u64,
+}
+
+/// What has gone to the guest.
+struct Carried {
+    image: ProcessImage,
+    locks_future: bool,
+    continuations: Vec<Continuation>,
+    bytes: u64,
+    pages: u64,
 }
 
 /// Memory of the original, for the shapes of calls in flight.
@@ -168,15 +179,16 @@ impl Outward<'_> {
         let frozen_at = Instant::now();
         let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
         match self.carry(&mut frozen, link, reserved, &flags) {
-            Ok((image, continuations, bytes, pages)) => Ok(Departed {
+            Ok(carried) => Ok(Departed {
                 frozen,
                 leases,
                 room: self.room.take(),
-                image,
-                continuations,
+                image: carried.image,
+                locks_future: carried.locks_future,
+                continuations: carried.continuations,
                 frozen_at,
-                bytes,
-                pages,
+                bytes: carried.bytes,
+                pages: carried.pages,
             }),
             Err(error) => {
                 crash::point("before-release");
@@ -192,7 +204,7 @@ impl Outward<'_> {
         link: &mut Link,
         reserved: Range,
         flags: &FlagTable,
-    ) -> Result<(ProcessImage, Vec<Continuation>, u64, u64), OutwardError> {
+    ) -> Result<Carried, OutwardError> {
         if let Some(reason) = frozen_reason(frozen)? {
             return Err(OutwardError::Stay(reason));
         }
@@ -206,6 +218,7 @@ impl Outward<'_> {
         let captured = frozen.capture(&options)?;
         self.look_again(&captured)?;
         self.room = room::make(self.pid)?;
+        let locks_future = captured.locks_future;
         let mut image = captured.image;
         for call in &captured.in_flight {
             // The guest resolves by it where the outputs of the call go.
@@ -244,7 +257,13 @@ impl Outward<'_> {
             }
         }
         crash::point("after-started");
-        Ok((image, continuations, bytes, pages))
+        Ok(Carried {
+            image,
+            locks_future,
+            continuations,
+            bytes,
+            pages,
+        })
     }
 
     /// The reasons to stay were looked at before the freeze; its address space may have changed.

@@ -311,7 +311,7 @@ fn depart(
 
 /// Conversion of the original, and its calls in flight go on.
 fn settle(departed: Departed, mut link: Link) -> Result<Away> {
-    let original = Original::of(&departed.image);
+    let original = Original::of(&departed.image, departed.locks_future);
     let leases = departed.leases;
     let _room = departed.room;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;

@@ -163,7 +163,7 @@ fn a_program_that_waits_for_input_goes_on_after_its_return() {
     for _ in 0..5 {
         let before = resident_kib(program.pid());
         let (frozen, captured, contents) = take(program.pid());
-        let original = Original::of(&captured.image);
+        let original = Original::of(&captured.image, captured.locks_future);
         let server = convert(frozen, &original).expect("converted");
         let while_away = resident_kib(program.pid());
         assert!(
@@ -202,7 +202,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let mut program = Program::start("/usr/bin/python3", &["-c", PYTHON]);
     program.line();
     let (frozen, captured, contents) = take(program.pid());
-    let original = Original::of(&captured.image);
+    let original = Original::of(&captured.image, captured.locks_future);
     let mut server = convert(frozen, &original).expect("converted");
     let tid = program.pid();
     let mut sequence = 0;

@@ -130,6 +130,8 @@ pub struct Captured {
     pub image: ProcessImage,
     /// It has a local descriptor table, which is not carried.
     pub has_segments: bool,
+    /// Memory that it will map is locked at once (MCL_FUTURE).
+    pub locks_future: bool,
     /// Calls of threads that await home.
     pub in_flight: Vec<InFlight>,
     /// Calls that begin anew in the guest although a part of their timeout has passed.
@@ -283,12 +285,20 @@ impl Frozen {
         Ok(Captured {
             image,
             has_segments: answers.has_segments,
+            locks_future: self.locks_future(),
             in_flight,
             begun_anew,
             files,
             entries,
             flags,
         })
+    }
+
+    /// The kernel tells nobody of MCL_FUTURE, but our own memory in the process is locked by it.
+    fn locks_future(&self) -> bool {
+        let ours = self.injected_range().map_or(0, Range::len);
+        let now = Status::read(self.pid, self.pid).map_or(0, |status| status.locked);
+        ours > 0 && now == self.status.locked + ours
     }
 
     fn shared_signals(&self) -> Result<Vec<QueuedSignal>, CaptureError> {

@@ -18,6 +18,8 @@ pub const USER_BEGIN: u64 = 0x1_0000;
 pub enum MapsError {
     #[error("The mappings of process {pid} cannot be read: {source}")]
     Unreadable { pid: i32, source: io::Error },
+    #[error("Process {pid} has ended")]
+    Ended { pid: i32 },
     #[error("Line {line} of the mappings of process {pid} cannot be understood")]
     Malformed { pid: i32, line: usize },
     #[error("Process {pid} has more than {MAPPINGS_MAX} mappings")]
@@ -67,9 +69,19 @@ impl MapEntry {
 /// # Errors
 /// [`MapsError`].
 pub fn read(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
-    let path = format!("/proc/{pid}/maps");
-    let text = std::fs::read(path).map_err(|source| MapsError::Unreadable { pid, source })?;
-    parse(pid, &text)
+    parse(pid, &text(pid, "maps")?)
+}
+
+fn text(pid: i32, file: &str) -> Result<Vec<u8>, MapsError> {
+    std::fs::read(format!("/proc/{pid}/{file}")).map_err(|source| {
+        let ended =
+            source.kind() == io::ErrorKind::NotFound || source.raw_os_error() == Some(libc::ESRCH);
+        if ended {
+            MapsError::Ended { pid }
+        } else {
+            MapsError::Unreadable { pid, source }
+        }
+    })
 }
 
 /// Understands the text of /proc/PID/maps.
@@ -277,11 +289,9 @@ pub struct FlagTable {
 
 impl FlagTable {
     /// # Errors
-    /// [`MapsError::Unreadable`].
+    /// [`MapsError::Unreadable`], [`MapsError::Ended`].
     pub fn read(pid: i32) -> Result<Self, MapsError> {
-        let text = std::fs::read(format!("/proc/{pid}/smaps"))
-            .map_err(|source| MapsError::Unreadable { pid, source })?;
-        Ok(Self::parse(&text))
+        Ok(Self::parse(&text(pid, "smaps")?))
     }
 
     fn parse(text: &[u8]) -> Self {
@@ -345,6 +355,7 @@ fn special_flags(words: &[u8]) -> SpecialFlags {
             b"wf" => found.flags.wipe_on_fork = true,
             b"nr" => found.flags.no_reserve = true,
             b"lo" => found.flags.locked = true,
+            b"lf" => found.flags.locked_on_fault = true,
             b"ht" => found.huge_tlb = true,
             b"io" | b"pf" => found.device = true,
             b"sl" => found.sealed = true,
@@ -395,6 +406,16 @@ mod tests {
             one("1000-2000 ---p 00000000 00:00 0          [heap] (deleted)").name,
             "[heap] (deleted)"
         );
+    }
+
+    #[test]
+    fn an_ended_process_is_said_to_have_ended() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        for error in [read(pid).unwrap_err(), FlagTable::read(pid).unwrap_err()] {
+            assert_eq!(error.to_string(), format!("Process {pid} has ended"));
+        }
     }
 
     #[test]

@@ -214,6 +214,8 @@ pub struct MappingFlags {
     pub no_reserve: bool,
     /// mlock
     pub locked: bool,
+    /// MLOCK_ONFAULT: pages are locked as they are touched.
+    pub locked_on_fault: bool,
 }
 
 /// One mapping of the address space. `start < end`, both page aligned.

@@ -557,6 +557,10 @@ fn limit_operations(image: &ProcessImage, arguments: &mut Arguments) -> Vec<Oper
             continue;
         };
         let hard = nix::sys::resource::getrlimit(resource).map_or(soft, |(_, hard)| hard);
+        if limit.resource == libc::RLIMIT_MEMLOCK {
+            // Home has applied its own limit when the memory was locked.
+            soft = hard;
+        }
         let mut bytes = [0; 16];
         bytes[0..8].copy_from_slice(&soft.min(hard).to_le_bytes());
         bytes[8..16].copy_from_slice(&hard.to_le_bytes());

@@ -126,7 +126,10 @@ pub enum StayReason {
 
 impl From<MapsError> for StayReason {
     fn from(error: MapsError) -> Self {
-        Self::Unreadable(error.to_string())
+        match error {
+            MapsError::Ended { .. } => Self::Gone,
+            other => Self::Unreadable(other.to_string()),
+        }
     }
 }
 

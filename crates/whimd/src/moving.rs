@@ -393,7 +393,10 @@ async fn travel(
     let result = loop {
         match conversation.next().await {
             Ok(Event::Done { report }) => break Ok(report),
-            Ok(Event::Refused { reason, stays: true }) => break Err(found_stay(daemon, id, &reason)),
+            Ok(Event::Refused {
+                reason,
+                stays: true,
+            }) => break Err(found_stay(daemon, id, &reason)),
             Ok(Event::Refused { reason, .. }) => break Err(MoveError::Refused(reason)),
             Ok(event) => tell(answers, Answer::Journey { event }),
             Err(_) if !heard => break Err(MoveError::Silent),

@@ -45,7 +45,6 @@ fn memory_calls_near_the_reserved_range() {
         Sysno::munmap,
         Sysno::mprotect,
         Sysno::madvise,
-        Sysno::mlock,
         Sysno::msync,
         Sysno::pkey_mprotect,
     ] {

@@ -92,8 +92,6 @@ fn memory_calls_are_trapped_where_they_may_touch_the_reserved_range() {
         Sysno::munmap,
         Sysno::mprotect,
         Sysno::madvise,
-        Sysno::mlock,
-        Sysno::mlock2,
         Sysno::mbind,
         Sysno::mincore,
         Sysno::msync,
