@@ -70,6 +70,8 @@ pub struct Arrival {
     assembly: Assembly,
     ahead: Ahead,
     pid: i32,
+    /// Bytes of pages that came.
+    bytes: u64,
 }
 
 impl Default for Arrival {
@@ -79,6 +81,7 @@ impl Default for Arrival {
             assembly: Assembly::default(),
             ahead: Ahead::default(),
             pid: 0,
+            bytes: 0,
         }
     }
 }
@@ -88,6 +91,12 @@ impl Arrival {
     #[must_use]
     pub fn ahead(&self) -> Ahead {
         self.ahead
+    }
+
+    /// Bytes of the pages that have come so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Number of the process at home; 0 before it is known.
@@ -211,6 +220,7 @@ impl Arrival {
             at += now.len() as u64;
             rest = later;
         }
+        self.bytes += bytes.len() as u64;
         Ok(())
     }
 

@@ -521,7 +521,8 @@ impl Supervisor {
     fn complete(&mut self) -> Result<(), SupervisorError> {
         self.arrival.complete()?;
         self.source = None;
-        self.say(ToHome::Ready)
+        let bytes = self.arrival.bytes();
+        self.say(ToHome::Ready { bytes })
     }
 
     fn commit(&mut self) -> Result<(), SupervisorError> {

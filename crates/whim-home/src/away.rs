@@ -186,7 +186,7 @@ impl Away {
         self.deputy_events()?;
         self.excuse(self.awake.elapsed());
         self.beat(identity)?;
-        self.check_transition(identity, journal)
+        self.check_transition(identity)
     }
 
     /// Time in which we did not listen is no silence of the host's.
@@ -229,7 +229,12 @@ impl Away {
         if self.link.calls.queued_bytes() + self.link.pages.queued_bytes() > 0 {
             return Duration::from_millis(1);
         }
-        if matches!(self.transition, Some(Transition::Connecting(_))) {
+        let polls = match &self.transition {
+            Some(Transition::Connecting(_)) => true,
+            Some(Transition::Onward(onward)) => onward.waits_for_journal(),
+            _ => false,
+        };
+        if polls {
             return Duration::from_millis(2);
         }
         let left = heartbeat_interval(identity.lease).saturating_sub(self.beat.elapsed());
@@ -369,7 +374,7 @@ impl Away {
                 self.cpu_ns = cpu_ns;
                 self.resident_bytes = resident_bytes;
             }
-            ToHome::Prepared | ToHome::Ready | ToHome::Started { .. } => {
+            ToHome::Prepared | ToHome::Ready { .. } | ToHome::Started { .. } => {
                 bail!(
                     "{message:?} does not belong here ({})",
                     identity.job.journey
@@ -672,7 +677,7 @@ impl Away {
         Ok(())
     }
 
-    fn check_transition(&mut self, identity: &Identity, _journal: &mut Journal) -> Result<()> {
+    fn check_transition(&mut self, identity: &Identity) -> Result<()> {
         if let Some(Transition::Connecting(connecting)) = &mut self.transition
             && let Some(connected) = connecting.poll()
         {
@@ -685,14 +690,32 @@ impl Away {
                 Err(reason) => client.refuse(reason),
             }
         }
+        self.check_journal()?;
         let late = match &self.transition {
             Some(Transition::Onward(onward)) => onward.is_late(identity.lease),
             _ => false,
         };
         if late && let Some(Transition::Onward(onward)) = self.transition.take() {
-            self.onward_failed(*onward, "The next host did not answer within the lease")?;
+            self.onward_failed(*onward, "It did not come to its end within the lease")?;
         }
         Ok(())
+    }
+
+    /// The entry that a move onward waits for may have reached the disk.
+    fn check_journal(&mut self) -> Result<()> {
+        let Some(Transition::Onward(onward)) = &mut self.transition else {
+            return Ok(());
+        };
+        let Err(error) = onward.journaled() else {
+            return Ok(());
+        };
+        match self.transition.take() {
+            Some(Transition::Onward(onward)) => self.onward_failed(*onward, &format!("{error:#}")),
+            other => {
+                self.transition = other;
+                Ok(())
+            }
+        }
     }
 
     /// The image is here whole: the process goes on at home.

@@ -4,7 +4,7 @@ use crate::away::HeldSignal;
 use crate::convert::Original;
 use crate::holding::Holding;
 use crate::homeward;
-use crate::journal::Journal;
+use crate::journal::{Journal, Syncing};
 use crate::link::{Link, clocks};
 use crate::server::Server;
 use crate::supervisor::{Client, Identity, durations};
@@ -21,6 +21,7 @@ use whim_net::Received;
 const IMAGE_MAX: usize = 64 << 20;
 /// Steps on the way onward may take this long if there is no lease.
 const STEP_MAX: Duration = Duration::from_secs(60);
+const UNWRITABLE: &str = "The journal cannot be written";
 /// Nobody waits longer than this for home's clock.
 const CLOCK_WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -93,6 +94,7 @@ impl Connecting {
 enum Step {
     Preparing,
     Transferring,
+    Journaling,
     Committing,
 }
 
@@ -106,6 +108,8 @@ pub struct Onward {
     begun: Instant,
     stepped: Instant,
     frozen_at: Option<Instant>,
+    syncing: Option<Syncing>,
+    bytes: u64,
     moments: Vec<(Phase, f64)>,
 }
 
@@ -120,6 +124,8 @@ impl Onward {
             begun: Instant::now(),
             stepped: Instant::now(),
             frozen_at: None,
+            syncing: None,
+            bytes: 0,
             moments: Vec::new(),
         };
         onward.phase(Phase::Admit);
@@ -192,19 +198,15 @@ impl Onward {
                 self.phase(Phase::Onward);
                 self.step(Step::Transferring);
             }
-            (Step::Transferring, ToHome::Ready) => {
+            (Step::Transferring, ToHome::Ready { bytes }) => {
+                self.bytes = bytes;
                 self.phase(Phase::Commit);
-                let to = self.slot.node.clone();
-                journal
-                    .commit(&Event::Commit {
-                        epoch: self.slot.epoch,
-                        to,
-                    })
-                    .context("The journal cannot be written")?;
-                self.link
-                    .queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
-                self.link.calls.flush()?;
-                self.step(Step::Committing);
+                let entry = Event::Commit {
+                    epoch: self.slot.epoch,
+                    to: self.slot.node.clone(),
+                };
+                self.syncing = Some(journal.begin_commit(&entry).context(UNWRITABLE)?);
+                self.step(Step::Journaling);
             }
             (Step::Committing, ToHome::Started { .. }) => {
                 self.link.queue(&ToGuest::Acknowledged, &[])?;
@@ -220,6 +222,28 @@ impl Onward {
         Ok(false)
     }
 
+    #[must_use]
+    pub fn waits_for_journal(&self) -> bool {
+        self.syncing.is_some()
+    }
+
+    /// Goes on once the journal's entry is on the disk; to be called again and again.
+    ///
+    /// # Errors
+    /// The disk failed, or the connection broke: the old guest is to go on.
+    pub fn journaled(&mut self) -> Result<()> {
+        let Some(ended) = self.syncing.as_mut().and_then(Syncing::poll) else {
+            return Ok(());
+        };
+        self.syncing = None;
+        ended.context(UNWRITABLE)?;
+        self.link
+            .queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
+        self.link.calls.flush()?;
+        self.step(Step::Committing);
+        Ok(())
+    }
+
     /// Ends the move: the new link, who asked, and the report.
     #[must_use]
     pub fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
@@ -231,8 +255,8 @@ impl Onward {
             from,
             to: self.slot.node,
             phases: durations(&self.moments, total_ms),
-            bytes: 0,
-            pages: 0,
+            bytes: self.bytes,
+            pages: self.bytes / PAGE_SIZE,
             freeze_ms: frozen,
             total_ms,
         };

@@ -238,7 +238,7 @@ impl Outward<'_> {
         crash::point("pages-sent");
         link.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
         self.phase(Phase::Rebuild);
-        expect(link.receive(STALL_MAX)?, &ToHome::Ready, "ready")?;
+        expect(link.receive(STALL_MAX)?, &ToHome::Ready { bytes }, "ready")?;
         self.phase(Phase::Commit);
         crash::point("before-commit");
         (self.journal_commit)(link.epoch, &link.node)?;

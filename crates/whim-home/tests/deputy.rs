@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use whim_home::attic::choose_reserved;
 use whim_home::convert::{Original, convert};
 use whim_home::homeward;
-use whim_home::server::Server;
+use whim_home::server::{Outgoing, Server};
 use whim_image::capture::{CaptureOptions, Captured};
 use whim_image::freeze::{FreezeLimits, Frozen, freeze};
 use whim_image::model::{Backing, ProcessImage};
@@ -252,22 +252,8 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     assert!(length > 1 && cwd.starts_with(b"/"));
     the_attic_shows_the_file(&captured.image, &server);
     // What is asked again is answered from what is kept; what never came is not mistaken for it.
-    for (awaited, result) in [(sequence, length), (sequence + 1, -514)] {
-        server.await_call(tid, 1 << 32, awaited).expect("asked");
-        let answers = std::mem::take(&mut server.outgoing);
-        let [answer] = answers.as_slice() else {
-            panic!("{answers:?}")
-        };
-        let ToGuest::Reply {
-            sequence: to,
-            result: got,
-            ..
-        } = answer.message
-        else {
-            panic!("{answer:?}")
-        };
-        assert_eq!((to, got), (1 << 32, result), "the result of {awaited}");
-    }
+    assert_eq!(ask_again(&mut server, tid, sequence), length);
+    assert_eq!(ask_again(&mut server, tid, sequence + 1), -514);
     // The thread stood in read(2), which home never got as a call: it is made anew.
     put_back(server, &captured.image, &original, &contents);
     program.say("7");
@@ -276,4 +262,27 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     assert!(program.child.wait().expect("ended").success());
     let mut probe = [0; 1];
     assert!(process_vm::read_exact(tid, 1, &mut probe).is_err());
+}
+
+/// The answer of home to a thread that asks what became of a call.
+fn ask_again(server: &mut Server, tid: i32, awaited: u64) -> i64 {
+    let question = 1 << 32;
+    server
+        .await_call(tid, question, awaited)
+        .expect("a known thread");
+    let answers = std::mem::take(&mut server.outgoing);
+    match answers.as_slice() {
+        [
+            Outgoing {
+                message: ToGuest::Reply {
+                    sequence, result, ..
+                },
+                ..
+            },
+        ] => {
+            assert_eq!(*sequence, question);
+            *result
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -136,7 +136,10 @@ pub struct CallRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHome {
     Prepared,
-    Ready,
+    /// The process is rebuilt, of an image and this many bytes of pages.
+    Ready {
+        bytes: u64,
+    },
     Started {
         clocks: Clocks,
     },

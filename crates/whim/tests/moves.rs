@@ -140,6 +140,8 @@ fn a_program_travels_and_its_result_is_the_same() {
             report["freeze_ms"].as_f64().is_some_and(|ms| ms > 0.0),
             "{report}"
         );
+        let bytes = report["bytes"].as_u64().expect("bytes");
+        assert!(bytes > 50_000 && bytes % 4096 == 0, "{report}");
         let row = program.row(&a);
         assert_eq!(row["where"], *at, "{row}");
         assert_eq!(row["moves"], moves + 1, "{row}");
