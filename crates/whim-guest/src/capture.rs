@@ -87,14 +87,10 @@ impl Guest {
         let Some(thread) = self.threads.get_mut(&host) else {
             return Ok(());
         };
-        let Some(waiting) = &thread.waiting else {
+        if thread.waiting.is_none() {
             return Ok(());
-        };
-        if let Kind::Forward(forwarded) = &waiting.kind {
-            if !forwarded.is_await {
-                thread.in_flight = Some(waiting.call);
-                thread.awaited = waiting.sequence;
-            }
+        }
+        if thread.leaves_its_call_to_home() {
             thread.awaits = true;
         }
         self.respond(host, whim_sys::seccomp::Response::Result(RESTART))

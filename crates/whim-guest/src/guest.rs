@@ -203,6 +203,24 @@ pub struct Guest {
     pub cpu: Since,
 }
 
+impl Thread {
+    /// Home goes on with the forwarded call that the thread waits in, and the thread is to ask for
+    /// its result; false if it waits in no such call.
+    pub fn leaves_its_call_to_home(&mut self) -> bool {
+        let Some(waiting) = &self.waiting else {
+            return false;
+        };
+        let Kind::Forward(forwarded) = &waiting.kind else {
+            return false;
+        };
+        if !forwarded.is_await {
+            self.in_flight = Some(waiting.call);
+            self.awaited = waiting.sequence;
+        }
+        true
+    }
+}
+
 impl Guest {
     /// Takes over a rebuilt process; its threads are still stopped. `epoch` is the upper half of all
     /// sequence numbers, so that they rise over the whole stay.

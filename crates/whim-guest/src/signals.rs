@@ -337,13 +337,7 @@ impl Guest {
         match thread.waiting.as_ref().map(|waiting| &waiting.kind) {
             _ if !running => return self.queue(Some(host), None, signal, *info),
             None | Some(Kind::Undecided | Kind::GoHome) => {}
-            Some(Kind::Forward(forwarded)) => {
-                // Home goes on with the call, and the thread asks for its result.
-                if !forwarded.is_await {
-                    thread.in_flight = thread.waiting.as_ref().map(|waiting| waiting.call);
-                }
-                asks = true;
-            }
+            Some(Kind::Forward(_)) => asks = thread.leaves_its_call_to_home(),
             Some(_) => return self.queue(Some(host), None, signal, *info),
         }
         let stopped = self.take_out(host)?;
