@@ -19,6 +19,7 @@ mod clocks;
 mod costs;
 mod escape;
 mod losses;
+mod memory;
 mod programs;
 mod stay;
 mod terminals;
@@ -47,6 +48,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(stay::cases());
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
+    cases.extend(memory::cases());
     cases.extend(costs::cases());
     cases.extend(escape::cases());
     cases.extend(terminals::cases()?);

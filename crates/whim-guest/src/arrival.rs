@@ -13,6 +13,7 @@ use whim_image::capture::{CaptureError, clocks_now};
 use whim_image::model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
 use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
 use whim_net::Channel;
+use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 
 /// Nobody waits longer for a clock: the two machines' clocks run at almost the same pace.
@@ -162,6 +163,10 @@ impl Arrival {
             call: "pidfd_open",
             errno,
         })?;
+        let pagemap = Pagemap::open(blank.pid()).map_err(|error| PagerError::Os {
+            call: "opening the pagemap",
+            errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
+        })?;
         let mapped = blank.map(&image, &shared.uffd)?;
         let pages = pages
             .take()
@@ -176,7 +181,8 @@ impl Arrival {
                 });
             }
         }
-        pager::start(Arc::clone(&shared), pages, epoch, guest).map_err(ArrivalError::Thread)?;
+        pager::start(Arc::clone(&shared), pages, epoch, (guest, pagemap))
+            .map_err(ArrivalError::Thread)?;
         self.stage = Stage::Mapped {
             mapped,
             shared,

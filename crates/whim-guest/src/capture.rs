@@ -200,12 +200,18 @@ impl Guest {
         layout.brk = answers.brk;
         let entries = maps::read(self.host).map_err(unreadable_maps)?;
         let mappings = mappings(&entries, flags, self.origin.reserved, &self.shared.table());
+        let guards =
+            maps::guards(self.host, &mappings).map_err(|source| GuestError::Unreadable {
+                what: "pages",
+                source,
+            })?;
         Ok(ProcessImage {
             pid: self.pid,
             threads,
             actions: answers.actions,
             pending,
             mappings,
+            guards,
             layout,
             limits: self.origin.limits.clone(),
             personality: self.origin.personality,

@@ -15,6 +15,7 @@ use whim_image::model::{MappingId, PAGE_SIZE, Range};
 use whim_journey::frame::Kind;
 use whim_journey::message::{self, MessageError, PAGE_REQUEST_MAX, PageRequest};
 use whim_net::{Channel, ChannelError, Received};
+use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 use whim_sys::uffd::{Event, Placed, Uffd};
 use xxhash_rust::xxh3::xxh3_64;
@@ -130,6 +131,8 @@ struct Pager {
     waiting: Vec<Asked>,
     /// Mapping and end of the last fault's block.
     last: Option<(MappingId, u64)>,
+    /// Where the guest's guard pages are, if the kernel tells.
+    guards: Option<Pagemap>,
 }
 
 /// Starts the pager. It ends the guest if it loses home, because then nobody can serve the guest's
@@ -141,7 +144,7 @@ pub fn start(
     shared: Arc<Shared>,
     channel: Channel,
     epoch: u32,
-    guest: Pidfd,
+    (guest, mut pagemap): (Pidfd, Pagemap),
 ) -> std::io::Result<()> {
     let mut pager = Pager {
         shared,
@@ -152,6 +155,7 @@ pub fn start(
         pages: HashSet::new(),
         waiting: Vec::new(),
         last: None,
+        guards: pagemap.only_guards().then_some(pagemap),
     };
     let run = move || {
         let reason = loop {
@@ -425,8 +429,29 @@ impl Pager {
         Ok(())
     }
 
+    /// The first guard page in a range: UFFDIO_COPY would put a page in its place.
+    fn first_guard(&self, address: u64, length: usize) -> Option<Range> {
+        let end = address + length as u64;
+        let runs = self.guards.as_ref()?.runs(address, end).ok()?;
+        let first = runs.first()?;
+        Some(Range {
+            start: first.start,
+            end: first.end,
+        })
+    }
+
     /// Places as much as can be placed in one go, at least one page; bytes that are done with.
     fn copy(&mut self, address: u64, bytes: &[u8]) -> Result<usize, PagerError> {
+        let mut bytes = bytes;
+        if let Some(guard) = self.first_guard(address, bytes.len()) {
+            if guard.start == address {
+                // Whoever waits here came before the guard did.
+                let _ = self.shared.uffd.wake(address, guard.len());
+                return Ok(usize::try_from(guard.len()).unwrap_or(bytes.len()));
+            }
+            let before = usize::try_from(guard.start - address).unwrap_or(0);
+            bytes = &bytes[..before];
+        }
         let placed = self
             .shared
             .uffd

@@ -161,6 +161,7 @@ fn image(pid: i32, threads: usize) -> ProcessImage {
         actions,
         pending: vec![pending(10, 0)],
         mappings,
+        guards: Vec::new(),
         layout: MemoryLayout {
             start_code: CODE,
             end_code: CODE + PAGE,

@@ -21,6 +21,8 @@ use whim_sys::ptrace::Tid;
 use whim_sys::resident::{Deck, Operation};
 use whim_sys::uffd::{self, Uffd};
 
+/// Linux 6.13
+const MADV_GUARD_REMOVE: u64 = 103;
 /// Arguments and environment longer than this are not kept in sight of `ps`.
 const ARGUMENTS_MAX: u64 = 1 << 20;
 
@@ -56,6 +58,7 @@ pub struct Original {
     pub kernel: Vec<Range>,
     pub arguments: Range,
     pub mappings: Vec<whim_image::model::Mapping>,
+    pub guards: Vec<Range>,
     /// Memory that it will map is locked at once (MCL_FUTURE).
     pub locks_future: bool,
 }
@@ -91,6 +94,7 @@ impl Original {
             kernel,
             arguments,
             mappings: image.mappings.clone(),
+            guards: image.guards.clone(),
             locks_future,
         }
     }
@@ -289,28 +293,36 @@ fn fill_attic(
     let storings = attic
         .store_all(&original.mappings)
         .ok_or(ConvertError::AtticFull)?;
-    let mut operations = vec![Operation::new(libc::SYS_munlockall, &[])];
+    let mut operations = vec![(Operation::new(libc::SYS_munlockall, &[]), "release")];
     for storing in &storings {
         let length = storing.from.len();
         let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-        operations.push(Operation::new(
-            libc::SYS_mremap,
-            &[storing.from.start, length, length, how, storing.to],
+        let within = |guard: &&Range| guard.overlaps(storing.from);
+        for guard in original.guards.iter().filter(within) {
+            // In the attic is what the file has; where the guards are, the guest knows.
+            let arguments = [guard.start, guard.len(), MADV_GUARD_REMOVE];
+            let remove = Operation::new(libc::SYS_madvise, &arguments);
+            operations.push((remove, "removal of guard pages"));
+        }
+        operations.push((
+            Operation::new(
+                libc::SYS_mremap,
+                &[storing.from.start, length, length, how, storing.to],
+            ),
+            "mremap into the attic",
         ));
-        operations.push(Operation::new(
-            libc::SYS_madvise,
-            &[storing.to, length, flag(libc::MADV_DONTNEED)],
+        operations.push((
+            Operation::new(
+                libc::SYS_madvise,
+                &[storing.to, length, flag(libc::MADV_DONTNEED)],
+            ),
+            "release",
         ));
     }
-    for (index, result) in deputy.run(slot, &operations)?.into_iter().enumerate() {
-        check(
-            if index % 2 == 1 {
-                "mremap into the attic"
-            } else {
-                "release"
-            },
-            result,
-        )?;
+    let list: Vec<Operation> = operations.iter().map(|(operation, _)| *operation).collect();
+    let results = deputy.run(slot, &list)?;
+    for ((_, what), result) in operations.into_iter().zip(results) {
+        check(what, result)?;
     }
     Ok(())
 }

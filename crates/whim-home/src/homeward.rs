@@ -21,6 +21,8 @@ use whim_sys::resident::Operation;
 
 /// Threads and mappings that a returning image may have.
 const MAPPINGS_MAX: usize = 1 << 18;
+/// Linux 6.13
+const MADV_GUARD_INSTALL: u64 = 102;
 /// How long an interrupted call may take to end (a device that does not listen to signals).
 const QUIET_WITHIN: Duration = Duration::from_secs(20);
 
@@ -94,6 +96,9 @@ pub fn check_image(
         if !original.threads.iter().any(|known| known.tid == thread.tid) {
             return unsound(format!("thread {}", thread.tid));
         }
+    }
+    if !image.has_sound_guards() {
+        return unsound("guard pages outside of its mappings".into());
     }
     if image.actions.len() != 64 {
         return unsound(format!("{} signal actions", image.actions.len()));
@@ -232,6 +237,12 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Operation
                 wished.extend(advices(mapping));
             }
         }
+    }
+    for guard in &image.guards {
+        required.push(Operation::new(
+            libc::SYS_madvise,
+            &[guard.start, guard.len(), MADV_GUARD_INSTALL],
+        ));
     }
     (required, wished)
 }

@@ -4,7 +4,7 @@ use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, TimeoutPlace};
 use crate::freeze_observe::Status;
 use crate::inject::{OPERATIONS_MAX, Op};
-use crate::maps::{FlagTable, MapEntry, MapsError};
+use crate::maps::{self, FlagTable, MapEntry, MapsError};
 use crate::model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, CpuTime, Mapping, MappingId,
     MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit, RseqRegistration,
@@ -261,6 +261,7 @@ impl Frozen {
             )?);
         }
         let (mappings, files) = mappings(&entries, &flags, options.reserved)?;
+        let guards = maps::guards(self.pid, &mappings).map_err(FreezeError::Memory)?;
         let mut layout = layout(self.pid)?;
         layout.brk = answers.brk;
         let pending = if options.with_pending {
@@ -274,6 +275,7 @@ impl Frozen {
             actions: answers.actions,
             pending,
             mappings,
+            guards,
             layout,
             limits: limits(self.pid)?,
             personality: personality(self.pid)?,

@@ -1,9 +1,10 @@
 //! The address space of a process, as /proc tells it.
 
-use crate::model::{MappingFlags, PAGE_SIZE, Protection, Range};
+use crate::model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range};
 use std::collections::BTreeMap;
 use std::io;
 use thiserror::Error;
+use whim_sys::pagemap::Pagemap;
 
 /// Mappings that we carry at most; the kernel's default limit (vm.max_map_count) is 65,530.
 pub const MAPPINGS_MAX: usize = 1 << 18;
@@ -218,6 +219,31 @@ fn octal(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"\\")?;
     let value = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?;
     matches!(value, b'\n' | b' ' | b'\t' | b'\\').then_some(value)
+}
+
+/// The pages of `mappings` that MADV_GUARD_INSTALL has made inaccessible.
+///
+/// # Errors
+/// The process is gone or not ours.
+pub fn guards(pid: i32, mappings: &[Mapping]) -> io::Result<Vec<Range>> {
+    let mut pages = Pagemap::open(pid)?;
+    if !pages.only_guards() {
+        // Where guards are known and cannot be told (6.13, 6.14), reading such a page fails, and the
+        // process stays.
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for mapping in mappings {
+        if matches!(mapping.backing, Backing::Kernel { .. }) {
+            continue;
+        }
+        let runs = pages.runs(mapping.start, mapping.end)?;
+        found.extend(runs.iter().map(|run| Range {
+            start: run.start,
+            end: run.end,
+        }));
+    }
+    Ok(found)
 }
 
 /// The free ranges within `within`, ascending. `entries` ascend.

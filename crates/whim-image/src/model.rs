@@ -322,6 +322,8 @@ pub struct ProcessImage {
     pub pending: Vec<QueuedSignal>,
     /// Ascending, disjoint.
     pub mappings: Vec<Mapping>,
+    /// Pages that MADV_GUARD_INSTALL made inaccessible. Ascending, each within one mapping.
+    pub guards: Vec<Range>,
     pub layout: MemoryLayout,
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
@@ -333,6 +335,28 @@ pub struct ProcessImage {
     pub clocks: Clocks,
     /// CPU time that all its threads, also those that have ended, have used since it left home.
     pub cpu_away: CpuTime,
+}
+
+impl ProcessImage {
+    /// Whether every guard lies in a mapping that can have one.
+    #[must_use]
+    pub fn has_sound_guards(&self) -> bool {
+        let mut at = 0;
+        self.guards.iter().all(|guard| {
+            let index = self
+                .mappings
+                .partition_point(|mapping| mapping.end <= guard.start);
+            let inside = self.mappings.get(index).is_some_and(|mapping| {
+                mapping.start <= guard.start
+                    && guard.end <= mapping.end
+                    && !matches!(mapping.backing, Backing::Kernel { .. })
+            });
+            let aligned = (guard.start | guard.end).is_multiple_of(PAGE_SIZE);
+            let ordered = at <= guard.start && !guard.is_empty();
+            at = guard.end;
+            inside && aligned && ordered
+        })
+    }
 }
 
 /// Address range of pages whose contents travel in this order, each `PAGE_SIZE` long.

@@ -432,6 +432,9 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
         }
         at = mapping.end;
     }
+    if !image.has_sound_guards() {
+        return unsound("guard pages outside of its mappings".into());
+    }
     match image.threads.first() {
         Some(leader) if leader.tid == image.pid => {}
         _ => return unsound("the leader is not the first thread".into()),

@@ -99,6 +99,8 @@ pub struct Pagemap {
     scan: bool,
     /// PAGE_IS_GUARD is known (6.15).
     guards: bool,
+    /// What [`Self::runs`] looks for.
+    wanted: u64,
 }
 
 impl Pagemap {
@@ -110,6 +112,7 @@ impl Pagemap {
             file,
             scan: true,
             guards: true,
+            wanted: PAGE_IS_PRESENT | PAGE_IS_SWAPPED | PAGE_IS_GUARD,
         };
         let mut none = [Region::default(); 1];
         // An empty range tells whether the request and its masks are known.
@@ -120,6 +123,12 @@ impl Pagemap {
         Ok(map)
     }
 
+    /// Finds guards alone from now on; false where the kernel does not tell them (before 6.15).
+    pub fn only_guards(&mut self) -> bool {
+        self.wanted = PAGE_IS_GUARD;
+        self.scan && self.guards
+    }
+
     fn scan_once(&self, start: u64, end: u64, into: &mut [Region]) -> Result<(usize, u64), Errno> {
         let guard = if self.guards { PAGE_IS_GUARD } else { 0 };
         let mut arguments = ScanArguments {
@@ -128,7 +137,11 @@ impl Pagemap {
             end,
             vector: into.as_mut_ptr().expose_provenance() as u64,
             vector_length: into.len() as u64,
-            category_any_of: PAGE_IS_PRESENT | PAGE_IS_SWAPPED | guard,
+            category_any_of: if self.guards {
+                self.wanted
+            } else {
+                self.wanted & !PAGE_IS_GUARD
+            },
             return_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO | guard,
             ..ScanArguments::default()
         };

@@ -10,6 +10,9 @@ const TASK_END: u64 = 0x7fff_ffff_f000;
 /// Distance between temporary places of the kernel's mappings.
 const TEMPORARY_STEP: u64 = 1 << 24;
 
+/// Linux 6.13
+const MADV_GUARD_INSTALL: i32 = 102;
+
 /// A stack is at least so long here, if its limit and its neighbours allow it.
 const STACK_ROOM: u64 = 8 << 20;
 /// The kernel keeps this distance below a stack free.
@@ -101,7 +104,25 @@ pub(super) fn operations(image: &ProcessImage, moves: &[Move], place: Place) -> 
         list.push(map(&hole, hole.end));
     }
     list.extend(mapping_steps(&with_room(image)));
+    list.extend(image.guards.iter().map(|guard| {
+        let advice = flag(MADV_GUARD_INSTALL);
+        let operation = Operation::new(libc::SYS_madvise, &[guard.start, guard.len(), advice]);
+        (operation, Some("Installing guard pages"))
+    }));
+    list.extend(lock_steps(&image.mappings));
     list
+}
+
+/// Behind the guards, which the kernel does not install in locked memory.
+fn lock_steps(mappings: &[Mapping]) -> impl Iterator<Item = Step> {
+    let locked = mappings.iter().filter(|mapping| {
+        mapping.flags.locked && !matches!(mapping.backing, Backing::Kernel { .. })
+    });
+    locked.map(|mapping| {
+        // Locked without being filled: contents are on their way.
+        let arguments = [mapping.start, mapping.len(), 1];
+        (Operation::new(libc::SYS_mlock2, &arguments), None)
+    })
 }
 
 /// The mappings, with room below the stack: here it grows by the program's own accesses alone, not
@@ -189,10 +210,6 @@ fn advice(mapping: &Mapping, end: u64) -> impl Iterator<Item = Step> {
         (flags.dont_dump, libc::MADV_DONTDUMP),
         (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
     ];
-    // Locked without being filled: contents are on their way.
-    let lock = flags
-        .locked
-        .then_some((Operation::new(libc::SYS_mlock2, &[start, length, 1]), None));
     wanted
         .into_iter()
         .filter(|(set, _)| *set)
@@ -200,7 +217,6 @@ fn advice(mapping: &Mapping, end: u64) -> impl Iterator<Item = Step> {
             let operation = Operation::new(libc::SYS_madvise, &[start, length, flag(advice)]);
             (operation, None)
         })
-        .chain(lock)
 }
 
 /// Ranges of file mappings, neighbours joined.
