@@ -30,7 +30,7 @@ pub enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
     Draining { node: String },
     #[error(
-        "Node {node} has another kind of CPU than {home} ({what} differ): programs could not come back from it unharmed"
+        "Node {node} is of another kind than {home}, {what} being different: a program could not go on there and come back unharmed"
     )]
     Class {
         node: String,
@@ -140,13 +140,7 @@ impl Guests {
         if here.draining {
             return Err(AdmitError::Draining { node });
         }
-        if !request.class.admits(&here.class, request.portable) {
-            let same_layout = request.class.layout == here.class.layout;
-            let what = if same_layout {
-                "its features"
-            } else {
-                "its registers"
-            };
+        if let Some(what) = request.class.difference(&here.class, request.portable) {
             return Err(AdmitError::Class {
                 node,
                 home: request.home.clone(),
@@ -220,6 +214,7 @@ mod tests {
         Class {
             layout: "a".into(),
             features: "b".into(),
+            vdso: "v".into(),
         }
     }
 
@@ -269,6 +264,7 @@ mod tests {
             class: Class {
                 layout: "a".into(),
                 features: "x".into(),
+                ..class()
             },
             ..request(2)
         };
@@ -283,7 +279,7 @@ mod tests {
         assert!(matches!(
             guests.reserve(&newer, &here(), "n2", &limits),
             Err(AdmitError::Class {
-                what: "its features",
+                what: "the CPU's features",
                 ..
             })
         ));

@@ -34,9 +34,9 @@ pub enum MoveError {
     #[error("Node {node} is being drained: it takes no guests")]
     Draining { node: String },
     #[error(
-        "Node {node} has another kind of CPU or register layout than this one: programs could not come back from it unharmed"
+        "Node {node} is of another kind than this one, {what} being different: a program could not go on there and come back unharmed"
     )]
-    OtherClass { node: String },
+    OtherClass { node: String, what: &'static str },
     #[error("Process {pid} is on {node} already")]
     There { pid: i32, node: String },
     #[error("Process {0} is at home already")]
@@ -246,20 +246,22 @@ fn check_node(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveEr
     if let Some(reason) = target.candidate.forbids(node) {
         return Err(MoveError::Forbidden(reason));
     }
-    let (state, admits) = {
+    let (state, different) = {
         let peers = daemon.peers();
         let class = peers.get(node).map(|health| health.report.class.clone());
         let portable = target.candidate.options.portable;
         let sensors = daemon.sensors();
-        let admits = class.is_none_or(|class| sensors.class().admits(&class, portable));
-        (peers.state(node, Instant::now()), admits)
+        let different = class.and_then(|class| sensors.class().difference(&class, portable));
+        (peers.state(node, Instant::now()), different)
     };
     let node = node.to_string();
-    match state {
-        NodeState::Down => Err(MoveError::NotUp { node, state }),
-        NodeState::Draining => Err(MoveError::Draining { node }),
-        NodeState::Up | NodeState::Suspect if !admits => Err(MoveError::OtherClass { node }),
-        NodeState::Up | NodeState::Suspect => Ok(()),
+    match (state, different) {
+        (NodeState::Down, _) => Err(MoveError::NotUp { node, state }),
+        (NodeState::Draining, _) => Err(MoveError::Draining { node }),
+        (NodeState::Up | NodeState::Suspect, Some(what)) => {
+            Err(MoveError::OtherClass { node, what })
+        }
+        (NodeState::Up | NodeState::Suspect, None) => Ok(()),
     }
 }
 
