@@ -137,14 +137,8 @@ impl Program {
     pub fn cases(&'static self) -> Result<Vec<Case>> {
         let moves = number("WHIM_MOVES")?.unwrap_or(self.full_moves);
         let runs = number("WHIM_RUNS")?.unwrap_or(self.runs);
-        // CPU clocks are not carried over a move yet.
-        let set = if self.name == "clocks" {
-            "full::quick::"
-        } else {
-            ""
-        };
         let mut cases = vec![Case::new(
-            format!("programs::{set}{}", self.name),
+            format!("programs::{}", self.name),
             move |setting| self.quick(setting),
         )];
         let name = format!("programs::full::{}::unmoved_twice", self.name);

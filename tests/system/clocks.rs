@@ -1,6 +1,8 @@
 //! Time as a program sees it while it moves.
 
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, anyhow, ensure, guest};
+use std::time::Duration;
+
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, anyhow, ensure, guest, process};
 
 /// What the guest `cpu_time` reports, in its order.
 const MEASURES: [&str; 6] = [
@@ -15,9 +17,13 @@ const MEASURES: [&str; 6] = [
 const WORK: i64 = 150_000;
 /// Some times count in ticks of 10 ms, user and system time apart, on both sides.
 const COARSE: i64 = 40_000;
+const MOVE_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn cases() -> Vec<Case> {
-    vec![Case::new("clocks::cpu_time", |_| cpu_time())]
+    vec![
+        Case::new("clocks::cpu_time", |_| cpu_time()),
+        Case::new("clocks::full::far_away", |_| far_away()),
+    ]
 }
 
 type Times = [i64; MEASURES.len()];
@@ -79,4 +85,34 @@ fn times(line: &str) -> Result<Times> {
     numbers
         .try_into()
         .map_err(|_| anyhow!("Not {} times: '{line}'", MEASURES.len()))
+}
+
+/// Where messages take long, no clock of the guest is behind home's: its timers, which are home's, are
+/// never early; on return it waits until home's clock has caught up, and that is said beforehand.
+fn far_away() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        for node in ["n2", "n3"] {
+            cluster.lab(&["link", "n1", node, "--delay", "120ms"])?;
+        }
+        let program = guest::c("expiry")?.display().to_string();
+        let words = ["run", "--lease", "30", "--", &program];
+        let mut talk = Talk::start(&cluster, &mut cluster.whim_command("n1", &words))?;
+        for target in ["n2", "n3", "home"] {
+            let pid = talk.ready()?;
+            let words = ["migrate", &pid.to_string(), target];
+            let moved = process::output(&mut cluster.whim_command("n1", &words), MOVE_WITHIN)?;
+            let said = String::from_utf8_lossy(&moved.stderr).into_owned();
+            ensure!(moved.status.success(), "Not moved to {target}: {said}");
+            ensure!(
+                target != "home" || said.contains("clock is ahead of this node's"),
+                "Nothing is said of the wait for the clock: '{said}'"
+            );
+            talk.go()?;
+            talk.until("tried")?;
+        }
+        let faults: Vec<_> = talk.said.iter().filter(|l| l.contains("fault")).collect();
+        ensure!(faults.is_empty(), "{faults:#?}");
+        Ok(())
+    })
 }

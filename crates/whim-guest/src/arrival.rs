@@ -9,9 +9,9 @@ use crate::table::{Arrival as PageArrival, Piece};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use whim_image::capture::{CaptureError, clocks_now};
 use whim_image::model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
 use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
+use whim_journey::message::ClockPair;
 use whim_net::Channel;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
@@ -31,8 +31,6 @@ pub enum ArrivalError {
     Link(#[from] LinkError),
     #[error(transparent)]
     Guest(#[from] GuestError),
-    #[error(transparent)]
-    Clock(#[from] CaptureError),
     #[error("The pager's thread cannot be made: {0}")]
     Thread(std::io::Error),
     #[error("'{0}' came out of turn")]
@@ -114,16 +112,16 @@ impl Arrival {
         &mut self,
         sandbox: &mut Sandbox,
         pid: i32,
-        clocks: Clocks,
+        clocks: &ClockPair,
     ) -> Result<(), ArrivalError> {
         if !matches!(self.stage, Stage::Idle) {
             return Err(ArrivalError::Turn("prepare"));
         }
-        let here = clocks_now()?;
-        let ahead = |there: u64, here: u64| there.wrapping_sub(here).cast_signed();
+        let ahead = |home: u64, host: u64| home.wrapping_sub(host).cast_signed();
+        let (home, host) = (&clocks.home, &clocks.host);
         self.ahead = Ahead {
-            monotonic_ns: ahead(clocks.monotonic_ns, here.monotonic_ns),
-            boottime_ns: ahead(clocks.boottime_ns, here.boottime_ns),
+            monotonic_ns: ahead(home.monotonic_ns, host.monotonic_ns),
+            boottime_ns: ahead(home.boottime_ns, host.boottime_ns),
         };
         let (blank, uffd) = sandbox.make_guest(GuestRequest {
             pid,

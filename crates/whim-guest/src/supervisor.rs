@@ -5,6 +5,7 @@ mod departure;
 
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
+use crate::capture::Ahead;
 use crate::control::{self, ControlError};
 use crate::guest::{Guest, GuestError, Outgoing};
 use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
@@ -437,6 +438,10 @@ impl Supervisor {
 
     fn message(&mut self, message: ToGuest, tail: &[u8]) -> Result<(), SupervisorError> {
         match message {
+            ToGuest::Ping => {
+                let clocks = Ahead::default().clocks()?;
+                self.say(ToHome::Pong { clocks })
+            }
             ToGuest::Prepare {
                 pid,
                 clocks,
@@ -444,7 +449,7 @@ impl Supervisor {
                 ..
             } => {
                 self.lease = lease_ms.map(Duration::from_millis).or(self.lease);
-                self.arrival.prepare(&mut self.sandbox, pid, clocks)?;
+                self.arrival.prepare(&mut self.sandbox, pid, &clocks)?;
                 self.say(ToHome::Prepared)
             }
             ToGuest::Complete { .. } => self.complete(),

@@ -5,7 +5,7 @@ use crate::deputy::DeputyEvent;
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
-use crate::moving::{Connecting, Homeward, Onward, Transition};
+use crate::moving::{Connecting, Homeward, Onward, Transition, behind};
 use crate::server::{FileMapping, ServeError, Server};
 use crate::supervisor::{Client, Identity, read_command};
 use anyhow::{Context, Result, anyhow, bail};
@@ -80,6 +80,8 @@ pub struct Away {
     wants_home: Option<String>,
     cpu_ns: u64,
     resident_bytes: u64,
+    /// How far the guest's clock was ahead of ours, at its last word about it.
+    clock_ahead: Duration,
     stopped: bool,
     spin: Spin,
     finish: Option<Ending>,
@@ -105,6 +107,7 @@ impl Away {
             wants_home: None,
             cpu_ns: 0,
             resident_bytes: 0,
+            clock_ahead: Duration::ZERO,
             stopped: false,
             spin: Spin::default(),
             finish: None,
@@ -366,15 +369,11 @@ impl Away {
             }
             ToHome::Complete => self.completed()?,
             ToHome::Failed { phase, reason } => self.guest_failed(&phase, &reason)?,
-            ToHome::Heartbeat {
-                cpu_ns,
-                resident_bytes,
-                ..
-            } => {
-                self.cpu_ns = cpu_ns;
-                self.resident_bytes = resident_bytes;
-            }
-            ToHome::Prepared | ToHome::Ready { .. } | ToHome::Started { .. } => {
+            ToHome::Heartbeat { .. } => self.heartbeat(&message),
+            ToHome::Pong { .. }
+            | ToHome::Prepared
+            | ToHome::Ready { .. }
+            | ToHome::Started { .. } => {
                 bail!(
                     "{message:?} does not belong here ({})",
                     identity.job.journey
@@ -537,6 +536,19 @@ impl Away {
         Ok(())
     }
 
+    fn heartbeat(&mut self, message: &ToHome) {
+        if let ToHome::Heartbeat {
+            clocks: guest,
+            cpu_ns,
+            resident_bytes,
+        } = message
+        {
+            self.clock_ahead = behind(guest, self.link.round_trip / 2);
+            self.cpu_ns = *cpu_ns;
+            self.resident_bytes = *resident_bytes;
+        }
+    }
+
     /// Begins the way home.
     pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
         if self.transition.is_some() {
@@ -544,9 +556,9 @@ impl Away {
             return Ok(());
         }
         self.link.queue(&ToGuest::Freeze, &[])?;
-        self.transition = Some(Transition::Homeward(Box::new(Homeward::new(
-            client, reason,
-        ))));
+        let mut homeward = Homeward::new(client, reason);
+        homeward.announce_wait(self.clock_ahead);
+        self.transition = Some(Transition::Homeward(Box::new(homeward)));
         Ok(())
     }
 
@@ -561,7 +573,7 @@ impl Away {
             pid: identity.job.pid,
             threads: u32::try_from(self.server.deputy.thread_count()).unwrap_or(u32::MAX),
             resident_bytes: self.resident_bytes,
-            clocks: clocks(),
+            clocks: link.clocks,
             lease_ms: identity.job.lease_ms,
         };
         link.queue(&prepare, &[])?;

@@ -1,18 +1,21 @@
 //! The connections of one stay: calls and pages, and what is said on them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::model::{Clocks, ProcessImage};
 use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
 use whim_journey::job::Slot;
 use whim_journey::message::{
-    self, ChannelRole, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
+    self, ChannelRole, ClockPair, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
 };
 use whim_net::{Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role};
 
 /// How long a host may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Round trips in which clocks are compared, and the time after which no more are begun.
+const CLOCK_ROUNDS: u32 = 5;
+const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Error)]
 pub enum LinkError {
@@ -43,6 +46,10 @@ pub struct Link {
     pub epoch: u32,
     pub calls: Channel,
     pub pages: Channel,
+    /// How the host's clocks stand to ours.
+    pub clocks: ClockPair,
+    /// How long the quickest message took, there and back.
+    pub round_trip: Duration,
 }
 
 impl Link {
@@ -57,12 +64,47 @@ impl Link {
     ) -> Result<Self, LinkError> {
         let calls = open(journey, slot, credentials, ChannelRole::Calls)?;
         let pages = open(journey, slot, credentials, ChannelRole::Pages)?;
-        Ok(Self {
+        let mut link = Self {
             node: slot.node.clone(),
             epoch: slot.epoch,
             calls,
             pages,
-        })
+            clocks: ClockPair::default(),
+            round_trip: Duration::MAX,
+        };
+        link.compare_clocks()?;
+        Ok(link)
+    }
+
+    /// Finds out how the host's clocks stand to ours, from the quickest of a few round trips.
+    ///
+    /// The guest's clocks must not be behind home's: a timer of home's would be seen to expire before
+    /// its time. So the host's clocks, read somewhere in the round trip, are paired with ours at
+    /// its end; the guest's clocks will be ahead of home's, by no more than the round trip.
+    fn compare_clocks(&mut self) -> Result<(), LinkError> {
+        let begun = Instant::now();
+        for _ in 0..CLOCK_ROUNDS {
+            let asked = Instant::now();
+            self.send(&ToGuest::Ping, CONNECT_WITHIN)?;
+            let answer = self.receive(CONNECT_WITHIN)?;
+            let home = clocks();
+            let took = asked.elapsed();
+            let ToHome::Pong { clocks: host } = answer else {
+                return Err(LinkError::Unexpected {
+                    expected: "pong",
+                    got: format!("{answer:?}"),
+                });
+            };
+            if took < self.round_trip {
+                self.round_trip = took;
+                self.clocks = ClockPair { host, home };
+            }
+            if begun.elapsed() > CLOCK_ROUNDS_WITHIN {
+                break;
+            }
+        }
+        tracing::debug!(quickest = ?self.round_trip, "clocks compared");
+        Ok(())
     }
 
     /// Queues a message; `flush` sends it.
@@ -100,9 +142,9 @@ impl Link {
     /// # Errors
     /// The connection broke, the time is over, or the host refused.
     pub fn receive(&mut self, within: Duration) -> Result<ToHome, LinkError> {
-        let end = std::time::Instant::now() + within;
+        let end = Instant::now() + within;
         loop {
-            let left = end.saturating_duration_since(std::time::Instant::now());
+            let left = end.saturating_duration_since(Instant::now());
             let frame = self.calls.receive_frame(left)?;
             if frame.kind != Kind::ToHome || frame.epoch != self.epoch {
                 continue;

@@ -11,7 +11,7 @@ use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use whim_image::model::{PAGE_SIZE, ProcessImage};
+use whim_image::model::{Clocks, PAGE_SIZE, ProcessImage};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
@@ -22,6 +22,8 @@ const IMAGE_MAX: usize = 64 << 20;
 /// Steps on the way onward may take this long if there is no lease.
 const STEP_MAX: Duration = Duration::from_secs(60);
 const UNWRITABLE: &str = "The journal cannot be written";
+/// A longer wait for home's clock is said beforehand.
+const CLOCK_WAIT_UNSAID: Duration = Duration::from_millis(100);
 /// Nobody waits longer than this for home's clock.
 const CLOCK_WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -308,6 +310,20 @@ impl Homeward {
         }
     }
 
+    /// Says that home's clock will have to catch up with the guest's, if that takes long.
+    pub fn announce_wait(&mut self, ahead: Duration) {
+        if let Some(client) = &mut self.client
+            && ahead > CLOCK_WAIT_UNSAID
+        {
+            let wait = ahead.as_secs_f64();
+            client.send(&Event::Notice {
+                text: format!(
+                    "Its clock is ahead of this node's: it will stand still for another {wait:.1} s"
+                ),
+            });
+        }
+    }
+
     /// Whether the deputy's address space has been changed already.
     #[must_use]
     pub fn begun_restoring(&self) -> bool {
@@ -409,13 +425,18 @@ impl Homeward {
 
 /// Monotonic time never steps back: the process waits until home's clock has caught up.
 fn wait_for_clock(image: &ProcessImage) {
-    let now = clocks();
-    let behind = image
-        .clocks
-        .monotonic_ns
-        .saturating_sub(now.monotonic_ns)
-        .max(image.clocks.boottime_ns.saturating_sub(now.boottime_ns));
-    if behind > 0 {
-        std::thread::sleep(Duration::from_nanos(behind).min(CLOCK_WAIT_MAX));
+    let behind = behind(&image.clocks, Duration::ZERO);
+    if !behind.is_zero() {
+        std::thread::sleep(behind.min(CLOCK_WAIT_MAX));
     }
+}
+
+/// How far our clocks are behind those of a guest, that were read so long ago.
+#[must_use]
+pub fn behind(guest: &Clocks, ago: Duration) -> Duration {
+    let now = clocks();
+    let ago = u64::try_from(ago.as_nanos()).unwrap_or(0);
+    let behind = |guest: u64, now: u64| guest.saturating_add(ago).saturating_sub(now);
+    let monotonic = behind(guest.monotonic_ns, now.monotonic_ns);
+    Duration::from_nanos(monotonic.max(behind(guest.boottime_ns, now.boottime_ns)))
 }

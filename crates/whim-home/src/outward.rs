@@ -163,7 +163,7 @@ impl Outward<'_> {
             pid: self.pid,
             threads: 1,
             resident_bytes: 0,
-            clocks: clocks(),
+            clocks: link.clocks,
             lease_ms: self
                 .lease
                 .map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),

@@ -184,6 +184,10 @@ pub enum Event {
         bytes: u64,
         of: u64,
     },
+    /// A sentence for whoever has asked for the move.
+    Notice {
+        text: String,
+    },
     Done {
         report: MoveReport,
     },

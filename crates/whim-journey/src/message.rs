@@ -9,6 +9,8 @@
 //! ```text
 //! home                                   host
 //!  | Hello (call channel, page channel)   |
+//!  | Ping                               ->|
+//!  |<- Pong (some times)                  |  how far its clocks are from home's
 //!  | Prepare                            ->|  sandbox, blank process, clock offsets
 //!  |<- Prepared                           |
 //!  | freeze, capture                      |
@@ -132,9 +134,22 @@ pub struct CallRequest {
     pub regions: Vec<WireRegion>,
 }
 
+/// What was seen of the clocks of two nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockPair {
+    /// The host's clocks at some moment,
+    pub host: Clocks,
+    /// and home's, not before that moment.
+    pub home: Clocks,
+}
+
 /// Messages of the guest's supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHome {
+    /// The host's own clocks, when it got `Ping`.
+    Pong {
+        clocks: Clocks,
+    },
     Prepared,
     /// The process is rebuilt, of an image and this many bytes of pages.
     Ready {
@@ -208,11 +223,13 @@ pub enum ToHome {
 /// Messages of the home supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
+    /// Answered at once, before a guest is here.
+    Ping,
     Prepare {
         pid: i32,
         threads: u32,
         resident_bytes: u64,
-        clocks: Clocks,
+        clocks: ClockPair,
         lease_ms: Option<u64>,
     },
     /// All pages of the image have been sent. `clocks`: home's now.

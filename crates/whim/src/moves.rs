@@ -15,7 +15,10 @@ pub fn perform(mut client: Client, request: &Request, json: bool) -> Result<(), 
     let mut bar: Option<ProgressBar> = None;
     let mut report: Option<MoveReport> = None;
     let text = client.ask(request, |answer| match answer {
-        Answer::Notice { text } => eprintln!("{text}"),
+        Answer::Notice { text }
+        | Answer::Journey {
+            event: Event::Notice { text },
+        } => eprintln!("{text}"),
         Answer::Journey {
             event: Event::Progress { bytes, of },
         } if !json => {
