@@ -57,12 +57,14 @@ pub struct Holds {
     pub lease: bool,
     /// Frozen for a move.
     pub move_away: bool,
+    /// Too near its memory limit to run on here.
+    pub memory: bool,
 }
 
 impl Holds {
     #[must_use]
     pub fn any(self) -> bool {
-        self.stopped || self.lease || self.move_away
+        self.stopped || self.lease || self.move_away || self.memory
     }
 }
 

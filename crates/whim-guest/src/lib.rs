@@ -14,6 +14,7 @@ pub mod calls;
 pub mod capture;
 pub mod control;
 pub mod guest;
+pub mod limits;
 pub mod link;
 pub mod memory;
 pub mod pager;

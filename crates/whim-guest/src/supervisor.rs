@@ -8,6 +8,7 @@ use crate::calls::Reply;
 use crate::capture::Ahead;
 use crate::control::{self, ControlError};
 use crate::guest::{Guest, GuestError, Outgoing};
+use crate::limits::Limits;
 use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
 use crate::sandbox::{Sandbox, SandboxError};
 use nix::errno::Errno;
@@ -37,8 +38,6 @@ const SPIN: Duration = Duration::from_micros(50);
 /// A yield that takes longer means that others need the CPU: no spinning for a while.
 const YIELD_MAX: Duration = Duration::from_micros(100);
 const SPIN_PAUSE: Duration = Duration::from_millis(200);
-/// Part of its limit at which a guest goes home, rather than be killed.
-const MEMORY_PERCENT: u64 = 90;
 
 #[derive(Debug, Error)]
 pub enum SupervisorError {
@@ -103,7 +102,9 @@ pub struct Supervisor {
     spin_after: Instant,
     /// The last answers came quickly.
     quick: bool,
-    memory_told: bool,
+    limits: Limits,
+    /// When the guest's memory is to be looked at again.
+    memory_due: Instant,
     done: bool,
 }
 
@@ -114,6 +115,7 @@ pub struct Supervisor {
 pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
     let credentials: Credentials =
         serde_json::from_value(job.credentials.clone()).map_err(SupervisorError::Credentials)?;
+    let limits = Limits::open(job.memory_limit_bytes, &job.cgroups);
     sandbox.enter(job.private_id, &job.cgroups)?;
     match job.private_id {
         Some(id) => credentials::become_identity(id, id, &[], &[])?,
@@ -146,7 +148,8 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         beat: Instant::now(),
         spin_after: Instant::now(),
         quick: true,
-        memory_told: false,
+        limits,
+        memory_due: Instant::now(),
         done: false,
     };
     println!("ready");
@@ -235,6 +238,7 @@ impl Supervisor {
         }
         self.freeze_if_settled()?;
         self.beat()?;
+        self.watch_memory()?;
         self.check_end();
         Ok(())
     }
@@ -314,6 +318,10 @@ impl Supervisor {
         let left = self
             .heartbeat_interval()
             .saturating_sub(self.beat.elapsed());
+        let left = match &self.guest {
+            Some(_) => left.min(self.memory_due.saturating_duration_since(Instant::now())),
+            None => left,
+        };
         let left = left.as_millis().max(1);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
@@ -516,6 +524,7 @@ impl Supervisor {
             }
             ToGuest::Resume => {
                 self.wanted = None;
+                guest.holds.memory = false;
                 guest.thaw()?;
             }
             other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
@@ -624,21 +633,41 @@ impl Supervisor {
             let (user, system) = guest.cpu_times();
             cpu_ns = user + system;
             resident_bytes = guest.status(guest.host).resident;
-            let limit = self.job.memory_limit_bytes.unwrap_or(u64::MAX);
-            if resident_bytes > limit / 100 * MEMORY_PERCENT && !self.memory_told {
-                self.memory_told = true;
-                let tid = guest.pid;
-                guest.say(ToHome::GoHome {
-                    tid,
-                    reason: "it is about to reach its memory limit on this host".into(),
-                });
-            }
         }
         self.say(ToHome::Heartbeat {
             clocks,
             cpu_ns,
             resident_bytes,
         })
+    }
+
+    /// A guest that comes near its limit stands still from then on, and goes home.
+    fn watch_memory(&mut self) -> Result<(), SupervisorError> {
+        let Some(guest) = self.guest.as_mut().filter(|guest| guest.acknowledged) else {
+            return Ok(());
+        };
+        if Instant::now() < self.memory_due || guest.holds.memory || guest.holds.move_away {
+            return Ok(());
+        }
+        let used = self.limits.used();
+        let used = used.unwrap_or_else(|| guest.status(guest.host).resident);
+        self.memory_due = Instant::now() + self.limits.patience(used).min(HEARTBEAT_MAX);
+        if !self.limits.is_near(used) {
+            return Ok(());
+        }
+        guest.holds.memory = true;
+        guest.interrupt_all()?;
+        self.limits.give_room(guest.threads.len());
+        let tid = guest.pid;
+        guest.say(ToHome::GoHome {
+            tid,
+            reason: format!(
+                "it has come near its memory limit on {} ({} MiB used)",
+                self.job.node,
+                used >> 20
+            ),
+        });
+        Ok(())
     }
 
     /// A guest that has ended without home's word was killed here.

@@ -261,6 +261,7 @@ impl Onward {
             pages: self.bytes / PAGE_SIZE,
             freeze_ms: frozen,
             total_ms,
+            reason: None,
         };
         (self.link, self.client, report)
     }
@@ -414,6 +415,7 @@ impl Homeward {
             pages: self.bytes / PAGE_SIZE,
             freeze_ms: total_ms,
             total_ms,
+            reason: self.client.is_none().then_some(self.reason),
         };
         Ok(Arrival {
             client: self.client,

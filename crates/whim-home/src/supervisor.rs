@@ -219,6 +219,7 @@ fn leave(
         pages,
         freeze_ms,
         total_ms: begun.elapsed().as_secs_f64() * 1000.0,
+        reason: None,
     };
     journal.note(&Event::Done {
         report: report.clone(),

@@ -170,6 +170,9 @@ pub struct MoveReport {
     /// From the first thread stopped to the last thread running again.
     pub freeze_ms: f64,
     pub total_ms: f64,
+    /// Why, if nobody asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Answer of a supervisor; also the lines of its journal.

@@ -10,6 +10,9 @@ const JOURNEYS: &str = "whim-journeys";
 /// their guests', so that a guest's limits are not theirs.
 const SUPERVISORS: &str = "supervisors";
 
+/// Part of its limit from which on a guest is slowed down.
+const BRAKE_PERCENT: u64 = 90;
+
 /// Leaf in which a lab keeps a node's processes.
 const LEAF: &str = "main";
 
@@ -249,6 +252,8 @@ fn limit(
                 && available.split_whitespace().any(|c| c == "memory")
             {
                 set("memory.max", memory.to_string());
+                // Slowed down from here on, so that its supervisor can send it home.
+                set("memory.high", (memory / 100 * BRAKE_PERCENT).to_string());
             }
         }
         Version::One => {
@@ -259,6 +264,8 @@ fn limit(
                 && has("memory")
             {
                 set("memory.limit_in_bytes", memory.to_string());
+                // At the limit it waits, and is not killed: its supervisor sends it home.
+                set("memory.oom_control", "1".into());
             }
         }
     }

@@ -135,6 +135,8 @@ pub struct JournalSummary {
     pub acknowledged: u32,
     pub done: u32,
     pub last_host: Option<String>,
+    /// Why it came home, if nobody asked for it.
+    pub came_home_for: Option<String>,
     pub epoch: u32,
 }
 
@@ -159,6 +161,7 @@ pub fn read_journal(path: &Path) -> JournalSummary {
             Ok(Event::Done { report }) => {
                 read.done += 1;
                 read.last_host = Some(report.to);
+                read.came_home_for = report.reason;
             }
             Ok(Event::Ended { reason, status }) => read.ended = Some((reason, status)),
             _ => {}

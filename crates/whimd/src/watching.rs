@@ -86,6 +86,10 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         journey.about.clone()
     };
     if at_home {
+        if let Some(reason) = &summary.came_home_for {
+            let text = format!("Home by itself: {reason}");
+            daemon.events.add(Some(about.pid), "moved", text);
+        }
         let mut candidates = daemon.candidates();
         if let Some(candidate) = candidates.get_mut(about.pid) {
             candidate.moves = about.moves_before + summary.done;
