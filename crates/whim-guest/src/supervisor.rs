@@ -700,10 +700,12 @@ impl Supervisor {
                 },
                 None => tracing::warn!("a connection was announced and did not come"),
             },
-            Command::Move { .. } | Command::Bring { .. } => request.answer(&Event::Refused {
-                reason: "A guest is moved by its home".into(),
-                stays: false,
-            }),
+            Command::Move { .. } | Command::Bring { .. } | Command::Calls => {
+                request.answer(&Event::Refused {
+                    reason: "A guest is moved by its home, which counts its calls too".into(),
+                    stays: false,
+                })
+            }
         }
     }
 

@@ -1,13 +1,15 @@
 //! While the process is away: one loop over the guest's frames, the deputy's stops and commands.
 
+mod commands;
+
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
-use crate::moving::{Connecting, Homeward, Onward, Transition, behind};
+use crate::moving::{Homeward, Onward, Transition, behind};
 use crate::server::{FileMapping, ServeError, Server};
-use crate::supervisor::{Client, Identity, read_command};
+use crate::supervisor::{Client, Identity};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
@@ -15,7 +17,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use whim_journey::frame::{Frame, Kind};
-use whim_journey::job::{Command, Event, Phase, State, Status};
+use whim_journey::job::Event;
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_net::{PeerIdentity, Received};
 use whim_sys::lease::ReadLease;
@@ -448,76 +450,12 @@ impl Away {
         Ok(())
     }
 
-    fn read_commands(&mut self, identity: &Identity, listener: &UnixListener) -> Result<()> {
-        loop {
-            let stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            stream.set_nonblocking(false)?;
-            match read_command(stream) {
-                Ok((command, client)) => self.command(command, client, identity)?,
-                Err(error) => tracing::warn!("{error:#}"),
-            }
-        }
-    }
-
-    fn command(&mut self, command: Command, mut client: Client, identity: &Identity) -> Result<()> {
-        let busy = self.transition.is_some();
-        match command {
-            Command::Status => client.send(&Event::Status {
-                status: self.status(identity),
-            }),
-            Command::Channel => client.refuse("Home makes its connections itself"),
-            Command::Move { .. } | Command::Bring { .. } if busy => {
-                client.refuse("The process is moving already; try again when it has arrived");
-            }
-            Command::Move { .. } | Command::Bring { .. } if self.stopped => {
-                client.refuse("The process is stopped by job control; continue it first (fg, bg)");
-            }
-            Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
-            Command::Move { slot } if slot.node == self.link.node => {
-                client.refuse(format!("The process is on {} already", slot.node));
-            }
-            Command::Move { slot } => {
-                let connecting = Connecting::begin(identity, slot, client);
-                self.transition = Some(Transition::Connecting(Box::new(connecting)));
-            }
-        }
-        Ok(())
-    }
-
-    fn status(&self, identity: &Identity) -> Status {
-        let (state, phase) = match &self.transition {
-            Some(Transition::Connecting(_) | Transition::Onward(_)) => {
-                (State::Moving, Phase::Onward)
-            }
-            Some(Transition::Homeward(_)) => (State::Moving, Phase::Home),
-            None if self.stopped => (State::Stopped, Phase::Away),
-            None => (State::Away, Phase::Away),
-        };
-        Status {
-            journey: identity.job.journey.clone(),
-            pid: identity.job.pid,
-            home: identity.job.node.clone(),
-            location: self.link.node.clone(),
-            state,
-            phase,
-            epoch: self.link.epoch,
-            moves: self.moves,
-            supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
-            cpu_ns: self.cpu_ns,
-            resident_bytes: self.resident_bytes,
-            forwarded_calls: self.server.calls,
-            held_threads: 0,
-            reason: None,
-        }
-    }
-
     fn conclude(&mut self, ending: &Ending, journal: &mut Journal) -> Result<()> {
+        journal.note(&Event::Calls {
+            calls: self.server.counts(),
+        })?;
         let last = match ending {
-            Ending::Home(_) => return Ok(()),
+            Ending::Home(_) => return self.note_homeward(journal),
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
             Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
         };
@@ -547,6 +485,14 @@ impl Away {
             self.cpu_ns = *cpu_ns;
             self.resident_bytes = *resident_bytes;
         }
+    }
+
+    fn note_homeward(&self, journal: &mut Journal) -> Result<()> {
+        if let Some(Transition::Homeward(homeward)) = &self.transition {
+            let reason = homeward.reason.clone();
+            journal.note(&Event::Homeward { reason })?;
+        }
+        Ok(())
     }
 
     /// Begins the way home.

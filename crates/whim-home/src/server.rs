@@ -4,7 +4,7 @@ use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
 use crate::outward::Continuation;
 use crate::window::{Placement, Window};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::model::{MappingId, PAGE_SIZE, Protection, Range};
@@ -122,6 +122,8 @@ pub struct Server {
     callers: Vec<Caller>,
     pub outgoing: Vec<Outgoing>,
     pub calls: u64,
+    /// The same by number; numbers of no call are not counted, so this stays small.
+    counts: BTreeMap<u64, u64>,
 }
 
 impl Server {
@@ -138,6 +140,7 @@ impl Server {
             callers,
             outgoing: Vec::new(),
             calls: 0,
+            counts: BTreeMap::new(),
         }
     }
 
@@ -169,6 +172,9 @@ impl Server {
             return Ok(());
         }
         self.calls += 1;
+        if whim_calls::row(request.number).is_some() {
+            *self.counts.entry(request.number).or_default() += 1;
+        }
         self.callers[slot].last_sequence = request.sequence;
         if !whim_calls::home_may_execute(request.number) {
             self.answer(request.tid, request.sequence, EPERM);
@@ -657,6 +663,15 @@ impl Server {
             bytes.truncate(got + more);
         }
         Ok(bytes)
+    }
+
+    /// How often each call was forwarded, by name.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(String, u64)> {
+        let named = |(number, count): (&u64, &u64)| {
+            Some((whim_calls::row(*number)?.name().to_owned(), *count))
+        };
+        self.counts.iter().filter_map(named).collect()
     }
 
     /// Slots whose call is in flight.

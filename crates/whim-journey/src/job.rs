@@ -87,6 +87,8 @@ pub enum Command {
         hold: bool,
     },
     Status,
+    /// Which calls it has forwarded since it left home.
+    Calls,
     /// One descriptor follows.
     Channel,
 }
@@ -202,6 +204,15 @@ pub enum Event {
     },
     Status {
         status: Status,
+    },
+    /// Forwarded calls since the process left home: name and how often. Also in the journal, at
+    /// the end of each stay away.
+    Calls {
+        calls: Vec<(String, u64)>,
+    },
+    /// Journal only: the process was called home.
+    Homeward {
+        reason: String,
     },
     /// Journal only: the point of no return of epoch `epoch`.
     Commit {

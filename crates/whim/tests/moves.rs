@@ -141,7 +141,7 @@ fn a_program_travels_and_its_result_is_the_same() {
             "{report}"
         );
         let bytes = report["bytes"].as_u64().expect("bytes");
-        assert!(bytes > 50_000 && bytes % 4096 == 0, "{report}");
+        assert!(bytes > 50_000 && bytes.is_multiple_of(4096), "{report}");
         let row = program.row(&a);
         assert_eq!(row["where"], *at, "{row}");
         assert_eq!(row["moves"], moves + 1, "{row}");
@@ -156,6 +156,11 @@ fn a_program_travels_and_its_result_is_the_same() {
     assert!(
         log.contains("a to b") && log.contains("b to c") && log.contains("c to a"),
         "{log}"
+    );
+    let calls = good(&a.ask(&["log", "--calls", &program.pid()]));
+    assert!(
+        calls.contains(" x write\n") && calls.contains("came home 1 x: asked for"),
+        "{calls}"
     );
     assert_eq!(program.process.0.wait().expect("ended").code(), Some(7));
     assert_eq!(

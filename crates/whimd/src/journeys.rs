@@ -1,7 +1,7 @@
 //! Journeys of this node's own processes: one for each home supervisor.
 
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -138,6 +138,10 @@ pub struct JournalSummary {
     /// Why it came home, if nobody asked for it.
     pub came_home_for: Option<String>,
     pub epoch: u32,
+    /// Forwarded calls by name, of the stays away that have ended.
+    pub calls: BTreeMap<String, u64>,
+    /// What called the process home, and how often.
+    pub homeward: BTreeMap<String, u32>,
 }
 
 /// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over.
@@ -163,6 +167,12 @@ pub fn read_journal(path: &Path) -> JournalSummary {
                 read.last_host = Some(report.to);
                 read.came_home_for = report.reason;
             }
+            Ok(Event::Calls { calls }) => {
+                for (call, count) in calls {
+                    *read.calls.entry(call).or_default() += count;
+                }
+            }
+            Ok(Event::Homeward { reason }) => *read.homeward.entry(reason).or_default() += 1,
             Ok(Event::Ended { reason, status }) => read.ended = Some((reason, status)),
             _ => {}
         }

@@ -7,7 +7,7 @@ use whim_journey::job::State;
 use crate::candidates::Candidate;
 use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
 use crate::daemon::Daemon;
-use crate::journeys::Journey;
+use crate::journeys::{JournalSummary, Journey, read_journal};
 use crate::moving::MoveError;
 use crate::peers::Health;
 use crate::processes::{self, Stat};
@@ -246,29 +246,48 @@ fn last_end(daemon: &Daemon, pid: i32) -> Option<String> {
     ))
 }
 
-/// Lines of `whim log`; with a pid, how many calls its journeys sent home.
+/// Lines of `whim log`; with a pid, which calls each of its journeys sent home, the most frequent
+/// first, and what called it home.
 pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
     let Some(pid) = calls else {
         return daemon.events.last();
     };
     watching::refresh_all(daemon).await;
     let journeys = daemon.journeys().sorted();
-    let rows = journeys
-        .into_iter()
-        .filter(|journey| journey.about.pid == pid)
-        .map(|journey| {
-            let calls = journey
-                .status
-                .as_ref()
-                .map_or(0, |status| status.forwarded_calls);
-            LogRow {
-                time_ms: journey.about.begun_ms,
-                pid: Some(pid),
-                what: "calls".into(),
-                text: format!("{calls} calls sent home in {} moves", journey.moves()),
+    let mut rows = Vec::new();
+    for journey in journeys.into_iter().filter(|j| j.about.pid == pid) {
+        let id = &journey.about.journey;
+        let mut summary = read_journal(&daemon.settings.journal(id));
+        if journey.is_live() {
+            for (call, count) in watching::calls(daemon, id).await {
+                *summary.calls.entry(call).or_default() += count;
             }
-        });
-    rows.collect()
+        }
+        let texts = call_lines(&summary, journey.moves());
+        rows.extend(texts.into_iter().map(|text| LogRow {
+            time_ms: journey.about.begun_ms,
+            pid: Some(pid),
+            what: "calls".into(),
+            text,
+        }));
+    }
+    rows
+}
+
+fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
+    let total: u64 = summary.calls.values().sum();
+    let mut lines = vec![format!("{total} calls sent home in {moves} moves")];
+    let mut calls: Vec<(&String, &u64)> = summary.calls.iter().collect();
+    calls.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    lines.extend(
+        calls
+            .iter()
+            .map(|(name, count)| format!("{count} x {name}")),
+    );
+    for (reason, times) in &summary.homeward {
+        lines.push(format!("came home {times} x: {reason}"));
+    }
+    lines
 }
 
 /// Rows of `whim nodes`: this node first, the others by name.

@@ -40,6 +40,20 @@ pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     }
 }
 
+/// Asks a home supervisor which calls it has forwarded since the process left home, by name.
+pub async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
+    let socket = socket_in(&daemon.settings.home_directory(id));
+    let asked = async {
+        let mut conversation = Conversation::begin(&socket, &Command::Calls).await?;
+        conversation.next().await
+    };
+    match tokio::time::timeout(STATUS_TIMEOUT, asked).await {
+        Ok(Ok(Event::Calls { calls })) => calls,
+        // Over, or busy with a move: what the journal says has to do.
+        _ => Vec::new(),
+    }
+}
+
 /// Asks all home supervisors, at the same time.
 pub async fn refresh_all(daemon: &Arc<Daemon>) {
     let ids: Vec<String> = daemon
