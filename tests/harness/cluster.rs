@@ -121,6 +121,34 @@ impl Cluster {
         &self.directory
     }
 
+    /// What a node keeps: journals, logs, identity; seen from outside of it.
+    #[must_use]
+    pub fn state(&self, node: &str) -> PathBuf {
+        Path::new("/run/whim-lab")
+            .join(&self.name)
+            .join(node)
+            .join("var")
+    }
+
+    /// The control groups of guests on a node.
+    #[must_use]
+    pub fn guest_groups(&self, node: &str) -> Vec<PathBuf> {
+        let root = Path::new("/sys/fs/cgroup");
+        let controllers = fs::read_dir(root).into_iter().flatten().flatten();
+        let mut found = Vec::new();
+        for place in controllers.map(|entry| entry.path()).chain([root.into()]) {
+            let groups = place.join("whim-lab").join(&self.name).join(node);
+            let entries = fs::read_dir(groups.join("whim-journeys"));
+            let directories = entries.into_iter().flatten().flatten();
+            found.extend(
+                directories
+                    .map(|entry| entry.path())
+                    .filter(|path| path.is_dir() && !path.ends_with("supervisors")),
+            );
+        }
+        found
+    }
+
     /// The command line's program.
     #[must_use]
     pub fn whim_path(&self) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, PipeWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -23,6 +23,7 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub struct Talk {
     words: PipeWriter,
+    directory: PathBuf,
     lines: Receiver<String>,
     errors: PathBuf,
     /// Every line that it has said, but for `ready`.
@@ -47,7 +48,7 @@ impl Talk {
             &directory,
             std::os::unix::fs::PermissionsExt::from_mode(0o777),
         )?;
-        command.current_dir(directory);
+        command.current_dir(&directory);
         command
             .stdin(stdin)
             .stdout(stdout)
@@ -70,11 +71,18 @@ impl Talk {
         });
         Ok(Self {
             words,
+            directory,
             lines,
             errors,
             said: Vec::new(),
             program,
         })
+    }
+
+    /// Where it runs.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The next line.

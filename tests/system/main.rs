@@ -17,6 +17,7 @@ mod behaviours;
 mod bench;
 mod clocks;
 mod costs;
+mod crashes;
 mod escape;
 mod losses;
 mod memory;
@@ -49,6 +50,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
     cases.extend(memory::cases());
+    cases.extend(crashes::cases());
     cases.extend(costs::cases());
     cases.extend(escape::cases());
     cases.extend(terminals::cases()?);

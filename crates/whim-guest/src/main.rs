@@ -20,7 +20,9 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .init();
-    match run() {
+    let outcome = run();
+    crash::tell_passed();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Read by the daemon, if it has not read "ready" yet.

@@ -28,8 +28,10 @@ use whim_sys::credentials::{self, CredentialError};
 
 /// Longest time between two heartbeats.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
-/// Without a lease, and before home has connected: then nobody will come any more.
+/// Before there is a guest: if nothing is heard for so long, nobody will come any more.
 const ALONE_MAX: Duration = Duration::from_secs(120);
+/// The same before home has connected, which it does at once: two leases, but no less than this.
+const UNCALLED_MIN: Duration = Duration::from_secs(5);
 /// Time for the last words to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// While an answer is due and answers are quick, the loop looks for it for so long before it sleeps:
@@ -600,6 +602,7 @@ impl Supervisor {
     /// Heartbeat, lease and memory limit.
     fn beat(&mut self) -> Result<(), SupervisorError> {
         let silent = self.heard.elapsed();
+        let alone = self.patience_without_guest();
         match (&mut self.guest, self.lease) {
             (Some(guest), Some(lease)) => {
                 let hold = silent > lease / 3;
@@ -616,7 +619,9 @@ impl Supervisor {
                     return Err(SupervisorError::Silent(silent));
                 }
             }
-            (None, _) if silent > ALONE_MAX => return Err(SupervisorError::Silent(silent)),
+            (None, _) if silent > alone => {
+                return Err(SupervisorError::Silent(silent));
+            }
             _ => {}
         }
         if self.beat.elapsed() < self.heartbeat_interval() || self.calls.is_none() {
@@ -624,6 +629,13 @@ impl Supervisor {
         }
         self.beat = Instant::now();
         self.report()
+    }
+
+    fn patience_without_guest(&self) -> Duration {
+        match (&self.calls, self.lease) {
+            (None, Some(lease)) => (lease * 2).clamp(UNCALLED_MIN, ALONE_MAX),
+            _ => ALONE_MAX,
+        }
     }
 
     fn report(&mut self) -> Result<(), SupervisorError> {

@@ -14,8 +14,11 @@ fn main() -> Result<()> {
     quiet.thread_block()?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        // The log is a file.
+        .with_ansi(false)
         .init();
     let outcome = read_job().and_then(whim_home::supervisor::run);
+    whim_sys::crash::tell_passed();
     if let Err(error) = &outcome {
         println!("failed: {error:#}");
     }

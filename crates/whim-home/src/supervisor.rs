@@ -18,6 +18,9 @@ use whim_net::Credentials;
 
 /// A client that does not finish its line in this time is not listened to.
 const COMMAND_WITHIN: Duration = Duration::from_secs(2);
+/// Whoever starts a supervisor sends it away at once. If that does not happen, the daemon has died in
+/// between, and the supervisor ends: a later move begins with a new one.
+const SENT_WITHIN: Duration = Duration::from_secs(5);
 /// Longest command, in bytes.
 const COMMAND_MAX: u64 = 64 << 10;
 
@@ -115,11 +118,17 @@ pub fn run(job: HomeJob) -> Result<()> {
 fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) -> Result<()> {
     let mut holding = Holding::default();
     let mut moved = false;
+    let begun = Instant::now();
     loop {
         if moved && holding.is_empty() {
             return Ok(());
         }
-        let Some(stream) = next_client(listener, &mut holding)? else {
+        let idle = (!moved).then(|| SENT_WITHIN.saturating_sub(begun.elapsed()));
+        let Some(stream) = next_client(listener, &mut holding, idle)? else {
+            if idle.is_some() && begun.elapsed() >= SENT_WITHIN {
+                tracing::warn!("Nobody has sent the process away within {SENT_WITHIN:?}");
+                return Ok(());
+            }
             continue;
         };
         let (command, mut client) = match read_command(stream) {
@@ -151,11 +160,20 @@ fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) ->
     }
 }
 
-/// Waits for a connection; while threads are held, only as long as they allow.
-fn next_client(listener: &UnixListener, holding: &mut Holding) -> Result<Option<UnixStream>> {
+/// Waits for a connection; while threads are held, only as long as they allow; before the first
+/// move, no longer than `idle`.
+fn next_client(
+    listener: &UnixListener,
+    holding: &mut Holding,
+    idle: Option<Duration>,
+) -> Result<Option<UnixStream>> {
+    let mut patience = idle;
     if !holding.is_empty() {
         holding.look()?;
-        let patience = PollTimeout::try_from(holding.patience())?;
+        patience = Some(holding.patience());
+    }
+    if let Some(patience) = patience {
+        let patience = PollTimeout::try_from(patience)?;
         let mut events = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
         if poll(&mut events, patience)? == 0 {
             return Ok(None);

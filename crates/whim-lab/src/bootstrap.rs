@@ -118,7 +118,7 @@ impl Work {
         };
         let init = self.state.running_init(name)?;
         let before = self.state.node(name)?.daemon;
-        if before.is_some_and(|d| d.process.is_alive_in(&node_proc(init.pid))) {
+        if before.is_some_and(|d| d.process.outlives_its_signals_in(&node_proc(init.pid))) {
             return Ok(());
         }
         let mut command = self.roles().command("exec", name);

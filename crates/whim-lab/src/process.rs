@@ -14,6 +14,12 @@ pub(crate) const MARK: &str = "lab-node";
 
 /// How long a killed process may take to be gone.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// SIGKILL in a set of pending signals of /proc/PID/status.
+const KILL_PENDING: u64 = 1 << (Signal::SIGKILL as u64 - 1);
+/// PF_EXITING among the flags of /proc/PID/stat.
+const EXITING: u64 = 0x4;
+/// Gap between two looks at a process that is ending and is no child of ours.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// A process by number and by the time it started (clock ticks since boot), so that a number
 /// given away again does not deceive.
@@ -49,11 +55,37 @@ impl ProcessId {
             .is_some_and(|s| s.start_time == self.start_time && !s.ended)
     }
 
+    /// Whether the process is ending: it has been sent SIGKILL, or exits already, and is not gone.
+    pub(crate) fn is_ending_in(self, proc_directory: &Path) -> bool {
+        let directory = proc_directory.join(self.pid.to_string());
+        let status = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
+        let killed = status.lines().any(|line| {
+            let pending = line
+                .strip_prefix("SigPnd:")
+                .or_else(|| line.strip_prefix("ShdPnd:"));
+            pending.is_some_and(|set| {
+                u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & KILL_PENDING != 0)
+            })
+        });
+        let exits = read_stat(proc_directory, self.pid).is_some_and(|stat| stat.exits);
+        self.is_alive_in(proc_directory) && (killed || exits)
+    }
+
     /// A handle on the process, if it is still there.
     pub(crate) fn open(self) -> Option<PidFd> {
         let handle = PidFd::open(self.pid).ok()?;
         // Checked after opening: from now on the handle cannot mean another process.
         self.is_alive().then_some(handle)
+    }
+
+    /// Whether the process lives and goes on. One that is ending is waited for: whoever has just
+    /// killed it must not be told that it runs.
+    pub(crate) fn outlives_its_signals_in(self, proc_directory: &Path) -> bool {
+        let begun = Instant::now();
+        while self.is_ending_in(proc_directory) && begun.elapsed() < END_LIMIT {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        self.is_alive_in(proc_directory)
     }
 
     /// SIGKILL, without waiting.
@@ -87,6 +119,7 @@ pub(crate) fn wait_gone(handle: &PidFd, what: &str) -> Result<(), LabError> {
 struct Stat {
     start_time: u64,
     ended: bool,
+    exits: bool,
 }
 
 fn read_stat(proc_directory: &Path, pid: i32) -> Option<Stat> {
@@ -94,10 +127,12 @@ fn read_stat(proc_directory: &Path, pid: i32) -> Option<Stat> {
     // The command's name may hold spaces and parentheses; the last ')' ends it.
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
     let state = fields.next()?;
-    // Field 22 of proc(5); `state` was field 3.
-    let start_time = fields.nth(18)?.parse().ok()?;
+    // Fields 9 and 22 of proc(5); `state` was field 3.
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    let start_time = fields.nth(12)?.parse().ok()?;
     Some(Stat {
         start_time,
+        exits: flags & EXITING != 0,
         ended: matches!(state, "Z" | "X" | "x"),
     })
 }

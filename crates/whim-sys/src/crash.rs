@@ -38,6 +38,13 @@ pub fn passed() -> u32 {
     PASSED.load(Ordering::Relaxed)
 }
 
+/// Says on standard error how many points were passed, if that was asked for by arming.
+pub fn tell_passed() {
+    if FATAL.load(Ordering::Relaxed) != 0 {
+        eprintln!("Crash points passed: {}", passed());
+    }
+}
+
 /// One crash point. `name` appears in the trace when WHIM_CRASH_AT names this point.
 #[inline]
 pub fn point(name: &'static str) {

@@ -105,7 +105,8 @@ global_asm!(
     "add r12, 56",
     "dec r13",
     "jnz 2b",
-    // Tell the tracer and wait for it.
+    // Tell the tracer and wait for it. r12: how often the wait may be begun anew.
+    "mov r12d, 8",
     "mov r14, [rip + whim_batch_done]",
     "test r14, r14",
     "jz 4f",
@@ -120,9 +121,12 @@ global_asm!(
     "mov r8d, 8",
     "syscall",
     "whim_batch_waiting:",
-    // SIGSTOP and SIGCONT, which cannot be blocked, have cut the wait short.
+    // SIGSTOP and SIGCONT, which cannot be blocked, have cut the wait short; or another tracer, who
+    // found us here and let us go on. One that comes again and again must not keep us for ever.
     "cmp rax, -4",
-    "je 4b",
+    "jne 5f",
+    "dec r12",
+    "jnz 4b",
     // The tracer has died (or is done with the list being empty).
     "whim_batch_finish:",
     "5:",

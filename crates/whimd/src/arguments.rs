@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{CONFIG_FILE, Config};
 use crate::control::{RUN_DIRECTORY, STATE_DIRECTORY};
+use crate::faults::Faults;
 use crate::settings::Settings;
 
 /// The daemon of a Whimbrel node: membership, admission and the journeys of this node's processes.
@@ -37,12 +38,10 @@ pub struct Arguments {
     /// Let processes of uid 0 move
     #[arg(long)]
     pub allow_root: bool,
-    /// For the fault tests: home supervisors end at this crash point
-    #[arg(long, value_name = "N", hide = true)]
-    pub crash_home: Option<u32>,
-    /// For the fault tests: guests' supervisors end at this crash point
-    #[arg(long, value_name = "N", hide = true)]
-    pub crash_guest: Option<u32>,
+    /// For the fault tests: PATH.home, PATH.guest and PATH.whimd say at which crash points the next
+    /// home supervisor, the next guest's supervisor and this daemon end
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub crash_plan: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -84,8 +83,7 @@ impl Arguments {
             libexec: self.libexec.unwrap_or(beside),
             lab: self.lab,
             root: nix::unistd::geteuid().is_root(),
-            crash_home: self.crash_home,
-            crash_guest: self.crash_guest,
+            faults: Faults::new(self.crash_plan),
         })
     }
 }

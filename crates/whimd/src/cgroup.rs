@@ -302,11 +302,12 @@ pub fn guests() -> Vec<(String, PathBuf)> {
 }
 
 /// Ends what is left in a guest's groups and removes them.
-pub fn remove_guest(directories: &[PathBuf]) {
+pub fn remove_guest(directories: &[PathBuf]) -> Vec<PathBuf> {
+    let mut left = Vec::new();
     for directory in directories {
         let _ = fs::write(directory.join("cgroup.kill"), "1");
-        let left = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-        for pid in left
+        let members = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        for pid in members
             .lines()
             .filter_map(|line| line.trim().parse::<i32>().ok())
         {
@@ -319,8 +320,10 @@ pub fn remove_guest(directories: &[PathBuf]) {
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::debug!(directory = %directory.display(), %error, "a guest's group stays");
+            left.push(directory.clone());
         }
     }
+    left
 }
 
 #[cfg(test)]

@@ -69,7 +69,10 @@ pub async fn admit(
         lease_ms: lease(daemon, &target.candidate),
     };
     let request = NodeRequest::Admit { request };
-    match daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
+    daemon.settings.faults.point("before-admit-request");
+    let reply = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await;
+    daemon.settings.faults.point("after-admit-request");
+    match reply {
         Ok(NodeReply::Slot {
             slot,
             supervisor_pid,
@@ -90,9 +93,11 @@ pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) {
         journey: journey.to_string(),
         epoch,
     };
+    daemon.settings.faults.point("before-slot-given-back");
     if let Err(error) = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
         tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
     }
+    daemon.settings.faults.point("after-slot-given-back");
 }
 
 /// T2 of this process's journeys, in milliseconds.
@@ -118,7 +123,9 @@ pub async fn start_home(
     let owner = settings.root.then_some((uid, gid));
     let directory = settings.home_directory(id);
     let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
+    settings.faults.point("before-journey-noted");
     write_about(daemon, about)?;
+    settings.faults.point("before-journal-made");
     let journal = settings.journal(id);
     make_journal(&journal, owner)?;
     let job = HomeJob {
@@ -132,7 +139,7 @@ pub async fn start_home(
         lease_ms: lease(daemon, &target.candidate),
         allow_root: settings.config.allow_root,
         requested_by: about.requested_by,
-        crash_at: settings.crash_home,
+        crash_at: settings.faults.of_home(),
     };
     // A supervisor of root's process is root, with everything: that process is.
     let identity = owner
@@ -154,6 +161,7 @@ pub async fn start_home(
         launch,
         log,
     };
+    settings.faults.point("before-home-started");
     let mut child = match start.run().await {
         Ok(child) => child,
         Err(error) => {
@@ -161,6 +169,7 @@ pub async fn start_home(
             return Err(error.into());
         }
     };
+    settings.faults.point("after-home-started");
     let mut journey = Journey::new(about.clone());
     journey.supervisor_pid = child.id().and_then(|id| i32::try_from(id).ok());
     daemon.journeys().by_id.insert(id.clone(), journey);

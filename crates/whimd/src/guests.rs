@@ -112,6 +112,12 @@ impl Guests {
         u32::try_from(self.by_key.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether there is such a guest, or will be in a moment.
+    #[must_use]
+    pub fn knows(&self, key: &(String, u32)) -> bool {
+        self.by_key.contains_key(key) || self.starting.contains_key(key)
+    }
+
     /// Guests of one journey, the newest stay first.
     #[must_use]
     pub fn of_journey(&self, journey: &str) -> Vec<Guest> {
@@ -156,7 +162,7 @@ impl Guests {
             });
         }
         let key = (request.journey.clone(), request.epoch);
-        if self.by_key.contains_key(&key) || self.starting.contains_key(&key) {
+        if self.knows(&key) {
             return Err(AdmitError::Twice { node });
         }
         let share = here.memory_total_bytes / 100 * u64::from(limits.memory_percent);

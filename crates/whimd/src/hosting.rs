@@ -1,8 +1,9 @@
 //! This node as a host: guests are admitted, their supervisors started and cleaned up after.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use thiserror::Error;
 use tokio::net::UnixStream;
 use whim_journey::job::{GuestJob, Slot};
@@ -19,6 +20,9 @@ use crate::supervisor::{self, Start, SupervisorError};
 
 /// A supervisor's own memory beside its guest's, in bytes, and what a guest may grow by.
 const GROWTH_FLOOR: u64 = 64 << 20;
+/// How often, and how long apart, the removal of a guest's control groups is tried again.
+const REMOVALS: u32 = 500;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Error)]
 pub enum HostError {
@@ -57,6 +61,7 @@ pub async fn admit(
     let report = daemon.report();
     let limits = &daemon.settings.config.guests;
     daemon.guests().reserve(&request, &report, &node, limits)?;
+    daemon.settings.faults.point("room-reserved");
     let started = start(daemon, &request, &node).await;
     let slot = Slot {
         node,
@@ -72,6 +77,7 @@ pub async fn admit(
                 request.pid, request.home
             );
             daemon.events.add(None, "admitted", text);
+            daemon.settings.faults.point("guest-logged");
             Ok((slot, pid))
         }
         Err(error) => {
@@ -123,6 +129,7 @@ async fn start(
     let credentials = daemon
         .cluster
         .journey_credentials(&request.journey, Role::Guest)?;
+    settings.faults.point("before-groups-made");
     let name = format!("{}-{}", request.journey, request.epoch);
     let memory_limit = memory_limit(daemon, request);
     let cgroups = make_groups(daemon, &name, memory_limit);
@@ -138,7 +145,7 @@ async fn start(
         private_id,
         cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
         memory_limit_bytes: Some(memory_limit),
-        crash_at: settings.crash_guest,
+        crash_at: settings.faults.of_guest(),
     };
     let launch = Launch {
         new_session: true,
@@ -153,8 +160,9 @@ async fn start(
         launch,
         log: settings.log(&format!("{name}.guest")),
     };
+    settings.faults.point("before-guest-started");
     let child = start.run().await.map_err(|source| {
-        cgroup::remove_guest(&cgroups);
+        remove_groups(&cgroups);
         HostError::Supervisor {
             node: node.to_string(),
             source,
@@ -170,7 +178,9 @@ async fn start(
             .unwrap_or(0),
         directory,
     };
+    settings.faults.point("after-guest-started");
     write_about(&guest);
+    settings.faults.point("guest-noted");
     daemon.guests().settle(request, Some(guest.clone()));
     tokio::spawn(wait_for(Arc::clone(daemon), guest.clone(), child));
     Ok(guest)
@@ -183,7 +193,7 @@ fn memory_limit(daemon: &Daemon, request: &AdmitRequest) -> u64 {
     all.max(request.memory_bytes.saturating_add(GROWTH_FLOOR))
 }
 
-fn make_groups(daemon: &Daemon, name: &str, memory_limit: u64) -> Vec<std::path::PathBuf> {
+fn make_groups(daemon: &Daemon, name: &str, memory_limit: u64) -> Vec<PathBuf> {
     let settings = &daemon.settings;
     let name = format!("{}{name}", settings.group_prefix());
     let groups = cgroup::make_guest(&name, Some(memory_limit), settings.config.guests.pids);
@@ -216,15 +226,38 @@ fn write_about(guest: &Guest) {
     }
 }
 
+/// Ends what lives in these groups and removes them. The kernel keeps a group until the last of its
+/// processes is really gone, a moment after its supervisor: so it may take more than one try.
+fn remove_groups(groups: &[PathBuf]) {
+    let mut left = cgroup::remove_guest(groups);
+    if left.is_empty() {
+        return;
+    }
+    tokio::spawn(async move {
+        for _ in 0..REMOVALS {
+            tokio::time::sleep(REMOVAL_PAUSE).await;
+            left = cgroup::remove_guest(&left);
+            if left.is_empty() {
+                return;
+            }
+        }
+        tracing::warn!(?left, "control groups of guests stay");
+    });
+}
+
 /// Removes what was made for a guest that is gone.
 fn clean(daemon: &Daemon, guest: &Guest) {
     let key = (guest.request.journey.clone(), guest.request.epoch);
     if daemon.guests().by_key.remove(&key).is_none() {
         return;
     }
-    cgroup::remove_guest(&guest.cgroups);
+    daemon.settings.faults.point("before-groups-removed");
+    remove_groups(&guest.cgroups);
+    daemon.settings.faults.point("groups-removed");
     let _ = fs::remove_dir_all(&guest.directory);
+    daemon.settings.faults.point("guest-directory-removed");
     let _ = fs::remove_file(about_file(&guest.directory));
+    daemon.settings.faults.point("guest-forgotten");
     let text = format!("Process {} of {}", guest.request.pid, guest.request.home);
     daemon.events.add(None, "left", text);
 }
@@ -240,6 +273,7 @@ pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
         .filter(|g| g.request.home == asker)
         .cloned();
     let Some(guest) = guest else { return };
+    daemon.settings.faults.point("before-guest-released");
     if guest.supervisor_pid > 0 {
         let pid = nix::unistd::Pid::from_raw(guest.supervisor_pid);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
@@ -274,7 +308,7 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
         .into_iter()
         .filter(|(name, path)| name.starts_with(&prefix) && !known.contains(path))
         .map(|(_, path)| path);
-    cgroup::remove_guest(&strays.collect::<Vec<_>>());
+    remove_groups(&strays.collect::<Vec<_>>());
 }
 
 async fn listens(directory: &Path) -> bool {
@@ -290,6 +324,29 @@ pub async fn sweep(daemon: &Arc<Daemon>) {
             clean(daemon, &guest);
         }
     }
+    remove_unknown(daemon).await;
+}
+
+/// Removes the directories of supervisors that an earlier daemon started and did not live to note.
+/// Nobody was told of them, so they end by themselves.
+async fn remove_unknown(daemon: &Daemon) {
+    let entries = fs::read_dir(daemon.settings.supervisors());
+    for entry in entries.into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let Some(key) = name.to_str().and_then(guest_of_directory) else {
+            continue;
+        };
+        // Asked before and after: one may be admitted, or leave, in between.
+        if !daemon.guests().knows(&key) && !listens(&path).await && !daemon.guests().knows(&key) {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// Journey and epoch of a guest by the name of its supervisor's directory.
+fn guest_of_directory(name: &str) -> Option<(String, u32)> {
+    let (journey, epoch) = name.strip_suffix(".guest")?.rsplit_once('.')?;
+    Some((journey.to_owned(), epoch.parse().ok()?))
 }
 
 /// Hands a connection for a journey to the supervisor here that carries it.
@@ -312,5 +369,8 @@ pub async fn route(
             }
         },
     };
-    supervisor::pass(socket_in(&directory), connection).await
+    daemon.settings.faults.point("before-connection-passed");
+    let passed = supervisor::pass(socket_in(&directory), connection).await;
+    daemon.settings.faults.point("after-connection-passed");
+    passed
 }

@@ -10,6 +10,7 @@ pub mod control;
 pub mod daemon;
 pub mod departing;
 pub mod events;
+pub mod faults;
 pub mod guests;
 pub mod health;
 pub mod hosting;

@@ -191,6 +191,7 @@ fn note(
     result: &Result<MoveReport, MoveError>,
     elapsed: Duration,
 ) {
+    daemon.settings.faults.point("before-move-logged");
     match result {
         Ok(report) => {
             daemon.peers().moved(node, report.bytes, report.freeze_ms);
@@ -390,7 +391,9 @@ async fn travel(
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
     let socket = socket_in(&daemon.settings.home_directory(id));
+    daemon.settings.faults.point("before-command");
     let mut conversation = Conversation::begin(&socket, &command).await?;
+    daemon.settings.faults.point("after-command");
     let mut heard = false;
     let result = loop {
         match conversation.next().await {
@@ -400,12 +403,16 @@ async fn travel(
                 stays: true,
             }) => break Err(found_stay(daemon, id, &reason)),
             Ok(Event::Refused { reason, .. }) => break Err(MoveError::Refused(reason)),
-            Ok(event) => tell(answers, Answer::Journey { event }),
+            Ok(event) => {
+                daemon.settings.faults.point("phase-heard");
+                tell(answers, Answer::Journey { event });
+            }
             Err(_) if !heard => break Err(MoveError::Silent),
             Err(error) => break Err(error.into()),
         }
         heard = true;
     };
+    daemon.settings.faults.point("before-move-noted");
     if result.is_ok()
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)
     {
@@ -414,6 +421,7 @@ async fn travel(
             tracing::warn!(%error, journey = id, "a move was not noted");
         }
     }
+    daemon.settings.faults.point("after-move-noted");
     watching::refresh(daemon, id).await;
     result
 }

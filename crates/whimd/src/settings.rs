@@ -5,6 +5,7 @@ use whim_sys::credentials::Capability;
 
 use crate::config::Config;
 use crate::control::SOCKET_NAME;
+use crate::faults::Faults;
 
 /// Longest path of a unix socket, in bytes, without its final zero.
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -21,9 +22,8 @@ pub struct Settings {
     pub lab: bool,
     /// Whether we may become other users.
     pub root: bool,
-    /// For the fault tests: handed to every supervisor that we start.
-    pub crash_home: Option<u32>,
-    pub crash_guest: Option<u32>,
+    /// Crash points of the fault tests.
+    pub faults: Faults,
 }
 
 impl Settings {

@@ -79,6 +79,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         .filter(|journey| journey.is_live())
         .cloned();
     let Some(journey) = live else { return };
+    daemon.settings.faults.point("before-journey-ends");
     let summary = read_journal(&daemon.settings.journal(id));
     let at_home = is_at_home(&journey, &summary).await;
     let reason = reason(daemon, &journey, &summary, at_home);
@@ -110,6 +111,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         }
         daemon.save_candidates(&candidates);
     } else {
+        daemon.settings.faults.point("before-end-logged");
         daemon.events.add(Some(about.pid), "ended", reason);
     }
     if at_home && summary.done == 0 && summary.commits == 0 {
@@ -119,7 +121,9 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     } else if let Err(error) = write_about(daemon, &about) {
         tracing::warn!(%error, journey = id, "the end of a journey was not noted");
     }
+    daemon.settings.faults.point("journey-end-noted");
     let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
+    daemon.settings.faults.point("home-directory-removed");
 }
 
 /// Whether the process lives on at home. If its supervisor died while it was away, the kernel ends

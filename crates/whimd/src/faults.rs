@@ -1,0 +1,74 @@
+//! Crash points for the fault tests: where this daemon, and the supervisors that it starts, end.
+//!
+//! A test writes the number of a point into a file and thereby arms it once: whoever reads the file
+//! removes it, so a daemon that is started again after its crash does not meet the same point.
+
+use std::fs;
+use std::path::PathBuf;
+use whim_sys::crash;
+
+/// The files of the plan, if there is one.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    plan: Option<PathBuf>,
+}
+
+impl Faults {
+    #[must_use]
+    pub fn new(plan: Option<PathBuf>) -> Self {
+        Self { plan }
+    }
+
+    fn take(&self, whom: &str) -> Option<u32> {
+        let path = self.plan.as_ref()?.with_extension(whom);
+        let number = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        fs::remove_file(&path).ok()?;
+        Some(number)
+    }
+
+    /// Where the home supervisor that is started next ends.
+    #[must_use]
+    pub fn of_home(&self) -> Option<u32> {
+        self.take("home")
+    }
+
+    /// Where the guest's supervisor that is started next ends.
+    #[must_use]
+    pub fn of_guest(&self) -> Option<u32> {
+        self.take("guest")
+    }
+
+    /// A crash point of the daemon itself: one before and one after each step that others see.
+    pub fn point(&self, name: &'static str) {
+        if self.plan.is_none() {
+            return;
+        }
+        if let Some(number) = self.take("whimd") {
+            crash::arm(number);
+        }
+        crash::point(name);
+        if crash::passed() > 0
+            && let Some(plan) = &self.plan
+        {
+            // The test learns by it how many points there are.
+            let _ = fs::write(plan.with_extension("passed"), crash::passed().to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_serves_once() {
+        let directory = tempfile::tempdir().expect("directory");
+        let faults = Faults::new(Some(directory.path().join("n1")));
+        assert_eq!(faults.of_home(), None);
+        fs::write(directory.path().join("n1.home"), "17\n").expect("plan");
+        assert_eq!(faults.of_guest(), None);
+        assert_eq!(faults.of_home(), Some(17));
+        assert_eq!(faults.of_home(), None);
+        assert_eq!(Faults::default().of_home(), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! The supervisors and the daemons die, at every numbered point of a journey and at random moments.
+//! Before its commit the program goes on; after it the program has the promised end; its effects
+//! happen once; and nothing of it is left anywhere.
+
+mod scene;
+
+use std::fs;
+use std::time::Duration;
+
+use scene::{Fate, SETTLED, Scene};
+use whim_system_tests::process::{self, Running};
+use whim_system_tests::random::Random;
+use whim_system_tests::{Case, Cluster, Context, Result, Setting, ensure, place};
+
+/// Armed with this number, points are counted and none is fatal.
+const COUNT_ONLY: u32 = u32::MAX;
+/// The full set is cut into this many tests by whose points are tried.
+const SHARES: u32 = 4;
+/// Random kills of the full set.
+const KILLS: u32 = 200;
+/// Random kills of the quick set.
+const FEW_KILLS: u32 = 8;
+/// Longest time from the begin of a move to a random kill, in milliseconds.
+const KILL_WITHIN_MS: u64 = 150;
+
+/// Who dies at a numbered point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Victim {
+    node: &'static str,
+    /// Part of the daemon's plan: `home`, `guest` or `whimd`.
+    part: &'static str,
+}
+
+const HOME: Victim = Victim {
+    node: "n1",
+    part: "home",
+};
+const FIRST_GUEST: Victim = Victim {
+    node: "n2",
+    part: "guest",
+};
+const SECOND_GUEST: Victim = Victim {
+    node: "n3",
+    part: "guest",
+};
+const HOME_DAEMON: Victim = Victim {
+    node: "n1",
+    part: "whimd",
+};
+const HOST_DAEMON: Victim = Victim {
+    node: "n2",
+    part: "whimd",
+};
+const NEXT_DAEMON: Victim = Victim {
+    node: "n3",
+    part: "whimd",
+};
+
+pub fn cases() -> Vec<Case> {
+    let quick = |name: &str, victims: &'static [(Victim, u32)]| {
+        Case::new(format!("crashes::{name}"), move |_| {
+            with_scene(|scene| {
+                victims
+                    .iter()
+                    .try_for_each(|(victim, count)| at_points(scene, *victim, Points::Some(*count)))
+            })
+        })
+    };
+    let mut cases = vec![
+        quick("home_supervisor", &[(HOME, 9)]),
+        quick("guest_supervisors", &[(FIRST_GUEST, 4), (SECOND_GUEST, 4)]),
+        quick("daemons", &[(HOME_DAEMON, 3), (HOST_DAEMON, 2)]),
+        Case::new("crashes::random", |setting| random(setting, FEW_KILLS)),
+        Case::new("crashes::full::random", |setting| random(setting, KILLS)),
+    ];
+    let full = |name: String, victim: Victim, share: u32, of: u32| {
+        Case::new(format!("crashes::full::{name}"), move |_| {
+            with_scene(|scene| at_points(scene, victim, Points::Share(share, of)))
+        })
+    };
+    for share in 0..SHARES {
+        cases.push(full(
+            format!("home_supervisor_{share}"),
+            HOME,
+            share,
+            SHARES,
+        ));
+    }
+    for (name, victim) in [
+        ("first_guest_supervisor", FIRST_GUEST),
+        ("second_guest_supervisor", SECOND_GUEST),
+        ("home_daemon", HOME_DAEMON),
+        ("host_daemon", HOST_DAEMON),
+        ("next_daemon", NEXT_DAEMON),
+    ] {
+        cases.push(full(name.to_owned(), victim, 0, 1));
+    }
+    cases
+}
+
+/// Runs a body in a lab whose daemons follow the plans of crashes in the lab's directory.
+fn with_scene(body: impl FnOnce(&mut Scene<'_>) -> Result<()>) -> Result<()> {
+    let plans = place::room()?.join(format!("plans-{}", std::process::id()));
+    fs::create_dir_all(&plans)?;
+    let option = format!("--daemon-arg=--crash-plan={}/{{node}}", plans.display());
+    let share = format!("--share={}", plans.display());
+    let cluster = Cluster::up_with(3, &[&option, &share])?;
+    let result = cluster.explaining(|| body(&mut Scene::new(&cluster, &plans)?));
+    drop(cluster);
+    fs::remove_dir_all(plans)?;
+    result
+}
+
+/// Which of a victim's points are tried.
+#[derive(Clone, Copy, Debug)]
+enum Points {
+    /// So many, spread evenly.
+    Some(u32),
+    /// Every n-th, beginning with the k-th (k, n).
+    Share(u32, u32),
+}
+
+impl Points {
+    fn of(self, count: u32) -> Vec<u32> {
+        match self {
+            Self::Some(wanted) => (0..wanted)
+                .map(|index| 1 + (2 * index + 1) * count / (2 * wanted))
+                .collect(),
+            Self::Share(share, of) => (1..=count).filter(|point| point % of == share).collect(),
+        }
+    }
+}
+
+fn at_points(scene: &mut Scene<'_>, victim: Victim, points: Points) -> Result<()> {
+    let count = count(scene, victim)?;
+    let numbers = points.of(count);
+    println!(
+        "{victim:?}: {count} points, {} of them are tried",
+        numbers.len()
+    );
+    let (mut went_on, mut ended, mut missed) = (0, 0, 0);
+    for number in &numbers {
+        let title = format!("{} of {} at point {number}", victim.part, victim.node);
+        match at_point(scene, victim, *number).with_context(|| title.clone())? {
+            None => missed += 1,
+            Some(Fate::Home) => went_on += 1,
+            Some(Fate::Ended) => ended += 1,
+            Some(Fate::Away) => unreachable!("it was brought home"),
+        }
+    }
+    println!("{victim:?}: went on {went_on}, ended {ended}, not reached {missed}");
+    // The number of points depends a little on what the program does meanwhile.
+    ensure!(
+        missed * 4 <= u32::try_from(numbers.len())?,
+        "{missed} of {} points were not reached",
+        numbers.len()
+    );
+    scene.finish()
+}
+
+/// How many points a journey without a crash has.
+fn count(scene: &mut Scene<'_>, victim: Victim) -> Result<u32> {
+    let pid = scene.program()?;
+    scene.arm(victim.node, victim.part, COUNT_ONLY)?;
+    for target in ["n2", "n3", "home"] {
+        scene.cluster.move_to(pid, target)?;
+    }
+    scene.settle(true)?;
+    scene.nothing_is_left()?;
+    scene.passed(victim.node, victim.part)
+}
+
+/// One journey with a crash; nothing if the point was not reached.
+fn at_point(scene: &mut Scene<'_>, victim: Victim, number: u32) -> Result<Option<Fate>> {
+    let pid = scene.program()?;
+    depart(scene, pid, victim, number)?;
+    for target in ["n3", "home"] {
+        // Refused or broken off when the victim has died; what became of the program is judged below.
+        if scene.crashed(victim.node, victim.part, number)? || !scene.try_move(pid, target)? {
+            break;
+        }
+    }
+    let daemon = victim.part == "whimd";
+    if daemon {
+        scene.restart_daemon(victim.node)?;
+    }
+    let fate = scene.settle(true)?;
+    if fate == Fate::Ended {
+        ensure!(!daemon, "The death of a daemon ended the program");
+        ensure!(
+            scene.was_committed(pid)?,
+            "The program ended although its journey was not committed"
+        );
+    }
+    scene.nothing_is_left()?;
+    let crashed = scene.disarm(victim.node, victim.part, number)?;
+    if fate == Fate::Home && daemon {
+        // What the new daemon knows is enough for another journey.
+        scene.cluster.move_to(pid, "n2")?;
+        scene.cluster.move_to(pid, "home")?;
+        scene.nothing_is_left()?;
+    }
+    ensure!(
+        crashed || fate == Fate::Home,
+        "The program ended without a crash"
+    );
+    Ok(crashed.then_some(fate))
+}
+
+/// The first move of a journey. It is refused as long as a thread still stands in the code that the
+/// crash before this one has left in it; by itself it leaves that after a second or two.
+fn depart(scene: &mut Scene<'_>, pid: i32, victim: Victim, number: u32) -> Result<()> {
+    process::eventually(SETTLED, "the program moves after the crash", || {
+        scene.arm(victim.node, victim.part, number)?;
+        let done = scene.try_move(pid, "n2")? || scene.crashed(victim.node, victim.part, number)?;
+        Ok(done.then_some(()))
+    })
+}
+
+/// Who dies at a random moment: a node, the name of its processes, and which of them.
+const MORTALS: &[(&str, &str, &str)] = &[
+    ("n1", "whim-home", "head"),
+    ("n2", "whim-guest", "head"),
+    ("n3", "whim-guest", "head"),
+    ("n2", "whim-guest", "tail"),
+    ("n1", "whimd", "head"),
+    ("n2", "whimd", "head"),
+    ("n3", "whimd", "head"),
+];
+
+fn random(setting: &Setting, kills: u32) -> Result<()> {
+    let mut random = Random::new(setting.seed);
+    println!("seed {}", setting.seed);
+    with_scene(|scene| {
+        let (mut done, mut ended) = (0, 0);
+        while done < kills {
+            let &(node, name, which) = random.pick(MORTALS).context("somebody")?;
+            let &target = random.pick(&["n2", "n3", "home"]).context("somewhere")?;
+            let delay = random.below(KILL_WITHIN_MS);
+            let pid = scene.program()?;
+            let title = format!("{name} of {node} killed {delay} ms after a move to {target}");
+            let mut killer = killer(scene.cluster, (node, name, which), delay)?;
+            scene.try_move(pid, target)?;
+            let hit = killer.wait(Duration::from_secs(30))?.success();
+            if name == "whimd" {
+                scene.restart_daemon(node)?;
+            }
+            let fate = scene.settle(false).context(title.clone())?;
+            done += u32::from(hit);
+            if fate == Fate::Ended {
+                ensure!(hit && name != "whimd", "{title}: the program ended");
+                ensure!(
+                    scene.was_committed(pid)?,
+                    "{title}: the program ended although no journey was committed"
+                );
+                ended += 1;
+            }
+            if fate != Fate::Away {
+                scene.nothing_is_left().context(title)?;
+            }
+        }
+        println!("{done} kills; the program ended {ended} times");
+        scene.settle(true)?;
+        scene.finish()
+    })
+}
+
+/// Kills a process of a node after a while; its exit status says whether there was one.
+fn killer(
+    cluster: &Cluster,
+    (node, name, which): (&str, &str, &str),
+    delay_ms: u64,
+) -> Result<Running> {
+    let script = format!(
+        "sleep {}.{:03}; pid=$(ps -eo pid=,comm= | awk '$2 == \"{name}\" {{ print $1 }}' | {which} -n 1)
+         test -n \"$pid\" && kill -KILL $pid",
+        delay_ms / 1000,
+        delay_ms % 1000
+    );
+    Running::spawn(&mut cluster.command(node, &["sh", "-c", &script]))
+}
