@@ -124,7 +124,7 @@ int main(void)
         check(write(file, text, length) == length, "append", i);
         registers(i * 0xd1342543de82ef95u);
         check(mask() == blocked, "signal mask", i);
-        usleep(500);
+        usleep(10000);
         struct stat stop;
         if (stat("stop", &stop) == 0) {
             unsigned long before = turns;

@@ -105,6 +105,8 @@ impl Original {
 /// # Errors
 /// Any refusal of the kernel. The guest runs already: the caller ends both.
 pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, ConvertError> {
+    // What follows does not undo itself if we die: the guest runs, so the original must not.
+    frozen.set_exit_kill(true)?;
     let pid = frozen.pid();
     let leader = original.leader;
     let count = frozen.threads().len();

@@ -688,9 +688,6 @@ pub fn resume_at_home(
         stopped
             .set_signal_mask(thread.signal_mask)
             .map_err(DeputyError::Trace)?;
-        stopped
-            .set_options(whim_sys::ptrace::Options::SYSGOOD)
-            .map_err(DeputyError::Trace)?;
     }
     let mut frozen = Frozen::assemble(pid, stops)?;
     let reserved = original.reserved;
@@ -699,5 +696,7 @@ pub fn resume_at_home(
         &[reserved.start, reserved.len()],
     );
     frozen.run(image.pid, &[unmap])?;
+    // Only now nothing of the deputy is left in it.
+    frozen.set_exit_kill(false)?;
     Ok(Holding::new(frozen.release()?))
 }

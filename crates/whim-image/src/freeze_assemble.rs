@@ -4,9 +4,27 @@ use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_observe::Status;
 use std::time::Instant;
 use whim_sys::process_vm::MemFile;
-use whim_sys::ptrace::Stopped;
+use whim_sys::ptrace::{Options, Stopped};
 
 impl Frozen {
+    /// Whether the process ends with its tracer (true), or survives it, which is what a freeze
+    /// begins with: changes that could not undo themselves are made only while it would not.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn set_exit_kill(&self, on: bool) -> Result<(), FreezeError> {
+        let options = if on {
+            Options::SYSGOOD | Options::EXITKILL
+        } else {
+            Options::SYSGOOD
+        };
+        let stops = self.threads.iter().filter_map(|one| one.stopped.as_ref());
+        for stopped in stops {
+            stopped.set_options(options)?;
+        }
+        Ok(())
+    }
+
     /// Takes over threads that are stopped already (in EVENT_STOP), with the registers and masks
     /// with which they are to go on. The leader may come at any place.
     ///

@@ -131,14 +131,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
 async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
     let about = &journey.about;
     let lives = || processes::stat(about.pid).is_ok_and(|s| s.start_time == about.start_time);
-    // The journal knows of a return that nobody asked for.
-    let returned = summary.last_host.as_deref() == Some(about.home.as_str());
-    let away = !returned
-        && (summary.ended.is_some()
-            || journey
-                .status
-                .as_ref()
-                .is_some_and(|status| status.state != State::Home));
+    let away = is_gone_out(journey, summary);
     let deadline = Instant::now() + DEATH_WAIT;
     while away && lives() && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -146,18 +139,21 @@ async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
     lives()
 }
 
-/// The journal's last word is the arrival at home: what we asked the supervisor last is older.
-fn came_home(journey: &Journey, summary: &JournalSummary) -> bool {
-    summary.ended.is_none() && summary.last_host.as_ref() == Some(&journey.about.home)
-}
-
-fn was_away(journey: &Journey) -> bool {
-    let status = journey.status.as_ref();
-    status.is_some_and(|status| status.state != State::Home)
+/// Whether it had left home when its supervisor ended, so far as is known: the journal knows of
+/// commits and of returns, also of those that nobody asked for, and is newer than what the supervisor
+/// said last.
+fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
+    match &summary.last_host {
+        Some(host) => *host != journey.about.home || summary.ended.is_some(),
+        None => {
+            let status = journey.status.as_ref();
+            summary.ended.is_some() || status.is_some_and(|status| status.state != State::Home)
+        }
+    }
 }
 
 fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
-    let away = !came_home(journey, summary) && was_away(journey);
+    let away = is_gone_out(journey, summary);
     match &summary.ended {
         Some((reason, _)) if !at_home => reason.clone(),
         _ if at_home => "It is at home again".to_string(),
