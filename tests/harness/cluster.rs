@@ -72,23 +72,58 @@ impl Cluster {
     /// # Errors
     /// When it does not come up; nothing of it is left then.
     pub fn up_with(nodes: usize, options: &[&str]) -> Result<Self> {
+        Self::prepare(nodes)?.start(options)
+    }
+
+    /// The same, where one of our programs runs under limits that [`Self::limit_programs`] sets.
+    ///
+    /// # Errors
+    /// When it does not come up; nothing of it is left then.
+    pub fn up_limiting(nodes: usize, program: &str) -> Result<Self> {
+        let mut cluster = Self::prepare(nodes)?;
+        cluster.programs = place::limited_programs(&cluster.programs, &cluster.directory, program)?;
+        cluster.limit_programs("")?;
+        cluster.start(&[])
+    }
+
+    /// Sets the limits of programs that start from now on: lines of shell, such as `ulimit -n 20`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn limit_programs(&self, lines: &str) -> Result<()> {
+        Ok(fs::write(self.programs.join(place::LIMITS), lines)?)
+    }
+
+    /// The control group of a node, in the hierarchy of a controller.
+    #[must_use]
+    pub fn group(&self, controller: &str, node: &str) -> Option<PathBuf> {
+        let below = Path::new("whim-lab").join(&self.name).join(node);
+        [controller, "unified", ""]
+            .iter()
+            .map(|hierarchy| Path::new("/sys/fs/cgroup").join(hierarchy).join(&below))
+            .find(|group| group.join(format!("{controller}.max")).exists())
+    }
+
+    fn prepare(nodes: usize) -> Result<Self> {
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("t{}-{number}", std::process::id());
         let directory = place::room()?.join(format!("run-{name}"));
         fs::create_dir_all(&directory)?;
-        let cluster = Self {
+        Ok(Self {
             programs: place::programs(&name)?,
             name,
             directory,
             nodes,
-        };
-        cluster.sweep();
-        let count = nodes.to_string();
+        })
+    }
+
+    fn start(self, options: &[&str]) -> Result<Self> {
+        self.sweep();
+        let count = self.nodes.to_string();
         let mut words = vec!["up", "--nodes", &count];
         words.extend(options);
-        process::succeed(&mut cluster.lab_command(&words), SLOW)
-            .context("The lab did not come up")?;
-        Ok(cluster)
+        process::succeed(&mut self.lab_command(&words), SLOW).context("The lab did not come up")?;
+        Ok(self)
     }
 
     /// Takes down what tests that were killed have left.

@@ -1,6 +1,7 @@
 //! Where things are: the programs under test, and room for files that the lab's nodes see too.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -88,6 +89,38 @@ pub fn programs(lab: &str) -> Result<PathBuf> {
         }
     }
     Ok(copies)
+}
+
+/// File with the limits of a limited program, beside it.
+pub const LIMITS: &str = "limits";
+
+/// A directory of programs below `directory`, in which `limited` sets its limits when it starts.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn limited_programs(built: &Path, directory: &Path, limited: &str) -> Result<PathBuf> {
+    let own = directory.join("programs");
+    fs::create_dir_all(&own)?;
+    for program in PROGRAMS.iter().chain(&["whim-lab-node"]) {
+        let from = built.join(program);
+        let name = if *program == limited {
+            format!("{program}.real")
+        } else {
+            (*program).to_owned()
+        };
+        if from.is_file() {
+            let to = own.join(name);
+            fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop))?;
+        }
+    }
+    let script = format!(
+        "#!/bin/sh\n. {0}/{LIMITS}\nexec {0}/{limited}.real \"$@\"\n",
+        own.display()
+    );
+    let wrapper = own.join(limited);
+    fs::write(&wrapper, script)?;
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
+    Ok(own)
 }
 
 /// The name of the directory of the programs' copies for one lab.

@@ -27,7 +27,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn counting(cluster: &Cluster) -> Result<(Talk, i32)> {
+pub(crate) fn counting(cluster: &Cluster) -> Result<(Talk, i32)> {
     let program = guest::c("patient")?.display().to_string();
     let mut guest = Talk::start(
         cluster,
@@ -38,7 +38,7 @@ fn counting(cluster: &Cluster) -> Result<(Talk, i32)> {
 }
 
 /// That the program goes on: what it appends grows, number by number.
-fn goes_on(cluster: &Cluster, pid: i32) -> Result<()> {
+pub(crate) fn goes_on(cluster: &Cluster, pid: i32) -> Result<()> {
     let path = format!("/proc/{pid}/cwd/place/log");
     let length = || -> Result<u64> {
         Ok(cluster

@@ -19,6 +19,7 @@ mod clocks;
 mod costs;
 mod crashes;
 mod escape;
+mod faults;
 mod losses;
 mod memory;
 mod programs;
@@ -53,6 +54,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(crashes::cases());
     cases.extend(costs::cases());
     cases.extend(escape::cases());
+    cases.extend(faults::cases());
     cases.extend(terminals::cases()?);
     cases.extend(bench::cases());
     Ok(cases)

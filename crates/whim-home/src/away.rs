@@ -8,6 +8,7 @@ use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
 use crate::moving::{Homeward, Onward, Transition, behind};
+use crate::room::Reserve;
 use crate::server::{FileMapping, ServeError, Server};
 use crate::supervisor::{Client, Identity};
 use anyhow::{Context, Result, anyhow, bail};
@@ -89,11 +90,17 @@ pub struct Away {
     finish: Option<Ending>,
     /// Dropped with the stay, when the process is home or gone.
     leases: Vec<ReadLease>,
+    reserve: Reserve,
 }
 
 impl Away {
     #[must_use]
-    pub fn new(server: Server, link: Link, original: Original, leases: Vec<ReadLease>) -> Self {
+    pub fn new(
+        server: Server,
+        link: Link,
+        original: Original,
+        (leases, reserve): (Vec<ReadLease>, Reserve),
+    ) -> Self {
         Self {
             server,
             link,
@@ -114,6 +121,7 @@ impl Away {
             spin: Spin::default(),
             finish: None,
             leases,
+            reserve,
         }
     }
 
@@ -501,6 +509,7 @@ impl Away {
             self.wants_home = Some(reason);
             return Ok(());
         }
+        self.reserve.for_return();
         self.link.queue(&ToGuest::Freeze, &[])?;
         let mut homeward = Homeward::new(client, reason);
         homeward.announce_wait(self.clock_ahead);

@@ -17,6 +17,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const CLOCK_ROUNDS: u32 = 5;
 const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
 
+/// A host that has closed a connection has said why before.
+const LAST_WORD_WITHIN: Duration = Duration::from_millis(500);
+
 #[derive(Debug, Error)]
 pub enum LinkError {
     #[error("The host {node} cannot be reached at {address}: {source}")]
@@ -155,6 +158,17 @@ impl Link {
                     return Err(LinkError::Refused { phase, reason });
                 }
                 other => return Ok(other),
+            }
+        }
+    }
+
+    /// Why the host has closed the connection, if it said so.
+    pub fn last_word(&mut self) -> Option<LinkError> {
+        loop {
+            match self.receive(LAST_WORD_WITHIN) {
+                Ok(_) => {}
+                Err(refused @ LinkError::Refused { .. }) => return Some(refused),
+                Err(_) => return None,
             }
         }
     }

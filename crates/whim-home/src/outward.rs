@@ -6,7 +6,7 @@
 
 use crate::holding::Holding;
 use crate::link::{Link, LinkError, clocks};
-use crate::room::{self, Room, RoomError};
+use crate::room::{self, Reserve, Room, RoomError};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -79,6 +79,7 @@ pub struct Departed {
     pub leases: Vec<ReadLease>,
     /// Kept until the conversion is done.
     pub room: Option<Room>,
+    pub reserve: Reserve,
     pub image: ProcessImage,
     /// Memory that it will map is locked at once (MCL_FUTURE).
     pub locks_future: bool,
@@ -174,6 +175,7 @@ impl Outward<'_> {
         let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
         let leases = take_leases(self.pid)?;
         self.leased = leases.len();
+        let reserve = Reserve::take()?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
@@ -183,6 +185,7 @@ impl Outward<'_> {
                 frozen,
                 leases,
                 room: self.room.take(),
+                reserve,
                 image: carried.image,
                 locks_future: carried.locks_future,
                 continuations: carried.continuations,

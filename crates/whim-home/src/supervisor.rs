@@ -4,7 +4,7 @@ use crate::away::{Away, Ending};
 use crate::convert::{Original, convert};
 use crate::holding::Holding;
 use crate::journal::Journal;
-use crate::link::Link;
+use crate::link::{Link, LinkError};
 use crate::outward::{Departed, Outward, OutwardError};
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -325,8 +325,20 @@ fn depart(
         leased: 0,
         room: None,
     };
-    let departed = outward.go(&mut link)?;
+    let departed = outward
+        .go(&mut link)
+        .map_err(|error| with_reason(error, &mut link))?;
     Ok((departed, link, phases))
+}
+
+/// A host that gives up says why before it closes the connection; we may have been writing then.
+fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
+    match error {
+        OutwardError::Link(LinkError::Channel(_)) => {
+            link.last_word().map_or(error, OutwardError::Link)
+        }
+        other => other,
+    }
 }
 
 /// Conversion of the original, and its calls in flight go on.
@@ -334,13 +346,15 @@ fn settle(departed: Departed, mut link: Link) -> Result<Away> {
     let original = Original::of(&departed.image, departed.locks_future);
     let leases = departed.leases;
     let _room = departed.room;
+    let mut reserve = departed.reserve;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     link.calls.flush()?;
+    reserve.for_conversion();
     let mut server = convert(departed.frozen, &original)?;
     for continuation in departed.continuations {
         server.take_up(continuation)?;
     }
-    Ok(Away::new(server, link, original, leases))
+    Ok(Away::new(server, link, original, (leases, reserve)))
 }
 
 /// A chain of causes as one sentence.

@@ -221,11 +221,11 @@ pub fn freeze_again(
     limits: &FreezeLimits,
     held: Vec<Held>,
 ) -> Result<Frozen, FreezeError> {
-    let status = Status::read(pid, pid).map_err(|_| FreezeError::Gone(pid))?;
+    let status = Status::read(pid, pid).map_err(|error| unreadable(pid, error))?;
     check(pid, &status, !held.is_empty())?;
     let memory = MemFile::open(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
-        _ => FreezeError::Gone(pid),
+        _ => unreadable(pid, error),
     })?;
     let began = Instant::now();
     let mut frozen = Frozen {
@@ -285,9 +285,20 @@ fn take_back(held: Held) -> Result<Option<Pending>, FreezeError> {
     }
 }
 
+/// That a file of /proc/PID cannot be read means that the process has ended, but not always.
+pub(crate) fn unreadable(pid: i32, error: io::Error) -> FreezeError {
+    let gone = error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH);
+    if gone {
+        FreezeError::Gone(pid)
+    } else {
+        FreezeError::Proc(error)
+    }
+}
+
 /// The threads of a process, in the order of /proc.
 pub(crate) fn thread_ids(pid: i32) -> Result<Vec<Tid>, FreezeError> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| FreezeError::Gone(pid))?;
+    let entries =
+        fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| unreadable(pid, error))?;
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(FreezeError::Proc)?;
@@ -391,7 +402,8 @@ impl Frozen {
         }
         self.put_leader_first()?;
         // The stop may have let a handler be set or a mask be changed since the first look.
-        self.status = Status::read(self.pid, self.pid).map_err(|_| FreezeError::Gone(self.pid))?;
+        self.status =
+            Status::read(self.pid, self.pid).map_err(|error| unreadable(self.pid, error))?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! A frozen process made of stops that somebody else brought about.
 
-use crate::freeze::{FreezeError, Frozen, FrozenThread};
+use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
 use crate::freeze_observe::Status;
 use std::time::Instant;
 use whim_sys::process_vm::MemFile;
@@ -31,7 +31,7 @@ impl Frozen {
     /// # Errors
     /// The process has ended, or its registers cannot be read.
     pub fn assemble(pid: i32, stops: Vec<Stopped>) -> Result<Self, FreezeError> {
-        let status = Status::read(pid, pid).map_err(|_| FreezeError::Gone(pid))?;
+        let status = Status::read(pid, pid).map_err(|error| unreadable(pid, error))?;
         let memory = MemFile::open(pid).map_err(FreezeError::Memory)?;
         let mut threads = Vec::with_capacity(stops.len());
         for stopped in stops {

@@ -391,6 +391,14 @@ async fn travel(
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
     let socket = socket_in(&daemon.settings.home_directory(id));
+    // A journey that never began is forgotten as soon as its supervisor has ended.
+    let pid = {
+        let journeys = daemon.journeys();
+        journeys
+            .by_id
+            .get(id)
+            .map_or(0, |journey| journey.about.pid)
+    };
     daemon.settings.faults.point("before-command");
     let mut conversation = Conversation::begin(&socket, &command).await?;
     daemon.settings.faults.point("after-command");
@@ -401,7 +409,7 @@ async fn travel(
             Ok(Event::Refused {
                 reason,
                 stays: true,
-            }) => break Err(found_stay(daemon, id, &reason)),
+            }) => break Err(found_stay(daemon, pid, &reason)),
             Ok(Event::Refused { reason, .. }) => break Err(MoveError::Refused(reason)),
             Ok(event) => {
                 daemon.settings.faults.point("phase-heard");
@@ -427,9 +435,7 @@ async fn travel(
 }
 
 /// A reason to stay that only the stopped process showed; `ps` and `why` tell it until the next try.
-fn found_stay(daemon: &Daemon, id: &str, reason: &str) -> MoveError {
-    let journey = daemon.journeys().by_id.get(id).cloned();
-    let pid = journey.map_or(0, |journey| journey.about.pid);
+fn found_stay(daemon: &Daemon, pid: i32, reason: &str) -> MoveError {
     let sentence = format!("{reason}.");
     if let Some(candidate) = daemon.candidates().get_mut(pid) {
         candidate.found = Some(sentence.clone());

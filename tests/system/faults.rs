@@ -1,0 +1,98 @@
+//! What a move needs is refused to those who carry it: the program goes on where it was, whatever
+//! it is that is missing, and at whichever step.
+
+use std::fs;
+
+use whim_system_tests::cluster::Moved;
+use whim_system_tests::{Case, Cluster, Result, bail, ensure};
+
+use crate::bad_input::{counting, goes_on};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("faults::descriptors_at_home", |_| {
+            limited(
+                "whim-home",
+                [6, 8, 10, 16, 26, 27, 28, 29, 30, 31].into_iter(),
+                "ulimit -n",
+            )
+        }),
+        Case::new("faults::memory_at_home", |_| {
+            limited(
+                "whim-home",
+                [8, 10, 11, 12, 13, 14, 40].into_iter(),
+                "ulimit -v $((1024 * X)) #",
+            )
+        }),
+        Case::new("faults::descriptors_at_the_host", |_| {
+            limited(
+                "whim-guest",
+                [1000, 60, 20, 14, 12, 8].into_iter(),
+                "ulimit -n",
+            )
+        }),
+        Case::new("faults::processes_at_the_host", |_| processes()),
+    ]
+}
+
+/// Moves under each of these limits of one supervisor: it works whole, or not at all.
+fn limited(program: &str, limits: impl Iterator<Item = u64>, line: &str) -> Result<()> {
+    let cluster = Cluster::up_limiting(2, program)?;
+    cluster.explaining(|| {
+        sweep(&cluster, limits, &|limit| {
+            cluster.limit_programs(&format!("X={limit}; {line} {limit}\n"))
+        })
+    })
+}
+
+/// A host that has so many processes left.
+fn processes() -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    let Some(group) = cluster.group("pids", "n2") else {
+        println!("skipped: no control group counts processes here");
+        return Ok(());
+    };
+    cluster.explaining(|| {
+        sweep(&cluster, 0..7, &|spare| {
+            let now: u64 = fs::read_to_string(group.join("pids.current"))?
+                .trim()
+                .parse()?;
+            Ok(fs::write(
+                group.join("pids.max"),
+                (now + spare).to_string(),
+            )?)
+        })
+    })
+}
+
+fn sweep(
+    cluster: &Cluster,
+    limits: impl Iterator<Item = u64>,
+    set: &dyn Fn(u64) -> Result<()>,
+) -> Result<()> {
+    let (_guest, pid) = counting(cluster)?;
+    let (mut moved, mut refused) = (0, 0);
+    for limit in limits {
+        set(limit)?;
+        match cluster.migrate(pid, "n2")? {
+            Moved::Done(_) => {
+                moved += 1;
+                cluster.move_to(pid, "home")?;
+            }
+            Moved::Refused(sentence) => {
+                println!("{limit}: {sentence}");
+                ensure!(
+                    sentence.lines().count() == 1,
+                    "{limit}: '{sentence}' is no sentence"
+                );
+                refused += 1;
+            }
+        }
+        if let Err(error) = goes_on(cluster, pid) {
+            bail!("{limit}: {error:#}");
+        }
+    }
+    println!("{moved} moves, {refused} refusals");
+    ensure!(moved > 0 && refused > 0, "Not all of it was tried");
+    Ok(())
+}
