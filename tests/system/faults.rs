@@ -2,9 +2,10 @@
 //! it is that is missing, and at whichever step.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use whim_system_tests::cluster::Moved;
-use whim_system_tests::{Case, Cluster, Result, bail, ensure};
+use whim_system_tests::{Case, Cluster, Result, Talk, bail, ensure, guest};
 
 use crate::bad_input::{counting, goes_on};
 
@@ -30,6 +31,10 @@ pub fn cases() -> Vec<Case> {
                 [1000, 60, 20, 14, 12, 8].into_iter(),
                 "ulimit -n",
             )
+        }),
+        Case::new("faults::limited_address_space", |_| {
+            let cluster = Cluster::up(2)?;
+            cluster.explaining(|| address_space(&cluster))
         }),
         Case::new("faults::processes_at_the_host", |_| processes()),
     ]
@@ -63,6 +68,46 @@ fn processes() -> Result<()> {
             )?)
         })
     })
+}
+
+/// A program whose own address space is limited has no room for the window: either its limit can be
+/// raised for the time away, or it stays.
+fn address_space(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("patient")?.display().to_string();
+    let whim = cluster.whim_path().display().to_string();
+    for (user, limit, moves) in [
+        ("root", "ulimit -S -v 1000000", Some(true)),
+        // Whether root may raise a hard limit is up to the machine.
+        ("root", "ulimit -v 1000000", None),
+        ("root", "ulimit -d 1000000", None),
+        ("nobody", "ulimit -S -v 1000000", Some(true)),
+        ("nobody", "ulimit -v 1000000", Some(false)),
+    ] {
+        let place = cluster
+            .directory()
+            .join(format!("{user} {limit}").replace(' ', "_"));
+        fs::create_dir_all(&place)?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o777))?;
+        let script = format!("cd {} && {limit} && exec {program} counts", place.display());
+        let words = [whim.as_str(), "run", "--", "sh", "-c", &script];
+        let mut guest = Talk::start(cluster, &mut cluster.command_as(user, "n1", &words))?;
+        let pid = guest.ready()?;
+        let limits = || cluster.run("n1", &["cat", &format!("/proc/{pid}/limits")]);
+        let before = limits()?;
+        let moved = cluster.migrate(pid, "n2")?;
+        println!("{user}, {limit}: {moved:?}");
+        match &moved {
+            Moved::Done(_) => cluster.move_to(pid, "home")?,
+            Moved::Refused(sentence) => ensure!(sentence.contains("address space"), "{sentence}"),
+        }
+        ensure!(
+            moves.is_none_or(|moves| matches!(moved, Moved::Done(_)) == moves),
+            "{user}, {limit}: {moved:?}"
+        );
+        goes_on(cluster, pid)?;
+        ensure!(limits()? == before, "{user}, {limit}: other limits");
+    }
+    Ok(())
 }
 
 fn sweep(

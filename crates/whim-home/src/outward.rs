@@ -220,7 +220,7 @@ impl Outward<'_> {
         };
         let captured = frozen.capture(&options)?;
         self.look_again(&captured)?;
-        self.room = room::make(self.pid)?;
+        self.room = Some(room::make(self.pid, captured.entries.len())?);
         let locks_future = captured.locks_future;
         let mut image = captured.image;
         for call in &captured.in_flight {

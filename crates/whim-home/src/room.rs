@@ -1,6 +1,7 @@
-//! Room for descriptors: for two in a process whose table is full, and for our own.
+//! Room for what the conversion needs: descriptors and addresses in the process, and descriptors of
+//! our own.
 //!
-//! The conversion needs them for a moment (the deck, the userfaultfd). It comes after the guest's
+//! The conversion comes after the guest's
 //! start, when a failure would end the process: so room is made before, or the process stays.
 
 use nix::errno::Errno;
@@ -10,6 +11,10 @@ use whim_sys::foreign::{self, Limit};
 
 /// Descriptors that the conversion has open at one time, and some to spare.
 const NEEDED: u64 = 4;
+/// Mappings that the conversion adds for a moment, at most.
+const MAPPINGS_NEEDED: u64 = 64;
+/// Of vm.overcommit_memory: even a mapping without a reservation counts.
+const OVERCOMMIT_NEVER: u64 = 2;
 /// Of our own: those of a deputy and of the loop that serves it.
 const FOR_CONVERSION: usize = 12;
 /// Of our own: what is open for a moment on the way home.
@@ -21,6 +26,16 @@ pub enum RoomError {
         "The process has used up its limit of {limit} open files, and that cannot be raised for the move ({errno})"
     )]
     Full { limit: u64, errno: Errno },
+    #[error(
+        "The process has a hard limit of {limit} KiB on its address space or data (ulimit -v, -d), and that cannot be raised for the move ({errno})"
+    )]
+    Space { limit: u64, errno: Errno },
+    #[error(
+        "This node reserves all memory beforehand (vm.overcommit_memory is 2): no process can leave it"
+    )]
+    Overcommit,
+    #[error("The process has {mappings} mappings, and vm.max_map_count is {limit}: raise that")]
+    Mappings { mappings: usize, limit: u64 },
     #[error(
         "The home supervisor may not open as many files as a move needs ({0}); raise whimd's limit (LimitNOFILE)"
     )]
@@ -62,41 +77,95 @@ impl Reserve {
     }
 }
 
-/// A raised limit; put back when dropped.
+/// Raised limits of the process; put back when dropped.
 #[derive(Debug)]
 pub struct Room {
     pid: i32,
-    before: Limit,
+    before: Vec<Limit>,
 }
 
-/// Raises the limit on open files of `pid`, if its table leaves no room.
+/// Makes room in `pid`, which has so many mappings: for descriptors, if its table is full, and for
+/// the window, which covers its whole address space, if that is limited.
 ///
 /// # Errors
-/// [`RoomError::Full`]
-pub fn make(pid: i32) -> Result<Option<Room>, RoomError> {
-    let Ok(before) = foreign::limit(pid, libc::RLIMIT_NOFILE) else {
-        return Ok(None);
+/// [`RoomError`]; the limits are then as before.
+pub fn make(pid: i32, mappings: usize) -> Result<Room, RoomError> {
+    let number = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
+        text.trim().parse().ok()
     };
-    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count) as u64;
-    if open + NEEDED <= before.soft {
-        return Ok(None);
+    if number("overcommit_memory") == Some(OVERCOMMIT_NEVER) {
+        return Err(RoomError::Overcommit);
     }
-    let soft = open.max(before.soft) + NEEDED;
-    let raised = Limit {
-        soft,
-        hard: before.hard.max(soft),
-        ..before
+    let limit = number("max_map_count").unwrap_or(u64::MAX);
+    if mappings as u64 + MAPPINGS_NEEDED > limit {
+        return Err(RoomError::Mappings { mappings, limit });
+    }
+    let mut room = Room {
+        pid,
+        before: Vec::new(),
     };
-    foreign::set_limit(pid, raised).map_err(|errno| RoomError::Full {
-        limit: before.soft,
-        errno,
-    })?;
-    Ok(Some(Room { pid, before }))
+    room.for_descriptors()?;
+    room.for_window(libc::RLIMIT_AS)?;
+    room.for_window(libc::RLIMIT_DATA)?;
+    Ok(room)
+}
+
+impl Room {
+    fn for_descriptors(&mut self) -> Result<(), RoomError> {
+        let Ok(before) = foreign::limit(self.pid, libc::RLIMIT_NOFILE) else {
+            return Ok(());
+        };
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.pid)).map_or(0, Iterator::count);
+        let open = open as u64;
+        if open + NEEDED <= before.soft {
+            return Ok(());
+        }
+        let soft = open.max(before.soft) + NEEDED;
+        self.raise(before, soft).map_err(|errno| RoomError::Full {
+            limit: before.soft,
+            errno,
+        })
+    }
+
+    fn for_window(&mut self, resource: u32) -> Result<(), RoomError> {
+        let Ok(before) = foreign::limit(self.pid, resource) else {
+            return Ok(());
+        };
+        if before.soft == u64::MAX {
+            return Ok(());
+        }
+        self.raise(before, u64::MAX)
+            .map_err(|errno| RoomError::Space {
+                limit: before.hard >> 10,
+                errno,
+            })
+    }
+
+    fn raise(&mut self, before: Limit, soft: u64) -> Result<(), Errno> {
+        let raised = Limit {
+            soft,
+            hard: before.hard.max(soft),
+            ..before
+        };
+        foreign::set_limit(self.pid, raised)?;
+        self.before.push(before);
+        Ok(())
+    }
+
+    /// It is a deputy now, whose address space is its home's affair: the program's own limits come
+    /// back with it.
+    pub fn converted(mut self) {
+        self.before
+            .retain(|limit| limit.resource == libc::RLIMIT_NOFILE);
+    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // The process may have ended: then nothing is to be put back.
-        let _ = foreign::set_limit(self.pid, self.before);
+        for before in &self.before {
+            // The process may have ended: then nothing is to be put back.
+            let _ = foreign::set_limit(self.pid, *before);
+        }
     }
 }

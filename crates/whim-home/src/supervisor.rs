@@ -345,12 +345,14 @@ fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
 fn settle(departed: Departed, mut link: Link) -> Result<Away> {
     let original = Original::of(&departed.image, departed.locks_future);
     let leases = departed.leases;
-    let _room = departed.room;
     let mut reserve = departed.reserve;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     link.calls.flush()?;
     reserve.for_conversion();
     let mut server = convert(departed.frozen, &original)?;
+    if let Some(room) = departed.room {
+        room.converted();
+    }
     for continuation in departed.continuations {
         server.take_up(continuation)?;
     }
