@@ -1,6 +1,6 @@
 //! Time as a program sees it while it moves.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, anyhow, ensure, guest, process};
 
@@ -22,6 +22,7 @@ const MOVE_WITHIN: Duration = Duration::from_secs(60);
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("clocks::cpu_time", |_| cpu_time()),
+        Case::new("clocks::waits", |_| waits()),
         Case::new("clocks::full::far_away", |_| far_away()),
     ]
 }
@@ -115,4 +116,77 @@ fn far_away() -> Result<()> {
         ensure!(faults.is_empty(), "{faults:#?}");
         Ok(())
     })
+}
+
+/// How long each call waits.
+const WAIT: Duration = Duration::from_millis(3000);
+/// Into the wait, the moves begin.
+const MEANWHILE: Duration = Duration::from_millis(700);
+/// How late a wait may end, besides the time of the moves: less than what has passed before them.
+const LATE: Duration = Duration::from_millis(400);
+
+/// These run at the guest itself, and begin anew (a limit that the user guide names).
+const BEGIN_ANEW: [&str; 7] = [
+    "usleep",
+    "nanosleep_rest",
+    "nanosleep",
+    "clock_nanosleep",
+    "clock_realtime",
+    "futex",
+    "sigtimedwait",
+];
+
+/// A wait that is met by moves ends when it would have ended without them.
+fn waits() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let program = guest::c("waits")?.display().to_string();
+        let milliseconds = WAIT.as_millis().to_string();
+        let words = [program.as_str(), &milliseconds];
+        let mut talk = Talk::start(&cluster, &mut cluster.command("n1", &words))?;
+        talk.ready()?;
+        talk.go()?;
+        talk.until("waited")?;
+        let expected = std::mem::take(&mut talk.said);
+        drop(talk);
+        let mut talk = Talk::start(&cluster, &mut cluster.run_command("n1", &words))?;
+        let mut checked = 0;
+        for targets in [&["n2"][..], &["n3"], &["home"], &["n2"], &["n3", "home"]] {
+            let pid = talk.ready()?;
+            talk.go()?;
+            talk.until("waiting")?;
+            let begun = Instant::now();
+            // Not a wait for something: this is the time at which the moves are to meet the calls.
+            std::thread::sleep(MEANWHILE);
+            for target in targets {
+                cluster.move_to(pid, target)?;
+            }
+            // `select` and its kin slip by the time of the stop.
+            let latest = WAIT + begun.elapsed().saturating_sub(MEANWHILE) + LATE;
+            talk.until("waited")?;
+            let said = std::mem::take(&mut talk.said);
+            let errors = talk.errors();
+            let took: Vec<&str> = errors.lines().skip(checked).collect();
+            checked += took.len();
+            println!("{targets:?}: {took:?}");
+            ensure!(
+                said == expected,
+                "{targets:?}: {said:#?}, not {expected:#?}"
+            );
+            let mut bad = took.clone();
+            bad.retain(|line| {
+                !in_time(line, latest) && !BEGIN_ANEW.iter().any(|name| line.ends_with(name))
+            });
+            ensure!(bad.is_empty(), "On the way to {targets:?}: {bad:#?}");
+        }
+        Ok(())
+    })
+}
+
+/// `took MICROSECONDS NAME`
+fn in_time(line: &str, latest: Duration) -> bool {
+    let word = line.split(' ').nth(1);
+    let took = word.and_then(|word| word.parse().ok());
+    let took = took.map(Duration::from_micros);
+    took.is_some_and(|took| took >= WAIT && took < latest)
 }

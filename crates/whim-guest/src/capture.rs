@@ -327,6 +327,7 @@ impl Guest {
             name: String::from_utf8_lossy(&name)
                 .trim_end_matches('\n')
                 .to_owned(),
+            deadline_ns: None,
             cpu_away: self.thread_cpu_away(thread),
         })
     }

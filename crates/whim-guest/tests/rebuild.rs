@@ -94,6 +94,7 @@ fn thread(tid: i32, index: u64) -> ThreadImage {
         tid_address: DATA + 0x200,
         pending: vec![pending(12, -6)],
         name: format!("hand-{index}"),
+        deadline_ns: None,
         cpu_away: CpuTime::default(),
     }
 }

@@ -197,6 +197,7 @@ impl Away {
             }
         }
         self.deputy_events()?;
+        self.server.expire()?;
         self.excuse(self.awake.elapsed());
         self.beat(identity)?;
         self.check_transition(identity)
@@ -251,6 +252,7 @@ impl Away {
             return Duration::from_millis(2);
         }
         let left = heartbeat_interval(identity.lease).saturating_sub(self.beat.elapsed());
+        let left = left.min(self.server.until_expiry());
         left.max(Duration::from_millis(1))
     }
 

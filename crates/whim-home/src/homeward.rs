@@ -11,9 +11,11 @@ use nix::errno::Errno;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
+use whim_image::freeze_assemble::Wait;
 use whim_image::inject::Op;
 use whim_image::model::{
-    Activity, Backing, Mapping, PAGE_SIZE, ProcessImage, Range, SignalAction, ThreadImage,
+    Activity, Backing, Mapping, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
+    ThreadImage,
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
@@ -112,9 +114,7 @@ pub fn check_image(
 /// A call does not let itself be interrupted; the process ended.
 pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), HomewardError> {
     let begun = Instant::now();
-    for slot in server.active_slots() {
-        server.deputy.cancel(slot)?;
-    }
+    server.interrupt_all()?;
     loop {
         let active = server.active_slots();
         let Some(&first) = active.first() else {
@@ -612,40 +612,68 @@ fn requeue(
     Ok(())
 }
 
-/// Registers with which a thread goes on at home, and the outputs of a call that ended meanwhile.
+/// How a thread goes on at home.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resumption {
+    pub registers: Registers,
+    /// Outputs of a call that ended meanwhile.
+    pub writes: Vec<(u64, Vec<u8>)>,
+    /// Of a call with a relative timeout, which is made again for what is left of it: its end, by
+    /// CLOCK_MONOTONIC.
+    pub deadline_ns: Option<u64>,
+}
+
+/// What a thread does at home.
 #[must_use]
-pub fn resumption(
-    thread: &ThreadImage,
-    finished: Option<Finished>,
-) -> (whim_image::model::Registers, Vec<(u64, Vec<u8>)>) {
+pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumption {
     const SYSCALL_LENGTH: u64 = 2;
     const RESTART_SYSCALL: u64 = 219;
-    let mut registers = thread.registers;
-    registers.orig_rax = u64::MAX;
+    let mut found = Resumption {
+        registers: thread.registers,
+        ..Resumption::default()
+    };
+    found.registers.orig_rax = u64::MAX;
     if thread.activity == Activity::Computing {
-        return (registers, Vec::new());
+        found.deadline_ns = thread.deadline_ns;
+        return found;
     }
     let Some(finished) = finished else {
         // Home never got the call: it is made here, for the first time.
-        registers.rax = thread.registers.orig_rax;
-        return (registers, Vec::new());
+        found.registers.rax = thread.registers.orig_rax;
+        return found;
     };
     match finished.result {
-        -516 => registers.rax = RESTART_SYSCALL,
-        -514..=-512 => registers.rax = finished.number,
+        -516 => found.registers.rax = RESTART_SYSCALL,
+        -514..=-512 => {
+            found.registers.rax = finished.number;
+            found.deadline_ns = finished.deadline_ns;
+        }
         result => {
-            registers.rax = result.cast_unsigned();
-            registers.rip += SYSCALL_LENGTH;
+            found.registers.rax = result.cast_unsigned();
+            found.registers.rip += SYSCALL_LENGTH;
         }
     }
-    let mut writes = Vec::new();
     let mut offset = 0;
     for (region, length) in finished.regions.iter().zip(&finished.outputs) {
         let end = (offset + *length as usize).min(finished.tail.len());
-        writes.push((region.address, finished.tail[offset..end].to_vec()));
+        found
+            .writes
+            .push((region.address, finished.tail[offset..end].to_vec()));
         offset = end;
     }
-    (registers, writes)
+    found
+}
+
+impl Resumption {
+    fn wait(&self, tid: i32) -> Option<Wait> {
+        let r = &self.registers;
+        Some(Wait {
+            tid,
+            number: r.rax,
+            args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+            deadline_ns: self.deadline_ns?,
+        })
+    }
 }
 
 /// The last step: registers, masks, and the reserved range goes.
@@ -663,17 +691,17 @@ pub fn resume_at_home(
         let Some(slot) = server.deputy.slot_of(thread.tid) else {
             continue;
         };
-        let (registers, writes) = resumption(thread, server.result_of(slot, thread.awaited));
-        for (address, bytes) in writes {
+        let found = resumption(thread, server.result_of(slot, thread.awaited));
+        for (address, bytes) in &found.writes {
             // A buffer that the guest unmapped meanwhile: the kernel would answer EFAULT as well.
-            let _ = process_vm::write(pid, address, &bytes);
+            let _ = process_vm::write(pid, *address, bytes);
         }
-        resumptions.push((thread, registers));
+        resumptions.push((thread, found));
     }
     crash::point("home-leave");
     let (_deck, stops) = server.deputy.leave()?;
     for stopped in &stops {
-        let Some((thread, registers)) = resumptions
+        let Some((thread, found)) = resumptions
             .iter()
             .find(|(thread, _)| thread.tid == stopped.tid())
         else {
@@ -683,13 +711,17 @@ pub fn resume_at_home(
             .set_xstate(&thread.xstate)
             .map_err(DeputyError::Trace)?;
         stopped
-            .set_registers(&whim_image::rebuild::raw_registers(registers))
+            .set_registers(&whim_image::rebuild::raw_registers(&found.registers))
             .map_err(DeputyError::Trace)?;
         stopped
             .set_signal_mask(thread.signal_mask)
             .map_err(DeputyError::Trace)?;
     }
-    let mut frozen = Frozen::assemble(pid, stops)?;
+    let waits = resumptions.iter();
+    let waits: Vec<Wait> = waits
+        .filter_map(|(thread, found)| found.wait(thread.tid))
+        .collect();
+    let mut frozen = Frozen::assemble(pid, stops, &waits)?;
     let reserved = original.reserved;
     let unmap = Op::new(
         libc::SYS_munmap.cast_unsigned(),

@@ -1,5 +1,7 @@
 //! Serves the guest: calls, pages, dispositions, signals. Everything that the deputy does for it.
 
+mod expiry;
+
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
 use crate::outward::Continuation;
@@ -7,6 +9,7 @@ use crate::window::{Placement, Window};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_image::freeze_calls;
 use whim_image::model::{MappingId, PAGE_SIZE, Protection, Range};
 use whim_journey::message::{
     CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireDirection, WireRegion,
@@ -73,6 +76,10 @@ pub struct Active {
     pub further: VecDeque<Range>,
     /// Bytes done by this call's pieces so far.
     pub sum: i64,
+    /// Of a relative timeout of which a part had passed: when its time is over.
+    deadline_ns: Option<u64>,
+    /// It is over.
+    expired: bool,
 }
 
 /// A result, kept until the thread's next call: the guest may ask again after a move.
@@ -86,6 +93,8 @@ pub struct Finished {
     pub regions: Vec<WireRegion>,
     pub number: u64,
     pub args: [u64; 6],
+    /// Of a call with a relative timeout that was cut off: when its time is over, by CLOCK_MONOTONIC.
+    pub deadline_ns: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -192,6 +201,8 @@ impl Server {
             already: 0,
             further: VecDeque::new(),
             sum: 0,
+            deadline_ns: None,
+            expired: false,
         };
         self.execute(slot, active, request.number, request.may_block, tail)
     }
@@ -289,6 +300,8 @@ impl Server {
             already: continuation.call.already,
             further: continuation.call.further.into(),
             sum: 0,
+            deadline_ns: continuation.call.deadline_ns,
+            expired: false,
         };
         self.execute(
             slot,
@@ -378,8 +391,13 @@ impl Server {
             raw = active.sum + raw.max(0);
         }
         let mut result = raw;
-        if raw == EINTR && active.disturbed && whim_calls::interrupted_by_stop(active.number) {
+        let mut deadline_ns = None;
+        let cut = raw == EINTR && whim_calls::interrupted_by_stop(active.number);
+        if cut && active.expired {
+            result = freeze_calls::timeout_result(active.number);
+        } else if cut && active.disturbed {
             result = RESTART_UNLESS_HANDLED;
+            deadline_ns = self.deadline(&active);
         }
         if active.already > 0 {
             // What was done is done, whatever became of the rest.
@@ -394,6 +412,7 @@ impl Server {
             regions: active.regions,
             number: active.number,
             args: active.args,
+            deadline_ns,
         };
         if let Some(sequence) = active.asked_by {
             self.reply(self.deputy.tid_of(slot), sequence, &finished);

@@ -350,6 +350,7 @@ impl Frozen {
             tid_address: answer.tid_address,
             pending,
             name: name.trim_end_matches('\n').to_owned(),
+            deadline_ns: None,
             cpu_away: CpuTime::default(),
         })
     }

@@ -1,10 +1,35 @@
 //! A frozen process made of stops that somebody else brought about.
 
 use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
+use crate::freeze_calls::{self, Call, CallState, Timeout};
 use crate::freeze_observe::Status;
 use std::time::Instant;
 use whim_sys::process_vm::MemFile;
-use whim_sys::ptrace::{Options, Stopped};
+use whim_sys::ptrace::{Options, Stopped, Tid};
+
+/// A call with a relative timeout that was cut off, and is to be made again for what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub tid: Tid,
+    pub number: u64,
+    pub args: [u64; 6],
+    /// When its time is over, by CLOCK_MONOTONIC.
+    pub deadline_ns: u64,
+}
+
+impl Wait {
+    fn call(&self, pid: i32) -> Option<Call> {
+        let (place, _) = freeze_calls::relative_timeout(pid, self.number, &self.args)?;
+        let deadline_ns = self.deadline_ns;
+        Some(Call {
+            number: self.number,
+            args: self.args,
+            state: CallState::Cut {
+                timeout: Some(Timeout { place, deadline_ns }),
+            },
+        })
+    }
+}
 
 impl Frozen {
     /// Whether the process ends with its tracer (true), or survives it, which is what a freeze
@@ -28,9 +53,12 @@ impl Frozen {
     /// Takes over threads that are stopped already (in EVENT_STOP), with the registers and masks
     /// with which they are to go on. The leader may come at any place.
     ///
+    /// `waits` are those of threads that are about to make a call again (their registers stand before
+    /// it): released, they wait for no more than is left.
+    ///
     /// # Errors
     /// The process has ended, or its registers cannot be read.
-    pub fn assemble(pid: i32, stops: Vec<Stopped>) -> Result<Self, FreezeError> {
+    pub fn assemble(pid: i32, stops: Vec<Stopped>, waits: &[Wait]) -> Result<Self, FreezeError> {
         let status = Status::read(pid, pid).map_err(|error| unreadable(pid, error))?;
         let memory = MemFile::open(pid).map_err(FreezeError::Memory)?;
         let mut threads = Vec::with_capacity(stops.len());
@@ -38,7 +66,10 @@ impl Frozen {
             threads.push(FrozenThread {
                 tid: stopped.tid(),
                 original: stopped.registers()?,
-                call: None,
+                call: waits
+                    .iter()
+                    .find(|wait| wait.tid == stopped.tid())
+                    .and_then(|wait| wait.call(pid)),
                 mask: Some(stopped.signal_mask()?),
                 inside: None,
                 stopped: Some(stopped),

@@ -13,6 +13,7 @@ use whim_sys::ptrace::UserRegs;
 
 pub const EINTR: i64 = -4;
 const EAGAIN: i64 = -11;
+const ETIMEDOUT: i64 = -110;
 const EINPROGRESS: i64 = -115;
 pub const ERESTARTSYS: i64 = -512;
 pub const ERESTARTNOINTR: i64 = -513;
@@ -34,6 +35,7 @@ const READ: u64 = 0;
 const WRITE: u64 = 1;
 const READV: u64 = 19;
 pub const WRITEV: u64 = 20;
+const NANOSLEEP: u64 = 35;
 const SENDFILE: u64 = 40;
 const CONNECT: u64 = 42;
 const ACCEPT: u64 = 43;
@@ -43,8 +45,10 @@ pub const SENDMSG: u64 = 46;
 const RECVMSG: u64 = 47;
 const SEMOP: u64 = 65;
 const RT_SIGTIMEDWAIT: u64 = 128;
+const FUTEX: u64 = 202;
 const IO_GETEVENTS: u64 = 208;
 const SEMTIMEDOP: u64 = 220;
+const CLOCK_NANOSLEEP: u64 = 230;
 const EPOLL_WAIT: u64 = 232;
 const EPOLL_PWAIT: u64 = 281;
 const ACCEPT4: u64 = 288;
@@ -56,6 +60,10 @@ const EPOLL_PWAIT2: u64 = 441;
 const VFORK: u64 = 58;
 const CLONE: u64 = 56;
 const CLONE3: u64 = 435;
+
+const TIMER_ABSTIME: u64 = 1;
+const FUTEX_COMMAND: u64 = 0x7f;
+const FUTEX_WAIT: u64 = 0;
 
 /// Where a call keeps its relative timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +167,8 @@ fn ends_with_eintr(number: u64) -> Option<Interruption> {
 pub fn timeout_result(number: u64) -> i64 {
     match number {
         EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2 | IO_GETEVENTS | IO_PGETEVENTS => 0,
+        NANOSLEEP | CLOCK_NANOSLEEP => 0,
+        FUTEX => ETIMEDOUT,
         CONNECT => EINPROGRESS,
         _ => EAGAIN,
     }
@@ -281,19 +291,7 @@ fn file_type(subject: Subject<'_>, fd: u64) -> Option<std::fs::FileType> {
 }
 
 fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout> {
-    let (place, total_ns) = match number {
-        EPOLL_WAIT | EPOLL_PWAIT => {
-            let low = u32::try_from(args[3] & 0xffff_ffff).ok()?.cast_signed();
-            let ms = u64::try_from(low).ok()?;
-            (TimeoutPlace::Register(3), ms.saturating_mul(1_000_000))
-        }
-        EPOLL_PWAIT2 | SEMTIMEDOP => memory_timeout(subject, args, 3)?,
-        RT_SIGTIMEDWAIT => memory_timeout(subject, args, 2)?,
-        IO_GETEVENTS | IO_PGETEVENTS | RECVMMSG => {
-            memory_timeout(subject, args, 4).or_else(|| socket_timeout(subject, number, args))?
-        }
-        _ => socket_timeout(subject, number, args)?,
-    };
+    let (place, total_ns) = relative_timeout(subject.pid, number, args)?;
     let deadline_ns = subject.before.held_until_ns().unwrap_or_else(|| {
         let elapsed = elapsed_ns(subject.pid, subject.tid, subject.before);
         monotonic_ns().saturating_add(total_ns.saturating_sub(elapsed))
@@ -301,16 +299,35 @@ fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout
     Some(Timeout { place, deadline_ns })
 }
 
-fn memory_timeout(
-    subject: Subject<'_>,
-    args: &[u64; 6],
-    index: usize,
-) -> Option<(TimeoutPlace, u64)> {
+/// Where a call of this process keeps its relative timeout, and how long it is in nanoseconds. Memory
+/// and descriptors have to be those of the call.
+#[must_use]
+pub fn relative_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlace, u64)> {
+    match number {
+        EPOLL_WAIT | EPOLL_PWAIT => {
+            let low = u32::try_from(args[3] & 0xffff_ffff).ok()?.cast_signed();
+            let ms = u64::try_from(low).ok()?;
+            Some((TimeoutPlace::Register(3), ms.saturating_mul(1_000_000)))
+        }
+        EPOLL_PWAIT2 | SEMTIMEDOP => memory_timeout(pid, args, 3),
+        RT_SIGTIMEDWAIT => memory_timeout(pid, args, 2),
+        IO_GETEVENTS | IO_PGETEVENTS | RECVMMSG => {
+            memory_timeout(pid, args, 4).or_else(|| socket_timeout(pid, number, args))
+        }
+        NANOSLEEP => memory_timeout(pid, args, 0),
+        CLOCK_NANOSLEEP if args[1] & TIMER_ABSTIME == 0 => memory_timeout(pid, args, 2),
+        FUTEX if args[1] & FUTEX_COMMAND == FUTEX_WAIT => memory_timeout(pid, args, 3),
+        _ if ends_with_eintr(number).is_some() => socket_timeout(pid, number, args),
+        _ => None,
+    }
+}
+
+fn memory_timeout(pid: i32, args: &[u64; 6], index: usize) -> Option<(TimeoutPlace, u64)> {
     let mut bytes = [0u8; 16];
     if args[index] == 0 {
         return None;
     }
-    process_vm::read_exact(subject.pid, args[index], &mut bytes).ok()?;
+    process_vm::read_exact(pid, args[index], &mut bytes).ok()?;
     let (seconds, nanos) = (word(&bytes, 0)?, word(&bytes, 8)?);
     let total = seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
     Some((TimeoutPlace::Memory(index), total))
@@ -320,13 +337,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn socket_timeout(
-    subject: Subject<'_>,
-    number: u64,
-    args: &[u64; 6],
-) -> Option<(TimeoutPlace, u64)> {
+fn socket_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlace, u64)> {
     let fd = i32::try_from(args[0] & 0xffff_ffff).ok()?;
-    let timeouts = foreign::socket_timeouts(subject.pid, fd).ok()?;
+    let timeouts = foreign::socket_timeouts(pid, fd).ok()?;
     let receives = matches!(
         number,
         READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4

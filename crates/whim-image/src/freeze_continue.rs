@@ -24,6 +24,7 @@ const KEPT: usize = 64;
 const LENGTH: u64 = 32 << 10;
 const ALIGNMENT: u64 = 16;
 const MMAP: u64 = 9;
+const SYSCALL_LENGTH: u64 = 2;
 const PROT_READ_EXEC: u64 = 5;
 /// MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
 const MAP_FLAGS: u64 = 0x2 | 0x20 | 0x10_0000;
@@ -147,11 +148,15 @@ impl Frozen {
     ) -> Result<(), FreezeError> {
         let thread = &self.threads[index];
         let code = usize::try_from(stub::tail_data_offset()).unwrap_or(0);
+        // A thread of a process that was assembled stands before its call, in a stop in which the
+        // kernel decides nothing.
+        let stands_before = thread.original.orig_rax == u64::MAX;
+        let behind = if stands_before { SYSCALL_LENGTH } else { 0 };
         let data = TailData {
             before: continuation.before,
             counts: continuation.counts,
             args: freeze_calls::arguments(&thread.original),
-            rip: thread.original.rip,
+            rip: thread.original.rip + behind,
         };
         let mut bytes = stub::tail_code()[..code].to_vec();
         bytes.extend_from_slice(&data.to_bytes());
@@ -171,7 +176,7 @@ impl Frozen {
         }
         let mut registers: UserRegs = thread.original;
         freeze_calls::set_arguments(&mut registers, args);
-        if continuation.decide {
+        if continuation.decide && !stands_before {
             registers.rip = slot.start + stub::RESTART_ENTRY;
         } else {
             registers.rip = slot.start;

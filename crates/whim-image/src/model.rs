@@ -140,6 +140,9 @@ pub struct ThreadImage {
     pub pending: Vec<QueuedSignal>,
     /// At most 15 bytes.
     pub name: String,
+    /// Of one that makes a call with a relative timeout again: when its time is over, by the
+    /// process's CLOCK_MONOTONIC.
+    pub deadline_ns: Option<u64>,
     /// CPU time that it has used since it left home; home's kernel knows the rest.
     pub cpu_away: CpuTime,
 }
