@@ -152,7 +152,9 @@ fn at_points(scene: &mut Scene<'_>, victim: Victim, points: Points) -> Result<()
     let (mut went_on, mut ended, mut missed) = (0, 0, 0);
     for number in &numbers {
         let title = format!("{} of {} at point {number}", victim.part, victim.node);
-        match at_point(scene, victim, *number).with_context(|| title.clone())? {
+        let fate = at_point(scene, victim, *number).with_context(|| title.clone())?;
+        println!("{title}: {fate:?}");
+        match fate {
             None => missed += 1,
             Some(Fate::Home) => went_on += 1,
             Some(Fate::Ended) => ended += 1,
