@@ -258,6 +258,7 @@ fn random(setting: &Setting, kills: u32) -> Result<()> {
                 scene.restart_daemon(node)?;
             }
             let fate = scene.settle(false).context(title.clone())?;
+            println!("{title}: {hit}, {fate:?}");
             done += u32::from(hit);
             if fate == Fate::Ended {
                 ensure!(hit && name != "whimd", "{title}: the program ended");

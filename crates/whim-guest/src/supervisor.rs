@@ -154,8 +154,7 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         memory_due: Instant::now(),
         done: false,
     };
-    println!("ready");
-    std::io::stdout().flush().map_err(SupervisorError::Output)?;
+    writeln!(std::io::stdout(), "ready").map_err(SupervisorError::Output)?;
     let result = supervisor.serve();
     let _ = std::fs::remove_file(&supervisor.job.socket);
     result

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
+use std::io::Write;
 use whim_journey::job::HomeJob;
 
 /// Longest job, in bytes.
@@ -20,7 +21,8 @@ fn main() -> Result<()> {
     let outcome = read_job().and_then(whim_home::supervisor::run);
     whim_sys::crash::tell_passed();
     if let Err(error) = &outcome {
-        println!("failed: {error:#}");
+        // The daemon may have ended before us: nobody listens then.
+        let _ = writeln!(std::io::stdout(), "failed: {error:#}");
     }
     outcome
 }

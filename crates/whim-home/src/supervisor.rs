@@ -108,8 +108,7 @@ pub fn run(job: HomeJob) -> Result<()> {
         credentials,
         lease,
     };
-    println!("ready");
-    std::io::stdout().flush()?;
+    writeln!(std::io::stdout(), "ready").context("Nobody waits for this supervisor any more")?;
     let result = serve(&identity, &listener, &mut journal);
     let _ = std::fs::remove_file(&identity.job.socket);
     result

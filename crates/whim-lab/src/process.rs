@@ -67,8 +67,17 @@ impl ProcessId {
                 u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & KILL_PENDING != 0)
             })
         });
-        let exits = read_stat(proc_directory, self.pid).is_some_and(|stat| stat.exits);
-        self.is_alive_in(proc_directory) && (killed || exits)
+        let Some(stat) = read_stat(proc_directory, self.pid) else {
+            return false;
+        };
+        // A zombie whose other threads are not yet gone still has its files open, and locks on them.
+        let threads = std::fs::read_dir(directory.join("task")).map_or(0, Iterator::count);
+        let ending = if stat.ended {
+            threads > 1
+        } else {
+            killed || stat.exits
+        };
+        stat.start_time == self.start_time && ending
     }
 
     /// A handle on the process, if it is still there.
