@@ -512,6 +512,7 @@ impl Away {
             return Ok(());
         }
         self.reserve.for_return();
+        whim_sys::crash::section();
         self.link.queue(&ToGuest::Freeze, &[])?;
         let mut homeward = Homeward::new(client, reason);
         homeward.announce_wait(self.clock_ahead);

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, State, Status};
 use whim_net::Credentials;
+use whim_sys::crash;
 
 /// A client that does not finish its line in this time is not listened to.
 const COMMAND_WITHIN: Duration = Duration::from_secs(2);
@@ -244,6 +245,7 @@ fn leave(
     })?;
     client.send(&Event::Done { report });
     drop(client);
+    crash::section();
     match away.run(identity, listener, journal)? {
         Ending::Home(home) => {
             *holding = home.holding;

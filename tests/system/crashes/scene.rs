@@ -121,18 +121,23 @@ impl<'a> Scene<'a> {
             .unwrap_or_default())
     }
 
-    /// How many points were passed.
-    pub fn passed(&self, node: &str, part: &str) -> Result<u32> {
+    /// The numbers of the last points that were passed, one for each section of the journey.
+    pub fn passed(&self, node: &str, part: &str) -> Result<Vec<u32>> {
         if part == "whimd" {
             let text = fs::read_to_string(self.plan(node, "passed"))?;
-            return Ok(text.trim().parse()?);
+            return Ok(vec![text.trim().parse()?]);
         }
         let said = self.said(node, part)?;
-        let number = said
+        let numbers = said
             .lines()
-            .find_map(|line| line.strip_prefix("Crash points passed: "))
-            .with_context(|| format!("The {part} supervisor has not counted: {said}"))?;
-        Ok(number.parse()?)
+            .filter_map(|line| line.strip_prefix("Crash points passed: "))
+            .map(|number| Ok(number.parse()?))
+            .collect::<Result<Vec<u32>>>()?;
+        ensure!(
+            !numbers.is_empty(),
+            "The {part} supervisor has not counted: {said}"
+        );
+        Ok(numbers)
     }
 
     /// Asks for a move; whether it was done.
