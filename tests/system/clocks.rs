@@ -174,8 +174,11 @@ fn waits() -> Result<()> {
                 "{targets:?}: {said:#?}, not {expected:#?}"
             );
             let mut bad = took.clone();
+            // The way home tells home's half of a thread how long it still has to wait.
+            let exact = targets.first() == Some(&"home");
             bad.retain(|line| {
-                !in_time(line, latest) && !BEGIN_ANEW.iter().any(|name| line.ends_with(name))
+                let anew = BEGIN_ANEW.iter().any(|name| line.ends_with(name));
+                !in_time(line, latest) && (exact || !anew)
             });
             ensure!(bad.is_empty(), "On the way to {targets:?}: {bad:#?}");
         }

@@ -59,6 +59,7 @@ impl Guest {
     /// Tracing failed, or the guest ended.
     pub fn freeze(&mut self) -> Result<(), GuestError> {
         self.holds.move_away = true;
+        let sleepers = self.sleepers();
         self.interrupt_all()?;
         let hosts: Vec<i32> = self.threads.keys().copied().collect();
         for host in &hosts {
@@ -73,6 +74,7 @@ impl Guest {
                 other => other?,
             }
         }
+        self.note_deadlines(&sleepers)?;
         if self.threads.contains_key(&self.host) {
             Ok(())
         } else {
@@ -192,7 +194,11 @@ impl Guest {
         let answers = self.ask(&hosts, &states)?;
         let mut threads = Vec::with_capacity(hosts.len());
         for ((host, state), answer) in hosts.iter().zip(states).zip(&answers.threads) {
-            threads.push(self.thread_image(*host, state, answer)?);
+            let mut thread = self.thread_image(*host, state, answer)?;
+            thread.deadline_ns = thread
+                .deadline_ns
+                .map(|deadline| deadline.saturating_add_signed(ahead.monotonic_ns));
+            threads.push(thread);
         }
         let leader = self.stopped_thread(self.host)?;
         let pending = self.true_signals(leader.queued_signals(true)?);
@@ -303,7 +309,13 @@ impl Guest {
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
         let thread = self.threads.get(&host).ok_or(GuestError::Ended)?;
         pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
-        let (registers, activity) = image_registers(thread, &state.registers);
+        let (mut registers, activity) = image_registers(thread, &state.registers);
+        let deadline_ns = thread.deadline_ns;
+        if deadline_ns.is_some() && registers.rip == state.registers.rip {
+            // One that the kernel would have gone on with: it is made again.
+            registers.rax = state.registers.orig_rax;
+            registers.rip -= 2;
+        }
         tracing::trace!(
             host,
             ?activity,
@@ -327,7 +339,7 @@ impl Guest {
             name: String::from_utf8_lossy(&name)
                 .trim_end_matches('\n')
                 .to_owned(),
-            deadline_ns: None,
+            deadline_ns,
             cpu_away: self.thread_cpu_away(thread),
         })
     }
@@ -633,7 +645,7 @@ fn unreadable_maps(error: maps::MapsError) -> GuestError {
 }
 
 /// Whether the thread stands behind a system call that did not end, or ended because of a stop.
-fn was_cut(registers: &UserRegs) -> bool {
+pub(crate) fn was_cut(registers: &UserRegs) -> bool {
     let in_call = registers.orig_rax.cast_signed() >= 0;
     let result = registers.rax.cast_signed();
     in_call && ((ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result) || result == EINTR)

@@ -158,6 +158,8 @@ pub struct Thread {
     pub awaits: bool,
     /// It stands where our own code ended, not where a signal came.
     pub at_our_stop: bool,
+    /// Of a wait that a freeze has cut off: when its time is over, by this host's CLOCK_MONOTONIC.
+    pub deadline_ns: Option<u64>,
     pub cpu: Since,
 }
 
@@ -258,6 +260,7 @@ impl Guest {
                 suspended: None,
                 awaits: false,
                 at_our_stop: true,
+                deadline_ns: None,
                 cpu: Since::begin(state.cpu_away, times::of_thread(process, host)),
             };
             threads.insert(host, thread);

@@ -4,7 +4,7 @@
 //! - [`arrival`]: from the blank process to the guest.
 //! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections.
 //! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them;
-//!   [`times`] adds up their CPU time.
+//!   [`times`] adds up their CPU time, [`waits`] what is left of their waits.
 //! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
 //! - [`capture`]: the way out.
 #![forbid(unsafe_code)]
@@ -23,3 +23,4 @@ pub mod signals;
 pub mod supervisor;
 pub mod table;
 pub mod times;
+pub mod waits;

@@ -58,9 +58,16 @@ pub fn sleeping_in(pid: i32, tid: i32) -> Option<u64> {
 /// Looks at a thread that is about to be interrupted. `number`: the call in which it sleeps.
 #[must_use]
 pub fn observe(pid: i32, tid: i32, number: Option<u64>) -> Observation {
-    if !number.is_some_and(crate::freeze_calls::needs_elapsed) {
-        return Observation::default();
+    if number.is_some_and(crate::freeze_calls::needs_elapsed) {
+        observe_sleep(pid, tid)
+    } else {
+        Observation::default()
     }
+}
+
+/// As [`observe`], whatever the call.
+#[must_use]
+pub fn observe_sleep(pid: i32, tid: i32) -> Observation {
     let asleep = scheduling(pid, tid).and_then(|(since_ns, voluntary_switches)| {
         let (state, cpu) = state_and_cpu(pid, tid)?;
         (state == 'S').then_some(Asleep {
