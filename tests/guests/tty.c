@@ -95,6 +95,7 @@ int main(void)
            tcgetpgrp(0) == getpgrp(), getsid(0) == getpid());
     state.c_lflag &= ~ECHO;
     need(tcsetattr(0, TCSADRAIN, &state) == 0, "tcsetattr");
+    printf("quiet\n");
     wait_for_line();
     state.c_lflag |= ECHO;
     need(tcsetattr(0, TCSADRAIN, &state) == 0, "tcsetattr");

@@ -96,7 +96,15 @@ impl Terminal {
     /// # Errors
     /// When it is not shown in time, with what was.
     pub fn wait_for(&mut self, text: &str) -> Result<Vec<u8>> {
-        let deadline = Instant::now() + PATIENCE;
+        self.wait_within(text, PATIENCE)
+    }
+
+    /// As [`Terminal::wait_for`], with another patience.
+    ///
+    /// # Errors
+    /// When it is not shown in time; what was shown is kept for the next wait.
+    pub fn wait_within(&mut self, text: &str, patience: Duration) -> Result<Vec<u8>> {
+        let deadline = Instant::now() + patience;
         let wanted = text.as_bytes();
         loop {
             let found = self

@@ -63,15 +63,11 @@ pub fn cases() -> Result<Vec<Case>> {
     let runs = whim_system_tests::case::number("WHIM_RUNS")?.unwrap_or(5);
     let minimum = whim_system_tests::case::number("WHIM_MOVES")?.unwrap_or(20);
     let mut cases = vec![
-        // Job control asked for by the program itself while it is away does not stop it yet: in
-        // the full set, which is to pass before a release (docs/user-guide.md names the limits).
-        Case::new("terminals::full::background_processes", |_| background()),
+        Case::new("terminals::background_processes", |_| background()),
         Case::new("terminals::keys_reach_a_program_away", |_| keys()),
     ];
     for session in SESSIONS {
-        let own_stops = matches!(session.name, "vim" | "less");
-        let set = if own_stops { "full::" } else { "" };
-        let name = format!("terminals::{set}{}", session.name);
+        let name = format!("terminals::{}", session.name);
         cases.push(Case::new(name, |setting| {
             session.run(setting, session.rounds.0, 3)
         }));
@@ -286,7 +282,7 @@ fn less(
         terminal.ask(INTERRUPT, "(END)")?;
         terminal.ask("g", "number 000023")?;
         if round % 2 == 1 {
-            terminal.ask(SUSPEND, "Stopped")?;
+            suspend_less(terminal)?;
             terminal.wait_for(PROMPT)?;
             terminal.ask("echo in-$((40+2))\r", "in-42")?;
             terminal.wait_for(PROMPT)?;
@@ -299,6 +295,21 @@ fn less(
     terminal.press("exit\r")?;
     terminal.end()?;
     Ok(seen)
+}
+
+/// A Ctrl-Z that comes between less's last output and its wait for a key stops less at the next key
+/// only: that is less's own race, met without moves as well (5 of 1,000 times). The next key is one
+/// that does nothing, neither to less nor to the shell.
+fn suspend_less(terminal: &mut Terminal) -> Result<()> {
+    const REDRAW: &str = "\x0c";
+    terminal.press(SUSPEND)?;
+    if terminal
+        .wait_within("Stopped", Duration::from_secs(3))
+        .is_err()
+    {
+        terminal.ask(REDRAW, "Stopped")?;
+    }
+    Ok(())
 }
 
 /// Says when it is in the foreground, so that no key is pressed too soon.
@@ -368,7 +379,7 @@ fn background() -> Result<()> {
             };
             terminal.press(&line)?;
             let mut shown = String::new();
-            for sign in ["SIGTTOU 1\r\n", "session leader 0\r\n"] {
+            for sign in ["SIGTTOU 1\r\n", "quiet\r\n"] {
                 terminal.wait_for("ready ")?;
                 let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
                     .trim()

@@ -1,7 +1,7 @@
 //! The requests of ioctl that programs make on what stays at home.
 
 use crate::builder::{Builder, Flow, go_home};
-use crate::types::{Direction, Returned, half, word};
+use crate::types::{Call, Direction, Returned, half, word};
 
 use Io::{Change, Get, None, Put};
 
@@ -229,6 +229,35 @@ pub(crate) fn ioctl(builder: &mut Builder<'_>) -> Flow {
         _ if !builder.readable(address) && !builder.context.touches_reserved(address, 1) => Ok(()),
         _ => go_home("this ioctl request is not in the table"),
     }
+}
+
+/// Requests that the kernel grants to a process of the background only if it blocks or ignores
+/// SIGTTOU (`tty_check_change`): all that change the terminal.
+const CONTROL: &[u32] = &[
+    0x5402,
+    0x5403,
+    0x5404,
+    0x5406,
+    0x5407,
+    0x5408,
+    0x5409,
+    0x540a,
+    0x540b,
+    0x5410,
+    0x5423,
+    0x5425,
+    0x5427,
+    0x5428,
+    0x402c_542b,
+    0x402c_542c,
+    0x402c_542d,
+];
+
+/// Whether the kernel looks at the caller's signal mask for this call.
+#[must_use]
+pub fn is_terminal_control(call: &Call) -> bool {
+    let request = u32::try_from(call.args[1] & u64::from(u32::MAX)).unwrap_or(0);
+    call.number == libc::SYS_ioctl.cast_unsigned() && CONTROL.contains(&request)
 }
 
 fn lookup(request: u32) -> Option<Io> {

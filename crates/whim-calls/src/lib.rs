@@ -33,6 +33,7 @@ mod table;
 mod types;
 
 pub use filter::{Instruction, guest_filter};
+pub use ioctl::is_terminal_control;
 pub use resolve::{home_may_execute, resolve, row, rows};
 pub use shape::{Class, Row};
 pub use stop::interrupted_by_stop;

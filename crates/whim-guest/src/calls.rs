@@ -101,6 +101,7 @@ impl Guest {
             sequence: 0,
             cancelled: false,
             is_quick: false,
+            again: false,
         });
         self.calls += 1;
         self.decide(host)
@@ -151,7 +152,7 @@ impl Guest {
     /// # Errors
     /// Tracing failed.
     pub fn decide_again(&mut self) -> Result<(), GuestError> {
-        if self.holds.move_away {
+        if self.holds.move_away || self.holds.stopped {
             return Ok(());
         }
         let undecided = |thread: &&Thread| {
@@ -216,7 +217,8 @@ impl Guest {
         else {
             return Ok(());
         };
-        let number = waiting.call.number;
+        let call = waiting.call;
+        let masked = self.mask_for_home(host, &call, waiting.again);
         if waiting.cancelled && forward.may_block {
             // A handler came while its pages were fetched; the call begins after it.
             return self.respond(host, Response::Result(ERESTARTNOINTR));
@@ -244,9 +246,10 @@ impl Guest {
         let message = ToHome::Call(CallRequest {
             tid,
             sequence,
-            number,
+            number: call.number,
             args: forward.args,
             may_block: forward.may_block,
+            masked,
             regions: forward.regions.iter().map(wire_region).collect(),
         });
         self.outbox.push(Outgoing { message, tail });
@@ -476,7 +479,7 @@ impl Guest {
             return self.await_interrupted(host, result);
         }
         if !self.has_deliverable(host, forwarded.wait_mask) {
-            return self.decide(host);
+            return self.make_again(host);
         }
         if let Some(mask) = forwarded.wait_mask {
             return self.interrupt_under_mask(host, mask);
@@ -488,6 +491,19 @@ impl Guest {
             result
         };
         self.respond(host, Response::Result(result))
+    }
+
+    /// The call is sent home once more; if job control has stopped the process, when it goes on.
+    fn make_again(&mut self, host: i32) -> Result<(), GuestError> {
+        let waiting = self.threads.get_mut(&host).and_then(|t| t.waiting.as_mut());
+        if let Some(waiting) = waiting {
+            waiting.again = true;
+            waiting.kind = Kind::Undecided;
+        }
+        if self.holds.stopped {
+            return Ok(());
+        }
+        self.decide(host)
     }
 
     /// The call that was in flight when the thread came here has not been executed: from now on it

@@ -130,11 +130,17 @@ impl Guest {
                     break;
                 }
                 Running::assume(host).interrupt()?;
-                if effect == Effect::Caught {
-                    stopped.set_signal_info(&info)?;
-                    stopped.resume(signal)?;
-                } else {
-                    stopped.resume(0)?;
+                match effect {
+                    Effect::Caught => {
+                        stopped.set_signal_info(&info)?;
+                        stopped.resume(signal)?;
+                    }
+                    Effect::Stops => {
+                        // The process stops where it goes to.
+                        self.keep(host, signal, info);
+                        stopped.resume(0)?;
+                    }
+                    Effect::Nothing | Effect::Ends => drop(stopped.resume(0)?),
                 }
                 stopped = self.await_stop(host)?;
                 continue;
@@ -150,12 +156,15 @@ impl Guest {
         Ok(())
     }
 
+    fn keep(&mut self, host: i32, signal: i32, info: [u8; 128]) {
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.postponed.extend(queued(signal, info));
+        }
+    }
+
     fn keep_fatal(&mut self, host: i32, signal: i32, info: [u8; 128]) {
-        if let (Some(thread), Ok(signal)) = (self.threads.get_mut(&host), u8::try_from(signal)) {
-            thread.fatal = Some(QueuedSignal {
-                signal,
-                info: info.to_vec(),
-            });
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.fatal = queued(signal, info);
         }
     }
 
@@ -642,6 +651,12 @@ fn unreadable_maps(error: maps::MapsError) -> GuestError {
         what: "mappings",
         source: std::io::Error::other(error),
     }
+}
+
+fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
+    let signal = u8::try_from(signal).ok()?;
+    let info = info.to_vec();
+    Some(QueuedSignal { signal, info })
 }
 
 /// Whether the thread stands behind a system call that did not end, or ended because of a stop.

@@ -131,6 +131,8 @@ pub struct Waiting {
     pub cancelled: bool,
     /// Home answers at once: the call never waits for somebody else.
     pub is_quick: bool,
+    /// Home has interrupted it, and it is made again.
+    pub again: bool,
 }
 
 /// A thread of the guest.
@@ -205,6 +207,8 @@ pub struct Guest {
     pub gone: bool,
     pub calls: u64,
     pub cpu: Since,
+    /// SIGCONT that came from home during this stay.
+    pub continues: u32,
 }
 
 impl Thread {
@@ -293,6 +297,7 @@ impl Guest {
             gone: false,
             calls: 0,
             cpu: Since::begin(image.cpu_away, times::of_process(host)),
+            continues: 0,
         })
     }
 
@@ -339,6 +344,10 @@ impl Guest {
         }
         let hosts: Vec<i32> = self.threads.keys().copied().collect();
         for host in hosts {
+            if self.holds.any() {
+                // A signal that was about to be delivered stops the process.
+                return Ok(());
+            }
             let Some(thread) = self.threads.get_mut(&host) else {
                 continue;
             };

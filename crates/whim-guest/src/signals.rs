@@ -8,7 +8,7 @@ use crate::capture::{asking, is_about_to_ask, rewound, without_stop};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use nix::errno::Errno;
 use std::collections::VecDeque;
-use whim_calls::Signal;
+use whim_calls::{Call, Signal};
 use whim_image::model::QueuedSignal;
 use whim_image::rebuild::runner::step_registers;
 use whim_image::rebuild::stub::Operation;
@@ -123,6 +123,12 @@ impl Tickets {
     }
 }
 
+/// Whether it is a terminal's answer to a call of the background.
+fn refuses_background(signal: i32, info: &[u8]) -> bool {
+    const SI_KERNEL: i32 = 0x80;
+    matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && word(info, 8) == SI_KERNEL
+}
+
 fn bit(signal: i32) -> u64 {
     u32::try_from(signal - 1)
         .ok()
@@ -182,7 +188,11 @@ impl Guest {
                 }
                 stopped.resume(signal)?;
             }
-            Effect::Nothing | Effect::Stops => {
+            Effect::Nothing => {
+                stopped.resume(0)?;
+            }
+            Effect::Stops => {
+                self.stops_at_home(host, signal, info)?;
                 stopped.resume(0)?;
             }
             Effect::Ends => {
@@ -256,6 +266,39 @@ impl Guest {
         }
     }
 
+    /// Job control acts at home. Nobody here runs on until home says so: the call that has sent the
+    /// signal must not come back before the stop.
+    fn stops_at_home(
+        &mut self,
+        host: i32,
+        signal: i32,
+        info: RawSigInfo,
+    ) -> Result<(), GuestError> {
+        let tid = self.threads.get(&host).map(|thread| thread.tid);
+        let (Some(tid), Ok(number)) = (tid, u8::try_from(signal)) else {
+            return Ok(());
+        };
+        self.holds.stopped = true;
+        self.interrupt_all()?;
+        self.say(ToHome::DefaultStop {
+            tid,
+            signal: number,
+            info: info.to_vec(),
+            continues: self.continues,
+        });
+        Ok(())
+    }
+
+    /// The process goes on at home, or has not been stopped there.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn goes_on(&mut self) -> Result<(), GuestError> {
+        self.holds.stopped = false;
+        self.resume()?;
+        self.decide_again()
+    }
+
     /// A signal from home.
     ///
     /// # Errors
@@ -267,6 +310,9 @@ impl Guest {
         };
         let signal = i32::from(signal);
         tracing::trace!(signal, ?tid, "signal from home");
+        if signal == libc::SIGCONT {
+            self.continues += 1;
+        }
         let target = match tid {
             Some(tid) => match self.thread_of(tid) {
                 Some(thread) => Some(thread.host),
@@ -279,18 +325,34 @@ impl Guest {
         }
         let chosen = target.or_else(|| self.chosen(signal));
         let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
+        if blocked && tid.is_some() && refuses_background(signal, &info) {
+            // The kernel would not have sent it to a thread that blocks it: home could not know
+            // (`mask_for_home`). The call is made again, with the mask.
+            return Ok(());
+        }
         if blocked {
             // No delivery stop comes where the true siginfo could be put in place of a ticket.
             return self.queue_exactly(target.unwrap_or(self.host), signal, &info);
         }
         match self.effect(signal) {
-            Effect::Nothing | Effect::Stops => Ok(()),
+            Effect::Nothing => Ok(()),
+            Effect::Stops => self.stops_at_home(chosen.unwrap_or(self.host), signal, info),
             Effect::Ends => {
                 self.ends_at_home(chosen.unwrap_or(self.host), signal, info);
                 Ok(())
             }
             Effect::Caught => self.queue(target, chosen, signal, info),
         }
+    }
+
+    /// Signals that the thread blocks and that the kernel looks at when a process of the background
+    /// uses the terminal. Asking for the mask takes time: for reads and writes it is asked for only
+    /// when the terminal has refused them once (`again`).
+    pub(crate) fn mask_for_home(&self, host: i32, call: &Call, again: bool) -> u64 {
+        if !again && !whim_calls::is_terminal_control(call) {
+            return 0;
+        }
+        self.blocked(host) & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
     }
 
     /// A thread that waits for this signal by `sigwaitinfo` or its kin. The kernel shows the signal
@@ -468,6 +530,7 @@ impl Guest {
                 return Ok(());
             }
             Effect::Stops => {
+                // It comes back to us from home.
                 return self.forward(host, signal.forward, crate::guest::After::Result);
             }
             Effect::Nothing | Effect::Caught => {}

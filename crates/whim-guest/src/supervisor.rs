@@ -519,10 +519,7 @@ impl Supervisor {
                 guest.holds.stopped = true;
                 guest.interrupt_all()?;
             }
-            ToGuest::Continue => {
-                guest.holds.stopped = false;
-                guest.resume()?;
-            }
+            ToGuest::Continue => guest.goes_on()?,
             ToGuest::Resume => {
                 self.wanted = None;
                 guest.holds.memory = false;

@@ -181,14 +181,28 @@ fn a_deadly_signal_kills_with_the_true_status() {
     .expect("kill");
     let status = program.child.wait().expect("its end");
     assert_eq!(status.signal(), Some(15));
-    let (_world, mut program, _home, _host) = away("segv");
-    program.say("import ctypes; ctypes.string_at(0)");
-    let status = program.child.wait().expect("its end");
-    assert_eq!(status.signal(), Some(11));
-    let (_world, mut program, _home, _host) = away("abort");
-    program.say("os.abort()");
-    let status = program.child.wait().expect("its end");
-    assert_eq!(status.signal(), Some(6));
+    // Its own; the whole status, with the flag of the core dump, is that of a run at home.
+    for (name, line) in [
+        ("segv", "import ctypes; ctypes.string_at(0)"),
+        ("abort", "os.abort()"),
+        ("raise", "signal.raise_signal(signal.SIGFPE)"),
+        ("kill", "os.kill(os.getpid(), signal.SIGQUIT)"),
+        ("group", "os.setpgid(0, 0); os.kill(0, signal.SIGUSR2)"),
+        ("killed", "os.kill(os.getpid(), signal.SIGKILL)"),
+        (
+            "thread",
+            "t = threading.Thread(target=lambda: signal.raise_signal(signal.SIGTERM)); t.start(); t.join()",
+        ),
+    ] {
+        let mut unmoved = Program::start("python3", &["-c", SHELL]);
+        unmoved.say(line);
+        let expected = unmoved.child.wait().expect("its end");
+        let (_world, mut program, _home, _host) = away(name);
+        program.say(line);
+        let status = program.child.wait().expect("its end");
+        assert!(status.signal().is_some(), "{name}: {status:?}");
+        assert_eq!(status.into_raw(), expected.into_raw(), "{name}");
+    }
 }
 
 fn children_are_born_at_home() {
@@ -276,6 +290,89 @@ fn a_stopped_job_stands_still() {
     computes();
     home.bring();
     computes();
+    program.child.kill().expect("kill");
+}
+
+/// What the program's parent hears of it next, without waiting for its end.
+fn heard(pid: nix::unistd::Pid) -> nix::sys::wait::WaitStatus {
+    use nix::sys::wait::{WaitPidFlag, waitpid};
+    waitpid(pid, Some(WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED)).expect("waitpid")
+}
+
+fn a_program_stops_itself() {
+    use nix::sys::signal::kill;
+    use nix::sys::wait::WaitStatus::{Continued, Stopped};
+    let (_world, mut program, home, host) = away("stops");
+    let pid = nix::unistd::Pid::from_raw(program.pid());
+    // The kernel stops nobody whose group is orphaned: let its parent be of another group.
+    assert_eq!(program.ask("os.setpgid(0, 0); r = 'group'"), "group");
+    let continued = |program: &mut Program| {
+        host.await_state(State::Stopped);
+        kill(pid, Signal::SIGCONT).expect("kill");
+        assert_eq!(heard(pid), Continued(pid));
+        program.line()
+    };
+    for (call, signal) in [
+        ("os.kill(os.getpid(), signal.SIGTSTP)", Signal::SIGTSTP),
+        ("os.kill(0, signal.SIGTTIN)", Signal::SIGTTIN),
+        ("signal.raise_signal(signal.SIGTTOU)", Signal::SIGTTOU),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", Signal::SIGSTOP),
+    ] {
+        program.say(&format!("{call}; r = '{signal} is over'"));
+        assert_eq!(heard(pid), Stopped(pid, signal));
+        assert_eq!(continued(&mut program), format!("{signal} is over"));
+    }
+    // A signal that it blocks stops it when it blocks it no more.
+    let mask = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])";
+    program.say(&format!(
+        "{mask}; os.kill(os.getpid(), signal.SIGTSTP); print('goes on', flush=True); \
+         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP]); r = 'over'"
+    ));
+    assert_eq!(program.line(), "goes on");
+    assert_eq!(heard(pid), Stopped(pid, Signal::SIGTSTP));
+    assert_eq!(continued(&mut program), "over");
+    // From outside, while it waits for a line.
+    kill(pid, Signal::SIGTSTP).expect("kill");
+    assert_eq!(heard(pid), Stopped(pid, Signal::SIGTSTP));
+    program.say("r = 'read'");
+    assert_eq!(continued(&mut program), "read");
+    // With a handler it is not stopped; at home it stops as any process does.
+    assert_eq!(
+        program.ask("signal.signal(signal.SIGTSTP, lambda n, f: os.write(1, b'caught ')); r = 1"),
+        "1"
+    );
+    assert_eq!(
+        program.ask("os.kill(os.getpid(), signal.SIGTSTP); r = 'and on'"),
+        "caught and on"
+    );
+    home.bring();
+    program.say("signal.signal(signal.SIGTSTP, signal.SIG_DFL); os.kill(0, signal.SIGTSTP)");
+    assert_eq!(heard(pid), Stopped(pid, Signal::SIGTSTP));
+    program.child.kill().expect("kill");
+}
+
+/// A SIGCONT that comes right behind a stop signal leaves the process running, whoever is first.
+fn a_stop_and_its_end_come_together() {
+    use nix::sys::signal::kill;
+    let (_world, mut program, _home, _host) = away("together");
+    let pid = nix::unistd::Pid::from_raw(program.pid());
+    assert_eq!(program.ask("os.setpgid(0, 0); r = 'group'"), "group");
+    for round in 0..200 {
+        let signal = if round % 2 == 0 {
+            Signal::SIGTSTP
+        } else {
+            Signal::SIGSTOP
+        };
+        kill(pid, signal).expect("kill");
+        if round % 3 == 0 {
+            program.say(&format!("r = {round}"));
+        }
+        kill(pid, Signal::SIGCONT).expect("kill");
+        if round % 3 == 0 {
+            assert_eq!(program.line(), round.to_string());
+        }
+    }
+    assert_eq!(program.ask("r = 'runs'"), "runs");
     program.child.kill().expect("kill");
 }
 
@@ -467,7 +564,7 @@ fn main() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    let cases: [(&str, fn()); 16] = [
+    let cases: [(&str, fn()); 18] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
@@ -481,6 +578,11 @@ fn main() {
         ("threads_travel", threads_travel),
         ("time_goes_on", time_goes_on),
         ("a_stopped_job_stands_still", a_stopped_job_stands_still),
+        ("a_program_stops_itself", a_program_stops_itself),
+        (
+            "a_stop_and_its_end_come_together",
+            a_stop_and_its_end_come_together,
+        ),
         (
             "a_guest_without_home_stops_and_ends",
             a_guest_without_home_stops_and_ends,

@@ -1,6 +1,7 @@
 //! While the process is away: one loop over the guest's frames, the deputy's stops and commands.
 
 mod commands;
+mod job_control;
 
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
@@ -86,6 +87,9 @@ pub struct Away {
     /// How far the guest's clock was ahead of ours, at its last word about it.
     clock_ahead: Duration,
     stopped: bool,
+    /// The image is here whole, but the process is stopped by job control: it goes on at home when
+    /// it goes on.
+    home_waits: bool,
     spin: Spin,
     finish: Option<Ending>,
     /// Dropped with the stay, when the process is home or gone.
@@ -118,6 +122,7 @@ impl Away {
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
             stopped: false,
+            home_waits: false,
             spin: Spin::default(),
             finish: None,
             leases,
@@ -379,6 +384,7 @@ impl Away {
                 tracing::info!("Thread {tid} goes home: {reason}");
                 self.begin_homeward(None, reason)?;
             }
+            ToHome::DefaultStop { .. } => self.default_stop(&message)?,
             ToHome::Complete => self.completed()?,
             ToHome::Failed { phase, reason } => self.guest_failed(&phase, &reason)?,
             ToHome::Heartbeat { .. } => self.heartbeat(&message),
@@ -442,14 +448,8 @@ impl Away {
                         self.server.signal(slot, signal, &info);
                     }
                 }
-                DeputyEvent::GroupStop(_) => {
-                    self.stopped = true;
-                    self.link.queue(&ToGuest::Stop, &[])?;
-                }
-                DeputyEvent::GroupContinue => {
-                    self.stopped = false;
-                    self.link.queue(&ToGuest::Continue, &[])?;
-                }
+                DeputyEvent::GroupStop(_) => self.stopped()?,
+                DeputyEvent::GroupContinue => self.continued()?,
                 DeputyEvent::ThreadGone(_) => {}
                 DeputyEvent::ProcessGone(_) => {
                     self.finish = Some(Ending::Gone);
@@ -507,7 +507,7 @@ impl Away {
 
     /// Begins the way home.
     pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
-        if self.transition.is_some() {
+        if self.transition.is_some() || self.stopped {
             self.wants_home = Some(reason);
             return Ok(());
         }
@@ -551,6 +551,7 @@ impl Away {
         let Some(Transition::Onward(mut onward)) = self.transition.take() else {
             return Ok(());
         };
+        onward.stopped = self.stopped;
         match onward.receive(&mut self.link, identity, journal) {
             Ok(false) => self.transition = Some(Transition::Onward(onward)),
             Ok(true) => self.arrived(*onward, journal)?,
@@ -589,6 +590,9 @@ impl Away {
             report: report.clone(),
         })?;
         client.send(&Event::Done { report });
+        let continues = self.held.iter().filter(|held| held.signal == libc::SIGCONT);
+        let continues = u32::try_from(continues.count()).unwrap_or(u32::MAX);
+        self.server.deputy.count_continues_from(continues);
         self.release_held();
         Ok(())
     }
@@ -643,6 +647,10 @@ impl Away {
         if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
             bail!("The guest's image ends before it has begun");
         }
+        if self.server.deputy.is_group_stopped() {
+            self.home_waits = true;
+            return Ok(());
+        }
         self.finish = Some(Ending::Home(Box::default()));
         Ok(())
     }
@@ -656,6 +664,7 @@ impl Away {
             };
             let (slot, mut client) = connecting.into_parts();
             match connected {
+                Ok(_) if self.stopped => client.refuse(job_control::REFUSAL),
                 Ok(link) => self.begin_onward(slot, link, client, identity)?,
                 Err(reason) => client.refuse(reason),
             }

@@ -1,14 +1,23 @@
 //! The deputy's threads: who executes what, and what the kernel reports of them.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_sys::crash;
+use whim_sys::pidfd;
 use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
 use whim_sys::resident::{self, Deck, OPERATIONS_MAX, Operation};
 
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
+/// ERESTARTSYS: what a terminal gives to a call of the background.
+const REFUSED: i64 = -512;
+/// Announces a stop that is asked for; the last signal that the kernel delivers of several.
+const TICKET_SIGNAL: i32 = 64;
+/// Tells it from the program's own signals of this number.
+const TICKET_MARK: u32 = 0x5748_5354;
+const SI_QUEUE: i32 = -1;
 
 #[derive(Debug, Error)]
 pub enum DeputyError {
@@ -38,7 +47,7 @@ pub enum DeputyEvent {
     },
     /// The process was stopped by job control; all threads are held.
     GroupStop(i32),
-    /// The process continues after a group stop.
+    /// The process continues after a group stop, or a stop that was asked for did not come about.
     GroupContinue,
     /// One thread is gone.
     ThreadGone(usize),
@@ -54,12 +63,25 @@ enum Trace {
     Gone,
 }
 
+/// Whether the call that a thread executes is to end before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    No,
+    /// The guest needs the thread; stays until the call has ended.
+    Asked,
+    /// The terminal refuses the background its service, again and again.
+    Background,
+}
+
 #[derive(Debug)]
 struct Thread {
     tid: Tid,
     trace: Trace,
-    /// Interrupt the call that it executes; stays until the call has ended.
-    cancel: bool,
+    cut: Cut,
+    /// It works for us although the process is stopped by job control.
+    urgent: bool,
+    /// It has been given a stop signal: its next stop tells what became of it.
+    raised: bool,
 }
 
 /// All threads of the deputy, in their resident loops.
@@ -72,9 +94,18 @@ pub struct Deputy {
     threads: Vec<Thread>,
     slots: HashMap<Tid, usize>,
     events: VecDeque<DeputyEvent>,
-    /// Stop signals that we sent ourselves and that are to be delivered.
-    deliver: Vec<i32>,
     group_stopped: bool,
+    /// SIGCONT that was delivered, since the guest counts them.
+    continues: u32,
+    raise: Option<Raise>,
+}
+
+/// A stop that is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Raise {
+    signal: i32,
+    /// How many SIGCONT were delivered before the signal that it stands for.
+    continues: u32,
 }
 
 impl Deputy {
@@ -110,7 +141,9 @@ impl Deputy {
             threads.push(Thread {
                 tid,
                 trace: Trace::Running(running),
-                cancel: false,
+                cut: Cut::No,
+                urgent: false,
+                raised: false,
             });
         }
         Ok(Self {
@@ -120,8 +153,9 @@ impl Deputy {
             threads,
             slots,
             events: VecDeque::new(),
-            deliver: Vec::new(),
             group_stopped: false,
+            continues: 0,
+            raise: None,
         })
     }
 
@@ -161,11 +195,17 @@ impl Deputy {
         matches!(self.threads[slot].trace, Trace::Gone)
     }
 
+    /// Whether job control has stopped the process.
+    #[must_use]
+    pub fn is_group_stopped(&self) -> bool {
+        self.group_stopped
+    }
+
     /// Starts a batch whose end is announced by [`DeputyEvent::Finished`]. For calls that do not
     /// block, `patience` yields the processor to the deputy that many times first; true if the
     /// batch is done on return (then no event is to be waited for, though one may come).
     pub fn start(&mut self, slot: usize, operations: &[Operation], patience: u32) -> bool {
-        self.threads[slot].cancel = false;
+        self.threads[slot].cut = Cut::No;
         self.deck.submit(slot, operations, patience == 0);
         for _ in 0..patience {
             if self.deck.is_done(slot) {
@@ -223,11 +263,43 @@ impl Deputy {
                 if matches!(self.threads[slot].trace, Trace::Gone) {
                     return Err(DeputyError::Ended);
                 }
+                self.urge(slot)?;
                 if begun.elapsed() > BATCH_DEADLINE {
                     return Err(DeputyError::Stuck(count));
                 }
             }
             std::thread::yield_now();
+        }
+        self.relax(slot)
+    }
+
+    /// Lets a thread do our work even if job control has stopped the process: what the guest asked
+    /// for before it knew of the stop must not keep us from serving it, and from being heard.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn urge(&mut self, slot: usize) -> Result<(), DeputyError> {
+        let thread = &mut self.threads[slot];
+        if let Trace::Listening(running) = &thread.trace
+            && !thread.urgent
+        {
+            thread.urgent = true;
+            interrupt(running)?;
+        }
+        Ok(())
+    }
+
+    /// The end of [`urge`](Self::urge): the thread stops with the others again.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn relax(&mut self, slot: usize) -> Result<(), DeputyError> {
+        let thread = &mut self.threads[slot];
+        if std::mem::take(&mut thread.urgent)
+            && self.group_stopped
+            && let Trace::Running(running) = &thread.trace
+        {
+            interrupt(running)?;
         }
         Ok(())
     }
@@ -238,34 +310,50 @@ impl Deputy {
     /// # Errors
     /// Tracing failed.
     pub fn cancel(&mut self, slot: usize) -> Result<(), DeputyError> {
-        self.threads[slot].cancel = true;
-        if let Trace::Running(running) = &self.threads[slot].trace {
+        self.threads[slot].cut = Cut::Asked;
+        if let Trace::Running(running) | Trace::Listening(running) = &self.threads[slot].trace {
             crash::point("deputy-interrupt");
-            match running.interrupt() {
-                Ok(()) | Err(ptrace::TraceError::Died) => {}
-                Err(error) => return Err(error.into()),
-            }
+            interrupt(running)?;
         }
         Ok(())
     }
 
-    /// Sends a signal to the process itself that is to take its default effect at home.
+    /// How many SIGCONT were delivered.
+    #[must_use]
+    pub fn continues(&self) -> u32 {
+        self.continues
+    }
+
+    /// A new guest counts from here.
+    pub fn count_continues_from(&mut self, continues: u32) {
+        self.continues = continues;
+    }
+
+    /// Gives the process a stop signal that is to take its default effect at home, unless there was
+    /// a SIGCONT beyond `continues`. Home's kernel decides whether it does (not in an orphaned
+    /// group); [`DeputyEvent::GroupStop`] or [`DeputyEvent::GroupContinue`] tell.
+    ///
+    /// To send the signal itself would throw a SIGCONT away that waits to be delivered, and stop the
+    /// process for good. So a signal of ours is sent that is delivered behind SIGCONT, and the stop
+    /// takes its place: the kernel forgets it if a SIGCONT comes in that moment.
     ///
     /// # Errors
-    /// errno of kill.
-    pub fn raise(&mut self, signal: i32) -> Result<(), DeputyError> {
-        self.deliver.push(signal);
-        let number =
-            nix::sys::signal::Signal::try_from(signal).map_err(|errno| DeputyError::Refused {
-                what: "signal",
-                errno,
-            })?;
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), number).map_err(|errno| {
-            DeputyError::Refused {
-                what: "kill",
-                errno,
+    /// errno of `rt_sigqueueinfo`.
+    pub fn raise(&mut self, signal: i32, continues: u32) -> Result<(), DeputyError> {
+        self.raise = Some(Raise { signal, continues });
+        match pidfd::queue_signal(self.pid, None, TICKET_SIGNAL, &ticket()) {
+            // It is ending; that is reported by itself.
+            Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+            Err(nix::errno::Errno::EAGAIN) => {
+                tracing::warn!("A stop is lost: the user's limit of queued signals is reached");
+                self.events.push_back(DeputyEvent::GroupContinue);
+                Ok(())
             }
-        })
+            Err(errno) => Err(DeputyError::Refused {
+                what: "stop signal",
+                errno,
+            }),
+        }
     }
 
     /// Next event, if the kernel has reported one.
@@ -336,14 +424,21 @@ impl Deputy {
         let trace = match stopped.stop() {
             Stop::Signal(signal) => self.signal(slot, signal, stopped)?,
             Stop::Group(signal) => {
+                self.threads[slot].raised = false;
                 if !self.group_stopped {
                     self.group_stopped = true;
                     self.events.push_back(DeputyEvent::GroupStop(signal));
                 }
-                Trace::Listening(stopped.listen()?)
+                let thread = &self.threads[slot];
+                if !self.deck.is_done(slot) && (thread.urgent || thread.cut != Cut::No) {
+                    Trace::Running(self.interrupted(slot, stopped)?)
+                } else {
+                    Trace::Listening(stopped.listen()?)
+                }
             }
             Stop::Interrupt => {
-                if self.group_stopped {
+                let raised = std::mem::take(&mut self.threads[slot].raised);
+                if self.group_stopped || raised {
                     self.group_stopped = false;
                     self.events.push_back(DeputyEvent::GroupContinue);
                 }
@@ -352,8 +447,9 @@ impl Deputy {
             _ => Trace::Running(stopped.resume(0)?),
         };
         // Any other stop consumes a pending interrupt (freeze.md A2): ask again.
-        if self.threads[slot].cancel
-            && !self.deck.is_done(slot)
+        let thread = &self.threads[slot];
+        let cut = thread.cut != Cut::No && !self.deck.is_done(slot);
+        if (cut || thread.raised)
             && let Trace::Running(running) = &trace
         {
             running.interrupt()?;
@@ -369,29 +465,80 @@ impl Deputy {
                 return Ok(Trace::Running(stopped.resume(0)?));
             }
         }
-        if let Some(at) = self.deliver.iter().position(|expected| *expected == signal) {
-            self.deliver.swap_remove(at);
-            return Ok(Trace::Running(stopped.resume(signal)?));
-        }
         if signal == libc::SIGSTOP {
             return Ok(Trace::Running(stopped.resume(signal)?));
         }
         let info = stopped.signal_info()?;
+        if signal == TICKET_SIGNAL && info == ticket() {
+            let raise = self.raise.take();
+            let raise = raise.filter(|raise| raise.continues >= self.continues);
+            self.threads[slot].raised = raise.is_some();
+            let signal = raise.map_or(0, |raise| raise.signal);
+            return Ok(Trace::Running(stopped.resume(signal)?));
+        }
+        match signal {
+            libc::SIGCONT => {
+                self.continues += 1;
+                // Stops that the guest knows of and the kernel does not know of yet are void.
+                if !self.group_stopped {
+                    self.events.push_back(DeputyEvent::GroupContinue);
+                }
+            }
+            libc::SIGTTIN | libc::SIGTTOU => self.leave_terminal(slot, &stopped)?,
+            _ => {}
+        }
         self.events
             .push_back(DeputyEvent::Signal { slot, signal, info });
         Ok(Trace::Running(stopped.resume(0)?))
     }
 
+    /// The terminal refuses a call of the background: it sends this signal to the whole group and
+    /// has the call made again, which without a stop would go on for ever. Here the call ends with
+    /// -512 instead, and the guest makes it again when it has dealt with the signal. The signal may
+    /// have reached another thread than the one that calls.
+    fn leave_terminal(&mut self, slot: usize, stopped: &Stopped) -> Result<(), DeputyError> {
+        if self.cut_call(stopped, &(REFUSED..=REFUSED))? {
+            return Ok(());
+        }
+        for other in (0..self.threads.len()).filter(|other| *other != slot) {
+            let idle = self.deck.is_done(other) || self.threads[other].cut != Cut::No;
+            if let (false, Trace::Running(running)) = (idle, &self.threads[other].trace) {
+                interrupt(running)?;
+                self.threads[other].cut = Cut::Background;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a call that is about to be made again for one of these reasons, so that it gives that.
+    fn cut_call(
+        &self,
+        stopped: &Stopped,
+        reasons: &RangeInclusive<i64>,
+    ) -> Result<bool, DeputyError> {
+        let mut registers = stopped.registers()?;
+        let in_call = registers.rip == self.code + resident::after_call_offset()
+            && registers.orig_rax.cast_signed() >= 0;
+        let cut = in_call && reasons.contains(&registers.rax.cast_signed());
+        if cut {
+            registers.orig_rax = u64::MAX;
+            stopped.set_registers(&registers)?;
+        }
+        Ok(cut)
+    }
+
     /// At an interrupt: a call that had no effect yet is ended with -512..-516; a result stays.
     fn interrupted(&mut self, slot: usize, stopped: Stopped) -> Result<Running, DeputyError> {
-        if self.threads[slot].cancel && !self.deck.is_done(slot) {
-            let mut registers = stopped.registers()?;
-            let in_call = registers.rip == self.code + resident::after_call_offset()
-                && registers.orig_rax.cast_signed() >= 0;
-            if in_call && (-516..=-512).contains(&registers.rax.cast_signed()) {
-                registers.orig_rax = u64::MAX;
-                stopped.set_registers(&registers)?;
-                self.threads[slot].cancel = false;
+        let cut = self.threads[slot].cut;
+        if cut != Cut::No && !self.deck.is_done(slot) {
+            let reasons = if cut == Cut::Asked {
+                -516..=REFUSED
+            } else {
+                REFUSED..=REFUSED
+            };
+            // Who does not use the terminal now is left alone.
+            if self.cut_call(&stopped, &reasons)? || cut == Cut::Background {
+                self.threads[slot].cut = Cut::No;
             }
         }
         Ok(stopped.resume(0)?)
@@ -405,7 +552,7 @@ impl Deputy {
     pub fn leave(mut self) -> Result<(Deck, Vec<Stopped>), DeputyError> {
         let mut stops = Vec::new();
         for thread in self.threads.drain(..) {
-            let Trace::Running(running) = thread.trace else {
+            let (Trace::Running(running) | Trace::Listening(running)) = thread.trace else {
                 continue;
             };
             stops.push(stop_idle(running)?);
@@ -414,12 +561,32 @@ impl Deputy {
     }
 }
 
+/// The siginfo by which we know our own signal again.
+fn ticket() -> RawSigInfo {
+    let mut info = [0; 128];
+    info[0..4].copy_from_slice(&TICKET_SIGNAL.to_ne_bytes());
+    info[8..12].copy_from_slice(&SI_QUEUE.to_ne_bytes());
+    info[24..28].copy_from_slice(&TICKET_MARK.to_ne_bytes());
+    info[28..32].copy_from_slice(&std::process::id().to_ne_bytes());
+    info
+}
+
+/// A thread that dies meanwhile is reported by itself.
+fn interrupt(running: &Running) -> Result<(), DeputyError> {
+    match running.interrupt() {
+        Ok(()) | Err(ptrace::TraceError::Died) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn stop_idle(running: Running) -> Result<Stopped, DeputyError> {
     let mut running = running;
     running.interrupt()?;
     loop {
         match running.wait()? {
-            ptrace::Waited::Stopped(stopped) if stopped.stop() == Stop::Interrupt => {
+            ptrace::Waited::Stopped(stopped)
+                if matches!(stopped.stop(), Stop::Interrupt | Stop::Group(_)) =>
+            {
                 return Ok(stopped);
             }
             ptrace::Waited::Stopped(stopped) => {

@@ -9,6 +9,7 @@ pub mod holding;
 pub mod homeward;
 pub mod journal;
 pub mod link;
+pub mod masks;
 pub mod moving;
 pub mod outward;
 pub mod room;

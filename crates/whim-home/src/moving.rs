@@ -113,6 +113,8 @@ pub struct Onward {
     syncing: Option<Syncing>,
     bytes: u64,
     moments: Vec<(Phase, f64)>,
+    /// Job control has stopped the process.
+    pub stopped: bool,
 }
 
 impl Onward {
@@ -129,6 +131,7 @@ impl Onward {
             syncing: None,
             bytes: 0,
             moments: Vec::new(),
+            stopped: false,
         };
         onward.phase(Phase::Admit);
         onward
@@ -211,6 +214,10 @@ impl Onward {
                 self.step(Step::Journaling);
             }
             (Step::Committing, ToHome::Started { .. }) => {
+                if self.stopped {
+                    // Before its calls flow: a stopped process does nothing.
+                    self.link.queue(&ToGuest::Stop, &[])?;
+                }
                 self.link.queue(&ToGuest::Acknowledged, &[])?;
                 self.link.calls.flush()?;
                 return Ok(true);

@@ -4,6 +4,7 @@ mod expiry;
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
+use crate::masks;
 use crate::outward::Continuation;
 use crate::window::{Placement, Window};
 use std::collections::{BTreeMap, VecDeque};
@@ -80,6 +81,8 @@ pub struct Active {
     deadline_ns: Option<u64>,
     /// It is over.
     expired: bool,
+    /// Signals of job control that are blocked meanwhile.
+    pub masked: u64,
 }
 
 /// A result, kept until the thread's next call: the guest may ask again after a move.
@@ -203,6 +206,7 @@ impl Server {
             sum: 0,
             deadline_ns: None,
             expired: false,
+            masked: request.masked,
         };
         self.execute(slot, active, request.number, request.may_block, tail)
     }
@@ -258,16 +262,24 @@ impl Server {
         };
         self.place(slot, &placement, tail)?;
         let mut operations: Vec<Operation> = placement.drop.iter().copied().map(dropping).collect();
-        let room = whim_sys::resident::OPERATIONS_MAX - 1;
+        let room = whim_sys::resident::OPERATIONS_MAX - 3;
         if operations.len() > room {
             self.deputy.run(slot, &operations)?;
             operations.clear();
         }
-        active.operation = operations.len();
-        operations.push(Operation {
+        let call = Operation {
             number,
             args: active.args,
-        });
+        };
+        let masked = masks::job_control(active.masked);
+        if masked == 0 {
+            active.operation = operations.len();
+            operations.push(call);
+        } else {
+            active.operation = operations.len() + 1;
+            let set = |mask| masks::setting(&self.deputy, mask);
+            operations.extend([set(masked), call, set(0)]);
+        }
         self.callers[slot].active = Some(active);
         let patience = if may_block { 0 } else { PATIENCE };
         if self.deputy.start(slot, &operations, patience) {
@@ -302,6 +314,7 @@ impl Server {
             sum: 0,
             deadline_ns: continuation.call.deadline_ns,
             expired: false,
+            masked: 0,
         };
         self.execute(
             slot,
@@ -331,11 +344,13 @@ impl Server {
                 && self.deputy.deck().progress(slot) < drops
             {
                 self.deputy.attend()?;
+                self.deputy.urge(slot)?;
                 if begun.elapsed() > DROPS_WITHIN {
                     return Err(DeputyError::Stuck(drops).into());
                 }
                 std::thread::yield_now();
             }
+            self.deputy.relax(slot)?;
         }
         Ok(())
     }
@@ -515,9 +530,14 @@ impl Server {
     /// A signal was sent to the deputy: the guest's kernel decides what becomes of it.
     pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
         const SI_TKILL: i32 = -6;
+        const SI_KERNEL: i32 = 0x80;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
-        let by_call =
-            matches!(signal, libc::SIGPIPE | libc::SIGXFSZ) && self.callers[slot].active.is_some();
+        let by_call = match signal {
+            libc::SIGPIPE | libc::SIGXFSZ => true,
+            libc::SIGTTIN | libc::SIGTTOU => code == SI_KERNEL,
+            _ => false,
+        };
+        let by_call = by_call && self.callers[slot].active.is_some();
         let tid = (code == SI_TKILL || by_call).then(|| self.deputy.tid_of(slot));
         if let Some(active) = &mut self.callers[slot].active {
             active.disturbed = true;

@@ -215,6 +215,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
             number,
             args,
             may_block: false,
+            masked: 0,
             regions,
         };
         call(server, request, tail)

@@ -131,6 +131,9 @@ pub struct CallRequest {
     pub number: u64,
     pub args: [u64; 6],
     pub may_block: bool,
+    /// Signals of job control that the thread blocks (bit `signal - 1`): home's kernel asks for them
+    /// when a process of the background uses the terminal.
+    pub masked: u64,
     pub regions: Vec<WireRegion>,
 }
 
@@ -200,6 +203,15 @@ pub enum ToHome {
         tid: i32,
         reason: String,
     },
+    /// A signal stops the process by default. The guest holds its threads until `Continue`; whether
+    /// and how the process is stopped is home's kernel's to say. `continues`: how many SIGCONT the
+    /// guest had from home before; a later one makes the stop void.
+    DefaultStop {
+        tid: i32,
+        signal: u8,
+        info: Vec<u8>,
+        continues: u32,
+    },
     /// All pages of the image have been sent.
     Complete,
     /// The thread has ended (`exit`), its guest half waits for the reply.
@@ -254,7 +266,8 @@ pub enum ToGuest {
         signal: u8,
         info: Vec<u8>,
     },
-    /// Group stop at home: hold all threads, until `Continue`.
+    /// Group stop at home: hold all threads, until `Continue`. (A guest may get `Continue` without
+    /// it, and `Stop` when it holds its threads already.)
     Stop,
     Continue,
     /// Freeze and send the image home.

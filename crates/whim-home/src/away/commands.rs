@@ -1,6 +1,6 @@
 //! What those who ask are told, and asked to do, while the process is away.
 
-use super::Away;
+use super::{Away, job_control};
 use crate::moving::{Connecting, Transition};
 use crate::supervisor::{Client, Identity, read_command};
 use anyhow::Result;
@@ -41,7 +41,7 @@ impl Away {
                 client.refuse("The process is moving already; try again when it has arrived");
             }
             Command::Move { .. } | Command::Bring { .. } if self.stopped => {
-                client.refuse("The process is stopped by job control; continue it first (fg, bg)");
+                client.refuse(job_control::REFUSAL);
             }
             Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
             Command::Move { slot } if slot.node == self.link.node => {

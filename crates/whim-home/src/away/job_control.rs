@@ -1,0 +1,68 @@
+//! Job control of a process that is away: its stops happen at home, and the guest stands still.
+//!
+//! Only the guest knows whether a signal is blocked or has a handler, and only home's kernel can stop
+//! the process so that its parent and the terminal's shell see it. So a stop signal travels to the
+//! guest, comes back as [`ToHome::DefaultStop`], and is raised here;
+//! home's kernel still refuses to stop an orphaned group. Deciding at home from the mirrored
+//! dispositions alone was rejected: a mask changes without home's knowledge.
+
+use super::{Away, HeldSignal};
+use crate::moving::Transition;
+use anyhow::{Result, bail};
+use whim_journey::message::{ToGuest, ToHome};
+
+/// Answer to whoever wants to move a stopped process.
+pub(super) const REFUSAL: &str =
+    "The process is stopped by job control; continue it first (fg, bg)";
+
+impl Away {
+    pub(super) fn stopped(&mut self) -> Result<()> {
+        self.stopped = true;
+        Ok(self.link.queue(&ToGuest::Stop, &[])?)
+    }
+
+    /// A signal stops the process by default: home's kernel does it, with its job control.
+    pub(super) fn default_stop(&mut self, message: &ToHome) -> Result<()> {
+        let ToHome::DefaultStop {
+            tid,
+            signal,
+            info,
+            continues,
+        } = message
+        else {
+            return Ok(());
+        };
+        let signal = i32::from(*signal);
+        let info = <[u8; 128]>::try_from(info.as_slice()).ok();
+        let slot = self.server.deputy.slot_of(*tid);
+        let (Some(slot), Some(info), libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =
+            (slot, info, signal)
+        else {
+            bail!("The guest cannot be stopped by signal {signal} of thread {tid}");
+        };
+        if *continues < self.server.deputy.continues() {
+            // A later SIGCONT discards it, as the kernel does; the guest goes on already.
+            tracing::debug!(signal, "a stop is void");
+            return Ok(());
+        }
+        if matches!(self.transition, Some(Transition::Homeward(_))) {
+            self.held.push(HeldSignal { slot, signal, info });
+            return Ok(());
+        }
+        Ok(self.server.deputy.raise(signal, *continues)?)
+    }
+
+    pub(super) fn continued(&mut self) -> Result<()> {
+        self.stopped = false;
+        self.link.queue(&ToGuest::Continue, &[])?;
+        if std::mem::take(&mut self.home_waits) {
+            self.completed()?;
+        }
+        if self.transition.is_none()
+            && let Some(reason) = self.wants_home.take()
+        {
+            self.begin_homeward(None, reason)?;
+        }
+        Ok(())
+    }
+}

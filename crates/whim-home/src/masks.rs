@@ -1,0 +1,29 @@
+//! Signal masks that act in the deputy while it executes a call.
+
+use crate::deputy::Deputy;
+use whim_sys::resident::{DATA_LENGTH, Operation};
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// What of a mask may act in the deputy: the kernel looks at these two when the background uses the
+/// terminal, and no other signal may be kept from its tracer.
+#[must_use]
+pub fn job_control(mask: u64) -> u64 {
+    mask & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
+}
+
+/// Sets the thread's signal mask to one of [`job_control`]. The masks stand at the end of the data
+/// area, each in its own place, so that nobody overwrites them before the thread gets there.
+#[must_use]
+pub fn setting(deputy: &Deputy, mask: u64) -> Operation {
+    let part = |signal| usize::from(mask & bit(signal) != 0);
+    let index = part(libc::SIGTTIN) + 2 * part(libc::SIGTTOU);
+    let deck = deputy.deck();
+    let at = DATA_LENGTH - 8 * (1 + index);
+    deck.write_data(at, &mask.to_le_bytes());
+    let address = deputy.address(deck.data_offset()) + at as u64;
+    let how = u64::from(libc::SIG_SETMASK.cast_unsigned());
+    Operation::new(libc::SYS_rt_sigprocmask, &[how, address, 0, 8])
+}
