@@ -67,7 +67,10 @@ pub fn cases() -> Result<Vec<Case>> {
         Case::new("terminals::keys_reach_a_program_away", |_| keys()),
     ];
     for session in SESSIONS {
-        let name = format!("terminals::{}", session.name);
+        // Of vim's first Ctrl-Z, one in five or so is without effect when vim moves within its first
+        // two seconds: in the full set until that is understood (docs/user-guide.md names it).
+        let set = if session.name == "vim" { "full::" } else { "" };
+        let name = format!("terminals::{set}{}", session.name);
         cases.push(Case::new(name, |setting| {
             session.run(setting, session.rounds.0, 3)
         }));
