@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze_calls;
-use whim_image::model::{MappingId, PAGE_SIZE, Protection, Range};
+use whim_image::model::{PAGE_SIZE, Protection, Range};
 use whim_journey::message::{
     CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireDirection, WireRegion,
     WireReturned,
@@ -532,12 +532,9 @@ impl Server {
         const SI_TKILL: i32 = -6;
         const SI_KERNEL: i32 = 0x80;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
-        let by_call = match signal {
-            libc::SIGPIPE | libc::SIGXFSZ => true,
-            libc::SIGTTIN | libc::SIGTTOU => code == SI_KERNEL,
-            _ => false,
-        };
-        let by_call = by_call && self.callers[slot].active.is_some();
+        let refused = matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && code == SI_KERNEL;
+        let by_call = (refused || matches!(signal, libc::SIGPIPE | libc::SIGXFSZ))
+            && self.callers[slot].active.is_some();
         let tid = (code == SI_TKILL || by_call).then(|| self.deputy.tid_of(slot));
         if let Some(active) = &mut self.callers[slot].active {
             active.disturbed = true;
@@ -725,12 +722,6 @@ impl Server {
     #[must_use]
     pub fn result_of(&self, slot: usize, sequence: u64) -> Option<Finished> {
         self.callers[slot].finished_as(sequence)
-    }
-
-    /// When a move to another host begins, the guest's sequence numbers go on.
-    #[must_use]
-    pub fn attic_has(&self, id: MappingId) -> bool {
-        self.attic.get(id).is_some()
     }
 }
 
