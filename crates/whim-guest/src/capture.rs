@@ -140,7 +140,9 @@ impl Guest {
                         self.keep(host, signal, info);
                         stopped.resume(0)?;
                     }
-                    Effect::Nothing | Effect::Ends => drop(stopped.resume(0)?),
+                    Effect::Nothing | Effect::Ends => {
+                        stopped.resume(0)?;
+                    }
                 }
                 stopped = self.await_stop(host)?;
                 continue;
@@ -154,18 +156,6 @@ impl Guest {
         }
         self.set_trace(host, Trace::Stopped(stopped));
         Ok(())
-    }
-
-    fn keep(&mut self, host: i32, signal: i32, info: [u8; 128]) {
-        if let Some(thread) = self.threads.get_mut(&host) {
-            thread.postponed.extend(queued(signal, info));
-        }
-    }
-
-    fn keep_fatal(&mut self, host: i32, signal: i32, info: [u8; 128]) {
-        if let Some(thread) = self.threads.get_mut(&host) {
-            thread.fatal = queued(signal, info);
-        }
     }
 
     /// Lets a thread go for the delivery of its pending signal. Another thread may have taken the
@@ -651,12 +641,6 @@ fn unreadable_maps(error: maps::MapsError) -> GuestError {
         what: "mappings",
         source: std::io::Error::other(error),
     }
-}
-
-fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
-    let signal = u8::try_from(signal).ok()?;
-    let info = info.to_vec();
-    Some(QueuedSignal { signal, info })
 }
 
 /// Whether the thread stands behind a system call that did not end, or ended because of a stop.

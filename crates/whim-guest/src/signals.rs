@@ -123,6 +123,12 @@ impl Tickets {
     }
 }
 
+fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
+    let signal = u8::try_from(signal).ok()?;
+    let info = info.to_vec();
+    Some(QueuedSignal { signal, info })
+}
+
 /// Whether it is a terminal's answer to a call of the background.
 fn refuses_background(signal: i32, info: &[u8]) -> bool {
     const SI_KERNEL: i32 = 0x80;
@@ -263,6 +269,20 @@ impl Guest {
             let tid = thread.tid;
             let reason = format!("signal {signal} ends it");
             self.say(ToHome::GoHome { tid, reason });
+        }
+    }
+
+    /// The thread gets a signal where it goes to.
+    pub(crate) fn keep(&mut self, host: i32, signal: i32, info: [u8; 128]) {
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.postponed.extend(queued(signal, info));
+        }
+    }
+
+    /// As `keep`; the signal is the thread's end.
+    pub(crate) fn keep_fatal(&mut self, host: i32, signal: i32, info: [u8; 128]) {
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.fatal = queued(signal, info);
         }
     }
 
