@@ -8,6 +8,7 @@
 
 use super::{Away, HeldSignal};
 use crate::moving::Transition;
+use crate::server::Outgoing;
 use anyhow::{Result, bail};
 use whim_journey::message::{ToGuest, ToHome};
 
@@ -16,9 +17,16 @@ pub(super) const REFUSAL: &str =
     "The process is stopped by job control; continue it first (fg, bg)";
 
 impl Away {
+    /// Behind the signals that came before: a `Continue` must not overtake the stop that it ends.
+    fn tell(&mut self, message: ToGuest) {
+        let tail = Vec::new();
+        self.server.outgoing.push(Outgoing { message, tail });
+    }
+
     pub(super) fn stopped(&mut self) -> Result<()> {
         self.stopped = true;
-        Ok(self.link.queue(&ToGuest::Stop, &[])?)
+        self.tell(ToGuest::Stop);
+        Ok(())
     }
 
     /// A signal stops the process by default: home's kernel does it, with its job control.
@@ -54,7 +62,7 @@ impl Away {
 
     pub(super) fn continued(&mut self) -> Result<()> {
         self.stopped = false;
-        self.link.queue(&ToGuest::Continue, &[])?;
+        self.tell(ToGuest::Continue);
         if std::mem::take(&mut self.home_waits) {
             self.completed()?;
         }
