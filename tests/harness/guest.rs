@@ -79,16 +79,23 @@ pub fn c(name: &str) -> Result<PathBuf> {
 /// # Errors
 /// When it does not compile.
 pub fn c_with(name: &str, options: &[&str]) -> Result<PathBuf> {
-    let source = source(&format!("{name}.c"));
+    c_at(name, &source(&format!("{name}.c")), options)
+}
+
+/// The same for a source elsewhere.
+///
+/// # Errors
+/// When it does not compile.
+pub fn c_at(name: &str, source: &Path, options: &[&str]) -> Result<PathBuf> {
     let usual = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
     let all: Vec<&str> = usual.iter().chain(options).copied().collect();
-    once(&name_of(name, &source, &all)?, |draft| {
+    once(&name_of(name, source, &all)?, |draft| {
         let mut command = Command::new("gcc");
         command
             .args(&all)
             .arg("-o")
             .arg(draft)
-            .arg(&source)
+            .arg(source)
             .arg("-lm");
         succeed(&mut command, COMPILE_LIMIT).map(drop)
     })

@@ -24,6 +24,7 @@ mod losses;
 mod memory;
 mod programs;
 mod stay;
+mod stops;
 mod terminals;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
     cases.extend(stay::cases());
+    cases.extend(stops::cases());
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
     cases.extend(memory::cases());

@@ -6,6 +6,7 @@ use crate::table::{Arrival, Table};
 use std::time::Duration;
 use whim_calls::Call;
 use whim_image::capture::clocks_now;
+use whim_image::freeze_calls;
 use whim_image::maps::{self, FlagTable, MapEntry};
 use whim_image::model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage,
@@ -266,6 +267,7 @@ impl Guest {
             )
         };
         let mut registers = registers;
+        freeze_calls::complete_random((pid, host), &mut registers);
         if let Some(rseq) = &rseq
             && let Some(abort) = abort_address(pid, rseq.address, registers.rip)
         {

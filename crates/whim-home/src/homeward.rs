@@ -651,6 +651,10 @@ pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumptio
         result => {
             found.registers.rax = result.cast_unsigned();
             found.registers.rip += SYSCALL_LENGTH;
+            if finished.disturbed {
+                // For the one who looks whether something is left to be done.
+                found.registers.orig_rax = finished.number;
+            }
         }
     }
     let mut offset = 0;
@@ -710,8 +714,10 @@ pub fn resume_at_home(
         stopped
             .set_xstate(&thread.xstate)
             .map_err(DeputyError::Trace)?;
+        let mut registers = whim_image::rebuild::raw_registers(&found.registers);
+        registers.orig_rax = found.registers.orig_rax;
         stopped
-            .set_registers(&whim_image::rebuild::raw_registers(&found.registers))
+            .set_registers(&registers)
             .map_err(DeputyError::Trace)?;
         stopped
             .set_signal_mask(thread.signal_mask)

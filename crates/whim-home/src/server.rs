@@ -73,6 +73,8 @@ pub struct Active {
     disturbed: bool,
     /// Bytes that the interrupted original had already done; part of the result.
     pub already: i64,
+    /// Number of the call that transfers one piece.
+    piecewise: u64,
     /// Further pieces of the buffer, for the same call, as long as each is done whole.
     pub further: VecDeque<Range>,
     /// Bytes done by this call's pieces so far.
@@ -96,6 +98,8 @@ pub struct Finished {
     pub regions: Vec<WireRegion>,
     pub number: u64,
     pub args: [u64; 6],
+    /// A stop ended it, so that it may have done less than it would have.
+    pub disturbed: bool,
     /// Of a call with a relative timeout that was cut off: when its time is over, by CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
 }
@@ -202,6 +206,7 @@ impl Server {
             started: Instant::now(),
             disturbed: false,
             already: 0,
+            piecewise: request.number,
             further: VecDeque::new(),
             sum: 0,
             deadline_ns: None,
@@ -310,6 +315,7 @@ impl Server {
             started: Instant::now(),
             disturbed: false,
             already: continuation.call.already,
+            piecewise: number,
             further: continuation.call.further.into(),
             sum: 0,
             deadline_ns: continuation.call.deadline_ns,
@@ -427,6 +433,7 @@ impl Server {
             regions: active.regions,
             number: active.number,
             args: active.args,
+            disturbed: active.disturbed,
             deadline_ns,
         };
         if let Some(sequence) = active.asked_by {
@@ -439,7 +446,8 @@ impl Server {
     /// A transfer that the freeze had cut in the middle of a vector goes on piece by piece; all
     /// pieces were placed when it was taken up.
     fn next_piece(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
-        let whole = raw > 0 && raw.cast_unsigned() == active.args[2];
+        // In the middle of a move no new piece is begun: the next side does what is left.
+        let whole = raw > 0 && raw.cast_unsigned() == active.args[2] && !active.disturbed;
         let next = if whole {
             active.further.pop_front()
         } else {
@@ -451,7 +459,7 @@ impl Server {
         active.args[2] = piece.len();
         active.operation = 0;
         let operation = Operation {
-            number: active.number,
+            number: active.piecewise,
             args: active.args,
         };
         // Its end is announced: it may block as the first piece did.

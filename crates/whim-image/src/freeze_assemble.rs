@@ -54,7 +54,8 @@ impl Frozen {
     /// with which they are to go on. The leader may come at any place.
     ///
     /// `waits` are those of threads that are about to make a call again (their registers stand before
-    /// it): released, they wait for no more than is left.
+    /// it): released, they wait for no more than is left. A thread whose registers stand behind a
+    /// transfer that ended before its buffer did makes the rest of it.
     ///
     /// # Errors
     /// The process has ended, or its registers cannot be read.
@@ -63,13 +64,18 @@ impl Frozen {
         let memory = MemFile::open(pid).map_err(FreezeError::Memory)?;
         let mut threads = Vec::with_capacity(stops.len());
         for stopped in stops {
+            let tid = stopped.tid();
+            let mut original = stopped.registers()?;
+            let wait = waits.iter().find(|wait| wait.tid == tid);
+            let call = match wait {
+                Some(wait) => wait.call(pid),
+                None => freeze_calls::left_short((pid, tid), &mut original),
+            };
+            stopped.set_registers(&original)?;
             threads.push(FrozenThread {
-                tid: stopped.tid(),
-                original: stopped.registers()?,
-                call: waits
-                    .iter()
-                    .find(|wait| wait.tid == stopped.tid())
-                    .and_then(|wait| wait.call(pid)),
+                tid,
+                original,
+                call,
                 mask: Some(stopped.signal_mask()?),
                 inside: None,
                 stopped: Some(stopped),

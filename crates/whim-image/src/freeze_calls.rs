@@ -238,24 +238,50 @@ pub fn understand(subject: Subject<'_>, registers: &mut UserRegs) -> Option<Call
             }
             None => CallState::Complete,
         },
-        done => match short_count(subject, number, &args, done) {
-            Some(CallState::Complete) => {
-                // All of the random bytes are there now.
-                registers.rax = if number == GETRANDOM {
-                    args[1]
-                } else {
-                    args[2]
-                };
-                CallState::Complete
-            }
-            state => state.unwrap_or(CallState::Complete),
-        },
+        _ => {
+            let ids = (subject.pid, subject.tid);
+            return left_short(ids, registers).or(Some(Call {
+                number,
+                args,
+                state: CallState::Complete,
+            }));
+        }
     };
     Some(Call {
         number,
         args,
         state,
     })
+}
+
+/// What a thread, by its process and its own number, has still to do whose registers stand behind
+/// a transfer that ended before its buffer did, because of a stop; `None` when there is nothing.
+/// Of a request for random bytes, the rest is filled in at once, and rax says so.
+#[must_use]
+pub fn left_short(ids: (i32, i32), registers: &mut UserRegs) -> Option<Call> {
+    let number = registers.orig_rax;
+    let args = arguments(registers);
+    let state = short_count(ids, number, &args, registers.rax.cast_signed())?;
+    if state == CallState::Complete {
+        registers.rax = if number == GETRANDOM {
+            args[1]
+        } else {
+            args[2]
+        };
+    }
+    Some(Call {
+        number,
+        args,
+        state,
+    })
+}
+
+/// Fills in what a stop has left out of a request for random bytes, if the thread stands behind one.
+pub fn complete_random(ids: (i32, i32), registers: &mut UserRegs) {
+    if registers.orig_rax == GETRANDOM {
+        // With random bytes nothing is ever left to be done later.
+        let _none = left_short(ids, registers);
+    }
 }
 
 /// `mov eax, NUMBER` directly before the `syscall` instruction, as C libraries write it.
@@ -269,7 +295,7 @@ fn cut_off(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<CallSta
         Interruption::Always => {}
         Interruption::SocketTimeout => {
             // An interrupted answer of anything else (FUSE, a driver) is its own affair.
-            if !file_type(subject, args[0])?.is_socket() {
+            if !file_type((subject.pid, subject.tid), args[0])?.is_socket() {
                 return None;
             }
         }
@@ -280,14 +306,14 @@ fn cut_off(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<CallSta
 }
 
 /// The metadata of descriptor `fd` as this thread has it.
-fn metadata(subject: Subject<'_>, fd: u64) -> Option<std::fs::Metadata> {
-    let Subject { pid, tid, .. } = subject;
+fn metadata(ids: (i32, i32), fd: u64) -> Option<std::fs::Metadata> {
+    let (pid, tid) = ids;
     let fd = fd & 0xffff_ffff;
     std::fs::metadata(format!("/proc/{pid}/task/{tid}/fd/{fd}")).ok()
 }
 
-fn file_type(subject: Subject<'_>, fd: u64) -> Option<std::fs::FileType> {
-    metadata(subject, fd).map(|found| found.file_type())
+fn file_type(ids: (i32, i32), fd: u64) -> Option<std::fs::FileType> {
+    metadata(ids, fd).map(|found| found.file_type())
 }
 
 fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout> {
@@ -354,20 +380,20 @@ fn socket_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlac
 }
 
 /// A transfer that ended before its buffer did.
-fn short_count(subject: Subject<'_>, number: u64, args: &[u64; 6], done: i64) -> Option<CallState> {
+fn short_count(ids: (i32, i32), number: u64, args: &[u64; 6], done: i64) -> Option<CallState> {
     let done = u64::try_from(done).ok().filter(|done| *done > 0)?;
     let (pieces, kind) = match number {
         WRITE => (vec![piece(args[1], args[2])], Transfer::Out),
         SENDTO if args[3] & MSG_DONTWAIT == 0 => (vec![piece(args[1], args[2])], Transfer::Out),
-        WRITEV => (vectors(subject, args[1], args[2])?, Transfer::Out),
-        SENDMSG if args[2] & MSG_DONTWAIT == 0 => (message(subject, args[1])?, Transfer::Out),
+        WRITEV => (vectors(ids, args[1], args[2])?, Transfer::Out),
+        SENDMSG if args[2] & MSG_DONTWAIT == 0 => (message(ids, args[1])?, Transfer::Out),
         // To a pipe it is short by nature: it stops when the pipe is full.
         SENDFILE => (vec![piece(0, args[3])], Transfer::Socket),
         RECVFROM if args[3] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
             (vec![piece(args[1], args[2])], Transfer::Socket)
         }
         RECVMSG if args[2] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
-            (message(subject, args[1])?, Transfer::Socket)
+            (message(ids, args[1])?, Transfer::Socket)
         }
         GETRANDOM => (vec![piece(args[0], args[1])], Transfer::Random),
         READ => (vec![piece(args[1], args[2])], Transfer::RandomDevice),
@@ -376,15 +402,15 @@ fn short_count(subject: Subject<'_>, number: u64, args: &[u64; 6], done: i64) ->
     let wanted = pieces
         .iter()
         .fold(0u64, |sum, piece| sum.saturating_add(piece.len()));
-    if done >= wanted.min(TRANSFER_MAX) || !is_blocking_transfer(subject, args[0], kind) {
+    if done >= wanted.min(TRANSFER_MAX) || !is_blocking_transfer(ids, args[0], kind) {
         return None;
     }
     // A handler of the program is due: then the short count is the program's own business.
-    if crate::freeze_observe::handler_is_due(subject.pid, subject.tid) {
+    if crate::freeze_observe::handler_is_due(ids.0, ids.1) {
         return None;
     }
     if matches!(kind, Transfer::Random | Transfer::RandomDevice) {
-        return fill(subject, &rest_of(pieces, done)).then_some(CallState::Complete);
+        return fill(ids, &rest_of(pieces, done)).then_some(CallState::Complete);
     }
     let rest = if number == SENDFILE {
         Vec::new()
@@ -395,7 +421,7 @@ fn short_count(subject: Subject<'_>, number: u64, args: &[u64; 6], done: i64) ->
 }
 
 /// Completes a request for random bytes; any random bytes will do.
-fn fill(subject: Subject<'_>, rest: &[Piece]) -> bool {
+fn fill(ids: (i32, i32), rest: &[Piece]) -> bool {
     /// More is left short: it is legal, and nobody asks for so much.
     const RANDOM_MAX: u64 = 64 << 20;
     let Some(piece) = rest.first().filter(|piece| piece.len() <= RANDOM_MAX) else {
@@ -404,7 +430,7 @@ fn fill(subject: Subject<'_>, rest: &[Piece]) -> bool {
     let mut bytes = vec![0u8; usize::try_from(piece.len()).unwrap_or(0)];
     let source = std::fs::File::open("/dev/urandom");
     let read = source.and_then(|mut source| std::io::Read::read_exact(&mut source, &mut bytes));
-    read.is_ok() && process_vm::write_exact(subject.pid, piece.start, &bytes).is_ok()
+    read.is_ok() && process_vm::write_exact(ids.0, piece.start, &bytes).is_ok()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -417,11 +443,11 @@ enum Transfer {
     RandomDevice,
 }
 
-fn is_blocking_transfer(subject: Subject<'_>, fd: u64, kind: Transfer) -> bool {
+fn is_blocking_transfer(ids: (i32, i32), fd: u64, kind: Transfer) -> bool {
     if kind == Transfer::Random {
         return true;
     }
-    let Some(found) = metadata(subject, fd) else {
+    let Some(found) = metadata(ids, fd) else {
         return false;
     };
     let file_type = found.file_type();
@@ -437,11 +463,11 @@ fn is_blocking_transfer(subject: Subject<'_>, fd: u64, kind: Transfer) -> bool {
         }
         Transfer::Random => true,
     };
-    fits && !is_non_blocking(subject, fd)
+    fits && !is_non_blocking(ids, fd)
 }
 
-fn is_non_blocking(subject: Subject<'_>, fd: u64) -> bool {
-    let Subject { pid, tid, .. } = subject;
+fn is_non_blocking(ids: (i32, i32), fd: u64) -> bool {
+    let (pid, tid) = ids;
     let fd = fd & 0xffff_ffff;
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/fdinfo/{fd}"));
     let flags = text.ok().and_then(|text| {
@@ -459,10 +485,10 @@ fn piece(address: u64, length: u64) -> Piece {
 }
 
 /// The `struct iovec` array at `address`.
-fn vectors(subject: Subject<'_>, address: u64, count: u64) -> Option<Vec<Piece>> {
+fn vectors(ids: (i32, i32), address: u64, count: u64) -> Option<Vec<Piece>> {
     let count = usize::try_from(count.min(IOVECS_MAX)).ok()?;
     let mut bytes = vec![0u8; count * 16];
-    process_vm::read_exact(subject.pid, address, &mut bytes).ok()?;
+    process_vm::read_exact(ids.0, address, &mut bytes).ok()?;
     bytes
         .chunks_exact(16)
         .map(|pair| Some(piece(word(pair, 0)?, word(pair, 8)?)))
@@ -480,10 +506,10 @@ pub fn vector_bytes(pieces: &[Piece]) -> Vec<u8> {
 }
 
 /// The buffers of the `struct msghdr` at `address`.
-fn message(subject: Subject<'_>, address: u64) -> Option<Vec<Piece>> {
+fn message(ids: (i32, i32), address: u64) -> Option<Vec<Piece>> {
     let mut header = [0u8; 56];
-    process_vm::read_exact(subject.pid, address, &mut header).ok()?;
-    vectors(subject, word(&header, 16)?, word(&header, 24)?)
+    process_vm::read_exact(ids.0, address, &mut header).ok()?;
+    vectors(ids, word(&header, 16)?, word(&header, 24)?)
 }
 
 /// The pieces behind the first `done` bytes.

@@ -171,9 +171,14 @@ pub async fn migrate(
     let began = Instant::now();
     let result = match &found.journey {
         Some(journey) => match onward(daemon, &found, journey, &node, answers).await {
-            // It is at home, and its supervisor ended while we asked: a new journey begins.
-            Err(error) if journey.state() == State::Home && error.is_silence() => {
+            // Its supervisor ended while we asked. If the process has come home, a new journey
+            // begins; if it has ended, that is what there is to say.
+            Err(error) if error.is_silence() => {
                 watching::finish(daemon, &journey.about.journey).await;
+                let found = target(daemon, caller, pid)?;
+                if found.journey.is_some() {
+                    return Err(error);
+                }
                 leave(daemon, caller, &found, &node, answers).await
             }
             result => result,
