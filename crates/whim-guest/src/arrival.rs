@@ -1,6 +1,6 @@
 //! From a blank process to a guest: the way in, as far as home's commit.
 
-use crate::capture::Ahead;
+use crate::clocks::Ahead;
 use crate::guest::{Guest, GuestError};
 use crate::link::{Assembly, LinkError};
 use crate::pager::{self, PagerError, Shared};
@@ -268,7 +268,9 @@ impl Arrival {
             return Err(ArrivalError::Turn("commit"));
         };
         self.wait_for_clocks(&image.clocks)?;
-        Ok(Guest::new(rebuilt, &image, shared, epoch)?)
+        let mut guest = Guest::new(rebuilt, &image, shared, epoch)?;
+        guest.take_up_waits(&image, self.ahead);
+        Ok(guest)
     }
 
     fn wait_for_clocks(&self, then: &Clocks) -> Result<(), ArrivalError> {

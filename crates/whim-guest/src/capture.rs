@@ -1,15 +1,15 @@
 //! The guest is frozen, and becomes an image again.
 
+use crate::clocks::Ahead;
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::signals::Effect;
 use crate::table::{Arrival, Table};
 use std::time::Duration;
 use whim_calls::Call;
-use whim_image::capture::clocks_now;
 use whim_image::freeze_calls;
 use whim_image::maps::{self, FlagTable, MapEntry};
 use whim_image::model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage,
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, Mapping, PAGE_SIZE, ProcessImage,
     QueuedSignal, Range, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
 use whim_image::rebuild::runner::{check, unexpected, working_mask};
@@ -268,6 +268,7 @@ impl Guest {
         };
         let mut registers = registers;
         freeze_calls::complete_random((pid, host), &mut registers);
+        registers.orig_rax = freeze_calls::true_number(pid, &registers);
         if let Some(rseq) = &rseq
             && let Some(abort) = abort_address(pid, rseq.address, registers.rip)
         {
@@ -312,7 +313,8 @@ impl Guest {
         pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
         let (mut registers, activity) = image_registers(thread, &state.registers);
         let deadline_ns = thread.deadline_ns;
-        if deadline_ns.is_some() && registers.rip == state.registers.rip {
+        let cut = was_cut(&state.registers) && registers.rip == state.registers.rip;
+        if cut && deadline_ns.is_some() {
             // One that the kernel would have gone on with: it is made again.
             registers.rax = state.registers.orig_rax;
             registers.rip -= 2;
@@ -589,31 +591,6 @@ impl Guest {
     }
 }
 
-/// How far the guest's clocks are ahead of this host's, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ahead {
-    pub monotonic_ns: i64,
-    pub boottime_ns: i64,
-}
-
-impl Ahead {
-    /// The guest's clocks now.
-    ///
-    /// # Errors
-    /// The host has no such clock.
-    pub fn clocks(self) -> Result<Clocks, GuestError> {
-        let host = clocks_now().map_err(|error| GuestError::Unreadable {
-            what: "clock",
-            source: std::io::Error::other(error),
-        })?;
-        Ok(Clocks {
-            monotonic_ns: host.monotonic_ns.saturating_add_signed(self.monotonic_ns),
-            boottime_ns: host.boottime_ns.saturating_add_signed(self.boottime_ns),
-            realtime_ns: host.realtime_ns,
-        })
-    }
-}
-
 struct State {
     registers: UserRegs,
     mask: u64,
@@ -675,7 +652,9 @@ pub fn rewound(registers: &UserRegs) -> UserRegs {
             registers.rax = registers.orig_rax;
             registers.rip = registers.rip.wrapping_sub(2);
         } else if result == ERESTART_RESTARTBLOCK {
-            registers.rax = EINTR.cast_unsigned();
+            // A wait for a futex may end for no reason.
+            let futex = number == libc::SYS_futex;
+            registers.rax = if futex { 0 } else { EINTR.cast_unsigned() };
         }
     }
     registers.orig_rax = u64::MAX;

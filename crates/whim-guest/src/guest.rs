@@ -4,6 +4,7 @@ use crate::memory::Memory;
 use crate::pager::Shared;
 use crate::signals::Tickets;
 use crate::times::{self, Since};
+use crate::waits::Timed;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
@@ -162,6 +163,8 @@ pub struct Thread {
     pub at_our_stop: bool,
     /// Of a wait that a freeze has cut off: when its time is over, by this host's CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
+    /// It makes such a wait again.
+    pub timed: Option<Timed>,
     pub cpu: Since,
 }
 
@@ -265,6 +268,7 @@ impl Guest {
                 awaits: false,
                 at_our_stop: true,
                 deadline_ns: None,
+                timed: None,
                 cpu: Since::begin(state.cpu_away, times::of_thread(process, host)),
             };
             threads.insert(host, thread);
@@ -357,7 +361,7 @@ impl Guest {
             let ours = std::mem::take(&mut thread.at_our_stop);
             match std::mem::replace(&mut thread.trace, Trace::Running) {
                 Trace::Stopped(stopped) if ours => {
-                    stopped.resume(0)?;
+                    self.resume_in_time(stopped)?;
                 }
                 Trace::Stopped(stopped) => self.stopped(stopped)?,
                 other => thread.trace = other,
@@ -438,7 +442,8 @@ impl Guest {
         self.set_trace(host, Trace::Running);
         let result = match stopped.stop() {
             Stop::Signal(signal) => self.deliver(stopped, signal),
-            _ => stopped.resume(0).map(drop).map_err(GuestError::from),
+            Stop::SyscallStop => self.in_a_wait(stopped),
+            _ => self.resume_in_time(stopped),
         };
         match result {
             Err(GuestError::Trace(TraceError::Died)) => Ok(()),

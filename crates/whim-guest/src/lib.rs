@@ -12,6 +12,7 @@
 pub mod arrival;
 pub mod calls;
 pub mod capture;
+pub mod clocks;
 pub mod control;
 pub mod guest;
 pub mod limits;

@@ -187,6 +187,12 @@ impl Guest {
             stopped.resume(0)?;
             return Ok(());
         }
+        if effect == Effect::Caught
+            && let Some(thread) = self.threads.get_mut(&host)
+        {
+            // The handler ends the wait.
+            thread.timed = None;
+        }
         match effect {
             Effect::Caught => {
                 if info != raw {
@@ -194,12 +200,10 @@ impl Guest {
                 }
                 stopped.resume(signal)?;
             }
-            Effect::Nothing => {
-                stopped.resume(0)?;
-            }
+            Effect::Nothing => self.resume_in_time(stopped)?,
             Effect::Stops => {
                 self.stops_at_home(host, signal, info)?;
-                stopped.resume(0)?;
+                self.resume_in_time(stopped)?;
             }
             Effect::Ends => {
                 self.ends_at_home(host, signal, info);

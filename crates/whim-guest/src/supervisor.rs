@@ -5,7 +5,7 @@ mod departure;
 
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
-use crate::capture::Ahead;
+use crate::clocks::Ahead;
 use crate::control::{self, ControlError};
 use crate::guest::{Guest, GuestError, Outgoing};
 use crate::limits::Limits;
@@ -320,7 +320,9 @@ impl Supervisor {
             .heartbeat_interval()
             .saturating_sub(self.beat.elapsed());
         let left = match &self.guest {
-            Some(_) => left.min(self.memory_due.saturating_duration_since(Instant::now())),
+            Some(guest) => left
+                .min(self.memory_due.saturating_duration_since(Instant::now()))
+                .min(guest.until_end_of_wait()),
             None => left,
         };
         let left = left.as_millis().max(1);
@@ -597,6 +599,9 @@ impl Supervisor {
 
     /// Heartbeat, lease and memory limit.
     fn beat(&mut self) -> Result<(), SupervisorError> {
+        if let Some(guest) = &mut self.guest {
+            guest.end_waits()?;
+        }
         let silent = self.heard.elapsed();
         let alone = self.patience_without_guest();
         match (&mut self.guest, self.lease) {

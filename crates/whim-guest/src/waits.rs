@@ -1,11 +1,22 @@
-//! Waits with a relative time that a freeze cuts off in the guest.
+//! Waits with a relative time that a move cuts in two.
+//!
+//! Where such a wait is cut off, what is left of its time is looked at and travels with the thread.
+//! On the next host the thread makes the call again, with its whole time, because the time stands in
+//! the program's own memory; so we are its clock here: the thread is followed through the call, and
+//! when the time is over the call ends as the kernel would have ended it.
 
+use crate::clocks::Ahead;
 use crate::guest::{Guest, GuestError, Trace};
-use whim_image::freeze_calls::{arguments, relative_timeout};
+use std::time::Duration;
+use whim_image::freeze_calls::{
+    EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, timeout_result, true_number,
+};
 use whim_image::freeze_observe::{
     Observation, elapsed_ns, monotonic_ns, observe_sleep, sleeping_in,
 };
+use whim_image::model::{Activity, ProcessImage};
 use whim_sys::process_vm;
+use whim_sys::ptrace::{Phase, Running, Stopped, UserRegs};
 
 /// A thread that sleeps in such a call, looked at before it is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -15,14 +26,131 @@ pub struct Sleeper {
     before: Observation,
 }
 
+/// A wait that a thread makes again, for what was left of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// By this host's CLOCK_MONOTONIC, in nanoseconds.
+    deadline_ns: u64,
+    /// The call, once it has been entered.
+    number: Option<u64>,
+    in_call: bool,
+    expired: bool,
+}
+
 impl Guest {
+    /// Takes up the waits that were cut off where the guest comes from.
+    pub(crate) fn take_up_waits(&mut self, image: &ProcessImage, ahead: Ahead) {
+        for from in &image.threads {
+            let Some(deadline) = from
+                .deadline_ns
+                .filter(|_| from.activity == Activity::Computing)
+            else {
+                continue;
+            };
+            let thread = self.threads.values_mut().find(|one| one.tid == from.tid);
+            if let Some(thread) = thread {
+                thread.timed = Some(Timed {
+                    deadline_ns: deadline.saturating_add_signed(-ahead.monotonic_ns),
+                    number: None,
+                    in_call: false,
+                    expired: false,
+                });
+            }
+        }
+    }
+
+    /// Lets a thread go on; one that makes a wait again is followed.
+    pub(crate) fn resume_in_time(&mut self, stopped: Stopped) -> Result<(), GuestError> {
+        let thread = self.threads.get(&stopped.tid());
+        if thread.is_some_and(|thread| thread.timed.is_some()) {
+            stopped.resume_to_syscall(0)?;
+        } else {
+            stopped.resume(0)?;
+        }
+        Ok(())
+    }
+
+    /// A thread that is followed enters its call, or leaves it.
+    pub(crate) fn in_a_wait(&mut self, stopped: Stopped) -> Result<(), GuestError> {
+        let host = stopped.tid();
+        let leaves = stopped.phase()? == Phase::Exit;
+        let handler = leaves && self.has_deliverable(host, None);
+        let thread = self.threads.get_mut(&host);
+        let Some(timed) = thread.and_then(|thread| thread.timed.as_mut()) else {
+            stopped.resume(0)?;
+            return Ok(());
+        };
+        timed.in_call = !leaves;
+        let mut registers = stopped.registers()?;
+        if !leaves {
+            let expired = timed.expired;
+            timed.number.get_or_insert(registers.orig_rax);
+            stopped.resume_to_syscall(0)?;
+            if expired {
+                Running::assume(host).interrupt()?;
+            }
+            return Ok(());
+        }
+        let again = restarts(registers.rax);
+        let cut = again || registers.rax.cast_signed() == EINTR;
+        if cut && timed.expired && !handler {
+            registers.rax = timeout_result(timed.number.unwrap_or_default()).cast_unsigned();
+            registers.orig_rax = u64::MAX;
+            stopped.set_registers(&registers)?;
+        } else if again && !handler {
+            // A signal that does nothing: the kernel goes on with the call.
+            stopped.resume_to_syscall(0)?;
+            return Ok(());
+        }
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.timed = None;
+        }
+        stopped.resume(0)?;
+        Ok(())
+    }
+
+    /// Ends the waits whose time is over.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn end_waits(&mut self) -> Result<(), GuestError> {
+        let now = monotonic_ns();
+        for thread in self.threads.values_mut() {
+            let Some(timed) = &mut thread.timed else {
+                continue;
+            };
+            if timed.expired || timed.deadline_ns > now {
+                continue;
+            }
+            timed.expired = true;
+            if timed.in_call && matches!(thread.trace, Trace::Running) {
+                Running::assume(thread.host).interrupt()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long no wait ends.
+    #[must_use]
+    pub fn until_end_of_wait(&self) -> Duration {
+        let timed = self.threads.values().filter_map(|thread| thread.timed);
+        let next = timed
+            .filter(|timed| !timed.expired)
+            .map(|timed| timed.deadline_ns)
+            .min();
+        next.map_or(Duration::MAX, |next| {
+            Duration::from_nanos(next.saturating_sub(monotonic_ns()))
+        })
+    }
+
     /// Looks at all threads before they are stopped.
     pub(crate) fn sleepers(&self) -> Vec<Sleeper> {
         let sleeper = |host: &i32| {
             let number = sleeping_in(self.host, *host)?;
             let known = matches!(
                 i64::try_from(number).ok()?,
-                libc::SYS_nanosleep
+                libc::SYS_restart_syscall
+                    | libc::SYS_nanosleep
                     | libc::SYS_clock_nanosleep
                     | libc::SYS_futex
                     | libc::SYS_rt_sigtimedwait
@@ -36,50 +164,62 @@ impl Guest {
         self.threads.keys().filter_map(sleeper).collect()
     }
 
-    /// Waits begin anew.
-    pub(crate) fn forget_deadlines(&mut self) {
-        for thread in self.threads.values_mut() {
-            thread.deadline_ns = None;
-        }
-    }
-
     /// Notes until when those wait that are stopped in their call now.
     ///
     /// # Errors
     /// Tracing failed.
     pub(crate) fn note_deadlines(&mut self, sleepers: &[Sleeper]) -> Result<(), GuestError> {
-        self.forget_deadlines();
-        for sleeper in sleepers {
-            let process = self.host;
-            let Some(thread) = self.threads.get_mut(&sleeper.host) else {
-                continue;
-            };
+        let process = self.host;
+        for thread in self.threads.values_mut() {
+            thread.deadline_ns = None;
             let Trace::Stopped(stopped) = &thread.trace else {
                 continue;
             };
-            let registers = stopped.registers()?;
-            if registers.orig_rax != sleeper.number || !crate::capture::was_cut(&registers) {
+            let mut registers = stopped.registers()?;
+            if let Some(timed) = thread.timed.filter(|timed| timed.is_at(&registers)) {
+                // The kernel's own time for it began here.
+                thread.deadline_ns = Some(timed.deadline_ns);
                 continue;
             }
-            let args = arguments(&registers);
-            let rest = rest_ns(process, sleeper, &args);
+            if thread.awaits || !crate::capture::was_cut(&registers) {
+                continue;
+            }
+            // One that was not asleep yet has slept for no time that counts.
+            let before = sleepers
+                .iter()
+                .find(|one| one.host == thread.host && one.number == registers.orig_rax)
+                .map_or_else(Observation::default, |one| one.before);
+            registers.orig_rax = true_number(process, &registers);
+            let elapsed = || elapsed_ns(process, thread.host, &before);
+            let rest = rest_ns(process, &registers, elapsed);
             thread.deadline_ns = rest.map(|rest| monotonic_ns() + rest);
         }
         Ok(())
     }
 }
 
+impl Timed {
+    /// Whether the thread stands in its call, or before it for the first time.
+    fn is_at(&self, registers: &UserRegs) -> bool {
+        let known = [self.number, Some(RESTART_SYSCALL)];
+        match self.number {
+            Some(_) => known.contains(&Some(registers.orig_rax)),
+            None => true,
+        }
+    }
+}
+
 /// What is left of the call's time.
-fn rest_ns(process: i32, sleeper: &Sleeper, args: &[u64; 6]) -> Option<u64> {
-    let (_, total) = relative_timeout(process, sleeper.number, args)?;
-    let told = match i64::try_from(sleeper.number).ok()? {
+fn rest_ns(process: i32, registers: &UserRegs, elapsed: impl FnOnce() -> u64) -> Option<u64> {
+    let args = arguments(registers);
+    let (_, total) = relative_timeout(process, registers.orig_rax, &args)?;
+    let told = match i64::try_from(registers.orig_rax).ok()? {
         libc::SYS_nanosleep => args[1],
         libc::SYS_clock_nanosleep => args[3],
         _ => 0,
     };
     if told == 0 {
-        let elapsed = elapsed_ns(process, sleeper.host, &sleeper.before);
-        return Some(total.saturating_sub(elapsed));
+        return Some(total.saturating_sub(elapsed()));
     }
     // The kernel has written it there; often that is where the whole was read from.
     let mut bytes = [0; 16];

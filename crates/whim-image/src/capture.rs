@@ -252,13 +252,10 @@ impl Frozen {
                 Activity::Computing => begun_anew.extend(plan.call),
             }
             let answer = answers.threads[index];
-            threads.push(self.thread_image(
-                index,
-                plan.registers,
-                plan.activity,
-                answer,
-                options,
-            )?);
+            threads.push(ThreadImage {
+                deadline_ns: plan.deadline_ns,
+                ..self.thread_image(index, plan.registers, plan.activity, answer, options)?
+            });
         }
         let (mappings, files) = mappings(&entries, &flags, options.reserved)?;
         let guards = maps::guards(self.pid, &mappings).map_err(FreezeError::Memory)?;
@@ -506,6 +503,8 @@ struct Plan {
     registers: Registers,
     activity: Activity,
     call: Option<InFlight>,
+    /// Of a wait that begins anew: when its time is over.
+    deadline_ns: Option<u64>,
 }
 
 fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
@@ -516,6 +515,7 @@ fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
         registers,
         activity: Activity::Computing,
         call: None,
+        deadline_ns: None,
     };
     let Some(call) = thread.call() else {
         return computing(registers);
@@ -524,10 +524,20 @@ fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
         return computing(registers);
     }
     let local = is_local(call.number) && call.number != RESTART_SYSCALL;
-    let sleeps = call.state == CallState::RestartBlock;
-    if local && sleeps && call.number == FUTEX && call.args[1] & !FUTEX_FLAGS == FUTEX_WAIT {
-        // A relative time: begun anew it would be too long. A wake-up for nothing is something
-        // that every user of futexes expects.
+    let sleeps = matches!(call.state, CallState::RestartBlock { .. });
+    let deadline_ns = match call.state {
+        CallState::RestartBlock { deadline_ns } => deadline_ns,
+        CallState::Cut { timeout } => timeout.map(|timeout| timeout.deadline_ns),
+        _ => None,
+    };
+    if local
+        && sleeps
+        && deadline_ns.is_none()
+        && call.number == FUTEX
+        && call.args[1] & !FUTEX_FLAGS == FUTEX_WAIT
+    {
+        // A relative time of which nobody knows how much is left. A wake-up for nothing is
+        // something that every user of futexes expects.
         registers.rax = 0;
         return computing(registers);
     }
@@ -542,6 +552,7 @@ fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
             registers,
             activity: Activity::Computing,
             call,
+            deadline_ns,
         };
     }
     registers.rax = AWAIT_NUMBER;
@@ -549,6 +560,7 @@ fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
         registers,
         activity: Activity::AwaitsHome,
         call: Some(in_flight),
+        deadline_ns: None,
     }
 }
 
@@ -574,7 +586,7 @@ fn in_flight(tid: i32, call: &Call) -> InFlight {
         args,
         original_number: call.number,
         original_args: call.args,
-        restart: call.state == CallState::RestartBlock,
+        restart: matches!(call.state, CallState::RestartBlock { .. }),
         already,
         rest_ns,
         deadline_ns,

@@ -103,7 +103,10 @@ pub enum CallState {
     /// -512, -513 or -514: the kernel restarts it, exactly.
     Restart,
     /// -516: the kernel continues it by `restart_syscall`, with what is left of its time.
-    RestartBlock,
+    RestartBlock {
+        /// When that is over, by CLOCK_MONOTONIC, in nanoseconds; known of futexes alone.
+        deadline_ns: Option<u64>,
+    },
     /// The stop ended it with EINTR, or its restart would take its full time again. Its rax is
     /// -514 now: the kernel restarts it, or makes EINTR of it where a handler is due.
     Cut { timeout: Option<Timeout> },
@@ -141,7 +144,7 @@ pub fn waits_for_child(number: u64) -> bool {
 /// Whether the time that a thread has slept in this call has to be known.
 #[must_use]
 pub fn needs_elapsed(number: u64) -> bool {
-    ends_with_eintr(number).is_some() || number == IO_PGETEVENTS
+    ends_with_eintr(number).is_some() || matches!(number, IO_PGETEVENTS | FUTEX)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,7 +233,12 @@ pub fn understand(subject: Subject<'_>, registers: &mut UserRegs) -> Option<Call
             timeout: timeout(subject, number, &args),
         },
         ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => CallState::Restart,
-        ERESTART_RESTARTBLOCK => CallState::RestartBlock,
+        ERESTART_RESTARTBLOCK => CallState::RestartBlock {
+            deadline_ns: (number == FUTEX)
+                .then(|| timeout(subject, number, &args))
+                .flatten()
+                .map(|timeout| timeout.deadline_ns),
+        },
         EINTR => match cut_off(subject, number, &args) {
             Some(state) => {
                 registers.rax = ERESTARTNOHAND.cast_unsigned();
@@ -282,6 +290,19 @@ pub fn complete_random(ids: (i32, i32), registers: &mut UserRegs) {
         // With random bytes nothing is ever left to be done later.
         let _none = left_short(ids, registers);
     }
+}
+
+/// The number of the call behind which a thread stands. Of one that the kernel goes on with by
+/// `restart_syscall`, the code tells it, or nobody.
+#[must_use]
+pub fn true_number(pid: i32, registers: &UserRegs) -> u64 {
+    let mut code = [0u8; 7];
+    let at = registers.rip.wrapping_sub(code.len() as u64);
+    if registers.orig_rax != RESTART_SYSCALL || process_vm::read_exact(pid, at, &mut code).is_err()
+    {
+        return registers.orig_rax;
+    }
+    number_in_code(&code).unwrap_or(registers.orig_rax)
 }
 
 /// `mov eax, NUMBER` directly before the `syscall` instruction, as C libraries write it.

@@ -53,10 +53,6 @@ impl Supervisor {
         })?;
         let begun = Instant::now();
         guest.freeze()?;
-        if next.is_some() {
-            // Only home's half of a thread can wait for the rest of a time.
-            guest.forget_deadlines();
-        }
         let image = guest.capture(&flags, ahead)?;
         // Home must know of every call before it hears that a thread waits for one.
         self.send_all()?;
