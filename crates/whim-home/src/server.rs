@@ -1,6 +1,7 @@
 //! Serves the guest: calls, pages, dispositions, signals. Everything that the deputy does for it.
 
 mod expiry;
+mod outputs;
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
@@ -13,8 +14,7 @@ use thiserror::Error;
 use whim_image::freeze_calls;
 use whim_image::model::{PAGE_SIZE, Protection, Range};
 use whim_journey::message::{
-    CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireDirection, WireRegion,
-    WireReturned,
+    CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireRegion,
 };
 use whim_sys::process_vm;
 use whim_sys::resident::Operation;
@@ -485,7 +485,7 @@ impl Server {
         let mut outputs = Vec::with_capacity(regions.len());
         let mut tail = Vec::new();
         for region in regions {
-            let wanted = returned_length(region, result);
+            let wanted = outputs::returned_length(region, result);
             let begin = tail.len();
             tail.resize(begin + wanted, 0);
             let got = if wanted == 0 {
@@ -747,56 +747,4 @@ pub struct FileMapping {
 fn dropping(range: Range) -> Operation {
     let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
     Operation::new(libc::SYS_madvise, &[range.start, range.len(), advice])
-}
-
-/// Bytes of a region that travel back, by its rule and the call's result.
-fn returned_length(region: &WireRegion, result: i64) -> usize {
-    if region.direction == WireDirection::In {
-        return 0;
-    }
-    let done = u64::try_from(result).unwrap_or(0);
-    let present = match region.direction {
-        WireDirection::InOut => region.data_length,
-        _ => region.length,
-    };
-    let wanted = match region.returned {
-        WireReturned::Nothing => 0,
-        WireReturned::Whole if result < 0 => 0,
-        WireReturned::Whole | WireReturned::WholeAlways => present,
-        WireReturned::ByResult { skip } => done.saturating_sub(skip).min(present),
-        WireReturned::ByResultTimes { unit } => done.saturating_mul(unit).min(present),
-    };
-    usize::try_from(wanted).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_the_kernel_wrote_travels_back() {
-        let region = |direction, returned| WireRegion {
-            address: 0,
-            length: 100,
-            direction,
-            returned,
-            data_length: 40,
-        };
-        use WireDirection::{In, InOut, Out};
-        use WireReturned::{ByResult, ByResultTimes, Whole, WholeAlways};
-        assert_eq!(returned_length(&region(In, Whole), 0), 0);
-        assert_eq!(returned_length(&region(Out, Whole), 0), 100);
-        assert_eq!(returned_length(&region(Out, Whole), -14), 0);
-        assert_eq!(returned_length(&region(InOut, WholeAlways), -4), 40);
-        assert_eq!(returned_length(&region(Out, ByResult { skip: 0 }), 17), 17);
-        assert_eq!(returned_length(&region(Out, ByResult { skip: 10 }), 17), 7);
-        assert_eq!(
-            returned_length(&region(Out, ByResult { skip: 0 }), 500),
-            100
-        );
-        assert_eq!(
-            returned_length(&region(Out, ByResultTimes { unit: 12 }), 2),
-            24
-        );
-    }
 }

@@ -1,0 +1,55 @@
+//! Which bytes of a call's buffers the kernel has written.
+
+use whim_journey::message::{WireDirection, WireRegion, WireReturned};
+
+/// Bytes of a region that travel back, by its rule and the call's result.
+pub(super) fn returned_length(region: &WireRegion, result: i64) -> usize {
+    if region.direction == WireDirection::In {
+        return 0;
+    }
+    let done = u64::try_from(result).unwrap_or(0);
+    let present = match region.direction {
+        WireDirection::InOut => region.data_length,
+        _ => region.length,
+    };
+    let wanted = match region.returned {
+        WireReturned::Nothing => 0,
+        WireReturned::Whole if result < 0 => 0,
+        WireReturned::Whole | WireReturned::WholeAlways => present,
+        WireReturned::ByResult { skip } => done.saturating_sub(skip).min(present),
+        WireReturned::ByResultTimes { unit } => done.saturating_mul(unit).min(present),
+    };
+    usize::try_from(wanted).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_wrote_travels_back() {
+        let region = |direction, returned| WireRegion {
+            address: 0,
+            length: 100,
+            direction,
+            returned,
+            data_length: 40,
+        };
+        use WireDirection::{In, InOut, Out};
+        use WireReturned::{ByResult, ByResultTimes, Whole, WholeAlways};
+        assert_eq!(returned_length(&region(In, Whole), 0), 0);
+        assert_eq!(returned_length(&region(Out, Whole), 0), 100);
+        assert_eq!(returned_length(&region(Out, Whole), -14), 0);
+        assert_eq!(returned_length(&region(InOut, WholeAlways), -4), 40);
+        assert_eq!(returned_length(&region(Out, ByResult { skip: 0 }), 17), 17);
+        assert_eq!(returned_length(&region(Out, ByResult { skip: 10 }), 17), 7);
+        assert_eq!(
+            returned_length(&region(Out, ByResult { skip: 0 }), 500),
+            100
+        );
+        assert_eq!(
+            returned_length(&region(Out, ByResultTimes { unit: 12 }), 2),
+            24
+        );
+    }
+}
