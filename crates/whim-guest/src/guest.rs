@@ -550,6 +550,7 @@ impl Guest {
                 std::thread::yield_now();
                 continue;
             }
+            whim_sys::dead::take_note_of_others(host);
             self.pass_through(host)?;
         }
     }

@@ -3,6 +3,7 @@
 pub mod cpu;
 pub mod crash;
 pub mod credentials;
+pub mod dead;
 pub mod fdpass;
 pub mod foreign;
 pub mod lease;

@@ -9,6 +9,7 @@
 //! moment the kernel lets it go on.
 
 use crate::crash;
+use crate::dead::Patience;
 use libc::{c_int, c_uint, c_void};
 use nix::errno::Errno;
 use std::ops::BitOr;
@@ -346,15 +347,20 @@ impl Running {
 
     /// Waits for its next event, without a limit.
     ///
+    /// It looks again and again: a wait in the kernel would not end if the process was killed
+    /// meanwhile, and other threads of it have not been waited for.
+    ///
     /// # Errors
     /// [`TraceError::Died`] when it is not ours any more.
     pub fn wait(self) -> Result<Waited, TraceError> {
+        let (tid, mut running) = (self.tid, self);
+        let mut patience = Patience::new();
         loop {
-            if let Some((tid, status)) = wait_raw(self.tid, libc::__WALL)?
-                && let Some(event) = waited(tid, status)
-            {
-                return Ok(event);
+            match running.poll()? {
+                Polled::Event(event) => return Ok(event),
+                Polled::Still(still) => running = still,
             }
+            patience.pause(tid);
         }
     }
 

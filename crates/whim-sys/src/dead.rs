@@ -1,0 +1,155 @@
+//! Threads of a traced process that was killed.
+//!
+//! The kernel does not report the end of a process's first thread before somebody has taken note of
+//! the ends of all others, and that is the tracer's affair: who waits for the first thread alone
+//! would wait for ever.
+
+use crate::ptrace::Tid;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Most stops come within microseconds, while we give way to the thread that is to stop.
+const YIELDS: u32 = 200;
+/// Then we look at intervals that are a part of the time waited so far.
+const PART: u32 = 16;
+const PAUSE_MAX: Duration = Duration::from_millis(10);
+/// How often it is looked whether the process is dead.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The pauses of somebody who waits for one thread.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    begun: Instant,
+    looked: Instant,
+    yields: u32,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            begun: now,
+            looked: now,
+            yields: 0,
+        }
+    }
+
+    /// Lets some time pass.
+    pub(crate) fn pause(&mut self, tid: Tid) {
+        if self.yields < YIELDS {
+            self.yields += 1;
+            std::thread::yield_now();
+            return;
+        }
+        if self.looked.elapsed() >= LOOK {
+            self.looked = Instant::now();
+            take_note_of_others(tid);
+        }
+        std::thread::sleep((self.begun.elapsed() / PART).min(PAUSE_MAX));
+    }
+}
+
+/// Whether this thread has ended and waits for its tracer to take note of it.
+fn is_dead(task: &Path) -> bool {
+    let text = fs::read_to_string(task.join("stat")).unwrap_or_default();
+    // Behind the name, which may have anything in it.
+    let state = text.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
+    matches!(state, Some(Some('Z' | 'X')))
+}
+
+/// If all threads of this process, whose first thread is `leader`, have ended, takes note of the ends
+/// of the others. While one of them lives, nobody is dead: a first thread may end before others.
+pub fn take_note_of_others(leader: Tid) {
+    let process = Path::new("/proc").join(leader.to_string());
+    if !is_dead(&process) {
+        return;
+    }
+    let entries = fs::read_dir(process.join("task"));
+    let tasks: Vec<_> = entries.into_iter().flatten().flatten().collect();
+    if !tasks.iter().all(|task| is_dead(&task.path())) {
+        return;
+    }
+    for task in tasks {
+        let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(tid) = tid.filter(|tid| *tid != leader) {
+            forget(tid);
+        }
+    }
+}
+
+/// Takes note of the end of a thread.
+fn forget(tid: Tid) {
+    let Ok(id) = libc::id_t::try_from(tid) else {
+        return;
+    };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // JUSTIFICATION: nix's waitid refuses __WALL, without which threads are not found.
+    // SAFETY: the kernel accepts a null pointer where nobody wants to know how it ended.
+    let _ = unsafe { libc::waitid(libc::P_PID, id, std::ptr::null_mut(), flags) };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ptrace::{Options, Running, Waited};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const ROLE: &str = "WHIM_TEST_SLEEPS";
+
+    /// Not a test of its own: the program of the test below, which has at least two threads.
+    #[test]
+    fn sleeps_if_told_to() {
+        if std::env::var_os(ROLE).is_some() {
+            std::thread::sleep(Duration::from_secs(60));
+        }
+    }
+
+    fn threads(child: &Child) -> Vec<i32> {
+        let entries = std::fs::read_dir(format!("/proc/{}/task", child.id()));
+        let entries = entries.into_iter().flatten().flatten();
+        let mut tids: Vec<i32> = entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
+        tids.sort_unstable();
+        tids
+    }
+
+    #[test]
+    fn the_first_thread_of_a_killed_process_is_not_waited_for_in_vain() {
+        let mut child = Command::new("/proc/self/exe")
+            .args(["--exact", "dead::tests::sleeps_if_told_to"])
+            .env(ROLE, "1")
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("started");
+        while threads(&child).len() < 2 {
+            std::thread::yield_now();
+        }
+        let leader = child.id().cast_signed();
+        let (sender, seen) = mpsc::channel();
+        let (kill, killed) = mpsc::channel();
+        let tids = threads(&child);
+        std::thread::spawn(move || {
+            for tid in tids {
+                Running::seize(tid, Options::NONE).expect("seized");
+            }
+            kill.send(()).expect("heard");
+            sender.send(Running::assume(leader).wait())
+        });
+        killed.recv().expect("seized");
+        child.kill().expect("killed");
+        let end = seen.recv_timeout(Duration::from_secs(10));
+        // Its tracer may have taken note of its end already.
+        let _ = child.wait();
+        assert_eq!(
+            end.expect("its end is seen"),
+            Ok(Waited::Signaled {
+                tid: leader,
+                signal: libc::SIGKILL,
+                core: false
+            })
+        );
+    }
+}
