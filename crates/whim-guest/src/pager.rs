@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 use thiserror::Error;
 use whim_image::model::{MappingId, PAGE_SIZE, Range};
 use whim_journey::frame::Kind;
@@ -25,6 +26,9 @@ use xxhash_rust::xxh3::xxh3_64;
 const BLOCK: u64 = 64 << 10;
 /// Bytes fetched for a fault that goes on where the last one ended.
 const BLOCK_SEQUENTIAL: u64 = 256 << 10;
+/// The main thread ends the supervisor at once when the pager has ended, unless it waits in the kernel
+/// for a page that nobody brings any more.
+const UNHEARD_MAX: Duration = Duration::from_secs(5);
 /// Requests that home answers at the same time, at most.
 const IN_FLIGHT_MAX: usize = 256;
 
@@ -167,6 +171,9 @@ pub fn start(
         // It has ended already, if this fails.
         let _ = guest.signal(libc::SIGKILL);
         let _ = pager.shared.arrived.write(1);
+        thread::sleep(UNHEARD_MAX);
+        tracing::error!("The supervisor waits for a page in vain; it is ended");
+        std::process::exit(1);
     };
     thread::Builder::new()
         .name("pager".into())
@@ -206,14 +213,26 @@ impl Pager {
         if ready[2] {
             let _ = self.shared.wake.read();
             let wishes = std::mem::take(&mut *lock(&self.shared.wishes));
-            for range in wishes {
-                self.want(range)?;
+            for range in &wishes {
+                self.want(*range)?;
             }
+            self.answer_for_what_is_here(&wishes);
         }
         if ready[1] {
             self.replies()?;
         }
         Ok(())
+    }
+
+    /// Pages that the main thread has missed may have come before it said so, with those of a fault:
+    /// nothing is asked of home then, and no reply would ever tell that they are here.
+    fn answer_for_what_is_here(&self, wishes: &[Range]) {
+        let table = self.shared.table();
+        let is_here = |range: &Range| table.missing(range.start, range.len()).is_empty();
+        if wishes.iter().any(is_here) {
+            // Who still misses others asks again.
+            let _ = self.shared.arrived.write(1);
+        }
     }
 
     /// Reads what the kernel reports. The table is locked from before the read until its changes

@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    fn credentials(&self, node: &str, journey: &str, role: Role) -> Credentials {
+    pub fn credentials(&self, node: &str, journey: &str, role: Role) -> Credentials {
         let name = NodeName::new(node).expect("a name");
         let key = SecretKey::generate().expect("a key");
         let point = key.point();
