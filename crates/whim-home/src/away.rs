@@ -19,7 +19,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use whim_journey::frame::{Frame, Kind};
-use whim_journey::job::Event;
+use whim_journey::job::{Event, Phase};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_net::{PeerIdentity, Received};
 use whim_sys::lease::ReadLease;
@@ -623,7 +623,7 @@ impl Away {
             Some(Transition::Onward(onward)) => {
                 self.onward_failed(*onward, &format!("{phase}: {reason}"))
             }
-            Some(Transition::Homeward(mut homeward)) => {
+            Some(Transition::Homeward(mut homeward)) if phase != Phase::Onward.to_string() => {
                 if homeward.begun_restoring() {
                     return Err(anyhow!(
                         "The guest could not be sent home ({phase}): {reason}"
@@ -638,6 +638,10 @@ impl Away {
             }
             other => {
                 self.transition = other;
+                if phase == Phase::Onward.to_string() {
+                    // We have given that move up already: the next host was lost to both of us.
+                    return Ok(());
+                }
                 Err(anyhow!("The guest failed ({phase}): {reason}"))
             }
         }
