@@ -278,15 +278,50 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Whether a journey of the program has passed the point of no return.
-    pub fn was_committed(&self, pid: i32) -> Result<bool> {
+    /// Where the program may have been by its newest journal, the last word first: since the last
+    /// place that home has acknowledged, every place that it has committed to. Before the first
+    /// commit it is nowhere but at home.
+    pub fn places(&self, pid: i32) -> Result<Vec<String>> {
         let journals = self.cluster.state("n1").join("journeys");
         let newest = newest_of(&journals, &format!("{pid}-"), ".journal")?;
         let text = newest
             .map(fs::read_to_string)
             .transpose()?
             .unwrap_or_default();
-        Ok(text.contains("\"event\":\"commit\""))
+        let mut places = Vec::new();
+        for line in text.lines() {
+            let entry: serde_json::Value = serde_json::from_str(line)?;
+            match entry["event"].as_str() {
+                Some("commit") => {
+                    places.insert(0, entry["to"].as_str().context("a node")?.to_owned())
+                }
+                Some("acknowledged") => places.truncate(1),
+                _ => {}
+            }
+        }
+        Ok(places)
+    }
+
+    /// Checks that the contract lets the program end by the death of this supervisor.
+    pub fn may_have_ended(&self, pid: i32, node: &str, part: &str) -> Result<()> {
+        let places = self.places(pid)?;
+        ensure!(
+            !places.is_empty(),
+            "The program ended although its journey was not committed"
+        );
+        let reason = self.cluster.ended_row(pid)?.reason.unwrap_or_default();
+        let at_home = reason.starts_with("Its home supervisor ended");
+        if part == "guest" {
+            ensure!(
+                places.iter().any(|place| place == node),
+                "The program ended although it was not at {node}, but at one of {places:?}"
+            );
+        }
+        ensure!(
+            at_home == (part == "home"),
+            "The {part} supervisor was killed, and the reason is '{reason}'"
+        );
+        Ok(())
     }
 
     /// Names of a node's processes and whether they are zombies, and what supervisors have there.
