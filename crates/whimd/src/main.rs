@@ -86,6 +86,7 @@ async fn run(settings: Settings) -> Result<()> {
     let daemon = Daemon::new(settings, cluster);
     watching::refresh_all(&daemon).await;
     hosting::take_up(&daemon).await;
+    watching::remove_leftovers(&daemon);
     tokio::spawn(Arc::clone(&daemon).tick());
     tokio::spawn(membership::beat(Arc::clone(&daemon)));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));

@@ -126,6 +126,23 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings.faults.point("home-directory-removed");
 }
 
+/// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or
+/// has forgotten, and then did not live to remove. To be called before a move can begin.
+pub fn remove_leftovers(daemon: &Daemon) {
+    let entries = fs::read_dir(daemon.settings.supervisors());
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".home")) else {
+            continue;
+        };
+        let journeys = daemon.journeys();
+        let live = journeys.by_id.get(id).is_some_and(Journey::is_live);
+        if !live {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Whether the process lives on at home. If its supervisor died while it was away, the kernel ends
 /// it in a moment.
 async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
