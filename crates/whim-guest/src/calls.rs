@@ -5,12 +5,10 @@ use crate::pager::Shared;
 use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
-use whim_calls::{Call, Decision, Direction, Forward, Region, Returned, Special, resolve};
+use whim_calls::{Call, Decision, Forward, Region, Special, resolve};
 use whim_image::model::{MappingId, PAGE_SIZE};
 use whim_image::rebuild::stub::Operation;
-use whim_journey::message::{
-    CallRequest, Disposition, ToHome, WireDirection, WireRegion, WireReturned,
-};
+use whim_journey::message::{CallRequest, Disposition, ToHome, WireRegion};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;
@@ -21,28 +19,6 @@ const ERESTARTSYS: i64 = -512;
 const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
-
-/// A region as it travels.
-#[must_use]
-pub fn wire_region(region: &Region) -> WireRegion {
-    WireRegion {
-        address: region.address,
-        length: region.length,
-        direction: match region.direction {
-            Direction::In => WireDirection::In,
-            Direction::Out => WireDirection::Out,
-            Direction::InOut => WireDirection::InOut,
-        },
-        returned: match region.returned {
-            Returned::Nothing => WireReturned::Nothing,
-            Returned::Whole => WireReturned::Whole,
-            Returned::WholeAlways => WireReturned::WholeAlways,
-            Returned::ByResult { skip } => WireReturned::ByResult { skip },
-            Returned::ByResultTimes { unit } => WireReturned::ByResultTimes { unit },
-        },
-        data_length: region.data.len() as u64,
-    }
-}
 
 /// Home's answer to something a thread waits for.
 #[derive(Clone, Debug)]
@@ -250,7 +226,7 @@ impl Guest {
             args: forward.args,
             may_block: forward.may_block,
             masked,
-            regions: forward.regions.iter().map(wire_region).collect(),
+            regions: forward.regions.iter().map(WireRegion::from).collect(),
         });
         self.outbox.push(Outgoing { message, tail });
         Ok(())
