@@ -150,13 +150,13 @@ impl<'a> Scene<'a> {
         Ok(output.status.success())
     }
 
-    /// Starts a daemon unless it runs.
+    /// Starts a daemon unless it runs; again if it dies only now.
     pub fn restart_daemon(&self, node: &str) -> Result<()> {
-        self.cluster.lab(&["start", "--daemon", node])?;
         eventually(
             SETTLED,
             &format!("the daemon of {node} is up for all"),
             || {
+                self.cluster.lab(&["start", "--daemon", node])?;
                 let seen = |from: &str| -> bool {
                     let nodes = self.cluster.whim(from, &["nodes", "--json"]);
                     nodes.is_ok_and(|text| text.matches("\"state\":\"up\"").count() == 3)
@@ -196,9 +196,15 @@ impl<'a> Scene<'a> {
             Fate::Ended => self.check_end()?,
             Fate::Home => {
                 self.untraced(pid)?;
-                self.grows()?;
+                ensure!(self.grows()?, "The program ended at home");
             }
-            Fate::Away => self.grows()?,
+            Fate::Away => {
+                if !self.grows()? {
+                    // Its supervisor was killed a moment ago, and home's daemon did not know yet.
+                    self.check_end()?;
+                    return Ok(Fate::Ended);
+                }
+            }
         }
         Ok(fate)
     }
@@ -208,20 +214,21 @@ impl<'a> Scene<'a> {
         Ok(fs::read(talk.directory().join("serial"))?)
     }
 
-    fn grows(&mut self) -> Result<()> {
+    /// Waits until the program has done something more; false if it ends instead.
+    fn grows(&mut self) -> Result<bool> {
         let before = self.serial()?.len();
         let (cluster, pid) = (self.cluster, self.pid());
         let grown = eventually(SETTLED, "the program goes on", || {
             if let Some((talk, _)) = &mut self.program
-                && let Some(status) = talk.ended_within(Duration::ZERO)?
+                && talk.ended_within(Duration::ZERO)?.is_some()
             {
-                // It may be that its host was lost only now.
-                bail!("The program has ended with {status}: {:?}", talk.said);
+                return Ok(Some(false));
             }
-            Ok((self.serial()?.len() > before).then_some(()))
+            Ok((self.serial()?.len() > before).then_some(true))
         });
-        grown.with_context(|| format!("Process {pid}: {:?}", cluster.row(pid)))?;
-        check_numbers(&self.serial()?)
+        let grown = grown.with_context(|| format!("Process {pid}: {:?}", cluster.row(pid)))?;
+        check_numbers(&self.serial()?)?;
+        Ok(grown)
     }
 
     fn pid(&self) -> i32 {
