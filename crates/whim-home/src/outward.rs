@@ -442,7 +442,7 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
     };
     let decision = whim_calls::resolve(&original, &context, &memory);
     let whim_calls::Decision::Forward(forward) = decision else {
-        made.regions.extend(rest_of_sleep(&original));
+        made.regions.extend(rest_of_sleep(&original, &memory));
         return made;
     };
     if made.call.number == original.number {
@@ -476,21 +476,27 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
 
 /// A sleep is the guest's own affair, but one that was in flight goes on in the deputy. If it is
 /// interrupted there, the kernel writes what is left of it to the program's structure, whose page
-/// has to be present (else the sleep would end with EFAULT).
-fn rest_of_sleep(call: &whim_calls::Call) -> Option<WireRegion> {
+/// has to be present (else the sleep would end with EFAULT). Of a sleep that was stopped before, it
+/// may be unknown which call it is: then any of its arguments may point there.
+fn rest_of_sleep(call: &whim_calls::Call, memory: &impl GuestMemory) -> Vec<WireRegion> {
     const TIMESPEC_LENGTH: u64 = 16;
-    let address = match i64::from_ne_bytes(call.number.to_ne_bytes()) {
-        libc::SYS_nanosleep => call.args[1],
-        libc::SYS_clock_nanosleep => call.args[3],
-        _ => 0,
+    let candidates = match i64::from_ne_bytes(call.number.to_ne_bytes()) {
+        libc::SYS_nanosleep => vec![call.args[1]],
+        libc::SYS_clock_nanosleep => vec![call.args[3]],
+        libc::SYS_restart_syscall => vec![call.args[1], call.args[3]],
+        _ => Vec::new(),
     };
-    (address != 0).then_some(WireRegion {
-        address,
-        length: TIMESPEC_LENGTH,
-        direction: WireDirection::Out,
-        returned: WireReturned::Nothing,
-        data_length: 0,
-    })
+    let writable = |address: &u64| memory.writable(*address, TIMESPEC_LENGTH);
+    let places = candidates.into_iter().filter(writable);
+    places
+        .map(|address| WireRegion {
+            address,
+            length: TIMESPEC_LENGTH,
+            direction: WireDirection::Out,
+            returned: WireReturned::Nothing,
+            data_length: 0,
+        })
+        .collect()
 }
 
 fn expect(got: ToHome, wanted: &ToHome, name: &'static str) -> Result<(), LinkError> {
