@@ -41,6 +41,7 @@ pub fn cases() -> Vec<Case> {
             let names: Vec<String> = SAMPLE.iter().map(|name| (*name).to_owned()).collect();
             all(setting, &program()?, names, QUICK)
         }),
+        Case::new("stops::signals_without_effect", |_| nudged()),
         Case::new("stops::full::every_call", |setting| {
             let program = program()?;
             let mut list = std::process::Command::new(&program);
@@ -147,4 +148,39 @@ fn one(
     );
     ensure!(moves >= MOVES_MIN, "It moved {moves} times only");
     Ok(moves)
+}
+
+/// Calls of a program that is away do not notice a signal that has no effect, as they would not at
+/// home, where the kernel drops it.
+fn nudged() -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    let program = program()?.display().to_string();
+    cluster.explaining(|| {
+        for name in [
+            "epoll_pwait2",
+            "recv_timeout",
+            "pipe_writev",
+            "sendmsg",
+            "waitall",
+        ] {
+            let output = cluster.directory().join(name);
+            let words = [program.as_str(), name, QUICK];
+            let mut command = cluster.run_command("n1", &words);
+            command.stdout(File::create(&output)?);
+            let mut running = Running::spawn(&mut command)?;
+            let pid = cluster.find(&format!(" {name} {QUICK}"))?;
+            cluster.move_to(pid, "n2")?;
+            let script = format!("while kill -WINCH {pid}; do sleep 0.007; done 2> /dev/null");
+            let mut sender = Running::spawn(&mut cluster.command("n1", &["sh", "-c", &script]))?;
+            let status = running.wait(LIMIT)?;
+            sender.wait(LIMIT)?;
+            let told = std::fs::read_to_string(&output)?;
+            ensure!(
+                status.success() && told.lines().last().is_some_and(|l| l.ends_with(" 0")),
+                "{name}: {status}: {told}"
+            );
+            println!("{name}: {}", told.lines().last().unwrap_or_default());
+        }
+        Ok(())
+    })
 }

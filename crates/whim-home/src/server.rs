@@ -1,6 +1,7 @@
 //! Serves the guest: calls, pages, dispositions, signals. Everything that the deputy does for it.
 
 mod expiry;
+mod nudge;
 mod outputs;
 
 use crate::attic::Attic;
@@ -71,6 +72,8 @@ pub struct Active {
     pub started: Instant,
     /// A signal ended a stop in the middle of this call.
     disturbed: bool,
+    /// A signal without effect did.
+    nudged: bool,
     /// Bytes that the interrupted original had already done; part of the result.
     pub already: i64,
     /// Number of the call that transfers one piece.
@@ -205,6 +208,7 @@ impl Server {
             operation: 0,
             started: Instant::now(),
             disturbed: false,
+            nudged: false,
             already: 0,
             piecewise: request.number,
             further: VecDeque::new(),
@@ -314,6 +318,7 @@ impl Server {
             operation: 0,
             started: Instant::now(),
             disturbed: false,
+            nudged: false,
             already: continuation.call.already,
             piecewise: number,
             further: continuation.call.further.into(),
@@ -404,7 +409,7 @@ impl Server {
             return Ok(());
         };
         let mut raw = self.deputy.deck().result(slot, active.operation);
-        if self.next_piece(slot, &mut active, raw) {
+        if self.next_piece(slot, &mut active, raw) || self.go_on(slot, &mut active, raw) {
             self.callers[slot].active = Some(active);
             return Ok(());
         }
@@ -544,8 +549,13 @@ impl Server {
         let by_call = (refused || matches!(signal, libc::SIGPIPE | libc::SIGXFSZ))
             && self.callers[slot].active.is_some();
         let tid = (code == SI_TKILL || by_call).then(|| self.deputy.tid_of(slot));
+        let without_effect = self.is_without_effect(signal);
         if let Some(active) = &mut self.callers[slot].active {
-            active.disturbed = true;
+            if without_effect {
+                active.nudged = true;
+            } else {
+                active.disturbed = true;
+            }
         }
         let Ok(signal) = u8::try_from(signal) else {
             return;

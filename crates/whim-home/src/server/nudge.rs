@@ -1,0 +1,64 @@
+//! Calls that a signal without effect has interrupted. Without a tracer the kernel would have dropped
+//! the signal, and the call would not have noticed; so it goes on.
+
+use super::{Active, EINTR, Server};
+use whim_image::freeze_calls::{self, CallState};
+use whim_image::freeze_observe::Status;
+use whim_sys::ptrace::UserRegs;
+use whim_sys::resident::Operation;
+
+impl Server {
+    /// Whether the program neither handles this signal nor is stopped or ended by it.
+    pub(super) fn is_without_effect(&self, signal: i32) -> bool {
+        let by_default = matches!(signal, libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH);
+        let pid = self.deputy.pid();
+        // The deputy has stand-ins for the program's handlers.
+        by_default && Status::read(pid, pid).is_ok_and(|s| s.caught >> (signal - 1) & 1 == 0)
+    }
+
+    /// Lets the deputy do the rest of a call that such a signal has cut off; false if nothing is left
+    /// to be done. `raw`: what the kernel has answered.
+    pub(super) fn go_on(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
+        if !std::mem::take(&mut active.nudged) || active.disturbed || active.expired {
+            return false;
+        }
+        if raw == EINTR && whim_calls::interrupted_by_stop(active.number) {
+            active.deadline_ns = self.deadline(active);
+        } else if !self.take_up_rest(slot, active, raw) {
+            return false;
+        }
+        active.operation = 0;
+        let operation = Operation {
+            number: active.piecewise,
+            args: active.args,
+        };
+        self.deputy.start(slot, &[operation], 0);
+        true
+    }
+
+    /// Makes of a transfer that ended before its buffer did the call for the rest of it.
+    fn take_up_rest(&self, slot: usize, active: &mut Active, raw: i64) -> bool {
+        let mut registers = UserRegs {
+            orig_rax: active.piecewise,
+            rax: raw.cast_unsigned(),
+            ..UserRegs::default()
+        };
+        freeze_calls::set_arguments(&mut registers, active.args);
+        let ids = (self.deputy.pid(), self.deputy.tid_of(slot));
+        let Some(call) = freeze_calls::left_short(ids, &mut registers) else {
+            return false;
+        };
+        if call.state == CallState::Complete {
+            return false;
+        }
+        let (number, args, further) = call.remainder();
+        active.already += active.sum + raw;
+        active.sum = 0;
+        active.piecewise = number;
+        active.args = args;
+        for piece in further.into_iter().rev() {
+            active.further.push_front(piece);
+        }
+        true
+    }
+}
