@@ -201,11 +201,8 @@ impl Guest {
 impl Timed {
     /// Whether the thread stands in its call, or before it for the first time.
     fn is_at(&self, registers: &UserRegs) -> bool {
-        let known = [self.number, Some(RESTART_SYSCALL)];
-        match self.number {
-            Some(_) => known.contains(&Some(registers.orig_rax)),
-            None => true,
-        }
+        self.number
+            .is_none_or(|number| [number, RESTART_SYSCALL].contains(&registers.orig_rax))
     }
 }
 

@@ -462,14 +462,19 @@ impl Server {
         active.sum += raw;
         active.args[1] = piece.start;
         active.args[2] = piece.len();
+        self.start_piece(slot, active);
+        true
+    }
+
+    /// Lets the deputy do the next part of a call, whose buffers are placed already.
+    fn start_piece(&mut self, slot: usize, active: &mut Active) {
         active.operation = 0;
         let operation = Operation {
             number: active.piecewise,
             args: active.args,
         };
-        // Its end is announced: it may block as the first piece did.
+        // Its end is announced: it may block as the part before it did.
         self.deputy.start(slot, &[operation], 0);
-        true
     }
 
     fn reply(&mut self, tid: i32, sequence: u64, finished: &Finished) {

@@ -5,7 +5,6 @@ use super::{Active, EINTR, Server};
 use whim_image::freeze_calls::{self, CallState};
 use whim_image::freeze_observe::Status;
 use whim_sys::ptrace::UserRegs;
-use whim_sys::resident::Operation;
 
 impl Server {
     /// Whether the program neither handles this signal nor is stopped or ended by it.
@@ -27,12 +26,7 @@ impl Server {
         } else if !self.take_up_rest(slot, active, raw) {
             return false;
         }
-        active.operation = 0;
-        let operation = Operation {
-            number: active.piecewise,
-            args: active.args,
-        };
-        self.deputy.start(slot, &[operation], 0);
+        self.start_piece(slot, active);
         true
     }
 
