@@ -71,7 +71,9 @@ impl Frozen {
                 Some(wait) => wait.call(pid),
                 None => freeze_calls::left_short((pid, tid), &mut original),
             };
-            stopped.set_registers(&original)?;
+            if call.is_some() {
+                stopped.set_registers(&original)?;
+            }
             threads.push(FrozenThread {
                 tid,
                 original,
