@@ -173,15 +173,67 @@ impl Cluster {
         let mut found = Vec::new();
         for place in controllers.map(|entry| entry.path()).chain([root.into()]) {
             let groups = place.join("whim-lab").join(&self.name).join(node);
-            let entries = fs::read_dir(groups.join("whim-journeys"));
-            let directories = entries.into_iter().flatten().flatten();
-            found.extend(
-                directories
-                    .map(|entry| entry.path())
-                    .filter(|path| path.is_dir() && !path.ends_with("supervisors")),
-            );
+            for all in directories(&groups.join("whim-journeys")) {
+                if all.to_string_lossy().ends_with("-guests") {
+                    found.extend(directories(&all));
+                }
+            }
         }
         found
+    }
+
+    /// The group of all guests of a node, where memory is limited.
+    #[must_use]
+    pub fn all_guests_group(&self, node: &str) -> Option<PathBuf> {
+        let below = Path::new("whim-lab").join(&self.name).join(node);
+        let places = ["memory", "unified", ""].map(|hierarchy| {
+            let place = Path::new("/sys/fs/cgroup").join(hierarchy).join(&below);
+            place.join("whim-journeys")
+        });
+        let mut groups = places.iter().flat_map(|place| directories(place));
+        groups.find(|group| {
+            let limits = ["memory.limit_in_bytes", "memory.max"];
+            group.to_string_lossy().ends_with("-guests")
+                && limits.iter().any(|file| group.join(file).exists())
+        })
+    }
+
+    /// Writes a node's configuration, for the next daemon there.
+    ///
+    /// # Errors
+    /// When the node does not take it.
+    pub fn configure(&self, node: &str, text: &str) -> Result<()> {
+        let script = "mkdir -p /etc/whim && printf %s \"$1\" > /etc/whim/config.toml";
+        self.run(node, &["sh", "-c", script, "sh", text]).map(drop)
+    }
+
+    /// The number of a node's daemon, there.
+    ///
+    /// # Errors
+    /// When the node does not tell.
+    pub fn daemon_pid(&self, node: &str) -> Result<String> {
+        let words = [
+            "sh",
+            "-c",
+            "ps -eo pid,comm | awk '$2 == \"whimd\" { print $1; exit }'",
+        ];
+        Ok(self.run(node, &words)?.trim().to_owned())
+    }
+
+    /// Kills the daemon of a node and starts it again.
+    ///
+    /// # Errors
+    /// When it does not answer in time.
+    pub fn restart_daemon(&self, node: &str) -> Result<()> {
+        let pid = self.daemon_pid(node)?;
+        self.run(node, &["kill", "-KILL", &pid])?;
+        eventually(Duration::from_secs(10), "the daemon is gone", || {
+            Ok((self.daemon_pid(node)? != pid).then_some(()))
+        })?;
+        self.lab(&["start", "--daemon", node])?;
+        eventually(SHORT, &format!("the daemon of {node} answers"), || {
+            Ok(self.whim(node, &["nodes"]).is_ok().then_some(()))
+        })
     }
 
     /// The command line's program.
@@ -475,6 +527,14 @@ fn logs(directory: &Path, depth: u32) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+fn directories(place: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect()
 }
 
 fn show(title: &str, text: &str) {

@@ -246,35 +246,11 @@ fn in_calls(cluster: &Cluster, fault: &[&str], cure: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn daemon_pid(cluster: &Cluster, node: &str) -> Result<String> {
-    let words = [
-        "sh",
-        "-c",
-        "ps -eo pid,comm | awk '$2 == \"whimd\" { print $1; exit }'",
-    ];
-    Ok(cluster.run(node, &words)?.trim().to_owned())
-}
-
-/// Kills the daemon of a node and starts it again.
-fn restart_daemon(cluster: &Cluster, node: &str) -> Result<()> {
-    let pid = daemon_pid(cluster, node)?;
-    cluster.run(node, &["kill", "-KILL", &pid])?;
-    eventually(Duration::from_secs(10), "the daemon is gone", || {
-        Ok((daemon_pid(cluster, node)? != pid).then_some(()))
-    })?;
-    cluster.lab(&["start", "--daemon", node])?;
-    eventually(
-        Duration::from_secs(30),
-        &format!("the daemon of {node} answers"),
-        || Ok(cluster.whim(node, &["nodes"]).is_ok().then_some(())),
-    )
-}
-
 fn daemons_restart(cluster: &Cluster) -> Result<()> {
     let (mut guest, pid) = patient(cluster, &["counts"])?;
     cluster.move_to(pid, "n2")?;
     for node in ["n1", "n2"] {
-        restart_daemon(cluster, node)?;
+        cluster.restart_daemon(node)?;
         grows(cluster, pid)?;
         let row = cluster.await_state(pid, "away")?;
         ensure!(row.place == "n2", "After the restart on {node}: {row:?}");
@@ -284,8 +260,8 @@ fn daemons_restart(cluster: &Cluster) -> Result<()> {
         "an onward move after the restarts",
         || Ok(cluster.move_to(pid, "n3").is_ok().then_some(())),
     )?;
-    restart_daemon(cluster, "n1")?;
-    restart_daemon(cluster, "n3")?;
+    cluster.restart_daemon("n1")?;
+    cluster.restart_daemon("n3")?;
     grows(cluster, pid)?;
     cluster.move_to(pid, "home")?;
     finish(cluster, &mut guest, pid)
@@ -304,7 +280,7 @@ fn daemons_killed_during_moves(cluster: &Cluster) -> Result<()> {
         let number = pid.to_string();
         let mut command = cluster.whim_command("n1", &["migrate", &number, target]);
         let mut moving = whim_system_tests::Running::spawn(&mut command)?;
-        restart_daemon(cluster, node)?;
+        cluster.restart_daemon(node)?;
         moving.wait(Duration::from_secs(60))?;
         grows(cluster, pid)?;
     }

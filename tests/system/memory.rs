@@ -1,5 +1,10 @@
 //! Memory of special kinds, and memory that is not enough.
 
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Context;
+use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
 pub fn cases() -> Vec<Case> {
@@ -7,6 +12,17 @@ pub fn cases() -> Vec<Case> {
         Case::new("memory::guard_pages", |_| {
             let cluster = Cluster::up(3)?;
             cluster.explaining(|| guards(&cluster))
+        }),
+        Case::new("memory::two_guests_outgrow_their_host", |_| {
+            let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
+            cluster.explaining(|| {
+                outgrow_together(&cluster, "0")?;
+                outgrow_together(&cluster, "5000")
+            })
+        }),
+        Case::new("memory::the_share_of_guests_changes", |_| {
+            let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
+            cluster.explaining(|| share_changes(&cluster))
         }),
         Case::new("memory::a_guest_outgrows_its_host", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,160M"])?;
@@ -40,17 +56,145 @@ fn guards(cluster: &Cluster) -> Result<()> {
     guest.succeed()
 }
 
-/// A guest that comes near the limit of its host goes home, and goes on there, rather than be killed.
-fn outgrows(cluster: &Cluster, pause: &str) -> Result<()> {
-    let program = guest::c("grow")?.display().to_string();
-    let words = [program.as_str(), "300", pause];
-    let mut unmoved = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+/// What a program says that grows by so many megabytes at home.
+fn unmoved(cluster: &Cluster, megabytes: &str, pause: &str) -> Result<String> {
+    let mut unmoved = grow(cluster, megabytes, pause)?;
     unmoved.ready()?;
     unmoved.go()?;
-    let expected = unmoved.until("sum ")?;
+    let sum = unmoved.until("sum ")?;
     unmoved.go()?;
     unmoved.succeed()?;
-    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    Ok(sum)
+}
+
+fn grow(cluster: &Cluster, megabytes: &str, pause: &str) -> Result<Talk> {
+    let program = guest::c("grow")?.display().to_string();
+    let words = [program.as_str(), megabytes, pause];
+    Talk::start(cluster, &mut cluster.run_command("n1", &words))
+}
+
+fn place(cluster: &Cluster, pid: i32) -> Result<String> {
+    let row = cluster
+        .row(pid)?
+        .with_context(|| format!("{pid} is gone"))?;
+    Ok(row.place)
+}
+
+/// Waits until one of the two is home and says so; the pids of that one and of the other.
+fn one_comes_home(cluster: &Cluster, pids: [i32; 2]) -> Result<(i32, i32)> {
+    eventually(Duration::from_secs(20), "one guest is at home", || {
+        for (one, other) in [(pids[0], pids[1]), (pids[1], pids[0])] {
+            if place(cluster, one)? == "n1" {
+                return Ok(Some((one, other)));
+            }
+        }
+        Ok(None)
+    })
+}
+
+fn says_why(cluster: &Cluster, pid: i32) -> Result<()> {
+    eventually(
+        Duration::from_secs(10),
+        "`whim why` tells of the limit",
+        || {
+            let why = cluster.whim("n1", &["why", &pid.to_string()])?;
+            Ok(why.contains("memory limit").then_some(()))
+        },
+    )
+}
+
+/// Two guests, neither of which is too large for the host: when both together are, one goes home and
+/// the other one stays.
+fn outgrow_together(cluster: &Cluster, pause: &str) -> Result<()> {
+    let expected = unmoved(cluster, "100", pause)?;
+    let mut guests = [grow(cluster, "100", pause)?, grow(cluster, "100", pause)?];
+    let mut pids = [0; 2];
+    for (guest, pid) in guests.iter_mut().zip(&mut pids) {
+        *pid = guest.ready()?;
+        cluster.move_to(*pid, "n2")?;
+    }
+    for guest in &mut guests {
+        guest.go()?;
+    }
+    for guest in &mut guests {
+        let sum = guest.until("sum ")?;
+        ensure!(
+            sum == expected,
+            "{sum} after a move, {expected} without one"
+        );
+    }
+    let (home, away) = one_comes_home(cluster, pids)?;
+    says_why(cluster, home)?;
+    ensure!(
+        place(cluster, away)? == "n2",
+        "Both have gone home, where one would have been enough"
+    );
+    for guest in &mut guests {
+        guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
+}
+
+/// Guests are there when the daemon is started again with a smaller share for them: the larger one
+/// goes home, and the limit holds from then on.
+fn share_changes(cluster: &Cluster) -> Result<()> {
+    let expected = [unmoved(cluster, "30", "0")?, unmoved(cluster, "60", "0")?];
+    let mut guests = [grow(cluster, "30", "0")?, grow(cluster, "60", "0")?];
+    let mut pids = [0; 2];
+    for (guest, pid) in guests.iter_mut().zip(&mut pids) {
+        *pid = guest.ready()?;
+        cluster.move_to(*pid, "n2")?;
+        guest.go()?;
+    }
+    for (guest, expected) in guests.iter_mut().zip(&expected) {
+        let sum = guest.until("sum ")?;
+        ensure!(
+            sum == *expected,
+            "{sum} after a move, {expected} without one"
+        );
+    }
+    for pid in pids {
+        ensure!(place(cluster, pid)? == "n2", "There was room for both");
+    }
+    cluster.configure("n2", "[guests]\nmemory_percent = 40\n")?;
+    cluster.restart_daemon("n2")?;
+    let (home, away) = one_comes_home(cluster, pids)?;
+    ensure!(
+        (home, away) == (pids[1], pids[0]),
+        "{home} has gone home, but {} uses most",
+        pids[1]
+    );
+    says_why(cluster, home)?;
+    ensure!(place(cluster, away)? == "n2", "Both have gone home");
+    let refused = cluster.refused("n1", &["migrate", &home.to_string(), "n2"])?;
+    ensure!(refused.contains("has no room"), "{refused}");
+    if let Some(group) = cluster.all_guests_group("n2") {
+        // Not before the one that left has given its memory back.
+        eventually(
+            Duration::from_secs(10),
+            "the kernel has the new limit",
+            || {
+                let files = ["memory.limit_in_bytes", "memory.max"];
+                let mut limits = files
+                    .iter()
+                    .map(|file| fs::read_to_string(group.join(file)));
+                let limit = limits.find_map(Result::ok).context("No limit")?;
+                Ok((limit.trim() == (80 << 20).to_string()).then_some(()))
+            },
+        )?;
+    }
+    for guest in &mut guests {
+        guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
+}
+
+/// A guest that comes near the limit of its host goes home, and goes on there, rather than be killed.
+fn outgrows(cluster: &Cluster, pause: &str) -> Result<()> {
+    let expected = unmoved(cluster, "300", pause)?;
+    let mut guest = grow(cluster, "300", pause)?;
     let pid = guest.ready()?;
     cluster.move_to(pid, "n2")?;
     guest.go()?;

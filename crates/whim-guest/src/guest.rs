@@ -58,14 +58,16 @@ pub struct Holds {
     pub lease: bool,
     /// Frozen for a move.
     pub move_away: bool,
-    /// Too near its memory limit to run on here.
+    /// It goes home, because there is too little memory for it here.
     pub memory: bool,
+    /// It waits until another guest that goes home has left its memory.
+    pub pressure: bool,
 }
 
 impl Holds {
     #[must_use]
     pub fn any(self) -> bool {
-        self.stopped || self.lease || self.move_away || self.memory
+        self.stopped || self.lease || self.move_away || self.memory || self.pressure
     }
 }
 
@@ -318,6 +320,13 @@ impl Guest {
             let waiting = thread.waiting.as_ref();
             waiting.is_some_and(|waiting| waiting.is_quick)
         })
+    }
+
+    /// Whether a thread that was interrupted may still run.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        let mut threads = self.threads.values();
+        threads.any(|thread| thread.waiting.is_none() && !matches!(thread.trace, Trace::Stopped(_)))
     }
 
     pub fn say(&mut self, message: ToHome) {

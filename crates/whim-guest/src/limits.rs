@@ -1,102 +1,314 @@
-//! The guest's memory limit: near it the guest is stopped and goes home, rather than be killed.
+//! The memory limit of a host's guests: near it one of them is stopped and goes home, rather than
+//! be killed.
 //!
-//! A guest may fill what is left faster than anybody looks. So its group is made such that the
-//! kernel lets it wait at the limit (version 1) or slows it down before it (version 2); and when
-//! it is to go, it gets a little more room, because a thread that waits for memory does not stop.
+//! The limit is the host's share for all guests together, so every supervisor looks at the sum and
+//! comes to the same conclusion without asking anybody: the daemon may be gone just then. When the
+//! sum comes near the limit, the guest that uses most leaves. Whoever leaves holds a lock until its
+//! memory is free, so that only one goes where one is enough; the others run on, but one that grows
+//! meanwhile stands still until there is room again.
+//!
+//! Guests may fill what is left faster than anybody looks. So their group is made such that the
+//! kernel lets them wait at the limit (version 1) or slows them down before it (version 2); and when
+//! one is to go, they get a little more room, because a thread that waits for memory does not stop.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// Part of its limit at which a guest goes home.
+/// Part of the limit at which a guest goes home.
 const PERCENT: u64 = 90;
-/// A guest fills no more than this in a millisecond.
+/// One CPU fills no more than this in a millisecond.
 const GROWTH_PER_MS: u64 = 4 << 20;
 /// Looking more often would cost more than it tells.
 const LOOK_MIN: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Room in which the threads of a guest that is to go can stop: each may be about to get a huge page.
 const SPARE_MIN: u64 = 16 << 20;
 const SPARE_PER_THREAD: u64 = 2 << 20;
+/// Part of the limit by which those that stay may grow, all together, while another one leaves.
+const GROWTH_PERCENT: u64 = 4;
+/// A guest that has stood still for so long goes home too: who was to make room does not get on.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the memory of a guest that has ended.
+const RELEASE_MAX: Duration = Duration::from_secs(1);
+/// Digits of the largest number of bytes, and a line's end.
+const NUMBER_MAX: usize = 32;
 
-/// Limit and use of a guest's memory. Its files are opened while we have the right to do so.
+/// What is to become of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    RunsOn,
+    /// Stands still until there is room.
+    Waits,
+    /// Goes home.
+    Leaves,
+}
+
+/// What was seen of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    pub verdict: Verdict,
+    /// When to look again.
+    pub again: Duration,
+    /// Used by this guest, and by all of this node.
+    pub own: u64,
+    pub all: u64,
+    pub limit: u64,
+}
+
+/// Limit and use of memory. The files are opened while we have the right to do so.
 #[derive(Debug)]
 pub struct Limits {
+    /// If the daemon does not tell.
     limit: u64,
-    used: Option<File>,
+    /// The daemon's word on the limit; locked by whoever leaves.
+    share: Option<File>,
+    own: Option<File>,
+    all: Option<File>,
+    /// Where each guest has a group, the name of ours, and of the file that tells what it uses.
+    siblings: Option<(PathBuf, PathBuf, &'static str)>,
     /// Where more room is given, and whether as a number (version 1) or by lifting a brake.
-    room: Vec<(File, bool)>,
+    room: Vec<Room>,
+    pressure: Pressure,
+    leaves: bool,
+    cpus: u64,
+}
+
+/// A limit of the group of all guests that can be raised.
+#[derive(Debug)]
+struct Room {
+    file: File,
+    is_number: bool,
+    /// What it was before it was raised.
+    before: Option<String>,
+}
+
+/// What a guest remembers of a time of little memory.
+#[derive(Debug, Default)]
+struct Pressure {
+    /// What it used when that began.
+    began_with: Option<u64>,
+    waits_since: Option<Instant>,
+}
+
+impl Pressure {
+    fn judge(&mut self, own: u64, allowance: u64, now: Instant) -> Verdict {
+        let began_with = *self.began_with.get_or_insert(own);
+        if own > began_with.saturating_add(allowance) {
+            self.waits_since.get_or_insert(now);
+        }
+        match self.waits_since {
+            None => Verdict::RunsOn,
+            Some(since) if now.saturating_duration_since(since) > WAIT_MAX => Verdict::Leaves,
+            Some(_) => Verdict::Waits,
+        }
+    }
+}
+
+fn number(file: &File) -> Option<u64> {
+    let mut text = [0; NUMBER_MAX];
+    let length = file.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(&text[..length])
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+impl Look {
+    /// Why a guest of this node leaves, as a sentence after "it came home because".
+    #[must_use]
+    pub fn reason(&self, node: &str) -> String {
+        let mib = |bytes: u64| bytes >> 20;
+        let (own, all, limit) = (mib(self.own), mib(self.all), mib(self.limit));
+        if self.all <= self.own + self.own / 16 {
+            return format!(
+                "it has come near the memory limit of guests on {node} ({own} MiB used)"
+            );
+        }
+        format!(
+            "the guests on {node} have come near their memory limit ({all} of {limit} MiB used, {own} by this one)"
+        )
+    }
 }
 
 impl Limits {
-    /// `groups` are the directories of the guest's groups.
+    /// `groups` are the directories of the guest's groups, each in the group of all guests; `share`
+    /// is the file in which the daemon says what these may use together.
     #[must_use]
-    pub fn open(limit: Option<u64>, groups: &[String]) -> Self {
-        let file = |name: &str, write: bool| {
-            let mut options = OpenOptions::new();
-            options.read(!write).write(write);
-            groups
-                .iter()
-                .find_map(|group| options.open(Path::new(group).join(name)).ok())
-        };
-        let used = ["memory.usage_in_bytes", "memory.current"];
+    pub fn open(limit: Option<u64>, groups: &[String], share: Option<&str>) -> Self {
+        let uses = ["memory.usage_in_bytes", "memory.current"];
+        let found = groups.iter().map(Path::new).find_map(|group| {
+            let name = uses.iter().find(|name| group.join(name).exists())?;
+            Some((group, *name))
+        });
+        let (above, name) = found.map_or((None, ""), |(group, name)| (group.parent(), name));
+        let share = share.and_then(|path| File::open(path).ok());
         let room = [("memory.limit_in_bytes", true), ("memory.high", false)];
+        let room = room.into_iter().filter_map(|(name, is_number)| {
+            let mut options = OpenOptions::new();
+            let file = options
+                .read(true)
+                .write(true)
+                .open(above?.join(name))
+                .ok()?;
+            Some(Room {
+                file,
+                is_number,
+                before: None,
+            })
+        });
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             limit: limit.unwrap_or(u64::MAX),
-            used: used.iter().find_map(|name| file(name, false)),
-            room: room
-                .iter()
-                .filter_map(|(name, number)| Some((file(name, true)?, *number)))
-                .collect(),
+            share,
+            own: found.and_then(|(group, name)| File::open(group.join(name)).ok()),
+            all: above.and_then(|above| File::open(above.join(name)).ok()),
+            siblings: found.zip(above).and_then(|((group, name), above)| {
+                Some((above.to_owned(), PathBuf::from(group.file_name()?), name))
+            }),
+            room: room.collect(),
+            pressure: Pressure::default(),
+            leaves: false,
+            cpus: cpus as u64,
         }
     }
 
-    /// Bytes that count against the limit, if there is a group that counts them.
-    #[must_use]
-    pub fn used(&self) -> Option<u64> {
-        let mut text = [0; 32];
-        let length = self.used.as_ref()?.read_at(&mut text, 0).ok()?;
-        std::str::from_utf8(&text[..length])
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+    fn limit(&self) -> u64 {
+        self.share.as_ref().and_then(number).unwrap_or(self.limit)
     }
 
-    fn threshold(&self) -> u64 {
-        self.limit / 100 * PERCENT
+    /// Looks at what is used; `resident` counts where no group does.
+    pub fn look(&mut self, resident: impl FnOnce() -> u64, now: Instant) -> Look {
+        let own = self.own.as_ref().and_then(number);
+        let own = own.unwrap_or_else(resident);
+        let all = self.all.as_ref().and_then(number).unwrap_or(own);
+        let limit = self.limit();
+        let threshold = limit / 100 * PERCENT;
+        let (verdict, again) = if all < threshold {
+            self.pressure = Pressure::default();
+            (Verdict::RunsOn, self.patience(threshold - all))
+        } else {
+            self.near(own, limit, now)
+        };
+        Look {
+            verdict,
+            again,
+            own,
+            all,
+            limit,
+        }
     }
 
-    /// Whether a guest that uses so much has to go.
-    #[must_use]
-    pub fn is_near(&self, used: u64) -> bool {
-        used >= self.threshold()
+    fn patience(&self, left: u64) -> Duration {
+        Duration::from_millis(left / GROWTH_PER_MS / self.cpus).clamp(LOOK_MIN, LOOK_MAX)
     }
 
-    /// When to look again.
-    #[must_use]
-    pub fn patience(&self, used: u64) -> Duration {
-        let left = self.threshold().saturating_sub(used);
-        Duration::from_millis(left / GROWTH_PER_MS).max(LOOK_MIN)
+    fn near(&mut self, own: u64, limit: u64, now: Instant) -> (Verdict, Duration) {
+        let others = self.others();
+        let leads = others.iter().all(|other| *other <= own);
+        let count = others.len() as u64 + 1;
+        if leads && self.lock() {
+            return (Verdict::Leaves, LOOK_MIN);
+        }
+        let allowance = limit / 100 * GROWTH_PERCENT / count;
+        let verdict = self.pressure.judge(own, allowance, now);
+        // Each look is at all of them.
+        let again = LOOK_MIN.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        (verdict, again.min(LOOK_MAX))
     }
 
-    /// Lets a guest of so many threads run on as far as to its stop.
-    pub fn give_room(&mut self, threads: usize) {
+    /// What each of the other guests uses.
+    fn others(&self) -> Vec<u64> {
+        let Some((above, ours, name)) = &self.siblings else {
+            return Vec::new();
+        };
+        let entries = std::fs::read_dir(above).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name() != ours.as_os_str())
+            .filter_map(|entry| number(&File::open(entry.path().join(name)).ok()?))
+            .collect()
+    }
+
+    /// Whether we are the one that leaves. The lock ends with this process, however it ends.
+    fn lock(&mut self) -> bool {
+        self.leaves = match &self.share {
+            Some(share) => self.leaves || share.try_lock().is_ok(),
+            None => true,
+        };
+        self.leaves
+    }
+
+    /// Gives a guest of so many threads, which is to go, room until it has stopped. To be called
+    /// again after the time that it returns: others take of that room.
+    pub fn let_stop(&mut self, threads: usize, is_stopping: bool) -> Duration {
+        if is_stopping {
+            self.give_room(threads);
+            LOOK_MIN
+        } else {
+            self.take_room_back();
+            LOOK_MAX
+        }
+    }
+
+    fn give_room(&mut self, threads: usize) {
         let spare = (threads as u64)
             .saturating_mul(SPARE_PER_THREAD)
             .max(SPARE_MIN);
-        let limit = self.limit.saturating_add(spare);
-        for (file, number) in &mut self.room {
-            let text = if *number {
-                limit.to_string()
-            } else {
-                "max".into()
-            };
-            if let Err(error) = file.write_all(text.as_bytes()) {
+        let all = self.all.as_ref().and_then(number).unwrap_or(0);
+        let wanted = self.limit().max(all).saturating_add(spare);
+        for room in &mut self.room {
+            if let Err(error) = room.raise(wanted, spare / 2) {
                 tracing::warn!(%error, "the guest gets no room to stop in");
             }
         }
+    }
+
+    /// Where the kernel refuses the old limit, because more is used, the daemon sets it later.
+    fn take_room_back(&mut self) {
+        for room in &mut self.room {
+            if let Some(before) = room.before.take()
+                && let Err(error) = room.file.write_all(before.as_bytes())
+            {
+                tracing::debug!(%error, "the guests' limit stays raised for now");
+            }
+        }
+    }
+
+    /// After the end of a guest that has left: returns when its memory is free, so that no other one
+    /// takes what it still has for its own concern.
+    pub fn await_release(&self) {
+        let Some(own) = self.own.as_ref().filter(|_| self.leaves) else {
+            return;
+        };
+        let (begun, first) = (Instant::now(), number(own).unwrap_or(0));
+        while begun.elapsed() < RELEASE_MAX && number(own).is_some_and(|used| used > first / 8) {
+            std::thread::sleep(LOOK_MIN);
+        }
+    }
+}
+
+impl Room {
+    fn raise(&mut self, wanted: u64, enough: u64) -> std::io::Result<()> {
+        let mut text = [0; NUMBER_MAX];
+        let length = self.file.read_at(&mut text, 0)?;
+        let current = String::from_utf8_lossy(&text[..length]).trim().to_owned();
+        let has_room = match current.parse::<u64>() {
+            Ok(number) => self.is_number && number > wanted.saturating_sub(enough),
+            Err(_) => true,
+        };
+        if has_room {
+            return Ok(());
+        }
+        let text = if self.is_number {
+            wanted.to_string()
+        } else {
+            "max".into()
+        };
+        self.before.get_or_insert(current);
+        self.file.write_all(text.as_bytes())
     }
 }
 
@@ -104,14 +316,95 @@ impl Limits {
 mod tests {
     use super::*;
 
+    const MB: u64 = 1 << 20;
+
+    /// A group of guests as files, of which the first is ours.
+    fn group(uses: &[u64]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (number, used) in uses.iter().enumerate() {
+            let guest = directory.path().join(format!("g{number}"));
+            std::fs::create_dir(&guest).expect("made");
+            std::fs::write(guest.join("memory.current"), format!("{used}\n")).expect("written");
+        }
+        let all: u64 = uses.iter().sum();
+        std::fs::write(directory.path().join("memory.current"), all.to_string()).expect("written");
+        std::fs::write(directory.path().join("share"), (1000 * MB).to_string()).expect("written");
+        directory
+    }
+
+    fn limits(directory: &Path, guest: usize) -> Limits {
+        let own = directory.join(format!("g{guest}")).display().to_string();
+        let share = directory.join("share").display().to_string();
+        Limits::open(Some(5), &[own], Some(&share))
+    }
+
+    fn verdict(limits: &mut Limits, now: Instant) -> Verdict {
+        limits.look(|| 0, now).verdict
+    }
+
+    fn uses(directory: &Path, guest: usize, used: u64) {
+        let file = directory.join(format!("g{guest}")).join("memory.current");
+        std::fs::write(file, used.to_string()).expect("written");
+    }
+
     #[test]
     fn the_nearer_the_limit_the_sooner_the_next_look() {
-        let limits = Limits::open(Some(1000 << 20), &[]);
-        assert_eq!(limits.used(), None);
-        assert!(!limits.is_near(899 << 20) && limits.is_near(900 << 20));
-        assert_eq!(limits.patience(100 << 20), Duration::from_millis(200));
-        assert_eq!(limits.patience(899 << 20), LOOK_MIN);
-        assert_eq!(limits.patience(u64::MAX), LOOK_MIN);
-        assert!(!Limits::open(None, &[]).is_near(1 << 50));
+        let mut limits = Limits::open(Some(1000 * MB), &[], None);
+        limits.cpus = 1;
+        let now = Instant::now();
+        let far = limits.look(|| 100 * MB, now);
+        assert_eq!(
+            (far.verdict, far.again),
+            (Verdict::RunsOn, Duration::from_millis(200))
+        );
+        let close = limits.look(|| 899 * MB, now);
+        assert_eq!((close.verdict, close.again), (Verdict::RunsOn, LOOK_MIN));
+        assert_eq!(limits.look(|| 900 * MB, now).verdict, Verdict::Leaves);
+        let mut unlimited = Limits::open(None, &[], None);
+        assert_eq!(unlimited.look(|| 1 << 50, now).verdict, Verdict::RunsOn);
+    }
+
+    #[test]
+    fn of_all_guests_the_one_that_uses_most_leaves_and_only_that_one() {
+        let directory = group(&[200 * MB, 500 * MB, 210 * MB]);
+        let place = directory.path();
+        let now = Instant::now();
+        let mut guests: Vec<Limits> = (0..3).map(|guest| limits(place, guest)).collect();
+        assert_eq!(verdict(&mut guests[0], now), Verdict::RunsOn);
+        assert_eq!(verdict(&mut guests[1], now), Verdict::Leaves);
+        // Now another one is the largest; but one is leaving already.
+        uses(place, 2, 600 * MB);
+        let mut late = limits(place, 2);
+        assert_eq!(verdict(&mut late, now), Verdict::RunsOn);
+        drop(guests);
+        assert_eq!(verdict(&mut late, now), Verdict::Leaves);
+    }
+
+    #[test]
+    fn who_grows_while_another_one_leaves_waits_and_then_runs_on_or_leaves_too() {
+        let directory = group(&[300 * MB, 620 * MB]);
+        let place = directory.path();
+        let (mut small, mut large) = (limits(place, 0), limits(place, 1));
+        let begun = Instant::now();
+        assert_eq!(verdict(&mut large, begun), Verdict::Leaves);
+        assert_eq!(verdict(&mut small, begun), Verdict::RunsOn);
+        uses(place, 0, 319 * MB);
+        assert_eq!(verdict(&mut small, begun), Verdict::RunsOn);
+        uses(place, 0, 321 * MB);
+        assert_eq!(verdict(&mut small, begun), Verdict::Waits);
+        let later = begun + WAIT_MAX + Duration::from_millis(1);
+        assert_eq!(verdict(&mut small, later), Verdict::Leaves);
+        std::fs::write(place.join("memory.current"), (321 * MB).to_string()).expect("written");
+        assert_eq!(verdict(&mut small, later), Verdict::RunsOn);
+    }
+
+    #[test]
+    fn the_daemons_word_on_the_limit_counts_at_once() {
+        let directory = group(&[300 * MB, 200 * MB]);
+        let mut guest = limits(directory.path(), 0);
+        let now = Instant::now();
+        assert_eq!(verdict(&mut guest, now), Verdict::RunsOn);
+        std::fs::write(directory.path().join("share"), (550 * MB).to_string()).expect("written");
+        assert_eq!(verdict(&mut guest, now), Verdict::Leaves);
     }
 }

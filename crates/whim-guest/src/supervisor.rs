@@ -2,6 +2,7 @@
 //! daemon's commands.
 
 mod departure;
+mod memory;
 
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
@@ -117,7 +118,8 @@ pub struct Supervisor {
 pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
     let credentials: Credentials =
         serde_json::from_value(job.credentials.clone()).map_err(SupervisorError::Credentials)?;
-    let limits = Limits::open(job.memory_limit_bytes, &job.cgroups);
+    let share = job.memory_share.as_deref();
+    let limits = Limits::open(job.memory_limit_bytes, &job.cgroups, share);
     sandbox.enter(job.private_id, &job.cgroups)?;
     match job.private_id {
         Some(id) => credentials::become_identity(id, id, &[], &[])?,
@@ -157,6 +159,8 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
     writeln!(std::io::stdout(), "ready").map_err(SupervisorError::Output)?;
     let result = supervisor.serve();
     let _ = std::fs::remove_file(&supervisor.job.socket);
+    drop(supervisor.sandbox);
+    supervisor.limits.await_release();
     result
 }
 
@@ -525,6 +529,7 @@ impl Supervisor {
             ToGuest::Resume => {
                 self.wanted = None;
                 guest.holds.memory = false;
+                guest.holds.pressure = false;
                 guest.thaw()?;
             }
             other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
@@ -652,35 +657,6 @@ impl Supervisor {
             cpu_ns,
             resident_bytes,
         })
-    }
-
-    /// A guest that comes near its limit stands still from then on, and goes home.
-    fn watch_memory(&mut self) -> Result<(), SupervisorError> {
-        let Some(guest) = self.guest.as_mut().filter(|guest| guest.acknowledged) else {
-            return Ok(());
-        };
-        if Instant::now() < self.memory_due || guest.holds.memory || guest.holds.move_away {
-            return Ok(());
-        }
-        let used = self.limits.used();
-        let used = used.unwrap_or_else(|| guest.status(guest.host).resident);
-        self.memory_due = Instant::now() + self.limits.patience(used).min(HEARTBEAT_MAX);
-        if !self.limits.is_near(used) {
-            return Ok(());
-        }
-        guest.holds.memory = true;
-        guest.interrupt_all()?;
-        self.limits.give_room(guest.threads.len());
-        let tid = guest.pid;
-        guest.say(ToHome::GoHome {
-            tid,
-            reason: format!(
-                "it has come near its memory limit on {} ({} MiB used)",
-                self.job.node,
-                used >> 20
-            ),
-        });
-        Ok(())
     }
 
     /// A guest that has ended without home's word was killed here.

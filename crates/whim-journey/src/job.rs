@@ -56,9 +56,13 @@ pub struct GuestJob {
     /// Directory of the cgroups (v2, or one per v1 controller) made for this guest.
     #[serde(default)]
     pub cgroups: Vec<String>,
-    /// Limit of all pages of the guest, in bytes; null = none.
+    /// What all guests of this node may use together, in bytes; null = no limit.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
+    /// File that says the same, as a number: what it says last counts. Whoever leaves to make room
+    /// locks it.
+    #[serde(default)]
+    pub memory_share: Option<String>,
     #[serde(default)]
     pub crash_at: Option<u32>,
 }

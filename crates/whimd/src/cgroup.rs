@@ -9,9 +9,15 @@ const JOURNEYS: &str = "whim-journeys";
 /// Group of all supervisors: outside of the daemon's, so that its end is not theirs, and outside of
 /// their guests', so that a guest's limits are not theirs.
 const SUPERVISORS: &str = "supervisors";
+/// Group of all guests of one daemon, after that daemon's prefix. It has no processes of its own, so
+/// that (version 2) it may hand controllers down.
+const GUESTS: &str = "guests";
 
-/// Part of its limit from which on a guest is slowed down.
-const BRAKE_PERCENT: u64 = 90;
+/// Part of their limit from which on guests are slowed down: if one is not on its way home by then,
+/// which happens at 90 %.
+const BRAKE_PERCENT: u64 = 95;
+/// Limits are whole pages.
+const PAGE: u64 = 4096;
 
 /// Leaf in which a lab keeps a node's processes.
 const LEAF: &str = "main";
@@ -24,6 +30,12 @@ pub struct Membership {
     pub controllers: Vec<String>,
     /// Directory of the group.
     pub directory: PathBuf,
+}
+
+impl Membership {
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|have| have == controller)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,14 +130,12 @@ pub fn cpu_limit() -> Option<f64> {
                 let (quota, period) = text.trim().split_once(' ')?;
                 Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
             }),
-            Version::One if membership.controllers.iter().any(|c| c == "cpu") => {
-                smallest(&membership, |directory| {
-                    let text = fs::read_to_string(directory.join("cpu.cfs_quota_us")).ok()?;
-                    let quota = text.trim().parse::<f64>().ok().filter(|q| *q > 0.0)?;
-                    let text = fs::read_to_string(directory.join("cpu.cfs_period_us")).ok()?;
-                    Some(quota / text.trim().parse::<f64>().ok()?)
-                })
-            }
+            Version::One if membership.has("cpu") => smallest(&membership, |directory| {
+                let text = fs::read_to_string(directory.join("cpu.cfs_quota_us")).ok()?;
+                let quota = text.trim().parse::<f64>().ok().filter(|q| *q > 0.0)?;
+                let text = fs::read_to_string(directory.join("cpu.cfs_period_us")).ok()?;
+                Some(quota / text.trim().parse::<f64>().ok()?)
+            }),
             Version::One => None,
         };
         least = [least, limit].into_iter().flatten().reduce(f64::min);
@@ -139,7 +149,7 @@ pub fn memory_limit() -> Option<(u64, u64)> {
     for membership in of("self") {
         let (limit, used, inactive) = match membership.version {
             Version::Two => ("memory.max", "memory.current", "inactive_file "),
-            Version::One if membership.controllers.iter().any(|c| c == "memory") => (
+            Version::One if membership.has("memory") => (
                 "memory.limit_in_bytes",
                 "memory.usage_in_bytes",
                 "total_inactive_file ",
@@ -179,6 +189,10 @@ fn journeys_root(membership: &Membership) -> PathBuf {
     base.join(JOURNEYS)
 }
 
+fn guests_root(membership: &Membership, prefix: &str) -> PathBuf {
+    journeys_root(membership).join(format!("{prefix}{GUESTS}"))
+}
+
 /// What was made for one guest.
 #[derive(Debug, Default)]
 pub struct GuestGroups {
@@ -187,88 +201,149 @@ pub struct GuestGroups {
     pub missing: Vec<String>,
 }
 
-/// Makes the groups of guest `name`, limited to `memory` bytes and `pids` threads. What cannot be
-/// made is told, not fatal: the guest's supervisor limits what it can by other means.
+/// Makes the groups of guest `name`, limited to `pids` threads, in those of all guests of the daemon
+/// of this prefix, which are limited to `share` bytes together. What cannot be made is told, not
+/// fatal: the guest's supervisor limits what it can by other means.
 #[must_use]
-pub fn make_guest(name: &str, memory: Option<u64>, pids: u32) -> GuestGroups {
+pub fn make_guest(prefix: &str, name: &str, share: Option<u64>, pids: u32) -> GuestGroups {
     let mut made = GuestGroups::default();
     for membership in of("self") {
-        let has = |c: &str| membership.controllers.iter().any(|have| have == c);
-        if membership.version == Version::One && !has("memory") && !has("pids") && !has("cpu") {
+        if membership.version == Version::One
+            && !["memory", "pids", "cpu"].iter().any(|c| membership.has(c))
+        {
             continue;
         }
-        let root = journeys_root(&membership);
-        match make_group(&membership, &root, name) {
-            Ok(directory) => {
-                limit(&membership, &directory, memory, pids, &mut made.missing);
-                made.directories.push(directory);
+        let all = guests_root(&membership, prefix);
+        let group = make_group(&membership, &all).and_then(|()| {
+            prepare_share(&membership, &all);
+            if let Some(share) = share {
+                limit_share(&membership, &all, share, &mut made.missing);
             }
-            Err(error) => made.missing.push(format!("{}: {error}", root.display())),
+            let group = all.join(name);
+            make_group(&membership, &group)?;
+            limit_guest(&membership, &group, pids, &mut made.missing);
+            Ok(group)
+        });
+        match group {
+            Ok(group) => made.directories.push(group),
+            Err(error) => made.missing.push(format!("{}: {error}", all.display())),
         }
+    }
+    if share.is_some() && guests_use(prefix).is_none() {
+        made.missing.push("no group counts memory".into());
     }
     made
 }
 
-fn make_group(membership: &Membership, root: &Path, name: &str) -> io::Result<PathBuf> {
-    fs::create_dir_all(root)?;
+/// Makes a group below our root, and those above it, which hand their controllers down.
+fn make_group(membership: &Membership, group: &Path) -> io::Result<()> {
+    let above = group.parent().unwrap_or(group);
+    fs::create_dir_all(above)?;
     if membership.version == Version::Two {
+        let root = journeys_root(membership);
+        let top = root.parent().unwrap_or(&root);
+        let mut line: Vec<&Path> = above
+            .ancestors()
+            .take_while(|a| a.starts_with(top))
+            .collect();
+        line.reverse();
         // Refused where our own group holds processes ('no internal processes'); the group is
         // then still of use to find and end all of a guest.
-        for above in [root.parent(), Some(root)].into_iter().flatten() {
+        for group in line {
             for controller in ["+memory", "+pids", "+cpu"] {
-                let _ = fs::write(above.join("cgroup.subtree_control"), controller);
+                let _ = fs::write(group.join("cgroup.subtree_control"), controller);
             }
         }
     }
-    let directory = root.join(name);
-    match fs::create_dir(&directory) {
+    match fs::create_dir(group) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-        _ => Ok(directory),
+        _ => Ok(()),
     }
 }
 
-fn limit(
-    membership: &Membership,
-    directory: &Path,
-    memory: Option<u64>,
-    pids: u32,
-    missing: &mut Vec<String>,
-) {
-    let mut set = |file: &str, value: String| {
-        let path = directory.join(file);
-        if let Err(error) = fs::write(&path, value) {
-            missing.push(format!("{}: {error}", path.display()));
-        }
-    };
-    let has = |c: &str| membership.controllers.iter().any(|have| have == c);
+/// Kernels before 5.11 let a group of version 1 count without those below it; that can be changed
+/// only as long as there are none.
+fn prepare_share(membership: &Membership, all: &Path) {
+    let hierarchical = all.join("memory.use_hierarchy");
+    if membership.version == Version::One && number(&hierarchical) == Some(0) {
+        let _ = fs::write(hierarchical, "1");
+    }
+}
+
+/// Writes a limit if it is not that already: each write may cost the group its cached pages.
+fn set(group: &Path, file: &str, value: &str, missing: &mut Vec<String>) {
+    let path = group.join(file);
+    if fs::read_to_string(&path).is_ok_and(|text| text.trim() == value) {
+        return;
+    }
+    if let Err(error) = fs::write(&path, value) {
+        missing.push(format!("{}: {error}", path.display()));
+    }
+}
+
+/// Limits all guests of a daemon together. A limit below what they use now has to wait until one has
+/// left: version 1 would refuse it, and version 2 kill them.
+fn limit_share(membership: &Membership, all: &Path, share: u64, missing: &mut Vec<String>) {
+    let share = share / PAGE * PAGE;
     match membership.version {
-        Version::Two => {
-            let available =
-                fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
-            if available.split_whitespace().any(|c| c == "pids") {
-                set("pids.max", pids.to_string());
-            }
-            if let Some(memory) = memory
-                && available.split_whitespace().any(|c| c == "memory")
-            {
-                set("memory.max", memory.to_string());
-                // Slowed down from here on, so that its supervisor can send it home.
-                set("memory.high", (memory / 100 * BRAKE_PERCENT).to_string());
+        Version::Two if all.join("memory.max").exists() => {
+            let brake = share / 100 * BRAKE_PERCENT / PAGE * PAGE;
+            set(all, "memory.high", &brake.to_string(), missing);
+            if number(&all.join("memory.current")).is_none_or(|used| used < share) {
+                set(all, "memory.max", &share.to_string(), missing);
             }
         }
-        Version::One => {
-            if has("pids") {
-                set("pids.max", pids.to_string());
+        Version::One if membership.has("memory") => {
+            // At the limit they wait, and none is killed: a supervisor sends one home.
+            let control = fs::read_to_string(all.join("memory.oom_control")).unwrap_or_default();
+            if !control.starts_with("oom_kill_disable 1") {
+                set(all, "memory.oom_control", "1", missing);
             }
-            if let Some(memory) = memory
-                && has("memory")
-            {
-                set("memory.limit_in_bytes", memory.to_string());
-                // At the limit it waits, and is not killed: its supervisor sends it home.
-                set("memory.oom_control", "1".into());
+            if number(&all.join("memory.usage_in_bytes")).is_none_or(|used| used < share) {
+                set(all, "memory.limit_in_bytes", &share.to_string(), missing);
             }
+            if number(&all.join("memory.use_hierarchy")) == Some(0) {
+                missing.push(format!(
+                    "{} counts without the groups below it",
+                    all.display()
+                ));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn limit_guest(membership: &Membership, group: &Path, pids: u32, missing: &mut Vec<String>) {
+    if group.join("pids.max").exists() {
+        set(group, "pids.max", &pids.to_string(), missing);
+    } else if membership.has("pids") {
+        missing.push(format!("{} does not count threads", group.display()));
+    }
+}
+
+/// Sets the limit of a daemon's guests again, where their groups exist: an earlier daemon may have
+/// had another one, and a guest that leaves raises it for a moment.
+pub fn hold_share(prefix: &str, share: u64) {
+    for membership in of("self") {
+        let all = guests_root(&membership, prefix);
+        let mut missing = Vec::new();
+        if all.is_dir() {
+            limit_share(&membership, &all, share, &mut missing);
+        }
+        for missing in missing {
+            tracing::debug!(missing, "the limit of guests cannot be set");
         }
     }
+}
+
+/// What all guests of a daemon use, in bytes, where a group counts it.
+#[must_use]
+pub fn guests_use(prefix: &str) -> Option<u64> {
+    of("self").iter().find_map(|membership| {
+        let all = guests_root(membership, prefix);
+        let files = ["memory.usage_in_bytes", "memory.current"];
+        files.iter().find_map(|file| number(&all.join(file)))
+    })
 }
 
 /// Files through which a supervisor enters its group, outside of the daemon's.
@@ -280,24 +355,24 @@ pub fn supervisors() -> Vec<PathBuf> {
         .filter(|m| m.version == Version::Two || !m.controllers.is_empty());
     groups
         .filter_map(|membership| {
-            let root = journeys_root(membership);
-            make_group(membership, &root, SUPERVISORS).ok()
+            let group = journeys_root(membership).join(SUPERVISORS);
+            make_group(membership, &group).ok().map(|()| group)
         })
         .map(|directory| directory.join("cgroup.procs"))
         .collect()
 }
 
-/// Names of the guests' groups that exist, of whichever daemon.
+/// The groups of single guests of a daemon that exist.
 #[must_use]
-pub fn guests() -> Vec<(String, PathBuf)> {
-    let roots = of("self")
-        .into_iter()
-        .map(|membership| journeys_root(&membership));
+pub fn guests(prefix: &str) -> Vec<PathBuf> {
+    let memberships = of("self");
+    let roots = memberships
+        .iter()
+        .map(|membership| guests_root(membership, prefix));
     roots
         .flat_map(|root| fs::read_dir(root).into_iter().flatten().flatten())
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
-        .filter(|(name, _)| name != SUPERVISORS)
+        .map(|entry| entry.path())
         .collect()
 }
 

@@ -92,6 +92,14 @@ pub struct Guests {
     pub uid_count: u32,
 }
 
+impl Guests {
+    /// What all guests may use together of so much memory.
+    #[must_use]
+    pub fn share(&self, memory_total_bytes: u64) -> u64 {
+        memory_total_bytes / 100 * u64::from(self.memory_percent)
+    }
+}
+
 impl Default for Guests {
     fn default() -> Self {
         Self {

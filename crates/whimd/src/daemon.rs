@@ -111,6 +111,35 @@ impl Daemon {
         }
     }
 
+    /// What all guests may use of this node's memory together.
+    #[must_use]
+    pub fn guests_share(&self) -> u64 {
+        let (total, _) = crate::sensors::memory();
+        self.settings.config.guests.share(total)
+    }
+
+    /// Says so to the supervisors of guests and to the kernel, as far as that is not done: an earlier
+    /// daemon may have had another configuration, and this node's memory may change.
+    pub fn hold_guests_share(&self) {
+        use std::os::unix::fs::{FileExt, OpenOptionsExt};
+        let share = self.guests_share();
+        // In place, and of the same length always: supervisors have the file open, and may read it
+        // at any time.
+        let text = format!("{share:020}\n");
+        let path = self.settings.guests_share();
+        if !std::fs::read_to_string(&path).is_ok_and(|now| now == text) {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            let written = options
+                .open(&path)
+                .and_then(|file| file.write_all_at(text.as_bytes(), 0));
+            if let Err(error) = written {
+                tracing::warn!(%error, path = %path.display(), "guests are not told of their limit");
+            }
+        }
+        cgroup::hold_share(&self.settings.group_prefix(), share);
+    }
+
     /// Reserves a process for one move; `None`: it is being moved already.
     #[must_use]
     pub fn begin_move(self: &Arc<Self>, pid: i32) -> Option<MovingGuard> {
@@ -162,6 +191,7 @@ impl Daemon {
             let daemon = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || {
                 daemon.sensors().sample();
+                daemon.hold_guests_share();
                 daemon.refresh_candidates();
             });
             if let Err(error) = looked.await {

@@ -9,6 +9,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::config::Guests as Limits;
 use crate::sensors::{Class, Report};
 
+/// Part of their share to which guests are admitted: beyond it one would have to leave at once.
+const FULL_PERCENT: u64 = 90;
+
 /// What a node asks before it sends a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,7 +134,8 @@ impl Guests {
         found
     }
 
-    /// Decides, and keeps the room until [`Guests::settle`].
+    /// Decides, and keeps the room until [`Guests::settle`]. `used` is what the guests that are here
+    /// use now, which may be more than they came with.
     ///
     /// # Errors
     /// Why not, as a sentence.
@@ -139,6 +143,7 @@ impl Guests {
         &mut self,
         request: &AdmitRequest,
         here: &Report,
+        used: u64,
         node: &str,
         limits: &Limits,
     ) -> Result<(), AdmitError> {
@@ -165,10 +170,12 @@ impl Guests {
         if self.knows(&key) {
             return Err(AdmitError::Twice { node });
         }
-        let share = here.memory_total_bytes / 100 * u64::from(limits.memory_percent);
+        let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
         let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
         let taken: u64 = guests.chain(self.starting.values().copied()).sum();
-        let left = share.saturating_sub(taken).min(here.memory_available_bytes);
+        let left = share
+            .saturating_sub(taken.max(used))
+            .min(here.memory_available_bytes);
         if request.memory_bytes > left {
             let needed = request.memory_bytes.div_ceil(1 << 20);
             return Err(AdmitError::Memory {
@@ -238,23 +245,28 @@ mod tests {
         let limits = Limits::default();
         let mut guests = Guests::default();
         guests
-            .reserve(&request(500 << 20), &here(), "n2", &limits)
+            .reserve(&request(500 << 20), &here(), 0, "n2", &limits)
             .expect("room");
         assert_eq!(
-            guests.reserve(&request(400 << 20), &here(), "n2", &limits),
+            guests.reserve(&request(400 << 20), &here(), 0, "n2", &limits),
             Err(AdmitError::Memory {
                 node: "n2".into(),
                 needed: 400,
-                left: 300
+                left: 220
             })
         );
         assert!(matches!(
-            guests.reserve(&request(500 << 20), &here(), "n2", &limits),
+            guests.reserve(&request(500 << 20), &here(), 0, "n2", &limits),
             Err(AdmitError::Twice { .. })
         ));
         guests.settle(&request(500 << 20), None);
+        // Those that are there have grown.
+        assert!(matches!(
+            guests.reserve(&request(400 << 20), &here(), 330 << 20, "n2", &limits),
+            Err(AdmitError::Memory { left: 390, .. })
+        ));
         guests
-            .reserve(&request(400 << 20), &here(), "n2", &limits)
+            .reserve(&request(400 << 20), &here(), 0, "n2", &limits)
             .expect("room again");
     }
 
@@ -279,18 +291,18 @@ mod tests {
             ..here()
         };
         assert!(matches!(
-            guests.reserve(&many, &here(), "n2", &limits),
+            guests.reserve(&many, &here(), 0, "n2", &limits),
             Err(AdmitError::Threads { .. })
         ));
         assert!(matches!(
-            guests.reserve(&newer, &here(), "n2", &limits),
+            guests.reserve(&newer, &here(), 0, "n2", &limits),
             Err(AdmitError::Class {
                 what: "the CPU's features",
                 ..
             })
         ));
         assert!(matches!(
-            guests.reserve(&request(3), &draining, "n2", &limits),
+            guests.reserve(&request(3), &draining, 0, "n2", &limits),
             Err(AdmitError::Draining { .. })
         ));
         let portable = AdmitRequest {
@@ -298,7 +310,7 @@ mod tests {
             ..newer
         };
         guests
-            .reserve(&portable, &here(), "n2", &limits)
+            .reserve(&portable, &here(), 0, "n2", &limits)
             .expect("admitted");
     }
 

@@ -118,11 +118,9 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
 }
 
 fn limits(daemon: &Daemon) -> Finding {
-    let groups = crate::cgroup::make_guest(
-        &format!("{}doctor", daemon.settings.group_prefix()),
-        None,
-        16,
-    );
+    let share = daemon.guests_share();
+    let prefix = daemon.settings.group_prefix();
+    let groups = crate::cgroup::make_guest(&prefix, "doctor", Some(share), 16);
     crate::cgroup::remove_guest(&groups.directories);
     if groups.directories.is_empty() {
         finding(

@@ -18,8 +18,6 @@ use crate::guests::{AdmitError, AdmitRequest, Guest, about_file};
 use crate::settings::socket_in;
 use crate::supervisor::{self, Start, SupervisorError};
 
-/// A supervisor's own memory beside its guest's, in bytes, and what a guest may grow by.
-const GROWTH_FLOOR: u64 = 64 << 20;
 /// How often, and how long apart, the removal of a guest's control groups is tried again.
 const REMOVALS: u32 = 500;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
@@ -60,7 +58,10 @@ pub async fn admit(
     let node = daemon.cluster.node();
     let report = daemon.report();
     let limits = &daemon.settings.config.guests;
-    daemon.guests().reserve(&request, &report, &node, limits)?;
+    let used = cgroup::guests_use(&daemon.settings.group_prefix()).unwrap_or(0);
+    daemon
+        .guests()
+        .reserve(&request, &report, used, &node, limits)?;
     daemon.settings.faults.point("room-reserved");
     let started = start(daemon, &request, &node).await;
     let slot = Slot {
@@ -131,8 +132,8 @@ async fn start(
         .journey_credentials(&request.journey, Role::Guest)?;
     settings.faults.point("before-groups-made");
     let name = format!("{}-{}", request.journey, request.epoch);
-    let memory_limit = memory_limit(daemon, request);
-    let cgroups = make_groups(daemon, &name, memory_limit);
+    daemon.hold_guests_share();
+    let cgroups = make_groups(daemon, &name);
     let directory = settings.guest_directory(&request.journey, request.epoch);
     let job = GuestJob {
         journey: request.journey.clone(),
@@ -144,7 +145,8 @@ async fn start(
         lease_ms: request.lease_ms,
         private_id,
         cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
-        memory_limit_bytes: Some(memory_limit),
+        memory_limit_bytes: Some(daemon.guests_share()),
+        memory_share: Some(settings.guests_share().display().to_string()),
         crash_at: settings.faults.of_guest(),
     };
     let launch = Launch {
@@ -186,17 +188,10 @@ async fn start(
     Ok(guest)
 }
 
-/// The share of all guests, or a little more than what this one has.
-fn memory_limit(daemon: &Daemon, request: &AdmitRequest) -> u64 {
-    let share = u64::from(daemon.settings.config.guests.memory_percent);
-    let all = (daemon.report().memory_total_bytes / 100).saturating_mul(share);
-    all.max(request.memory_bytes.saturating_add(GROWTH_FLOOR))
-}
-
-fn make_groups(daemon: &Daemon, name: &str, memory_limit: u64) -> Vec<PathBuf> {
-    let settings = &daemon.settings;
-    let name = format!("{}{name}", settings.group_prefix());
-    let groups = cgroup::make_guest(&name, Some(memory_limit), settings.config.guests.pids);
+fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
+    let (share, pids) = (daemon.guests_share(), daemon.settings.config.guests.pids);
+    let prefix = daemon.settings.group_prefix();
+    let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
     for missing in &groups.missing {
         tracing::debug!(missing, "a limit of a guest cannot be set");
     }
@@ -296,6 +291,7 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
         let key = (guest.request.journey.clone(), guest.request.epoch);
         daemon.guests().by_key.insert(key, guest);
     }
+    daemon.hold_guests_share();
     sweep(daemon).await;
     let known: Vec<_> = daemon
         .guests()
@@ -303,12 +299,9 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
         .values()
         .flat_map(|guest| guest.cgroups.clone())
         .collect();
-    let prefix = daemon.settings.group_prefix();
-    let strays = cgroup::guests()
-        .into_iter()
-        .filter(|(name, path)| name.starts_with(&prefix) && !known.contains(path))
-        .map(|(_, path)| path);
-    remove_groups(&strays.collect::<Vec<_>>());
+    let mut strays = cgroup::guests(&daemon.settings.group_prefix());
+    strays.retain(|path| !known.contains(path));
+    remove_groups(&strays);
 }
 
 async fn listens(directory: &Path) -> bool {

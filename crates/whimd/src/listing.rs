@@ -193,6 +193,7 @@ pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveErro
             return Ok(text);
         }
     }
+    text.extend(came_home(daemon, &stat));
     let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
     if tracer != 0 {
         text.push(format!(
@@ -216,6 +217,16 @@ pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveErro
     }
     text.extend(reasons);
     Ok(text)
+}
+
+/// Why a process that is at home has come back, if nobody asked for it.
+fn came_home(daemon: &Daemon, stat: &processes::Stat) -> Option<String> {
+    let journeys = daemon.journeys().sorted();
+    let mut journeys = journeys.into_iter().rev().map(|journey| journey.about);
+    let last =
+        journeys.find(|about| (about.pid, about.start_time) == (stat.pid, stat.start_time))?;
+    let reason = read_journal(&daemon.settings.journal(&last.journey)).came_home_for?;
+    Some(format!("It came home by itself: {reason}"))
 }
 
 fn constraints(candidate: &Candidate) -> Vec<String> {

@@ -71,6 +71,12 @@ impl Settings {
         self.journeys().join(format!("{journey}.journal"))
     }
 
+    /// Tells supervisors what all guests may use together; they lock it when they make room.
+    #[must_use]
+    pub fn guests_share(&self) -> PathBuf {
+        self.run.join("guests.share")
+    }
+
     /// What the control groups of this daemon's guests begin with: several daemons may share the
     /// groups that they live in, and each cleans up only after itself.
     #[must_use]

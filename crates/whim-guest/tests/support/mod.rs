@@ -102,6 +102,7 @@ impl World {
             private_id: self.private_id,
             cgroups: Vec::new(),
             memory_limit_bytes: None,
+            memory_share: None,
             crash_at: None,
         };
         let supervisor = Supervisor::start(
