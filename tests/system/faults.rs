@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use whim_system_tests::cluster::Moved;
+use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Result, Talk, bail, ensure, guest};
 
 use crate::bad_input::{counting, goes_on};
@@ -37,6 +39,10 @@ pub fn cases() -> Vec<Case> {
             cluster.explaining(|| address_space(&cluster))
         }),
         Case::new("faults::processes_at_the_host", |_| processes()),
+        Case::new("faults::threads_of_a_guest", |_| {
+            let cluster = Cluster::up(2)?;
+            cluster.explaining(|| threads(&cluster))
+        }),
     ]
 }
 
@@ -68,6 +74,87 @@ fn processes() -> Result<()> {
             )?)
         })
     })
+}
+
+/// What a host whose guests may have 16 threads each takes, and what holds there.
+fn threads(cluster: &Cluster) -> Result<()> {
+    cluster.configure("n2", "[guests]\npids = 16\n")?;
+    cluster.restart_daemon("n2")?;
+    let program = guest::c("crowd")?.display().to_string();
+    let start = |threads: &str| {
+        let words = [program.as_str(), threads, "17"];
+        Talk::start(cluster, &mut cluster.run_command("n1", &words))
+    };
+    let mut few = start("10")?;
+    let pid = few.ready()?;
+    eventually(Duration::from_secs(30), "n2 takes guests", || {
+        Ok(matches!(cluster.migrate(pid, "n2")?, Moved::Done(_)).then_some(()))
+    })?;
+    limit_holds(cluster)?;
+    few.go()?;
+    ensure!(few.line()? == "answers 10", "{:?}", few.said);
+    drop(few);
+    let mut full = start("16")?;
+    let pid = full.ready()?;
+    cluster.move_to(pid, "n2")?;
+    full.go()?;
+    ensure!(full.line()? == "answers 16", "{:?}", full.said);
+    // One more: threads are made at home, and then it is one too many for this host.
+    full.go()?;
+    ensure!(full.line()? == "answers 17", "{:?}", full.said);
+    ensure!(
+        cluster.row(pid)?.is_some_and(|row| row.place == "n1"),
+        "A new thread is made at home"
+    );
+    let mut many = start("17")?;
+    let other = many.ready()?;
+    for pid in [pid, other] {
+        let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        ensure!(
+            sentence.contains("admits 16 threads per guest, the process has 17"),
+            "{sentence}"
+        );
+    }
+    many.go()?;
+    ensure!(many.line()? == "answers 17", "{:?}", many.said);
+    many.go()?;
+    ensure!(many.line()? == "answers 17", "{:?}", many.said);
+    for guest in [&mut full, &mut many] {
+        guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
+}
+
+/// Among the processes of a guest of 10 threads on n2 a stranger, who is the eleventh, can start as
+/// many as are missing to 16, and no more.
+fn limit_holds(cluster: &Cluster) -> Result<()> {
+    let mut groups = cluster.guest_groups("n2").into_iter();
+    let Some(group) = groups.find(|group| group.join("pids.max").exists()) else {
+        println!("not tried: no control group counts processes here");
+        return Ok(());
+    };
+    let script = "
+import errno, os, signal, sys
+with open(sys.argv[1] + '/cgroup.procs', 'w') as group:
+    group.write('0')
+made = []
+try:
+    while len(made) < 100:
+        made.append(os.fork())
+        if made[-1] == 0:
+            signal.pause()
+    print('no limit')
+except OSError as error:
+    print('started', len(made), errno.errorcode[error.errno])
+for pid in made:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+";
+    let group = group.display().to_string();
+    let said = cluster.run("n2", &["/usr/bin/python3", "-c", script, &group])?;
+    ensure!(said.trim() == "started 5 EAGAIN", "{said}");
+    Ok(())
 }
 
 /// A program whose own address space is limited has no room for the window: either its limit can be

@@ -16,6 +16,8 @@ const GUESTS: &str = "guests";
 /// Part of their limit from which on guests are slowed down: if one is not on its way home by then,
 /// which happens at 90 %.
 const BRAKE_PERCENT: u64 = 95;
+/// Processes in a guest's group beside its own threads: those that make and keep its namespaces.
+const SANDBOX: u32 = 2;
 /// Limits are whole pages.
 const PAGE: u64 = 4096;
 
@@ -315,6 +317,7 @@ fn limit_share(membership: &Membership, all: &Path, share: u64, missing: &mut Ve
 
 fn limit_guest(membership: &Membership, group: &Path, pids: u32, missing: &mut Vec<String>) {
     if group.join("pids.max").exists() {
+        let pids = pids.saturating_add(SANDBOX);
         set(group, "pids.max", &pids.to_string(), missing);
     } else if membership.has("pids") {
         missing.push(format!("{} does not count threads", group.display()));

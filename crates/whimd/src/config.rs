@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Lease {
 pub struct Guests {
     /// Share of this node's memory for all guests together, 1 to 100.
     pub memory_percent: u8,
-    /// Threads and processes of each guest, 16 to 65536.
+    /// Threads of each guest, 16 to 65536.
     pub pids: u32,
     /// First uid (and gid) of the range under which guests run: one per home node and user.
     pub uid_start: u32,
