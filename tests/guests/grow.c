@@ -1,13 +1,15 @@
 /* Grows to a size, page by page, then checks every page.
  *
- *   grow MEGABYTES MICROSECONDS
+ *   grow MEGABYTES MICROSECONDS [fork]
  *
- * MICROSECONDS are waited, computing, between two megabytes. It begins at a line on standard input.
+ * MICROSECONDS are waited, computing, between two megabytes. It begins at a line on standard input,
+ * and ends at another one; with `fork` it has a child then.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +25,7 @@ static double now(void)
 int main(int argc, char **argv)
 {
     char line[16];
-    if (argc != 3)
+    if (argc < 3)
         return 2;
     size_t size = strtoul(argv[1], NULL, 10) * MEGABYTE;
     double pause = strtod(argv[2], NULL);
@@ -47,5 +49,14 @@ int main(int argc, char **argv)
     printf("sum %lx\n", sum);
     if (read(0, line, sizeof line) <= 0)
         return 4;
+    if (argc > 3) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(memory[0]);
+        if (waitpid(child, &status, 0) != child)
+            return 5;
+        printf("child %d\n", WEXITSTATUS(status));
+    }
     return 0;
 }

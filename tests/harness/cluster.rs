@@ -43,6 +43,7 @@ pub struct Row {
     pub state: String,
     pub reason: Option<String>,
     pub moves: u32,
+    pub memory_bytes: u64,
     pub stay: Option<String>,
     pub home_supervisor_pid: Option<i32>,
     pub guest_supervisor_pid: Option<i32>,
@@ -182,20 +183,25 @@ impl Cluster {
         found
     }
 
+    /// A node's control group, in the hierarchy in which memory is limited.
+    #[must_use]
+    pub fn memory_group(&self, node: &str) -> Option<PathBuf> {
+        let below = Path::new("whim-lab").join(&self.name).join(node);
+        let places = ["memory", "unified", ""];
+        let mut groups = places.map(|place| Path::new("/sys/fs/cgroup").join(place).join(&below));
+        let group = groups
+            .iter_mut()
+            .find(|group| memory_limit(group).is_some());
+        group.map(|group| group.clone())
+    }
+
     /// The group of all guests of a node, where memory is limited.
     #[must_use]
     pub fn all_guests_group(&self, node: &str) -> Option<PathBuf> {
-        let below = Path::new("whim-lab").join(&self.name).join(node);
-        let places = ["memory", "unified", ""].map(|hierarchy| {
-            let place = Path::new("/sys/fs/cgroup").join(hierarchy).join(&below);
-            place.join("whim-journeys")
-        });
-        let mut groups = places.iter().flat_map(|place| directories(place));
-        groups.find(|group| {
-            let limits = ["memory.limit_in_bytes", "memory.max"];
-            group.to_string_lossy().ends_with("-guests")
-                && limits.iter().any(|file| group.join(file).exists())
-        })
+        let groups = directories(&self.memory_group(node)?.join("whim-journeys"));
+        groups
+            .into_iter()
+            .find(|group| group.to_string_lossy().ends_with("-guests"))
     }
 
     /// Writes a node's configuration, for the next daemon there.
@@ -527,6 +533,14 @@ fn logs(directory: &Path, depth: u32) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The file that limits the memory of a control group.
+#[must_use]
+pub fn memory_limit(group: &Path) -> Option<PathBuf> {
+    let files = ["memory.limit_in_bytes", "memory.max"];
+    let mut files = files.iter().map(|file| group.join(file));
+    files.find(|file| file.exists())
 }
 
 fn directories(place: &Path) -> Vec<PathBuf> {

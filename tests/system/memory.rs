@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
+use whim_system_tests::cluster::memory_limit;
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
@@ -23,6 +24,10 @@ pub fn cases() -> Vec<Case> {
         Case::new("memory::the_share_of_guests_changes", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
             cluster.explaining(|| share_changes(&cluster))
+        }),
+        Case::new("memory::home_has_no_room", |_| {
+            let cluster = Cluster::up(2)?;
+            cluster.explaining(|| home_has_no_room(&cluster))
         }),
         Case::new("memory::a_guest_outgrows_its_host", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,160M"])?;
@@ -175,17 +180,87 @@ fn share_changes(cluster: &Cluster) -> Result<()> {
             Duration::from_secs(10),
             "the kernel has the new limit",
             || {
-                let files = ["memory.limit_in_bytes", "memory.max"];
-                let mut limits = files
-                    .iter()
-                    .map(|file| fs::read_to_string(group.join(file)));
-                let limit = limits.find_map(Result::ok).context("No limit")?;
+                let limit = memory_limit(&group).context("No limit")?;
+                let limit = fs::read_to_string(limit)?;
                 Ok((limit.trim() == (80 << 20).to_string()).then_some(()))
             },
         )?;
     }
     for guest in &mut guests {
         guest.go()?;
+        guest.succeed()?;
+    }
+    Ok(())
+}
+
+/// A program grows, while it is away, to more than its control group at home allows. Who asks for its
+/// return is refused; what only home can do waits; both until the limit is raised.
+fn home_has_no_room(cluster: &Cluster) -> Result<()> {
+    let Some(node) = cluster.memory_group("n1") else {
+        println!("skipped: no control group limits memory here");
+        return Ok(());
+    };
+    let expected = unmoved(cluster, "200", "0")?;
+    let group = node.join("small");
+    fs::create_dir(&group)?;
+    let limit = memory_limit(&group).context("No limit")?;
+    let program = guest::c("grow")?.display().to_string();
+    let whim = cluster.whim_path().display().to_string();
+    let script = "echo 0 > \"$1/cgroup.procs\" && shift && exec \"$@\"";
+    let place = group.display().to_string();
+    for fork in [&[][..], &["fork"]] {
+        fs::write(&limit, (100 << 20).to_string())?;
+        let words = [
+            "sh", "-c", script, "sh", &place, &whim, "run", "--", &program,
+        ];
+        let words: Vec<&str> = words.into_iter().chain(["200", "0"]).collect();
+        let words = [&words[..], fork].concat();
+        let mut guest = Talk::start(cluster, &mut cluster.command("n1", &words))?;
+        let pid = guest.ready()?;
+        cluster.move_to(pid, "n2")?;
+        guest.go()?;
+        let sum = guest.until("sum ")?;
+        ensure!(
+            sum == expected,
+            "{sum} after a move, {expected} without one"
+        );
+        if fork.is_empty() {
+            // Home learns of the growth by the next heartbeat.
+            let grown = "home knows how large the guest is";
+            eventually(Duration::from_secs(10), grown, || {
+                let why = cluster.rows("n1", false)?;
+                let row = why.iter().find(|row| row.pid == pid);
+                Ok(row
+                    .is_some_and(|row| row.memory_bytes > 200 << 20)
+                    .then_some(()))
+            })?;
+            let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "home"])?;
+            ensure!(
+                sentence.contains("no room") && sentence.contains("100 MiB"),
+                "{sentence}"
+            );
+            ensure!(self::place(cluster, pid)? == "n2", "It has moved");
+            fs::write(&limit, (400 << 20).to_string())?;
+            cluster.move_to(pid, "home")?;
+            guest.go()?;
+        } else {
+            guest.go()?;
+            eventually(
+                Duration::from_secs(10),
+                "`whim why` tells of the lack",
+                || {
+                    let why = cluster.whim("n1", &["why", &pid.to_string()])?;
+                    Ok(
+                        (why.contains("waits to come home") && why.contains("no room"))
+                            .then_some(()),
+                    )
+                },
+            )?;
+            ensure!(self::place(cluster, pid)? == "n2", "It has moved");
+            fs::write(&limit, (400 << 20).to_string())?;
+            let child = guest.until("child ")?;
+            ensure!(child == "1", "The child has seen {child}");
+        }
         guest.succeed()?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod commands;
 mod job_control;
+mod memory;
 
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
@@ -82,6 +83,8 @@ pub struct Away {
     awake: Instant,
     /// The guest met something that only home can do, while it was moving.
     wants_home: Option<String>,
+    /// Why it has to wait for that.
+    lacks_memory: Option<String>,
     cpu_ns: u64,
     resident_bytes: u64,
     /// How far the guest's clock was ahead of ours, at its last word about it.
@@ -118,6 +121,7 @@ impl Away {
             beat: Instant::now(),
             awake: Instant::now(),
             wants_home: None,
+            lacks_memory: None,
             cpu_ns: 0,
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
@@ -276,6 +280,7 @@ impl Away {
             self.beat = Instant::now();
             self.link
                 .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+            self.try_home_again()?;
             if let Some(Transition::Onward(onward)) = &mut self.transition {
                 onward
                     .link
@@ -511,6 +516,11 @@ impl Away {
             self.wants_home = Some(reason);
             return Ok(());
         }
+        if let Some(lack) = self.lack_of_memory() {
+            self.stay_away(client, reason, lack);
+            return Ok(());
+        }
+        self.lacks_memory = None;
         self.reserve.for_return();
         whim_sys::crash::section();
         self.link.queue(&ToGuest::Freeze, &[])?;
@@ -583,6 +593,7 @@ impl Away {
         self.moves += 1;
         // Its thread asks again from there.
         self.wants_home = None;
+        self.lacks_memory = None;
         journal.note(&Event::Acknowledged {
             epoch: self.link.epoch,
         })?;

@@ -1,5 +1,6 @@
 //! Raw Linux kernel interfaces as owner types. All `unsafe` code of the workspace lives here.
 
+pub mod cgroup;
 pub mod cpu;
 pub mod crash;
 pub mod credentials;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use whim_sys::cgroup::{Membership, Version, number, of};
 
 /// Name of the group below which supervisors have one and each guest has its own.
 const JOURNEYS: &str = "whim-journeys";
@@ -23,90 +24,6 @@ const PAGE: u64 = 4096;
 
 /// Leaf in which a lab keeps a node's processes.
 const LEAF: &str = "main";
-
-/// One hierarchy in which this process has a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    pub version: Version,
-    /// Controllers; empty for version 2.
-    pub controllers: Vec<String>,
-    /// Directory of the group.
-    pub directory: PathBuf,
-}
-
-impl Membership {
-    fn has(&self, controller: &str) -> bool {
-        self.controllers.iter().any(|have| have == controller)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    One,
-    Two,
-}
-
-/// Groups of process `pid` (`self` for ours), where their file systems are mounted.
-#[must_use]
-pub fn of(pid: &str) -> Vec<Membership> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    parse(&groups, &mounts)
-}
-
-fn parse(groups: &str, mounts: &str) -> Vec<Membership> {
-    let mut found = Vec::new();
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
-            continue;
-        };
-        let version = if controllers.is_empty() {
-            Version::Two
-        } else {
-            Version::One
-        };
-        let wanted: Vec<&str> = controllers.split(',').filter(|c| !c.is_empty()).collect();
-        let mount = mounts
-            .lines()
-            .rev()
-            .find_map(|line| mounted_at(line, version, &wanted, path));
-        if let Some(directory) = mount {
-            let controllers = wanted.iter().map(ToString::to_string).collect();
-            found.push(Membership {
-                version,
-                controllers,
-                directory,
-            });
-        }
-    }
-    found
-}
-
-/// Directory of group `path` below the mount that `line` of mountinfo describes, if it is the one.
-fn mounted_at(line: &str, version: Version, wanted: &[&str], path: &str) -> Option<PathBuf> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut left = left.split(' ').skip(3);
-    let (root, point) = (left.next()?, left.next()?);
-    let mut right = right.split(' ');
-    let kind = right.next()?;
-    let options = right.nth(1).unwrap_or_default();
-    let matches = match version {
-        Version::Two => kind == "cgroup2",
-        Version::One => {
-            kind == "cgroup" && wanted.iter().all(|c| options.split(',').any(|o| o == *c))
-        }
-    };
-    if !matches {
-        return None;
-    }
-    let below = Path::new(path).strip_prefix(root).ok()?;
-    Some(Path::new(point).join(below))
-}
-
-fn number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
 
 /// Smallest of `read(directory)` over the group and those above it.
 fn smallest(membership: &Membership, read: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
@@ -408,36 +325,17 @@ pub fn remove_guest(directories: &[PathBuf]) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    const MOUNTS: &str = "\
-30 24 0:26 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-31 24 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
-32 24 0:28 /part /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory";
-
     #[test]
-    fn groups_of_both_versions_are_found() {
-        let found = parse(
-            "4:memory:/part/a\n3:cpu,cpuacct:/b\n1:name=systemd:/x\n0::/c.service",
-            MOUNTS,
-        );
-        let directories: Vec<_> = found
-            .iter()
-            .map(|m| m.directory.to_str().unwrap_or(""))
-            .collect();
-        assert_eq!(
-            directories,
-            [
-                "/sys/fs/cgroup/memory/a",
-                "/sys/fs/cgroup/cpu,cpuacct/b",
-                "/sys/fs/cgroup/unified/c.service"
-            ]
-        );
-        assert_eq!(
-            journeys_root(&found[2]),
-            Path::new("/sys/fs/cgroup/unified/whim-journeys")
-        );
-        assert_eq!(
-            journeys_root(&found[0]),
-            Path::new("/sys/fs/cgroup/memory/a/whim-journeys")
-        );
+    fn groups_are_made_beside_a_managed_daemon_and_below_any_other() {
+        let root = |directory: &str| {
+            journeys_root(&Membership {
+                version: Version::Two,
+                controllers: Vec::new(),
+                directory: directory.into(),
+            })
+        };
+        assert_eq!(root("/c/whimd.service"), Path::new("/c/whim-journeys"));
+        assert_eq!(root("/c/n1/main"), Path::new("/c/n1/whim-journeys"));
+        assert_eq!(root("/c/a"), Path::new("/c/a/whim-journeys"));
     }
 }

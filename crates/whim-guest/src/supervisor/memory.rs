@@ -35,6 +35,8 @@ impl Supervisor {
     }
 
     fn leave_for_memory(&mut self, reason: String) -> Result<(), SupervisorError> {
+        // Home looks whether it has room for what the guest uses.
+        self.report()?;
         let Some(guest) = &mut self.guest else {
             return Ok(());
         };

@@ -78,7 +78,7 @@ impl Away {
             resident_bytes: self.resident_bytes,
             forwarded_calls: self.server.calls,
             held_threads: 0,
-            reason: None,
+            reason: self.lacks_memory.clone(),
         }
     }
 }

@@ -1,0 +1,81 @@
+//! Whether home has room for what the process has grown to while it was away.
+//!
+//! What does not fit the memory that home's control groups leave to the process would make home's
+//! kernel kill it in the middle of its return, when there is no way back. So that is found out
+//! before the guest is frozen: who asks for the return is refused, and a return that the guest itself
+//! needs waits until there is room.
+
+use super::Away;
+use crate::supervisor::Client;
+use anyhow::Result;
+use whim_sys::cgroup::memory_room;
+
+/// Page tables and the like: a part of the whole, and something for each process.
+const OVERHEAD_SHARE: u64 = 256;
+const OVERHEAD_MIN: u64 = 4 << 20;
+
+/// The sentence about what does not fit; `limit` is that of a control group, if there is one.
+fn sentence(needed: u64, left: u64, limit: Option<u64>) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    let (needed, left) = (needed.div_ceil(1 << 20), mib(left));
+    match limit {
+        Some(limit) => format!(
+            "Home has no room for the {needed} MiB that it has now: the memory limit of its control group there, {} MiB, leaves {left} MiB; raise that limit",
+            mib(limit)
+        ),
+        None => format!(
+            "Home has no room for the {needed} MiB that it has now: {left} MiB of memory are free there"
+        ),
+    }
+}
+
+impl Away {
+    /// Why it cannot come home now, if its memory is the reason. What the guest's pages of unchanged
+    /// files take is counted, although they do not travel: which of them have changed is known only
+    /// when the guest is frozen.
+    pub(super) fn lack_of_memory(&self) -> Option<String> {
+        let pid = self.server.deputy.pid();
+        let bytes = self.resident_bytes;
+        let needed = bytes.saturating_add(OVERHEAD_MIN + bytes / OVERHEAD_SHARE);
+        let room = memory_room(pid);
+        (bytes > 0 && needed > room.left).then(|| sentence(needed, room.left, room.limit))
+    }
+
+    /// Whoever has asked is refused; what the guest itself wants is tried again later.
+    pub(super) fn stay_away(&mut self, client: Option<Client>, reason: String, lack: String) {
+        if let Some(mut client) = client {
+            client.refuse(lack);
+            return;
+        }
+        if self.lacks_memory.is_none() {
+            tracing::warn!("It is to come home, and waits ({reason}): {lack}");
+        }
+        self.lacks_memory = Some(format!("It waits to come home ({reason}). {lack}"));
+        self.wants_home = Some(reason);
+    }
+
+    pub(super) fn try_home_again(&mut self) -> Result<()> {
+        if self.transition.is_none()
+            && self.lacks_memory.is_some()
+            && let Some(reason) = self.wants_home.take()
+        {
+            self.begin_homeward(None, reason)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_says_what_is_missing() {
+        let text = sentence(200 << 20, 50 << 20, Some(100 << 20));
+        assert!(
+            text.contains("200 MiB") && text.contains("100 MiB, leaves 50 MiB"),
+            "{text}"
+        );
+        assert!(sentence(1, 0, None).contains("the 1 MiB that"));
+    }
+}
