@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
                 "whim-home",
                 [6, 8, 10, 16, 26, 27, 28, 29, 30, 31].into_iter(),
                 "ulimit -n",
+                "",
             )
         }),
         Case::new("faults::memory_at_home", |_| {
@@ -25,13 +26,15 @@ pub fn cases() -> Vec<Case> {
                 "whim-home",
                 [8, 10, 11, 12, 13, 14, 40].into_iter(),
                 "ulimit -v $((1024 * X)) #",
+                "",
             )
         }),
         Case::new("faults::descriptors_at_the_host", |_| {
             limited(
                 "whim-guest",
-                [1000, 60, 20, 14, 12, 8].into_iter(),
+                [1000, 128, 127, 100, 60, 20, 14, 12, 8].into_iter(),
                 "ulimit -n",
+                "raise the limit of whimd (LimitNOFILE",
             )
         }),
         Case::new("faults::limited_address_space", |_| {
@@ -46,11 +49,17 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Moves under each of these limits of one supervisor: it works whole, or not at all.
-fn limited(program: &str, limits: impl Iterator<Item = u64>, line: &str) -> Result<()> {
+/// Moves under each of these limits of one supervisor: it works whole, or not at all and with a
+/// sentence that holds these words.
+fn limited(
+    program: &str,
+    limits: impl Iterator<Item = u64>,
+    line: &str,
+    words: &str,
+) -> Result<()> {
     let cluster = Cluster::up_limiting(2, program)?;
     cluster.explaining(|| {
-        sweep(&cluster, limits, &|limit| {
+        sweep(&cluster, limits, words, &|limit| {
             cluster.limit_programs(&format!("X={limit}; {line} {limit}\n"))
         })
     })
@@ -64,7 +73,7 @@ fn processes() -> Result<()> {
         return Ok(());
     };
     cluster.explaining(|| {
-        sweep(&cluster, 0..7, &|spare| {
+        sweep(&cluster, 0..7, "", &|spare| {
             let now: u64 = fs::read_to_string(group.join("pids.current"))?
                 .trim()
                 .parse()?;
@@ -200,6 +209,7 @@ fn address_space(cluster: &Cluster) -> Result<()> {
 fn sweep(
     cluster: &Cluster,
     limits: impl Iterator<Item = u64>,
+    words: &str,
     set: &dyn Fn(u64) -> Result<()>,
 ) -> Result<()> {
     let (_guest, pid) = counting(cluster)?;
@@ -217,6 +227,7 @@ fn sweep(
                     sentence.lines().count() == 1,
                     "{limit}: '{sentence}' is no sentence"
                 );
+                ensure!(sentence.contains(words), "{limit}: '{sentence}'");
                 refused += 1;
             }
         }

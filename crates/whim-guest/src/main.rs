@@ -4,7 +4,7 @@
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
-use whim_guest::sandbox::Sandbox;
+use whim_guest::sandbox::{self, Sandbox};
 use whim_guest::supervisor;
 use whim_image::stay::Policy;
 use whim_journey::job::GuestJob;
@@ -47,6 +47,7 @@ fn allow_locking() {
 
 fn run() -> anyhow::Result<()> {
     allow_locking();
+    sandbox::allow_files()?;
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
     let mut line = Vec::new();

@@ -25,6 +25,8 @@ use whim_sys::uffd::{Device, Uffd};
 
 /// Number under which the blank process finds `/dev/userfaultfd`.
 const DEVICE_NUMBER: i32 = 100;
+/// Files that a supervisor and its sandbox have to be able to open: that number is among theirs.
+const FILES_MIN: u64 = 128;
 /// No message between the processes of a sandbox is longer.
 const MESSAGE_MAX: usize = 16 << 10;
 /// Time in which the sandbox has to answer; it only talks to the kernel.
@@ -34,6 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub enum SandboxError {
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
+    #[error(
+        "A guest's supervisor may open no more than {limit} files there, and needs {FILES_MIN}: raise the limit of whimd (LimitNOFILE, or ulimit -n)"
+    )]
+    Files { limit: u64 },
     #[error("The sandbox's processes cannot be talked to: {0}")]
     Talk(io::Error),
     #[error(transparent)]
@@ -46,6 +52,26 @@ pub enum SandboxError {
     Trace(#[from] TraceError),
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
+}
+
+/// Raises our limit of open files to what is needed, if it may be raised. Refused here rather than
+/// where it shows: the guest that cannot place its descriptor has nobody to tell.
+///
+/// # Errors
+/// [`SandboxError::Files`]
+pub fn allow_files() -> Result<(), SandboxError> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Ok(());
+    };
+    if soft >= FILES_MIN {
+        return Ok(());
+    }
+    let limit = hard.min(FILES_MIN);
+    if hard < FILES_MIN || setrlimit(Resource::RLIMIT_NOFILE, limit, hard).is_err() {
+        return Err(SandboxError::Files { limit: soft });
+    }
+    Ok(())
 }
 
 /// What the zygote is told.

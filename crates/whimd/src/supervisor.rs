@@ -181,7 +181,8 @@ async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option
     let mut line = serde_json::to_vec(job).map_err(|e| Some(e.to_string()))?;
     line.push(b'\n');
     let mut input = child.stdin.take().ok_or(None)?;
-    input.write_all(&line).await.map_err(|_| None)?;
+    // One that ends before it has read its job may still have said why.
+    let written = input.write_all(&line).await;
     drop(input);
     let output = child.stdout.take().ok_or(None)?;
     let mut answer = String::new();
@@ -190,7 +191,7 @@ async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option
         .await
         .map_err(|_| None)?;
     match answer.trim_end() {
-        "ready" => Ok(()),
+        "ready" => written.map_err(|_| None),
         other => Err(other.strip_prefix("failed: ").map(ToString::to_string)),
     }
 }
