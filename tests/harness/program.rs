@@ -78,6 +78,7 @@ pub struct Program {
     runs: u32,
     focus: &'static [&'static str],
     each: bool,
+    between_kernels: bool,
 }
 
 impl Program {
@@ -97,6 +98,7 @@ impl Program {
             runs: 5,
             focus: &[],
             each: false,
+            between_kernels: false,
         }
     }
 
@@ -112,6 +114,14 @@ impl Program {
     pub const fn each(mut self, words: &'static [&'static str]) -> Self {
         self.focus = words;
         self.each = true;
+        self
+    }
+
+    /// It is moved once more among nodes of which one does as a host with another kernel does: its
+    /// guests have a copy of home's vDSO.
+    #[must_use]
+    pub const fn between_kernels(mut self) -> Self {
+        self.between_kernels = true;
         self
     }
 
@@ -139,8 +149,12 @@ impl Program {
         let runs = number("WHIM_RUNS")?.unwrap_or(self.runs);
         let mut cases = vec![Case::new(
             format!("programs::{}", self.name),
-            move |setting| self.quick(setting),
+            move |setting| self.quick(setting, false),
         )];
+        if self.between_kernels {
+            let name = format!("programs::between_kernels::{}", self.name);
+            cases.push(Case::new(name, move |setting| self.quick(setting, true)));
+        }
         let name = format!("programs::full::{}::unmoved_twice", self.name);
         cases.push(Case::new(name, move |_| self.unmoved_twice()));
         let name = format!("programs::full::{}", self.name);
@@ -150,8 +164,12 @@ impl Program {
         Ok(cases)
     }
 
-    fn quick(&'static self, setting: &Setting) -> Result<()> {
+    fn quick(&'static self, setting: &Setting, between_kernels: bool) -> Result<()> {
         let cluster = Cluster::up(3)?;
+        if between_kernels {
+            cluster.configure("n2", "[guests]\nown_vdso = false\n")?;
+            cluster.restart_daemon("n2")?;
+        }
         let mut random = Random::new(setting.seed);
         cluster.explaining(|| {
             let site = Site::Lab(&cluster);

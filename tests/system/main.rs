@@ -20,6 +20,7 @@ mod costs;
 mod crashes;
 mod escape;
 mod faults;
+mod kernels;
 mod losses;
 mod memory;
 mod programs;
@@ -57,6 +58,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(costs::cases());
     cases.extend(escape::cases());
     cases.extend(faults::cases());
+    cases.extend(kernels::cases());
     cases.extend(terminals::cases()?);
     cases.extend(bench::cases());
     Ok(cases)

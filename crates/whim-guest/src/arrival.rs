@@ -71,21 +71,24 @@ pub struct Arrival {
     pid: i32,
     /// Bytes of pages that came.
     bytes: u64,
+    /// The guest gets this host's vDSO where it is the same as home's.
+    own_vdso: bool,
 }
 
-impl Default for Arrival {
-    fn default() -> Self {
+impl Arrival {
+    /// `own_vdso`: as [`Blank::map`] has it.
+    #[must_use]
+    pub fn new(own_vdso: bool) -> Self {
         Self {
             stage: Stage::Idle,
             assembly: Assembly::default(),
             ahead: Ahead::default(),
             pid: 0,
             bytes: 0,
+            own_vdso,
         }
     }
-}
 
-impl Arrival {
     /// How far the guest's clocks are ahead of ours.
     #[must_use]
     pub fn ahead(&self) -> Ahead {
@@ -165,7 +168,7 @@ impl Arrival {
             call: "opening the pagemap",
             errno: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
         })?;
-        let mapped = blank.map(&image, &shared.uffd)?;
+        let mapped = blank.map(&image, &shared.uffd, self.own_vdso)?;
         let pages = pages
             .take()
             .ok_or(ArrivalError::Turn("image without page connection"))?;

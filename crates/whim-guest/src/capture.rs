@@ -3,14 +3,14 @@
 use crate::clocks::Ahead;
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::signals::Effect;
-use crate::table::{Arrival, Table};
+use crate::table::Arrival;
 use std::time::Duration;
 use whim_calls::Call;
 use whim_image::freeze_calls;
-use whim_image::maps::{self, FlagTable, MapEntry};
+use whim_image::maps::{self, FlagTable};
 use whim_image::model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, Mapping, PAGE_SIZE, ProcessImage,
-    QueuedSignal, Range, Registers, RseqRegistration, SignalAction, ThreadImage,
+    QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
 use whim_image::rebuild::runner::{check, unexpected, working_mask};
 use whim_image::rebuild::stub::Operation;
@@ -205,7 +205,7 @@ impl Guest {
         let mut layout = self.origin.layout.clone();
         layout.brk = answers.brk;
         let entries = maps::read(self.host).map_err(unreadable_maps)?;
-        let mappings = mappings(&entries, flags, self.origin.reserved, &self.shared.table());
+        let mappings = self.mappings(&entries, flags);
         let guards =
             maps::guards(self.host, &mappings).map_err(|source| GuestError::Unreadable {
                 what: "pages",
@@ -223,6 +223,7 @@ impl Guest {
             personality: self.origin.personality,
             no_transparent_huge_pages: !self.status(self.host).transparent_huge_pages,
             reserved: self.origin.reserved,
+            vdso: self.origin.vdso.clone(),
             clocks,
             cpu_away: self.cpu_away(),
         })
@@ -311,13 +312,17 @@ impl Guest {
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
         let thread = self.threads.get(&host).ok_or(GuestError::Ended)?;
         pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
-        let (mut registers, activity) = image_registers(thread, &state.registers);
+        let (mut registers, mut activity) = image_registers(thread, &state.registers);
         let deadline_ns = thread.deadline_ns;
         let cut = was_cut(&state.registers) && registers.rip == state.registers.rip;
         if cut && deadline_ns.is_some() {
             // One that the kernel would have gone on with: it is made again.
             registers.rax = state.registers.orig_rax;
             registers.rip -= 2;
+        }
+        if let Some(begin) = self.proxy.as_ref().and_then(|p| p.begin_of(registers.rip)) {
+            (registers.rip, registers.orig_rax) = (begin, u64::MAX);
+            activity = Activity::Computing;
         }
         tracing::trace!(
             host,
@@ -730,47 +735,4 @@ fn abort_address(pid: i32, registration: u64, rip: u64) -> Option<u64> {
     process_vm::read_exact(pid, section, &mut bytes).ok()?;
     let (start, length, abort) = (word(&bytes, 8), word(&bytes, 16), word(&bytes, 24));
     (rip.wrapping_sub(start) < length).then_some(abort)
-}
-
-/// The guest's mappings, with what home knows of them.
-fn mappings(
-    entries: &[MapEntry],
-    flags: &FlagTable,
-    reserved: Range,
-    table: &Table,
-) -> Vec<Mapping> {
-    let mut found = Vec::with_capacity(entries.len());
-    for entry in entries {
-        if entry.range.overlaps(reserved) {
-            continue;
-        }
-        let mut add = |start: u64, end: u64, backing: Backing| {
-            if start < end {
-                found.push(Mapping {
-                    start,
-                    end,
-                    protection: entry.protection,
-                    flags: flags.of(entry.range).flags,
-                    backing,
-                });
-            }
-        };
-        if entry.is_kernel() {
-            let name = entry.name.clone();
-            add(entry.range.start, entry.range.end, Backing::Kernel { name });
-            continue;
-        }
-        let mut at = entry.range.start;
-        for piece in table.overlapping(entry.range) {
-            add(at, piece.start, Backing::Anonymous);
-            let backing = Backing::File {
-                id: piece.mapping,
-                offset: piece.offset,
-            };
-            add(piece.start, piece.end, backing);
-            at = piece.end;
-        }
-        add(at, entry.range.end, Backing::Anonymous);
-    }
-    found
 }

@@ -13,10 +13,13 @@ use std::sync::Arc;
 use thiserror::Error;
 use whim_calls::{Call, Context};
 use whim_image::freeze_observe::Status;
-use whim_image::model::{Activity, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit};
+use whim_image::model::{
+    Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
+};
 use whim_image::rebuild::runner::{self, Runner, RunnerError, step_registers};
 use whim_image::rebuild::stub::Operation;
 use whim_image::rebuild::{RebuildError, Rebuilt};
+use whim_image::vdso::Proxy;
 use whim_journey::message::{MessageError, ToHome};
 use whim_sys::procmap::ProcmapError;
 use whim_sys::ptrace::{
@@ -177,6 +180,9 @@ pub struct Origin {
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
     pub reserved: Range,
+    pub vdso: Vec<u8>,
+    /// What the kernel has mapped at home.
+    pub kernel: Vec<Mapping>,
 }
 
 /// A message for home, and its tail.
@@ -214,6 +220,8 @@ pub struct Guest {
     pub cpu: Since,
     /// SIGCONT that came from home during this stay.
     pub continues: u32,
+    /// Where the host's kernel has another vDSO than home's: a copy of that.
+    pub proxy: Option<Proxy>,
 }
 
 impl Thread {
@@ -293,7 +301,10 @@ impl Guest {
                 limits: image.limits.clone(),
                 personality: image.personality,
                 reserved,
+                vdso: image.vdso.clone(),
+                kernel: Proxy::kernel_mappings(image),
             },
+            proxy: rebuilt.proxy,
             tickets: Tickets::new(&image.layout.auxv),
             threads,
             holds: Holds::default(),

@@ -17,6 +17,7 @@ pub mod control;
 pub mod guest;
 pub mod limits;
 pub mod link;
+mod mappings;
 pub mod memory;
 pub mod pager;
 pub mod sandbox;

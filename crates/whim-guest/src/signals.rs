@@ -183,6 +183,20 @@ impl Guest {
         if let Some(registers) = suspended {
             restore_suspended(&stopped, registers, effect)?;
         }
+        if self.is_in_homes_code(&stopped, &info)? {
+            let tid = self.threads.get(&host).map_or(0, |thread| thread.tid);
+            let reason = "it left home in the middle of its kernel's own code".into();
+            self.say(ToHome::GoHome { tid, reason });
+            self.set_trace(host, Trace::Stopped(stopped));
+            if let Some(thread) = self.threads.get_mut(&host) {
+                // The signal is of this host's making: it goes nowhere.
+                thread.at_our_stop = true;
+            }
+            return Ok(());
+        }
+        if effect == Effect::Caught {
+            self.leave_proxy(&stopped)?;
+        }
         if effect == Effect::Caught && self.postpone(&stopped, signal, &info)? {
             stopped.resume(0)?;
             return Ok(());
@@ -209,6 +223,29 @@ impl Guest {
                 self.ends_at_home(host, signal, info);
                 self.set_trace(host, Trace::Stopped(stopped));
             }
+        }
+        Ok(())
+    }
+
+    /// A thread has looked for data that home's vDSO finds at home alone.
+    fn is_in_homes_code(&self, stopped: &Stopped, info: &RawSigInfo) -> Result<bool, GuestError> {
+        let (Some(proxy), libc::SIGSEGV) = (&self.proxy, word(info, 0)) else {
+            return Ok(false);
+        };
+        let address: [u8; 8] = info[16..24].try_into().unwrap_or_default();
+        let rip = stopped.registers()?.rip;
+        Ok(proxy.is_unfinished(rip, u64::from_ne_bytes(address)))
+    }
+
+    /// A handler's frame must not remember the middle of a function that is there at this host only.
+    fn leave_proxy(&self, stopped: &Stopped) -> Result<(), GuestError> {
+        let Some(proxy) = &self.proxy else {
+            return Ok(());
+        };
+        let mut registers = stopped.registers()?;
+        if let Some(begin) = proxy.begin_of(registers.rip) {
+            (registers.rip, registers.orig_rax) = (begin, u64::MAX);
+            stopped.set_registers(&registers)?;
         }
         Ok(())
     }

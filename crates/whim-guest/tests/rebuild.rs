@@ -14,6 +14,7 @@ use whim_image::model::{
 use whim_image::rebuild::is_kernel_name;
 use whim_image::rebuild::runner::{Arguments, Runner};
 use whim_image::rebuild::stub::Operation;
+use whim_image::vdso;
 use whim_sys::process_vm;
 use whim_sys::procmap::Maps;
 use whim_sys::ptrace::{Polled, Stopped, Waited};
@@ -183,6 +184,7 @@ fn image(pid: i32, threads: usize) -> ProcessImage {
         limits: Vec::new(),
         personality: 0,
         no_transparent_huge_pages: false,
+        vdso: vdso::own().expect("a vDSO"),
         reserved: Range {
             start: 16 * TIB,
             end: 48 * TIB,
@@ -224,7 +226,7 @@ fn rebuild_and_run(private_id: Option<u32>, pid: i32, threads: usize) {
     let made = started.elapsed();
     let image = image(pid, threads);
     let started = std::time::Instant::now();
-    let mapped = blank.map(&image, &uffd).expect("map");
+    let mapped = blank.map(&image, &uffd, true).expect("map");
     let mapped_in = started.elapsed();
     let at = |address| {
         image
@@ -360,7 +362,7 @@ fn unfiltered(program: &[u8]) -> (Sandbox, Runner, Stopped) {
     };
     let (blank, uffd) = sandbox.make_guest(request).expect("guest");
     let image = image(4000, 1);
-    let mapped = blank.map(&image, &uffd).expect("map");
+    let mapped = blank.map(&image, &uffd, true).expect("map");
     let mut rebuilt = mapped.complete(&image, program).expect("complete");
     // Kept: with its last copy the filter would answer every report with ENOSYS.
     std::mem::forget(rebuilt.listener);
@@ -574,7 +576,7 @@ fn every_number_is_local_or_reported() {
     };
     let (blank, uffd) = sandbox.make_guest(request).expect("guest");
     let image = image(4000, 1);
-    let mapped = blank.map(&image, &uffd).expect("map");
+    let mapped = blank.map(&image, &uffd, true).expect("map");
     let mut rebuilt = mapped
         .complete(&image, &filter(reserved))
         .expect("complete");
@@ -629,6 +631,73 @@ fn every_number_is_local_or_reported() {
     drop(sandbox);
 }
 
+/// A host whose kernel has another vDSO than home's, and one whose kernel lets nobody move its own: the
+/// guest has home's code at home's place, and its functions are calls.
+fn another_vdso(sealed: bool) {
+    /// Linux 6.10
+    const SYS_MSEAL: libc::c_long = 462;
+    let mut sandbox = Sandbox::prepare().expect("prepare");
+    sandbox.enter(Some(70_012), &[]).expect("enter");
+    whim_sys::credentials::become_identity(70_012, 70_012, &[], &[]).expect("become");
+    let request = GuestRequest {
+        pid: 4000,
+        monotonic_ns: 0,
+        boottime_ns: 0,
+    };
+    let (mut blank, uffd) = sandbox.make_guest(request).expect("guest");
+    let mut image = image(4000, 1);
+    if sealed {
+        let seal = |entry: &whim_sys::procmap::Entry| {
+            Operation::new(SYS_MSEAL, &[entry.start, entry.end - entry.start, 0])
+        };
+        let list: Vec<Operation> = blank.kernel().iter().map(seal).collect();
+        let (back, results) = blank.run(&list).expect("run");
+        if results.contains(&-i64::from(libc::ENOSYS)) {
+            println!("  this kernel has no mseal");
+            return;
+        }
+        assert!(results.iter().all(|result| *result == 0), "{results:?}");
+        blank = back;
+    } else {
+        // In the padding at the end.
+        *image.vdso.last_mut().expect("a vDSO") = 1;
+    }
+    let mapped = blank.map(&image, &uffd, true).expect("map");
+    let rebuilt = mapped
+        .complete(&image, &filter(image.reserved))
+        .expect("complete");
+    let home = kernel_mappings();
+    let home = home
+        .iter()
+        .find(|m| {
+            m.backing
+                == Backing::Kernel {
+                    name: "[vdso]".into(),
+                }
+        })
+        .expect("a vDSO");
+    let mut found = vec![0; image.vdso.len()];
+    process_vm::read_exact(rebuilt.runner.pid, home.start, &mut found).expect("read");
+    let proxy = rebuilt.proxy.expect("it has a copy");
+    assert_eq!(proxy.contents().1, found);
+    let same = found
+        .iter()
+        .zip(&image.vdso)
+        .filter(|(a, b)| a == b)
+        .count();
+    assert!(same < found.len() && same > found.len() - 200, "{same}");
+    let maps = Maps::open(rebuilt.runner.pid)
+        .expect("maps")
+        .all()
+        .expect("maps");
+    let hosts = maps
+        .iter()
+        .filter(|entry| is_kernel_name(&entry.name))
+        .count();
+    assert_eq!(hosts > 0, sealed, "{maps:x?}");
+    drop(sandbox);
+}
+
 /// Calls of other classes whose gate lets arguments of zero through: they act on the guest alone.
 fn gated(name: &str) -> bool {
     matches!(
@@ -647,12 +716,14 @@ fn gated(name: &str) -> bool {
 
 /// Each case in a process of its own, because it gives up its rights.
 fn main() {
-    let cases: [(&str, fn()); 5] = [
+    let cases: [(&str, fn()); 7] = [
         ("as-we-are", || rebuild_and_run(None, 4242, 1)),
         ("private-id", || rebuild_and_run(Some(70_001), 31_000, 1)),
         ("threads", || rebuild_and_run(Some(70_002), 500, 5)),
         ("escapes", escapes_without_a_filter),
         ("numbers", every_number_is_local_or_reported),
+        ("another-vdso", || another_vdso(false)),
+        ("sealed-vdso", || another_vdso(true)),
     ];
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some((_, case)) = cases

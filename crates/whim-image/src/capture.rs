@@ -10,6 +10,7 @@ use crate::model::{
     MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit, RseqRegistration,
     SignalAction, ThreadImage,
 };
+use crate::vdso::{self, VdsoError};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -46,6 +47,8 @@ const TID_ADDRESS_OFFSET: u64 = 24;
 pub enum CaptureError {
     #[error(transparent)]
     Freeze(#[from] FreezeError),
+    #[error(transparent)]
+    Vdso(#[from] VdsoError),
     #[error("{what} of process {pid} cannot be read: {source}")]
     Unreadable {
         what: &'static str,
@@ -278,6 +281,7 @@ impl Frozen {
             personality: personality(self.pid)?,
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             reserved: options.reserved,
+            vdso: vdso::own()?,
             clocks,
             cpu_away: CpuTime::default(),
         };

@@ -13,3 +13,4 @@ pub mod maps;
 pub mod model;
 pub mod rebuild;
 pub mod stay;
+pub mod vdso;

@@ -169,7 +169,8 @@ pub enum Backing {
     /// A private mapping of a file, kept in home's attic: byte `offset` of mapping `id`.
     /// `offset` is relative to the beginning of that mapping in the attic, not of the file.
     File { id: MappingId, offset: u64 },
-    /// vDSO, vvar and their kin: the host's own, moved to these addresses.
+    /// vDSO, vvar and their kin: the host's own, moved to these addresses, or what `vdso` makes of
+    /// home's.
     Kernel { name: String },
 }
 
@@ -334,6 +335,8 @@ pub struct ProcessImage {
     /// Address range in which home keeps attic, slots and code of the deputy: never the guest's.
     /// Both ends are multiples of 1 TiB.
     pub reserved: Range,
+    /// What home has at the mapping `[vdso]`, for a host whose kernel has something else.
+    pub vdso: Vec<u8>,
     /// Clocks at the moment of the freeze.
     pub clocks: Clocks,
     /// CPU time that all its threads, also those that have ended, have used since it left home.

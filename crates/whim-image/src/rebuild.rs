@@ -5,7 +5,8 @@
 //! and lets them run ([`runner`]). Order (`map`, contents, `complete`):
 //!
 //! 1. the reserved range is taken, code and lists move into it;
-//! 2. vDSO and its kin move to the image's addresses, the stub goes, the mappings come;
+//! 2. vDSO and its kin move to the image's addresses (or a copy of home's takes their place, see
+//!    [`crate::vdso`]), the stub goes, the mappings come;
 //! 3. pages are written; file mappings are left to a userfaultfd;
 //! 4. layout, actions, limits, threads, and in each thread its own registrations;
 //! 5. the filter, last, because from then on calls are reported;
@@ -16,9 +17,11 @@ pub mod runner;
 pub mod stub;
 mod threads;
 
+use crate::maps::FlagTable;
 use crate::model::{
     Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
 };
+use crate::vdso::{self, Proxy, VdsoError};
 use nix::errno::Errno;
 use runner::{Arguments, Runner, RunnerError, check};
 use std::os::fd::OwnedFd;
@@ -52,9 +55,23 @@ pub enum RebuildError {
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
     #[error(
-        "This host's {name} has another size than home's: the two kernels differ, choose a host with the same kernel"
+        "This host's kernel has no mapping {name} of the size that home's has, though their vDSOs are equal"
     )]
     KernelMapping { name: String },
+    #[error(transparent)]
+    Vdso(#[from] VdsoError),
+    #[error(
+        "Thread {0} is in the middle of its kernel's own code, and this host's kernel is another one: try again"
+    )]
+    InVdso(i32),
+    #[error(
+        "A signal has met the process at the beginning of its kernel's own code, and this host's kernel is another one: try again when its handler is done"
+    )]
+    Remembered,
+    #[error(
+        "This host's kernel has sealed its vDSO at {0:#x}, where the program has memory: try again, the next place is another one"
+    )]
+    InTheWay(u64),
     #[error("The image is not sound: {0}")]
     Unsound(String),
     #[error("Page {address:#x} of the image cannot be written: {errno}")]
@@ -135,47 +152,85 @@ impl Blank {
             let by_device = Operation::new(libc::SYS_ioctl, &[number, uffd::IOC_NEW, flags]);
             ways.insert(0, by_device);
         }
-        let Self {
-            mut leader,
-            runner,
-            kernel,
-        } = self;
+        let mut blank = self;
         let mut result = -i64::from(libc::EPERM);
         for way in ways {
-            let (back, results) = runner.run(leader, &[way])?;
-            (leader, result) = (back, results[0]);
+            let (back, results) = blank.run(&[way])?;
+            (blank, result) = (back, results[0]);
             if result >= 0 {
                 break;
             }
         }
         let number = check("userfaultfd", result)?;
-        let descriptor = take(runner.pid, number)?;
+        let descriptor = take(blank.pid(), number)?;
         let device = device.map_or(number, |device| u64::from(device.cast_unsigned()));
         let close = [number, device].map(|fd| Operation::new(libc::SYS_close, &[fd]));
-        let (leader, _) = runner.run(leader, &close)?;
+        let (blank, _) = blank.run(&close)?;
         let features = uffd::FEATURE_EVENT_REMAP | uffd::FEATURE_EVENT_UNMAP;
         let uffd = Uffd::initialize(descriptor, features).map_err(|errno| RebuildError::Os {
             what: "The handshake with userfaultfd",
             errno,
         })?;
+        Ok((blank, uffd))
+    }
+
+    /// Lets the blank process make system calls; gives their results.
+    ///
+    /// # Errors
+    /// It ended, or stopped for another reason.
+    pub fn run(self, list: &[Operation]) -> Result<(Self, Vec<i64>), RebuildError> {
+        let Self {
+            leader,
+            runner,
+            kernel,
+        } = self;
+        let (leader, results) = runner.run(leader, list)?;
         let blank = Self {
             leader,
             runner,
             kernel,
         };
-        Ok((blank, uffd))
+        Ok((blank, results))
+    }
+
+    /// What the kernel itself has mapped in it: its vDSO, and the data of that.
+    #[must_use]
+    pub fn kernel(&self) -> &[Entry] {
+        &self.kernel
     }
 
     /// Gives the process the image's mappings, without contents; file mappings are registered with
-    /// `uffd`, whose faults must be served from now on.
+    /// `uffd`, whose faults must be served from now on. `own_vdso`: the host's is used where it is
+    /// the same as home's; otherwise never.
     ///
     /// # Errors
     /// The image is not sound, or the kernel refuses a mapping (no memory).
-    pub fn map(self, image: &ProcessImage, uffd: &Uffd) -> Result<Mapped, RebuildError> {
+    pub fn map(
+        self,
+        image: &ProcessImage,
+        uffd: &Uffd,
+        own_vdso: bool,
+    ) -> Result<Mapped, RebuildError> {
         check_image(image)?;
-        let moves = address_space::kernel_moves(image, &self.kernel)?;
+        let sealed = self.sealed(image)?;
+        let proxy = if own_vdso && sealed.is_empty() && self.has_vdso_of(image)? {
+            None
+        } else {
+            Proxy::of(image)?
+        };
+        if let Some(proxy) = &proxy {
+            let mut threads = image.threads.iter();
+            if let Some(thread) = threads.find(|thread| proxy.stands_in(thread.registers.rip)) {
+                return Err(RebuildError::InVdso(thread.tid));
+            }
+        }
+        let moves = match proxy {
+            Some(_) => Vec::new(),
+            None => address_space::kernel_moves(image, &self.kernel)?,
+        };
         let (leader, runner) = self.settle(image.reserved)?;
-        let operations = address_space::operations(image, &moves, runner.place);
+        let mut operations = address_space::operations(image, &moves, &sealed, runner.place);
+        operations.extend(proxy.iter().flat_map(address_space::proxy_steps));
         let list: Vec<Operation> = operations.iter().map(|(operation, _)| *operation).collect();
         let (leader, results) = runner.run(leader, &list)?;
         for ((_, what), result) in operations.iter().zip(results) {
@@ -183,6 +238,10 @@ impl Blank {
                 check(what, result)?;
             }
         }
+        let leader = match &proxy {
+            Some(proxy) => write_proxy(leader, &runner, proxy)?,
+            None => leader,
+        };
         for range in address_space::file_ranges(&image.mappings) {
             uffd.register(range.start, range.len(), uffd::Mode::Missing)
                 .map_err(|errno| RebuildError::Os {
@@ -198,7 +257,43 @@ impl Blank {
             leader,
             runner,
             memory,
+            proxy,
         })
+    }
+
+    /// Whether the image's home has the very vDSO that this host has.
+    fn has_vdso_of(&self, image: &ProcessImage) -> Result<bool, RebuildError> {
+        let own = self.kernel.iter().find(|entry| entry.name == "[vdso]");
+        let Some(own) = own else {
+            return Ok(image.vdso.is_empty());
+        };
+        let range = Range {
+            start: own.start,
+            end: own.end,
+        };
+        Ok(vdso::read(self.runner.pid, range)? == image.vdso)
+    }
+
+    /// Mappings of the kernel that cannot be moved (Linux 6.16, by configuration), if the image has
+    /// room for them.
+    fn sealed(&self, image: &ProcessImage) -> Result<Vec<Range>, RebuildError> {
+        let flags = FlagTable::read(self.runner.pid).map_err(VdsoError::from)?;
+        let ranges = self.kernel.iter().map(|entry| Range {
+            start: entry.start,
+            end: entry.end,
+        });
+        let sealed: Vec<Range> = ranges.filter(|range| flags.of(*range).sealed).collect();
+        if sealed.is_empty() {
+            return Ok(sealed);
+        }
+        let wanted = address_space::with_room(image);
+        for range in &sealed {
+            let taken = |mapping: &Mapping| mapping.start < range.end && range.start < mapping.end;
+            if range.overlaps(image.reserved) || wanted.iter().any(taken) {
+                return Err(RebuildError::InTheWay(range.start));
+            }
+        }
+        Ok(sealed)
     }
 
     /// Moves code and lists into the reserved range, which no image uses.
@@ -243,6 +338,7 @@ pub struct Mapped {
     leader: Stopped,
     runner: Runner,
     memory: MemFile,
+    proxy: Option<Proxy>,
 }
 
 impl Mapped {
@@ -264,6 +360,10 @@ impl Mapped {
         bytes: &[u8],
     ) -> Result<(), RebuildError> {
         let failed = |errno| RebuildError::Page { address, errno };
+        let proxy = self.proxy.as_ref();
+        if mapping.protection.writable() && proxy.is_some_and(|proxy| proxy.is_remembered(bytes)) {
+            return Err(RebuildError::Remembered);
+        }
         match mapping.backing {
             Backing::File { .. } => place_pages(uffd, address, bytes).map_err(failed),
             Backing::Anonymous if mapping.protection.writable() => {
@@ -284,7 +384,12 @@ impl Mapped {
     /// # Errors
     /// The kernel refuses something.
     pub fn complete(self, image: &ProcessImage, filter: &[u8]) -> Result<Rebuilt, RebuildError> {
-        let Self { leader, runner, .. } = self;
+        let Self {
+            leader,
+            runner,
+            proxy,
+            ..
+        } = self;
         let leader = set_process_state(leader, &runner, image)?;
         let mut stopped = threads::create(leader, &runner, &image.threads)?;
         threads::register_all(&mut stopped, &runner, image)?;
@@ -314,6 +419,7 @@ impl Mapped {
             threads,
             listener,
             runner,
+            proxy,
         })
     }
 }
@@ -335,6 +441,23 @@ pub struct Rebuilt {
     pub listener: Listener,
     /// For work in the frozen process later on.
     pub runner: Runner,
+    /// Where it has a copy of home's vDSO.
+    pub proxy: Option<Proxy>,
+}
+
+fn write_proxy(leader: Stopped, runner: &Runner, proxy: &Proxy) -> Result<Stopped, RebuildError> {
+    let (range, bytes) = proxy.contents();
+    process_vm::write_exact(runner.pid, range.start, bytes).map_err(|errno| {
+        RebuildError::Page {
+            address: range.start,
+            errno,
+        }
+    })?;
+    let execute = address_space::flag(libc::PROT_READ | libc::PROT_EXEC);
+    let protect = Operation::new(libc::SYS_mprotect, &[range.start, range.len(), execute]);
+    let (leader, results) = runner.run(leader, &[protect])?;
+    check("mprotect", results[0])?;
+    Ok(leader)
 }
 
 /// Places pages in a registered range; those that are there already stay.
@@ -441,6 +564,9 @@ pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
     }
     if image.threads.len() > threads::THREADS_MAX {
         return unsound(format!("{} threads", image.threads.len()));
+    }
+    if image.vdso.len() > vdso::LENGTH_MAX {
+        return unsound(format!("a vDSO of {} bytes", image.vdso.len()));
     }
     if image.actions.len() != SIGNALS {
         return unsound(format!("{} signal actions", image.actions.len()));

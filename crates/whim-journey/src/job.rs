@@ -63,8 +63,15 @@ pub struct GuestJob {
     /// locks it.
     #[serde(default)]
     pub memory_share: Option<String>,
+    /// Whether the guest uses this host's vDSO where it is the same as home's.
+    #[serde(default = "yes")]
+    pub own_vdso: bool,
     #[serde(default)]
     pub crash_at: Option<u32>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Where a host expects a guest.

@@ -86,6 +86,10 @@ pub struct Guests {
     pub memory_percent: u8,
     /// Threads of each guest, 16 to 65536.
     pub pids: u32,
+    /// Whether they use this node's vDSO where it is the same as home's. If not, or where it differs,
+    /// they get a copy of home's that makes system calls: right everywhere, and slower to ask for
+    /// the time.
+    pub own_vdso: bool,
     /// First uid (and gid) of the range under which guests run: one per home node and user.
     pub uid_start: u32,
     /// Length of that range.
@@ -105,6 +109,7 @@ impl Default for Guests {
         Self {
             memory_percent: 80,
             pids: 4096,
+            own_vdso: true,
             uid_start: 0x6f00_0000,
             uid_count: 0x1_0000,
         }

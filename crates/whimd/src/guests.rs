@@ -227,7 +227,6 @@ mod tests {
         Class {
             layout: "a".into(),
             features: "b".into(),
-            vdso: "v".into(),
         }
     }
 
@@ -282,7 +281,6 @@ mod tests {
             class: Class {
                 layout: "a".into(),
                 features: "x".into(),
-                ..class()
             },
             ..request(2)
         };

@@ -147,6 +147,7 @@ async fn start(
         cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
         memory_limit_bytes: Some(daemon.guests_share()),
         memory_share: Some(settings.guests_share().display().to_string()),
+        own_vdso: settings.config.guests.own_vdso,
         crash_at: settings.faults.of_guest(),
     };
     let launch = Launch {

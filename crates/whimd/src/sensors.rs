@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::os::unix::fs::FileExt;
-use whim_sys::procmap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cgroup;
@@ -28,14 +26,11 @@ pub struct Class {
     pub layout: String,
     /// Digest of the features that programs see.
     pub features: String,
-    /// Digest of the code that the kernel maps into every program (vDSO). The C library keeps
-    /// addresses within it, so a program finds the same code wherever it goes.
-    pub vdso: String,
 }
 
 impl std::fmt::Display for Class {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}/{}", self.layout, self.features, self.vdso)
+        write!(f, "{}/{}", self.layout, self.features)
     }
 }
 
@@ -47,7 +42,6 @@ impl Class {
         Self {
             layout: digest(whim_sys::cpu::register_layout().as_bytes()),
             features: digest(whim_sys::cpu::features().as_bytes()),
-            vdso: digest(&own_vdso().unwrap_or_default()),
         }
     }
 
@@ -57,8 +51,6 @@ impl Class {
     pub fn difference(&self, other: &Self, portable: bool) -> Option<&'static str> {
         if self.layout != other.layout {
             Some("the CPU's registers")
-        } else if self.vdso != other.vdso {
-            Some("the code that the kernel maps into programs, the vDSO,")
         } else if self.features != other.features && !portable {
             Some("the CPU's features")
         } else {
@@ -71,18 +63,6 @@ impl Class {
     pub fn admits(&self, other: &Self, portable: bool) -> bool {
         self.difference(other, portable).is_none()
     }
-}
-
-/// The vDSO of this process, which is that of every process of this kernel.
-fn own_vdso() -> std::io::Result<Vec<u8>> {
-    let entries = procmap::Maps::open(std::process::id().cast_signed())
-        .and_then(|maps| maps.all())
-        .map_err(std::io::Error::other)?;
-    let vdso = entries.iter().find(|entry| entry.name == "[vdso]");
-    let range = vdso.map_or(0..0, |entry| entry.start..entry.end);
-    let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-    fs::File::open("/proc/self/mem")?.read_exact_at(&mut bytes, range.start)?;
-    Ok(bytes)
 }
 
 /// Weight of a new sample: about five seconds of memory at one sample a second.
@@ -221,7 +201,6 @@ mod tests {
         assert!(report.memory_total_bytes >= report.memory_available_bytes);
         assert!(report.memory_available_bytes > 0);
         assert!(report.class.admits(&Class::here(), false));
-        assert_eq!(&own_vdso().expect("it is mapped")[..4], b"\x7fELF");
     }
 
     #[test]
@@ -229,23 +208,16 @@ mod tests {
         let here = Class {
             layout: "a".into(),
             features: "b".into(),
-            vdso: "v".into(),
         };
         let newer = Class {
             layout: "a".into(),
             features: "c".into(),
-            vdso: "v".into(),
         };
         let other = Class {
             layout: "d".into(),
             ..here.clone()
         };
-        let other_kernel = Class {
-            vdso: "w".into(),
-            ..here.clone()
-        };
         assert!(!here.admits(&newer, false) && here.admits(&newer, true));
         assert!(!here.admits(&other, true));
-        assert!(!here.admits(&other_kernel, true));
     }
 }

@@ -14,16 +14,19 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("python_sqlite3", 120, |s| python(s, "database.py")),
     Program::new("python_imports", 12, |s| python(s, "imports.py")),
     Program::new("python_numpy", 90, |s| python(s, "arrays.py")),
-    Program::new("java_threads", 100, |s| java(s, "Work")),
+    Program::new("java_threads", 100, |s| java(s, "Work")).between_kernels(),
     Program::new("java_sockets", 60, |s| java(s, "Echo")),
-    Program::new("go_goroutines", 70, go).runs(20),
+    Program::new("go_goroutines", 70, go)
+        .runs(20)
+        .between_kernels(),
     Program::new("go_http", 80, go_http),
     Program::new("node_workers", 90, |s| {
         interpreted("node", "workers.js", s.size)
     }),
     Program::new("node_timers", 50, |s| {
         interpreted("node", "timers.js", s.size)
-    }),
+    })
+    .between_kernels(),
     Program::new("node_files", 130, |s| {
         interpreted("node", "files.js", s.size)
     }),

@@ -6,7 +6,7 @@ use whim_system_tests::{Result, guest};
 pub const PROGRAMS: &[Program] = &[
     Program::new("twenty_threads", 200, |s| compiled(s, "holders")).moves(3, 100),
     Program::new("serial_numbers", 4000, |s| compiled(s, "serial")).moves(15, 200),
-    Program::new("clocks", 1200, |s| compiled(s, "clocks")),
+    Program::new("clocks", 1200, |s| compiled(s, "clocks")).between_kernels(),
     Program::new("identity", 500, |s| compiled(s, "identity")),
 ];
 

@@ -103,6 +103,7 @@ impl World {
             cgroups: Vec::new(),
             memory_limit_bytes: None,
             memory_share: None,
+            own_vdso: true,
             crash_at: None,
         };
         let supervisor = Supervisor::start(

@@ -2,7 +2,8 @@
 
 use super::stub::{Operation, Place};
 use super::{RebuildError, is_kernel_name};
-use crate::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use crate::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Protection, Range};
+use crate::vdso::Proxy;
 use whim_sys::procmap::Entry;
 
 /// End of the address space that a program can have (4-level page tables).
@@ -74,8 +75,45 @@ fn relocate(from: u64, to: u64, length: u64) -> Step {
     (operation, Some("Moving the vDSO"))
 }
 
-/// Everything between the stub in the reserved range and the image's mappings.
-pub(super) fn operations(image: &ProcessImage, moves: &[Move], place: Place) -> Vec<Step> {
+/// Takes away what the blank process had outside of the reserved range; what is sealed stays.
+fn clear(reserved: Range, sealed: &[Range]) -> Vec<Step> {
+    let mut keep: Vec<Range> = sealed.to_vec();
+    keep.push(reserved);
+    keep.sort_by_key(|range| range.start);
+    let mut list = Vec::with_capacity(keep.len() + 1);
+    let mut at = 0;
+    for range in keep {
+        list.extend(unmap(at, range.start));
+        at = at.max(range.end);
+    }
+    list.extend(unmap(at, TASK_END));
+    list
+}
+
+/// Room for a copy of home's vDSO, which is still to be written, and nothing where its data was.
+pub(super) fn proxy_steps(proxy: &Proxy) -> Vec<Step> {
+    let anonymous = |range: Range, protection: u8| Mapping {
+        start: range.start,
+        end: range.end,
+        protection: Protection(protection),
+        flags: crate::model::MappingFlags::default(),
+        backing: Backing::Anonymous,
+    };
+    let (code, _) = proxy.contents();
+    let code = anonymous(code, Protection::READ | Protection::WRITE);
+    let data = proxy.data().iter().map(|range| anonymous(*range, 0));
+    let mappings = data.chain([code]);
+    mappings.map(|mapping| map(&mapping, mapping.end)).collect()
+}
+
+/// Everything between the stub in the reserved range and the image's mappings. `sealed`: mappings
+/// of the blank process that nobody can take away.
+pub(super) fn operations(
+    image: &ProcessImage,
+    moves: &[Move],
+    sealed: &[Range],
+    place: Place,
+) -> Vec<Step> {
     let reserved = image.reserved;
     let mut list = Vec::with_capacity(image.mappings.len() * 2 + 16);
     let mut temporary = reserved.start;
@@ -84,8 +122,7 @@ pub(super) fn operations(image: &ProcessImage, moves: &[Move], place: Place) -> 
         list.push(relocate(each.from, temporary, each.length));
         temporary += TEMPORARY_STEP;
     }
-    list.extend(unmap(0, reserved.start));
-    list.extend(unmap(reserved.end, TASK_END));
+    list.extend(clear(reserved, sealed));
     for (each, at) in moves.iter().zip((reserved.start..).step_by(1 << 24)) {
         list.push(relocate(at, each.to, each.length));
     }
@@ -127,7 +164,7 @@ fn lock_steps(mappings: &[Mapping]) -> impl Iterator<Item = Step> {
 
 /// The mappings, with room below the stack: here it grows by the program's own accesses alone, not
 /// when home's answer is written into a part that was never touched.
-fn with_room(image: &ProcessImage) -> Vec<Mapping> {
+pub(super) fn with_room(image: &ProcessImage) -> Vec<Mapping> {
     let limit = image
         .limits
         .iter()
