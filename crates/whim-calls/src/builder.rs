@@ -11,6 +11,8 @@ const STRING_MAX: usize = 4096;
 /// Most strings end within this many bytes: they cost one small read.
 const STRING_FIRST: usize = 256;
 const PAGE: u64 = 4096;
+/// No structure that is read and written is longer, but for arrays of the longest.
+const PROTECTED_MAX: u64 = 1 << 20;
 
 const RESERVED_BUFFER: &str = "a buffer lies in the address range that is reserved while away";
 const TOO_LARGE: &str = "the buffers of this call are too large to be forwarded";
@@ -49,8 +51,6 @@ pub(crate) struct Builder<'a> {
     pub(crate) args: [u64; 6],
     pub(crate) may_block: bool,
     may_fault: bool,
-    /// The call takes something away while it fills a buffer: see [`Builder::region`].
-    pub(crate) consumes: bool,
     timeout: Option<TimeoutArgument>,
     wait_mask: Option<u64>,
 }
@@ -71,7 +71,6 @@ impl<'a> Builder<'a> {
             args: call.args,
             may_block: row.may_block,
             may_fault: false,
-            consumes: row.consumes,
             timeout: None,
             wait_mask: None,
         }
@@ -79,6 +78,9 @@ impl<'a> Builder<'a> {
 
     /// What has been gathered.
     pub(crate) fn finish(&mut self) -> Forward {
+        if self.may_fault {
+            self.show_partial_output();
+        }
         Forward {
             regions: std::mem::take(&mut self.regions),
             may_block: self.may_block,
@@ -87,6 +89,25 @@ impl<'a> Builder<'a> {
             wait_mask: self.wait_mask,
             args: self.args,
         }
+    }
+
+    /// A call that ends with EFAULT has often written something before: the readable half of a
+    /// structure, or the first of two. So whatever stands in the buffers afterwards comes back,
+    /// and what stands there now goes out, so that the rest stays as it is.
+    fn show_partial_output(&mut self) {
+        let mut regions = std::mem::take(&mut self.regions);
+        for region in &mut regions {
+            if matches!(region.direction, Direction::In | Direction::Protected) {
+                continue;
+            }
+            if region.direction == Direction::Out {
+                region.data = self.peek(region.address, region.length);
+                region.length = to_u64(region.data.len());
+                region.direction = Direction::InOut;
+            }
+            region.returned = Returned::WholeAlways;
+        }
+        self.regions = regions;
     }
 
     /// An argument as the guest gave it.
@@ -139,9 +160,6 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a range that the kernel may touch.
-    ///
-    /// A read into a page that is readable but not writable must take nothing away, although
-    /// another buffer of the call may make that page present in the deputy: it is answered here.
     pub(crate) fn region(
         &mut self,
         address: u64,
@@ -163,23 +181,42 @@ impl<'a> Builder<'a> {
             return self.read_region(address, length, direction, returned);
         }
         let present = self.writable_prefix(address, length);
-        self.may_fault |= present < length;
-        // The later pieces of a vector only end the transfer there.
-        let first = !matches!(returned, Returned::ByResult { skip: 1.. });
-        let strict = direction == Direction::InOut || (self.consumes && first);
-        if present == 0 && strict && self.readable(address) {
-            return answer_errno(libc::EFAULT);
-        }
         if direction == Direction::InOut {
-            return self.read_region(address, present, direction, returned);
+            self.read_region(address, present, direction, returned)?;
+        } else {
+            self.charge(present)?;
+            self.push(Region {
+                address,
+                length: present,
+                direction,
+                returned,
+                data: Vec::new(),
+            })?;
         }
-        self.charge(present)?;
+        if present == length {
+            return Ok(());
+        }
+        self.may_fault = true;
+        self.protect(address.saturating_add(present), length - present, direction)
+    }
+
+    /// Output that may only be read: the kernel must see it, where it reads it first, and must not
+    /// write to it, although another buffer or thread may make the page present in the deputy.
+    /// Else a message would be taken away and be lost.
+    fn protect(&mut self, address: u64, length: u64, direction: Direction) -> Flow {
+        let length = match direction {
+            Direction::InOut => length.min(PROTECTED_MAX),
+            // The kernel comes no further than the first byte that it cannot write.
+            _ => length.min(PAGE - address % PAGE),
+        };
+        self.charge(length)?;
+        let data = self.peek(address, length);
         self.push(Region {
             address,
-            length: present,
-            direction,
-            returned,
-            data: Vec::new(),
+            length: to_u64(data.len()),
+            direction: Direction::Protected,
+            returned: Returned::Nothing,
+            data,
         })
     }
 
@@ -194,8 +231,9 @@ impl<'a> Builder<'a> {
     ) -> Flow<Vec<u8>> {
         let count = self.regions.len();
         self.region(address, length, direction, returned)?;
-        let added = self.regions.get(count);
-        Ok(added.map(|region| region.data.clone()).unwrap_or_default())
+        // Up to two: as far as it may be written, and the rest.
+        let added = self.regions[count..].iter();
+        Ok(added.flat_map(|region| region.data.clone()).collect())
     }
 
     /// An `InOut` range that the kernel changes only if it can.
@@ -352,21 +390,21 @@ impl<'a> Builder<'a> {
     }
 
     /// Takes the mask that must act in the guest while it waits, and hides it from the deputy:
-    /// there, it would block or let through the wrong signals.
-    pub(crate) fn mask(&mut self, index: usize, pointer: u64, size: u64) -> Flow {
+    /// there, it would block or let through the wrong signals. False: there is something wrong
+    /// with it, which stays as it is, so that the kernel refuses it in its turn.
+    pub(crate) fn mask(&mut self, index: usize, pointer: u64, size: u64) -> bool {
         if pointer == 0 {
-            return Ok(());
-        }
-        if size != 8 {
-            return answer_errno(libc::EINVAL);
+            self.args[index] = 0;
+            return true;
         }
         let bytes = self.peek(pointer, 8);
-        if bytes.len() != 8 {
-            return answer_errno(libc::EFAULT);
+        if size != 8 || bytes.len() != 8 {
+            self.may_fault = true;
+            return false;
         }
         self.wait_mask = Some(word(&bytes, 0));
         self.args[index] = 0;
-        Ok(())
+        true
     }
 }
 

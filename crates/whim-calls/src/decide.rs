@@ -1,6 +1,6 @@
 //! Calls whose class depends on their arguments.
 
-use crate::builder::{Builder, Flow, answer, answer_errno, go_home, run_here, special};
+use crate::builder::{Builder, Flow, answer, answer_errno, go_home, run_here, special, to_u64};
 use crate::types::{Decision, Direction, Returned, Signal, Special, half};
 
 use Direction::{In, Out};
@@ -95,6 +95,8 @@ pub(crate) fn tgkill(builder: &mut Builder<'_>) -> Flow {
 }
 
 const SIGINFO: u64 = 128;
+/// What the kernel always reads of it.
+const SIGINFO_READ: u64 = 48;
 
 pub(crate) fn rt_sigqueueinfo(builder: &mut Builder<'_>) -> Flow {
     builder.region(builder.value(2), SIGINFO, In, Returned::Nothing)?;
@@ -132,6 +134,12 @@ fn own_signal(
             _ if info.is_some() => Ok(()),
             _ => answer(0),
         };
+    }
+    let unreadable =
+        |index| to_u64(builder.peek(builder.value(index), SIGINFO_READ).len()) < SIGINFO_READ;
+    if info.is_some_and(unreadable) {
+        // EFAULT comes before ESRCH: the kernel says it.
+        return Ok(());
     }
     let info = info.map_or(0, |index| builder.value(index));
     let forward = builder.finish();
@@ -321,8 +329,7 @@ pub(crate) fn sched_setattr(builder: &mut Builder<'_>) -> Flow {
     if is_real_time(half(&builder.peek(builder.value(1), 8), 4)) {
         return go_home(REAL_TIME);
     }
-    // On E2BIG the kernel writes the size that it knows.
-    crate::nested::sized_structure(builder, 1, Returned::WholeAlways)
+    crate::nested::sized_structure(builder, 1)
 }
 
 /// Limits that act where the memory is, or where the CPU is used.

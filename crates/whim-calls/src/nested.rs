@@ -95,11 +95,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// With MSG_TRUNC the buffer may be a mere number: TCP throws the bytes away.
     fn receive_flags(&mut self, flags: usize) {
-        if self.int(flags) & libc::MSG_TRUNC != 0 {
-            self.consumes = false;
-        }
         if self.int(flags) & libc::MSG_DONTWAIT != 0 {
             self.may_block = false;
         }
@@ -205,7 +201,7 @@ pub(crate) fn poll(builder: &mut Builder<'_>) -> Flow {
 }
 
 pub(crate) fn ppoll(builder: &mut Builder<'_>) -> Flow {
-    builder.mask(3, builder.value(3), builder.value(4))?;
+    builder.mask(3, builder.value(3), builder.value(4));
     let length = u64::from(builder.unsigned(1)) * 8;
     builder.region(builder.value(0), length, InOut, Returned::WholeAlways)?;
     remaining_time(builder, 2, TimeoutFormat::Timespec)
@@ -228,11 +224,10 @@ pub(crate) fn select(builder: &mut Builder<'_>) -> Flow {
 pub(crate) fn pselect6(builder: &mut Builder<'_>) -> Flow {
     if builder.value(5) != 0 {
         let pair = builder.peek(builder.value(5), 16);
-        if pair.len() != 16 {
-            return crate::builder::answer_errno(libc::EFAULT);
+        if pair.len() != 16 || !builder.mask(5, word(&pair, 0), word(&pair, 8)) {
+            // The kernel finds out itself, when it comes to it.
+            builder.region(builder.value(5), 16, In, Returned::Nothing)?;
         }
-        builder.args[5] = 0;
-        builder.mask(5, word(&pair, 0), word(&pair, 8))?;
     }
     builder.descriptor_sets()?;
     remaining_time(builder, 4, TimeoutFormat::Timespec)
@@ -252,12 +247,12 @@ pub(crate) fn epoll_wait(builder: &mut Builder<'_>) -> Flow {
 }
 
 pub(crate) fn epoll_pwait(builder: &mut Builder<'_>) -> Flow {
-    builder.mask(4, builder.value(4), builder.value(5))?;
+    builder.mask(4, builder.value(4), builder.value(5));
     epoll_wait(builder)
 }
 
 pub(crate) fn epoll_pwait2(builder: &mut Builder<'_>) -> Flow {
-    builder.mask(4, builder.value(4), builder.value(5))?;
+    builder.mask(4, builder.value(4), builder.value(5));
     epoll_events(builder)?;
     builder.timeout_at(3, TimeoutFormat::Timespec);
     if builder.value(3) != 0 {
@@ -284,15 +279,14 @@ pub(crate) fn semtimedop(builder: &mut Builder<'_>) -> Flow {
 }
 
 pub(crate) fn msgsnd(builder: &mut Builder<'_>) -> Flow {
-    let length = builder.value(2).saturating_add(8);
+    // The kernel refuses a negative length before it reads the text.
+    let length = u64::try_from(builder.value(2).cast_signed()).unwrap_or(0);
+    let length = length.saturating_add(8);
     builder.region(builder.value(1), length, In, Returned::Nothing)
 }
 
 pub(crate) fn msgrcv(builder: &mut Builder<'_>) -> Flow {
     let (address, length) = (builder.value(1), builder.value(2).min(MAX_RW_COUNT));
-    if builder.int(4) & libc::MSG_COPY != 0 {
-        builder.consumes = false;
-    }
     builder.region(address, 8, Out, Returned::Whole)?;
     let returned = Returned::ByResult { skip: 0 };
     builder.region(address.saturating_add(8), length, Out, returned)
@@ -363,15 +357,14 @@ pub(crate) fn open_by_handle_at(builder: &mut Builder<'_>) -> Flow {
     builder.region(body, length, In, Returned::Nothing)
 }
 
-/// A structure whose first 32 bits are its size.
-pub(crate) fn sized_structure(builder: &mut Builder<'_>, index: usize, back: Returned) -> Flow {
+/// A structure whose first 32 bits are its size. The kernel reads it, and writes the size that it
+/// knows there when it does not like this one, if it can.
+pub(crate) fn sized_structure(builder: &mut Builder<'_>, index: usize) -> Flow {
     let address = builder.value(index);
     let size = half(&builder.peek(address, 4), 0);
     let length = u64::from(size).clamp(48, 4096);
-    if back == Returned::Nothing {
-        return builder.region(address, length, In, back);
-    }
-    builder.tolerant(address, length, back)
+    builder.region(address, length, In, Returned::Nothing)?;
+    builder.tolerant(address, 4, Returned::WholeAlways)
 }
 
 pub(crate) fn statmount(builder: &mut Builder<'_>) -> Flow {

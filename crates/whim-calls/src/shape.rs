@@ -94,7 +94,6 @@ pub struct Row {
     pub(crate) shape: Shape,
     pub(crate) gate: Gate,
     pub(crate) may_block: bool,
-    pub(crate) consumes: bool,
     pub(crate) forwards: bool,
     pub(crate) reason: &'static str,
 }
@@ -131,12 +130,6 @@ impl Row {
         self
     }
 
-    /// Takes something away (a message, a connection, an event) while it fills a buffer.
-    pub(crate) const fn consumes(mut self) -> Self {
-        self.consumes = true;
-        self
-    }
-
     /// The filter's part.
     pub(crate) const fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
@@ -157,7 +150,6 @@ const EMPTY: Row = Row {
     shape: Shape::None,
     gate: Gate::Trap,
     may_block: false,
-    consumes: false,
     forwards: false,
     reason: "",
 };

@@ -66,7 +66,7 @@ macro_rules! table {
 }
 
 table! {
-    read => forward(&[V, put_sized(long(2))]).waits().consumes();
+    read => forward(&[V, put_sized(long(2))]).waits();
     write => forward(&[V, get_sized(long(2))]).waits();
     open => forward(&[PATH]).waits();
     close => forward(&[]);
@@ -87,7 +87,7 @@ table! {
     ioctl => nested(ioctl, "by request; unknown ones with a pointer: home");
     pread64 => forward(&[V, put_sized(long(2))]);
     pwrite64 => forward(&[V, get_sized(long(2))]);
-    readv => nested(nested::readv, "iovec array and its pieces").waits().consumes();
+    readv => nested(nested::readv, "iovec array and its pieces").waits();
     writev => nested(nested::writev, "iovec array and its pieces").waits();
     access => forward(&[PATH]);
     pipe => forward(&[put(8)]);
@@ -114,12 +114,12 @@ table! {
     sendfile => forward(&[V, V, OFFSET]).waits();
     socket => forward(&[]);
     connect => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]).waits();
-    accept => nested(nested::accept, "address and its length").waits().consumes();
+    accept => nested(nested::accept, "address and its length").waits();
     sendto => nested(nested::sendto, "buffer, address; MSG_ZEROCOPY: home").waits();
-    recvfrom => nested(nested::recvfrom, "buffer, address and its length").waits().consumes();
+    recvfrom => nested(nested::recvfrom, "buffer, address and its length").waits();
     sendmsg => nested(nested::sendmsg, "header, address, control data, pieces; MSG_ZEROCOPY: home")
         .waits();
-    recvmsg => nested(nested::recvmsg, "header, address, control data, pieces").waits().consumes();
+    recvmsg => nested(nested::recvmsg, "header, address, control data, pieces").waits();
     shutdown => forward(&[]);
     bind => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]);
     listen => forward(&[]);
@@ -142,7 +142,7 @@ table! {
     shmdt => home(SHARED);
     msgget => forward(&[]);
     msgsnd => nested(nested::msgsnd, "type and text").waits();
-    msgrcv => nested(nested::msgrcv, "type and text").waits().consumes();
+    msgrcv => nested(nested::msgrcv, "type and text").waits();
     msgctl => nested(msgctl, "by command");
     fcntl => nested(fcntl, "by command");
     flock => forward(&[]).waits();
@@ -150,7 +150,7 @@ table! {
     fdatasync => forward(&[]).waits();
     truncate => forward(&[PATH]);
     ftruncate => forward(&[]);
-    getdents => forward(&[V, put_sized(unsigned(2, 1, RW))]).consumes();
+    getdents => forward(&[V, put_sized(unsigned(2, 1, RW))]);
     getcwd => forward(&[put_sized(long_most(1, PATH_MAX))]);
     chdir => forward(&[PATH]);
     fchdir => forward(&[]);
@@ -291,7 +291,7 @@ table! {
     epoll_ctl_old => local().note(GONE);
     epoll_wait_old => local().note(GONE);
     remap_file_pages => home("it maps a file as shared");
-    getdents64 => forward(&[V, put_sized(unsigned(2, 1, RW))]).consumes();
+    getdents64 => forward(&[V, put_sized(unsigned(2, 1, RW))]);
     set_tid_address => local();
     restart_syscall => local();
     semtimedop => nested(nested::semtimedop, "operations, timespec").waits();
@@ -309,7 +309,7 @@ table! {
     clock_nanosleep => local_but(decide::clock_nanosleep, "goes home for CPU and alarm clocks")
         .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true });
     exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
-    epoll_wait => nested(nested::epoll_wait, "events").waits().consumes();
+    epoll_wait => nested(nested::epoll_wait, "events").waits();
     epoll_ctl => nested(nested::epoll_ctl, "event, unless it deletes");
     tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
     utimes => forward(&[PATH, get(32)]);
@@ -321,7 +321,7 @@ table! {
     mq_unlink => forward(&[TEXT]);
     mq_timedsend => forward(&[V, get_sized(long(2)), V, V, get(TIMESPEC)]).waits();
     mq_timedreceive => forward(&[V, put_sized(long(2)), V, put(4), get(TIMESPEC)])
-        .waits().consumes();
+        .waits();
     mq_notify => nested(nested::mq_notify, "sigevent, cookie");
     mq_getsetattr => forward(&[V, get(64), put(64)]);
     kexec_load => home(MODULES);
@@ -363,14 +363,14 @@ table! {
     move_pages => here(decide::own_here_else_home, "own pages: local; others: home")
         .gate(Gate::AllowIf { index: 0, values: &[0] });
     utimensat => forward(&[V, PATH, get(32)]);
-    epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits().consumes();
+    epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits();
     signalfd => home(SIGNAL_FD);
     timerfd_create => forward(&[]);
     eventfd => forward(&[]);
     fallocate => forward(&[]).waits();
     timerfd_settime => forward(&[V, V, get(ITIMERSPEC), put(ITIMERSPEC)]);
     timerfd_gettime => forward(&[V, put(ITIMERSPEC)]);
-    accept4 => nested(nested::accept, "address and its length").waits().consumes();
+    accept4 => nested(nested::accept, "address and its length").waits();
     signalfd4 => home(SIGNAL_FD);
     eventfd2 => forward(&[]);
     epoll_create1 => forward(&[]);
@@ -382,7 +382,7 @@ table! {
     rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; else forwarded");
     perf_event_open => home("it measures with hardware counters");
     recvmmsg => nested(nested::recvmmsg, "headers, addresses, control data, pieces, timespec")
-        .waits().consumes();
+        .waits();
     fanotify_init => forward(&[]);
     fanotify_mark => forward(&[V, V, V, V, PATH]);
     prlimit64 => decided(decide::prlimit64, "own memory and CPU limits: home; else forwarded");
@@ -410,7 +410,7 @@ table! {
     membarrier => local();
     mlock2 => home(LOCKS);
     copy_file_range => forward(&[V, OFFSET, V, OFFSET]).waits();
-    preadv2 => nested(nested::readv, "iovec array and its pieces").waits().consumes();
+    preadv2 => nested(nested::readv, "iovec array and its pieces").waits();
     pwritev2 => nested(nested::writev, "iovec array and its pieces").waits();
     pkey_mprotect => memory(&[0], &[1]);
     pkey_alloc => home(KEY);
@@ -438,7 +438,7 @@ table! {
     faccessat2 => forward(&[V, PATH]);
     process_madvise => home(OTHERS);
     epoll_pwait2 => nested(nested::epoll_pwait2, "events, timespec; the mask acts here")
-        .waits().consumes();
+        .waits();
     mount_setattr => home(MOUNTS);
     quotactl_fd => home(MACHINE);
     landlock_create_ruleset => forward(&[get_sized(long_most(1, STRUCTURE_MAX))]);

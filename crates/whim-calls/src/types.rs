@@ -61,6 +61,9 @@ pub enum Direction {
     Out,
     /// The kernel reads them, or leaves some of them as they were.
     InOut,
+    /// The kernel may read them, and would write them, but the guest may only read them: writing
+    /// gives EFAULT.
+    Protected,
 }
 
 /// How much of an `Out` or `InOut` region home sends back.
@@ -111,7 +114,7 @@ pub struct Region {
     pub direction: Direction,
     /// What comes back.
     pub returned: Returned,
-    /// `In` and `InOut`: what the guest's memory holds. Shorter than `length` when the rest
+    /// All but `Out`: what the guest's memory holds. Shorter than `length` when the rest
     /// cannot be read: home must leave those pages absent. Empty for `Out`.
     pub data: Vec<u8>,
 }

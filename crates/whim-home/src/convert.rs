@@ -359,7 +359,7 @@ fn open_window(
         }
     }
     for piece in window.pieces() {
-        uffd.register(piece.start, piece.len(), uffd::Mode::Missing)
+        uffd.register(piece.start, piece.len(), uffd::Mode::MissingAndProtected)
             .map_err(|errno| ConvertError::Call {
                 what: "registration of the window",
                 errno,

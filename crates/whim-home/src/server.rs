@@ -385,6 +385,9 @@ impl Server {
                 });
             }
         }
+        for page in &placement.open {
+            self.set_protected(*page, false)?;
+        }
         for (address, offset, length) in &placement.write {
             let bytes = &tail[*offset..*offset + *length];
             process_vm::write_exact(self.deputy.pid(), *address, bytes).map_err(|errno| {
@@ -394,7 +397,18 @@ impl Server {
                 }
             })?;
         }
+        for page in &placement.protect {
+            self.set_protected(*page, true)?;
+        }
         Ok(())
+    }
+
+    fn set_protected(&self, page: u64, is_protected: bool) -> Result<(), ServeError> {
+        let done = self.uffd.protect(page, PAGE_SIZE, is_protected);
+        done.map_err(|errno| ServeError::Place {
+            address: page,
+            errno,
+        })
     }
 
     /// Takes the result of a slot's call, if its batch has ended.
@@ -430,6 +444,9 @@ impl Server {
             result = active.already + result.max(0);
         }
         let (outputs, tail) = self.collect(&active.regions, result);
+        for page in self.window.finish(slot) {
+            self.set_protected(page, false)?;
+        }
         let finished = Finished {
             sequence: active.sequence,
             result,

@@ -33,6 +33,10 @@ pub struct Placement {
     pub write: Vec<(u64, usize, usize)>,
     /// Page ranges that only the thread's last call needed, to be dropped before this call.
     pub drop: Vec<Range>,
+    /// Protected pages that `write` writes to, or the call may write to.
+    pub open: Vec<u64>,
+    /// Pages to be protected once everything is placed and written.
+    pub protect: Vec<u64>,
 }
 
 /// Accounting of one window.
@@ -43,6 +47,8 @@ pub struct Window {
     kernel: Vec<Range>,
     users: HashMap<u64, u32>,
     held: HashMap<usize, BTreeSet<u64>>,
+    /// Pages that a thread's call in flight must not write to.
+    protected: HashMap<usize, BTreeSet<u64>>,
 }
 
 /// Cuts `holes` (any order) out of the whole user address range.
@@ -95,6 +101,7 @@ impl Window {
             kernel: kernel.to_vec(),
             users: HashMap::new(),
             held: HashMap::new(),
+            protected: HashMap::new(),
         }
     }
 
@@ -115,7 +122,9 @@ impl Window {
     fn present_length(region: &WireRegion) -> u64 {
         match region.direction {
             WireDirection::Out => region.length,
-            WireDirection::In | WireDirection::InOut => region.data_length,
+            WireDirection::In | WireDirection::InOut | WireDirection::Protected => {
+                region.data_length
+            }
         }
     }
 
@@ -179,7 +188,40 @@ impl Window {
         }
         self.held.insert(slot, needed);
         fill(&mut placement, regions, tail);
+        self.plan_protection(slot, regions, &mut placement);
         Ok(placement)
+    }
+
+    fn plan_protection(&mut self, slot: usize, regions: &[WireRegion], placement: &mut Placement) {
+        let of = |wanted: WireDirection| {
+            let regions = regions.iter().filter(move |r| r.direction == wanted);
+            regions.flat_map(|region| pages_of(region.address, Self::present_length(region)))
+        };
+        let own: BTreeSet<u64> = of(WireDirection::Protected).collect();
+        let others: BTreeSet<u64> = self.protected.values().flatten().copied().collect();
+        let written = placement.write.iter();
+        let written: BTreeSet<u64> = written
+            .flat_map(|(address, _, length)| pages_of(*address, *length as u64))
+            .filter(|page| others.contains(page))
+            .collect();
+        let outputs = of(WireDirection::Out).chain(of(WireDirection::InOut));
+        let outputs: BTreeSet<u64> = outputs.filter(|page| others.contains(page)).collect();
+        placement.open.extend(written.union(&outputs));
+        // What this call may write the guest has made writable meanwhile.
+        let again = written.difference(&outputs).copied();
+        placement
+            .protect
+            .extend(own.iter().copied().chain(again).collect::<BTreeSet<u64>>());
+        if !own.is_empty() {
+            self.protected.insert(slot, own);
+        }
+    }
+
+    /// The thread's call is over; returns the pages that need no protection any more.
+    pub fn finish(&mut self, slot: usize) -> Vec<u64> {
+        let own = self.protected.remove(&slot).unwrap_or_default();
+        let free = |page: &u64| !self.protected.values().any(|pages| pages.contains(page));
+        own.into_iter().filter(free).collect()
     }
 
     /// Gives up one use of a page; true when it was the last.
@@ -197,6 +239,7 @@ impl Window {
 
     /// Forgets what a thread holds (it ends); returns the ranges to drop.
     pub fn forget(&mut self, slot: usize) -> Vec<Range> {
+        self.protected.remove(&slot);
         let mut ranges = Vec::new();
         for page in self.held.remove(&slot).unwrap_or_default() {
             if self.release(page) {
@@ -375,6 +418,25 @@ mod tests {
         assert_eq!(window.plan(1, &call, &[]).expect("inside").place.len(), 0);
         assert!(window.plan(0, &[], &[]).expect("inside").drop.is_empty());
         assert_eq!(window.plan(1, &[], &[]).expect("inside").drop.len(), 1);
+    }
+
+    #[test]
+    fn a_page_that_may_only_be_read_is_protected_during_the_call() {
+        let mut window = window();
+        let read = [region(0x20_0000, 8, WireDirection::Protected, 8)];
+        let plan = window.plan(0, &read, &[1; 8]).expect("inside");
+        assert_eq!((plan.place.len(), plan.protect), (1, vec![0x20_0000]));
+        // Another thread's input on the same page: opened for us to write it, and closed again.
+        let input = [region(0x20_0100, 8, WireDirection::In, 8)];
+        let plan = window.plan(1, &input, &[2; 8]).expect("inside");
+        assert_eq!(plan.open, vec![0x20_0000]);
+        assert_eq!(plan.protect, vec![0x20_0000]);
+        // The guest has made it writable.
+        let output = [region(0x20_0200, 8, WireDirection::Out, 0)];
+        let plan = window.plan(2, &output, &[]).expect("inside");
+        assert_eq!((plan.open, plan.protect), (vec![0x20_0000], vec![]));
+        assert_eq!(window.finish(0), vec![0x20_0000]);
+        assert!(window.finish(0).is_empty() && window.finish(1).is_empty());
     }
 
     #[test]

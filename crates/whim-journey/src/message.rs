@@ -68,6 +68,8 @@ pub enum WireDirection {
     In,
     Out,
     InOut,
+    /// Placed like an input, and protected from writes while the call runs.
+    Protected,
 }
 
 /// How much of a region comes back, as in `whim_calls::Returned`.
@@ -101,6 +103,7 @@ impl From<&whim_calls::Region> for WireRegion {
                 Direction::In => WireDirection::In,
                 Direction::Out => WireDirection::Out,
                 Direction::InOut => WireDirection::InOut,
+                Direction::Protected => WireDirection::Protected,
             },
             returned: match region.returned {
                 Returned::Nothing => WireReturned::Nothing,

@@ -17,6 +17,7 @@ const IOC_UNREGISTER: c_ulong = 0x8010_aa01;
 const IOC_WAKE: c_ulong = 0x8010_aa02;
 const IOC_COPY: c_ulong = 0xc028_aa03;
 const IOC_ZEROPAGE: c_ulong = 0xc020_aa04;
+const IOC_WRITE_PROTECT: c_ulong = 0xc018_aa06;
 const IOC_POISON: c_ulong = 0xc020_aa08;
 
 const EVENT_PAGEFAULT: u8 = 0x12;
@@ -42,12 +43,15 @@ pub const FEATURE_SIGBUS: u64 = 1 << 7;
 pub enum Mode {
     /// Those to pages that are not there.
     Missing,
+    /// The same, and writes to pages that [`Uffd::protect`] protects.
+    MissingAndProtected,
 }
 
 impl Mode {
     fn bits(self) -> u64 {
         match self {
             Self::Missing => 1,
+            Self::MissingAndProtected => 3,
         }
     }
 }
@@ -264,6 +268,32 @@ impl Uffd {
         };
         let result = self.control(IOC_ZEROPAGE, &mut argument);
         Self::placed(result, argument.zeroed)
+    }
+
+    /// Protects pages of the range that are there from writes, or allows them again.
+    ///
+    /// # Errors
+    /// ENOENT when the range is not registered for it.
+    pub fn protect(&self, address: u64, length: u64, is_protected: bool) -> Result<(), Errno> {
+        #[repr(C)]
+        struct Protect {
+            range: Range,
+            mode: u64,
+        }
+        let mut argument = Protect {
+            range: Range {
+                start: address,
+                length,
+            },
+            mode: u64::from(is_protected),
+        };
+        loop {
+            match self.control(IOC_WRITE_PROTECT, &mut argument) {
+                // The address space is changing just now.
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                other => return other,
+            }
+        }
     }
 
     /// Makes every access to the range a SIGBUS, as behind the end of a mapped file (Linux 6.6).

@@ -151,7 +151,7 @@ fn clocks_and_cpu_time() {
     assert!(goes_home(&memory, Sysno::timer_create, &[2, 0, RW]));
     assert_eq!(
         forward(&memory, Sysno::timer_create, &[1, 0, RW]).regions,
-        [region_out(RW, 4, Returned::Whole)]
+        [region_both(RW, &[0; 4], Returned::WholeAlways)]
     );
     assert!(is_process_times(&decide(
         &memory,
@@ -197,7 +197,10 @@ fn attributes_of_the_process() {
     assert!(goes_home(&memory, Sysno::setrlimit, &[9, RW]));
     forward(&memory, Sysno::setrlimit, &[7, RW]);
     let asks = forward(&memory, Sysno::prlimit64, &[0, 9, 0, RW]);
-    assert_eq!(asks.regions, [region_out(RW, 16, Returned::Whole)]);
+    assert_eq!(
+        asks.regions,
+        [region_both(RW, &[0; 16], Returned::WholeAlways)]
+    );
     assert!(goes_home(&memory, Sysno::prlimit64, &[OWN, 3, RW, 0]));
     forward(&memory, Sysno::prlimit64, &[1, 3, RW, 0]);
     forward(&memory, Sysno::personality, &[0xffff_ffff]);

@@ -57,7 +57,7 @@ fn check(forward: &Forward, memory: &Pages) {
         if region.direction == Direction::Out {
             assert!(region.data.is_empty());
         }
-        if region.direction != Direction::In {
+        if matches!(region.direction, Direction::Out | Direction::InOut) {
             assert!(memory.writable(region.address, region.length));
         }
         if region.direction != Direction::Out && (region.data.len() as u64) < region.length {

@@ -1,7 +1,6 @@
-//! The table is complete, and the document is made from it.
+//! The table is complete.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use syscalls::Sysno;
 use whim_calls::{Class, home_may_execute, row, rows};
@@ -129,18 +128,4 @@ fn home_executes_nothing_that_changes_the_machine() {
         assert!(home_may_execute(sysno as u64), "{sysno}");
     }
     assert!(!home_may_execute(u64::MAX));
-}
-
-#[test]
-fn the_document_is_made_from_the_table() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/syscalls.md");
-    let text = whim_calls::doc::markdown();
-    if std::env::var_os("WHIM_BLESS").is_some() {
-        std::fs::write(&path, &text).expect("docs/syscalls.md can be written");
-    }
-    let stored = std::fs::read_to_string(&path).expect("docs/syscalls.md can be read");
-    assert!(
-        stored == text,
-        "docs/syscalls.md is stale: run WHIM_BLESS=1 cargo test -p whim-calls"
-    );
 }

@@ -4,7 +4,10 @@ use whim_journey::message::{WireDirection, WireRegion, WireReturned};
 
 /// Bytes of a region that travel back, by its rule and the call's result.
 pub(super) fn returned_length(region: &WireRegion, result: i64) -> usize {
-    if region.direction == WireDirection::In {
+    if matches!(
+        region.direction,
+        WireDirection::In | WireDirection::Protected
+    ) {
         return 0;
     }
     let done = u64::try_from(result).unwrap_or(0);
@@ -38,6 +41,10 @@ mod tests {
         use WireDirection::{In, InOut, Out};
         use WireReturned::{ByResult, ByResultTimes, Whole, WholeAlways};
         assert_eq!(returned_length(&region(In, Whole), 0), 0);
+        assert_eq!(
+            returned_length(&region(WireDirection::Protected, WholeAlways), 0),
+            0
+        );
         assert_eq!(returned_length(&region(Out, Whole), 0), 100);
         assert_eq!(returned_length(&region(Out, Whole), -14), 0);
         assert_eq!(returned_length(&region(InOut, WholeAlways), -4), 40);
