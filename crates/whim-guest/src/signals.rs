@@ -455,7 +455,7 @@ impl Guest {
         let Some(thread) = self.threads.get_mut(&host) else {
             return Ok(());
         };
-        let (tid, running) = (thread.tid, matches!(thread.trace, Trace::Running));
+        let running = matches!(thread.trace, Trace::Running);
         let mut asks = false;
         match thread.waiting.as_ref().map(|waiting| &waiting.kind) {
             _ if !running => return self.queue(Some(host), None, signal, *info),
@@ -470,21 +470,7 @@ impl Guest {
             return self.queue(Some(host), None, signal, *info);
         }
         let before = stopped.registers()?;
-        let mut arguments = self.runner.arguments();
-        let address = arguments.add(info);
-        self.runner.store(&arguments)?;
-        let number = |id: i32| i64::from(id).cast_unsigned();
-        let signal = number(signal);
-        let operation = if host == self.host {
-            Operation::new(
-                libc::SYS_rt_sigqueueinfo,
-                &[number(self.pid), signal, address],
-            )
-        } else {
-            let args = [number(self.pid), number(tid), signal, address];
-            Operation::new(libc::SYS_rt_tgsigqueueinfo, &args)
-        };
-        let (stopped, result) = self.inject(stopped, &operation)?;
+        let (stopped, result) = self.inject_signal(stopped, signal, info)?;
         if result < 0 {
             tracing::warn!(result, "a signal could not be queued");
         }
@@ -596,6 +582,11 @@ impl Guest {
             }
             Effect::Nothing | Effect::Caught => {}
         }
+        if signal.info == 0
+            && let Some(executor) = self.keeps(target, signal.signal)
+        {
+            return self.keep_own(host, executor, &signal);
+        }
         let chosen = target.or_else(|| self.chosen(signal.signal));
         let reported = |thread: &Thread| thread.host != host && thread.waiting.is_some();
         let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(reported));
@@ -609,6 +600,59 @@ impl Guest {
         // The signal must be there before the call that it interrupts comes back.
         self.queue(target, chosen, signal.signal, info)?;
         self.respond(host, Response::Result(0))
+    }
+
+    /// The thread in which a signal is taken without being delivered, by `sigwaitinfo` or later:
+    /// then its siginfo must be the true one from the beginning.
+    fn keeps(&self, target: Option<i32>, signal: i32) -> Option<i32> {
+        if let Some(waiter) = self.waiter(target, signal) {
+            return Some(waiter);
+        }
+        let chosen = target.or_else(|| self.chosen(signal));
+        let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
+        blocked.then(|| target.unwrap_or(self.host))
+    }
+
+    /// Queues a signal that the guest sends to itself. The guest's kernel would say that it comes
+    /// from another user, for it knows the guest under another uid than home's.
+    fn keep_own(&mut self, host: i32, executor: i32, signal: &Signal) -> Result<(), GuestError> {
+        let Some(info) = self.own_info(signal) else {
+            return self.respond(host, Response::Continue);
+        };
+        if executor != host {
+            self.queue_exactly(executor, signal.signal, &info)?;
+            return self.respond(host, Response::Result(0));
+        }
+        let stopped = self.take_out(host)?;
+        let mut registers = stopped.registers()?;
+        let (stopped, result) = self.inject_signal(stopped, signal.signal, &info)?;
+        registers.rax = result.cast_unsigned();
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        self.go_on(host, stopped)
+    }
+
+    /// Lets a stopped thread queue a signal for itself, or the leader for the process.
+    fn inject_signal(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+        info: &RawSigInfo,
+    ) -> Result<(Stopped, i64), GuestError> {
+        let host = stopped.tid();
+        let tid = self.threads.get(&host).map_or(0, |thread| thread.tid);
+        let mut arguments = self.runner.arguments();
+        let address = arguments.add(info);
+        self.runner.store(&arguments)?;
+        let number = |id: i32| i64::from(id).cast_unsigned();
+        let (pid, signal) = (number(self.pid), number(signal));
+        let operation = if host == self.host {
+            Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, signal, address])
+        } else {
+            let args = [pid, number(tid), signal, address];
+            Operation::new(libc::SYS_rt_tgsigqueueinfo, &args)
+        };
+        self.inject(stopped, &operation)
     }
 
     /// The siginfo that the kernel would make.
