@@ -101,6 +101,34 @@ pub fn c_at(name: &str, source: &Path, options: &[&str]) -> Result<PathBuf> {
     })
 }
 
+/// Compiles a C guest of several sources in one directory; the program's path.
+///
+/// # Errors
+/// When it does not compile.
+pub fn c_of(directory: &str, name: &str, files: &[&str]) -> Result<PathBuf> {
+    let directory = source(directory);
+    let usual = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    let mut hasher = DefaultHasher::new();
+    usual.hash(&mut hasher);
+    for file in files {
+        let path = directory.join(file);
+        fs::read(&path)
+            .with_context(|| format!("Could not read {}", path.display()))?
+            .hash(&mut hasher);
+    }
+    once(&format!("{name}-{:016x}", hasher.finish()), |draft| {
+        let sources = files.iter().filter(|file| file.ends_with(".c"));
+        let mut command = Command::new("gcc");
+        command
+            .args(usual)
+            .arg("-o")
+            .arg(draft)
+            .args(sources.map(|file| directory.join(file)))
+            .args(["-lrt", "-lutil"]);
+        succeed(&mut command, COMPILE_LIMIT).map(drop)
+    })
+}
+
 /// Compiles a Go guest; the program's path.
 ///
 /// # Errors

@@ -38,9 +38,17 @@ impl Talk {
     /// When it cannot be started.
     pub fn start(cluster: &Cluster, command: &mut Command) -> Result<Self> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let directory = cluster.directory().join(format!("talk-{number}"));
+        Self::start_in(cluster, &format!("talk-{number}"), command)
+    }
+
+    /// The same in a directory of this name.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in(cluster: &Cluster, name: &str, command: &mut Command) -> Result<Self> {
+        let directory = cluster.directory().join(name);
         fs::create_dir_all(&directory)?;
-        let errors = cluster.directory().join(format!("talk-{number}.err"));
+        let errors = cluster.directory().join(format!("{name}.err"));
         let (stdin, words) = std::io::pipe()?;
         let (output, stdout) = std::io::pipe()?;
         // Other users write there, too.

@@ -16,6 +16,7 @@ mod behaviours;
 #[path = "../bench/mod.rs"]
 mod bench;
 mod clocks;
+mod conformance;
 mod costs;
 mod crashes;
 mod escape;
@@ -49,6 +50,7 @@ fn cases() -> Result<Vec<Case>> {
     let mut cases = programs::cases()?;
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
+    cases.extend(conformance::cases()?);
     cases.extend(stay::cases());
     cases.extend(stops::cases());
     cases.extend(bad_input::cases());

@@ -3,6 +3,7 @@
 
 mod bench;
 mod checks;
+mod conformance;
 mod demo;
 mod dist;
 mod process;
@@ -26,6 +27,9 @@ Usage: cargo xtask TASK
   test               ci, then the quick system tests
   test-full [k/n]    all system tests, or part k of n; what has passed is not run again
   system [FILTER]    the system tests whose name contains FILTER
+  conformance [--check]
+                     writes docs/syscalls.md; with --check, only looks whether it is as the table
+                     and the tests say, and whether each forwarded call has a test
   tidy               the checks of the sources alone
   demo               a program moves through a lab of three nodes and comes home
   bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
@@ -69,6 +73,8 @@ fn run(words: &[&str]) -> Result<bool> {
             checks::tidy(&workspace, &mut tally);
             tally.close(&workspace)
         }
+        ["conformance"] => conformance::run(&workspace, false),
+        ["conformance", "--check"] => conformance::run(&workspace, true),
         ["demo"] => demo::run(&workspace).map(|()| true),
         ["bench"] => bench::run(&workspace, ""),
         ["bench", filter] => bench::run(&workspace, filter),

@@ -6,6 +6,7 @@ mod rust;
 
 use anyhow::Result;
 
+use crate::conformance;
 use crate::workspace::Workspace;
 
 /// A check and what it finds: one finding per line, each naming file, line and what to do.
@@ -34,6 +35,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "machine-paths",
         run: documents::machine_paths,
+    },
+    Check {
+        name: "conformance",
+        run: conformance::findings,
     },
     Check {
         name: "links",

@@ -9,8 +9,9 @@ use crate::types::{Direction, Returned};
 const HEAD: &str = "\
 # System calls of a program that is away
 
-This file is written from the table in `crates/whim-calls`; a test compares the two
-(`WHIM_BLESS=1 cargo test -p whim-calls` writes it anew).
+`cargo xtask conformance` writes this file from the table in `crates/whim-calls` and from the cases
+of the conformance suite (`tests/guests/conformance`). Each case makes its calls at home and away, in
+many variations: the result, errno, every byte around every buffer and the signals must be the same.
 
 A program that is away makes three kinds of system calls:
 
@@ -32,8 +33,11 @@ deputy, not on the computation. Structures that the kernel fills only in part tr
 so another thread's change to the untouched part during the call is lost.
 ";
 
+/// The cases that test a call, by its name.
+type TestedBy<'a> = &'a dyn Fn(&str) -> Vec<String>;
+
 /// The whole of `docs/syscalls.md`.
-pub fn markdown() -> String {
+pub fn markdown(tested_by: TestedBy<'_>) -> String {
     let mut text = String::from(HEAD);
     for (class, title) in [
         (Class::Local, "Local"),
@@ -41,32 +45,42 @@ pub fn markdown() -> String {
         (Class::ByArgument, "By argument"),
         (Class::Home, "Go home"),
     ] {
-        section(&mut text, class, title);
+        section(&mut text, class, title, tested_by);
     }
     text.push_str("\n## Requests of ioctl that are forwarded\n\n");
     text.push_str(&wrapped(&crate::ioctl::names()));
     text
 }
 
-fn section(text: &mut String, class: Class, title: &str) {
+fn section(text: &mut String, class: Class, title: &str, tested_by: TestedBy<'_>) {
     let rows: Vec<&Row> = rows().iter().filter(|row| row.class == class).collect();
     // Writing into a String cannot fail.
     let _ = writeln!(text, "\n## {title} ({})\n", rows.len());
     let _ = match class {
         Class::Home => writeln!(text, "| number | call | why |\n|---|---|---|"),
-        Class::Local => writeln!(text, "| number | call | remark |\n|---|---|---|"),
+        Class::Local => writeln!(
+            text,
+            "| number | call | remark | tested by |\n|---|---|---|---|"
+        ),
         _ => writeln!(
             text,
-            "| number | call | buffers | may wait |\n|---|---|---|---|"
+            "| number | call | buffers | may wait | tested by |\n|---|---|---|---|---|"
         ),
     };
     for row in rows {
+        let tests = tested_by(row.name).join(", ");
         let _ = match class {
             Class::Home => writeln!(text, "| {} | {} | {} |", row.number, row.name, row.reason),
-            Class::Local => writeln!(text, "| {} | {} | {} |", row.number, row.name, remark(row)),
+            Class::Local => writeln!(
+                text,
+                "| {} | {} | {} | {tests} |",
+                row.number,
+                row.name,
+                remark(row)
+            ),
             _ => writeln!(
                 text,
-                "| {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {tests} |",
                 row.number,
                 row.name,
                 shape(row),
@@ -126,7 +140,7 @@ fn way(direction: Direction) -> &'static str {
     match direction {
         Direction::In => "in",
         Direction::Out => "out",
-        Direction::InOut => "in and out",
+        Direction::InOut | Direction::Protected => "in and out",
     }
 }
 

@@ -13,7 +13,7 @@
 //! - [`guest_filter`] is the seccomp program of a guest.
 //! - [`home_may_execute`] is home's own allow-list, for home does not trust the host.
 //! - [`stop`] holds the facts that make a stop invisible.
-//! - [`doc::markdown`] writes `docs/syscalls.md`.
+//! - [`doc::markdown`] makes `docs/syscalls.md`.
 
 #![forbid(unsafe_code)]
 

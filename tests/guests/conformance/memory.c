@@ -1,0 +1,198 @@
+/* Conformance: memory, futexes, and calls that no kernel implements. */
+#include "common.h"
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <linux/mempolicy.h>
+
+enum { PAGE = 4096, PAGES = 8 };
+
+static unsigned char *room;
+static int file = -1;
+
+/* A range of pages at an address of its own: page 3 is only readable, page 5 has no rights. */
+static void map_room(void)
+{
+    room = mmap((void *)0x500000000000, PAGES * PAGE, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    need(room != MAP_FAILED, "mmap");
+    for (int i = 0; i < PAGES; i++)
+        memset(room + i * PAGE, 'A' + i, PAGE);
+    mprotect(room + 3 * PAGE, PAGE, PROT_READ);
+    mprotect(room + 5 * PAGE, PAGE, PROT_NONE);
+    close(file);
+    file = open("file", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    for (int i = 0; i < 3; i++)
+        need(write(file, room + i * PAGE, PAGE) == PAGE, "write");
+    need(write(file, "end", 3) == 3, "write");
+}
+
+/* The first byte of each page, as far as it can be read. */
+static void tell_room(long result)
+{
+    char bytes[PAGES + 1] = "";
+    for (int i = 0; i < PAGES; i++) {
+        int ends[2];
+        need(pipe(ends) == 0, "pipe");
+        long count = RAW(write, ends[1], room + i * PAGE, 1, 0, 0, 0);
+        bytes[i] = count == 1 && read(ends[0], bytes + i, 1) == 1 && bytes[i] ? bytes[i] : '-';
+        close(ends[0]), close(ends[1]);
+    }
+    tell("  room: %s\n", bytes);
+    (void)result;
+}
+
+#define AT(page) V(room + (page) * PAGE)
+
+CASE(mapping, "mmap", map_room)
+{
+    enum { fixed = MAP_PRIVATE | MAP_FIXED, empty = fixed | MAP_ANONYMOUS };
+    TRY(mmap, .b = {AT(1), V(PAGE), V(3), V(empty), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "length", .b = {AT(1), V(0), V(3), V(empty), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "odd", .b = {V(room + 5), V(PAGE), V(3), V(empty), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "huge", .b = {AT(1), V(-1), V(3), V(empty), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "noreplace", .b = {AT(1), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)});
+    TRY(mmap, .note = "file", .b = {AT(2), V(2 * PAGE), V(3), V(fixed), V(file), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "offset", .b = {AT(2), V(PAGE), V(1), V(fixed), V(file), V(PAGE)}, .after = tell_room);
+    TRY(mmap, .note = "beyond", .b = {AT(6), V(2 * PAGE), V(3), V(fixed), V(file), V(3 * PAGE)}, .after = tell_room);
+    TRY(mmap, .note = "odd_offset", .b = {AT(2), V(PAGE), V(1), V(fixed), V(file), V(5)}, .after = tell_room);
+    TRY(mmap, .note = "closed", .b = {AT(2), V(PAGE), V(1), V(fixed), V(99), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "nothing", .b = {AT(2), V(0), V(1), V(fixed), V(file), V(0)}, .after = tell_room);
+    int reads = open("file", O_RDONLY), writes = open("file", O_WRONLY), directory = open(".", O_RDONLY);
+    TRY(mmap, .note = "read_only", .b = {AT(2), V(PAGE), V(3), V(fixed), V(reads), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "write_only", .b = {AT(2), V(PAGE), V(3), V(fixed), V(writes), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "directory", .b = {AT(2), V(PAGE), V(1), V(fixed), V(directory), V(0)}, .after = tell_room);
+    close(reads), close(writes), close(directory);
+    /* A private page is the program's own once it has written to it. */
+    mmap(room, PAGE, PROT_READ | PROT_WRITE, fixed, file, 0);
+    room[1] = 'x';
+    need(pwrite(file, "changed", 7, 0) == 7, "pwrite");
+    tell("own page: %.8s\n", room);
+    TRY(pwrite64, .note = "from_mapping", .b = {V(file), V(room + PAGE), V(100), V(0)});
+}
+
+CASE(changing, "mprotect munmap mremap madvise mincore msync brk", map_room)
+{
+    TRY(mprotect, .b = {AT(1), V(PAGE), V(PROT_NONE)}, .after = tell_room);
+    TRY(mprotect, .note = "back", .b = {AT(1), V(PAGE), V(PROT_READ)}, .after = tell_room);
+    TRY(mprotect, .note = "odd", .b = {V(room + 5), V(PAGE), V(PROT_READ)});
+    TRY(mprotect, .note = "rights", .b = {AT(1), V(PAGE), V(0x1000)});
+    TRY(madvise, .note = "DONTNEED", .b = {AT(1), V(PAGE), V(MADV_DONTNEED)}, .after = tell_room);
+    TRY(madvise, .note = "WILLNEED", .b = {AT(1), V(PAGE), V(MADV_WILLNEED)});
+    TRY(madvise, .note = "unknown", .b = {AT(1), V(PAGE), V(77)});
+    TRY(madvise, .note = "odd", .b = {V(room + 5), V(PAGE), V(MADV_DONTNEED)});
+    TRY(mremap, .b = {AT(7), V(PAGE), V(PAGE), V(0)}, .after = tell_room);
+    TRY(mremap, .note = "fixed", .b = {AT(7), V(PAGE), V(PAGE), V(3), AT(1)}, .after = tell_room);
+    TRY(mremap, .note = "missing", .b = {AT(7), V(PAGE), V(PAGE), V(0)}, .after = tell_room);
+    TRY(munmap, .b = {AT(2), V(PAGE)}, .after = tell_room);
+    TRY(munmap, .note = "again", .b = {AT(2), V(PAGE)}, .after = tell_room);
+    TRY(munmap, .note = "odd", .b = {V(room + 5), V(PAGE)});
+    TRY(munmap, .note = "nothing", .b = {AT(2), V(0)});
+    TRY(mincore, .b = {AT(3), V(PAGE), OH(1, "0+1")});
+    TRY(mincore, .note = "missing", .b = {AT(2), V(PAGE), O(1)});
+    TRY(msync, .b = {AT(3), V(PAGE), V(MS_SYNC)});
+    TRY(msync, .note = "flags", .b = {AT(3), V(PAGE), V(99)});
+    TRY(msync, .note = "missing", .b = {AT(2), V(PAGE), V(MS_SYNC)});
+    long end = RAW(brk, 0, 0, 0, 0, 0, 0);
+    tell("brk: grows %d\n", RAW(brk, end + PAGE, 0, 0, 0, 0, 0) == end + PAGE);
+    tell("brk: shrinks %d\n", RAW(brk, end, 0, 0, 0, 0, 0) == end);
+}
+
+CASE(policies, "mbind get_mempolicy set_mempolicy migrate_pages move_pages set_mempolicy_home_node "
+               "pkey_mprotect", map_room)
+{
+    TRY(get_mempolicy, .b = {OH(4, "0+4"), V(0), V(0), V(0), V(0)});
+    TRY(get_mempolicy, .note = "flags", .b = {O(4), V(0), V(0), V(0), V(-1)});
+    TRY(set_mempolicy, .b = {V(MPOL_DEFAULT), V(0), V(0)});
+    TRY(set_mempolicy, .note = "unknown", .b = {V(77), V(0), V(0)});
+    TRY(mbind, .b = {AT(0), V(PAGE), V(MPOL_DEFAULT), V(0), V(0), V(0)});
+    TRY(mbind, .note = "unknown", .b = {AT(0), V(PAGE), V(77), V(0), V(0), V(0)});
+    TRY(migrate_pages, .b = {V(0), V(64), IL(1), IL(1)}, .flags = GOOD);
+    TRY(move_pages, .b = {V(0), V(1), V(0), V(0), V(0), V(-1)});
+    TRY(set_mempolicy_home_node, .b = {AT(0), V(PAGE), V(0), V(9)});
+    TRY(pkey_mprotect, .b = {AT(0), V(PAGE), V(3), V(-1)});
+    TRY(pkey_mprotect, .note = "key", .b = {AT(0), V(PAGE), V(3), V(99)});
+}
+
+static int word;
+static void reset_word(void) { word = 5; }
+
+CASE(futexes, "futex futex_waitv futex_wake futex_wait futex_requeue", map_room)
+{
+    long little[] = {0, 2000000};
+    struct { uint64_t value, address; uint32_t flags, spare; } waits = {5, (uint64_t)&word, 2 | 128, 0};
+    TRY(futex, .note = "wake", .b = {II(5), V(FUTEX_WAKE_PRIVATE), V(1)}, .flags = ALIGNED);
+    TRY(futex, .note = "other", .b = {II(5), V(FUTEX_WAIT_PRIVATE), V(6), V(0)}, .flags = ALIGNED);
+    TRY(futex, .note = "time", .b = {II(5), V(FUTEX_WAIT_PRIVATE), V(5), I(little, 16)}, .flags = ONCE);
+    TRY(futex, .note = "odd", .b = {V((long)&word + 1), V(FUTEX_WAKE_PRIVATE), V(1)});
+    TRY(futex, .note = "unknown", .b = {II(5), V(77), V(1)}, .flags = ALIGNED);
+    TRY(futex, .note = "lock", .b = {CH("\0\0\0\0", 4, "0+4"), V(FUTEX_TRYLOCK_PI_PRIVATE)}, .flags = ONCE | ALIGNED);
+    alarm_in(20);
+    TRY(futex, .note = "interrupted", .b = {II(5), V(FUTEX_WAIT_PRIVATE), V(5), V(0)}, .flags = ONCE);
+    reset_word();
+    TRY(futex_waitv, .note = "none", .b = {I(&waits, 24), V(0), V(0), V(0), V(0)});
+    waits.value = 6;
+    TRY(futex_waitv, .b = {I(&waits, 24), V(1), V(0), V(0), V(0)});
+    TRY(futex_wake, .b = {II(5), V(-1), V(1), V(2 | 128)}, .flags = ALIGNED);
+    TRY(futex_wait, .b = {II(5), V(6), V(-1), V(2 | 128), V(0), V(0)}, .flags = ALIGNED);
+    TRY(futex_requeue, .b = {V(0), V(0), V(0), V(0)});
+}
+
+CASE(threads, "getrandom membarrier rseq set_robust_list set_tid_address rt_sigreturn", map_room)
+{
+    TRY(getrandom, .b = {OH(30, "0+30"), V(30), V(0)});
+    TRY(getrandom, .note = "flags", .b = {O(30), V(30), V(99)});
+    TRY(membarrier, .note = "query", .b = {V(MEMBARRIER_CMD_QUERY), V(0), V(0)});
+    TRY(membarrier, .note = "unknown", .b = {V(3), V(0), V(0)});
+    TRY(rseq, .b = {V(0), V(7), V(0), V(0)});
+    TRY(set_robust_list, .note = "size", .b = {V(0), V(7)});
+    /* Every handler ends with rt_sigreturn. */
+    TRY(kill, .note = "rt_sigreturn", .b = {V(getpid()), V(SIGUSR1)});
+    tell("rt_sigreturn: returned\n");
+    long id = RAW(set_tid_address, &word, 0, 0, 0, 0, 0);
+    tell("set_tid_address: %s\n", identity(id));
+}
+
+#define GONE(call) TRY(call, .b = {V(0), V(0), V(0), V(0), V(0), V(0)})
+
+CASE(not_implemented, "uselib _sysctl create_module get_kernel_syms query_module nfsservctl getpmsg putpmsg "
+                      "afs_syscall tuxcall security set_thread_area get_thread_area epoll_ctl_old "
+                      "epoll_wait_old vserver", NULL)
+{
+    GONE(uselib);
+    GONE(_sysctl);
+    GONE(create_module);
+    GONE(get_kernel_syms);
+    GONE(query_module);
+    GONE(nfsservctl);
+    GONE(getpmsg);
+    GONE(putpmsg);
+    GONE(afs_syscall);
+    GONE(tuxcall);
+    GONE(security);
+    GONE(set_thread_area);
+    GONE(get_thread_area);
+    GONE(epoll_ctl_old);
+    GONE(epoll_wait_old);
+    GONE(vserver);
+}
+
+/* What brings a program home runs there, with its results. */
+CASE(home_shared, "", map_room)
+{
+    TRY(mmap, .note = "shared", .b = {AT(1), V(PAGE), V(3), V(MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED), V(-1), V(0)},
+        .after = tell_room);
+    TRY(munmap, .note = "shared", .b = {AT(1), V(PAGE)});
+}
+
+CASE(home_locked, "", map_room)
+{
+    TRY(mlock, .b = {AT(0), V(PAGE)});
+    TRY(munlock, .b = {AT(0), V(PAGE)});
+}
+
+CASE(home_own_maps, "", map_room)
+{
+    int fd = open("/proc/self/maps", O_RDONLY);
+    TRY(read, .note = "maps", .b = {V(fd), OH(60, "0+60"), V(60)}, .flags = GOOD);
+    close(fd);
+}
