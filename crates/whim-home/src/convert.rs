@@ -117,7 +117,8 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
         errno,
     })?;
     let code = original.reserved.start;
-    map_deck(&mut frozen, leader, code, length)?;
+    let read_only = Deck::read_only_length(count) as u64;
+    map_deck(&mut frozen, leader, code, (read_only, length))?;
     let mut stops = Vec::with_capacity(count);
     for thread in frozen.into_parts()? {
         stops.push(thread.into_stopped().map_err(DeputyError::Trace)?);
@@ -180,7 +181,12 @@ fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, C
     Ok(file)
 }
 
-fn map_deck(frozen: &mut Frozen, leader: Tid, code: u64, length: u64) -> Result<(), ConvertError> {
+fn map_deck(
+    frozen: &mut Frozen,
+    leader: Tid,
+    code: u64,
+    (read_only, length): (u64, u64),
+) -> Result<(), ConvertError> {
     let scratch = frozen.scratch()?;
     let mut bytes = [0; 8];
     process_vm::read_exact(frozen.pid(), scratch.start, &mut bytes).map_err(|errno| {
@@ -193,22 +199,15 @@ fn map_deck(frozen: &mut Frozen, leader: Tid, code: u64, length: u64) -> Result<
     let flags = flag(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
     let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
     let write = flag(libc::PROT_READ | libc::PROT_WRITE);
+    let read = flag(libc::PROT_READ);
+    let map = |from: u64, to: u64, protection: u64| {
+        let args = [code + from, to - from, protection, flags, fd, from];
+        Op::new(number(libc::SYS_mmap), &args)
+    };
     let operations = [
-        Op::new(
-            number(libc::SYS_mmap),
-            &[code, PAGE_SIZE, execute, flags, fd, 0],
-        ),
-        Op::new(
-            number(libc::SYS_mmap),
-            &[
-                code + PAGE_SIZE,
-                length - PAGE_SIZE,
-                write,
-                flags,
-                fd,
-                PAGE_SIZE,
-            ],
-        ),
+        map(0, PAGE_SIZE, execute),
+        map(PAGE_SIZE, read_only, read),
+        map(read_only, length, write),
         Op::new(number(libc::SYS_close), &[fd]),
     ];
     for result in frozen.run(leader, &operations)? {

@@ -127,7 +127,8 @@ impl Deputy {
             let tid = stopped.tid();
             let mut registers = stopped.registers()?;
             registers.rip = code;
-            registers.r15 = code + deck.slot_offset(slot);
+            let (requests, answers) = deck.slot_offsets(slot);
+            (registers.r15, registers.rbx) = (code + requests, code + answers);
             registers.orig_rax = u64::MAX;
             registers.rax = 0;
             registers.eflags = 0x202;

@@ -2,99 +2,14 @@
 //! what returns, so that conversion and return are tested by themselves.
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use whim_home::attic::choose_reserved;
+mod support;
+
+use support::{PYTHON, Program, ask_with, put_back, take};
 use whim_home::convert::{Original, convert};
-use whim_home::homeward;
 use whim_home::server::{Outgoing, Server};
-use whim_image::capture::{CaptureOptions, Captured};
-use whim_image::freeze::{FreezeLimits, Frozen, freeze};
 use whim_image::model::{Backing, ProcessImage};
 use whim_journey::message::{CallRequest, ToGuest, WireDirection, WireRegion, WireReturned};
-use whim_sys::{pagemap, process_vm};
-
-struct Program {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Program {
-    fn start(command: &str, args: &[&str]) -> Self {
-        let mut child = Command::new(command)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program is installed");
-        let input = child.stdin.take().expect("piped");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        Self {
-            child,
-            input,
-            output,
-        }
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).expect("a pid")
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("output");
-        line.trim_end().to_owned()
-    }
-
-    fn say(&mut self, text: &str) {
-        writeln!(self.input, "{text}").expect("the program reads");
-    }
-}
-
-fn is_local(number: u64) -> bool {
-    whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
-}
-
-type Contents = Vec<(u64, Vec<u8>)>;
-
-fn take(pid: i32) -> (Frozen, Captured, Contents) {
-    let ranges: Vec<_> = whim_image::maps::read(pid)
-        .expect("maps")
-        .iter()
-        .map(|entry| entry.range)
-        .collect();
-    let reserved = choose_reserved(&ranges, 1 << 30).expect("a free range");
-    let mut frozen = freeze(pid, &FreezeLimits::default()).expect("freeze");
-    let options = CaptureOptions {
-        reserved,
-        is_local: &is_local,
-        flags: None,
-        with_pending: false,
-    };
-    let mut captured = frozen.capture(&options).expect("capture");
-    for call in &captured.in_flight {
-        captured.image.threads[0].registers.orig_rax = call.original_number;
-    }
-    let scanner = pagemap::Pagemap::open(pid).expect("pagemap");
-    let mut contents = Vec::new();
-    for mapping in &captured.image.mappings {
-        if matches!(mapping.backing, Backing::Kernel { .. }) {
-            continue;
-        }
-        for run in scanner.runs(mapping.start, mapping.end).expect("runs") {
-            if run.kind == pagemap::Kind::Private {
-                let mut bytes = vec![0; usize::try_from(run.len()).expect("small")];
-                frozen
-                    .memory()
-                    .read_exact(run.start, &mut bytes)
-                    .expect("readable");
-                contents.push((run.start, bytes));
-            }
-        }
-    }
-    (frozen, captured, contents)
-}
+use whim_sys::process_vm;
 
 fn resident_kib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
@@ -107,52 +22,6 @@ fn resident_kib(pid: i32) -> u64 {
         .and_then(|word| word.parse().ok())
         .expect("a number")
 }
-
-fn put_back(mut server: Server, image: &ProcessImage, original: &Original, contents: &Contents) {
-    let mut held = Vec::new();
-    homeward::check_image(image, original, &server.attic).expect("sound");
-    homeward::quiesce(&mut server, &mut held).expect("quiet");
-    homeward::mask_signals(&mut server.deputy).expect("masked");
-    homeward::restore_mappings(&mut server, image).expect("mappings");
-    for (address, bytes) in contents {
-        homeward::write_pages(image.pid, image, *address, bytes).expect("pages");
-    }
-    homeward::restore_process(&mut server, image).expect("process");
-    homeward::restore_threads(&mut server, image).expect("threads");
-    homeward::requeue_held(&mut server, image, &mut held).expect("signals");
-    homeward::resume_at_home(server, image, original).expect("resumed");
-}
-
-/// The sender's side of one call: region data, and the reply.
-fn call(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>) {
-    server.call(request, tail).expect("served");
-    loop {
-        while let Some(event) = server.deputy.next_event().expect("events") {
-            if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
-                server.finished(slot).expect("finished");
-            }
-        }
-        for slot in server.active_slots() {
-            server.finished(slot).expect("finished");
-        }
-        if let Some(out) = server.outgoing.pop() {
-            let ToGuest::Reply { result, .. } = out.message else {
-                panic!("{:?}", out.message)
-            };
-            return (result, out.tail);
-        }
-        std::thread::yield_now();
-    }
-}
-
-const PYTHON: &str = "
-import sys, threading, os
-table = {i: str(i) * 3 for i in range(50000)}
-print(os.getpid(), flush=True)
-for line in sys.stdin:
-    number = int(line)
-    print(table[number], sum(len(v) for v in table.values()), flush=True)
-";
 
 #[test]
 fn a_program_that_waits_for_input_goes_on_after_its_return() {
@@ -218,7 +87,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
             masked: 0,
             regions,
         };
-        call(server, request, tail)
+        ask_with(server, request, tail)
     };
     let (pid, _) = ask(&mut server, libc::SYS_getppid, [0; 6], vec![], &[]);
     assert_eq!(pid, i64::from(std::process::id()));

@@ -1,10 +1,15 @@
 //! The resident loop: how the threads of a deputy execute calls without being stopped by a tracer.
 //!
 //! One memfd, the *deck*, is mapped by the supervisor and by the deputy. Its first page holds code
-//! (mapped R-X in the deputy); then comes one page per deputy thread, its *slot*; then a data area
-//! for structures that calls need. A deputy thread waits on its slot's `request` word, executes the
-//! slot's operations in order, stores each result, sets `done` to `request` and, if `notify` is 2,
-//! raises a breakpoint trap, which its tracer sees. It uses no stack and no thread-local state.
+//! (mapped R-X in the deputy); then comes a page of requests per deputy thread (mapped R-- there), then
+//! a page of answers for each, then a data area for structures that calls need. A deputy thread waits
+//! on its `request` word, executes the requested operations in order, stores each result, sets `done`
+//! to `request` and, if `notify` is 2, raises a breakpoint trap, which its tracer sees. It uses no
+//! stack and no thread-local state.
+//!
+//! Requests are on pages of their own because the kernel writes into the deputy what a forwarded call
+//! asks for: a lying host that has it read into the deck must not find the numbers of calls there. Not
+//! even `/proc/self/mem` writes to a shared mapping that is read-only.
 //!
 //! A parked thread sleeps in `futex`; a signal ends that sleep in a signal-delivery-stop, so that
 //! the tracer sees every signal at once. (A merely ptrace-stopped deputy would not report any.)
@@ -22,17 +27,20 @@ pub const OPERATIONS_MAX: usize = 60;
 /// Bytes of the data area behind the slots.
 pub const DATA_LENGTH: usize = 64 << 10;
 
+// In a page of requests:
 const REQUEST: usize = 0;
-const DONE: usize = 4;
 const NOTIFY: usize = 8;
-const ASLEEP: usize = 12;
 const COUNT: usize = 16;
-const PROGRESS: usize = 20;
 const OPERATIONS: usize = 64;
 const OPERATION_LENGTH: usize = 64;
+// In a page of answers:
+const DONE: usize = 4;
+const ASLEEP: usize = 12;
+const PROGRESS: usize = 20;
+const RESULTS: usize = 64;
 
 // The code below is data for this process: it is copied into the deck and runs in a deputy.
-// r15 = slot. Offsets are those of the constants above.
+// r15 = requests, rbx = answers. Offsets are those of the constants above.
 std::arch::global_asm!(
     ".pushsection .rodata",
     ".balign 16",
@@ -42,9 +50,9 @@ std::arch::global_asm!(
     ".global whim_resident_end",
     "whim_resident_begin:",
     "2: mov r12d, dword ptr [r15]",
-    "   cmp r12d, dword ptr [r15 + 4]",
+    "   cmp r12d, dword ptr [rbx + 4]",
     "   jne 3f",
-    "   mov dword ptr [r15 + 12], 1",
+    "   mov dword ptr [rbx + 12], 1",
     "   mfence",
     "   mov eax, 202",
     "   mov rdi, r15",
@@ -54,11 +62,11 @@ std::arch::global_asm!(
     "   xor r8d, r8d",
     "   xor r9d, r9d",
     "   syscall",
-    "   mov dword ptr [r15 + 12], 0",
+    "   mov dword ptr [rbx + 12], 0",
     "   jmp 2b",
     "3: xor r13d, r13d",
     "   lea r14, [r15 + 64]",
-    "4: mov dword ptr [r15 + 20], r13d",
+    "4: mov dword ptr [rbx + 20], r13d",
     "   cmp r13d, dword ptr [r15 + 16]",
     "   jae 5f",
     "   mov rax, qword ptr [r14]",
@@ -70,11 +78,11 @@ std::arch::global_asm!(
     "   mov r9, qword ptr [r14 + 48]",
     "   syscall",
     "whim_resident_after:",
-    "   mov qword ptr [r14 + 56], rax",
+    "   mov qword ptr [rbx + r13*8 + 64], rax",
     "   add r14, 64",
     "   inc r13d",
     "   jmp 4b",
-    "5: mov dword ptr [r15 + 4], r12d",
+    "5: mov dword ptr [rbx + 4], r12d",
     "   mfence",
     "   cmp dword ptr [r15 + 8], 2",
     "   jne 2b",
@@ -154,7 +162,7 @@ impl Deck {
     /// Bytes of a deck for that many threads.
     #[must_use]
     pub fn length_for(threads: usize) -> usize {
-        PAGE * (1 + threads) + DATA_LENGTH
+        PAGE * (1 + 2 * threads) + DATA_LENGTH
     }
 
     /// Maps the deck's memory file (of at least [`Deck::length_for`] bytes) and writes the code.
@@ -187,20 +195,32 @@ impl Deck {
         Ok(deck)
     }
 
-    /// Offset of a thread's slot in the deck.
+    /// Offsets in the deck of a thread's requests and answers, for r15 and rbx.
     ///
     /// # Panics
     /// When there is no such slot.
     #[must_use]
-    pub fn slot_offset(&self, slot: usize) -> u64 {
+    pub fn slot_offsets(&self, slot: usize) -> (u64, u64) {
         assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        (PAGE * (1 + slot)) as u64
+        let requests = PAGE * (1 + slot);
+        (requests as u64, (requests + PAGE * self.slots) as u64)
+    }
+
+    /// How much of the deck, from its first byte on, the deputy must not be able to write: code and
+    /// requests.
+    #[must_use]
+    pub fn read_only_length(threads: usize) -> usize {
+        PAGE * (1 + threads)
+    }
+
+    fn data_start(&self) -> usize {
+        PAGE * (1 + 2 * self.slots)
     }
 
     /// Offset of the data area.
     #[must_use]
     pub fn data_offset(&self) -> u64 {
-        (PAGE * (1 + self.slots)) as u64
+        self.data_start() as u64
     }
 
     /// Copies bytes into the data area.
@@ -209,7 +229,7 @@ impl Deck {
     /// When they do not fit.
     pub fn write_data(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= DATA_LENGTH, "data area exceeded");
-        self.write(PAGE * (1 + self.slots) + offset, bytes);
+        self.write(self.data_start() + offset, bytes);
     }
 
     /// Copies bytes out of the data area.
@@ -222,7 +242,7 @@ impl Deck {
         // SAFETY: the range was checked to lie in the mapping; the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(
-                self.base.add(PAGE * (1 + self.slots) + offset),
+                self.base.add(self.data_start() + offset),
                 bytes.as_mut_ptr(),
                 bytes.len(),
             );
@@ -238,8 +258,16 @@ impl Deck {
         }
     }
 
-    fn word(&self, slot: usize, offset: usize) -> &AtomicU32 {
-        let at = self.base.wrapping_add(PAGE * (1 + slot) + offset);
+    fn requested(&self, slot: usize, offset: usize) -> &AtomicU32 {
+        self.word(slot, 1 + slot, offset)
+    }
+
+    fn answered(&self, slot: usize, offset: usize) -> &AtomicU32 {
+        self.word(slot, 1 + self.slots + slot, offset)
+    }
+
+    fn word(&self, slot: usize, page: usize, offset: usize) -> &AtomicU32 {
+        let at = self.base.wrapping_add(PAGE * page + offset);
         assert!(slot < self.slots && offset + 4 <= PAGE, "slot exceeded");
         // JUSTIFICATION: words of the slot are shared with the deputy.
         // SAFETY: in the mapping (checked), aligned to 4 (page plus constant), lives as long as
@@ -247,8 +275,8 @@ impl Deck {
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
-    fn long(&self, slot: usize, offset: usize) -> &AtomicU64 {
-        let at = self.base.wrapping_add(PAGE * (1 + slot) + offset);
+    fn long(&self, slot: usize, page: usize, offset: usize) -> &AtomicU64 {
+        let at = self.base.wrapping_add(PAGE * page + offset);
         assert!(slot < self.slots && offset + 8 <= PAGE, "slot exceeded");
         // JUSTIFICATION: as in `word`.
         // SAFETY: as in `word`; aligned to 8.
@@ -266,26 +294,27 @@ impl Deck {
         );
         for (index, operation) in operations.iter().enumerate() {
             let at = OPERATIONS + index * OPERATION_LENGTH;
-            self.long(slot, at)
+            let page = 1 + slot;
+            self.long(slot, page, at)
                 .store(operation.number, Ordering::Relaxed);
             for (position, argument) in operation.args.iter().enumerate() {
-                self.long(slot, at + 8 + position * 8)
+                self.long(slot, page, at + 8 + position * 8)
                     .store(*argument, Ordering::Relaxed);
             }
         }
         let count = u32::try_from(operations.len()).unwrap_or(u32::MAX);
-        self.word(slot, COUNT).store(count, Ordering::Relaxed);
-        self.word(slot, PROGRESS).store(0, Ordering::Relaxed);
-        self.word(slot, NOTIFY)
+        self.requested(slot, COUNT).store(count, Ordering::Relaxed);
+        self.answered(slot, PROGRESS).store(0, Ordering::Relaxed);
+        self.requested(slot, NOTIFY)
             .store(if notify { 2 } else { 0 }, Ordering::Relaxed);
-        self.word(slot, REQUEST).fetch_add(1, Ordering::SeqCst);
-        if self.word(slot, ASLEEP).load(Ordering::SeqCst) != 0 {
+        self.requested(slot, REQUEST).fetch_add(1, Ordering::SeqCst);
+        if self.answered(slot, ASLEEP).load(Ordering::SeqCst) != 0 {
             self.wake(slot);
         }
     }
 
     fn wake(&self, slot: usize) {
-        let word: *const AtomicU32 = self.word(slot, REQUEST);
+        let word: *const AtomicU32 = self.requested(slot, REQUEST);
         // JUSTIFICATION: no library wakes a futex that is shared between processes.
         // SAFETY: the address is a word of the mapping; FUTEX_WAKE touches no memory.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1, 0, 0, 0) };
@@ -294,15 +323,15 @@ impl Deck {
     /// Whether the last batch is done.
     #[must_use]
     pub fn is_done(&self, slot: usize) -> bool {
-        let request = self.word(slot, REQUEST).load(Ordering::Acquire);
-        self.word(slot, DONE).load(Ordering::Acquire) == request
+        let request = self.requested(slot, REQUEST).load(Ordering::Acquire);
+        self.answered(slot, DONE).load(Ordering::Acquire) == request
     }
 
     /// Asks for a trap at the end of the running batch; true if it had ended already (a trap may
     /// still come and is to be passed over).
     #[must_use]
     pub fn ask_for_notice(&self, slot: usize) -> bool {
-        self.word(slot, NOTIFY).store(2, Ordering::SeqCst);
+        self.requested(slot, NOTIFY).store(2, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.is_done(slot)
     }
@@ -310,14 +339,17 @@ impl Deck {
     /// How many operations of the running batch have ended.
     #[must_use]
     pub fn progress(&self, slot: usize) -> usize {
-        self.word(slot, PROGRESS).load(Ordering::Acquire) as usize
+        self.answered(slot, PROGRESS).load(Ordering::Acquire) as usize
     }
 
     /// Result of one operation of the last batch.
     #[must_use]
     pub fn result(&self, slot: usize, operation: usize) -> i64 {
-        let at = OPERATIONS + operation * OPERATION_LENGTH + 56;
-        self.long(slot, at).load(Ordering::Acquire).cast_signed()
+        let at = RESULTS + operation * 8;
+        let page = 1 + self.slots + slot;
+        self.long(slot, page, at)
+            .load(Ordering::Acquire)
+            .cast_signed()
     }
 }
 
@@ -346,5 +378,7 @@ mod tests {
         let trap = usize::try_from(after_trap_offset()).expect("small");
         assert_eq!(bytes[trap - 1], 0xcc, "int3 stands before it");
         assert_eq!((DONE, NOTIFY, ASLEEP, COUNT, PROGRESS), (4, 8, 12, 16, 20));
+        assert_eq!((REQUEST, OPERATIONS, RESULTS), (0, 64, 64));
+        const { assert!(OPERATIONS + OPERATIONS_MAX * OPERATION_LENGTH <= PAGE) };
     }
 }

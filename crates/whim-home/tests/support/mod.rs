@@ -1,0 +1,226 @@
+//! Real programs as deputies, without a network: what every test of a deputy needs.
+#![allow(dead_code)] // no test needs all of it
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use whim_home::attic::choose_reserved;
+use whim_home::convert::{Original, convert};
+use whim_home::homeward;
+use whim_home::server::Server;
+use whim_image::capture::{CaptureOptions, Captured};
+use whim_image::freeze::{FreezeLimits, Frozen, freeze};
+use whim_image::model::{Backing, ProcessImage};
+use whim_journey::message::{CallRequest, ToGuest, WireRegion};
+use whim_sys::pagemap;
+
+pub struct Program {
+    pub child: Child,
+    pub input: ChildStdin,
+    pub output: BufReader<std::process::ChildStdout>,
+}
+
+impl Program {
+    pub fn start(command: &str, args: &[&str]) -> Self {
+        let mut child = Command::new(command)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is installed");
+        let input = child.stdin.take().expect("piped");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Self {
+            child,
+            input,
+            output,
+        }
+    }
+
+    /// [`PYTHON`], started; its first line is read.
+    pub fn python() -> Self {
+        let mut program = Self::start("/usr/bin/python3", &["-c", PYTHON]);
+        assert_eq!(program.line(), program.pid().to_string());
+        program
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).expect("a pid")
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("output");
+        line.trim_end().to_owned()
+    }
+
+    pub fn say(&mut self, text: &str) {
+        writeln!(self.input, "{text}").expect("the program reads");
+    }
+}
+
+pub fn is_local(number: u64) -> bool {
+    whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
+}
+
+pub type Contents = Vec<(u64, Vec<u8>)>;
+
+pub fn take(pid: i32) -> (Frozen, Captured, Contents) {
+    let ranges: Vec<_> = whim_image::maps::read(pid)
+        .expect("maps")
+        .iter()
+        .map(|entry| entry.range)
+        .collect();
+    let reserved = choose_reserved(&ranges, 1 << 30).expect("a free range");
+    let mut frozen = freeze(pid, &FreezeLimits::default()).expect("freeze");
+    let options = CaptureOptions {
+        reserved,
+        is_local: &is_local,
+        flags: None,
+        with_pending: false,
+    };
+    let mut captured = frozen.capture(&options).expect("capture");
+    for call in &captured.in_flight {
+        captured.image.threads[0].registers.orig_rax = call.original_number;
+    }
+    let scanner = pagemap::Pagemap::open(pid).expect("pagemap");
+    let mut contents = Vec::new();
+    for mapping in &captured.image.mappings {
+        if matches!(mapping.backing, Backing::Kernel { .. }) {
+            continue;
+        }
+        for run in scanner.runs(mapping.start, mapping.end).expect("runs") {
+            if run.kind == pagemap::Kind::Private {
+                let mut bytes = vec![0; usize::try_from(run.len()).expect("small")];
+                frozen
+                    .memory()
+                    .read_exact(run.start, &mut bytes)
+                    .expect("readable");
+                contents.push((run.start, bytes));
+            }
+        }
+    }
+    (frozen, captured, contents)
+}
+
+pub fn put_back(
+    mut server: Server,
+    image: &ProcessImage,
+    original: &Original,
+    contents: &Contents,
+) {
+    let mut held = Vec::new();
+    homeward::check_image(image, original, &server.attic).expect("sound");
+    homeward::quiesce(&mut server, &mut held).expect("quiet");
+    homeward::mask_signals(&mut server.deputy).expect("masked");
+    homeward::restore_mappings(&mut server, image).expect("mappings");
+    for (address, bytes) in contents {
+        homeward::write_pages(image.pid, image, *address, bytes).expect("pages");
+    }
+    homeward::restore_process(&mut server, image).expect("process");
+    homeward::restore_threads(&mut server, image).expect("threads");
+    homeward::requeue_held(&mut server, image, &mut held).expect("signals");
+    homeward::resume_at_home(server, image, original).expect("resumed");
+}
+
+/// The sender's side of one call: region data, and the reply.
+pub fn ask_with(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>) {
+    server.call(request, tail).expect("served");
+    loop {
+        while let Some(event) = server.deputy.next_event().expect("events") {
+            if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
+                server.finished(slot).expect("finished");
+            }
+        }
+        for slot in server.active_slots() {
+            server.finished(slot).expect("finished");
+        }
+        if let Some(out) = server.outgoing.pop() {
+            let ToGuest::Reply { result, .. } = out.message else {
+                panic!("{:?}", out.message)
+            };
+            return (result, out.tail);
+        }
+        std::thread::yield_now();
+    }
+}
+
+pub const PYTHON: &str = "
+import sys, threading, os
+table = {i: str(i) * 3 for i in range(50000)}
+print(os.getpid(), flush=True)
+for line in sys.stdin:
+    number = int(line)
+    print(table[number], sum(len(v) for v in table.values()), flush=True)
+";
+
+/// A program that is a deputy, and all that left home.
+pub struct Converted {
+    pub program: Program,
+    pub server: Server,
+    pub captured: Captured,
+    pub original: Original,
+    contents: Contents,
+    sequence: u64,
+}
+
+pub fn convert_program(program: Program) -> Converted {
+    let (frozen, captured, contents) = take(program.pid());
+    let original = Original::of(&captured.image, captured.locks_future);
+    let server = convert(frozen, &original).expect("converted");
+    Converted {
+        program,
+        server,
+        captured,
+        original,
+        contents,
+        sequence: 0,
+    }
+}
+
+impl Converted {
+    pub fn tid(&self) -> i32 {
+        self.program.pid()
+    }
+
+    pub fn next_sequence(&mut self, sequence: u64) {
+        self.sequence = sequence;
+    }
+
+    /// A forwarded call of its first thread: result and outputs.
+    pub fn ask(
+        &mut self,
+        number: u64,
+        args: [u64; 6],
+        regions: Vec<WireRegion>,
+        tail: &[u8],
+    ) -> (i64, Vec<u8>) {
+        self.sequence += 1;
+        let request = CallRequest {
+            tid: self.tid(),
+            sequence: self.sequence,
+            number,
+            args,
+            may_block: false,
+            masked: 0,
+            regions,
+        };
+        ask_with(&mut self.server, request, tail)
+    }
+
+    /// It comes home as it left, and goes on.
+    pub fn comes_home_unharmed(self) {
+        let Self {
+            mut program,
+            server,
+            captured,
+            original,
+            contents,
+            ..
+        } = self;
+        put_back(server, &captured.image, &original, &contents);
+        program.say("7");
+        assert!(program.line().starts_with("777 "));
+        drop(program.input);
+        assert!(program.child.wait().expect("ended").success());
+    }
+}
