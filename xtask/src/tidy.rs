@@ -2,6 +2,7 @@
 
 mod documents;
 mod manifests;
+mod promises;
 mod rust;
 
 use anyhow::Result;
@@ -43,6 +44,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "links",
         run: documents::links,
+    },
+    Check {
+        name: "threat-model",
+        run: promises::tests_exist,
     },
     Check {
         name: "changelog",
