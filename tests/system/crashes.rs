@@ -5,12 +5,13 @@
 mod scene;
 
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use scene::{Fate, SETTLED, Scene};
 use whim_system_tests::process::{self, Running};
 use whim_system_tests::random::Random;
-use whim_system_tests::{Case, Cluster, Context, Result, Setting, ensure, place};
+use whim_system_tests::{Case, Cluster, Context, Result, Setting, Talk, ensure, guest, place};
 
 /// Armed with this number, points are counted and none is fatal.
 const COUNT_ONLY: u32 = u32::MAX;
@@ -74,6 +75,11 @@ pub fn cases() -> Vec<Case> {
         quick("home_supervisor", &[(HOME, 6)]),
         quick("guest_supervisors", &[(FIRST_GUEST, 2), (SECOND_GUEST, 2)]),
         quick("daemons", &[(HOME_DAEMON, 2), (HOST_DAEMON, 1)]),
+        Case::new("crashes::raised_limits", |_| with_scene(raised_limits)),
+        Case::new("crashes::raised_limits_without_a_daemon", |_| {
+            let cluster = Cluster::up_with(2, &["--rate", "20mbit"])?;
+            cluster.explaining(|| without_a_daemon(&cluster))
+        }),
         Case::new("crashes::random", |setting| random(setting, FEW_KILLS)),
         Case::new("crashes::full::random", |setting| random(setting, KILLS)),
     ];
@@ -169,6 +175,66 @@ fn at_points(scene: &mut Scene<'_>, victim: Victim, points: Points) -> Result<()
         numbers.len()
     );
     scene.finish()
+}
+
+/// The home supervisor dies while limits of the program are raised: it gets them back.
+fn raised_limits(scene: &mut Scene<'_>) -> Result<()> {
+    count(scene, HOME)?;
+    let mut numbers = Vec::new();
+    for name in [
+        "limit-raised",
+        "pages-sent",
+        "before-commit",
+        "after-commit-entry",
+    ] {
+        let found = scene.numbers_of(HOME.node, HOME.part, name)?;
+        println!("{name}: {found:?}");
+        ensure!(!found.is_empty(), "There is no crash point {name}");
+        // Those of the way out.
+        numbers.extend(found.into_iter().filter(|number| *number < SECTION));
+    }
+    for number in numbers {
+        let fate = at_point(scene, HOME, number)?;
+        ensure!(fate == Some(Fate::Home), "At point {number}: {fate:?}");
+    }
+    scene.finish()
+}
+
+/// The same when the daemon has died as well: the next one puts the limits back.
+fn without_a_daemon(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("patient")?.display().to_string();
+    let script = "ulimit -S -v 4000000 && exec \"$0\" holds 20";
+    let words = ["sh", "-c", script, &program];
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = guest.ready()?;
+    let limit = || -> Result<String> {
+        let text = cluster.run("n1", &["cat", &format!("/proc/{pid}/limits")])?;
+        let line = text.lines().find(|line| line.starts_with("Max address"));
+        Ok(line.context("a limit of the address space")?.to_owned())
+    };
+    let before = limit()?;
+    let target = pid.to_string();
+    let mut moving = cluster.whim_command("n1", &["migrate", &target, "n2"]);
+    moving.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut moving = Running::spawn(&mut moving)?;
+    process::eventually(SETTLED, "its limit is raised", || {
+        Ok((limit()? != before).then_some(()))
+    })?;
+    let raised = limit()?;
+    let supervisor = "ps -eo pid,comm | awk '$2 == \"whim-home\" { print $1 }'";
+    let daemon = cluster.daemon_pid("n1")?;
+    let kill = format!("kill -KILL {daemon} $({supervisor})");
+    cluster.run("n1", &["sh", "-c", &kill])?;
+    moving.wait(SETTLED)?;
+    ensure!(limit()? == raised, "Who has put it back? {raised}");
+    cluster.lab(&["start", "--daemon", "n1"])?;
+    process::eventually(SETTLED, "the next daemon puts the limit back", || {
+        Ok((limit()? == before).then_some(()))
+    })?;
+    guest.go()?;
+    ensure!(guest.ready()? == pid, "another pid");
+    guest.go()?;
+    guest.ready().map(drop)
 }
 
 /// The numbers of the points of a journey without a crash.

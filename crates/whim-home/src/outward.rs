@@ -5,6 +5,7 @@
 //! nothing, the original is neither converted nor released, and at the end of the lease it resumes.
 
 use crate::holding::Holding;
+use crate::journal::Journal;
 use crate::link::{Link, LinkError, clocks};
 use crate::room::{self, Reserve, Room, RoomError};
 use std::os::unix::fs::MetadataExt;
@@ -134,8 +135,8 @@ pub struct Outward<'a> {
     pub lease: Option<Duration>,
     pub report: Report<'a>,
     pub begun: Instant,
-    /// Writes the commit entry and syncs it.
-    pub journal_commit: &'a mut dyn FnMut(u32, &str) -> std::io::Result<()>,
+    /// Gets the commit entry, and what is to be undone if this supervisor is killed.
+    pub journal: &'a mut Journal,
     /// Threads whose tracer we stay: before, from an earlier stop; after, if we did not leave.
     pub holding: &'a mut Holding,
     /// Mappings on whose files leases were taken.
@@ -220,7 +221,7 @@ impl Outward<'_> {
         };
         let captured = frozen.capture(&options)?;
         self.look_again(&captured)?;
-        self.room = Some(room::make(self.pid, captured.entries.len())?);
+        self.room = Some(room::make(self.pid, captured.entries.len(), self.journal)?);
         let locks_future = captured.locks_future;
         let mut image = captured.image;
         for call in &captured.in_flight {
@@ -244,7 +245,10 @@ impl Outward<'_> {
         expect(link.receive(STALL_MAX)?, &ToHome::Ready { bytes }, "ready")?;
         self.phase(Phase::Commit);
         crash::point("before-commit");
-        (self.journal_commit)(link.epoch, &link.node)?;
+        self.journal.commit(&Event::Commit {
+            epoch: link.epoch,
+            to: link.node.clone(),
+        })?;
         crash::point("after-commit-entry");
         let lease = self.lease.unwrap_or(STALL_MAX);
         let doubt = |error: LinkError| OutwardError::InDoubt(error);

@@ -4,9 +4,12 @@
 //! The conversion comes after the guest's
 //! start, when a failure would end the process: so room is made before, or the process stays.
 
+use crate::journal::Journal;
 use nix::errno::Errno;
 use std::fs::File;
 use thiserror::Error;
+use whim_journey::job::Event;
+use whim_sys::crash;
 use whim_sys::foreign::{self, Limit};
 
 /// Descriptors that the conversion has open at one time, and some to spare.
@@ -34,6 +37,8 @@ pub enum RoomError {
         "This node reserves all memory beforehand (vm.overcommit_memory is 2): no process can leave it"
     )]
     Overcommit,
+    #[error("The journal cannot be written ({0}); free space on its disk")]
+    Journal(std::io::Error),
     #[error("The process has {mappings} mappings, and vm.max_map_count is {limit}: raise that")]
     Mappings { mappings: usize, limit: u64 },
     #[error(
@@ -77,7 +82,8 @@ impl Reserve {
     }
 }
 
-/// Raised limits of the process; put back when dropped.
+/// Raised limits of the process; put back when dropped. If this supervisor is killed before that,
+/// the daemon finds them in the journal and puts them back.
 #[derive(Debug)]
 pub struct Room {
     pid: i32,
@@ -85,11 +91,12 @@ pub struct Room {
 }
 
 /// Makes room in `pid`, which has so many mappings: for descriptors, if its table is full, and for
-/// the window, which covers its whole address space, if that is limited.
+/// the window, which covers its whole address space, if that is limited. What is raised is noted
+/// first.
 ///
 /// # Errors
 /// [`RoomError`]; the limits are then as before.
-pub fn make(pid: i32, mappings: usize) -> Result<Room, RoomError> {
+pub fn make(pid: i32, mappings: usize, journal: &mut Journal) -> Result<Room, RoomError> {
     let number = |name: &str| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
         text.trim().parse().ok()
@@ -105,14 +112,14 @@ pub fn make(pid: i32, mappings: usize) -> Result<Room, RoomError> {
         pid,
         before: Vec::new(),
     };
-    room.for_descriptors()?;
-    room.for_window(libc::RLIMIT_AS)?;
-    room.for_window(libc::RLIMIT_DATA)?;
+    room.for_descriptors(journal)?;
+    room.for_window(libc::RLIMIT_AS, journal)?;
+    room.for_window(libc::RLIMIT_DATA, journal)?;
     Ok(room)
 }
 
 impl Room {
-    fn for_descriptors(&mut self) -> Result<(), RoomError> {
+    fn for_descriptors(&mut self, journal: &mut Journal) -> Result<(), RoomError> {
         let Ok(before) = foreign::limit(self.pid, libc::RLIMIT_NOFILE) else {
             return Ok(());
         };
@@ -122,35 +129,52 @@ impl Room {
             return Ok(());
         }
         let soft = open.max(before.soft) + NEEDED;
-        self.raise(before, soft).map_err(|errno| RoomError::Full {
+        let full = |errno| RoomError::Full {
             limit: before.soft,
             errno,
-        })
+        };
+        self.raise(before, soft, journal)?.map_err(full)
     }
 
-    fn for_window(&mut self, resource: u32) -> Result<(), RoomError> {
+    fn for_window(&mut self, resource: u32, journal: &mut Journal) -> Result<(), RoomError> {
         let Ok(before) = foreign::limit(self.pid, resource) else {
             return Ok(());
         };
         if before.soft == u64::MAX {
             return Ok(());
         }
-        self.raise(before, u64::MAX)
-            .map_err(|errno| RoomError::Space {
-                limit: before.hard >> 10,
-                errno,
-            })
+        let space = |errno| RoomError::Space {
+            limit: before.hard >> 10,
+            errno,
+        };
+        self.raise(before, u64::MAX, journal)?.map_err(space)
     }
 
-    fn raise(&mut self, before: Limit, soft: u64) -> Result<(), Errno> {
+    /// The inner error is the kernel's refusal.
+    fn raise(
+        &mut self,
+        before: Limit,
+        soft: u64,
+        journal: &mut Journal,
+    ) -> Result<Result<(), Errno>, RoomError> {
         let raised = Limit {
             soft,
             hard: before.hard.max(soft),
             ..before
         };
-        foreign::set_limit(self.pid, raised)?;
-        self.before.push(before);
-        Ok(())
+        let noted = Event::Raised {
+            resource: before.resource,
+            before: (before.soft, before.hard),
+            raised: (raised.soft, raised.hard),
+        };
+        journal.note(&noted).map_err(RoomError::Journal)?;
+        crash::point("before-limit-raised");
+        let set = foreign::set_limit(self.pid, raised);
+        crash::point("limit-raised");
+        if set.is_ok() {
+            self.before.push(before);
+        }
+        Ok(set)
     }
 
     /// It is a deputy now, whose address space is its home's affair: the program's own limits come

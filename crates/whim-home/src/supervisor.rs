@@ -310,18 +310,12 @@ fn depart(
         }
         client.send(&event);
     };
-    let mut journal_commit = |epoch: u32, to: &str| {
-        journal.commit(&Event::Commit {
-            epoch,
-            to: to.to_owned(),
-        })
-    };
     let mut outward = Outward {
         pid: identity.job.pid,
         lease: identity.lease,
         report: &mut report,
         begun,
-        journal_commit: &mut journal_commit,
+        journal,
         holding,
         leased: 0,
         room: None,

@@ -225,6 +225,13 @@ pub enum Event {
     Homeward {
         reason: String,
     },
+    /// Journal only: a resource limit of the process is raised until it has left; each as soft and
+    /// hard limit. Whoever finds the process at home without its supervisor puts it back.
+    Raised {
+        resource: u32,
+        before: (u64, u64),
+        raised: (u64, u64),
+    },
     /// Journal only: the point of no return of epoch `epoch`.
     Commit {
         epoch: u32,

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use whim_journey::job::{Event, State, Status};
+use whim_sys::foreign::Limit;
 
 /// Journals of ended journeys that are kept.
 const KEPT: usize = 1000;
@@ -127,6 +128,13 @@ impl Journey {
     }
 }
 
+/// A limit of the process that was raised for its departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raised {
+    pub before: Limit,
+    pub raised: Limit,
+}
+
 /// What a journal says when its supervisor is gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalSummary {
@@ -140,6 +148,8 @@ pub struct JournalSummary {
     pub epoch: u32,
     /// Forwarded calls by name, of the stays away that have ended.
     pub calls: BTreeMap<String, u64>,
+    /// Limits of the process that its supervisor had raised and not yet put back when it ended.
+    pub raised: Vec<Raised>,
     /// What called the process home, and how often.
     pub homeward: BTreeMap<String, u32>,
 }
@@ -161,7 +171,27 @@ pub fn read_journal(path: &Path) -> JournalSummary {
                 read.epoch = read.epoch.max(epoch);
                 read.last_host = Some(to);
             }
-            Ok(Event::Acknowledged { .. }) => read.acknowledged += 1,
+            Ok(Event::Raised {
+                resource,
+                before,
+                raised,
+            }) => {
+                let limit = |(soft, hard)| Limit {
+                    resource,
+                    soft,
+                    hard,
+                };
+                read.raised.push(Raised {
+                    before: limit(before),
+                    raised: limit(raised),
+                });
+            }
+            // Before it notes either, the supervisor has put them back.
+            Ok(Event::Acknowledged { .. }) => {
+                read.acknowledged += 1;
+                read.raised.clear();
+            }
+            Ok(Event::Refused { .. }) => read.raised.clear(),
             Ok(Event::Done { report }) => {
                 read.done += 1;
                 read.last_host = Some(report.to);

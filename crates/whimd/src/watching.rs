@@ -4,11 +4,12 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_journey::job::{Command, Event, State};
+use whim_sys::foreign;
 
 use crate::daemon::Daemon;
 use crate::departing::{forget, write_about};
 use crate::events::now_ms;
-use crate::journeys::{End, JournalSummary, Journey, read_journal};
+use crate::journeys::{End, JournalSummary, Journey, Raised, read_journal};
 use crate::processes;
 use crate::settings::socket_in;
 use crate::supervisor::{Conversation, SupervisorError};
@@ -82,6 +83,9 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings.faults.point("before-journey-ends");
     let summary = read_journal(&daemon.settings.journal(id));
     let at_home = is_at_home(&journey, &summary).await;
+    if at_home {
+        put_limits_back(journey.about.pid, &summary);
+    }
     let reason = reason(daemon, &journey, &summary, at_home);
     let end = End {
         at_ms: now_ms(),
@@ -124,6 +128,18 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings.faults.point("journey-end-noted");
     let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
     daemon.settings.faults.point("home-directory-removed");
+}
+
+/// Its supervisor was killed while it had limits of the process raised. Where they are not as it left
+/// them, the process has set them itself, or they are back already.
+fn put_limits_back(pid: i32, summary: &JournalSummary) {
+    for Raised { before, raised } in &summary.raised {
+        if foreign::limit(pid, raised.resource).is_ok_and(|now| now == *raised)
+            && let Err(errno) = foreign::set_limit(pid, *before)
+        {
+            tracing::warn!(pid, %errno, ?before, "a limit of a process stays raised");
+        }
+    }
 }
 
 /// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or

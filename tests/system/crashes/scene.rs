@@ -32,6 +32,8 @@ pub struct Scene<'a> {
     trials: u32,
     /// How much the daemon had said when its plan was made.
     said_before: usize,
+    /// The program's limits, which nobody is to change for long.
+    limits: String,
     /// Names of the processes that nodes have without any program.
     usual: BTreeSet<String>,
 }
@@ -45,6 +47,7 @@ impl<'a> Scene<'a> {
             program: None,
             trials: 0,
             said_before: 0,
+            limits: String::new(),
             usual: BTreeSet::new(),
         };
         for node in ["n1", "n2", "n3"] {
@@ -63,9 +66,13 @@ impl<'a> Scene<'a> {
         if let Some((_, pid)) = &self.program {
             return Ok(*pid);
         }
-        let words = [self.path.display().to_string()];
+        // With limits that every departure has to raise.
+        let script = "ulimit -S -v 4000000 && ulimit -S -n 6 && exec \"$0\"";
+        let path = self.path.display().to_string();
+        let words = ["sh", "-c", script, &path];
         let mut talk = Talk::start(self.cluster, &mut self.cluster.run_command("n1", &words))?;
         let pid = talk.ready()?;
+        self.limits = self.limits_of(pid)?;
         self.program = Some((talk, pid));
         Ok(pid)
     }
@@ -196,6 +203,7 @@ impl<'a> Scene<'a> {
             Fate::Ended => self.check_end()?,
             Fate::Home => {
                 self.untraced(pid)?;
+                self.has_its_limits(pid)?;
                 ensure!(self.grows()?, "The program ended at home");
             }
             Fate::Away => {
@@ -207,6 +215,34 @@ impl<'a> Scene<'a> {
             }
         }
         Ok(fate)
+    }
+
+    fn limits_of(&self, pid: i32) -> Result<String> {
+        self.cluster
+            .run("n1", &["cat", &format!("/proc/{pid}/limits")])
+    }
+
+    fn has_its_limits(&self, pid: i32) -> Result<()> {
+        let mut now = String::new();
+        let looked = eventually(SETTLED, "the program has its own limits", || {
+            now = self.limits_of(pid)?;
+            Ok((now == self.limits).then_some(()))
+        });
+        looked.with_context(|| format!("{now}, before: {}", self.limits))
+    }
+
+    /// Numbers of the points of this name that the newest supervisor has passed, or the daemon since
+    /// its plan was made, if they were only counted.
+    pub fn numbers_of(&self, node: &str, part: &str, name: &str) -> Result<Vec<u32>> {
+        let said = self.said(node, part)?;
+        let passed = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("Passed crash point "))
+            .filter_map(|line| line.split_once(": "));
+        passed
+            .filter(|(_, passed)| *passed == name)
+            .map(|(number, _)| Ok(number.parse()?))
+            .collect()
     }
 
     fn serial(&self) -> Result<Vec<u8>> {
