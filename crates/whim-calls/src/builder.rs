@@ -97,7 +97,8 @@ impl<'a> Builder<'a> {
     fn show_partial_output(&mut self) {
         let mut regions = std::mem::take(&mut self.regions);
         for region in &mut regions {
-            if matches!(region.direction, Direction::In | Direction::Protected) {
+            let shown = region.returned == Returned::Changed;
+            if shown || matches!(region.direction, Direction::In | Direction::Protected) {
                 continue;
             }
             if region.direction == Direction::Out {
@@ -302,6 +303,17 @@ impl<'a> Builder<'a> {
     /// True if the guest can read a byte there.
     pub(crate) fn readable(&self, address: u64) -> bool {
         self.memory.read(address, &mut [0]) == 1
+    }
+
+    /// True if an argument is no address in the guest: it cannot lead the kernel to a buffer.
+    pub(crate) fn is_no_address(&self, index: usize) -> bool {
+        let address = self.value(index);
+        !self.readable(address) && !self.context.touches_reserved(address, 1)
+    }
+
+    /// The kernel may come to what is not there.
+    pub(crate) fn may_fault(&mut self) {
+        self.may_fault = true;
     }
 
     /// How many bytes from the address on the guest may write, up to `length`. What can be

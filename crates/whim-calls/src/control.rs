@@ -30,6 +30,7 @@ pub(crate) fn fcntl(builder: &mut Builder<'_>) -> Flow {
         15 | 1036 | 1038 => (8, In, Returned::Nothing),
         // F_GETOWN_EX, F_GETOWNER_UIDS, F_GET_RW_HINT, F_GET_FILE_RW_HINT
         16 | 17 | 1035 | 1037 => (8, Out, Returned::Whole),
+        _ if builder.is_no_address(2) => return Ok(()),
         _ => return go_home("this fcntl command is not in the table"),
     };
     builder.region(builder.value(2), length, way, back)
@@ -48,11 +49,26 @@ pub(crate) fn semctl(builder: &mut Builder<'_>) -> Flow {
         2 | 18 | 20 => (SEMID_DS, Out),
         // IPC_INFO, SEM_INFO
         3 | 19 => (SEMINFO, Out),
-        // GETALL, SETALL: only home knows how many semaphores the set has.
-        13 | 17 => return go_home("the length of this semaphore array is known only at home"),
+        // GETALL, SETALL
+        13 => return semaphore_values(builder, InOut, Returned::Changed),
+        17 => return semaphore_values(builder, In, Returned::Nothing),
+        _ if builder.is_no_address(3) => return Ok(()),
         _ => return go_home("this semctl command is not in the table"),
     };
     structure(builder, 3, length, way)
+}
+
+/// Only home knows how many semaphores a set has: the kernel touches two bytes for each of at most
+/// so many (`SEMMSL`).
+const SEMAPHORES_MAX: u64 = 32000;
+
+fn semaphore_values(builder: &mut Builder<'_>, way: Direction, back: Returned) -> Flow {
+    let address = builder.value(3);
+    let there = u64::try_from(builder.peek(address, 2 * SEMAPHORES_MAX).len()).unwrap_or(0);
+    // What follows the array is not part of it: that it ends is no fault by itself.
+    builder.region(address, there.max(2), way, back)?;
+    builder.may_fault();
+    Ok(())
 }
 
 const MSQID_DS: u64 = 120;
@@ -68,6 +84,7 @@ pub(crate) fn msgctl(builder: &mut Builder<'_>) -> Flow {
         2 | 11 | 13 => (MSQID_DS, Out),
         // IPC_INFO, MSG_INFO
         3 | 12 => (MSGINFO, Out),
+        _ if builder.is_no_address(2) => return Ok(()),
         _ => return go_home("this msgctl command is not in the table"),
     };
     structure(builder, 2, length, way)

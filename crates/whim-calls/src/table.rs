@@ -138,7 +138,7 @@ table! {
     uname => forward(&[put(390)]);
     semget => forward(&[]);
     semop => forward(&[V, get_sized(unsigned(2, 6, 6 << 16))]).waits();
-    semctl => nested(semctl, "by command; GETALL and SETALL: home");
+    semctl => nested(semctl, "by command");
     shmdt => home(SHARED);
     msgget => forward(&[]);
     msgsnd => nested(nested::msgsnd, "type and text").waits();

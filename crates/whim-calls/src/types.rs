@@ -75,6 +75,9 @@ pub enum Returned {
     Whole,
     /// All of it, whatever the result is (poll, select timeouts, error structures).
     WholeAlways,
+    /// Of an `InOut` region: up to the last byte that the kernel has changed, whatever the result is.
+    /// For arrays of which only home knows the length.
+    Changed,
     /// `min(length, max(0, rax - skip))` bytes: read and the pieces of readv, getdents, recv.
     ByResult {
         /// Bytes of the result that earlier pieces took.
@@ -95,7 +98,7 @@ impl Returned {
         match *self {
             Self::Nothing => 0,
             Self::Whole if (-4095..0).contains(&rax) => 0,
-            Self::Whole | Self::WholeAlways => length,
+            Self::Whole | Self::WholeAlways | Self::Changed => length,
             Self::ByResult { skip } => length.min(result.saturating_sub(skip)),
             Self::ByResultTimes { unit } => length.min(result.saturating_mul(unit)),
         }

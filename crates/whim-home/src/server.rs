@@ -15,7 +15,7 @@ use thiserror::Error;
 use whim_image::freeze_calls;
 use whim_image::model::{PAGE_SIZE, Protection, Range};
 use whim_journey::message::{
-    CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireRegion,
+    CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
 };
 use whim_sys::process_vm;
 use whim_sys::resident::Operation;
@@ -88,6 +88,8 @@ pub struct Active {
     expired: bool,
     /// Signals of job control that are blocked meanwhile.
     pub masked: u64,
+    /// What stood in buffers of which only changes travel back.
+    kept: Vec<Vec<u8>>,
 }
 
 /// A result, kept until the thread's next call: the guest may ask again after a move.
@@ -216,6 +218,7 @@ impl Server {
             deadline_ns: None,
             expired: false,
             masked: request.masked,
+            kept: Vec::new(),
         };
         self.execute(slot, active, request.number, request.may_block, tail)
     }
@@ -270,6 +273,7 @@ impl Server {
             return Ok(());
         };
         self.place(slot, &placement, tail)?;
+        active.kept = outputs::kept(&active.regions, tail);
         let mut operations: Vec<Operation> = placement.drop.iter().copied().map(dropping).collect();
         let room = whim_sys::resident::OPERATIONS_MAX - 3;
         if operations.len() > room {
@@ -326,6 +330,7 @@ impl Server {
             deadline_ns: continuation.call.deadline_ns,
             expired: false,
             masked: 0,
+            kept: Vec::new(),
         };
         self.execute(
             slot,
@@ -443,7 +448,7 @@ impl Server {
             // What was done is done, whatever became of the rest.
             result = active.already + result.max(0);
         }
-        let (outputs, tail) = self.collect(&active.regions, result);
+        let (outputs, tail) = self.collect(&active.regions, &active.kept, result);
         for page in self.window.finish(slot) {
             self.set_protected(page, false)?;
         }
@@ -508,7 +513,13 @@ impl Server {
         });
     }
 
-    fn collect(&self, regions: &[WireRegion], result: i64) -> (Vec<u32>, Vec<u8>) {
+    fn collect(
+        &self,
+        regions: &[WireRegion],
+        kept: &[Vec<u8>],
+        result: i64,
+    ) -> (Vec<u32>, Vec<u8>) {
+        let mut kept = kept.iter();
         let mut outputs = Vec::with_capacity(regions.len());
         let mut tail = Vec::new();
         for region in regions {
@@ -520,6 +531,11 @@ impl Server {
             } else {
                 process_vm::read(self.deputy.pid(), region.address, &mut tail[begin..]).unwrap_or(0)
             };
+            let mut got = got;
+            if region.returned == WireReturned::Changed {
+                let before = kept.next().map_or(&[][..], Vec::as_slice);
+                got = outputs::changed_length(before, &tail[begin..begin + got]);
+            }
             tail.truncate(begin + got);
             outputs.push(u32::try_from(got).unwrap_or(u32::MAX));
         }

@@ -78,6 +78,7 @@ pub enum WireReturned {
     Nothing,
     Whole,
     WholeAlways,
+    Changed,
     ByResult { skip: u64 },
     ByResultTimes { unit: u64 },
 }
@@ -109,6 +110,7 @@ impl From<&whim_calls::Region> for WireRegion {
                 Returned::Nothing => WireReturned::Nothing,
                 Returned::Whole => WireReturned::Whole,
                 Returned::WholeAlways => WireReturned::WholeAlways,
+                Returned::Changed => WireReturned::Changed,
                 Returned::ByResult { skip } => WireReturned::ByResult { skip },
                 Returned::ByResultTimes { unit } => WireReturned::ByResultTimes { unit },
             },

@@ -397,18 +397,13 @@ CASE(semaphores, "semget semop semtimedop semctl", open_sets)
     struct semid_ds about;
     semctl(set, 0, IPC_STAT, &about);
     TRY(semctl, .note = "SET", .b = {V(set), V(0), V(IPC_SET), I(&about, 104)});
+    TRY(semctl, .note = "GETALL", .b = {V(set), V(0), V(GETALL), O(6)});
+    TRY(semctl, .note = "SETALL", .b = {V(set), V(0), V(SETALL), I("\1\0\2\0\3\0", 6)});
+    TRY(semctl, .note = "GETALL", .b = {V(set), V(0), V(GETALL), O(6)});
+    TRY(semctl, .note = "unknown", .b = {V(set), V(0), V(5), V(0)});
     TRY(semctl, .note = "INFO", .b = {V(0), V(0), V(IPC_INFO), OH(40, "0+40")}, .flags = HIDDEN);
     TRY(semctl, .note = "remove", .b = {V(set), V(0), V(IPC_RMID)});
     TRY(semctl, .note = "removed", .b = {V(set), V(0), V(GETVAL)});
-}
-
-/* How long the array is only home knows. */
-CASE(home_semaphore_arrays, "", open_sets)
-{
-    TRY(semctl, .note = "GETALL", .b = {V(set), V(0), V(GETALL), O(6)});
-    TRY(semctl, .note = "unknown", .b = {V(set), V(0), V(5), V(0)});
-    TRY(semctl, .note = "SETALL", .b = {V(set), V(0), V(SETALL), I("\1\0\2\0\3\0", 6)});
-    TRY(semctl, .note = "remove", .b = {V(set), V(0), V(IPC_RMID)});
 }
 
 static void put_message(void)
@@ -447,6 +442,7 @@ CASE(messages_of_system_v, "msgget msgsnd msgrcv msgctl", open_sets)
     msgctl(messages, IPC_STAT, &about);
     TRY(msgctl, .note = "SET", .b = {V(messages), V(IPC_SET), I(&about, 120)});
     TRY(msgctl, .note = "INFO", .b = {V(0), V(IPC_INFO), OH(32, "0+32")}, .flags = HIDDEN);
+    TRY(msgctl, .note = "unknown", .b = {V(messages), V(99), V(0)});
     TRY(msgctl, .note = "remove", .b = {V(messages), V(IPC_RMID)});
     TRY(msgctl, .note = "removed", .b = {V(messages), V(IPC_RMID)});
     semctl(set, 0, IPC_RMID);

@@ -483,6 +483,7 @@ CASE(locks, "flock fcntl", open_files)
     TRY(fcntl, .note = "ADD_SEALS", .b = {V(again), V(F_ADD_SEALS), V(1)});
     TRY(fcntl, .note = "NOTIFY", .b = {V(directory), V(F_NOTIFY), V(0)});
     TRY(fcntl, .note = "GETPIPE_SZ", .b = {V(again), V(F_GETPIPE_SZ)});
+    TRY(fcntl, .note = "unknown", .b = {V(again), V(4321), V(0)});
     TRY(fcntl, .note = "closed", .b = {V(999), V(F_GETFD)});
     close(again);
 }

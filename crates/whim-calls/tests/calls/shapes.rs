@@ -322,7 +322,9 @@ fn descriptors_and_terminals() {
     assert_eq!(lock.regions, [region_in(RW, &[0; 32])]);
     assert!(lock.may_block);
     assert!(forward(&memory, Sysno::fcntl, &[3, 3]).regions.is_empty());
-    assert!(goes_home(&memory, Sysno::fcntl, &[3, 4711]));
+    assert!(goes_home(&memory, Sysno::fcntl, &[3, 4711, RW]));
+    let unknown = forward(&memory, Sysno::fcntl, &[3, 4711, 5]);
+    assert!(unknown.regions.is_empty());
     let size = forward(&memory, Sysno::ioctl, &[1, 0x5413, RW]);
     assert_eq!(size.regions, [region_out(RW, 8, Returned::Whole)]);
     let group = forward(&memory, Sysno::ioctl, &[1, 0x5410, RW]);
@@ -396,7 +398,12 @@ fn queues_semaphores_and_children() {
     let wait = forward(&memory, Sysno::semtimedop, &[1, RW, 2, RW + 0x40]);
     assert_eq!(wait.regions[0].length, 12);
     assert_eq!(wait.timeout.map(|timeout| timeout.index), Some(3));
-    assert!(goes_home(&memory, Sysno::semctl, &[1, 0, 13, RW]));
+    // How many values there are only home knows.
+    let values = forward(&memory, Sysno::semctl, &[1, 0, 13, RW + 6]);
+    let there = memory_bytes(&memory, RW + 6, 4 * 4096 - 6);
+    let changed = region_both(RW + 6, &there, Returned::Changed);
+    assert_eq!(values.regions, [changed]);
+    assert!(values.may_fault);
     assert!(
         forward(&memory, Sysno::semctl, &[1, 0, 16, 7])
             .regions

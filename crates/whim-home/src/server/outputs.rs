@@ -18,11 +18,33 @@ pub(super) fn returned_length(region: &WireRegion, result: i64) -> usize {
     let wanted = match region.returned {
         WireReturned::Nothing => 0,
         WireReturned::Whole if result < 0 => 0,
-        WireReturned::Whole | WireReturned::WholeAlways => present,
+        WireReturned::Whole | WireReturned::WholeAlways | WireReturned::Changed => present,
         WireReturned::ByResult { skip } => done.saturating_sub(skip).min(present),
         WireReturned::ByResultTimes { unit } => done.saturating_mul(unit).min(present),
     };
     usize::try_from(wanted).unwrap_or(0)
+}
+
+/// The data of regions of which only what has changed travels back, in their order.
+pub(super) fn kept(regions: &[WireRegion], tail: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = tail;
+    let mut kept = Vec::new();
+    for region in regions {
+        let length = usize::try_from(region.data_length).unwrap_or(usize::MAX);
+        let (data, behind) = rest.split_at(length.min(rest.len()));
+        rest = behind;
+        if region.returned == WireReturned::Changed {
+            kept.push(data.to_vec());
+        }
+    }
+    kept
+}
+
+/// Bytes up to the last one that has changed.
+pub(super) fn changed_length(before: &[u8], after: &[u8]) -> usize {
+    let differs = |(before, after)| before != after;
+    let last = before.iter().zip(after).rposition(differs);
+    last.map_or(0, |last| last + 1)
 }
 
 #[cfg(test)]
@@ -58,5 +80,23 @@ mod tests {
             returned_length(&region(Out, ByResultTimes { unit: 12 }), 2),
             24
         );
+    }
+
+    #[test]
+    fn what_has_changed_is_found() {
+        let region = |returned, data_length| WireRegion {
+            address: 0,
+            length: 10,
+            direction: WireDirection::InOut,
+            returned,
+            data_length,
+        };
+        let regions = [
+            region(WireReturned::Whole, 3),
+            region(WireReturned::Changed, 4),
+        ];
+        assert_eq!(kept(&regions, b"abcdefg"), [b"defg".to_vec()]);
+        assert_eq!(changed_length(b"defg", b"dXfg"), 2);
+        assert_eq!(changed_length(b"defg", b"defg"), 0);
     }
 }
