@@ -26,7 +26,10 @@ struct Told {
     went_home: Option<String>,
 }
 
-/// One test for each file of guests.
+/// The ordinary user of the slow tests: other calls fail, with other errors.
+const NOBODY: &str = "nobody";
+
+/// Two tests for each file of guests: by root, and by an ordinary user.
 pub fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for entry in fs::read_dir(guest::source("conformance"))? {
@@ -34,12 +37,14 @@ pub fn cases() -> Result<Vec<Case>> {
         if let Some(family) = name.strip_suffix(".c")
             && family != "common"
         {
-            let family = family.to_owned();
-            let name = format!("conformance::{family}");
-            cases.push(Case::new(name, move |_| {
-                let cluster = Cluster::up(2)?;
-                cluster.explaining(|| compare(&cluster, &family))
-            }));
+            for (module, user) in [("", None), ("full::", Some(NOBODY))] {
+                let family = family.to_owned();
+                let name = format!("conformance::{module}{family}");
+                cases.push(Case::new(name, move |_| {
+                    let cluster = Cluster::up(2)?;
+                    cluster.explaining(|| compare(&cluster, &family, user))
+                }));
+            }
         }
     }
     Ok(cases)
@@ -57,10 +62,10 @@ fn words(family: &str) -> Result<Vec<String>> {
         .collect())
 }
 
-fn compare(cluster: &Cluster, family: &str) -> Result<()> {
+fn compare(cluster: &Cluster, family: &str, user: Option<&str>) -> Result<()> {
     let words = words(family)?;
-    let home = run(cluster, "home", &words, false)?;
-    let away = run(cluster, "away", &words, true)?;
+    let home = run(cluster, "home", &words, user, false)?;
+    let away = run(cluster, "away", &words, user, true)?;
     ensure!(!home.is_empty(), "The guest {family} has no cases");
     let mut faults = Vec::new();
     let mut calls = BTreeSet::new();
@@ -129,12 +134,16 @@ fn run(
     cluster: &Cluster,
     place: &str,
     words: &[String],
+    user: Option<&str>,
     moves: bool,
 ) -> Result<BTreeMap<String, Told>> {
-    let mut command = if moves {
-        cluster.run_command("n1", words)
-    } else {
-        cluster.command("n1", words)
+    let whim = cluster.whim_path().display().to_string();
+    let run = [whim, "run".to_owned(), "--".to_owned()];
+    let before = if moves { &run[..] } else { &[] };
+    let all: Vec<&String> = before.iter().chain(words).collect();
+    let mut command = match user {
+        Some(user) => cluster.command_as(user, "n1", &all),
+        None => cluster.command("n1", &all),
     };
     let mut guest = Talk::start_in(cluster, place, &mut command)?;
     let mut told = BTreeMap::new();

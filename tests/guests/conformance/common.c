@@ -129,6 +129,7 @@ static volatile struct note {
     long from, value;
 } notes[64];
 static volatile int noted;
+static int armed;
 
 static void note(int signal, siginfo_t *info, void *context)
 {
@@ -162,6 +163,8 @@ void tell_signals(void)
 {
     int count = noted < 64 ? noted : 64;
     for (int i = 0; i < count; i++) {
+        if (i > 0 && notes[i].signal == SIGALRM && notes[i - 1].signal == SIGALRM)
+            continue;
         tell(" !%d(%d", notes[i].signal, notes[i].code);
         if (notes[i].from >= 0)
             tell(",%s", identity(notes[i].from));
@@ -174,7 +177,10 @@ void tell_signals(void)
 
 void alarm_in(long milliseconds)
 {
-    struct itimerval timer = {{0, 0}, {milliseconds / 1000, milliseconds % 1000 * 1000}};
+    /* Again and again until the call is over: the first may come before the call has begun. */
+    struct timeval time = {milliseconds / 1000, milliseconds % 1000 * 1000};
+    struct itimerval timer = {time, time};
+    armed = milliseconds > 0;
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
@@ -375,6 +381,8 @@ static void vary(const struct spec *spec, enum layout layout, int odd, enum bad 
     }
     long result = raw(spec->number, arguments[0], arguments[1], arguments[2], arguments[3],
                       arguments[4], arguments[5]);
+    if (armed)
+        alarm_in(0);
     if (odd >= 0 && bad == READ_ONLY)
         mprotect(begin_of(&areas[odd]), areas[odd].used, PROT_READ | PROT_WRITE);
     tell("%s%s%s ", spec->name, spec->note ? ":" : "", spec->note ? spec->note : "");

@@ -116,7 +116,7 @@ void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* An id as it is told: own ids and those that were given a name have their names. */
 const char *identity(long id);
 void name_identity(long id, const char *name);
-/* Interrupts what waits, once, after so many milliseconds. */
+/* Interrupts the next call, if it waits so many milliseconds. */
 void alarm_in(long milliseconds);
 /* A line of the driver: "go". */
 void stop_here(void);

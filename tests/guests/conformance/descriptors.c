@@ -47,6 +47,8 @@ static void full(void)
         ;
 }
 
+static void drained(void) { drain(ends[0]); }
+
 static void interrupt_soon(void)
 {
     drain(ends[0]);
@@ -116,7 +118,7 @@ CASE(polling, "poll ppoll select pselect6", open_pipes)
     TRY(poll, .note = "interrupted", .b = {C(fds, 8), V(1), V(-1)}, .before = interrupt_soon, .flags = ONCE);
     TRY(ppoll, .b = {C(fds, sizeof fds), V(4), CH(second, 16, "0+16"), I(&mask, 8), V(8)}, .before = fill);
     TRY(ppoll, .note = "time", .b = {C(fds, 8), V(1), CH(little, 16, "0+16"), V(0), V(8)},
-        .before = interrupt_soon, .flags = ONCE);
+        .before = drained, .flags = ONCE);
     TRY(ppoll, .note = "odd_time", .b = {C(fds, 8), V(1), C(odd, 16), V(0), V(8)}, .before = fill);
     TRY(ppoll, .note = "odd_mask", .b = {C(fds, 8), V(1), CH(second, 16, "0+16"), I(&mask, 8), V(4)},
         .before = fill);
@@ -130,7 +132,7 @@ CASE(polling, "poll ppoll select pselect6", open_pipes)
     TRY(select, .note = "wide", .b = {V(1000), C(&set, 128), C(&out, 128), V(0), CH(second, 16, "0+16")},
         .before = fill);
     TRY(select, .note = "time", .b = {V(64), C(&set, 8), V(0), V(0), CH(micro, 16, "0+16")},
-        .before = interrupt_soon, .flags = ONCE);
+        .before = drained, .flags = ONCE);
     TRY(select, .note = "negative", .b = {V(-1), C(&set, 8), V(0), V(0), CH(micro, 16, "0+16")});
     fd_set closed;
     FD_ZERO(&closed);
@@ -164,7 +166,8 @@ static void watch(void)
 }
 
 static void forget(void) { RAW(epoll_ctl, epoll, EPOLL_CTL_DEL, ends[0], 0, 0, 0); }
-static void forget_soon(void) { forget(), RAW(epoll_ctl, epoll, EPOLL_CTL_DEL, ends[1], 0, 0, 0), alarm_in(20); }
+static void forget_all(void) { forget(), RAW(epoll_ctl, epoll, EPOLL_CTL_DEL, ends[1], 0, 0, 0); }
+static void forget_soon(void) { forget_all(), alarm_in(20); }
 
 CASE(epolling, "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2", open_epoll)
 {
@@ -185,14 +188,14 @@ CASE(epolling, "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epol
     TRY(epoll_wait, .note = "one", .b = {V(epoll), O(12), V(1), V(0)}, .before = watch);
     TRY(epoll_wait, .note = "none", .b = {V(epoll), O(12), V(0), V(0)}, .before = watch);
     TRY(epoll_wait, .note = "pipe", .b = {V(ends[0]), O(12), V(1), V(0)}, .before = watch);
-    TRY(epoll_wait, .note = "time", .b = {V(epoll), O(12), V(1), V(3)}, .before = forget_soon, .flags = ONCE);
+    TRY(epoll_wait, .note = "time", .b = {V(epoll), O(12), V(1), V(3)}, .before = forget_all, .flags = ONCE);
     TRY(epoll_wait, .note = "interrupted", .b = {V(epoll), O(12), V(1), V(-1)}, .before = forget_soon,
         .flags = ONCE);
     TRY(epoll_pwait, .b = {V(epoll), O(48), V(4), V(-1), I(&mask, 8), V(8)}, .before = watch);
     TRY(epoll_pwait, .note = "odd_mask", .b = {V(epoll), O(48), V(4), V(-1), I(&mask, 8), V(9)}, .before = watch);
     TRY(epoll_pwait2, .b = {V(epoll), O(48), V(4), I(little, 16), V(0), V(8)}, .before = watch);
     TRY(epoll_pwait2, .note = "time", .b = {V(epoll), O(48), V(4), I(little, 16), I(&mask, 8), V(8)},
-        .before = forget_soon, .flags = ONCE);
+        .before = forget_all, .flags = ONCE);
 }
 
 static int event_fd = -1, timer_fd = -1, notify = -1;
@@ -317,8 +320,9 @@ static void no_message(void)
     char bytes[50];
     one_message();
     RAW(mq_timedreceive, queue, bytes, 50, &priority, 0, 0);
-    alarm_in(20);
 }
+
+static void no_message_soon(void) { no_message(), alarm_in(20); }
 
 CASE(message_queues, "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr", open_queue)
 {
@@ -340,7 +344,7 @@ CASE(message_queues, "mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify m
     TRY(mq_timedreceive, .note = "odd", .b = {V(queue), O(50), V(50), V(0), I(odd, 16)}, .before = no_message,
         .flags = ONCE);
     TRY(mq_timedreceive, .note = "interrupted", .b = {V(queue), O(50), V(50), V(0), V(0)},
-        .before = no_message, .flags = ONCE);
+        .before = no_message_soon, .flags = ONCE);
     TRY(mq_getsetattr, .b = {V(queue), I(&flags, 64), O(64)});
     TRY(mq_getsetattr, .note = "pipe", .b = {V(0), I(&flags, 64), O(64)});
     TRY(mq_notify, .b = {V(queue), I(&event, 64)});
@@ -384,7 +388,7 @@ CASE(semaphores, "semget semop semtimedop semctl", open_sets)
     TRY(semop, .note = "none", .b = {V(set), I(far, 6), V(0)}, .before = reset);
     TRY(semop, .note = "interrupted", .b = {V(set), I(wait, 6), V(1)}, .before = reset_soon, .flags = ONCE);
     TRY(semtimedop, .b = {V(set), I(take, 12), V(2), I(little, 16)}, .before = reset);
-    TRY(semtimedop, .note = "time", .b = {V(set), I(wait, 6), V(1), I(little, 16)}, .before = reset_soon,
+    TRY(semtimedop, .note = "time", .b = {V(set), I(wait, 6), V(1), I(little, 16)}, .before = reset,
         .flags = ONCE);
     reset();
     alarm_in(0);

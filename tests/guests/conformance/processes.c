@@ -45,7 +45,7 @@ static void make_secret(void)
 {
     know_self();
     close(open("secret", O_CREAT | O_WRONLY, 0600));
-    need(chown("secret", 0, 0) == 0, "chown");
+    need(geteuid() != 0 || chown("secret", 0, 0) == 0, "chown");
 }
 
 /* As another user for the time of the case. */

@@ -22,9 +22,11 @@ static void type_line(void)
     poll(&ready, 1, 1000);
 }
 
+static void flushed(void) { tcflush(slave, TCIOFLUSH); }
+
 static void nothing_typed(void)
 {
-    tcflush(slave, TCIOFLUSH);
+    flushed();
     alarm_in(20);
 }
 
@@ -92,7 +94,7 @@ CASE(lines, "", open_terminal)
     TRY(read, .note = "line", .b = {V(slave), O(40), V(40)}, .before = type_line, .after = tell_master);
     TRY(read, .note = "part", .b = {V(slave), O(5), V(5)}, .before = type_line, .after = tell_master);
     TRY(read, .note = "interrupted", .b = {V(slave), O(5), V(5)}, .before = nothing_typed, .flags = ONCE);
-    TRY(write, .note = "slave", .b = {V(slave), I("two\nlines\n", 10), V(10)}, .before = nothing_typed,
+    TRY(write, .note = "slave", .b = {V(slave), I("two\nlines\n", 10), V(10)}, .before = flushed,
         .after = tell_master);
     TRY(write, .note = "master", .b = {V(master), I("typed\n", 6), V(6)}, .after = tell_master);
     struct pollfd fds[] = {{slave, POLLIN | POLLOUT, 0}, {master, POLLIN | POLLOUT, 0}};
