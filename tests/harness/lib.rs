@@ -5,6 +5,7 @@
 pub mod case;
 pub mod cluster;
 pub mod compare;
+pub mod cutter;
 pub mod guest;
 pub mod mover;
 pub mod place;
@@ -17,5 +18,6 @@ pub mod terminal;
 pub use anyhow::{Context, Result, anyhow, bail, ensure};
 pub use case::{Case, Setting};
 pub use cluster::Cluster;
+pub use cutter::Cutter;
 pub use process::Running;
 pub use talk::Talk;

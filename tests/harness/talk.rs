@@ -145,7 +145,16 @@ impl Talk {
     /// # Errors
     /// When it does not listen any more.
     pub fn go(&mut self) -> Result<()> {
-        self.words.write_all(b"go\n").with_context(|| {
+        self.say("go")
+    }
+
+    /// Says a line to it.
+    ///
+    /// # Errors
+    /// When it does not listen any more.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let line = format!("{line}\n");
+        self.words.write_all(line.as_bytes()).with_context(|| {
             format!(
                 "The guest does not listen; it said {:?}; {}",
                 self.said,

@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-fn patient(cluster: &Cluster, words: &[&str]) -> Result<(Talk, i32)> {
+pub(crate) fn patient(cluster: &Cluster, words: &[&str]) -> Result<(Talk, i32)> {
     let program = guest::c("patient")?.display().to_string();
     let all: Vec<&str> = [program.as_str()]
         .into_iter()
@@ -59,7 +59,7 @@ fn patient(cluster: &Cluster, words: &[&str]) -> Result<(Talk, i32)> {
 }
 
 /// The program has ended as if by SIGKILL, and `ps` and `log` say why.
-fn ended_by_loss(cluster: &Cluster, guest: &mut Talk, pid: i32) -> Result<()> {
+pub(crate) fn ended_by_loss(cluster: &Cluster, guest: &mut Talk, pid: i32) -> Result<()> {
     let status = guest.ended_within(LEASE + AFTER_LEASE)?;
     let status = status.context("The program has not ended although its host is lost")?;
     // The lab's stand-in for the command either dies by the same signal or says its number.
@@ -140,7 +140,7 @@ fn log_path(pid: i32) -> String {
 }
 
 /// Waits until what the program appends has grown.
-fn grows(cluster: &Cluster, pid: i32) -> Result<()> {
+pub(crate) fn grows(cluster: &Cluster, pid: i32) -> Result<()> {
     let size = || -> Result<u64> {
         Ok(cluster
             .run("n1", &["stat", "-Lc", "%s", &log_path(pid)])?
@@ -154,7 +154,7 @@ fn grows(cluster: &Cluster, pid: i32) -> Result<()> {
 }
 
 /// Lets the counting program end; every number has to be there once.
-fn finish(cluster: &Cluster, guest: &mut Talk, pid: i32) -> Result<()> {
+pub(crate) fn finish(cluster: &Cluster, guest: &mut Talk, pid: i32) -> Result<()> {
     let text = cluster.run("n1", &["cat", &log_path(pid)])?;
     let good = text
         .lines()

@@ -15,6 +15,7 @@ mod bad_input;
 mod behaviours;
 #[path = "../bench/mod.rs"]
 mod bench;
+mod breaks;
 mod clocks;
 mod conformance;
 mod costs;
@@ -25,6 +26,7 @@ mod kernels;
 mod losses;
 mod memory;
 mod programs;
+mod schedules;
 mod stay;
 mod stops;
 mod terminals;
@@ -55,6 +57,8 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(stops::cases());
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
+    cases.extend(breaks::cases());
+    cases.extend(schedules::cases());
     cases.extend(memory::cases());
     cases.extend(crashes::cases());
     cases.extend(costs::cases());

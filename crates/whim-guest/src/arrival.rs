@@ -12,7 +12,7 @@ use thiserror::Error;
 use whim_image::model::{Backing, Clocks, Mapping, PAGE_SIZE, ProcessImage};
 use whim_image::rebuild::{Blank, Mapped, RebuildError, Rebuilt};
 use whim_journey::message::ClockPair;
-use whim_net::Channel;
+use whim_net::Line;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 
@@ -138,14 +138,14 @@ impl Arrival {
     }
 
     /// Takes a piece of the image. With the last one the process gets its mappings, and the pager
-    /// starts with `pages`, the connection to home's attic.
+    /// starts with `pages`, the line to home's attic.
     ///
     /// # Errors
     /// The image is not sound, or there is no memory for it.
     pub fn image_piece(
         &mut self,
         payload: &[u8],
-        pages: &mut Option<Channel>,
+        pages: &mut Option<Line>,
         epoch: u32,
     ) -> Result<(), ArrivalError> {
         if !matches!(self.stage, Stage::Blank { .. }) {

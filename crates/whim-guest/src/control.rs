@@ -53,11 +53,7 @@ impl Request {
 /// The directory cannot be written.
 pub fn listen(path: &str) -> Result<UnixListener, ControlError> {
     let _ = std::fs::remove_file(path);
-    let bound = UnixListener::bind(path).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    bound.map_err(|source| ControlError::Bind {
+    UnixListener::bind(path).map_err(|source| ControlError::Bind {
         path: path.to_owned(),
         source,
     })

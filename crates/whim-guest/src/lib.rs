@@ -2,7 +2,8 @@
 //!
 //! - [`sandbox`]: the empty namespaces and the blank process in them.
 //! - [`arrival`]: from the blank process to the guest.
-//! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections.
+//! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections, [`reception`] is
+//!   where they come in.
 //! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them;
 //!   [`times`] adds up their CPU time, [`waits`] what is left of their waits.
 //! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
@@ -20,6 +21,7 @@ pub mod link;
 mod mappings;
 pub mod memory;
 pub mod pager;
+pub mod reception;
 pub mod sandbox;
 pub mod signals;
 pub mod supervisor;

@@ -7,10 +7,12 @@ use thiserror::Error;
 use whim_image::model::ProcessImage;
 use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
 use whim_journey::message::{
-    self, ChannelRole, Hello, MessageError, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
+    self, ChannelRole, Hello, MessageError, Resume, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
 };
 use whim_net::name::NameError;
-use whim_net::{Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role};
+use whim_net::{
+    Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Role,
+};
 
 /// Time for the handshake and the first message of a connection.
 const GREETING_WITHIN: Duration = Duration::from_secs(5);
@@ -42,7 +44,7 @@ pub enum LinkError {
 }
 
 /// Who we are, and with whom we talk.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Parties {
     pub journey: String,
     pub epoch: u32,
@@ -56,7 +58,10 @@ impl Parties {
     ///
     /// # Errors
     /// It may not.
-    pub fn accept(&self, stream: TcpStream) -> Result<(ChannelRole, Channel), LinkError> {
+    pub fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> Result<(ChannelRole, Option<Resume>, Channel), LinkError> {
         let expect = PeerExpectation::Supervisor {
             id: JourneyId::new(self.journey.clone())?,
         };
@@ -86,7 +91,7 @@ impl Parties {
         if !right || !at_home {
             return strange("its certificate is for another purpose");
         }
-        Ok((hello.role, channel))
+        Ok((hello.role, hello.resume, channel))
     }
 
     /// Connects to the supervisor that waits on the next host.
@@ -133,6 +138,7 @@ impl Parties {
             version_min: PROTOCOL_VERSION,
             version_max: PROTOCOL_VERSION,
             role: ChannelRole::Source,
+            resume: None,
         })?;
         channel.send_now(Kind::ToHome, epoch, &[&hello], GREETING_WITHIN)?;
         Ok(channel)
@@ -152,7 +158,7 @@ pub struct Next {
 ///
 /// # Errors
 /// The tail is longer than home takes.
-pub fn queue(channel: &mut Channel, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
+pub fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
     if out.tail.len() > TAIL_MAX {
         return Err(MessageError::TailTooLong(out.tail.len() as u64).into());
     }
@@ -161,29 +167,64 @@ pub fn queue(channel: &mut Channel, epoch: u32, out: &Outgoing) -> Result<(), Li
     if let ToHome::Call(request) = &out.message {
         while rest.len() > TAIL_IN_FRAME_MAX {
             let (now, later) = rest.split_at(TAIL_IN_FRAME_MAX);
-            channel.queue(Kind::Data, epoch, &[&request.tid.to_le_bytes(), now]);
+            line.queue(Kind::Data, epoch, &[&request.tid.to_le_bytes(), now]);
             rest = later;
         }
     }
-    channel.queue(Kind::ToHome, epoch, &[&head, rest]);
+    line.queue(Kind::ToHome, epoch, &[&head, rest]);
     Ok(())
+}
+
+/// What an image goes out by: the line home, or the connection to the next host.
+pub trait Way {
+    /// Sends one frame before it returns.
+    ///
+    /// # Errors
+    /// The connection broke or stands still.
+    fn send_now(
+        &mut self,
+        kind: Kind,
+        epoch: u32,
+        parts: &[&[u8]],
+        timeout: Duration,
+    ) -> Result<(), ChannelError>;
+}
+
+impl Way for Channel {
+    fn send_now(
+        &mut self,
+        kind: Kind,
+        epoch: u32,
+        parts: &[&[u8]],
+        timeout: Duration,
+    ) -> Result<(), ChannelError> {
+        Channel::send_now(self, kind, epoch, parts, timeout)
+    }
+}
+
+impl Way for Line {
+    fn send_now(
+        &mut self,
+        kind: Kind,
+        epoch: u32,
+        parts: &[&[u8]],
+        timeout: Duration,
+    ) -> Result<(), ChannelError> {
+        Line::send_now(self, kind, epoch, parts, timeout)
+    }
 }
 
 /// Sends an image in pieces.
 ///
 /// # Errors
 /// The connection broke or stands still.
-pub fn send_image(
-    channel: &mut Channel,
-    epoch: u32,
-    image: &ProcessImage,
-) -> Result<(), LinkError> {
+pub fn send_image(way: &mut impl Way, epoch: u32, image: &ProcessImage) -> Result<(), LinkError> {
     let bytes = message::encode(image)?;
     let total = u32::try_from(bytes.len()).map_err(|_| LinkError::Image)?;
     let mut offset = 0u32;
     for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
         let parts: [&[u8]; 3] = [&total.to_le_bytes(), &offset.to_le_bytes(), piece];
-        channel.send_now(Kind::Image, epoch, &parts, STALL_MAX)?;
+        way.send_now(Kind::Image, epoch, &parts, STALL_MAX)?;
         offset += u32::try_from(piece.len()).map_err(|_| LinkError::Image)?;
     }
     Ok(())

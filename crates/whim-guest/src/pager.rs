@@ -15,7 +15,7 @@ use thiserror::Error;
 use whim_image::model::{MappingId, PAGE_SIZE, Range};
 use whim_journey::frame::Kind;
 use whim_journey::message::{self, MessageError, PAGE_REQUEST_MAX, PageRequest};
-use whim_net::{Channel, ChannelError, Received};
+use whim_net::{ChannelError, Line, Received};
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 use whim_sys::uffd::{Event, Placed, Uffd};
@@ -126,7 +126,7 @@ struct Asked {
 /// The thread's own state.
 struct Pager {
     shared: Arc<Shared>,
-    channel: Channel,
+    line: Line,
     epoch: u32,
     next: u64,
     in_flight: HashMap<u64, Asked>,
@@ -146,13 +146,13 @@ struct Pager {
 /// No thread to be had.
 pub fn start(
     shared: Arc<Shared>,
-    channel: Channel,
+    line: Line,
     epoch: u32,
     (guest, mut pagemap): (Pidfd, Pagemap),
 ) -> std::io::Result<()> {
     let mut pager = Pager {
         shared,
-        channel,
+        line,
         epoch,
         next: 1,
         in_flight: HashMap::new(),
@@ -183,7 +183,7 @@ pub fn start(
 
 impl Pager {
     fn turn(&mut self) -> Result<(), PagerError> {
-        let flushed = self.channel.flush()?;
+        let flushed = self.line.flush()?;
         let talk = if flushed {
             PollFlags::POLLIN
         } else {
@@ -191,8 +191,9 @@ impl Pager {
         };
         let mut set = [
             PollFd::new(self.shared.uffd.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.channel.as_fd(), talk),
+            PollFd::new(self.line.as_fd(), talk),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.line.door(), PollFlags::POLLIN),
         ];
         match poll(&mut set, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
@@ -218,7 +219,7 @@ impl Pager {
             }
             self.answer_for_what_is_here(&wishes);
         }
-        if ready[1] {
+        if ready[1] || ready[3] {
             self.replies()?;
         }
         Ok(())
@@ -337,17 +338,17 @@ impl Pager {
                 length: u32::try_from(asked.length).unwrap_or(PAGE_REQUEST_MAX),
             };
             let bytes = message::encode(&request)?;
-            self.channel.queue(Kind::PageRequest, self.epoch, &[&bytes]);
+            self.line.queue(Kind::PageRequest, self.epoch, &[&bytes]);
             self.in_flight.insert(self.next, asked);
             self.next += 1;
         }
-        self.channel.flush()?;
+        self.line.flush()?;
         Ok(())
     }
 
     fn replies(&mut self) -> Result<(), PagerError> {
-        let state = self.channel.receive()?;
-        while let Some(frame) = self.channel.next_frame()? {
+        let state = self.line.receive()?;
+        while let Some(frame) = self.line.next_frame() {
             // Heartbeats and frames of an older stay say nothing here.
             if frame.kind == Kind::PageReply && frame.epoch == self.epoch {
                 self.reply(&frame.payload)?;

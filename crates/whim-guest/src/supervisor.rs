@@ -3,6 +3,7 @@
 
 mod departure;
 mod memory;
+mod visits;
 
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
@@ -11,6 +12,7 @@ use crate::control::{self, ControlError};
 use crate::guest::{Guest, GuestError, Outgoing};
 use crate::limits::Limits;
 use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
+use crate::reception::{Reception, ReceptionError};
 use crate::sandbox::{Sandbox, SandboxError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,20 +20,19 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_journey::frame::{Frame, Kind};
-use whim_journey::job::{Command, Event, GuestJob, Phase, State, Status};
-use whim_journey::message::{self, ChannelRole, MessageError, Tails, ToGuest, ToHome};
-use whim_net::{Channel, ChannelError, Credentials, Received};
+use whim_journey::job::{GuestJob, Phase};
+use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome};
+use whim_net::{Channel, ChannelError, Credentials, Line, Received};
 use whim_sys::credentials::{self, CredentialError};
 
 /// Longest time between two heartbeats.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 /// Before there is a guest: if nothing is heard for so long, nobody will come any more.
 const ALONE_MAX: Duration = Duration::from_secs(120);
-/// The same before home has connected, which it does at once: two leases, but no less than this.
+/// The same without a connection, which home makes at once: two leases, but no less than this.
 const UNCALLED_MIN: Duration = Duration::from_secs(5);
 /// Time for the last words to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -52,6 +53,8 @@ pub enum SupervisorError {
     Identity(#[from] CredentialError),
     #[error(transparent)]
     Control(#[from] ControlError),
+    #[error(transparent)]
+    Reception(#[from] ReceptionError),
     #[error(transparent)]
     Arrival(#[from] ArrivalError),
     #[error(transparent)]
@@ -88,10 +91,12 @@ pub struct Supervisor {
     parties: Parties,
     lease: Option<Duration>,
     sandbox: Sandbox,
-    control: UnixListener,
+    reception: Reception,
     children: SignalFd,
-    calls: Option<Channel>,
-    pages: Option<Channel>,
+    calls: Option<Line>,
+    pages: Option<Line>,
+    /// Both are there, or were: home may begin.
+    paired: bool,
     source: Option<Channel>,
     arrival: Arrival,
     guest: Option<Guest>,
@@ -127,22 +132,24 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
     }
     credentials::set_dumpable(false)?;
     let children = watch_children()?;
-    let control = control::listen(&job.socket)?;
+    let parties = Parties {
+        journey: job.journey.clone(),
+        epoch: job.epoch,
+        home: job.home.clone(),
+        credentials,
+    };
+    let reception = Reception::open(control::listen(&job.socket)?, parties.clone())?;
     let mut supervisor = Supervisor {
-        parties: Parties {
-            journey: job.journey.clone(),
-            epoch: job.epoch,
-            home: job.home.clone(),
-            credentials,
-        },
+        parties,
         lease: job.lease_ms.map(Duration::from_millis),
         arrival: Arrival::new(job.own_vdso),
         job,
         sandbox,
-        control,
+        reception,
         children,
         calls: None,
         pages: None,
+        paired: false,
         source: None,
         guest: None,
         tails: Tails::default(),
@@ -206,12 +213,8 @@ impl Supervisor {
     }
 
     fn farewell(&mut self) {
-        if let Some(mut calls) = self.calls.take() {
-            let begun = Instant::now();
-            while begun.elapsed() < FAREWELL && matches!(calls.flush(), Ok(false)) {
-                std::thread::yield_now();
-            }
-            calls.close();
+        if let Some(calls) = self.calls.take() {
+            calls.finish(FAREWELL);
         }
     }
 
@@ -239,7 +242,7 @@ impl Supervisor {
             guest.take_calls()?;
         }
         if ready.control {
-            self.commands();
+            self.visits()?;
         }
         self.freeze_if_settled()?;
         self.beat()?;
@@ -329,6 +332,9 @@ impl Supervisor {
                 .min(guest.until_end_of_wait()),
             None => left,
         };
+        if self.has_frames() {
+            return PollTimeout::ZERO;
+        }
         let left = left.as_millis().max(1);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
@@ -339,17 +345,21 @@ impl Supervisor {
             .as_ref()
             .is_some_and(|calls| calls.queued_bytes() > 0);
         let guest = self.guest.as_ref();
-        let listens = guest.filter(|guest| guest.listens());
-        let watched: [Option<BorrowedFd<'_>>; 6] = [
-            self.calls.as_ref().map(AsFd::as_fd),
+        // A full line takes no more calls: the program waits until home has what was sent.
+        let full = self.calls.as_ref().is_some_and(Line::is_full);
+        let listens = guest.filter(|guest| guest.listens() && !full);
+        let calls = self.calls.as_ref();
+        let watched: [Option<BorrowedFd<'_>>; 7] = [
+            calls.map(AsFd::as_fd),
             self.source.as_ref().map(AsFd::as_fd),
             listens.map(|guest| guest.listener.as_fd()),
             guest.map(|guest| guest.shared.arrived.as_fd()),
             Some(self.children.as_fd()),
-            Some(self.control.as_fd()),
+            Some(self.reception.as_fd()),
+            calls.map(Line::door),
         ];
         let mut set = Vec::with_capacity(watched.len());
-        let mut places = [None; 6];
+        let mut places = [None; 7];
         for ((index, fd), place) in watched.iter().enumerate().zip(&mut places) {
             let Some(fd) = fd else { continue };
             let mut events = PollFlags::POLLIN;
@@ -373,8 +383,9 @@ impl Supervisor {
             events.is_some_and(|events| !events.is_empty())
         };
         let backlog = listens.is_some_and(|guest| !guest.backlog.is_empty());
+        let waiting = self.has_frames();
         Ok(Ready {
-            calls: is(places[0]),
+            calls: is(places[0]) || is(places[6]) || waiting,
             source: is(places[1]),
             listener: is(places[2]) || backlog,
             arrived: is(places[3]),
@@ -388,8 +399,9 @@ impl Supervisor {
             return Ok(());
         };
         let state = calls.receive()?;
-        while let Some(frame) = self.next_frame()? {
-            self.hears();
+        while self.paired
+            && let Some(frame) = self.calls.as_mut().and_then(Line::next_frame)
+        {
             self.frame(frame)?;
             if self.done {
                 return Ok(());
@@ -399,6 +411,12 @@ impl Supervisor {
             return self.deserted();
         }
         Ok(())
+    }
+
+    /// Home has said something that has not been looked at. What it says before both of its
+    /// connections are there waits for the other.
+    fn has_frames(&self) -> bool {
+        self.paired && self.calls.as_ref().is_some_and(Line::has_frames)
     }
 
     /// Home has closed a connection. A guest that has been sent away is not needed any more; its
@@ -413,13 +431,6 @@ impl Supervisor {
             return Ok(());
         }
         Err(ChannelError::Closed.into())
-    }
-
-    fn next_frame(&mut self) -> Result<Option<Frame>, SupervisorError> {
-        match &mut self.calls {
-            Some(calls) => Ok(calls.next_frame()?),
-            None => Ok(None),
-        }
     }
 
     /// Home is there: the lease begins anew.
@@ -464,6 +475,9 @@ impl Supervisor {
                 ..
             } => {
                 self.lease = lease_ms.map(Duration::from_millis).or(self.lease);
+                for line in [&mut self.calls, &mut self.pages].into_iter().flatten() {
+                    line.set_lease(self.lease.map(|lease| lease * 2));
+                }
                 self.arrival.prepare(&mut self.sandbox, pid, &clocks)?;
                 self.say(ToHome::Prepared)
             }
@@ -607,7 +621,10 @@ impl Supervisor {
         if let Some(guest) = &mut self.guest {
             guest.end_waits()?;
         }
-        let silent = self.heard.elapsed();
+        let heard = self.calls.as_ref().map(Line::heard);
+        let silent = heard
+            .map_or(self.heard, |heard| heard.max(self.heard))
+            .elapsed();
         let alone = self.patience_without_guest();
         match (&mut self.guest, self.lease) {
             (Some(guest), Some(lease)) => {
@@ -630,7 +647,8 @@ impl Supervisor {
             }
             _ => {}
         }
-        if self.beat.elapsed() < self.heartbeat_interval() || self.calls.is_none() {
+        let connected = self.calls.as_ref().is_some_and(Line::is_connected);
+        if self.beat.elapsed() < self.heartbeat_interval() || !connected {
             return Ok(());
         }
         self.beat = Instant::now();
@@ -638,8 +656,9 @@ impl Supervisor {
     }
 
     fn patience_without_guest(&self) -> Duration {
-        match (&self.calls, self.lease) {
-            (None, Some(lease)) => (lease * 2).clamp(UNCALLED_MIN, ALONE_MAX),
+        let connected = self.calls.as_ref().is_some_and(Line::is_connected);
+        match self.lease {
+            Some(lease) if !connected => (lease * 2).clamp(UNCALLED_MIN, ALONE_MAX),
             _ => ALONE_MAX,
         }
     }
@@ -664,85 +683,6 @@ impl Supervisor {
         if self.guest.as_ref().is_some_and(|guest| guest.gone) && !self.done {
             tracing::warn!("the guest was killed");
             self.done = true;
-        }
-    }
-
-    fn commands(&mut self) {
-        while let Ok((stream, _)) = self.control.accept() {
-            match control::read(stream) {
-                Ok(request) => self.command(request),
-                Err(error) => tracing::warn!(%error, "a command was refused"),
-            }
-        }
-    }
-
-    fn command(&mut self, mut request: control::Request) {
-        match request.command {
-            Command::Status => {
-                let status = self.status();
-                request.answer(&Event::Status { status });
-            }
-            Command::Channel => match request.connection.take() {
-                Some(stream) => match self.parties.accept(stream) {
-                    Ok((role, channel)) => self.connected(role, channel),
-                    Err(error) => tracing::warn!(%error, "a connection was refused"),
-                },
-                None => tracing::warn!("a connection was announced and did not come"),
-            },
-            Command::Move { .. } | Command::Bring { .. } | Command::Calls => {
-                request.answer(&Event::Refused {
-                    reason: "A guest is moved by its home, which counts its calls too".into(),
-                    stays: false,
-                })
-            }
-        }
-    }
-
-    fn connected(&mut self, role: ChannelRole, channel: Channel) {
-        let place = match role {
-            ChannelRole::Calls => &mut self.calls,
-            ChannelRole::Pages => &mut self.pages,
-            ChannelRole::Source => &mut self.source,
-        };
-        if place.is_some() || self.guest.is_some() {
-            tracing::warn!(?role, "a second connection was refused");
-            return;
-        }
-        *place = Some(channel);
-        self.hears();
-    }
-
-    fn status(&self) -> Status {
-        let guest = self.guest.as_ref();
-        let (user, system) = guest.map_or((0, 0), Guest::cpu_times);
-        let state = match guest {
-            None => State::Moving,
-            Some(guest) if guest.holds.move_away => State::Moving,
-            Some(guest) if guest.holds.stopped => State::Stopped,
-            Some(guest) if !guest.acknowledged || guest.holds.lease => State::InDoubt,
-            Some(_) => State::Away,
-        };
-        let phase = match guest {
-            None => Phase::Rebuild,
-            Some(guest) if guest.holds.move_away => Phase::Onward,
-            Some(guest) if !guest.acknowledged => Phase::Commit,
-            Some(_) => Phase::Away,
-        };
-        Status {
-            journey: self.job.journey.clone(),
-            pid: self.arrival.pid(),
-            home: self.job.home.clone(),
-            location: self.job.node.clone(),
-            state,
-            phase,
-            epoch: self.job.epoch,
-            moves: 0,
-            supervisor_pid: std::process::id().cast_signed(),
-            cpu_ns: user + system,
-            resident_bytes: guest.map_or(0, |guest| guest.status(guest.host).resident),
-            forwarded_calls: guest.map_or(0, |guest| guest.calls),
-            held_threads: 0,
-            reason: Some(format!("since {} s", self.begun.elapsed().as_secs())),
         }
     }
 }

@@ -15,7 +15,7 @@ use whim_guest::pager::{self, Shared};
 use whim_guest::table::{Arrival, Piece};
 use whim_image::model::{MappingId, PAGE_SIZE, Range};
 use whim_net::name::journey_server_name;
-use whim_net::{Channel, JourneyId, PeerExpectation, Role};
+use whim_net::{Channel, Door, Fresh, JourneyId, Line, PeerExpectation, Role};
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 use whim_sys::uffd::Uffd;
@@ -24,7 +24,7 @@ const JOURNEY: &str = "pager";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Both ends of a page connection: home's, the guest's.
-fn channels() -> (Channel, Channel) {
+fn channels() -> (Channel, Line) {
     let world = World::new();
     let id = || JourneyId::new(JOURNEY).expect("a name");
     let server = world.credentials("n2", JOURNEY, Role::Guest);
@@ -43,7 +43,13 @@ fn channels() -> (Channel, Channel) {
     };
     let name = journey_server_name(&id(), Role::Guest);
     let home = Channel::connect(address, &name, &client, &expect, PATIENCE).expect("connected");
-    (home, accept.join().expect("accepted"))
+    let guest = accept.join().expect("accepted");
+    let door = Door::new().expect("a descriptor");
+    let first = Fresh {
+        channel: guest,
+        resume: None,
+    };
+    (home, Line::waiting(first, 1, door, None))
 }
 
 fn hears(shared: &Shared) -> bool {
@@ -54,7 +60,7 @@ fn hears(shared: &Shared) -> bool {
 
 #[test]
 fn pages_that_came_before_they_were_missed_are_told_of() {
-    let (home, channel) = channels();
+    let (mut home, channel) = channels();
     let mut guest = Command::new("sleep").arg("60").spawn().expect("a process");
     let pid = guest.id().cast_signed();
     let shared = Shared::new(Uffd::create(true, 0).expect("a userfaultfd")).expect("descriptors");
@@ -79,7 +85,7 @@ fn pages_that_came_before_they_were_missed_are_told_of() {
     shared.wish(missing);
     assert!(hears(&shared), "nobody says that the page is here");
     assert_eq!(shared.take_arrived(), Ok(()));
-    drop(home);
+    home.close();
     assert!(hears(&shared), "nobody says that home is lost");
     assert!(shared.take_arrived().is_err());
     let _ = guest.wait().expect("it was killed");

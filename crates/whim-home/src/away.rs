@@ -3,6 +3,7 @@
 mod commands;
 mod job_control;
 mod memory;
+mod watch;
 
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
-use whim_net::{PeerIdentity, Received};
+use whim_net::{Line, PeerIdentity, Received};
 use whim_sys::lease::ReadLease;
 use whim_sys::spin::Spin;
 
@@ -148,15 +149,9 @@ impl Away {
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&stops, EpollEvent::new(EpollFlags::EPOLLIN, STOPS))?;
-        epoll.add(
-            &self.link.calls,
-            EpollEvent::new(EpollFlags::EPOLLIN, CALLS),
-        )?;
-        epoll.add(
-            &self.link.pages,
-            EpollEvent::new(EpollFlags::EPOLLIN, PAGES),
-        )?;
         epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
+        watch::begin(&epoll, &mut self.link.calls, CALLS)?;
+        watch::begin(&epoll, &mut self.link.pages, PAGES)?;
         self.epoll = Some(epoll);
         self.heard = Instant::now();
         loop {
@@ -205,8 +200,15 @@ impl Away {
                 _ => {}
             }
         }
+        if self.link.calls.has_frames() {
+            self.read_calls(identity)?;
+        }
+        if self.link.pages.has_frames() {
+            self.read_pages()?;
+        }
         self.deputy_events()?;
         self.server.expire()?;
+        self.keep_lines()?;
         self.excuse(self.awake.elapsed());
         self.beat(identity)?;
         self.check_transition(identity)
@@ -260,6 +262,10 @@ impl Away {
         if polls {
             return Duration::from_millis(2);
         }
+        let work = |line: &Line| line.has_frames() && !line.is_full();
+        if work(&self.link.calls) || work(&self.link.pages) {
+            return Duration::ZERO;
+        }
         let left = heartbeat_interval(identity.lease).saturating_sub(self.beat.elapsed());
         let left = left.min(self.server.until_expiry());
         left.max(Duration::from_millis(1))
@@ -278,8 +284,10 @@ impl Away {
     fn beat(&mut self, identity: &Identity) -> Result<()> {
         if self.beat.elapsed() >= heartbeat_interval(identity.lease) {
             self.beat = Instant::now();
-            self.link
-                .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+            if self.link.calls.is_connected() {
+                self.link
+                    .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
+            }
             self.try_home_again()?;
             if let Some(Transition::Onward(onward)) = &mut self.transition {
                 onward
@@ -288,7 +296,7 @@ impl Away {
                 onward.link.calls.flush()?;
             }
         }
-        let silent = self.heard.elapsed();
+        let silent = self.heard.max(self.link.heard()).elapsed();
         if let Some(lease) = identity.lease
             && silent > lease
         {
@@ -302,8 +310,10 @@ impl Away {
 
     fn read_calls(&mut self, identity: &Identity) -> Result<()> {
         let state = self.link.calls.receive()?;
-        while let Some(frame) = self.link.calls.next_frame()? {
-            self.heard = Instant::now();
+        // No more work than whose results can be kept: the guest's calls wait meanwhile.
+        while !self.link.calls.is_full()
+            && let Some(frame) = self.link.calls.next_frame()
+        {
             self.frame(frame, identity)?;
             if self.finish.is_some() {
                 return Ok(());
@@ -408,8 +418,9 @@ impl Away {
 
     fn read_pages(&mut self) -> Result<()> {
         let state = self.link.pages.receive()?;
-        while let Some(frame) = self.link.pages.next_frame()? {
-            self.heard = Instant::now();
+        while !self.link.pages.is_full()
+            && let Some(frame) = self.link.pages.next_frame()
+        {
             if frame.kind != Kind::PageRequest || frame.epoch != self.link.epoch {
                 continue;
             }
@@ -439,7 +450,9 @@ impl Away {
     }
 
     fn deputy_events(&mut self) -> Result<()> {
-        while let Some(event) = self.server.deputy.next_event()? {
+        while !self.link.calls.is_full()
+            && let Some(event) = self.server.deputy.next_event()?
+        {
             match event {
                 DeputyEvent::Finished(slot) => self.server.finished(slot)?,
                 DeputyEvent::Signal { slot, signal, info } => {
@@ -547,10 +560,7 @@ impl Away {
         link.queue(&prepare, &[])?;
         link.calls.flush()?;
         let epoll = self.epoll.as_ref().context("epoll")?;
-        epoll.add(
-            &link.calls,
-            EpollEvent::new(EpollFlags::EPOLLIN, NEXT_CALLS),
-        )?;
+        watch::begin(epoll, &mut link.calls, NEXT_CALLS)?;
         self.transition = Some(Transition::Onward(Box::new(Onward::new(
             slot, link, client,
         ))));
@@ -573,22 +583,16 @@ impl Away {
     /// The guest runs on the next host: calls come from there now.
     fn arrived(&mut self, onward: Onward, journal: &mut Journal) -> Result<()> {
         let epoll = self.epoll.as_ref().context("epoll")?;
-        for channel in [&self.link.calls, &self.link.pages, &onward.link.calls] {
-            let _ = epoll.delete(channel);
+        for line in [&self.link.calls, &self.link.pages, &onward.link.calls] {
+            watch::end(epoll, line);
         }
         self.link.queue(&ToGuest::Discard, &[])?;
         let _ = self.link.calls.flush();
         let from = self.link.node.clone();
         let (link, mut client, report) = onward.into_arrival(from);
         self.link = link;
-        epoll.add(
-            &self.link.calls,
-            EpollEvent::new(EpollFlags::EPOLLIN, CALLS),
-        )?;
-        epoll.add(
-            &self.link.pages,
-            EpollEvent::new(EpollFlags::EPOLLIN, PAGES),
-        )?;
+        watch::begin(epoll, &mut self.link.calls, CALLS)?;
+        watch::begin(epoll, &mut self.link.pages, PAGES)?;
         self.heard = Instant::now();
         self.moves += 1;
         // Its thread asks again from there.
@@ -616,7 +620,7 @@ impl Away {
 
     fn onward_failed(&mut self, mut onward: Onward, reason: &str) -> Result<()> {
         if let Some(epoll) = &self.epoll {
-            let _ = epoll.delete(&onward.link.calls);
+            watch::end(epoll, &onward.link.calls);
         }
         let _ = onward.link.queue(&ToGuest::Discard, &[]);
         let _ = onward.link.calls.flush();

@@ -1,6 +1,7 @@
 //! The connections of one stay: calls and pages, and what is said on them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::model::{Clocks, ProcessImage};
@@ -9,10 +10,15 @@ use whim_journey::job::Slot;
 use whim_journey::message::{
     self, ChannelRole, ClockPair, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
 };
-use whim_net::{Channel, ChannelError, Credentials, JourneyId, NodeName, PeerExpectation, Role};
+use whim_net::line::Dialing;
+use whim_net::{
+    Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Role,
+};
 
 /// How long a host may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How often a first connection is made that breaks before it is of use.
+const CONNECT_TRIES: u32 = 5;
 /// Round trips in which clocks are compared, and the time after which no more are begun.
 const CLOCK_ROUNDS: u32 = 5;
 const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
@@ -47,8 +53,8 @@ pub enum LinkError {
 pub struct Link {
     pub node: String,
     pub epoch: u32,
-    pub calls: Channel,
-    pub pages: Channel,
+    pub calls: Line,
+    pub pages: Line,
     /// How the host's clocks stand to ours.
     pub clocks: ClockPair,
     /// How long the quickest message took, there and back.
@@ -64,9 +70,10 @@ impl Link {
         journey: &str,
         slot: &Slot,
         credentials: &Credentials,
+        lease: Option<Duration>,
     ) -> Result<Self, LinkError> {
-        let calls = open(journey, slot, credentials, ChannelRole::Calls)?;
-        let pages = open(journey, slot, credentials, ChannelRole::Pages)?;
+        let calls = open(journey, slot, credentials, (ChannelRole::Calls, lease))?;
+        let pages = open(journey, slot, credentials, (ChannelRole::Pages, lease))?;
         let mut link = Self {
             node: slot.node.clone(),
             epoch: slot.epoch,
@@ -108,6 +115,12 @@ impl Link {
         }
         tracing::debug!(quickest = ?self.round_trip, "clocks compared");
         Ok(())
+    }
+
+    /// When the host was last heard of.
+    #[must_use]
+    pub fn heard(&self) -> Instant {
+        self.calls.heard().max(self.pages.heard())
     }
 
     /// Queues a message; `flush` sends it.
@@ -191,50 +204,96 @@ impl Link {
     }
 }
 
+/// Where a supervisor waits, and what it has to prove.
+#[derive(Clone)]
+struct Target {
+    slot: Slot,
+    credentials: Credentials,
+    expect: PeerExpectation,
+}
+
+impl Target {
+    fn connect(&self, within: Duration) -> Result<Channel, LinkError> {
+        let node = &self.slot.node;
+        let mut failure = LinkError::NoAddress(node.clone());
+        for address in &self.slot.addresses {
+            for resolved in resolve(address) {
+                let name = &self.slot.server_name;
+                match Channel::connect(resolved, name, &self.credentials, &self.expect, within) {
+                    Ok(channel) => return Ok(channel),
+                    Err(source) => {
+                        failure = LinkError::Connect {
+                            node: node.clone(),
+                            address: address.clone(),
+                            source,
+                        };
+                    }
+                }
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// Makes the first connection. One that breaks meanwhile is made again.
+fn begin(target: &Target, hello: &Hello) -> Result<Channel, LinkError> {
+    let bytes = message::encode(hello)?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let made = target.connect(CONNECT_WITHIN).and_then(|mut channel| {
+            channel.send_now(Kind::ToGuest, hello.epoch, &[&bytes], CONNECT_WITHIN)?;
+            Ok(channel)
+        });
+        let (Err(LinkError::Connect { source, .. }) | Err(LinkError::Channel(source))) = &made
+        else {
+            return made;
+        };
+        let broke = matches!(source, ChannelError::Lost(_) | ChannelError::Closed);
+        if !broke || tries == CONNECT_TRIES {
+            return made;
+        }
+        tracing::debug!(%source, "a connection broke before it was made");
+    }
+}
+
 fn open(
     journey: &str,
     slot: &Slot,
     credentials: &Credentials,
-    role: ChannelRole,
-) -> Result<Channel, LinkError> {
+    (role, lease): (ChannelRole, Option<Duration>),
+) -> Result<Line, LinkError> {
     let name = |error: whim_net::name::NameError| LinkError::Name(error.to_string());
-    let expect = PeerExpectation::Journey {
-        id: JourneyId::new(journey).map_err(name)?,
-        node: Some(NodeName::new(slot.node.clone()).map_err(name)?),
-        role: Role::Guest,
+    let target = Target {
+        slot: slot.clone(),
+        credentials: credentials.clone(),
+        expect: PeerExpectation::Journey {
+            id: JourneyId::new(journey).map_err(name)?,
+            node: Some(NodeName::new(slot.node.clone()).map_err(name)?),
+            role: Role::Guest,
+        },
     };
-    let mut failure = LinkError::NoAddress(slot.node.clone());
-    for address in &slot.addresses {
-        for resolved in resolve(address) {
-            match Channel::connect(
-                resolved,
-                &slot.server_name,
-                credentials,
-                &expect,
-                CONNECT_WITHIN,
-            ) {
-                Ok(mut channel) => {
-                    let hello = message::encode(&Hello {
-                        journey: journey.to_owned(),
-                        epoch: slot.epoch,
-                        version_min: PROTOCOL_VERSION,
-                        version_max: PROTOCOL_VERSION,
-                        role,
-                    })?;
-                    channel.send_now(Kind::ToGuest, slot.epoch, &[&hello], CONNECT_WITHIN)?;
-                    return Ok(channel);
-                }
-                Err(source) => {
-                    failure = LinkError::Connect {
-                        node: slot.node.clone(),
-                        address: address.clone(),
-                        source,
-                    };
-                }
-            }
-        }
-    }
-    Err(failure)
+    let hello = Hello {
+        journey: journey.to_owned(),
+        epoch: slot.epoch,
+        version_min: PROTOCOL_VERSION,
+        version_max: PROTOCOL_VERSION,
+        role,
+        resume: None,
+    };
+    let channel = begin(&target, &hello)?;
+    let again = move |within| match target.connect(within) {
+        Ok(channel) => Ok(channel),
+        Err(LinkError::Connect { source, .. } | LinkError::Channel(source)) => Err(source),
+        Err(other) => Err(ChannelError::Protocol(other.to_string())),
+    };
+    let dialing = Dialing {
+        connect: Arc::new(again),
+        hello,
+        kind: Kind::ToGuest,
+        expects_beats: role == ChannelRole::Calls,
+    };
+    Ok(Line::dialing(channel, slot.epoch, dialing, lease)?)
 }
 
 fn resolve(address: &str) -> Vec<SocketAddr> {

@@ -61,10 +61,10 @@ impl Connecting {
     pub fn begin(identity: &Identity, slot: Slot, client: Client) -> Self {
         let (sender, connected) = channel();
         let journey = identity.job.journey.clone();
-        let credentials = identity.credentials.clone();
+        let (credentials, lease) = (identity.credentials.clone(), identity.lease);
         let target = slot.clone();
         std::thread::spawn(move || {
-            let link = Link::connect(&journey, &target, &credentials);
+            let link = Link::connect(&journey, &target, &credentials, lease);
             // Nobody waits any more if the process has ended.
             let _ = sender.send(link.map_err(|error| error.to_string()));
         });
@@ -166,7 +166,7 @@ impl Onward {
         journal: &mut Journal,
     ) -> Result<bool> {
         let state = self.link.calls.receive()?;
-        while let Some(frame) = self.link.calls.next_frame()? {
+        while let Some(frame) = self.link.calls.next_frame() {
             if frame.kind != Kind::ToHome || frame.epoch != self.link.epoch {
                 continue;
             }

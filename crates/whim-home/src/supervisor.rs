@@ -302,7 +302,12 @@ fn depart(
     journal: &mut Journal,
     (begun, holding): (Instant, &mut Holding),
 ) -> Result<Left, OutwardError> {
-    let mut link = Link::connect(&identity.job.journey, slot, &identity.credentials)?;
+    let mut link = Link::connect(
+        &identity.job.journey,
+        slot,
+        &identity.credentials,
+        identity.lease,
+    )?;
     let mut phases = Vec::new();
     let mut report = |event: Event| {
         if let Event::Phase { phase, at_ms } = &event {

@@ -1,13 +1,15 @@
 //! Frames: the unit of everything that two nodes say to each other about one journey.
 //!
 //! ```text
-//! 0        4      6      8          12         16
-//! | length | kind | flags| epoch    | reserved | payload (length bytes) ...
+//! 0        4      6        8       12             16
+//! | length | kind | number | epoch | acknowledged | payload (length bytes) ...
 //! ```
-//! All little-endian. `length` is checked against [`FRAME_PAYLOAD_MAX`] before a byte of payload is
+//! All little-endian. Number and acknowledgement are those of [`crate::session`]; both are 0 where
+//! there is no session. `length` is checked against [`FRAME_PAYLOAD_MAX`] before a byte of payload is
 //! read. Payloads are postcard, but for [`Kind::Pages`] and [`Kind::Data`], which begin with a small
 //! fixed header and carry raw bytes (no copy through a serializer).
 
+use crate::session::Stamp;
 use thiserror::Error;
 
 /// Length of a frame's header, in bytes.
@@ -16,7 +18,7 @@ pub const HEADER_LENGTH: usize = 16;
 pub const FRAME_PAYLOAD_MAX: usize = (1 << 20) + 4096;
 
 /// Version of this protocol; both sides name the range they speak in `Hello`.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +38,11 @@ pub enum Kind {
     PageReply = 6,
     /// Piece of the postcard form of a `ProcessImage`: u32 total, u32 offset, bytes.
     Image = 7,
+    /// Nothing: it acknowledges. It has no number.
+    Acknowledgement = 8,
+    /// u64: frames received so far. The waiting side's first frame on a connection that takes the
+    /// place of a lost one; it has no number.
+    Answer = 9,
 }
 
 impl Kind {
@@ -48,6 +55,8 @@ impl Kind {
             5 => Self::PageRequest,
             6 => Self::PageReply,
             7 => Self::Image,
+            8 => Self::Acknowledgement,
+            9 => Self::Answer,
             _ => return None,
         })
     }
@@ -59,6 +68,7 @@ pub struct Frame {
     pub kind: Kind,
     /// Stay to which it belongs; a frame of an older epoch is refused.
     pub epoch: u32,
+    pub stamp: Stamp,
     pub payload: Vec<u8>,
 }
 
@@ -70,8 +80,6 @@ pub enum FrameError {
     TooLong(usize),
     #[error("A frame of unknown kind {0} arrived: the peer speaks a newer protocol")]
     UnknownKind(u16),
-    #[error("A frame header has bits set that this version does not know ({0:#x})")]
-    UnknownFlags(u32),
 }
 
 /// Header as numbers, checked.
@@ -80,6 +88,7 @@ pub struct Header {
     pub length: usize,
     pub kind: Kind,
     pub epoch: u32,
+    pub stamp: Stamp,
 }
 
 impl Header {
@@ -97,14 +106,16 @@ impl Header {
         let mut bytes = [0; HEADER_LENGTH];
         bytes[0..4].copy_from_slice(&length.to_le_bytes());
         bytes[4..6].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.stamp.number.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.stamp.acknowledged.to_le_bytes());
         bytes
     }
 
     /// Decodes and checks every limit.
     ///
     /// # Errors
-    /// Too long, unknown kind, unknown bits.
+    /// Too long, unknown kind.
     pub fn decode(bytes: &[u8; HEADER_LENGTH]) -> Result<Self, FrameError> {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -115,14 +126,15 @@ impl Header {
         }
         let number = u16::from_le_bytes([bytes[4], bytes[5]]);
         let kind = Kind::from_wire(number).ok_or(FrameError::UnknownKind(number))?;
-        let flags = u32::from(u16::from_le_bytes([bytes[6], bytes[7]])) | word(12);
-        if flags != 0 {
-            return Err(FrameError::UnknownFlags(flags));
-        }
+        let stamp = Stamp {
+            number: u16::from_le_bytes([bytes[6], bytes[7]]),
+            acknowledged: word(12),
+        };
         Ok(Self {
             length,
             kind,
             epoch: word(8),
+            stamp,
         })
     }
 }
@@ -137,6 +149,10 @@ mod tests {
             length: 77,
             kind: Kind::Pages,
             epoch: 9,
+            stamp: Stamp {
+                number: 3,
+                acknowledged: 0x0102_0304,
+            },
         };
         assert_eq!(Header::decode(&header.encode()), Ok(header));
     }
@@ -147,6 +163,7 @@ mod tests {
             length: 0,
             kind: Kind::Data,
             epoch: 0,
+            stamp: Stamp::default(),
         }
         .encode();
         bytes[3] = 0xff;
@@ -157,11 +174,5 @@ mod tests {
         bytes[3] = 0;
         bytes[4] = 99;
         assert_eq!(Header::decode(&bytes), Err(FrameError::UnknownKind(99)));
-        bytes[4] = 1;
-        bytes[15] = 1;
-        assert!(matches!(
-            Header::decode(&bytes),
-            Err(FrameError::UnknownFlags(_))
-        ));
     }
 }

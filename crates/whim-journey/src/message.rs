@@ -60,6 +60,17 @@ pub struct Hello {
     pub version_min: u16,
     pub version_max: u16,
     pub role: ChannelRole,
+    /// On a connection that takes the place of a lost one.
+    pub resume: Option<Resume>,
+}
+
+/// The question of [`crate::session`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// Rises with each question of a session.
+    pub attempt: u32,
+    /// Frames received so far.
+    pub received: u64,
 }
 
 /// Which way a region's bytes go, as in `whim_calls::Direction`.

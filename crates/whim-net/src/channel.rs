@@ -10,7 +10,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use whim_journey::frame::{Frame, Header, Kind};
+use whim_journey::session::Stamp;
 
 use crate::inbox::{Inbox, InboxError, PREFACE};
 pub use crate::link::{ChannelError, Received};
@@ -107,6 +109,30 @@ impl Channel {
         Ok(channel)
     }
 
+    /// Waits for so long at most until there is something to read, or, if bytes wait to be written,
+    /// room for them; or until `other` is readable.
+    ///
+    /// # Errors
+    /// poll(2) fails.
+    pub(crate) fn wait_beside(
+        &self,
+        other: BorrowedFd<'_>,
+        patience: Duration,
+    ) -> Result<(), ChannelError> {
+        let interest = if self.queued_bytes() > 0 {
+            PollFlags::POLLIN | PollFlags::POLLOUT
+        } else {
+            PollFlags::POLLIN
+        };
+        wait_for(
+            &mut [
+                PollFd::new(self.as_fd(), interest),
+                PollFd::new(other, PollFlags::POLLIN),
+            ],
+            patience,
+        )
+    }
+
     fn open(mut link: Link, mut inbox: Inbox, deadline: Deadline) -> Result<Self, ChannelError> {
         let shaking = deadline.doing("agreeing on keys");
         link.handshake(shaking, &mut |bytes| Ok(inbox.take(bytes)?))?;
@@ -155,11 +181,20 @@ impl Channel {
     /// # Panics
     /// If the parts are longer than a frame may be: senders split before they queue.
     pub fn queue(&mut self, kind: Kind, epoch: u32, parts: &[&[u8]]) {
+        self.queue_stamped(kind, epoch, Stamp::default(), parts);
+    }
+
+    /// As [`Channel::queue`], with what a session says in the header.
+    ///
+    /// # Panics
+    /// As [`Channel::queue`].
+    pub fn queue_stamped(&mut self, kind: Kind, epoch: u32, stamp: Stamp, parts: &[&[u8]]) {
         let length = parts.iter().map(|p| p.len()).sum();
         let header = Header {
             length,
             kind,
             epoch,
+            stamp,
         }
         .encode();
         let sealed = match parts {
@@ -191,6 +226,11 @@ impl Channel {
             Some(error) => Err(error),
             None => self.link.flush(),
         }
+    }
+
+    /// Whether the peer has closed the channel, and not only the connection.
+    pub(crate) fn said_goodbye(&self) -> bool {
+        self.link.said_goodbye()
     }
 
     /// About how many bytes wait to be written.
@@ -257,6 +297,16 @@ impl Channel {
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         self.link.stream()
+    }
+}
+
+/// Waits until one of these is ready, or so long.
+pub(crate) fn wait_for(set: &mut [PollFd<'_>], patience: Duration) -> Result<(), ChannelError> {
+    let left = patience.as_millis().saturating_add(1);
+    let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    match poll(set, left) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(error) => Err(ChannelError::Lost(error.into())),
     }
 }
 

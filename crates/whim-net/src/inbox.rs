@@ -99,6 +99,7 @@ impl Inbox {
             self.ready.push_back(Frame {
                 kind: header.kind,
                 epoch: header.epoch,
+                stamp: header.stamp,
                 payload,
             });
         }
@@ -127,6 +128,7 @@ impl Inbox {
 mod tests {
     use proptest::prelude::*;
     use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind};
+    use whim_journey::session::Stamp;
 
     use super::*;
 
@@ -135,6 +137,7 @@ mod tests {
         for Frame {
             kind,
             epoch,
+            stamp,
             payload,
         } in frames
         {
@@ -142,6 +145,7 @@ mod tests {
                 length: payload.len(),
                 kind: *kind,
                 epoch: *epoch,
+                stamp: *stamp,
             };
             bytes.extend_from_slice(&header.encode());
             bytes.extend_from_slice(payload);
@@ -158,7 +162,7 @@ mod tests {
             let frames: Vec<Frame> = sizes
                 .iter()
                 .zip(7u32..)
-                .map(|(size, epoch)| Frame { kind: Kind::Data, epoch, payload: vec![9; *size] })
+                .map(|(size, epoch)| Frame { kind: Kind::Data, epoch, stamp: Stamp::default(), payload: vec![9; *size] })
                 .collect();
             let bytes = wire(&frames);
             let mut inbox = Inbox::new(true);
@@ -189,6 +193,7 @@ mod tests {
         let good = Frame {
             kind: Kind::ToHome,
             epoch: 1,
+            stamp: Stamp::default(),
             payload: vec![1],
         };
         let mut bytes = wire(std::slice::from_ref(&good));
@@ -196,6 +201,7 @@ mod tests {
             length: 0,
             kind: Kind::Data,
             epoch: 1,
+            stamp: Stamp::default(),
         }
         .encode();
         let length = u32::try_from(FRAME_PAYLOAD_MAX + 1).expect("fits");

@@ -3,11 +3,14 @@
 
 mod authority;
 pub mod channel;
+pub mod door;
 pub mod files;
 pub mod hello;
 mod holder;
 mod inbox;
 pub mod join;
+mod kept;
+pub mod line;
 mod link;
 pub mod name;
 pub mod port;
@@ -18,6 +21,8 @@ pub mod tls;
 pub mod token;
 
 pub use channel::{Channel, ChannelError, Received};
+pub use door::{Door, Fresh};
+pub use line::Line;
 pub use name::{JourneyId, NodeName, PeerExpectation, PeerIdentity, Role};
 pub use revocation::{RevocationList, Revoked};
 pub use roster::{Member, Roster, SignedRoster};

@@ -112,6 +112,8 @@ pub(crate) struct Link {
     /// About so many bytes of ciphertext wait to be written.
     queued: usize,
     closed: bool,
+    /// The peer has said that it closes: the connection has not just broken.
+    goodbye: bool,
 }
 
 /// Writes to a socket without blocking, and without SIGPIPE whatever its disposition.
@@ -143,6 +145,7 @@ impl Link {
             buffer: vec![0; READ_LENGTH],
             queued: 0,
             closed: false,
+            goodbye: false,
         })
     }
 
@@ -189,7 +192,8 @@ impl Link {
             match self.stream.read(&mut self.buffer) {
                 Ok(0) => self.closed = true,
                 Ok(length) => {
-                    self.closed = self.session.feed(&self.buffer[..length], sink)?;
+                    self.goodbye = self.session.feed(&self.buffer[..length], sink)?;
+                    self.closed = self.goodbye;
                     total += length;
                     if length < self.buffer.len() {
                         // The socket is empty: do not pay for another call to hear it.
@@ -212,6 +216,10 @@ impl Link {
     pub(crate) fn seal(&mut self, parts: &[IoSlice<'_>]) -> Result<(), ChannelError> {
         self.queued += self.session.seal(parts)?;
         Ok(())
+    }
+
+    pub(crate) fn said_goodbye(&self) -> bool {
+        self.goodbye
     }
 
     pub(crate) fn queued(&self) -> usize {

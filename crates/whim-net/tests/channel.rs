@@ -51,6 +51,7 @@ fn frames_of_all_sizes_arrive_in_order() {
             kind,
             epoch,
             payload,
+            ..
         } = right.receive_frame(TIMEOUT).expect("received");
         assert_eq!((kind, epoch, payload.len()), (Kind::Data, number, *size));
         assert!(

@@ -1,0 +1,177 @@
+//! Where the daemon comes with requests and connections: a thread of its own, because the main
+//! thread may be in the middle of a long step, and a connection that takes the place of a lost one
+//! is what that step waits for.
+
+use crate::control::{self, Request};
+use crate::link::Parties;
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use thiserror::Error;
+use whim_journey::job::Command;
+use whim_journey::message::ChannelRole;
+use whim_net::{Door, Fresh};
+
+/// Connections whose handshakes go on at the same time.
+const GREETINGS_MAX: usize = 8;
+
+#[derive(Debug, Error)]
+pub enum ReceptionError {
+    #[error("No descriptor for the reception is to be had: {0}")]
+    Descriptor(#[from] Errno),
+    #[error("The reception's thread cannot be made: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// What has come for the main thread.
+#[derive(Debug)]
+pub enum Visit {
+    Request(Request),
+    /// The first connection of its kind.
+    Connection(ChannelRole, Box<Fresh>),
+}
+
+/// The main thread's end.
+#[derive(Debug)]
+pub struct Reception {
+    visits: Receiver<Visit>,
+    wake: Arc<EventFd>,
+    /// New connections for the lines of calls and of pages.
+    pub calls: Arc<Door>,
+    pub pages: Arc<Door>,
+}
+
+/// The thread's own.
+struct Porter {
+    parties: Parties,
+    visits: Sender<Visit>,
+    wake: Arc<EventFd>,
+    calls: Entrance,
+    pages: Entrance,
+    greetings: AtomicUsize,
+}
+
+/// Where connections for one line come in.
+struct Entrance {
+    door: Arc<Door>,
+    /// The main thread knows of it.
+    opened: AtomicBool,
+}
+
+impl Entrance {
+    fn new(door: &Arc<Door>) -> Self {
+        Self {
+            door: Arc::clone(door),
+            opened: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Reception {
+    /// Starts to take what comes by this socket.
+    ///
+    /// # Errors
+    /// No descriptor or thread to be had.
+    pub fn open(listener: UnixListener, parties: Parties) -> Result<Self, ReceptionError> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
+        let (sender, visits) = channel();
+        let reception = Self {
+            visits,
+            wake: Arc::clone(&wake),
+            calls: Door::new()?,
+            pages: Door::new()?,
+        };
+        listener.set_nonblocking(false)?;
+        let porter = Arc::new(Porter {
+            parties,
+            visits: sender,
+            wake,
+            calls: Entrance::new(&reception.calls),
+            pages: Entrance::new(&reception.pages),
+            greetings: AtomicUsize::new(0),
+        });
+        let thread = std::thread::Builder::new().name("reception".into());
+        thread.spawn(move || {
+            for stream in listener.incoming().flatten() {
+                match control::read(stream) {
+                    Ok(request) => porter.request(request),
+                    Err(error) => tracing::warn!(%error, "a command was refused"),
+                }
+            }
+        })?;
+        Ok(reception)
+    }
+
+    /// What has come since this was asked last.
+    pub fn visits(&self) -> impl Iterator<Item = Visit> {
+        let _ = self.wake.read();
+        std::iter::from_fn(|| self.visits.try_recv().ok())
+    }
+}
+
+impl AsFd for Reception {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl Porter {
+    fn request(self: &Arc<Self>, mut request: Request) {
+        if request.command != Command::Channel {
+            return self.tell(Visit::Request(request));
+        }
+        let Some(stream) = request.connection.take() else {
+            tracing::warn!("a connection was announced and did not come");
+            return;
+        };
+        if self.greetings.fetch_add(1, Ordering::AcqRel) >= GREETINGS_MAX {
+            self.greetings.fetch_sub(1, Ordering::AcqRel);
+            tracing::warn!("a connection was refused: too many are being greeted");
+            return;
+        }
+        // Whoever connects and says nothing keeps only himself waiting.
+        let porter = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("greeting".into());
+        let greeting = thread.spawn(move || {
+            porter.greet(stream);
+            porter.greetings.fetch_sub(1, Ordering::AcqRel);
+        });
+        if let Err(error) = greeting {
+            self.greetings.fetch_sub(1, Ordering::AcqRel);
+            tracing::warn!(%error, "a connection was refused: no thread is to be had");
+        }
+    }
+
+    fn greet(&self, stream: TcpStream) {
+        let (role, fresh) = match self.parties.accept(stream) {
+            Ok((role, resume, channel)) => (role, Fresh { channel, resume }),
+            Err(error) => {
+                tracing::warn!(%error, "a connection was refused");
+                return;
+            }
+        };
+        let entrance = match role {
+            ChannelRole::Calls => &self.calls,
+            ChannelRole::Pages => &self.pages,
+            ChannelRole::Source => return self.tell(Visit::Connection(role, Box::new(fresh))),
+        };
+        // One that takes the place of another may be the first to get here.
+        if !entrance.opened.swap(true, Ordering::AcqRel) || fresh.resume.is_none() {
+            self.tell(Visit::Connection(role, Box::new(fresh)));
+        } else {
+            entrance.door.bring(fresh);
+        }
+    }
+
+    fn tell(&self, visit: Visit) {
+        // Nobody listens any more when the supervisor ends.
+        let _ = self.visits.send(visit);
+        let _ = self.wake.write(1);
+    }
+}

@@ -1,0 +1,218 @@
+//! Lines whose connections break.
+#![forbid(unsafe_code)]
+
+#[allow(dead_code, reason = "each test uses a part")]
+mod support;
+
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use support::{TIMEOUT, expect_journey, init, journey};
+use whim_journey::frame::{Kind, PROTOCOL_VERSION};
+use whim_journey::message::{self, ChannelRole, Hello};
+use whim_journey::session::KEPT_BYTES_MAX;
+use whim_net::line::Dialing;
+use whim_net::name::journey_server_name;
+use whim_net::{Channel, ChannelError, Credentials, Door, Fresh, Line, Role, unix_now};
+
+const LEASE: Duration = Duration::from_secs(20);
+
+/// The waiting side's port: it accepts as long as it is open, and can cut what it has accepted.
+struct Port {
+    address: SocketAddr,
+    door: Arc<Door>,
+    open: Arc<AtomicBool>,
+    last: Arc<Mutex<Option<TcpStream>>>,
+}
+
+impl Port {
+    fn new(credentials: Credentials) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = Self {
+            address: listener.local_addr().expect("an address"),
+            door: Door::new().expect("a descriptor"),
+            open: Arc::new(AtomicBool::new(true)),
+            last: Arc::default(),
+        };
+        let (door, open) = (Arc::clone(&port.door), Arc::clone(&port.open));
+        let last = Arc::clone(&port.last);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if !open.load(Ordering::SeqCst) {
+                    continue;
+                }
+                *last.lock().expect("whole") = stream.try_clone().ok();
+                let expect = expect_journey("j1", Role::Home);
+                let Ok(mut channel) = Channel::accept(stream, &credentials, &expect, TIMEOUT)
+                else {
+                    continue;
+                };
+                let Ok(frame) = channel.receive_frame(TIMEOUT) else {
+                    continue;
+                };
+                let (hello, _) = message::decode::<Hello>(&frame.payload).expect("a Hello");
+                let resume = hello.resume;
+                door.bring(Fresh { channel, resume });
+            }
+        });
+        port
+    }
+
+    /// Cuts the connection that came last, if any.
+    fn cut(&self) {
+        if let Some(stream) = self.last.lock().expect("whole").take() {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Both ends of a line, and what is between them.
+fn lines(lease: Duration) -> (Line, Line, Port) {
+    let (first, n1) = init("n1", unix_now());
+    let (home, guest) = (
+        n1.journey_credentials(&journey("j1"), Role::Home, unix_now()),
+        n1.journey_credentials(&journey("j1"), Role::Guest, unix_now()),
+    );
+    drop(first);
+    let port = Port::new(guest.expect("made"));
+    let (address, home) = (port.address, home.expect("made"));
+    let connect = Arc::new(move |within: Duration| {
+        let name = journey_server_name(&journey("j1"), Role::Guest);
+        let expect = expect_journey("j1", Role::Guest);
+        Channel::connect(address, &name, &home, &expect, within)
+    });
+    let hello = Hello {
+        journey: "j1".into(),
+        epoch: 1,
+        version_min: PROTOCOL_VERSION,
+        version_max: PROTOCOL_VERSION,
+        role: ChannelRole::Calls,
+        resume: None,
+    };
+    let mut channel = connect(TIMEOUT).expect("connected");
+    let bytes = message::encode(&hello).expect("encoded");
+    channel
+        .send_now(Kind::ToGuest, 1, &[&bytes], TIMEOUT)
+        .expect("sent");
+    let dialing = Dialing {
+        connect,
+        hello,
+        kind: Kind::ToGuest,
+        expects_beats: true,
+    };
+    let left = Line::dialing(channel, 1, dialing, Some(lease)).expect("a line");
+    let begun = Instant::now();
+    let fresh = loop {
+        if let Some(fresh) = port.door.take().pop_front() {
+            break fresh;
+        }
+        assert!(begun.elapsed() < TIMEOUT, "nobody came");
+        std::thread::yield_now();
+    };
+    let door = Arc::clone(&port.door);
+    let right = Line::waiting(fresh, 1, door, Some(lease));
+    (left, right, port)
+}
+
+/// Sends numbers in frames of all sizes while it receives those of the other side.
+fn talk(line: &mut Line, mine: u64, others: u64, finished: &AtomicU32) {
+    let (mut sent, mut got) = (0, 0);
+    while sent < mine || got < others {
+        if sent < mine {
+            let padding = vec![7; usize::try_from(sent * 7919 % 60_000).expect("small")];
+            let parts: [&[u8]; 2] = [&sent.to_le_bytes(), &padding];
+            if sent % 3 == 0 {
+                line.send_now(Kind::Data, 1, &parts, TIMEOUT).expect("sent");
+            } else {
+                line.queue(Kind::Data, 1, &parts);
+                line.flush().expect("flushed");
+            }
+            sent += 1;
+            line.receive().expect("received");
+        }
+        while got < others {
+            let frame = if sent < mine {
+                line.next_frame()
+            } else {
+                Some(line.receive_frame(TIMEOUT).expect("received"))
+            };
+            let Some(frame) = frame else { break };
+            assert_eq!(frame.payload[..8], u64::to_le_bytes(got));
+            let length = usize::try_from(got * 7919 % 60_000).expect("small");
+            assert_eq!(frame.payload.len(), 8 + length);
+            got += 1;
+        }
+    }
+    finished.fetch_add(1, Ordering::SeqCst);
+    // What we have sent may have to be sent again.
+    while finished.load(Ordering::SeqCst) < 2 {
+        line.tick().expect("ticked");
+        line.receive().expect("received");
+        line.flush().expect("flushed");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn everything_arrives_once_and_in_order_whatever_breaks() {
+    let (mut left, mut right, port) = lines(LEASE);
+    let finished = AtomicU32::new(0);
+    let cuts = std::thread::scope(|scope| {
+        let cutter = scope.spawn(|| {
+            let mut cuts = 0;
+            while finished.load(Ordering::SeqCst) < 2 {
+                std::thread::sleep(Duration::from_millis(3 + cuts % 7 * 5));
+                port.cut();
+                cuts += 1;
+            }
+            cuts
+        });
+        let other = scope.spawn(|| talk(&mut right, 1500, 1700, &finished));
+        talk(&mut left, 1700, 1500, &finished);
+        other.join().expect("all came");
+        cutter.join().expect("joined")
+    });
+    assert!(cuts > 3, "it was over before anything broke ({cuts})");
+}
+
+#[test]
+fn a_break_that_lasts_longer_than_the_lease_is_the_end() {
+    let lease = Duration::from_millis(300);
+    let (mut left, _right, port) = lines(lease);
+    port.open.store(false, Ordering::SeqCst);
+    port.cut();
+    let begun = Instant::now();
+    let error = loop {
+        if let Err(error) = left.send_now(Kind::Data, 1, &[b"x"], TIMEOUT) {
+            break error;
+        }
+    };
+    assert!(matches!(error, ChannelError::Lost(_)), "{error}");
+    assert!(begun.elapsed() >= lease, "after {:?}", begun.elapsed());
+}
+
+#[test]
+fn whoever_sends_too_much_waits_until_some_of_it_has_come() {
+    let (mut left, mut right, _port) = lines(LEASE);
+    let payload = vec![1; 1 << 20];
+    let mut sent = 0;
+    while !left.is_full() {
+        left.queue(Kind::Pages, 1, &[&payload]);
+        sent += 1;
+    }
+    assert!(sent * payload.len() <= KEPT_BYTES_MAX);
+    let short = Duration::from_millis(50);
+    let error = left.send_now(Kind::Pages, 1, &[&payload], short);
+    assert!(matches!(error, Err(ChannelError::Timeout { .. })));
+    let reader = std::thread::spawn(move || {
+        for _ in 0..=sent + 1 {
+            right.receive_frame(TIMEOUT).expect("received");
+        }
+    });
+    left.send_now(Kind::Pages, 1, &[&payload], TIMEOUT)
+        .expect("room again");
+    reader.join().expect("all came");
+}
