@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use whim_system_tests::process::{self, eventually};
-use whim_system_tests::{Case, Cluster, Context, Cutter, Result, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Cutter, Result, Talk, bail, ensure, guest};
 
 use crate::losses::{ended_by_loss, finish, grows, patient};
 
@@ -17,6 +17,9 @@ const LEASE: Duration = Duration::from_secs(2);
 const MEGABYTES: &str = "96";
 /// Rounds of the program that makes eight calls in each.
 const ROUNDS: &str = "1500";
+/// So many connections break at least while it runs, in no more than so many runs.
+const BROKEN_MIN: usize = 10;
+const RUNS_MAX: u32 = 8;
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
@@ -69,31 +72,37 @@ fn both_sides(cluster: &Cluster) -> Result<[Cutter; 2]> {
 /// A program whose every call has an effect ends as it does unmoved.
 fn in_calls(cluster: &Cluster) -> Result<()> {
     let program = guest::c("serial")?.display().to_string();
+    let words = [program.as_str(), ROUNDS];
     let unmoved = cluster.directory().join("unmoved");
     fs::create_dir_all(&unmoved)?;
-    let mut command = cluster.command("n1", &[program.as_str(), ROUNDS]);
+    let mut command = cluster.command("n1", &words);
     command.current_dir(&unmoved);
     let expected = process::succeed(&mut command, Duration::from_secs(60))?;
-    let words = [program.as_str(), ROUNDS];
-    let mut moved = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
-    let pid = cluster.find("serial")?;
-    cluster.move_to(pid, "n2")?;
-    let (_, broken) = breaking(&both_sides(cluster)?, Duration::from_millis(60), || {
-        moved.end()
-    })?;
-    moved.succeed()?;
-    println!("{broken} connections broke");
-    ensure!(broken >= 10, "Only {broken} connections broke");
-    let said: String = moved.said.iter().map(|line| format!("{line}\n")).collect();
-    ensure!(said == expected, "It said {said:?} instead of {expected:?}");
-    for file in ["serial", "offsets"] {
-        let (left, right) = (unmoved.join(file), moved.directory().join(file));
-        ensure!(
-            fs::read(left)? == fs::read(right)?,
-            "The file '{file}' differs"
-        );
+    let cutters = both_sides(cluster)?;
+    let mut broken = 0;
+    // A busy machine may leave whoever breaks connections too little time in one run.
+    for _ in 0..RUNS_MAX {
+        let mut moved = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+        let pid = cluster.find("serial")?;
+        cluster.move_to(pid, "n2")?;
+        let (_, count) = breaking(&cutters, Duration::from_millis(60), || moved.end())?;
+        moved.succeed()?;
+        println!("{count} connections broke");
+        let said: String = moved.said.iter().map(|line| format!("{line}\n")).collect();
+        ensure!(said == expected, "It said {said:?} instead of {expected:?}");
+        for file in ["serial", "offsets"] {
+            let (left, right) = (unmoved.join(file), moved.directory().join(file));
+            ensure!(
+                fs::read(left)? == fs::read(right)?,
+                "The file '{file}' differs"
+            );
+        }
+        broken += count;
+        if broken >= BROKEN_MIN {
+            return Ok(());
+        }
     }
-    Ok(())
+    bail!("Only {broken} connections broke")
 }
 
 fn holding(cluster: &Cluster) -> Result<(Talk, i32)> {

@@ -2,8 +2,9 @@
 //! file.
 //!
 //! The deciding parts are state machines of one form: `handle(now, event)` gives what is to be done.
-//! The supervisors run them, and so does the simulator of the system tests
-//! (`tests/system/schedules`), through all kinds of faults.
+//! The simulator of the system tests (`tests/system/schedules`) runs them through all kinds of
+//! faults. The supervisors run [`session`]; the rules of the others are still written out in them
+//! (`whim-home`: `server`, `away`, `moving`; `whim-guest`: `supervisor`), and have to be the same.
 //!
 //! - [`session`]: frames survive their connections.
 //! - [`turn`]: each call of a thread is executed once.

@@ -1,5 +1,4 @@
-//! The deciding parts of a journey, as the supervisors run them (session, turn, commit, lease, stay),
-//! run through many schedules of what may go wrong: connections that break, for one side or both,
+//! The deciding parts of a journey (`whim_journey`: session, turn, commit, lease, stay), run through many schedules of what may go wrong: connections that break, for one side or both,
 //! frames that are lost, doubled and reordered, links that are cut, nodes that stall or die, clocks
 //! that differ. What a program does has serial numbers:
 //!
