@@ -13,10 +13,12 @@ use crate::losses::{ended_by_loss, finish, grows, patient};
 
 /// The lab's lease.
 const LEASE: Duration = Duration::from_secs(2);
+/// One of which the verbs of a lab take no great part, even on a busy machine.
+const LONG_LEASE: Duration = Duration::from_secs(8);
 /// Memory of the program whose moves are disturbed: its way takes long enough to be hit.
 const MEGABYTES: &str = "96";
 /// Rounds of the program that makes eight calls in each.
-const ROUNDS: &str = "1500";
+const ROUNDS: &str = "3000";
 /// So many connections break at least while it runs, in no more than so many runs.
 const BROKEN_MIN: usize = 10;
 const RUNS_MAX: u32 = 8;
@@ -82,9 +84,16 @@ fn in_calls(cluster: &Cluster) -> Result<()> {
     let mut broken = 0;
     // A busy machine may leave whoever breaks connections too little time in one run.
     for _ in 0..RUNS_MAX {
-        let mut moved = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
-        let pid = cluster.find("serial")?;
-        cluster.move_to(pid, "n2")?;
+        let script = format!("echo ready $$; read word; exec {program} {ROUNDS}");
+        let mut command = cluster.run_command("n1", &["sh", "-c", &script]);
+        let mut moved = Talk::start(cluster, &mut command)?;
+        let pid = moved.ready()?;
+        moved.go()?;
+        if cluster.move_to(pid, "n2").is_err() {
+            // It was done before it could move.
+            moved.succeed()?;
+            continue;
+        }
         let (_, count) = breaking(&cutters, Duration::from_millis(60), || moved.end())?;
         moved.succeed()?;
         println!("{count} connections broke");
@@ -154,13 +163,17 @@ fn on_the_way_onward(cluster: &Cluster) -> Result<()> {
 
 /// The guest is stopped after a third of the lease, and goes on.
 fn for_half_a_lease(cluster: &Cluster) -> Result<()> {
-    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    let program = guest::c("patient")?.display().to_string();
+    let lease = LONG_LEASE.as_secs().to_string();
+    let words = ["run", "--lease", &lease, "--", &program, "counts"];
+    let mut guest = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+    let pid = guest.ready()?;
     cluster.move_to(pid, "n2")?;
     for cutter in both_sides(cluster)? {
         let begun = Instant::now();
         cluster.lab(&["cut", "n1", "n2"])?;
         ensure!(cutter.cut()? >= 2, "There was nothing to break");
-        thread::sleep((LEASE / 2).saturating_sub(begun.elapsed()));
+        thread::sleep((LONG_LEASE / 2).saturating_sub(begun.elapsed()));
         cluster.lab(&["heal", "n1", "n2"])?;
         println!("healed after {:?}", begun.elapsed());
         grows(cluster, pid)?;

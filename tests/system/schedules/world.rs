@@ -220,6 +220,8 @@ impl World {
                         // A stream does not lose its last bytes and live on.
                         copies = 0;
                         let late = self.some_ms(0, 300);
+                        let noticed = heal + late + LEASE * 2 / 5;
+                        self.troubles.push((self.now, noticed));
                         self.at(
                             heal + late,
                             What::Broken {
@@ -527,6 +529,10 @@ impl Schedule {
         };
         world.breaks += 1;
         let seen_by = world.random.below(3);
+        if seen_by < 2 {
+            // Home finds out by a third of a lease of silence, and then has to connect.
+            world.troubles.push((world.now, world.now + LEASE * 2 / 5));
+        }
         for at_home in [true, false] {
             // One side may have to find out for itself.
             if seen_by != u64::from(at_home) {
