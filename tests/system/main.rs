@@ -26,7 +26,6 @@ mod kernels;
 mod losses;
 mod memory;
 mod programs;
-mod schedules;
 mod stay;
 mod stops;
 mod terminals;
@@ -58,7 +57,6 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
     cases.extend(breaks::cases());
-    cases.extend(schedules::cases());
     cases.extend(memory::cases());
     cases.extend(crashes::cases());
     cases.extend(costs::cases());

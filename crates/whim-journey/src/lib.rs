@@ -1,23 +1,8 @@
-//! The migration protocol: frames, messages, jobs, and what is decided by it. No clock, no socket, no
-//! file.
-//!
-//! The deciding parts are state machines of one form: `handle(now, event)` gives what is to be done.
-//! The simulator of the system tests (`tests/system/schedules`) runs them through all kinds of
-//! faults. The supervisors run [`session`]; the rules of the others are still written out in them
-//! (`whim-home`: `server`, `away`, `moving`; `whim-guest`: `supervisor`), and have to be the same.
-//!
-//! - [`session`]: frames survive their connections.
-//! - [`turn`]: each call of a thread is executed once.
-//! - [`commit`]: home's half of a move; [`lease`]: how long it waits for a host.
-//! - [`stay`]: the guest's half of both.
+//! The migration protocol: frames, messages, jobs. No clock, no socket, no file.
 #![forbid(unsafe_code)]
 
-pub mod commit;
 pub mod frame;
 pub mod fuzz;
 pub mod job;
-pub mod lease;
 pub mod message;
 pub mod session;
-pub mod stay;
-pub mod turn;
