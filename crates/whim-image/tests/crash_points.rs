@@ -162,7 +162,9 @@ fn count_points(survivor: &mut Survivor) -> u32 {
 
 /// Whether a tracer gave up because the machine was overloaded, and let the program go on.
 fn is_busy(said: &str) -> bool {
-    said.contains("Busy") || said.contains("Escaped") || said.contains("overloaded")
+    ["Busy", "escaped", "Escaped", "overloaded"]
+        .iter()
+        .any(|word| said.contains(word))
 }
 
 #[test]
