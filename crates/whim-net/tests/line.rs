@@ -1,7 +1,6 @@
 //! Lines whose connections break.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
