@@ -175,56 +175,20 @@ pub fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkErro
     Ok(())
 }
 
-/// What an image goes out by: the line home, or the connection to the next host.
-pub trait Way {
-    /// Sends one frame before it returns.
-    ///
-    /// # Errors
-    /// The connection broke or stands still.
-    fn send_now(
-        &mut self,
-        kind: Kind,
-        epoch: u32,
-        parts: &[&[u8]],
-        timeout: Duration,
-    ) -> Result<(), ChannelError>;
-}
-
-impl Way for Channel {
-    fn send_now(
-        &mut self,
-        kind: Kind,
-        epoch: u32,
-        parts: &[&[u8]],
-        timeout: Duration,
-    ) -> Result<(), ChannelError> {
-        Channel::send_now(self, kind, epoch, parts, timeout)
-    }
-}
-
-impl Way for Line {
-    fn send_now(
-        &mut self,
-        kind: Kind,
-        epoch: u32,
-        parts: &[&[u8]],
-        timeout: Duration,
-    ) -> Result<(), ChannelError> {
-        Line::send_now(self, kind, epoch, parts, timeout)
-    }
-}
-
-/// Sends an image in pieces.
+/// Sends an image in pieces, each a frame of [`Kind::Image`] that `send` takes.
 ///
 /// # Errors
-/// The connection broke or stands still.
-pub fn send_image(way: &mut impl Way, epoch: u32, image: &ProcessImage) -> Result<(), LinkError> {
+/// Those of `send`; the image is too long.
+pub fn send_image(
+    image: &ProcessImage,
+    mut send: impl FnMut(&[&[u8]]) -> Result<(), ChannelError>,
+) -> Result<(), LinkError> {
     let bytes = message::encode(image)?;
     let total = u32::try_from(bytes.len()).map_err(|_| LinkError::Image)?;
     let mut offset = 0u32;
     for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
         let parts: [&[u8]; 3] = [&total.to_le_bytes(), &offset.to_le_bytes(), piece];
-        way.send_now(Kind::Image, epoch, &parts, STALL_MAX)?;
+        send(&parts)?;
         offset += u32::try_from(piece.len()).map_err(|_| LinkError::Image)?;
     }
     Ok(())

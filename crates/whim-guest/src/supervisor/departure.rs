@@ -59,7 +59,9 @@ impl Supervisor {
         let frozen = begun.elapsed();
         match &mut next {
             Some((channel, epoch)) => {
-                link::send_image(channel, *epoch, &image)?;
+                link::send_image(&image, |parts| {
+                    channel.send_now(Kind::Image, *epoch, parts, STALL_MAX)
+                })?;
                 self.send_pages(&image, Some((channel, *epoch)))?;
                 let complete = message::encode(&ToHome::Complete)?;
                 channel
@@ -69,7 +71,9 @@ impl Supervisor {
             None => {
                 let epoch = self.parties.epoch;
                 if let Some(calls) = &mut self.calls {
-                    link::send_image(calls, epoch, &image)?;
+                    link::send_image(&image, |parts| {
+                        calls.send_now(Kind::Image, epoch, parts, STALL_MAX)
+                    })?;
                 }
                 self.send_pages(&image, None)?;
                 self.say(ToHome::Complete)?;
