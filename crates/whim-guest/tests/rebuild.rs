@@ -184,7 +184,7 @@ fn image(pid: i32, threads: usize) -> ProcessImage {
         limits: Vec::new(),
         personality: 0,
         no_transparent_huge_pages: false,
-        vdso: vdso::own().expect("a vDSO"),
+        vdso: vdso::own().expect("a vDSO").to_vec(),
         reserved: Range {
             start: 16 * TIB,
             end: 48 * TIB,

@@ -174,6 +174,7 @@ impl Outward<'_> {
         expect(link.receive(PREPARE_WITHIN)?, &ToHome::Prepared, "prepared")?;
         // Reading the flags walks all pages: done before the freeze.
         let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
+        whim_image::vdso::own().map_err(CaptureError::from)?;
         let leases = take_leases(self.pid)?;
         self.leased = leases.len();
         let reserve = Reserve::take()?;

@@ -281,7 +281,7 @@ impl Frozen {
             personality: personality(self.pid)?,
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
             reserved: options.reserved,
-            vdso: vdso::own()?,
+            vdso: vdso::own()?.to_vec(),
             clocks,
             cpu_away: CpuTime::default(),
         };

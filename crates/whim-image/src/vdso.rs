@@ -20,6 +20,7 @@ use crate::model::{Backing, Mapping, ProcessImage, Range};
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol};
+use std::sync::OnceLock;
 use thiserror::Error;
 use whim_sys::process_vm;
 
@@ -43,11 +44,21 @@ pub enum VdsoError {
     Form(String),
 }
 
-/// The vDSO of this process, which is that of every process of this kernel.
+/// The vDSO of this process, which is that of every process of this kernel. It is read once: whoever
+/// will need it in a freeze asks before.
 ///
 /// # Errors
 /// [`VdsoError::None`] and that it cannot be read.
-pub fn own() -> Result<Vec<u8>, VdsoError> {
+pub fn own() -> Result<&'static [u8], VdsoError> {
+    static OWN: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(known) = OWN.get() {
+        return Ok(known);
+    }
+    let found = read_own()?;
+    Ok(OWN.get_or_init(|| found))
+}
+
+fn read_own() -> Result<Vec<u8>, VdsoError> {
     let pid = std::process::id().cast_signed();
     let entries = maps::read(pid)?;
     let vdso = entries.iter().find(|entry| entry.name == "[vdso]");
@@ -69,12 +80,6 @@ pub fn read(pid: i32, range: Range) -> Result<Vec<u8>, VdsoError> {
     Ok(bytes)
 }
 
-/// A function of the vDSO that was replaced; addresses are the guest's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    code: Range,
-}
-
 /// A copy of home's vDSO whose functions are system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
@@ -82,7 +87,8 @@ pub struct Proxy {
     range: Range,
     /// Where home has the kernel's data: nothing can be read there.
     data: Vec<Range>,
-    entries: Vec<Entry>,
+    /// What replaces each function.
+    entries: Vec<Range>,
     /// The copy, as long as `range`.
     bytes: Vec<u8>,
 }
@@ -149,8 +155,8 @@ impl Proxy {
     /// anew at any point: they change no register but the result's, and give what is so now.
     #[must_use]
     pub fn begin_of(&self, rip: u64) -> Option<u64> {
-        let found = self.entries.iter().find(|entry| entry.code.contains(rip));
-        found.map(|entry| entry.code.start)
+        let found = self.entries.iter().find(|code| code.contains(rip));
+        found.map(|code| code.start)
     }
 
     /// Whether a thread with this `rip` is in the middle of home's code.
@@ -232,7 +238,7 @@ fn random() -> Vec<u8> {
 }
 
 /// Overwrites every function of a vDSO that is mapped at `base`.
-fn replace_functions(bytes: &mut [u8], base: u64) -> Result<Vec<Entry>, VdsoError> {
+fn replace_functions(bytes: &mut [u8], base: u64) -> Result<Vec<Range>, VdsoError> {
     let mut entries = Vec::new();
     for (name, offset, size) in functions(bytes)? {
         let code = replacement(&name);
@@ -246,17 +252,14 @@ fn replace_functions(bytes: &mut [u8], base: u64) -> Result<Vec<Entry>, VdsoErro
             .ok_or_else(|| VdsoError::Form(format!("no room in the function {text:.20}")))?;
         place.copy_from_slice(&code);
         let start = base.saturating_add(offset);
-        let code = Range {
+        entries.push(Range {
             start,
             end: start + code.len() as u64,
-        };
-        entries.push(Entry { code });
+        });
     }
-    let overlap = |one: &Entry| {
-        let others = entries.iter().filter(|other| *other != one);
-        others
-            .map(|other| other.code)
-            .any(|code| code.overlaps(one.code))
+    let overlap = |one: &Range| {
+        let mut others = entries.iter().filter(|other| *other != one);
+        others.any(|other| other.overlaps(*one))
     };
     if entries.iter().any(overlap) {
         return Err(VdsoError::Form("functions that overlap".into()));
@@ -310,7 +313,7 @@ mod tests {
     const BASE: u64 = 0x7ffe_0000_4000;
 
     fn proxy() -> Proxy {
-        let mut bytes = own().expect("this kernel has a vDSO");
+        let mut bytes = own().expect("this kernel has a vDSO").to_vec();
         let range = Range {
             start: BASE,
             end: BASE + bytes.len() as u64,
@@ -330,7 +333,7 @@ mod tests {
 
     fn offset_of(name: &[u8]) -> usize {
         let bytes = own().expect("a vDSO");
-        let found = functions(&bytes).expect("functions");
+        let found = functions(bytes).expect("functions");
         let found = found.iter().find(|(known, ..)| known == name);
         usize::try_from(found.expect("the function").1).expect("an offset")
     }
@@ -386,14 +389,14 @@ mod tests {
             let _ = replace_functions(&mut bytes, BASE);
         }
         for (at, byte) in (0..whole.len()).zip([0xff, 0x80, 0x01, 0x00].iter().cycle()) {
-            let mut bytes = whole.clone();
+            let mut bytes = whole.to_vec();
             bytes[at] = *byte;
             let _ = replace_functions(&mut bytes, BASE);
         }
         assert!(replace_functions(&mut [], BASE).is_err());
         assert!(replace_functions(&mut vec![0; 8192], BASE).is_err());
         // For another CPU (EM_AARCH64).
-        let mut other = whole.clone();
+        let mut other = whole.to_vec();
         other[18] = 183;
         assert!(replace_functions(&mut other, BASE).is_err());
     }
@@ -413,11 +416,11 @@ mod tests {
             kernel(BASE - 0x4000, BASE, "[vvar]"),
             kernel(BASE, end, "[vdso]"),
         ];
-        let made = Proxy::new(&mappings, &vdso).expect("sound");
+        let made = Proxy::new(&mappings, vdso).expect("sound");
         let made = made.expect("there is a vDSO");
         assert_eq!(made.contents().0, Range { start: BASE, end });
         assert_eq!(made.data().len(), 1);
         assert!(Proxy::new(&mappings, &vdso[1..]).is_err());
-        assert!(Proxy::new(&mappings[..1], &vdso).expect("sound").is_none());
+        assert!(Proxy::new(&mappings[..1], vdso).expect("sound").is_none());
     }
 }
