@@ -442,6 +442,15 @@ impl Cluster {
         bail!("{pid} does not move to {target}: {reason}")
     }
 
+    /// The node on which a process of n1 computes.
+    ///
+    /// # Errors
+    /// It is gone, or n1 does not tell.
+    pub fn place(&self, pid: i32) -> Result<String> {
+        let row = self.row(pid)?;
+        Ok(row.with_context(|| format!("{pid} is gone"))?.place)
+    }
+
     /// The log of n1, as `whim log` prints it.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! told not to use its own.
 
 use whim_system_tests::cluster::Moved;
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, bail, ensure, guest};
+use whim_system_tests::{Case, Cluster, Result, Talk, bail, ensure, guest};
 
 /// In the reason for which a program comes home that left it within the vDSO.
 const UNFINISHED: &str = "kernel's own code";
@@ -10,11 +10,6 @@ const ROUNDS_MAX: u32 = 50;
 
 pub fn cases() -> Vec<Case> {
     vec![Case::new("kernels::met_within_the_vdso", |_| met())]
-}
-
-fn place(cluster: &Cluster, pid: i32) -> Result<String> {
-    let row = cluster.row(pid)?;
-    Ok(row.with_context(|| format!("{pid} is gone"))?.place)
 }
 
 /// A signal has met the program within the vDSO, and its handler is on the way when the program moves:
@@ -56,7 +51,7 @@ fn met() -> Result<()> {
 fn met_between(cluster: &Cluster, talk: &mut Talk, met: &str, to: &str) -> Result<String> {
     for _ in 0..ROUNDS_MAX {
         let pid = talk.until("outside ")?.trim().parse()?;
-        if place(cluster, pid)? != met {
+        if cluster.place(pid)? != met {
             cluster.move_to(pid, met)?;
         }
         talk.go()?;
@@ -65,7 +60,7 @@ fn met_between(cluster: &Cluster, talk: &mut Talk, met: &str, to: &str) -> Resul
         talk.go()?;
         talk.until("on ")?;
         match moved {
-            Moved::Done(_) => return place(cluster, pid),
+            Moved::Done(_) => return cluster.place(pid),
             Moved::Refused(why) => ensure!(why.contains(UNFINISHED), "{why}"),
         }
     }

@@ -78,18 +78,21 @@ fn grow(cluster: &Cluster, megabytes: &str, pause: &str) -> Result<Talk> {
     Talk::start(cluster, &mut cluster.run_command("n1", &words))
 }
 
-fn place(cluster: &Cluster, pid: i32) -> Result<String> {
-    let row = cluster
-        .row(pid)?
-        .with_context(|| format!("{pid} is gone"))?;
-    Ok(row.place)
+/// What a moved guest has computed is what an unmoved one has.
+fn same_sum(guest: &mut Talk, expected: &str) -> Result<()> {
+    let sum = guest.until("sum ")?;
+    ensure!(
+        sum == expected,
+        "{sum} after a move, {expected} without one"
+    );
+    Ok(())
 }
 
 /// Waits until one of the two is home and says so; the pids of that one and of the other.
 fn one_comes_home(cluster: &Cluster, pids: [i32; 2]) -> Result<(i32, i32)> {
     eventually(Duration::from_secs(20), "one guest is at home", || {
         for (one, other) in [(pids[0], pids[1]), (pids[1], pids[0])] {
-            if place(cluster, one)? == "n1" {
+            if cluster.place(one)? == "n1" {
                 return Ok(Some((one, other)));
             }
         }
@@ -122,16 +125,12 @@ fn outgrow_together(cluster: &Cluster, pause: &str) -> Result<()> {
         guest.go()?;
     }
     for guest in &mut guests {
-        let sum = guest.until("sum ")?;
-        ensure!(
-            sum == expected,
-            "{sum} after a move, {expected} without one"
-        );
+        same_sum(guest, &expected)?;
     }
     let (home, away) = one_comes_home(cluster, pids)?;
     says_why(cluster, home)?;
     ensure!(
-        place(cluster, away)? == "n2",
+        cluster.place(away)? == "n2",
         "Both have gone home, where one would have been enough"
     );
     for guest in &mut guests {
@@ -160,7 +159,7 @@ fn share_changes(cluster: &Cluster) -> Result<()> {
         );
     }
     for pid in pids {
-        ensure!(place(cluster, pid)? == "n2", "There was room for both");
+        ensure!(cluster.place(pid)? == "n2", "There was room for both");
     }
     cluster.configure("n2", "[guests]\nmemory_percent = 40\n")?;
     cluster.restart_daemon("n2")?;
@@ -171,7 +170,7 @@ fn share_changes(cluster: &Cluster) -> Result<()> {
         pids[1]
     );
     says_why(cluster, home)?;
-    ensure!(place(cluster, away)? == "n2", "Both have gone home");
+    ensure!(cluster.place(away)? == "n2", "Both have gone home");
     let refused = cluster.refused("n1", &["migrate", &home.to_string(), "n2"])?;
     ensure!(refused.contains("has no room"), "{refused}");
     if let Some(group) = cluster.all_guests_group("n2") {
@@ -219,11 +218,7 @@ fn home_has_no_room(cluster: &Cluster) -> Result<()> {
         let pid = guest.ready()?;
         cluster.move_to(pid, "n2")?;
         guest.go()?;
-        let sum = guest.until("sum ")?;
-        ensure!(
-            sum == expected,
-            "{sum} after a move, {expected} without one"
-        );
+        same_sum(&mut guest, &expected)?;
         if fork.is_empty() {
             // Home learns of the growth by the next heartbeat.
             let grown = "home knows how large the guest is";
@@ -239,7 +234,7 @@ fn home_has_no_room(cluster: &Cluster) -> Result<()> {
                 sentence.contains("no room") && sentence.contains("100 MiB"),
                 "{sentence}"
             );
-            ensure!(self::place(cluster, pid)? == "n2", "It has moved");
+            ensure!(cluster.place(pid)? == "n2", "It has moved");
             fs::write(&limit, (400 << 20).to_string())?;
             cluster.move_to(pid, "home")?;
             guest.go()?;
@@ -256,7 +251,7 @@ fn home_has_no_room(cluster: &Cluster) -> Result<()> {
                     )
                 },
             )?;
-            ensure!(self::place(cluster, pid)? == "n2", "It has moved");
+            ensure!(cluster.place(pid)? == "n2", "It has moved");
             fs::write(&limit, (400 << 20).to_string())?;
             let child = guest.until("child ")?;
             ensure!(child == "1", "The child has seen {child}");
@@ -273,11 +268,7 @@ fn outgrows(cluster: &Cluster, pause: &str) -> Result<()> {
     let pid = guest.ready()?;
     cluster.move_to(pid, "n2")?;
     guest.go()?;
-    let sum = guest.until("sum ")?;
-    ensure!(
-        sum == expected,
-        "{sum} after a move, {expected} without one"
-    );
+    same_sum(&mut guest, &expected)?;
     let row = cluster.row(pid)?;
     ensure!(
         row.as_ref().is_some_and(|row| row.place == "n1"),
