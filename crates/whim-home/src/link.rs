@@ -222,11 +222,16 @@ impl Target {
                 match Channel::connect(resolved, name, &self.credentials, &self.expect, within) {
                     Ok(channel) => return Ok(channel),
                     Err(source) => {
+                        // No other address knows better.
+                        let gone = matches!(source, ChannelError::Gone);
                         failure = LinkError::Connect {
                             node: node.clone(),
                             address: address.clone(),
                             source,
                         };
+                        if gone {
+                            return Err(failure);
+                        }
                     }
                 }
             }

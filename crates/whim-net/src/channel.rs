@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use whim_journey::frame::{Frame, Header, Kind};
 use whim_journey::session::Stamp;
 
-use crate::inbox::{Inbox, InboxError, PREFACE};
+use crate::inbox::{Inbox, InboxError, PREFACE, PREFACE_GONE};
 pub use crate::link::{ChannelError, Received};
 use crate::link::{Deadline, Link};
 use crate::name::{PeerExpectation, PeerIdentity};
@@ -31,6 +31,7 @@ impl From<InboxError> for ChannelError {
             InboxError::Preface => {
                 Self::Protocol("it is not the supervisor that it should be".into())
             }
+            InboxError::Gone => Self::Gone,
             InboxError::Frame(error) => Self::Frame(error),
         }
     }
@@ -96,12 +97,37 @@ impl Channel {
         expect: &PeerExpectation,
         timeout: Duration,
     ) -> Result<Self, ChannelError> {
+        Self::answer(stream, credentials, expect, (PREFACE, timeout))
+    }
+
+    /// Answers in the name of a supervisor that has ended: whoever connects gets
+    /// [`ChannelError::Gone`].
+    ///
+    /// # Errors
+    /// As [`Channel::accept`].
+    pub fn bid_farewell(
+        stream: TcpStream,
+        credentials: &Credentials,
+        expect: &PeerExpectation,
+        timeout: Duration,
+    ) -> Result<(), ChannelError> {
+        let mut channel = Self::answer(stream, credentials, expect, (PREFACE_GONE, timeout))?;
+        channel.close();
+        Ok(())
+    }
+
+    fn answer(
+        stream: TcpStream,
+        credentials: &Credentials,
+        expect: &PeerExpectation,
+        (preface, timeout): (&[u8], Duration),
+    ) -> Result<Self, ChannelError> {
         let deadline = Deadline::new(timeout, "accepting a connection");
         let revocations = RevocationList::new(credentials.revoked.clone());
         let config = tls::server_config(credentials, revocations, expect)?;
         let link = Link::new(stream, Session::server(config)?)?;
         let mut channel = Self::open(link, Inbox::new(false), deadline)?;
-        channel.link.seal(&[IoSlice::new(PREFACE)])?;
+        channel.link.seal(&[IoSlice::new(preface)])?;
         let inbox = &mut channel.inbox;
         channel
             .link

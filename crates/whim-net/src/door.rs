@@ -31,6 +31,8 @@ pub struct Fresh {
 pub struct Door {
     fresh: Mutex<VecDeque<Fresh>>,
     waiting: AtomicBool,
+    /// The other side will not come back.
+    gone: AtomicBool,
     closed: AtomicBool,
     wake: EventFd,
 }
@@ -46,6 +48,7 @@ impl Door {
         Ok(Arc::new(Self {
             fresh: Mutex::default(),
             waiting: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             wake: EventFd::from_value_and_flags(0, flags)?,
         }))
@@ -60,8 +63,18 @@ impl Door {
         list.push_back(fresh);
         self.waiting.store(true, Ordering::Release);
         drop(list);
+        self.ring();
+    }
+
+    fn ring(&self) {
         // It can only fail when the counter is at its limit: then nobody sleeps.
         let _ = self.wake.write(1);
+    }
+
+    /// Whether the other side has ended, as its node says.
+    #[must_use]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Whether a connection waits to be taken.
@@ -84,7 +97,7 @@ impl Door {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Connects until it works, or nobody waits any more: a thread of its own, because whoever
+    /// Connects until it works, the other side is gone, or nobody waits any more: a thread of its own, because whoever
     /// waits has other work. The first try may take so long, later ones more. False if there is no
     /// thread to be had.
     pub(crate) fn dial(
@@ -100,6 +113,11 @@ impl Door {
                     Ok(channel) => {
                         let resume = None;
                         return door.bring(Fresh { channel, resume });
+                    }
+                    Err(ChannelError::Gone) => {
+                        door.gone.store(true, Ordering::Release);
+                        door.waiting.store(true, Ordering::Release);
+                        return door.ring();
                     }
                     Err(error) => tracing::debug!(%error, "no new connection yet"),
                 }

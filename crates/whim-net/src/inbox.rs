@@ -6,19 +6,25 @@ use whim_journey::frame::{Frame, FrameError, HEADER_LENGTH, Header};
 
 /// The accepting side sends this first: it is how the other side learns that its certificate was
 /// accepted (in TLS 1.3 a client's handshake is over before the server has looked at it).
-pub(crate) const PREFACE: &[u8; 8] = b"whim/1\r\n";
+pub(crate) const PREFACE: &[u8; PREFACE_LENGTH] = b"whim/1\r\n";
+/// A daemon sends this instead, in the name of a supervisor that has ended.
+pub(crate) const PREFACE_GONE: &[u8; PREFACE_LENGTH] = b"gone/1\r\n";
+const PREFACE_LENGTH: usize = 8;
 
 /// Why the bytes are no frames.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InboxError {
     Preface,
+    /// The supervisor has ended.
+    Gone,
     Frame(FrameError),
 }
 
 /// Bytes in, frames out; every length is checked before room is made for it.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    preface_left: usize,
+    /// What has come of the preface; `None`: none is awaited, or it is over.
+    preface: Option<Vec<u8>>,
     header: [u8; HEADER_LENGTH],
     header_length: usize,
     current: Option<(Header, Vec<u8>)>,
@@ -32,13 +38,13 @@ impl Inbox {
     /// `preface`: whether the peer is the accepting side.
     pub(crate) fn new(preface: bool) -> Self {
         Self {
-            preface_left: if preface { PREFACE.len() } else { 0 },
+            preface: preface.then(Vec::new),
             ..Self::default()
         }
     }
 
     pub(crate) fn preface_missing(&self) -> bool {
-        self.preface_left > 0
+        self.preface.is_some()
     }
 
     /// Bytes of whole frames that nobody has taken yet.
@@ -47,14 +53,17 @@ impl Inbox {
     }
 
     pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Result<(), InboxError> {
-        while self.preface_left > 0 {
-            let Some((first, rest)) = bytes.split_first() else {
-                return Ok(());
-            };
-            if *first != PREFACE[PREFACE.len() - self.preface_left] {
-                return Err(InboxError::Preface);
+        if let Some(preface) = &mut self.preface {
+            let (part, rest) = bytes.split_at(bytes.len().min(PREFACE_LENGTH - preface.len()));
+            preface.extend_from_slice(part);
+            match &preface[..] {
+                whole if whole == PREFACE => self.preface = None,
+                whole if whole == PREFACE_GONE => return Err(InboxError::Gone),
+                part if PREFACE.starts_with(part) || PREFACE_GONE.starts_with(part) => {
+                    return Ok(());
+                }
+                _ => return Err(InboxError::Preface),
             }
-            self.preface_left -= 1;
             bytes = rest;
         }
         while !self.broken && (!bytes.is_empty() || self.current_is_whole()) {
@@ -224,5 +233,17 @@ mod tests {
     #[test]
     fn another_preface_is_refused() {
         assert_eq!(Inbox::new(true).take(b"HTTP/1.1"), Err(InboxError::Preface));
+        assert_eq!(Inbox::new(true).take(b"wham"), Err(InboxError::Preface));
+    }
+
+    #[test]
+    fn a_farewell_is_understood_in_pieces_and_only_as_a_preface() {
+        let mut inbox = Inbox::new(true);
+        assert_eq!(inbox.take(&PREFACE_GONE[..3]), Ok(()));
+        assert_eq!(inbox.take(&PREFACE_GONE[3..]), Err(InboxError::Gone));
+        let mut inbox = Inbox::new(true);
+        assert_eq!(inbox.take(PREFACE), Ok(()));
+        assert_eq!(inbox.take(PREFACE_GONE), Ok(()));
+        assert!(!inbox.preface_missing());
     }
 }

@@ -4,7 +4,8 @@
 //! so: what is to be sent is kept, and goes on over the next connection
 //! ([`whim_journey::session`]). Whoever uses it decides by his lease when to stop waiting; steps
 //! that block here wait no longer than that either. A peer that says goodbye has closed the line,
-//! not lost a connection: that is told at once.
+//! not lost a connection: that is told at once. So is the end of a peer that could not say goodbye,
+//! if its node answers in its place when we connect again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -380,6 +381,11 @@ impl Line {
             };
             let actions = self.handle(event)?;
             self.carry_out(actions, Some(channel));
+        }
+        if self.door.is_gone() && !self.over {
+            tracing::warn!(peer = %self.peer, "its node says that it has ended");
+            self.over = true;
+            self.door.close();
         }
         self.flush().map(drop)
     }

@@ -33,6 +33,8 @@ pub enum ChannelError {
     Timeout { doing: &'static str, seconds: f64 },
     #[error("The peer has closed the connection")]
     Closed,
+    #[error("The peer's supervisor of this journey has ended, says its node")]
+    Gone,
     #[error("The connection is lost: {0}")]
     Lost(io::Error),
     #[error("The peer is refused: {0}")]

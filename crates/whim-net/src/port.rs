@@ -58,6 +58,21 @@ pub enum PortError {
     Receive(#[from] FdPassError),
 }
 
+impl PortError {
+    /// Whether nobody listens there: the supervisor has ended. A full queue or anything else does not
+    /// mean that.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let Self::Supervisor { source, .. } = self else {
+            return false;
+        };
+        matches!(
+            source.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        )
+    }
+}
+
 /// Switches a socket to blocking mode, and back when it is dropped.
 struct Blocking<'a>(&'a TcpStream, bool);
 
@@ -129,14 +144,14 @@ pub fn peek_server_name(
 }
 
 /// Hands a connection to the supervisor that listens at `path`: one line (`header`, without a line
-/// break) with the descriptor attached. Returns the unix connection, for an answer. The caller's
-/// own copy of the connection is closed; the supervisor's lives on.
+/// break) with the descriptor attached. Returns the unix connection, for an answer. The caller may
+/// close its own copy of the connection; the supervisor's lives on.
 ///
 /// # Errors
-/// The supervisor is gone or does not take it within `timeout`.
+/// The supervisor is gone ([`PortError::is_gone`]) or does not take it within `timeout`.
 pub fn send_socket(
     path: &Path,
-    stream: TcpStream,
+    stream: &TcpStream,
     header: &[u8],
     timeout: Duration,
 ) -> Result<UnixStream, PortError> {
@@ -363,7 +378,7 @@ mod tests {
         let listener = UnixListener::bind(&path).expect("bind");
         let (mut client, server) = pair();
         client.write_all(b"before").expect("written");
-        let kept = send_socket(&path, server, br#"{"command":"channel"}"#, SECOND).expect("sent");
+        let kept = send_socket(&path, &server, br#"{"command":"channel"}"#, SECOND).expect("sent");
         let (unix, _) = listener.accept().expect("accept");
         assert_eq!(
             peer_uid(&unix).expect("uid"),
@@ -371,7 +386,7 @@ mod tests {
         );
         let (mut got, line) = receive_socket(&unix, SECOND).expect("received");
         assert_eq!(line, br#"{"command":"channel"}"#);
-        drop(kept);
+        drop((kept, server));
         client.write_all(b" after").expect("written");
         drop(client);
         let mut text = String::new();
@@ -383,9 +398,9 @@ mod tests {
     fn hand_over_errors() {
         let directory = tempfile::tempdir().expect("directory");
         let gone = directory.path().join("gone");
-        let error = send_socket(&gone, pair().1, b"{}", SECOND).expect_err("nobody");
-        assert!(matches!(error, PortError::Supervisor { .. }), "{error}");
-        let error = send_socket(&gone, pair().1, b"{}\n", SECOND).expect_err("line break");
+        let error = send_socket(&gone, &pair().1, b"{}", SECOND).expect_err("nobody");
+        assert!(error.is_gone(), "{error}");
+        let error = send_socket(&gone, &pair().1, b"{}\n", SECOND).expect_err("line break");
         assert!(matches!(error, PortError::Line(3)), "{error}");
 
         let (mut left, right) = UnixStream::pair().expect("pair");

@@ -14,6 +14,7 @@ use whim_journey::message::{self, ChannelRole, Hello};
 use whim_journey::session::KEPT_BYTES_MAX;
 use whim_net::line::Dialing;
 use whim_net::name::journey_server_name;
+use whim_net::state::State;
 use whim_net::{Channel, ChannelError, Credentials, Door, Fresh, Line, Role, unix_now};
 
 const LEASE: Duration = Duration::from_secs(20);
@@ -23,6 +24,8 @@ struct Port {
     address: SocketAddr,
     door: Arc<Door>,
     open: Arc<AtomicBool>,
+    /// In whose name it says that nobody is here any more.
+    farewell: Arc<Mutex<Option<Credentials>>>,
     last: Arc<Mutex<Option<TcpStream>>>,
 }
 
@@ -33,10 +36,11 @@ impl Port {
             address: listener.local_addr().expect("an address"),
             door: Door::new().expect("a descriptor"),
             open: Arc::new(AtomicBool::new(true)),
+            farewell: Arc::default(),
             last: Arc::default(),
         };
         let (door, open) = (Arc::clone(&port.door), Arc::clone(&port.open));
-        let last = Arc::clone(&port.last);
+        let (last, farewell) = (Arc::clone(&port.last), Arc::clone(&port.farewell));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if !open.load(Ordering::SeqCst) {
@@ -44,6 +48,11 @@ impl Port {
                 }
                 *last.lock().expect("whole") = stream.try_clone().ok();
                 let expect = expect_journey("j1", Role::Home);
+                if let Some(name) = &*farewell.lock().expect("whole") {
+                    // Whether it is believed is seen on the other side.
+                    let _ = Channel::bid_farewell(stream, name, &expect, TIMEOUT);
+                    continue;
+                }
                 let Ok(mut channel) = Channel::accept(stream, &credentials, &expect, TIMEOUT)
                 else {
                     continue;
@@ -70,14 +79,18 @@ impl Port {
 
 /// Both ends of a line, and what is between them.
 fn lines(lease: Duration) -> (Line, Line, Port) {
-    let (first, n1) = init("n1", unix_now());
-    let (home, guest) = (
-        n1.journey_credentials(&journey("j1"), Role::Home, unix_now()),
-        n1.journey_credentials(&journey("j1"), Role::Guest, unix_now()),
-    );
-    drop(first);
-    let port = Port::new(guest.expect("made"));
-    let (address, home) = (port.address, home.expect("made"));
+    let (_directory, n1) = init("n1", unix_now());
+    lines_of(&n1, lease)
+}
+
+fn credentials(node: &State, id: &str, role: Role) -> Credentials {
+    let made = node.journey_credentials(&journey(id), role, unix_now());
+    made.expect("made")
+}
+
+fn lines_of(n1: &State, lease: Duration) -> (Line, Line, Port) {
+    let port = Port::new(credentials(n1, "j1", Role::Guest));
+    let (address, home) = (port.address, credentials(n1, "j1", Role::Home));
     let connect = Arc::new(move |within: Duration| {
         let name = journey_server_name(&journey("j1"), Role::Guest);
         let expect = expect_journey("j1", Role::Guest);
@@ -191,6 +204,37 @@ fn a_break_that_lasts_longer_than_the_lease_is_the_end() {
     };
     assert!(matches!(error, ChannelError::Lost(_)), "{error}");
     assert!(begun.elapsed() >= lease, "after {:?}", begun.elapsed());
+}
+
+/// The supervisor has died, and its node answers in somebody's name: what the other side hears of it.
+fn after_a_farewell(lease: Duration, name: &str, role: Role) -> ChannelError {
+    let (_directory, n1) = init("n1", unix_now());
+    let (mut left, right, port) = lines_of(&n1, lease);
+    *port.farewell.lock().expect("whole") = Some(credentials(&n1, name, role));
+    port.cut();
+    drop(right);
+    loop {
+        if let Err(error) = left.send_now(Kind::Data, 1, &[b"x"], TIMEOUT) {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn a_peer_whose_node_says_that_it_has_ended_is_not_waited_for() {
+    let error = after_a_farewell(Duration::MAX, "j1", Role::Guest);
+    assert!(matches!(error, ChannelError::Closed), "{error}");
+}
+
+#[test]
+fn a_farewell_in_another_name_is_not_believed() {
+    for (name, role) in [("j2", Role::Guest), ("j1", Role::Home)] {
+        let error = after_a_farewell(Duration::from_millis(300), name, role);
+        assert!(
+            matches!(error, ChannelError::Lost(_)),
+            "{name} {role}: {error}"
+        );
+    }
 }
 
 #[test]

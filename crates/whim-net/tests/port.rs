@@ -36,7 +36,7 @@ fn a_supervisor_is_reached_through_the_daemons_port() {
                 Route::of(&name),
                 Some(Route::Supervisor(id.clone(), Role::Guest))
             );
-            send_socket(&path, stream, br#"{"command":"channel"}"#, TIMEOUT).expect("sent");
+            send_socket(&path, &stream, br#"{"command":"channel"}"#, TIMEOUT).expect("sent");
         });
         // The guest's supervisor.
         scope.spawn(|| {

@@ -359,11 +359,17 @@ impl Cluster {
         role: Role,
     ) -> Result<CredentialsJson, ClusterError> {
         let id = JourneyId::new(journey)?;
-        self.with(|joined| {
-            let credentials = joined.state().journey_credentials(&id, role, now())?;
-            serde_json::to_value(&credentials)
-                .map_err(|e| ClusterError::State(StateError::Encode(e.to_string())))
-        })
+        let credentials = self.answering_for(&id, role)?;
+        serde_json::to_value(&credentials)
+            .map_err(|e| ClusterError::State(StateError::Encode(e.to_string())))
+    }
+
+    /// The same, for the daemon itself: it may speak for a supervisor that has ended.
+    ///
+    /// # Errors
+    /// As [`Cluster::journey_credentials`].
+    pub fn answering_for(&self, id: &JourneyId, role: Role) -> Result<Credentials, ClusterError> {
+        self.with(|joined| Ok(joined.state().journey_credentials(id, role, now())?))
     }
 
     /// `HOST:PORT` under which other nodes reach this one.

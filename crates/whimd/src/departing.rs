@@ -87,17 +87,19 @@ pub async fn admit(
 }
 
 /// Home alone decides where the process is: once it says 'not there', whatever waits or runs there
-/// under that epoch is ended.
-pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) {
+/// under that epoch is ended. False if the host did not hear it.
+pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
     let request = NodeRequest::Release {
         journey: journey.to_string(),
         epoch,
     };
     daemon.settings.faults.point("before-slot-given-back");
-    if let Err(error) = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await {
+    let called = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await;
+    if let Err(error) = &called {
         tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
     }
     daemon.settings.faults.point("after-slot-given-back");
+    called.is_ok()
 }
 
 /// T2 of this process's journeys, in milliseconds.

@@ -1,14 +1,16 @@
 //! This node as a host: guests are admitted, their supervisors started and cleaned up after.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use whim_journey::job::{GuestJob, Slot};
-use whim_net::Role;
 use whim_net::name::{JourneyId, journey_server_name};
+use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
 use crate::cgroup;
@@ -21,6 +23,10 @@ use crate::supervisor::{self, Start, SupervisorError};
 /// How often, and how long apart, the removal of a guest's control groups is tried again.
 const REMOVALS: u32 = 500;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections that are told at the same time that nobody is there; further ones are closed.
+static FAREWELLS: Semaphore = Semaphore::const_new(8);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Error)]
 pub enum HostError {
@@ -258,8 +264,8 @@ fn clean(daemon: &Daemon, guest: &Guest) {
     daemon.events.add(None, "left", text);
 }
 
-/// Home says that the guest will not come. Only its own node may say so, and only a supervisor
-/// that nobody has called yet is ended by that; any other one ends by its own rules.
+/// Home says that the process is not here, or not any more: whatever waits or runs under that epoch
+/// is ended. Only its own node may say so.
 pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
     let key = (journey.to_string(), epoch);
     let guest = daemon
@@ -343,7 +349,9 @@ fn guest_of_directory(name: &str) -> Option<(String, u32)> {
     Some((journey.to_owned(), epoch.parse().ok()?))
 }
 
-/// Hands a connection for a journey to the supervisor here that carries it.
+/// Hands a connection for a journey to the supervisor here that carries it. Home is told if there is
+/// none: a supervisor that was killed said no goodbye, and home would wait for it until the end of
+/// the lease.
 ///
 /// # Errors
 /// There is none, or it is hung.
@@ -351,20 +359,51 @@ pub async fn route(
     daemon: &Daemon,
     id: &JourneyId,
     role: Role,
-    connection: std::net::TcpStream,
+    connection: TcpStream,
 ) -> Result<(), SupervisorError> {
     let directory = match role {
-        Role::Home => daemon.settings.home_directory(id.as_str()),
-        Role::Guest => match daemon.guests().of_journey(id.as_str()).first() {
-            Some(guest) => guest.directory.clone(),
-            None => {
-                let gone = daemon.settings.guest_directory(id.as_str(), 0);
-                return Err(SupervisorError::Gone(gone));
-            }
-        },
+        Role::Home => Some(daemon.settings.home_directory(id.as_str())),
+        Role::Guest => {
+            let guests = daemon.guests().of_journey(id.as_str());
+            guests.first().map(|guest| guest.directory.clone())
+        }
     };
+    let connection = Arc::new(connection);
     daemon.settings.faults.point("before-connection-passed");
-    let passed = supervisor::pass(socket_in(&directory), connection).await;
+    let passed = match directory {
+        Some(directory) => supervisor::pass(socket_in(&directory), Arc::clone(&connection)).await,
+        None => Err(SupervisorError::Gone(
+            daemon.settings.guest_directory(id.as_str(), 0),
+        )),
+    };
     daemon.settings.faults.point("after-connection-passed");
+    if let (Role::Guest, Err(SupervisorError::Gone(_)), Some(connection)) =
+        (role, &passed, Arc::into_inner(connection))
+    {
+        bid_farewell(daemon, id, connection).await;
+    }
     passed
+}
+
+/// Answers in the name of a guest's supervisor that is gone. The node may: it signs its supervisors'
+/// certificates.
+async fn bid_farewell(daemon: &Daemon, id: &JourneyId, connection: TcpStream) {
+    let Ok(_permit) = FAREWELLS.try_acquire() else {
+        return;
+    };
+    let credentials = match daemon.cluster.answering_for(id, Role::Guest) {
+        Ok(credentials) => credentials,
+        Err(error) => return tracing::debug!(%error, "nobody is told that a guest is gone"),
+    };
+    let expect = PeerExpectation::Journey {
+        id: id.clone(),
+        node: None,
+        role: Role::Home,
+    };
+    let task = tokio::task::spawn_blocking(move || {
+        Channel::bid_farewell(connection, &credentials, &expect, FAREWELL_TIMEOUT)
+    });
+    if let Ok(Err(error)) = task.await {
+        tracing::debug!(%error, "a farewell was not heard");
+    }
 }

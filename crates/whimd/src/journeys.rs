@@ -57,6 +57,8 @@ pub struct Journey {
     pub supervisor_pid: Option<i32>,
     /// Highest epoch that any slot was asked for.
     pub epoch: u32,
+    /// Host and epoch of the move that goes on.
+    pub bound_for: Option<(String, u32)>,
     /// Moves that its journal tells of.
     pub done: u32,
     /// Last look at its CPU time: (milliseconds of our clock, nanoseconds).
@@ -74,6 +76,7 @@ impl Journey {
             status: None,
             supervisor_pid: None,
             epoch: 0,
+            bound_for: None,
             done: 0,
             seen: None,
             cpu_percent: 0.0,

@@ -397,13 +397,17 @@ async fn travel(
 ) -> Result<MoveReport, MoveError> {
     let socket = socket_in(&daemon.settings.home_directory(id));
     // A journey that never began is forgotten as soon as its supervisor has ended.
-    let pid = {
-        let journeys = daemon.journeys();
-        journeys
-            .by_id
-            .get(id)
-            .map_or(0, |journey| journey.about.pid)
+    let bound_for = |bound_for: Option<(String, u32)>| {
+        let mut journeys = daemon.journeys();
+        journeys.by_id.get_mut(id).map_or(0, |journey| {
+            journey.bound_for = bound_for;
+            journey.about.pid
+        })
     };
+    let pid = bound_for(match &command {
+        Command::Move { slot } => Some((slot.node.clone(), slot.epoch)),
+        _ => None,
+    });
     daemon.settings.faults.point("before-command");
     let mut conversation = Conversation::begin(&socket, &command).await?;
     daemon.settings.faults.point("after-command");
@@ -425,6 +429,13 @@ async fn travel(
         }
         heard = true;
     };
+    // A supervisor that did not say how it went may be dead: whoever notes its end needs to know.
+    if !matches!(
+        result,
+        Err(MoveError::Silent | MoveError::Supervisor(SupervisorError::Broken { .. }))
+    ) {
+        bound_for(None);
+    }
     daemon.settings.faults.point("before-move-noted");
     if result.is_ok()
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)

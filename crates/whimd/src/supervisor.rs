@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -256,8 +257,8 @@ impl Conversation {
 /// Hands a raw connection to a supervisor.
 ///
 /// # Errors
-/// When the supervisor is gone or hung.
-pub async fn pass(path: PathBuf, connection: TcpStream) -> Result<(), SupervisorError> {
+/// [`SupervisorError::Gone`] when nothing listens there, otherwise it is hung.
+pub async fn pass(path: PathBuf, connection: Arc<TcpStream>) -> Result<(), SupervisorError> {
     let task = tokio::task::spawn_blocking(move || {
         let broken = |reason: String| SupervisorError::Broken {
             path: path.clone(),
@@ -265,9 +266,11 @@ pub async fn pass(path: PathBuf, connection: TcpStream) -> Result<(), Supervisor
         };
         let line = serde_json::to_vec(&Command::Channel).map_err(|e| broken(e.to_string()))?;
         // The supervisor says nothing to this: its answer is on the connection itself.
-        whim_net::port::send_socket(&path, connection, &line, PASS_TIMEOUT)
-            .map(drop)
-            .map_err(|e| broken(e.to_string()))
+        match whim_net::port::send_socket(&path, &connection, &line, PASS_TIMEOUT) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_gone() => Err(SupervisorError::Gone(path)),
+            Err(error) => Err(broken(error.to_string())),
+        }
     });
     task.await
         .unwrap_or_else(|e| Err(SupervisorError::Failed(e.to_string())))

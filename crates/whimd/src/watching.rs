@@ -7,7 +7,7 @@ use whim_journey::job::{Command, Event, State};
 use whim_sys::foreign;
 
 use crate::daemon::Daemon;
-use crate::departing::{forget, write_about};
+use crate::departing::{forget, release, write_about};
 use crate::events::now_ms;
 use crate::journeys::{End, JournalSummary, Journey, Raised, read_journal};
 use crate::processes;
@@ -18,6 +18,9 @@ use crate::supervisor::{Conversation, SupervisorError};
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
 const DEATH_WAIT: Duration = Duration::from_secs(2);
+/// Pauses between tries to tell a host that its guest is none any more: about an hour in all.
+const RELEASE_PAUSE_MIN: Duration = Duration::from_secs(1);
+const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
 
 /// Asks one supervisor how things stand. One that is gone has finished its journey.
 pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
@@ -82,6 +85,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     let Some(journey) = live else { return };
     daemon.settings.faults.point("before-journey-ends");
     let summary = read_journal(&daemon.settings.journal(id));
+    release_guests(daemon, &journey, &summary);
     let at_home = is_at_home(&journey, &summary).await;
     if at_home {
         put_limits_back(journey.about.pid, &summary);
@@ -128,6 +132,35 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings.faults.point("journey-end-noted");
     let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
     daemon.settings.faults.point("home-directory-removed");
+}
+
+/// Its supervisor was killed: hosts where the process was, or to which it was on its way, hear it from
+/// us and need not wait for the end of the lease.
+fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSummary) {
+    if summary.ended.is_some() {
+        return;
+    }
+    let mut hosts: Vec<(String, u32)> = journey.bound_for.iter().cloned().collect();
+    hosts.extend(
+        summary
+            .last_host
+            .iter()
+            .map(|host| (host.clone(), summary.epoch)),
+    );
+    hosts.extend(journey.status.iter().map(|s| (s.location.clone(), s.epoch)));
+    hosts.retain(|(host, _)| *host != journey.about.home);
+    hosts.sort_unstable();
+    hosts.dedup();
+    for (host, epoch) in hosts {
+        let (daemon, id) = (Arc::clone(daemon), journey.about.journey.clone());
+        tokio::spawn(async move {
+            let mut pause = RELEASE_PAUSE_MIN;
+            while !release(&daemon, &host, &id, epoch).await && pause < RELEASE_PAUSE_MAX {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        });
+    }
 }
 
 /// Its supervisor was killed while it had limits of the process raised. Where they are not as it left

@@ -69,8 +69,9 @@ impl<'a> Scene<'a> {
         // With limits that every departure has to raise.
         let script = "ulimit -S -v 4000000 && ulimit -S -n 6 && exec \"$0\"";
         let path = self.path.display().to_string();
-        let words = ["sh", "-c", script, &path];
-        let mut talk = Talk::start(self.cluster, &mut self.cluster.run_command("n1", &words))?;
+        // Without a lease: whatever a death is followed by, no clock of a lease has brought it about.
+        let words = ["run", "--lease", "inf", "--", "sh", "-c", script, &path];
+        let mut talk = Talk::start(self.cluster, &mut self.cluster.whim_command("n1", &words))?;
         let pid = talk.ready()?;
         self.limits = self.limits_of(pid)?;
         self.program = Some((talk, pid));

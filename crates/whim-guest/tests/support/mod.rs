@@ -116,7 +116,7 @@ impl World {
         std::thread::spawn(move || {
             let line = serde_json::to_vec(&job::Command::Channel).expect("json");
             for stream in listener.incoming().flatten() {
-                if whim_net::port::send_socket(&path, stream, &line, PATIENCE).is_err() {
+                if whim_net::port::send_socket(&path, &stream, &line, PATIENCE).is_err() {
                     return;
                 }
             }
