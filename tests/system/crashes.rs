@@ -2,7 +2,7 @@
 //! Before its commit the program goes on; after it the program has the promised end; its effects
 //! happen once; and nothing of it is left anywhere.
 
-mod scene;
+pub mod scene;
 
 use std::fs;
 use std::process::Stdio;
@@ -108,14 +108,23 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs a body in a lab whose daemons follow the plans of crashes in the lab's directory.
+/// As [`with_scene_of`], without a lease: whatever follows a death, no lease has brought it about.
 fn with_scene(body: impl FnOnce(&mut Scene<'_>) -> Result<()>) -> Result<()> {
+    with_scene_of("inf", body)
+}
+
+/// Runs a body in a lab whose daemons follow the plans of crashes in the lab's directory; the
+/// program's lease is so many seconds.
+pub fn with_scene_of(
+    lease: &'static str,
+    body: impl FnOnce(&mut Scene<'_>) -> Result<()>,
+) -> Result<()> {
     let plans = place::room()?.join(format!("plans-{}", std::process::id()));
     fs::create_dir_all(&plans)?;
     let option = format!("--daemon-arg=--crash-plan={}/{{node}}", plans.display());
     let share = format!("--share={}", plans.display());
     let cluster = Cluster::up_with(3, &[&option, &share])?;
-    let result = cluster.explaining(|| body(&mut Scene::new(&cluster, &plans)?));
+    let result = cluster.explaining(|| body(&mut Scene::new(&cluster, &plans, lease)?));
     drop(cluster);
     fs::remove_dir_all(plans)?;
     result

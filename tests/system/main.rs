@@ -24,6 +24,7 @@ mod escape;
 mod faults;
 mod kernels;
 mod losses;
+mod matrix;
 mod memory;
 mod programs;
 mod stay;
@@ -57,6 +58,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(bad_input::cases());
     cases.extend(losses::cases());
     cases.extend(breaks::cases());
+    cases.extend(matrix::cases());
     cases.extend(memory::cases());
     cases.extend(crashes::cases());
     cases.extend(costs::cases());

@@ -56,8 +56,8 @@ fn run() -> anyhow::Result<()> {
         .take(JOB_MAX)
         .read_until(b'\n', &mut line)?;
     let job: GuestJob = serde_json::from_slice(&line)?;
-    match job.crash_at {
-        Some(number) => crash::arm(number),
+    match &job.crash_at {
+        Some(plan) => crash::arm_by(plan),
         None => crash::arm_from_environment(),
     }
     supervisor::run(job, sandbox)?;

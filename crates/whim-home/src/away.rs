@@ -200,15 +200,19 @@ impl Away {
                 _ => {}
             }
         }
-        if self.link.calls.has_frames() {
+        self.keep_lines()?;
+        // A line without a connection that is over has nothing left by which it could show that.
+        if self.link.calls.has_frames() || self.link.calls.is_over() {
             self.read_calls(identity)?;
         }
-        if self.link.pages.has_frames() {
+        if self.link.pages.has_frames() || self.link.pages.is_over() {
             self.read_pages()?;
+        }
+        if self.next_is_over() {
+            self.read_next(identity, journal)?;
         }
         self.deputy_events()?;
         self.server.expire()?;
-        self.keep_lines()?;
         self.excuse(self.awake.elapsed());
         self.beat(identity)?;
         self.check_transition(identity)

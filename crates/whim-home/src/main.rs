@@ -34,8 +34,8 @@ fn read_job() -> Result<HomeJob> {
     drop(input);
     whim_sys::crash::arm_from_environment();
     let job: HomeJob = serde_json::from_slice(&line).context("The job is not understood")?;
-    if let Some(number) = job.crash_at {
-        whim_sys::crash::arm(number);
+    if let Some(plan) = &job.crash_at {
+        whim_sys::crash::arm_by(plan);
     }
     Ok(job)
 }

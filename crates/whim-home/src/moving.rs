@@ -16,6 +16,7 @@ use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
 use whim_net::Received;
+use whim_sys::crash;
 
 /// Longest image, in bytes (a thousand threads with all registers).
 const IMAGE_MAX: usize = 64 << 20;
@@ -141,6 +142,7 @@ impl Onward {
         let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         self.moments.push((phase, at_ms));
         self.client.send(&Event::Phase { phase, at_ms });
+        crash::step("onward", phase);
     }
 
     /// Whether a short step takes longer than the lease. The transfer itself may take its time:
@@ -316,6 +318,7 @@ impl Homeward {
         if let Some(client) = &mut self.client {
             client.send(&Event::Phase { phase, at_ms });
         }
+        crash::step("homeward", phase);
     }
 
     /// Says that home's clock will have to catch up with the guest's, if that takes long.

@@ -149,6 +149,7 @@ impl Outward<'_> {
     fn phase(&mut self, phase: Phase) {
         let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         (self.report)(Event::Phase { phase, at_ms });
+        crash::step("out", phase);
     }
 
     /// Goes from admission to the guest's start.

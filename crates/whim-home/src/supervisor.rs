@@ -213,6 +213,7 @@ fn leave(
         phase: Phase::Convert,
         at_ms: begun.elapsed().as_secs_f64() * 1000.0,
     });
+    crash::step("out", Phase::Convert);
     let (bytes, pages) = (departed.bytes, departed.pages);
     let pid = identity.job.pid;
     let away = match settle(departed, link) {

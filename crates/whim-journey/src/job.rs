@@ -33,9 +33,9 @@ pub struct HomeJob {
     pub allow_root: bool,
     /// uid and gid that asked, for the log.
     pub requested_by: u32,
-    /// `--crash-at N` of the fault tests (feature `crash-points`); null otherwise.
+    /// Where it ends or stops, in a fault test (`whim_sys::crash`); null otherwise.
     #[serde(default)]
-    pub crash_at: Option<u32>,
+    pub crash_at: Option<String>,
 }
 
 /// Job of the guest's supervisor.
@@ -67,7 +67,7 @@ pub struct GuestJob {
     #[serde(default = "yes")]
     pub own_vdso: bool,
     #[serde(default)]
-    pub crash_at: Option<u32>,
+    pub crash_at: Option<String>,
 }
 
 fn yes() -> bool {

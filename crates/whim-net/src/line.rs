@@ -175,6 +175,13 @@ impl Line {
         std::mem::take(&mut self.renewed)
     }
 
+    /// Whether the other side has closed the line, or is gone: nothing more happens on it. Only
+    /// [`Line::receive`] says so otherwise.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// Whether there is a connection on which frames travel.
     #[must_use]
     pub fn is_connected(&self) -> bool {

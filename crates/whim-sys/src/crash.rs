@@ -1,15 +1,25 @@
-//! Numbered points at which a fault test lets this process die.
+//! Numbered points at which a fault test lets this process die, or stop.
 //!
 //! Every request that changes another process is enclosed by two points. A test counts them in a
 //! run without a fault, then repeats the run once per number and looks at what is left behind.
-//! Unarmed, a point costs one relaxed load.
+//! Or it names one, at which this process stops: then the test does something to somebody else, at
+//! that moment of the journey. Unarmed, a point costs one relaxed load.
 
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of the point at which to die; 0 = not armed.
 static FATAL: AtomicU32 = AtomicU32::new(0);
 /// Points passed since the last [`arm`].
 static PASSED: AtomicU32 = AtomicU32::new(0);
+/// Name of the point at which to stop, while [`FATAL`] is [`STOPS`].
+static STOPS_AT: Mutex<String> = Mutex::new(String::new());
+
+/// No point is fatal, and one stops this process.
+const STOPS: u32 = u32::MAX - 1;
+/// What a plan that names a point begins with.
+const STOP_WORD: &str = "stop ";
 
 /// Value for [`arm`] with which points are counted but none is fatal.
 pub const COUNT_ONLY: u32 = u32::MAX;
@@ -22,13 +32,22 @@ pub fn arm(number: u32) {
     FATAL.store(number, Ordering::Relaxed);
 }
 
-/// Arms from [`VARIABLE`], if it holds a number.
-pub fn arm_from_environment() {
-    if let Some(number) = std::env::var(VARIABLE)
-        .ok()
-        .and_then(|text| text.parse().ok())
-    {
+/// Arms by what a test has planned: a number, or `stop NAME` for the first point of that name. Anything
+/// else arms nothing.
+pub fn arm_by(plan: &str) {
+    let plan = plan.trim();
+    if let Some(name) = plan.strip_prefix(STOP_WORD) {
+        name.clone_into(&mut STOPS_AT.lock().unwrap_or_else(PoisonError::into_inner));
+        arm(STOPS);
+    } else if let Ok(number) = plan.parse() {
         arm(number);
+    }
+}
+
+/// Arms from [`VARIABLE`], if it is set.
+pub fn arm_from_environment() {
+    if let Ok(plan) = std::env::var(VARIABLE) {
+        arm_by(&plan);
     }
 }
 
@@ -70,15 +89,40 @@ pub fn point(name: &'static str) {
 #[cold]
 fn pass(fatal: u32, name: &'static str) {
     let number = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
+    if fatal == STOPS {
+        return stop_at(name);
+    }
     if fatal == u32::MAX {
         // Nobody is to end: the points are counted, and a test looks for some by their names.
         eprintln!("Passed crash point {number}: {name}");
     }
     if number == fatal {
         eprintln!("Crash point {number}: {name}");
-        // JUSTIFICATION: the point must end the process as an outside SIGKILL would, with no
-        // destructor run; std offers only abort, which is another signal.
-        // SAFETY: getpid and kill take no pointers.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        // As an outside SIGKILL would, with no destructor run.
+        send_ourselves(libc::SIGKILL);
     }
+}
+
+/// A step of a journey at which a plan may stop this process, as `DIRECTION-PHASE`. It has no number.
+#[inline]
+pub fn step(direction: &'static str, phase: impl std::fmt::Display) {
+    if FATAL.load(Ordering::Relaxed) == STOPS {
+        stop_at(&format!("{direction}-{phase}"));
+    }
+}
+
+/// Stops this process at the point that the plan names, once.
+fn stop_at(name: &str) {
+    let planned = STOPS_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    if *planned == name {
+        FATAL.store(0, Ordering::Relaxed);
+        eprintln!("Stops at {name}");
+        send_ourselves(libc::SIGSTOP);
+    }
+}
+
+fn send_ourselves(signal: i32) {
+    // JUSTIFICATION: std offers only abort, which is another signal.
+    // SAFETY: getpid and kill take no pointers.
+    unsafe { libc::kill(libc::getpid(), signal) };
 }

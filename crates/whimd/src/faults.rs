@@ -1,7 +1,7 @@
 //! Crash points for the fault tests: where this daemon, and the supervisors that it starts, end.
 //!
-//! A test writes the number of a point into a file and thereby arms it once: whoever reads the file
-//! removes it, so a daemon that is started again after its crash does not meet the same point.
+//! A test writes a plan (see [`crash::arm_by`]) into a file and thereby arms it once: whoever reads the
+//! file removes it, so a daemon that is started again after its crash does not meet the same point.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,22 +19,22 @@ impl Faults {
         Self { plan }
     }
 
-    fn take(&self, whom: &str) -> Option<u32> {
+    fn take(&self, whom: &str) -> Option<String> {
         let path = self.plan.as_ref()?.with_extension(whom);
-        let number = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        let plan = fs::read_to_string(&path).ok()?;
         fs::remove_file(&path).ok()?;
-        Some(number)
+        Some(plan)
     }
 
     /// Where the home supervisor that is started next ends.
     #[must_use]
-    pub fn of_home(&self) -> Option<u32> {
+    pub fn of_home(&self) -> Option<String> {
         self.take("home")
     }
 
     /// Where the guest's supervisor that is started next ends.
     #[must_use]
-    pub fn of_guest(&self) -> Option<u32> {
+    pub fn of_guest(&self) -> Option<String> {
         self.take("guest")
     }
 
@@ -43,8 +43,8 @@ impl Faults {
         if self.plan.is_none() {
             return;
         }
-        if let Some(number) = self.take("whimd") {
-            crash::arm(number);
+        if let Some(plan) = self.take("whimd") {
+            crash::arm_by(&plan);
         }
         crash::point(name);
         if crash::passed() > 0
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(faults.of_home(), None);
         fs::write(directory.path().join("n1.home"), "17\n").expect("plan");
         assert_eq!(faults.of_guest(), None);
-        assert_eq!(faults.of_home(), Some(17));
+        assert_eq!(faults.of_home().as_deref(), Some("17\n"));
         assert_eq!(faults.of_home(), None);
         assert_eq!(Faults::default().of_home(), None);
     }

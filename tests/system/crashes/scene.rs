@@ -29,6 +29,8 @@ pub struct Scene<'a> {
     plans: PathBuf,
     path: PathBuf,
     program: Option<(Talk, i32)>,
+    /// The program's, in seconds, or `inf`.
+    lease: &'static str,
     trials: u32,
     /// How much the daemon had said when its plan was made.
     said_before: usize,
@@ -39,12 +41,13 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    pub fn new(cluster: &'a Cluster, plans: &Path) -> Result<Self> {
+    pub fn new(cluster: &'a Cluster, plans: &Path, lease: &'static str) -> Result<Self> {
         let mut scene = Self {
             cluster,
             plans: plans.to_owned(),
             path: guest::c("steady")?,
             program: None,
+            lease,
             trials: 0,
             said_before: 0,
             limits: String::new(),
@@ -69,8 +72,9 @@ impl<'a> Scene<'a> {
         // With limits that every departure has to raise.
         let script = "ulimit -S -v 4000000 && ulimit -S -n 6 && exec \"$0\"";
         let path = self.path.display().to_string();
-        // Without a lease: whatever a death is followed by, no clock of a lease has brought it about.
-        let words = ["run", "--lease", "inf", "--", "sh", "-c", script, &path];
+        let words = [
+            "run", "--lease", self.lease, "--", "sh", "-c", script, &path,
+        ];
         let mut talk = Talk::start(self.cluster, &mut self.cluster.whim_command("n1", &words))?;
         let pid = talk.ready()?;
         self.limits = self.limits_of(pid)?;
@@ -89,9 +93,14 @@ impl<'a> Scene<'a> {
     /// Whoever is started next as this part of this node ends at a point.
     pub fn arm(&mut self, node: &str, part: &str, number: u32) -> Result<()> {
         self.said_before = fs::read(self.daemon_log(node))?.len();
+        self.plan_of(node, part, &number.to_string())
+    }
+
+    /// Whoever is started next as this part of this node has this plan.
+    pub fn plan_of(&self, node: &str, part: &str, text: &str) -> Result<()> {
         let plan = self.plan(node, part);
         let draft = plan.with_extension("draft");
-        fs::write(&draft, number.to_string())?;
+        fs::write(&draft, text)?;
         Ok(fs::rename(draft, plan)?)
     }
 
@@ -115,7 +124,7 @@ impl<'a> Scene<'a> {
     }
 
     /// What the newest supervisor, or the daemon since its plan was made, has said.
-    fn said(&self, node: &str, part: &str) -> Result<String> {
+    pub fn said(&self, node: &str, part: &str) -> Result<String> {
         let state = self.cluster.state(node);
         if part == "whimd" {
             let said = fs::read(self.daemon_log(node))?;

@@ -40,6 +40,13 @@ fn keep(epoll: Option<&Epoll>, line: &mut Line, token: u64) -> Result<bool> {
 }
 
 impl Away {
+    pub(super) fn next_is_over(&self) -> bool {
+        match &self.transition {
+            Some(Transition::Onward(onward)) => onward.link.calls.is_over(),
+            _ => false,
+        }
+    }
+
     /// Looks after all lines.
     pub(super) fn keep_lines(&mut self) -> Result<()> {
         let epoll = self.epoll.as_ref();
