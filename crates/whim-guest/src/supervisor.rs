@@ -34,6 +34,8 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 const ALONE_MAX: Duration = Duration::from_secs(120);
 /// The same without a connection, which home makes at once: two leases, but no less than this.
 const UNCALLED_MIN: Duration = Duration::from_secs(5);
+/// The same if there is no lease.
+const UNCALLED: Duration = Duration::from_secs(20);
 /// Time for the last words to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// While an answer is due and answers are quick, the loop looks for it for so long before it sleeps:
@@ -658,8 +660,9 @@ impl Supervisor {
     fn patience_without_guest(&self) -> Duration {
         let connected = self.calls.as_ref().is_some_and(Line::is_connected);
         match self.lease {
-            Some(lease) if !connected => (lease * 2).clamp(UNCALLED_MIN, ALONE_MAX),
-            _ => ALONE_MAX,
+            _ if connected => ALONE_MAX,
+            Some(lease) => (lease * 2).clamp(UNCALLED_MIN, ALONE_MAX),
+            None => UNCALLED,
         }
     }
 
