@@ -100,6 +100,7 @@ pub fn cases() -> Vec<Case> {
             cell("out-commit", Fault::Killed(Who::Host)),
             cell(AWAY, Fault::Paused(Who::Home, 5)),
             cell("onward-onward", Fault::Killed(Who::Next)),
+            cell("onward-onward", Fault::Killed(Who::Host)),
             cell("homeward-transfer", Fault::Killed(Who::HomeDaemon)),
         ]
     };
@@ -223,18 +224,23 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
 
 /// Lets it happen while home's supervisor stands at the phase's beginning, which then goes on.
 fn befall(cluster: &Cluster, cell: Cell) -> Result<()> {
-    let home = supervisor(cluster, Who::Home)?;
+    let home = if cell.phase == AWAY {
+        supervisor(cluster, Who::Home, "")?
+    } else {
+        // Not one that has refused a moment ago and is about to end.
+        supervisor(cluster, Who::Home, "T")?
+    };
     let goes_on = || signal(cluster, "n1", "CONT", &home);
     match cell.fault {
         Fault::Killed(who) => {
-            signal(cluster, who.node(), "KILL", &victim(cluster, who)?)?;
+            signal(cluster, who.node(), "KILL", &victim(cluster, who, &home)?)?;
             // Nobody is there any more if it was home's own.
             if who != Who::Home {
                 goes_on()?;
             }
         }
         Fault::Paused(who, tenths) => {
-            let pid = victim(cluster, who)?;
+            let pid = victim(cluster, who, &home)?;
             signal(cluster, who.node(), "STOP", &pid)?;
             if who != Who::Home {
                 goes_on()?;
@@ -262,21 +268,24 @@ fn signal(cluster: &Cluster, node: &str, name: &str, pid: &str) -> Result<()> {
     cluster.run(node, &["sh", "-c", &script]).map(drop)
 }
 
-fn victim(cluster: &Cluster, who: Who) -> Result<String> {
-    if who.is_daemon() {
-        cluster.daemon_pid(who.node())
-    } else {
-        supervisor(cluster, who)
+fn victim(cluster: &Cluster, who: Who, home: &str) -> Result<String> {
+    match who {
+        Who::Home => Ok(home.to_owned()),
+        who if who.is_daemon() => cluster.daemon_pid(who.node()),
+        who => supervisor(cluster, who, ""),
     }
 }
 
-fn supervisor(cluster: &Cluster, who: Who) -> Result<String> {
+/// A supervisor in this state, as ps(1) writes it.
+fn supervisor(cluster: &Cluster, who: Who, state: &str) -> Result<String> {
     let name = if who == Who::Home {
         "whim-home"
     } else {
         "whim-guest"
     };
-    let script = format!("ps -eo pid=,comm= | awk '$2 == \"{name}\" {{ print $1 }}' | head -n 1");
+    let script = format!(
+        "ps -eo pid=,stat=,comm= | awk '$3 == \"{name}\" && $2 ~ /^{state}/ {{ print $1 }}' | head -n 1"
+    );
     eventually(SETTLED, &format!("{who:?} has a supervisor"), || {
         let pid = cluster.run(who.node(), &["sh", "-c", &script])?;
         let pid = pid.trim().to_owned();
