@@ -181,6 +181,7 @@ fn run_one(case: &Case, seed: u64) -> bool {
         name: case.name.clone(),
     };
     println!("--- {}", case.name);
+    whim_attempts::begin_test(&case.name);
     let started = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| (case.body)(&setting)))
         .unwrap_or_else(|_| Err(anyhow!("the test panicked, see above")));

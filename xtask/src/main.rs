@@ -1,6 +1,7 @@
 //! Development tasks, run as `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
+mod attempts;
 mod bench;
 mod checks;
 mod conformance;
@@ -30,6 +31,9 @@ Usage: cargo xtask TASK
   conformance [--check]
                      writes docs/syscalls.md; with --check, only looks whether it is as the table
                      and the tests say, and whether each forwarded call has a test
+  attempts [--count] [--write]
+                     makes the attempts at breaking in or out that the tests declare, and lists how
+                     each ended; --count counts them, --write writes docs/attempts.md
   tidy               the checks of the sources alone
   demo               a program moves through a lab of three nodes and comes home
   bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
@@ -75,6 +79,7 @@ fn run(words: &[&str]) -> Result<bool> {
         }
         ["conformance"] => conformance::run(&workspace, false),
         ["conformance", "--check"] => conformance::run(&workspace, true),
+        ["attempts", options @ ..] => attempts::run(&workspace, attempts_wish(options)?),
         ["demo"] => demo::run(&workspace).map(|()| true),
         ["bench"] => bench::run(&workspace, ""),
         ["bench", filter] => bench::run(&workspace, filter),
@@ -85,6 +90,18 @@ fn run(words: &[&str]) -> Result<bool> {
         }
         _ => bail!("{USAGE}"),
     }
+}
+
+fn attempts_wish(options: &[&str]) -> Result<attempts::Wish> {
+    let mut wish = attempts::Wish::default();
+    for option in options {
+        match *option {
+            "--count" => wish.count = true,
+            "--write" => wish.write = true,
+            _ => bail!("{USAGE}"),
+        }
+    }
+    Ok(wish)
 }
 
 fn full(workspace: &Workspace, part: Part) -> Result<bool> {

@@ -90,6 +90,10 @@ pub struct Case {
 }
 
 impl Case {
+    pub fn is_quick(&self) -> bool {
+        kind(&self.name) == Kind::Quick
+    }
+
     pub fn is_bench(&self) -> bool {
         kind(&self.name) == Kind::Bench
     }

@@ -7,6 +7,9 @@ mod rust;
 
 use anyhow::Result;
 
+pub use promises::{has_test, sources};
+
+use crate::attempts;
 use crate::conformance;
 use crate::workspace::Workspace;
 
@@ -48,6 +51,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "threat-model",
         run: promises::tests_exist,
+    },
+    Check {
+        name: "attempts",
+        run: attempts::tests_exist,
     },
     Check {
         name: "changelog",

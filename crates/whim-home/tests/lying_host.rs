@@ -5,6 +5,8 @@
 mod support;
 
 use support::{Program, ask_with, convert_program};
+use whim_attempts::{Attempt, Party};
+use whim_home::convert::Original;
 use whim_home::homeward;
 use whim_home::server::{ServeError, Server};
 use whim_image::model::{Backing, Mapping, MappingFlags, Protection, Range};
@@ -15,48 +17,63 @@ const EFAULT: i64 = -14;
 /// Far above every number that a kernel has given out.
 const NUMBERS: u64 = 1024;
 /// Calls that would change what runs, look into others, or change the machine.
-const NEVER: [&str; 40] = [
-    "execve",
-    "execveat",
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "mount",
-    "umount2",
-    "pivot_root",
-    "move_mount",
-    "fsopen",
-    "open_tree",
-    "init_module",
-    "finit_module",
-    "delete_module",
-    "kexec_load",
-    "kexec_file_load",
-    "keyctl",
-    "add_key",
-    "request_key",
-    "bpf",
-    "perf_event_open",
-    "reboot",
-    "swapon",
-    "swapoff",
-    "setns",
-    "unshare",
-    "clone",
-    "clone3",
-    "fork",
-    "vfork",
-    "userfaultfd",
-    "io_uring_setup",
-    "io_uring_enter",
-    "seccomp",
-    "mmap",
-    "mprotect",
-    "munmap",
-    "mremap",
-    "shmat",
-    "process_madvise",
+const NEVER: [(&str, &[&str]); 10] = [
+    ("execute a program", &["execve", "execveat"]),
+    (
+        "look into other processes",
+        &[
+            "ptrace",
+            "process_vm_readv",
+            "process_vm_writev",
+            "process_madvise",
+        ],
+    ),
+    (
+        "change mounts",
+        &[
+            "mount",
+            "umount2",
+            "pivot_root",
+            "move_mount",
+            "fsopen",
+            "open_tree",
+        ],
+    ),
+    (
+        "load a module or a kernel",
+        &[
+            "init_module",
+            "finit_module",
+            "delete_module",
+            "kexec_load",
+            "kexec_file_load",
+        ],
+    ),
+    ("use keyrings", &["keyctl", "add_key", "request_key"]),
+    ("instrument the kernel", &["bpf", "perf_event_open"]),
+    ("change the machine", &["reboot", "swapon", "swapoff"]),
+    ("change namespaces", &["setns", "unshare"]),
+    ("make processes", &["clone", "clone3", "fork", "vfork"]),
+    (
+        "go round the supervisor",
+        &[
+            "userfaultfd",
+            "io_uring_setup",
+            "io_uring_enter",
+            "seccomp",
+            "mmap",
+            "mprotect",
+            "munmap",
+            "mremap",
+            "shmat",
+        ],
+    ),
 ];
+
+/// An attempt of a lying host.
+fn tries(what: impl Into<String>) -> Attempt {
+    Attempt::new(Party::LyingHost, what)
+}
 
 fn region(address: u64, length: u64, direction: WireDirection, data_length: u64) -> WireRegion {
     WireRegion {
@@ -78,11 +95,19 @@ fn number_of(name: &str) -> u64 {
 /// Nothing but a forwarded call is ever executed, whatever number is sent.
 #[test]
 fn only_what_may_be_forwarded_is_executed() {
-    for name in NEVER {
-        let number = number_of(name);
-        assert!(!whim_calls::home_may_execute(number), "{name}");
-    }
     let mut converted = convert_program(Program::python());
+    for (what, names) in NEVER {
+        let attempt = tries(format!("{what}: forward {}", names.join(", ")));
+        for name in names {
+            let number = number_of(name);
+            assert!(!whim_calls::home_may_execute(number), "{name}");
+            let (result, tail) = converted.ask(number, [0; 6], vec![], &[]);
+            assert_eq!((result, tail.len()), (EPERM, 0), "{name}");
+        }
+        attempt.failed("EPERM, and nothing executed");
+    }
+    let attempt =
+        tries("forward every other number that is not of the class forward, and odd ones");
     let odd = [u64::MAX, 1 << 32, 0x4000_003b, u64::from(u32::MAX), 1 << 63];
     let mut refused = 0;
     for number in (0..NUMBERS).chain(odd) {
@@ -94,6 +119,7 @@ fn only_what_may_be_forwarded_is_executed() {
         refused += 1;
     }
     assert!(refused > 600, "{refused}");
+    attempt.failed("EPERM for each");
     converted.comes_home_unharmed();
 }
 
@@ -103,8 +129,10 @@ fn the_upper_half_of_a_number_is_looked_at() {
     let mut converted = convert_program(Program::python());
     let getppid = libc::SYS_getppid.cast_unsigned();
     assert!(converted.ask(getppid, [0; 6], vec![], &[]).0 > 0);
+    let attempt = tries("forward a harmless number with something in its upper half");
     let (result, _) = converted.ask(getppid | 1 << 32, [0; 6], vec![], &[]);
     assert_eq!(result, EPERM);
+    attempt.failed("EPERM");
     converted.comes_home_unharmed();
 }
 
@@ -115,16 +143,21 @@ fn buffers_outside_of_the_window_are_faults() {
     let reserved = converted.original.reserved;
     let getcwd = libc::SYS_getcwd.cast_unsigned();
     let write = libc::SYS_write.cast_unsigned();
-    for (address, length) in [
-        (reserved.start, 4096),
-        (reserved.start + 4096, 8),
-        (reserved.end - 1, 1),
-        (reserved.start - 8, 16),
-        (u64::MAX - 7, 8),
-        (u64::MAX, 4096),
-        (0xffff_8000_0000_0000, 4096),
-        (0x7fff_ffff_f000, 4096),
+    for (where_to, address, length) in [
+        ("the page of requests", reserved.start, 4096),
+        ("the deputy's code", reserved.start + 4096, 8),
+        ("the end of the reserved range", reserved.end - 1, 1),
+        (
+            "the window and beyond, into the reserved range",
+            reserved.start - 8,
+            16,
+        ),
+        ("the last bytes of all", u64::MAX - 7, 8),
+        ("an address that wraps", u64::MAX, 4096),
+        ("the kernel's half", 0xffff_8000_0000_0000, 4096),
+        ("the first page behind user space", 0x7fff_ffff_f000, 4096),
     ] {
+        let attempt = tries(format!("have a buffer placed at {where_to}"));
         let out = region(address, length, WireDirection::Out, 0);
         let (result, _) = converted.ask(getcwd, [address, length, 0, 0, 0, 0], vec![out], &[]);
         assert_eq!(result, EFAULT, "{address:#x}");
@@ -133,6 +166,7 @@ fn buffers_outside_of_the_window_are_faults() {
         let args = [1, address, length, 0, 0, 0];
         let (result, _) = converted.ask(write, args, vec![region_in], &data);
         assert_eq!(result, EFAULT, "{address:#x}");
+        attempt.failed("EFAULT, for output and input");
     }
     converted.comes_home_unharmed();
 }
@@ -157,11 +191,12 @@ fn what_a_deputy_executes_cannot_be_overwritten() {
     // execve, as an operation of the deputy.
     let mut evil = vec![0u8; 4096];
     evil[..8].copy_from_slice(&59u64.to_le_bytes());
-    for address in [
-        reserved.start,
-        reserved.start + 4096,
-        reserved.start + 4096 + 64,
+    for (what, address) in [
+        ("the page of requests", reserved.start),
+        ("the page of operations", reserved.start + 4096),
+        ("an operation", reserved.start + 4096 + 64),
     ] {
+        let attempt = tries(format!("have read() write execve into {what}"));
         let data = region(pipe, 4096, WireDirection::In, 4096);
         let args = [writer, pipe, 4096, 0, 0, 0];
         let write = libc::SYS_write.cast_unsigned();
@@ -176,6 +211,7 @@ fn what_a_deputy_executes_cannot_be_overwritten() {
         let args = [reader, pipe, 4096, 0, 0, 0];
         let back = region(pipe, 4096, WireDirection::Out, 0);
         assert_eq!(converted.ask(read, args, vec![back], &[]).0, 4096);
+        attempt.failed("EFAULT; the data is still in the pipe");
     }
     // Nor through the file that writes to memory whatever its protection.
     let path = b"/proc/self/mem\0";
@@ -189,6 +225,7 @@ fn what_a_deputy_executes_cannot_be_overwritten() {
     let openat = libc::SYS_openat.cast_unsigned();
     let (memory, _) = converted.ask(openat, open, vec![name], path);
     assert!(memory > 0, "{memory}");
+    let attempt = tries("overwrite what the deputy executes through /proc/self/mem");
     for address in [reserved.start, reserved.start + 4096 + 64] {
         let data = region(pipe, 64, WireDirection::In, 64);
         let args = [memory.cast_unsigned(), pipe, 64, address, 0, 0];
@@ -196,6 +233,7 @@ fn what_a_deputy_executes_cannot_be_overwritten() {
         let (result, _) = converted.ask(pwrite, args, vec![data], &evil[..64]);
         assert!(result < 0, "{address:#x}: {result}");
     }
+    attempt.failed("an error from pwrite64, and it goes on unharmed");
     for fd in [reader, writer, memory.cast_unsigned()] {
         converted.ask(
             libc::SYS_close.cast_unsigned(),
@@ -221,11 +259,14 @@ fn nothing_is_executed_twice() {
         masked: 0,
         regions: vec![region(buffer, 5, WireDirection::In, 5)],
     };
+    let attempt = tries("have a call executed again by sending it again");
     for _ in 0..3 {
         let (written, _) = ask_with(&mut converted.server, request.clone(), b"once\n");
         assert_eq!(written, 5);
     }
     assert_eq!(converted.program.line(), "once");
+    attempt.failed("answered from what is kept");
+    let attempt = tries("have an older call executed");
     let older = CallRequest {
         sequence: 99,
         ..request
@@ -235,6 +276,7 @@ fn nothing_is_executed_twice() {
         .call(older, b"once\n")
         .expect("passed over");
     assert!(converted.server.outgoing.is_empty());
+    attempt.failed("passed over, no answer");
     converted.next_sequence(200);
     converted.comes_home_unharmed();
 }
@@ -252,6 +294,7 @@ fn broken_requests_are_errors() {
         masked: 0,
         regions: vec![],
     };
+    let attempt = tries("have a thread act that is none of the process's");
     let stranger = CallRequest {
         tid: 1,
         ..good.clone()
@@ -261,6 +304,7 @@ fn broken_requests_are_errors() {
         .call(stranger, &[])
         .expect_err("a stranger");
     assert!(matches!(error, ServeError::UnknownThread(1)), "{error}");
+    attempt.failed(error);
     let many = CallRequest {
         regions: vec![region(0, 0, WireDirection::In, 0); 5000],
         ..good.clone()
@@ -277,14 +321,21 @@ fn broken_requests_are_errors() {
         regions: vec![region(0x7000_0000_0000, 8, WireDirection::In, 9)],
         ..good.clone()
     };
-    for bad in [many, long, wraps, more_data] {
+    // Data that was not announced.
+    let unannounced = good;
+    for (what, bad) in [
+        ("more buffers than a call can have", many),
+        ("a buffer of 2^62 bytes", long),
+        ("lengths whose sum wraps", wraps),
+        ("more data than the buffer holds", more_data),
+        ("data for no buffer", unannounced),
+    ] {
+        let attempt = tries(format!("send a call with {what}"));
         let tail = vec![0; 9];
         let error = converted.server.call(bad, &tail).expect_err("broken");
         assert!(matches!(error, ServeError::Protocol(_)), "{error}");
+        attempt.failed(error);
     }
-    // Data that was not announced.
-    let error = converted.server.call(good, b"more").expect_err("a tail");
-    assert!(matches!(error, ServeError::Protocol(_)), "{error}");
     assert!(converted.server.outgoing.is_empty());
 }
 
@@ -298,14 +349,9 @@ fn anonymous(start: u64, end: u64) -> Mapping {
     }
 }
 
-/// A returning image is checked for all that could be turned against home's supervisor.
-#[test]
-fn a_returning_image_is_checked() {
-    let converted = convert_program(Program::python());
-    let (original, image) = (&converted.original, &converted.captured.image);
-    let attic = &converted.server.attic;
+/// Mappings that no returning image may have.
+fn false_mappings(original: &Original) -> [(&'static str, Vec<Mapping>); 10] {
     let reserved = original.reserved;
-    homeward::check_image(image, original, attic).expect("the true one is sound");
     let vdso = original.kernel.first().copied().expect("a vDSO");
     let file = |offset| Mapping {
         backing: Backing::File {
@@ -314,37 +360,79 @@ fn a_returning_image_is_checked() {
         },
         ..anonymous(0x10_0000, 0x20_0000)
     };
-    let bad = [
-        vec![anonymous(reserved.start, reserved.start + 4096)],
-        vec![anonymous(reserved.start - 4096, reserved.start + 4096)],
-        vec![anonymous(vdso.start, vdso.end)],
-        vec![anonymous(0x1001, 0x2001)],
-        vec![anonymous(0x3000, 0x2000)],
-        vec![anonymous(0x2000, 0x4000), anonymous(0x3000, 0x5000)],
-        vec![anonymous(0x2000, 1 << 62)],
-        vec![file(0)],
-        vec![file(u64::MAX - 4095)],
-        vec![anonymous(0x1000, 0x2000); (1 << 18) + 1],
-    ];
-    for mappings in bad {
+    let many = vec![anonymous(0x1000, 0x2000); (1 << 18) + 1];
+    [
+        (
+            "a mapping over the page of requests",
+            vec![anonymous(reserved.start, reserved.start + 4096)],
+        ),
+        (
+            "a mapping into the reserved range",
+            vec![anonymous(reserved.start - 4096, reserved.start + 4096)],
+        ),
+        (
+            "a mapping in place of home's vDSO",
+            vec![anonymous(vdso.start, vdso.end)],
+        ),
+        (
+            "a mapping of parts of pages",
+            vec![anonymous(0x1001, 0x2001)],
+        ),
+        (
+            "a mapping that ends before it begins",
+            vec![anonymous(0x3000, 0x2000)],
+        ),
+        (
+            "mappings that overlap",
+            vec![anonymous(0x2000, 0x4000), anonymous(0x3000, 0x5000)],
+        ),
+        (
+            "a mapping beyond user space",
+            vec![anonymous(0x2000, 1 << 62)],
+        ),
+        ("a mapping of a file that is not mapped", vec![file(0)]),
+        (
+            "a mapping at an offset that wraps",
+            vec![file(u64::MAX - 4095)],
+        ),
+        ("more mappings than a process can have", many),
+    ]
+}
+
+/// A returning image is checked for all that could be turned against home's supervisor.
+#[test]
+fn a_returning_image_is_checked() {
+    let converted = convert_program(Program::python());
+    let (original, image) = (&converted.original, &converted.captured.image);
+    let attic = &converted.server.attic;
+    let reserved = original.reserved;
+    homeward::check_image(image, original, attic).expect("the true one is sound");
+    for (what, mappings) in false_mappings(original) {
+        let attempt = tries(format!("return with {what}"));
         let mut lie = image.clone();
         lie.mappings = mappings;
         let first = lie.mappings[0].clone();
         let found = homeward::check_image(&lie, original, attic);
-        assert!(found.is_err(), "{first:x?}");
+        attempt.failed(found.expect_err(&format!("{first:x?}")));
     }
-    let mut lie = image.clone();
-    lie.threads[0].tid = 1;
-    assert!(homeward::check_image(&lie, original, attic).is_err());
-    let mut lie = image.clone();
-    lie.actions.pop();
-    assert!(homeward::check_image(&lie, original, attic).is_err());
-    let mut lie = image.clone();
-    lie.guards = vec![Range {
+    let mut thread = image.clone();
+    thread.threads[0].tid = 1;
+    let mut action = image.clone();
+    action.actions.pop();
+    let mut guard = image.clone();
+    guard.guards = vec![Range {
         start: reserved.start,
         end: reserved.start + 4096,
     }];
-    assert!(homeward::check_image(&lie, original, attic).is_err());
+    for (what, lie) in [
+        ("a thread that is none of the process's", thread),
+        ("an action too few", action),
+        ("guard pages in the reserved range", guard),
+    ] {
+        let attempt = tries(format!("return with {what}"));
+        let found = homeward::check_image(&lie, original, attic);
+        attempt.failed(found.expect_err(what));
+    }
     converted.comes_home_unharmed();
 }
 
@@ -370,15 +458,21 @@ fn pages_of_files_are_served_within_them_only() {
         })
     };
     assert!(ask(id, 0, 4096).is_ok());
-    assert!(ask(whim_image::model::MappingId(60_000), 0, 4096).is_err());
-    for (offset, length) in [
-        (length, 4096),
-        (u64::MAX - 4095, 4096),
-        (1 << 62, 4096),
-        (0, u32::MAX),
+    for (what, mapping, offset, length) in [
+        (
+            "of a file that is not mapped",
+            whim_image::model::MappingId(60_000),
+            0,
+            4096,
+        ),
+        ("behind the mapping", id, length, 4096),
+        ("at an offset that wraps", id, u64::MAX - 4095, 4096),
+        ("far behind the mapping", id, 1 << 62, 4096),
+        ("of 4 GiB at once", id, 0, u32::MAX),
     ] {
-        let pages = ask(id, offset, length);
-        assert!(pages.is_err(), "{offset:#x}");
+        let attempt = tries(format!("ask for pages {what}"));
+        let error = ask(mapping, offset, length).expect_err(what);
+        attempt.failed(error);
     }
     converted.comes_home_unharmed();
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use support::{TIMEOUT, channel};
+use whim_attempts::{Attempt, Party};
 use whim_journey::frame::{FRAME_PAYLOAD_MAX, Frame, Kind};
 use whim_net::channel::{Channel, ChannelError, READY_MAX, Received};
 
@@ -131,6 +132,10 @@ fn two_sides_that_send_at_once_do_not_block_each_other() {
 
 #[test]
 fn a_receiver_that_takes_nothing_is_not_filled() {
+    let attempt = Attempt::new(
+        Party::Member,
+        "fill a peer's memory with frames that it does not take",
+    );
     let (mut left, mut right, _kept) = channel();
     let sender = std::thread::spawn(move || {
         let payload = vec![1; 1 << 20];
@@ -154,6 +159,7 @@ fn a_receiver_that_takes_nothing_is_not_filled() {
         assert!(waiting <= READY_MAX + (6 << 20), "{waiting}");
     }
     sender.join().expect("joined");
+    attempt.failed("no more is read while what was read waits");
 }
 
 #[test]
@@ -220,6 +226,7 @@ fn goodbye_comes_after_all_frames() {
 
 #[test]
 fn tampering_on_the_way_is_noticed() {
+    let attempt = Attempt::new(Party::Stranger, "change what is sent on its way");
     let (left, mut right, _kept) = channel();
     // Bytes that no TLS session has made, into the same stream.
     left.socket().set_nonblocking(false).expect("set");
@@ -229,6 +236,7 @@ fn tampering_on_the_way_is_noticed() {
     left.socket().write_all(&[0; 10]).expect("written");
     let error = right.receive_frame(TIMEOUT).expect_err("refused");
     assert!(matches!(error, ChannelError::Protocol(_)), "{error}");
+    attempt.failed(error);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use support::{
     TIMEOUT, connect, expect_journey, init, join_through, journey, name, plain_pair, sockets,
 };
+use whim_attempts::{Attempt, Party};
 use whim_net::channel::{Channel, ChannelError};
 use whim_net::name::{ClusterName, Subject};
 use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
@@ -106,12 +107,18 @@ fn supervisors_of_a_journey_meet() {
 fn another_ca_is_refused_by_both_sides() {
     let (forge, other) = (Forge::new(), Forge::new());
     // Same names throughout: only the key of the CA differs.
+    let attempt = Attempt::new(Party::ForeignNode, "call with a certificate of another CA");
     let mut stranger = other.good("n1", Role::Home);
     stranger.ca_pem = forge.authority.certificate_pem().into();
     let (refusal, told) = refused(&forge, &stranger);
     assert_eq!(refusal, Refusal::OtherAuthority);
     assert!(told.to_string().contains("another cluster"), "{told}");
+    attempt.failed(refusal);
 
+    let attempt = Attempt::new(
+        Party::ForeignNode,
+        "answer with a certificate of another CA",
+    );
     let client = forge.good("n1", Role::Home);
     let mut stranger = other.good("n2", Role::Guest);
     stranger.ca_pem = forge.authority.certificate_pem().into();
@@ -124,6 +131,7 @@ fn another_ca_is_refused_by_both_sides() {
         matches!(right, Err(ChannelError::RefusedByPeer(_))),
         "{right:?}"
     );
+    attempt.failed(Refusal::OtherAuthority);
 }
 
 #[test]
@@ -138,32 +146,46 @@ fn dates_are_checked_with_a_day_of_tolerance() {
     let late = forge.leaf(&signer, &subject, made, 10 * DAY - 12 * HOUR);
     let (left, right) = connect((&late, &guest()), (&server, &home()));
     assert!(left.is_ok() && right.is_ok(), "{left:?} {right:?}");
+    let attempt = Attempt::new(Party::ForeignNode, "call with an expired certificate");
     let expired = forge.leaf(&signer, &subject, made, 10 * DAY - 36 * HOUR);
     let (refusal, told) = refused(&forge, &expired);
     assert_eq!(refusal, Refusal::Expired);
     assert!(told.to_string().contains("expired"), "{told}");
+    attempt.failed(refusal);
     // Certificates begin a day before they are made; another day is granted.
     let signer = forge.signer("n1", now + 36 * HOUR);
     let early = forge.leaf(&signer, &subject, now + 36 * HOUR, DAY);
     let (left, right) = connect((&early, &guest()), (&server, &home()));
     assert!(left.is_ok() && right.is_ok(), "{left:?} {right:?}");
+    let attempt = Attempt::new(Party::ForeignNode, "call with a certificate of the future");
     let signer = forge.signer("n1", now + 60 * HOUR);
     let future = forge.leaf(&signer, &subject, now + 60 * HOUR, DAY);
-    assert_eq!(refused(&forge, &future).0, Refusal::NotYetValid);
+    let (refusal, _) = refused(&forge, &future);
+    assert_eq!(refusal, Refusal::NotYetValid);
+    attempt.failed(refusal);
     // The signing certificate counts as well as the leaf.
+    let attempt = Attempt::new(
+        Party::ForeignNode,
+        "outlive the own certificate by a leaf that lasts longer",
+    );
     let old = forge.signer("n1", now - 95 * DAY);
     let leaf = forge.leaf(&old, &subject, now - 95 * DAY, 200 * DAY);
-    assert_eq!(refused(&forge, &leaf).0, Refusal::Expired);
+    let (refusal, _) = refused(&forge, &leaf);
+    assert_eq!(refusal, Refusal::Expired);
+    attempt.failed(refusal);
 }
 
 #[test]
 fn a_node_cannot_speak_for_another() {
     let forge = Forge::new();
     let now = unix_now();
+    let attempt = Attempt::new(Party::Member, "sign for another node");
     let signer = forge.signer("n3", now);
     let foreign = forge.leaf(&signer, &forge.subject("n1", Role::Home), now, DAY);
     let refusal = refused_chain(&forge, &foreign.chain_pem, &foreign.key_pem);
     assert!(matches!(refusal, Refusal::ForeignName { .. }), "{refusal}");
+    attempt.failed(refusal);
+    let attempt = Attempt::new(Party::Member, "sign for a cluster that it is not in");
     // Nor for a cluster that it is not in, although the CA is the same.
     let cluster = ClusterName::new("elsewhere").expect("usable");
     let subject = Subject::Node {
@@ -175,6 +197,7 @@ fn a_node_cannot_speak_for_another() {
     assert!(matches!(refusal, Refusal::ForeignName { .. }), "{refusal}");
     // Our own side does not even start with such credentials.
     assert!(foreign.identity().is_err());
+    attempt.failed(refusal);
 }
 
 #[test]
@@ -182,6 +205,7 @@ fn a_node_cannot_make_another_signer() {
     let forge = Forge::new();
     let now = unix_now();
     let n1 = forge.signer("n1", now);
+    let attempt = Attempt::new(Party::Member, "make another signer");
     // n1 issues a leaf to a key of its own making, and tries to sign with that.
     let node = Subject::Node {
         cluster: forge.cluster.clone(),
@@ -198,9 +222,13 @@ fn a_node_cannot_make_another_signer() {
         matches!(two, Refusal::Invalid(_) | Refusal::OtherAuthority),
         "{two}"
     );
+    attempt.failed(two);
+    let attempt = Attempt::new(Party::Member, "show a chain that is longer");
     let three = credentials.chain_pem.clone() + &n1.certificate().pem;
     let three = refused_chain(&forge, &three, &credentials.key_pem);
     assert_eq!(three, Refusal::ChainLength(3));
+    attempt.failed(three);
+    let attempt = Attempt::new(Party::Member, "call with the signing certificate itself");
     // Nor can a signing certificate serve as a leaf, nor a leaf come alone.
     let signer = &n1.certificate().pem;
     assert_eq!(
@@ -209,6 +237,7 @@ fn a_node_cannot_make_another_signer() {
     );
     let twice = refused_chain(&forge, &signer.repeat(2), &n1.key_pem());
     assert!(matches!(twice, Refusal::Invalid(_)), "{twice}");
+    attempt.failed(twice);
 }
 
 /// Offers a chain that our own client would not send.
@@ -265,12 +294,16 @@ fn only_the_expected_peer_is_admitted() {
         node: Some(name("n3")),
         role: Role::Home,
     };
-    for wanted in [
-        &guest(),
-        &other_journey,
-        &other_node,
-        &PeerExpectation::AnyNode,
+    for (what, wanted) in [
+        ("take the other role in a journey", &guest()),
+        ("take part in another journey", &other_journey),
+        ("take part in another node's journey", &other_node),
+        (
+            "speak for its node with a journey's certificate",
+            &PeerExpectation::AnyNode,
+        ),
     ] {
+        let attempt = Attempt::new(Party::Member, what);
         let (left, right) = connect((&client, &guest()), (&server, wanted));
         let error = right.expect_err("refused");
         assert!(
@@ -281,7 +314,12 @@ fn only_the_expected_peer_is_admitted() {
             matches!(left, Err(ChannelError::RefusedByPeer(_))),
             "{left:?}"
         );
+        attempt.failed(error);
     }
+    let attempt = Attempt::new(
+        Party::Member,
+        "take part in a journey with its node's certificate",
+    );
     // A node's own leaf is no supervisor's, and is admitted as a node.
     let node = Subject::Node {
         cluster: forge.cluster.clone(),
@@ -289,10 +327,12 @@ fn only_the_expected_peer_is_admitted() {
     };
     let daemon = forge.leaf(&forge.signer("n1", now), &node, now, DAY);
     let (_, right) = connect((&daemon, &guest()), (&server, &home()));
+    let error = right.expect_err("refused");
     assert!(matches!(
-        right,
-        Err(ChannelError::Refused(Refusal::Unexpected { .. }))
+        error,
+        ChannelError::Refused(Refusal::Unexpected { .. })
     ));
+    attempt.failed(error);
     for wanted in [PeerExpectation::AnyNode, PeerExpectation::Node(name("n1"))] {
         let (_, right) = connect((&daemon, &guest()), (&server, &wanted));
         assert_eq!(right.expect("accepted").peer().journey, None);
@@ -315,11 +355,18 @@ fn the_revoked_are_refused() {
     let forge = Forge::new();
     let client = forge.good("n1", Role::Home);
     let identity = client.identity().expect("own");
-    for entry in [
-        Revoked::Node(name("n1")),
-        Revoked::Serial(identity.serial),
-        Revoked::Serial(identity.node_serial),
+    for (what, entry) in [
+        ("as a node that was removed", Revoked::Node(name("n1"))),
+        (
+            "with a leaf that was revoked",
+            Revoked::Serial(identity.serial),
+        ),
+        (
+            "with a leaf of a certificate that was revoked",
+            Revoked::Serial(identity.node_serial),
+        ),
     ] {
+        let attempt = Attempt::new(Party::ForeignNode, format!("call {what}"));
         let mut server = forge.good("n2", Role::Guest);
         server.revoked = vec![Revoked::Node(name("n7")), entry];
         let (left, right) = connect((&client, &guest()), (&server, &home()));
@@ -333,6 +380,7 @@ fn the_revoked_are_refused() {
             told.to_string().contains("was removed from the cluster"),
             "{told}"
         );
+        attempt.failed(error);
     }
 }
 
@@ -357,11 +405,14 @@ fn a_removed_member_is_refused_by_the_others_and_may_come_back() {
         n1.journey_credentials(&journey("j1"), Role::Home, now)
             .expect("made")
     };
+    let attempt = Attempt::new(Party::ForeignNode, "answer for a journey after its removal");
     let (left, _) = connect((&home_now(), &guest()), (&old, &home()));
+    let error = left.expect_err("refused");
     assert!(
-        matches!(left, Err(ChannelError::Refused(Refusal::Revoked(_)))),
-        "{left:?}"
+        matches!(error, ChannelError::Refused(Refusal::Revoked(_))),
+        "{error}"
     );
+    attempt.failed(error);
     n2.forget().expect("forgotten");
     let (n2, _) = join_through(&holder, &second, "n2", &tokens[1], now).expect("joined again");
     let new = n2
@@ -373,6 +424,7 @@ fn a_removed_member_is_refused_by_the_others_and_may_come_back() {
 
 #[test]
 fn who_shows_no_certificate_is_refused() {
+    let attempt = Attempt::new(Party::Stranger, "call a supervisor without a certificate");
     // The client that joins shows none; here it calls a supervisor instead.
     let forge = Forge::new();
     let mut config = (*join_client_config([0; 32]).expect("config")).clone();
@@ -385,6 +437,7 @@ fn who_shows_no_certificate_is_refused() {
         error.to_string().contains("shows no certificate"),
         "{error}"
     );
+    attempt.failed(error);
 }
 
 /// A client that trusts everybody, as no code of ours does.
@@ -430,15 +483,19 @@ impl rustls::client::danger::ServerCertVerifier for Anything {
 fn garbage_and_silence_are_refused() {
     let forge = Forge::new();
     let server = forge.good("n2", Role::Guest);
+    let attempt = Attempt::new(Party::Stranger, "send a supervisor garbage");
     let (mut client, stream) = plain_pair();
     client.write_all(&[b'x'; 5000]).expect("written");
     let error = Channel::accept(stream, &server, &home(), TIMEOUT).expect_err("garbage");
     assert!(matches!(error, ChannelError::Protocol(_)), "{error}");
+    attempt.failed(error);
 
+    let attempt = Attempt::new(Party::Stranger, "keep a supervisor waiting for a handshake");
     let (client, stream) = plain_pair();
     let short = Duration::from_millis(50);
     let error = Channel::accept(stream, &server, &home(), short).expect_err("silence");
     assert!(matches!(error, ChannelError::Timeout { .. }), "{error}");
+    attempt.failed(error);
     drop(client);
 
     let (client, stream) = plain_pair();

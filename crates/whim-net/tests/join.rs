@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use support::{TIMEOUT, init, join_through, name, options, sockets};
 use tempfile::TempDir;
+use whim_attempts::{Attempt, Party};
 use whim_net::files::FileError;
 use whim_net::join::{self, JoinError, JoinOptions, JoinRefusal, parse_host};
 use whim_net::token::{TOKEN_LIFE, TokenRefusal};
@@ -106,11 +107,15 @@ fn tokens_are_used_once_and_expire() {
     let join = |directory: &TempDir, node: &str, token: &Token| {
         join_through(&holder, directory, node, token, now).map(|(state, _)| state)
     };
+    let tries = |what: &str| Attempt::new(Party::Stranger, what);
+    let attempt = tries("join with a token that has expired");
     let error = join(&second, "n2", &old).expect_err("expired");
     assert!(
         matches!(error, JoinError::Token(TokenRefusal::Expired)),
         "{error}"
     );
+    attempt.failed(error);
+    let attempt = tries("join under the name of a member");
     // The name is taken: the token is not spent, and the same directory can be tried again.
     let error = join(&second, "n1", &token).expect_err("taken");
     let taken = JoinRefusal::NameTaken;
@@ -118,14 +123,20 @@ fn tokens_are_used_once_and_expire() {
         matches!(&error, JoinError::Rejected { refusal, .. } if *refusal == taken),
         "{error}"
     );
+    attempt.failed(taken);
     let n2 = join(&second, "n2", &token).expect("joined");
+    let attempt = tries("join with a token that was used");
     let error = join(&third, "n3", &token).expect_err("used");
     assert!(
         matches!(error, JoinError::Token(TokenRefusal::Used)),
         "{error}"
     );
+    attempt.failed(error);
+    let attempt = tries("join with a token of another cluster");
     let error = join(&third, "n3", &foreign).expect_err("another cluster's");
     assert!(matches!(error, JoinError::OtherCluster { .. }), "{error}");
+    attempt.failed("the cluster has another CA than the token says");
+    let attempt = tries("join with a token that differs in one digit");
     let text = token.to_string();
     let wrong = if text.as_bytes()[10] == b'0' {
         "1"
@@ -141,6 +152,7 @@ fn tokens_are_used_once_and_expire() {
         matches!(error, JoinError::Token(TokenRefusal::Unknown)),
         "{error}"
     );
+    attempt.failed(error);
     drop(n2);
     let error = join(&second, "n4", &token).expect_err("a member already");
     assert!(
@@ -162,12 +174,17 @@ fn a_token_is_spent_for_good() {
     drop(holder);
     // The holder comes back after a crash.
     let holder = Mutex::new(State::open(&first.path().join("state")).expect("opened"));
+    let attempt = Attempt::new(
+        Party::Stranger,
+        "join with a used token after the holder has started anew",
+    );
     let third = directory();
     let error = join_through(&holder, &third, "n3", &token, now).expect_err("used");
     assert!(
         matches!(error, JoinError::Token(TokenRefusal::Used)),
         "{error}"
     );
+    attempt.failed(error);
 }
 
 #[test]
@@ -237,6 +254,7 @@ fn what_joins_badly_is_refused_by_the_holder() {
     let (_first, n1) = init("n1", now);
     let holder = Mutex::new(n1);
     let (address, listener) = sockets();
+    let attempt = Attempt::new(Party::Stranger, "speak HTTP to the holder where nodes join");
     let mut client = TcpStream::connect(address).expect("connect");
     client
         .write_all(b"GET / HTTP/1.1\r\n\r\n")
@@ -244,6 +262,7 @@ fn what_joins_badly_is_refused_by_the_holder() {
     let (stream, _) = listener.accept().expect("accept");
     let error = join::serve(stream, &holder, &unix_now, TIMEOUT).expect_err("garbage");
     assert!(error.to_string().contains("breaks the protocol"), "{error}");
+    attempt.failed(error);
 }
 
 #[test]
@@ -294,15 +313,25 @@ fn certificates_are_renewed() {
     let later = now + 61 * DAY;
     let renewal = n2.start_renewal().expect("started");
     // Somebody else's key, somebody else's name, a supervisor: all refused.
+    let tries = |what: &str| Attempt::new(Party::Member, format!("have {what} signed"));
+    let attempt = tries("somebody else's key");
     let mut forged = renewal.request.clone();
     forged.public_key.replace_range(2..4, "00");
-    assert!(n1.renew(&peer, &forged, later).is_err());
+    attempt.failed(n1.renew(&peer, &forged, later).expect_err("forged"));
+    let attempt = tries("a certificate in another node's name");
     let mut other = peer.clone();
     other.node = name("n1");
-    assert!(n1.renew(&other, &renewal.request, later).is_err());
+    attempt.failed(
+        n1.renew(&other, &renewal.request, later)
+            .expect_err("another"),
+    );
+    let attempt = tries("a node's certificate for a supervisor");
     let journey = n2.journey_credentials(&support::journey("j1"), whim_net::Role::Home, now);
     let journey = journey.expect("made").identity().expect("own");
-    assert!(n1.renew(&journey, &renewal.request, later).is_err());
+    attempt.failed(
+        n1.renew(&journey, &renewal.request, later)
+            .expect_err("no node"),
+    );
     let issued = n1.renew(&peer, &renewal.request, later).expect("signed");
     let old = n2.start_renewal().expect("started");
     assert!(
@@ -345,23 +374,28 @@ fn lists_of_members_are_signed_and_only_go_forward() {
             .expect("the same")
     );
     let new = n1.signed_roster().clone();
+    let tries = |what: &str| Attempt::new(Party::Member, what);
+    let attempt = tries("change the list of members on its way");
     let mut forged = new.clone();
     forged.json = forged.json.replace("10.0.0.9", "10.0.0.8");
     let error = n2.accept_roster(&forged).expect_err("forged");
     assert!(error.to_string().contains("not signed"), "{error}");
+    attempt.failed(error);
+    let attempt = Attempt::new(Party::ForeignNode, "send another cluster's list of members");
     let (_other, stranger) = init("n1", now + 5);
-    assert!(
-        n2.accept_roster(stranger.signed_roster()).is_err(),
-        "another CA's"
-    );
+    let error = n2.accept_roster(stranger.signed_roster());
+    attempt.failed(error.expect_err("another CA's"));
     assert!(n2.accept_roster(&new).expect("taken"));
     assert!(!n2.accept_roster(&new).expect("known"));
+    let attempt = tries("bring back a removed member by an older list");
     assert!(!n2.accept_roster(&old).expect("older"));
+    attempt.failed("passed over: the list that is known is newer");
     assert_eq!(
         n2.roster().member(&name("n2")).expect("there").addresses,
         addresses
     );
     // What only the holder may do.
+    let attempt = tries("do what only the holder of the CA's key may");
     for error in [
         n2.token(now).map(|_| ()).expect_err("no CA"),
         n2.remove(&name("n1"), now).expect_err("no CA"),
@@ -373,6 +407,7 @@ fn lists_of_members_are_signed_and_only_go_forward() {
             "{error}"
         );
     }
+    attempt.failed("no token, no removal, no backup, no renewal: the key is not there");
     let error = n1.remove(&name("n1"), now).expect_err("the holder");
     assert!(matches!(error, StateError::RemoveHolder(_)), "{error}");
     let error = n1.remove(&name("n9"), now).expect_err("nobody");

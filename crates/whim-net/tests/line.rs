@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::{TIMEOUT, expect_journey, init, journey};
+use whim_attempts::{Attempt, Party};
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::message::{self, ChannelRole, Hello};
 use whim_journey::session::KEPT_BYTES_MAX;
@@ -229,16 +230,23 @@ fn a_peer_whose_node_says_that_it_has_ended_is_not_waited_for() {
 #[test]
 fn a_farewell_in_another_name_is_not_believed() {
     for (name, role) in [("j2", Role::Guest), ("j1", Role::Home)] {
+        let what = format!("end a journey by a farewell in the name of {name} {role}");
+        let attempt = Attempt::new(Party::Member, what);
         let error = after_a_farewell(Duration::from_millis(300), name, role);
         assert!(
             matches!(error, ChannelError::Lost(_)),
             "{name} {role}: {error}"
         );
+        attempt.failed("not believed: the session waits for the rest of its lease");
     }
 }
 
 #[test]
 fn whoever_sends_too_much_waits_until_some_of_it_has_come() {
+    let attempt = Attempt::new(
+        Party::Member,
+        "fill a peer's memory with frames that it never acknowledges",
+    );
     let (mut left, mut right, _port) = lines(LEASE);
     let payload = vec![1; 1 << 20];
     let mut sent = 0;
@@ -258,4 +266,5 @@ fn whoever_sends_too_much_waits_until_some_of_it_has_come() {
     left.send_now(Kind::Pages, 1, &[&payload], TIMEOUT)
         .expect("room again");
     reader.join().expect("all came");
+    attempt.failed("the sender waits");
 }

@@ -10,21 +10,30 @@ const DOCUMENT: &str = "docs/threat-model.md";
 /// The tables that are looked at have this as their heading.
 const HEADING: &str = "| promise | test |";
 
-/// Every test that a promise names is in the sources, and every promise names one.
-pub fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
-    let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
+/// All Rust sources, one behind the other.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn sources(workspace: &Workspace) -> Result<String> {
     let mut sources = String::new();
     for path in workspace.files()? {
         if path.extension().is_some_and(|extension| extension == "rs") {
             sources += &workspace.text(&path)?.unwrap_or_default();
         }
     }
+    Ok(sources)
+}
+
+/// Every test that a promise names is in the sources, and every promise names one.
+pub fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
+    let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
+    let sources = sources(workspace)?;
     let mut findings = Vec::new();
     for (line, names) in promises(&text) {
         if names.is_empty() {
             findings.push(format!("{DOCUMENT}:{line}: this promise names no test"));
         }
-        for name in names.iter().filter(|name| !is_in(&sources, name)) {
+        for name in names.iter().filter(|name| !has_test(&sources, name)) {
             findings.push(format!("{DOCUMENT}:{line}: there is no test `{name}`"));
         }
     }
@@ -54,7 +63,8 @@ fn promises(text: &str) -> Vec<(usize, Vec<String>)> {
 }
 
 /// A function of that name, or a case whose path holds it.
-fn is_in(sources: &str, name: &str) -> bool {
+#[must_use]
+pub fn has_test(sources: &str, name: &str) -> bool {
     let path = name.trim_end_matches("::");
     let (module, last) = path.rsplit_once("::").unwrap_or(("", path));
     sources.contains(&format!("fn {last}("))
@@ -74,7 +84,11 @@ mod tests {
         let names = vec!["x::one".to_owned(), "two".to_owned()];
         assert_eq!(found, [(3, names), (4, vec![])]);
         let sources = "fn one() {} Case::new(\"y::four\"); mod five;";
-        assert!(is_in(sources, "x::one") && is_in(sources, "y::four") && is_in(sources, "five::"));
-        assert!(!is_in(sources, "x::two") && !is_in(sources, "six::"));
+        assert!(
+            has_test(sources, "x::one")
+                && has_test(sources, "y::four")
+                && has_test(sources, "five::")
+        );
+        assert!(!has_test(sources, "x::two") && !has_test(sources, "six::"));
     }
 }
