@@ -3,6 +3,7 @@
 //! happen once; and nothing of it is left anywhere.
 
 pub mod scene;
+pub mod workload;
 
 use std::fs;
 use std::process::Stdio;
@@ -12,6 +13,7 @@ use scene::{Fate, SETTLED, Scene};
 use whim_system_tests::process::{self, Running};
 use whim_system_tests::random::Random;
 use whim_system_tests::{Case, Cluster, Context, Result, Setting, Talk, ensure, guest, place};
+use workload::Workload;
 
 /// Armed with this number, points are counted and none is fatal.
 const COUNT_ONLY: u32 = u32::MAX;
@@ -110,12 +112,13 @@ pub fn cases() -> Vec<Case> {
 
 /// As [`with_scene_of`], without a lease: whatever follows a death, no lease has brought it about.
 fn with_scene(body: impl FnOnce(&mut Scene<'_>) -> Result<()>) -> Result<()> {
-    with_scene_of("inf", body)
+    with_scene_of(Workload::Serial, "inf", body)
 }
 
 /// Runs a body in a lab whose daemons follow the plans of crashes in the lab's directory; the
 /// program's lease is so many seconds.
 pub fn with_scene_of(
+    workload: Workload,
     lease: &'static str,
     body: impl FnOnce(&mut Scene<'_>) -> Result<()>,
 ) -> Result<()> {
@@ -124,7 +127,7 @@ pub fn with_scene_of(
     let option = format!("--daemon-arg=--crash-plan={}/{{node}}", plans.display());
     let share = format!("--share={}", plans.display());
     let cluster = Cluster::up_with(3, &[&option, &share])?;
-    let result = cluster.explaining(|| body(&mut Scene::new(&cluster, &plans, lease)?));
+    let result = cluster.explaining(|| body(&mut Scene::new(&cluster, &plans, (workload, lease))?));
     drop(cluster);
     fs::remove_dir_all(plans)?;
     result

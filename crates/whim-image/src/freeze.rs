@@ -12,7 +12,7 @@
 //! itself when the tracer dies. See `freeze_calls` for how calls are kept from noticing.
 
 use crate::freeze_calls::{self, Call, Subject};
-use crate::freeze_observe::{Observation, Status, observe, sleeping_in};
+use crate::freeze_observe::{Observation, Status, is_runnable, observe, sleeping_in};
 use crate::freeze_release::Held;
 use crate::inject::Injection;
 use crate::maps::{self, MapEntry};
@@ -29,10 +29,14 @@ use whim_sys::ptrace::{
 const LOOKS_WITHOUT_SLEEP: u32 = 200;
 const SLEEP_BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
+/// Threads that have not stopped only because they were given no CPU (a busy machine, a used-up
+/// quota of their control group) get so much more time: they will stop as soon as they run.
+const LACKS_CPU_MAX: Duration = Duration::from_secs(2);
+
 /// Bounds of one attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct FreezeLimits {
-    /// How long the threads may take to stop.
+    /// How long the threads may take to stop, beyond the time in which they lack a CPU.
     pub wait: Duration,
     /// Threads that we move at most.
     pub threads_max: usize,
@@ -475,7 +479,15 @@ impl Frozen {
                 }
             }
             pending = still;
-            if let (Some(first), true) = (pending.first(), Instant::now() >= deadline) {
+            let now = Instant::now();
+            let lack_cpu = |pending: &[Pending]| {
+                now < deadline + LACKS_CPU_MAX
+                    && pending.iter().all(|one| is_runnable(self.pid, one.tid))
+            };
+            if let Some(first) = pending.first()
+                && now >= deadline
+                && !lack_cpu(&pending)
+            {
                 let reason = format!("thread {} does not stop", first.tid);
                 return Err(FreezeError::Busy {
                     pid: self.pid,

@@ -144,6 +144,11 @@ fn times(text: &str) -> Option<(u64, u64)> {
     ))
 }
 
+/// Whether a thread would run if it were given a CPU.
+pub(crate) fn is_runnable(pid: i32, tid: i32) -> bool {
+    state_and_cpu(pid, tid).is_some_and(|(state, _)| state == 'R')
+}
+
 fn state_and_cpu(pid: i32, tid: i32) -> Option<(char, usize)> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use whim_system_tests::process::{self, eventually};
-use whim_system_tests::{Cluster, Context, Result, Talk, bail, ensure, guest};
+use whim_system_tests::{Cluster, Context, Result, Talk, bail, ensure};
+
+use super::workload::Workload;
 
 /// Time for whatever follows a lease, on a busy machine.
 pub const SETTLED: Duration = Duration::from_secs(40);
@@ -27,7 +29,10 @@ pub enum Fate {
 pub struct Scene<'a> {
     pub cluster: &'a Cluster,
     plans: PathBuf,
-    path: PathBuf,
+    workload: Workload,
+    words: Vec<String>,
+    /// The program's name, as the kernel has it.
+    name: String,
     program: Option<(Talk, i32)>,
     /// The program's, in seconds, or `inf`.
     lease: &'static str,
@@ -41,11 +46,18 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    pub fn new(cluster: &'a Cluster, plans: &Path, lease: &'static str) -> Result<Self> {
+    pub fn new(
+        cluster: &'a Cluster,
+        plans: &Path,
+        (workload, lease): (Workload, &'static str),
+    ) -> Result<Self> {
+        let (words, name) = workload.command()?;
         let mut scene = Self {
             cluster,
             plans: plans.to_owned(),
-            path: guest::c("steady")?,
+            workload,
+            words,
+            name,
             program: None,
             lease,
             trials: 0,
@@ -69,12 +81,9 @@ impl<'a> Scene<'a> {
         if let Some((_, pid)) = &self.program {
             return Ok(*pid);
         }
-        // With limits that every departure has to raise.
-        let script = "ulimit -S -v 4000000 && ulimit -S -n 6 && exec \"$0\"";
-        let path = self.path.display().to_string();
-        let words = [
-            "run", "--lease", self.lease, "--", "sh", "-c", script, &path,
-        ];
+        let script = format!("{} && exec \"$0\" \"$@\"", self.workload.limits());
+        let mut words = vec!["run", "--lease", self.lease, "--", "sh", "-c", &script];
+        words.extend(self.words.iter().map(String::as_str));
         let mut talk = Talk::start(self.cluster, &mut self.cluster.whim_command("n1", &words))?;
         let pid = talk.ready()?;
         self.limits = self.limits_of(pid)?;
@@ -292,8 +301,9 @@ impl<'a> Scene<'a> {
                 SETTLED,
             )?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let good = text.lines().filter(|line| *line == "TracerPid:\t0").count() == 2
-                && text.lines().count() == 3
+            let threads = self.workload.threads();
+            let good = text.lines().filter(|line| *line == "TracerPid:\t0").count() == threads
+                && text.lines().count() == threads + 1
                 && text.ends_with("\n0\n");
             Ok(good.then_some(()))
         })
@@ -328,7 +338,7 @@ impl<'a> Scene<'a> {
             fs::read(&path)? == numbers,
             "It has written after it had ended"
         );
-        Ok(())
+        self.workload.check(talk.directory())
     }
 
     /// Where the program may have been by its newest journal, the last word first: since the last
@@ -395,21 +405,12 @@ impl<'a> Scene<'a> {
 
     /// No process of ours, no directory, no control group on any node, but for the program at home.
     pub fn nothing_is_left(&self) -> Result<()> {
-        let own = self
-            .path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .chars()
-            // As the kernel cuts names of processes.
-            .take(15)
-            .collect::<String>();
         let mut left = Vec::new();
         let looked = eventually(SETTLED, "nothing is left", || {
             left.clear();
             for node in ["n1", "n2", "n3"] {
                 for (name, zombie) in self.look(node)? {
-                    let at_home = node == "n1" && name == own && self.program.is_some();
+                    let at_home = node == "n1" && name == self.name && self.program.is_some();
                     if zombie || !(at_home || self.usual.contains(&name)) {
                         left.push(format!("{node}: {name}"));
                     }
@@ -435,6 +436,7 @@ impl<'a> Scene<'a> {
             talk.said
         );
         check_numbers(&fs::read(talk.directory().join("serial"))?)?;
+        self.workload.check(talk.directory())?;
         self.nothing_is_left()
     }
 }
