@@ -163,6 +163,8 @@ fn promised(cell: Cell) -> &'static [Fate] {
         // The original may be given up, or not yet; the next host may have it, or not yet; home may
         // have all of it, if only in its sockets, or not yet.
         ("out-convert" | "onward-commit" | "homeward-transfer" | "homeward-rebuild", _) => EITHER,
+        // The next host may have all of it already.
+        ("onward-onward", Who::Host) => EITHER,
         // A guest lives for two leases without home.
         (_, Who::Home) if paused_shortly => EITHER,
         (_, Who::Home | Who::Host) => ENDS,

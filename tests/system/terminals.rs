@@ -321,7 +321,7 @@ fn suspend(terminal: &mut Terminal, without_effect: &str) -> Result<()> {
 
 /// Says when it is in the foreground, so that no key is pressed too soon.
 const JOB: &str = "perl -e '$|=1; $SIG{CONT}=sub{print \"resu\",\"med\\n\"}; \
-                   print \"star\",\"ted\\n\"; sleep 1000 while 1'\r";
+                   print \"star\",\"ted\\n\"; sleep 1 while 1'\r";
 
 /// A shell with job control that moves itself, with its jobs.
 fn shell(

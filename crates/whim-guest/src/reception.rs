@@ -3,7 +3,7 @@
 //! is what that step waits for.
 
 use crate::control::{self, Request};
-use crate::link::Parties;
+use crate::link::{LinkError, Next, Parties};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use thiserror::Error;
 use whim_journey::job::Command;
 use whim_journey::message::ChannelRole;
-use whim_net::{Door, Fresh};
+use whim_net::{Channel, Door, Fresh};
 
 /// Connections whose handshakes go on at the same time.
 const GREETINGS_MAX: usize = 8;
@@ -34,13 +34,30 @@ pub enum Visit {
     Request(Request),
     /// The first connection of its kind.
     Connection(ChannelRole, Box<Fresh>),
+    /// The connection to the next host that [`Reception::connect_onward`] was asked for.
+    Onward(Next, Result<Box<Channel>, LinkError>),
+}
+
+/// Brings visits to the main thread, from any other.
+#[derive(Clone, Debug)]
+struct Teller {
+    visits: Sender<Visit>,
+    wake: Arc<EventFd>,
+}
+
+impl Teller {
+    fn tell(&self, visit: Visit) {
+        // Nobody listens any more when the supervisor ends.
+        let _ = self.visits.send(visit);
+        let _ = self.wake.write(1);
+    }
 }
 
 /// The main thread's end.
 #[derive(Debug)]
 pub struct Reception {
     visits: Receiver<Visit>,
-    wake: Arc<EventFd>,
+    teller: Teller,
     /// New connections for the lines of calls and of pages.
     pub calls: Arc<Door>,
     pub pages: Arc<Door>,
@@ -49,8 +66,7 @@ pub struct Reception {
 /// The thread's own.
 struct Porter {
     parties: Parties,
-    visits: Sender<Visit>,
-    wake: Arc<EventFd>,
+    teller: Teller,
     calls: Entrance,
     pages: Entrance,
     greetings: AtomicUsize,
@@ -81,17 +97,20 @@ impl Reception {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
         let (sender, visits) = channel();
+        let teller = Teller {
+            visits: sender,
+            wake,
+        };
         let reception = Self {
             visits,
-            wake: Arc::clone(&wake),
+            teller: teller.clone(),
             calls: Door::new()?,
             pages: Door::new()?,
         };
         listener.set_nonblocking(false)?;
         let porter = Arc::new(Porter {
             parties,
-            visits: sender,
-            wake,
+            teller,
             calls: Entrance::new(&reception.calls),
             pages: Entrance::new(&reception.pages),
             greetings: AtomicUsize::new(0),
@@ -108,23 +127,38 @@ impl Reception {
         Ok(reception)
     }
 
+    /// Connects to the next host, and brings the outcome as a visit. A thread of its own: a next host
+    /// that does not answer must not keep us from answering home.
+    ///
+    /// # Errors
+    /// No thread to be had.
+    pub fn connect_onward(&self, parties: &Parties, next: Next) -> Result<(), ReceptionError> {
+        let (parties, teller) = (parties.clone(), self.teller.clone());
+        let thread = std::thread::Builder::new().name("onward".into());
+        thread.spawn(move || {
+            let connected = parties.connect_onward(&next).map(Box::new);
+            teller.tell(Visit::Onward(next, connected));
+        })?;
+        Ok(())
+    }
+
     /// What has come since this was asked last.
     pub fn visits(&self) -> impl Iterator<Item = Visit> {
-        let _ = self.wake.read();
+        let _ = self.teller.wake.read();
         std::iter::from_fn(|| self.visits.try_recv().ok())
     }
 }
 
 impl AsFd for Reception {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.teller.wake.as_fd()
     }
 }
 
 impl Porter {
     fn request(self: &Arc<Self>, mut request: Request) {
         if request.command != Command::Channel {
-            return self.tell(Visit::Request(request));
+            return self.teller.tell(Visit::Request(request));
         }
         let Some(stream) = request.connection.take() else {
             tracing::warn!("a connection was announced and did not come");
@@ -159,19 +193,15 @@ impl Porter {
         let entrance = match role {
             ChannelRole::Calls => &self.calls,
             ChannelRole::Pages => &self.pages,
-            ChannelRole::Source => return self.tell(Visit::Connection(role, Box::new(fresh))),
+            ChannelRole::Source => {
+                return self.teller.tell(Visit::Connection(role, Box::new(fresh)));
+            }
         };
         // One that takes the place of another may be the first to get here.
         if !entrance.opened.swap(true, Ordering::AcqRel) || fresh.resume.is_none() {
-            self.tell(Visit::Connection(role, Box::new(fresh)));
+            self.teller.tell(Visit::Connection(role, Box::new(fresh)));
         } else {
             entrance.door.bring(fresh);
         }
-    }
-
-    fn tell(&self, visit: Visit) {
-        // Nobody listens any more when the supervisor ends.
-        let _ = self.visits.send(visit);
-        let _ = self.wake.write(1);
     }
 }

@@ -80,10 +80,11 @@ pub enum SupervisorError {
 }
 
 /// Where the frozen guest goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Destination {
     Home,
-    Onward(Next),
+    /// By this connection, under this epoch.
+    Onward(Box<Channel>, u32),
 }
 
 /// One supervisor.
@@ -105,6 +106,8 @@ pub struct Supervisor {
     tails: Tails,
     /// A freeze that waits for answers which cannot be taken back.
     wanted: Option<Destination>,
+    /// A next host that is being connected.
+    next: Option<Next>,
     begun: Instant,
     heard: Instant,
     beat: Instant,
@@ -156,6 +159,7 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         guest: None,
         tails: Tails::default(),
         wanted: None,
+        next: None,
         begun: Instant::now(),
         heard: Instant::now(),
         beat: Instant::now(),
@@ -500,13 +504,15 @@ impl Supervisor {
                 node,
                 epoch,
             } => {
-                self.wanted = Some(Destination::Onward(Next {
+                let next = Next {
                     addresses,
                     server_name,
                     node,
                     epoch,
-                }));
-                Ok(())
+                };
+                self.next = Some(next.clone());
+                let begun = self.reception.connect_onward(&self.parties, next);
+                begun.or_else(|error| self.not_onward(&error))
             }
             other => self.guest_message(other, tail),
         }
@@ -543,7 +549,7 @@ impl Supervisor {
             }
             ToGuest::Continue => guest.goes_on()?,
             ToGuest::Resume => {
-                self.wanted = None;
+                (self.wanted, self.next) = (None, None);
                 guest.holds.memory = false;
                 guest.holds.pressure = false;
                 guest.thaw()?;

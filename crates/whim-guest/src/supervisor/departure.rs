@@ -3,7 +3,7 @@
 use super::{Destination, Supervisor, SupervisorError};
 use crate::guest::{Guest, GuestError};
 use crate::link::{self, LinkError, STALL_MAX};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use whim_image::maps::FlagTable;
 use whim_image::model::ProcessImage;
 use whim_journey::frame::Kind;
@@ -23,28 +23,42 @@ impl Supervisor {
         let Some(destination) = self.wanted.take() else {
             return Ok(());
         };
-        match self.leave(&destination) {
+        let onward = matches!(destination, Destination::Onward(..));
+        match self.leave(destination) {
             Ok(()) => Ok(()),
             Err(SupervisorError::Guest(GuestError::Ended)) => Ok(()),
-            // Home decides whether the guest goes on here.
-            Err(error @ (SupervisorError::Link(_) | SupervisorError::Guest(_)))
-                if destination != Destination::Home =>
-            {
-                tracing::warn!(%error, "the guest could not be sent onward");
-                self.say(ToHome::Failed {
-                    phase: Phase::Onward.to_string(),
-                    reason: error.to_string(),
-                })
+            Err(error @ (SupervisorError::Link(_) | SupervisorError::Guest(_))) if onward => {
+                self.not_onward(&error)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn leave(&mut self, destination: &Destination) -> Result<(), SupervisorError> {
+    /// Says so: home decides whether the guest goes on here.
+    pub(super) fn not_onward(
+        &mut self,
+        error: &dyn std::fmt::Display,
+    ) -> Result<(), SupervisorError> {
+        tracing::warn!(%error, "the guest could not be sent onward");
+        self.say(ToHome::Failed {
+            phase: Phase::Onward.to_string(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// How long the next host may take nothing. Home hears nothing from us meanwhile, and must not
+    /// give us up because another host stands still.
+    fn stall_max(&self) -> Duration {
+        self.lease
+            .map_or(STALL_MAX, |lease| (lease / 2).min(STALL_MAX))
+    }
+
+    fn leave(&mut self, destination: Destination) -> Result<(), SupervisorError> {
         let mut next = match destination {
             Destination::Home => None,
-            Destination::Onward(next) => Some((self.parties.connect_onward(next)?, next.epoch)),
+            Destination::Onward(channel, epoch) => Some((channel, epoch)),
         };
+        let stall_max = self.stall_max();
         let ahead = self.arrival.ahead();
         let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
         let flags = FlagTable::read(guest.host).map_err(|error| GuestError::Unreadable {
@@ -60,12 +74,12 @@ impl Supervisor {
         match &mut next {
             Some((channel, epoch)) => {
                 link::send_image(&image, |parts| {
-                    channel.send_now(Kind::Image, *epoch, parts, STALL_MAX)
+                    channel.send_now(Kind::Image, *epoch, parts, stall_max)
                 })?;
                 self.send_pages(&image, Some((channel, *epoch)))?;
                 let complete = message::encode(&ToHome::Complete)?;
                 channel
-                    .send_now(Kind::ToHome, *epoch, &[&complete], STALL_MAX)
+                    .send_now(Kind::ToHome, *epoch, &[&complete], stall_max)
                     .map_err(LinkError::from)?;
             }
             None => {
@@ -93,11 +107,11 @@ impl Supervisor {
             return Err(GuestError::Ended.into());
         };
         let mut failure = None;
-        let mut next = next;
+        let (mut next, stall_max) = (next, self.stall_max());
         let mut sink = |_: &mut Guest, address: u64, bytes: &[u8]| {
             let parts: [&[u8]; 2] = [&address.to_le_bytes(), bytes];
             let sent = match &mut next {
-                Some((channel, epoch)) => channel.send_now(Kind::Pages, *epoch, &parts, STALL_MAX),
+                Some((channel, epoch)) => channel.send_now(Kind::Pages, *epoch, &parts, stall_max),
                 None => match &mut self.calls {
                     Some(calls) => {
                         calls.send_now(Kind::Pages, self.parties.epoch, &parts, STALL_MAX)

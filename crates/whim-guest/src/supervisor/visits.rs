@@ -1,6 +1,6 @@
 //! What comes by the reception: the daemon's requests, and connections.
 
-use super::{Supervisor, SupervisorError};
+use super::{Destination, Supervisor, SupervisorError};
 use crate::control;
 use crate::guest::Guest;
 use crate::reception::Visit;
@@ -16,6 +16,16 @@ impl Supervisor {
             match visit {
                 Visit::Request(request) => self.command(request),
                 Visit::Connection(role, fresh) => self.connected(role, *fresh)?,
+                // Home may have thought better of it meanwhile.
+                Visit::Onward(next, _) if self.next.as_ref() != Some(&next) => {}
+                Visit::Onward(next, Ok(channel)) => {
+                    self.next = None;
+                    self.wanted = Some(Destination::Onward(channel, next.epoch));
+                }
+                Visit::Onward(_, Err(error)) => {
+                    self.next = None;
+                    self.not_onward(&error)?;
+                }
             }
         }
         Ok(())
