@@ -1,5 +1,7 @@
 //! What a program is spared: a tracer, a filter and a preload at home, its memory while away.
 
+use std::time::Duration;
+
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest, place};
 
@@ -176,12 +178,19 @@ fn memory_released(cluster: &Cluster) -> Result<()> {
     guest.ready().map(drop)
 }
 
-/// A program that was started without us is taken into care and moves.
+/// A program that was started without us, and before the daemon, is taken into care and moves.
 fn adopted(cluster: &Cluster) -> Result<()> {
     let (mut guest, pid) = holder(cluster, "2", false)?;
+    cluster.restart_daemon("n1")?;
+    ensure!(
+        pid < cluster.daemon_pid("n1")?.parse()?,
+        "The daemon is older"
+    );
     cluster.whim("n1", &["adopt", &pid.to_string()])?;
     untouched(cluster, pid)?;
-    cluster.move_to(pid, "n2")?;
+    eventually(Duration::from_secs(30), "a move after the restart", || {
+        Ok(cluster.move_to(pid, "n2").is_ok().then_some(()))
+    })?;
     guest.go()?;
     guest.ready()?;
     cluster.move_to(pid, "home")?;
