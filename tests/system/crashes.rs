@@ -299,7 +299,7 @@ fn at_point(scene: &mut Scene<'_>, victim: Victim, number: u32) -> Result<Option
         ensure!(!daemon, "The death of a daemon ended the program");
         scene.may_have_ended(pid, victim.node, victim.part)?;
     }
-    scene.nothing_is_left()?;
+    scene.nothing_is_left_by(daemon.then_some(victim.node))?;
     let crashed = scene.disarm(victim.node, victim.part, number)?;
     if fate == Fate::Home && daemon {
         // What the new daemon knows is enough for another journey.

@@ -20,6 +20,7 @@ mod clocks;
 mod conformance;
 mod costs;
 mod crashes;
+mod crowds;
 mod escape;
 mod faults;
 mod kernels;
@@ -61,6 +62,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(matrix::cases());
     cases.extend(memory::cases());
     cases.extend(crashes::cases());
+    cases.extend(crowds::cases());
     cases.extend(costs::cases());
     cases.extend(escape::cases());
     cases.extend(faults::cases());

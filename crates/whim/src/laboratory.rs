@@ -165,10 +165,25 @@ fn execute(name: &str, user: Option<&str>, node: &str, command: &[OsString]) -> 
             if let Err(error) = whim_sys::startup::restore() {
                 return complain(&error);
             }
+            if let Some(path) = path_to_ourselves() {
+                command.env("PATH", path);
+            }
             complain(&command.args(arguments).exec())
         }
         Err(error) => complain(&error),
     }
+}
+
+/// PATH with our own directory at its end, unless there is a `whim` in it already: what is tried out in
+/// a lab need not be installed.
+fn path_to_ourselves() -> Option<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<_> = std::env::split_paths(&path).collect();
+    if places.iter().any(|place| place.join("whim").exists()) {
+        return None;
+    }
+    places.push(std::env::current_exe().ok()?.parent()?.to_owned());
+    std::env::join_paths(places).ok()
 }
 
 fn status(status: &LabStatus, json: bool) {

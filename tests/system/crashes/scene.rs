@@ -405,9 +405,18 @@ impl<'a> Scene<'a> {
 
     /// No process of ours, no directory, no control group on any node, but for the program at home.
     pub fn nothing_is_left(&self) -> Result<()> {
+        self.nothing_is_left_by(None)
+    }
+
+    /// The same while the daemon of a node is started whenever it has died: it may do so only now, in
+    /// cleaning up.
+    pub fn nothing_is_left_by(&self, mortal: Option<&str>) -> Result<()> {
         let mut left = Vec::new();
         let looked = eventually(SETTLED, "nothing is left", || {
             left.clear();
+            if let Some(node) = mortal {
+                self.cluster.lab(&["start", "--daemon", node])?;
+            }
             for node in ["n1", "n2", "n3"] {
                 for (name, zombie) in self.look(node)? {
                     let at_home = node == "n1" && name == self.name && self.program.is_some();

@@ -1,0 +1,34 @@
+//! Programs that have much of everything.
+
+use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
+
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, words: [&'static str; 4]| {
+        Case::new(format!("crowds::{name}"), move |_| {
+            let cluster = Cluster::up(3)?;
+            cluster.explaining(|| vast(&cluster, words))
+        })
+    };
+    vec![
+        case("many", ["64", "100", "2000", "500"]),
+        // MiB, threads, mappings, open files.
+        case("full::vast", ["8192", "1000", "60000", "10000"]),
+    ]
+}
+
+/// Out, onward and home; each time it finds all that it had.
+fn vast(cluster: &Cluster, words: [&str; 4]) -> Result<()> {
+    let program = guest::c("vast")?.display().to_string();
+    let all: Vec<&str> = [program.as_str()].into_iter().chain(words).collect();
+    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &all))?;
+    let pid = talk.ready()?;
+    for target in ["n2", "n3", "home"] {
+        cluster.move_to(pid, target)?;
+        talk.go()?;
+        ensure!(talk.ready()? == pid, "Another pid on {target}");
+    }
+    for row in cluster.log()? {
+        println!("{row}");
+    }
+    Ok(())
+}
