@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 use whim_image::model::ProcessImage;
 use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
+use whim_journey::job::Phase;
 use whim_journey::message::{
     self, ChannelRole, Hello, MessageError, Resume, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
 };
@@ -31,6 +32,10 @@ pub enum LinkError {
     Name(#[from] NameError),
     #[error("The first message of a connection is not one of ours: {0}")]
     Greeting(String),
+    #[error(
+        "{node} speaks versions {min} to {max} of the journey's protocol, this node speaks version {PROTOCOL_VERSION}: update the older of the two nodes"
+    )]
+    Version { node: String, min: u16, max: u16 },
     #[error("The next host {0} cannot be reached: no address is known")]
     NoAddress(String),
     #[error("The next host {node} cannot be reached at {address}: {source}")]
@@ -76,7 +81,7 @@ impl Parties {
             return strange("it names another journey or an older stay");
         }
         if !(hello.version_min..=hello.version_max).contains(&PROTOCOL_VERSION) {
-            return strange("both sides have no version of the protocol in common");
+            return Err(refuse_version(channel, &hello));
         }
         let wanted = match hello.role {
             ChannelRole::Calls | ChannelRole::Pages => Role::Home,
@@ -143,6 +148,26 @@ impl Parties {
         channel.send_now(Kind::ToHome, epoch, &[&hello], GREETING_WITHIN)?;
         Ok(channel)
     }
+}
+
+/// Says which versions there are, in the message of a failure, which every version understands: whoever
+/// reads it at home is told what to do, instead of seeing a connection that breaks.
+fn refuse_version(mut channel: Channel, hello: &Hello) -> LinkError {
+    let refusal = LinkError::Version {
+        node: channel.peer().node.to_string(),
+        min: hello.version_min,
+        max: hello.version_max,
+    };
+    let last = message::encode(&ToHome::Failed {
+        phase: Phase::Admit.to_string(),
+        reason: refusal.to_string(),
+    });
+    if let Ok(last) = last {
+        // Whether it arrives or not, the connection ends here.
+        let _ = channel.send_now(Kind::ToHome, hello.epoch, &[&last], GREETING_WITHIN);
+    }
+    channel.close();
+    refusal
 }
 
 /// Where a guest goes from here.

@@ -253,8 +253,7 @@ impl Supervisor {
         self.freeze_if_settled()?;
         self.beat()?;
         self.watch_memory()?;
-        self.check_end();
-        Ok(())
+        self.check_end()
     }
 
     /// Writes what waits.
@@ -687,12 +686,24 @@ impl Supervisor {
         })
     }
 
-    /// A guest that has ended without home's word was killed here.
-    fn check_end(&mut self) {
-        if self.guest.as_ref().is_some_and(|guest| guest.gone) && !self.done {
-            tracing::warn!("the guest was killed");
-            self.done = true;
+    /// A guest that has ended without home's word was killed here: by our own pager, if that failed.
+    fn check_end(&mut self) -> Result<(), SupervisorError> {
+        let Some(guest) = self.guest.as_ref().filter(|guest| guest.gone) else {
+            return Ok(());
+        };
+        if self.done {
+            return Ok(());
         }
+        if !guest.holds.move_away {
+            // Its death is seen before or after the pager's word.
+            guest
+                .shared
+                .take_arrived()
+                .map_err(SupervisorError::Pager)?;
+        }
+        tracing::warn!("the guest was killed");
+        self.done = true;
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 //! No test harness: this program is the home supervisor too.
 #![forbid(unsafe_code)]
 
+#[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
 use nix::sys::signal::Signal;

@@ -14,6 +14,7 @@
 
 mod address_space;
 pub mod runner;
+mod sound;
 pub mod stub;
 mod threads;
 
@@ -24,6 +25,7 @@ use crate::model::{
 use crate::vdso::{self, Proxy, VdsoError};
 use nix::errno::Errno;
 use runner::{Arguments, Runner, RunnerError, check};
+pub use sound::check_image;
 use std::os::fd::OwnedFd;
 use stub::{Operation, Place};
 use thiserror::Error;
@@ -523,55 +525,6 @@ pub fn raw_registers(registers: &Registers) -> UserRegs {
         fs: registers.fs,
         gs: registers.gs,
     }
-}
-
-/// Refuses what no process has, before anything is done with it.
-///
-/// # Errors
-/// The first fault found.
-pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
-    const LIMIT: u64 = 0x7fff_ffff_f000;
-    const TIB: u64 = 1 << 40;
-    let unsound = |what: String| Err(RebuildError::Unsound(what));
-    let reserved = image.reserved;
-    if reserved.is_empty() || !(reserved.start | reserved.end).is_multiple_of(TIB) {
-        return unsound(format!("reserved range {reserved:x?}"));
-    }
-    if reserved.end > LIMIT {
-        return unsound(format!("reserved range {reserved:x?}"));
-    }
-    let mut at = 0;
-    for mapping in &image.mappings {
-        let range = Range {
-            start: mapping.start,
-            end: mapping.end,
-        };
-        let aligned = (mapping.start | mapping.end).is_multiple_of(PAGE_SIZE);
-        if !aligned || mapping.start < at || range.is_empty() || mapping.end > LIMIT {
-            return unsound(format!("mapping {range:x?}"));
-        }
-        if range.overlaps(reserved) || mapping.protection.0 & !7 != 0 {
-            return unsound(format!("mapping {range:x?}"));
-        }
-        at = mapping.end;
-    }
-    if !image.has_sound_guards() {
-        return unsound("guard pages outside of its mappings".into());
-    }
-    match image.threads.first() {
-        Some(leader) if leader.tid == image.pid => {}
-        _ => return unsound("the leader is not the first thread".into()),
-    }
-    if image.threads.len() > threads::THREADS_MAX {
-        return unsound(format!("{} threads", image.threads.len()));
-    }
-    if image.vdso.len() > vdso::LENGTH_MAX {
-        return unsound(format!("a vDSO of {} bytes", image.vdso.len()));
-    }
-    if image.actions.len() != SIGNALS {
-        return unsound(format!("{} signal actions", image.actions.len()));
-    }
-    Ok(())
 }
 
 fn take(pid: i32, number: u64) -> Result<OwnedFd, RebuildError> {

@@ -59,7 +59,10 @@ impl State {
     /// Why not, in words for the user at the new node.
     pub fn admit(&mut self, request: &JoinRequest, now: u64) -> Result<Admission, JoinRefusal> {
         if request.version != JOIN_VERSION {
-            return Err(JoinRefusal::Version { ours: JOIN_VERSION });
+            return Err(JoinRefusal::Version {
+                ours: JOIN_VERSION,
+                theirs: request.version,
+            });
         }
         if request.clock.abs_diff(now) > CLOCK_SKEW {
             return Err(JoinRefusal::Clock { theirs: now });
@@ -220,5 +223,47 @@ impl State {
     /// Not the holder; the file exists; the disk is full.
     pub fn backup(&self, path: &Path) -> Result<(), StateError> {
         self.holder_ref()?.backup(path, self.signed_roster())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::NodeOptions;
+    use crate::unix_now;
+    use whim_attempts::{Attempt, Party};
+
+    #[test]
+    fn another_version_is_refused_by_a_sentence_with_both() {
+        let now = unix_now();
+        let directory = tempfile::tempdir().expect("directory");
+        let node = |name| NodeOptions {
+            node: NodeName::new(name).expect("a name"),
+            addresses: vec!["n.test:7946".to_owned()],
+            class: String::new(),
+        };
+        let path = directory.path().join("state");
+        let mut n1 = State::init(&path, &node("n1"), None, now).expect("made");
+        let token = n1.token(now).expect("token");
+        for version in [0, JOIN_VERSION - 1, JOIN_VERSION + 1, u16::MAX] {
+            let attempt = Attempt::new(Party::OldVersion, format!("join by version {version}"));
+            let request = JoinRequest {
+                version,
+                token_id: token.id(),
+                token_secret: token.secret(),
+                node: NodeName::new("n2").expect("a name"),
+                addresses: vec!["n2.test:7946".to_owned()],
+                class: String::new(),
+                key: n1.start_renewal().expect("a key").request,
+                clock: now,
+            };
+            let refusal = n1.admit(&request, now).expect_err("another version");
+            let text = refusal.to_string();
+            for version in [JOIN_VERSION, version] {
+                assert!(text.contains(&format!("version {version}")), "{text}");
+            }
+            assert_eq!(n1.roster().members.len(), 1);
+            attempt.failed(refusal);
+        }
     }
 }

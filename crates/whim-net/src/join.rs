@@ -72,8 +72,15 @@ pub struct Admission {
 pub enum JoinRefusal {
     #[error(transparent)]
     Token(TokenRefusal),
-    #[error("Its protocol for joining has version {ours}: upgrade the older of the two nodes")]
-    Version { ours: u16 },
+    #[error(
+        "Its protocol for joining has version {ours}, this node's has version {theirs}: update the older of the two nodes"
+    )]
+    Version {
+        ours: u16,
+        /// Of whoever asked.
+        #[serde(default)]
+        theirs: u16,
+    },
     #[error(
         "The clocks differ by more than a day (the other says {theirs} s since 1970): set them"
     )]

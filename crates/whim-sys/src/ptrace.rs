@@ -27,7 +27,7 @@ const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
 const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: c_uint = 0x4211;
 const PTRACE_EVENT_STOP: c_int = 128;
 /// Largest xstate that we accept, in bytes; today's largest (AMX) is 11,008.
-const XSTATE_MAX: usize = 64 << 10;
+pub const XSTATE_MAX: usize = 64 << 10;
 /// Signals read by one PTRACE_PEEKSIGINFO.
 const PEEK_BATCH: usize = 32;
 /// Queued signals that we carry at most; RLIMIT_SIGPENDING is usually some thousands.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use whim_journey::job::{self, Event, GuestJob, HomeJob, MoveReport, Slot, State};
 use whim_net::name::{ClusterName, Subject, journey_server_name};
@@ -231,6 +231,16 @@ impl Host {
     /// Kills the supervisor.
     pub fn kill(&mut self) {
         self.supervisor.child.kill().expect("kill");
+    }
+
+    /// The supervisor's own process.
+    pub fn process_id(&self) -> u32 {
+        self.supervisor.child.id()
+    }
+
+    /// Waits for the end of the supervisor, and tells how it ended.
+    pub fn ended(&mut self) -> ExitStatus {
+        self.supervisor.child.wait().expect("its end")
     }
 
     /// Waits for the end of the supervisor.

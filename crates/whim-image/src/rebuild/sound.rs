@@ -1,0 +1,78 @@
+//! What an image has to be before anything is done with it: home may lie.
+
+use super::{RebuildError, SIGNALS, threads};
+use crate::maps::MAPPINGS_MAX;
+use crate::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use crate::vdso;
+use whim_sys::ptrace::XSTATE_MAX;
+
+/// End of the address space that a program can have (4-level page tables).
+const TASK_END: u64 = 0x7fff_ffff_f000;
+const TIB: u64 = 1 << 40;
+/// Highest offset in a file's mapping: no mapping is longer than a half of the address space.
+const OFFSET_MAX: u64 = 1 << 47;
+
+/// Refuses what no process has, before anything is done with it.
+///
+/// # Errors
+/// The first fault found.
+pub fn check_image(image: &ProcessImage) -> Result<(), RebuildError> {
+    let unsound = |what: String| Err(RebuildError::Unsound(what));
+    let reserved = image.reserved;
+    if reserved.is_empty() || !(reserved.start | reserved.end).is_multiple_of(TIB) {
+        return unsound(format!("reserved range {reserved:x?}"));
+    }
+    if reserved.end > TASK_END {
+        return unsound(format!("reserved range {reserved:x?}"));
+    }
+    if image.mappings.len() > MAPPINGS_MAX {
+        return unsound(format!("{} mappings", image.mappings.len()));
+    }
+    let mut at = 0;
+    for mapping in &image.mappings {
+        let range = Range {
+            start: mapping.start,
+            end: mapping.end,
+        };
+        let aligned = (mapping.start | mapping.end).is_multiple_of(PAGE_SIZE);
+        if !aligned || mapping.start < at || range.is_empty() || mapping.end > TASK_END {
+            return unsound(format!("mapping {range:x?}"));
+        }
+        if range.overlaps(reserved) || mapping.protection.0 & !7 != 0 {
+            return unsound(format!("mapping {range:x?}"));
+        }
+        if !has_sound_offset(mapping) {
+            return unsound(format!("the offset of the mapping {range:x?}"));
+        }
+        at = mapping.end;
+    }
+    if !image.has_sound_guards() {
+        return unsound("guard pages outside of its mappings".into());
+    }
+    match image.threads.first() {
+        Some(leader) if leader.tid == image.pid => {}
+        _ => return unsound("the leader is not the first thread".into()),
+    }
+    if image.threads.len() > threads::THREADS_MAX {
+        return unsound(format!("{} threads", image.threads.len()));
+    }
+    if let Some(thread) = image.threads.iter().find(|t| t.xstate.len() > XSTATE_MAX) {
+        let length = thread.xstate.len();
+        return unsound(format!("vector registers of {length} bytes"));
+    }
+    if image.vdso.len() > vdso::LENGTH_MAX {
+        return unsound(format!("a vDSO of {} bytes", image.vdso.len()));
+    }
+    if image.actions.len() != SIGNALS {
+        return unsound(format!("{} signal actions", image.actions.len()));
+    }
+    Ok(())
+}
+
+/// Pages of files are counted from the beginning of their mapping at home: no sum may wrap.
+fn has_sound_offset(mapping: &Mapping) -> bool {
+    let Backing::File { offset, .. } = mapping.backing else {
+        return true;
+    };
+    offset.is_multiple_of(PAGE_SIZE) && offset <= OFFSET_MAX
+}
