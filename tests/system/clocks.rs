@@ -22,6 +22,7 @@ const MOVE_WITHIN: Duration = Duration::from_secs(60);
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("clocks::cpu_time", |_| cpu_time()),
+        Case::new("clocks::of_a_run", |_| of_a_run()),
         Case::new("clocks::waits", |_| waits()),
         Case::new("clocks::full::far_away", |_| far_away()),
     ]
@@ -76,6 +77,55 @@ fn cpu_time() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// `whim run --time` adds up what a program has used at home and away, in several stays, the last of
+/// which it does not return from.
+fn of_a_run() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let program = guest::c("cpu_time")?.display().to_string();
+        let words = ["run", "--time", "--", &program];
+        let mut talk = Talk::start(&cluster, &mut cluster.whim_command("n1", &words))?;
+        for target in ["", "n2", "n3", "home", "n2"] {
+            let pid = talk.ready()?;
+            if !target.is_empty() {
+                cluster.move_to(pid, target)?;
+            }
+            talk.go()?;
+            talk.until("ended ")?;
+        }
+        talk.ready()?;
+        talk.say("end")?;
+        talk.succeed()?;
+        let said = talk.errors();
+        println!("{said}");
+        ensure!(said.contains("moves 4\n"), "It has not counted its moves");
+        let at_place = 2.0 * seconds(WORK);
+        let (all, away) = (used(&said, "")?, used(&said, "away ")?);
+        // Some of it counts in ticks.
+        ensure!(all >= 5.0 * at_place - 0.1, "{all} s of {}", 5.0 * at_place);
+        ensure!(
+            away >= 3.0 * at_place - 0.1 && all - away >= 2.0 * at_place - 0.1,
+            "{away} s of {all} s away"
+        );
+        Ok(())
+    })
+}
+
+fn seconds(micros: i64) -> f64 {
+    Duration::from_micros(micros.unsigned_abs()).as_secs_f64()
+}
+
+/// The number behind this word, of user and system time together.
+fn used(said: &str, before: &str) -> Result<f64> {
+    let number = |name: &str| -> Result<f64> {
+        let line = said.lines().find_map(|line| line.strip_prefix(name));
+        let text = line.with_context(|| format!("It does not say '{name}'"))?;
+        let text = text.split_once(before).map_or("", |(_, text)| text);
+        Ok(text.split(' ').next().unwrap_or_default().parse()?)
+    };
+    Ok(number("user ")? + number("sys ")?)
 }
 
 fn times(line: &str) -> Result<Times> {

@@ -193,7 +193,7 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
     let pid = scene.program()?;
     let (cluster, phase) = (scene.cluster, cell.phase);
     let (direction, _) = phase.split_once('-').unwrap_or((phase, ""));
-    let mut moving = None;
+    let (mut moving, mut stopped) = (None, None);
     if phase != AWAY {
         scene.plan_stop(phase)?;
     }
@@ -207,9 +207,14 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
         _ => None,
     };
     if let Some(target) = target {
-        moving = Some(scene.until_stopped(pid, target, phase)?);
+        let (running, home) = scene.until_stopped(pid, target, phase)?;
+        (moving, stopped) = (Some(running), Some(home));
     }
-    befall(cluster, cell)?;
+    let home = match stopped {
+        Some(home) => home,
+        None => supervisor(cluster, Who::Home)?,
+    };
+    befall(cluster, cell, &home)?;
     if let Some(mut moving) = moving {
         moving.wait(SETTLED * 2)?;
     }
@@ -227,24 +232,18 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
 }
 
 /// Lets it happen while home's supervisor stands at the phase's beginning, which then goes on.
-fn befall(cluster: &Cluster, cell: Cell) -> Result<()> {
-    let home = if cell.phase == AWAY {
-        supervisor(cluster, Who::Home, "")?
-    } else {
-        // Not one that has refused a moment ago and is about to end.
-        supervisor(cluster, Who::Home, "T")?
-    };
-    let goes_on = || signal(cluster, "n1", "CONT", &home);
+fn befall(cluster: &Cluster, cell: Cell, home: &str) -> Result<()> {
+    let goes_on = || signal(cluster, "n1", "CONT", home);
     match cell.fault {
         Fault::Killed(who) => {
-            signal(cluster, who.node(), "KILL", &victim(cluster, who, &home)?)?;
+            signal(cluster, who.node(), "KILL", &victim(cluster, who, home)?)?;
             // Nobody is there any more if it was home's own.
             if who != Who::Home {
                 goes_on()?;
             }
         }
         Fault::Paused(who, tenths) => {
-            let pid = victim(cluster, who, &home)?;
+            let pid = victim(cluster, who, home)?;
             signal(cluster, who.node(), "STOP", &pid)?;
             if who != Who::Home {
                 goes_on()?;
@@ -276,25 +275,29 @@ fn victim(cluster: &Cluster, who: Who, home: &str) -> Result<String> {
     match who {
         Who::Home => Ok(home.to_owned()),
         who if who.is_daemon() => cluster.daemon_pid(who.node()),
-        who => supervisor(cluster, who, ""),
+        who => supervisor(cluster, who),
     }
 }
 
-/// A supervisor in this state, as ps(1) writes it.
-fn supervisor(cluster: &Cluster, who: Who, state: &str) -> Result<String> {
+fn supervisor(cluster: &Cluster, who: Who) -> Result<String> {
     let name = if who == Who::Home {
         "whim-home"
     } else {
         "whim-guest"
     };
+    eventually(SETTLED, &format!("{who:?} has a supervisor"), || {
+        process_of(cluster, who.node(), name, "")
+    })
+}
+
+/// The oldest process of this name in this state, as ps(1) writes it.
+fn process_of(cluster: &Cluster, node: &str, name: &str, state: &str) -> Result<Option<String>> {
     let script = format!(
         "ps -eo pid=,stat=,comm= | awk '$3 == \"{name}\" && $2 ~ /^{state}/ {{ print $1 }}' | head -n 1"
     );
-    eventually(SETTLED, &format!("{who:?} has a supervisor"), || {
-        let pid = cluster.run(who.node(), &["sh", "-c", &script])?;
-        let pid = pid.trim().to_owned();
-        Ok((!pid.is_empty()).then_some(pid))
-    })
+    let pid = cluster.run(node, &["sh", "-c", &script])?;
+    let pid = pid.trim().to_owned();
+    Ok((!pid.is_empty()).then_some(pid))
 }
 
 impl Scene<'_> {
@@ -310,8 +313,9 @@ impl Scene<'_> {
         })
     }
 
-    /// Asks for a move, and waits until home's supervisor has stopped in it.
-    fn until_stopped(&mut self, pid: i32, target: &str, phase: &str) -> Result<Running> {
+    /// Asks for a move, and waits until home's supervisor has stopped in it: the request, and that
+    /// supervisor.
+    fn until_stopped(&mut self, pid: i32, target: &str, phase: &str) -> Result<(Running, String)> {
         let number = pid.to_string();
         let ask = || {
             let mut command = self
@@ -321,10 +325,9 @@ impl Scene<'_> {
             Running::spawn(&mut command)
         };
         let mut moving = ask()?;
-        let said = format!("Stops at {phase}");
-        eventually(SETTLED, &format!("home stops at {phase}"), || {
-            if self.said("n1", "home")?.contains(&said) {
-                return Ok(Some(()));
+        let home = eventually(SETTLED, &format!("home stops at {phase}"), || {
+            if let Some(home) = process_of(self.cluster, "n1", "whim-home", "T")? {
+                return Ok(Some(home));
             }
             if moving.wait_up_to(Duration::ZERO)?.is_some() {
                 // Refused, as above.
@@ -333,6 +336,6 @@ impl Scene<'_> {
             }
             Ok(None)
         })?;
-        Ok(moving)
+        Ok((moving, home))
     }
 }

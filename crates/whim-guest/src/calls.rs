@@ -254,7 +254,12 @@ impl Guest {
             Special::ProcessExit => {
                 let code = low(call.args[0]);
                 if let Some((tid, _)) = self.waits(host, Kind::ProcessExit) {
-                    self.say(ToHome::ProcessExit { tid, code });
+                    let cpu_away = self.cpu_away();
+                    self.say(ToHome::ProcessExit {
+                        tid,
+                        code,
+                        cpu_away,
+                    });
                 }
                 Ok(())
             }

@@ -22,6 +22,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_image::model::CpuTime;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{GuestJob, Phase};
 use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome};
@@ -279,7 +280,7 @@ impl Supervisor {
             let clocks = self.arrival.ahead().clocks()?;
             let heartbeat = message::encode(&ToHome::Heartbeat {
                 clocks,
-                cpu_ns: 0,
+                cpu_away: CpuTime::default(),
                 resident_bytes: 0,
             })?;
             calls.send_now(Kind::ToHome, self.parties.epoch, &[&heartbeat], STALL_MAX)?;
@@ -673,15 +674,14 @@ impl Supervisor {
 
     fn report(&mut self) -> Result<(), SupervisorError> {
         let clocks = self.arrival.ahead().clocks()?;
-        let (mut cpu_ns, mut resident_bytes) = (0, 0);
+        let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), 0);
         if let Some(guest) = &mut self.guest {
-            let (user, system) = guest.cpu_times();
-            cpu_ns = user + system;
+            cpu_away = guest.cpu_away();
             resident_bytes = guest.status(guest.host).resident;
         }
         self.say(ToHome::Heartbeat {
             clocks,
-            cpu_ns,
+            cpu_away,
             resident_bytes,
         })
     }

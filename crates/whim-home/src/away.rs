@@ -3,6 +3,7 @@
 mod commands;
 mod job_control;
 mod memory;
+mod reports;
 mod watch;
 
 use crate::convert::Original;
@@ -10,7 +11,7 @@ use crate::deputy::DeputyEvent;
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
-use crate::moving::{Homeward, Onward, Transition, behind};
+use crate::moving::{Homeward, Onward, Transition};
 use crate::room::Reserve;
 use crate::server::{FileMapping, ServeError, Server};
 use crate::supervisor::{Client, Identity};
@@ -20,6 +21,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
+use whim_image::model::CpuTime;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
@@ -86,7 +88,8 @@ pub struct Away {
     wants_home: Option<String>,
     /// Why it has to wait for that.
     lacks_memory: Option<String>,
-    cpu_ns: u64,
+    /// CPU time that the process has used away.
+    cpu_away: CpuTime,
     resident_bytes: u64,
     /// How far the guest's clock was ahead of ours, at its last word about it.
     clock_ahead: Duration,
@@ -123,7 +126,7 @@ impl Away {
             awake: Instant::now(),
             wants_home: None,
             lacks_memory: None,
-            cpu_ns: 0,
+            cpu_away: CpuTime::default(),
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
             stopped: false,
@@ -398,7 +401,14 @@ impl Away {
             } => {
                 self.server.thread_exit(tid, sequence, code)?;
             }
-            ToHome::ProcessExit { tid, code } => self.server.process_exit(tid, code)?,
+            ToHome::ProcessExit {
+                tid,
+                code,
+                cpu_away,
+            } => {
+                self.used(cpu_away);
+                self.server.process_exit(tid, code)?;
+            }
             ToHome::GoHome { tid, reason } => {
                 tracing::info!("Thread {tid} goes home: {reason}");
                 self.begin_homeward(None, reason)?;
@@ -486,6 +496,8 @@ impl Away {
         journal.note(&Event::Calls {
             calls: self.server.counts(),
         })?;
+        let time = self.cpu_away;
+        journal.note(&Event::CpuAway { time })?;
         let last = match ending {
             Ending::Home(_) => return self.note_homeward(journal),
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
@@ -504,19 +516,6 @@ impl Away {
             status: None,
         })?;
         Ok(())
-    }
-
-    fn heartbeat(&mut self, message: &ToHome) {
-        if let ToHome::Heartbeat {
-            clocks: guest,
-            cpu_ns,
-            resident_bytes,
-        } = message
-        {
-            self.clock_ahead = behind(guest, self.link.round_trip / 2);
-            self.cpu_ns = *cpu_ns;
-            self.resident_bytes = *resident_bytes;
-        }
     }
 
     fn note_homeward(&self, journal: &mut Journal) -> Result<()> {
@@ -728,6 +727,8 @@ impl Away {
         let from = self.link.node.clone();
         match homeward.finish(self.server, &self.original, &mut self.held) {
             Ok(arrival) => {
+                let time = arrival.cpu_away;
+                journal.note(&Event::CpuAway { time })?;
                 self.link.queue(&ToGuest::Discard, &[])?;
                 let _ = self.link.calls.flush();
                 let to = identity.job.node.clone();

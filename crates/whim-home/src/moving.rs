@@ -11,7 +11,7 @@ use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use whim_image::model::{Clocks, PAGE_SIZE, ProcessImage};
+use whim_image::model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
@@ -282,6 +282,8 @@ pub struct Arrival {
     pub client: Option<Client>,
     pub report: MoveReport,
     pub holding: Holding,
+    /// CPU time that it has used away.
+    pub cpu_away: CpuTime,
 }
 
 /// From guest to home.
@@ -431,6 +433,7 @@ impl Homeward {
             client: self.client,
             report,
             holding,
+            cpu_away: image.cpu_away,
         })
     }
 }

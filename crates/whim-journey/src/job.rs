@@ -10,6 +10,7 @@
 //! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun.
 
 use serde::{Deserialize, Serialize};
+use whim_image::model::CpuTime;
 
 /// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON.
 pub type CredentialsJson = serde_json::Value;
@@ -240,6 +241,10 @@ pub enum Event {
     /// Journal only: the guest has started, the original was converted.
     Acknowledged {
         epoch: u32,
+    },
+    /// Journal only: CPU time that the process has used away, at the end of a stay.
+    CpuAway {
+        time: CpuTime,
     },
     /// Journal only: how it ended.
     Ended {

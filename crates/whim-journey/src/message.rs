@@ -32,7 +32,7 @@
 use crate::frame::FRAME_PAYLOAD_MAX;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use whim_image::model::{Clocks, MappingId};
+use whim_image::model::{Clocks, CpuTime, MappingId};
 
 /// Bytes of tail that one frame carries at most; the rest goes before it in `Data` frames.
 pub const TAIL_IN_FRAME_MAX: usize = FRAME_PAYLOAD_MAX - (64 << 10);
@@ -240,10 +240,14 @@ pub enum ToHome {
     ProcessExit {
         tid: i32,
         code: i32,
+        /// CPU time of the process since it left home.
+        cpu_away: CpuTime,
     },
+    /// The figures may be zero while the guest is being sent: they say nothing then.
     Heartbeat {
         clocks: Clocks,
-        cpu_ns: u64,
+        /// CPU time of the process since it left home.
+        cpu_away: CpuTime,
         resident_bytes: u64,
     },
 }

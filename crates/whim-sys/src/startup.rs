@@ -63,6 +63,15 @@ pub fn restore() -> io::Result<()> {
     Ok(())
 }
 
+/// Ignores the signals of keys that end a program: they are for the child of this process.
+pub fn ignore_keys() {
+    for key in [libc::SIGINT, libc::SIGQUIT] {
+        // JUSTIFICATION: nix's signal() is unsafe too.
+        // SAFETY: the disposition is no handler.
+        unsafe { libc::signal(key, libc::SIG_IGN) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

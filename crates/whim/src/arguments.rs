@@ -188,6 +188,12 @@ pub struct Run {
     /// Use only CPU features that nodes of several kinds share, as far as the C library decides
     #[arg(long)]
     pub portable: bool,
+    /// Say at its end how long it took, and how much CPU time it used at home and away
+    #[arg(long)]
+    pub time: bool,
+    /// Of a run with --time
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub run_name: Option<String>,
     /// The program and its arguments
     #[arg(
         required = true,

@@ -16,6 +16,7 @@ mod laboratory;
 mod moves;
 mod output;
 mod run;
+mod timing;
 
 use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Verb};
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let wait = Duration::from_secs(arguments.wait);
     let connect = || connect(&socket, wait);
     match arguments.verb {
+        Verb::Run(run) if run.time => timing::run(&connect),
         Verb::Run(run) => run::run(connect(), *run),
         Verb::Doctor { json } if doctor::examine(connect(), json) => ExitCode::SUCCESS,
         Verb::Doctor { .. } => ExitCode::FAILURE,

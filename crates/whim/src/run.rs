@@ -28,6 +28,7 @@ pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
         pin: arguments.pin,
         lease: arguments.lease,
         portable: arguments.portable,
+        run: arguments.run_name,
     };
     let portable = options.portable;
     let registered = client.and_then(|mut client| {

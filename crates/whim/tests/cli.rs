@@ -76,7 +76,7 @@ fn help_man_pages_and_completions_agree() {
         .collect();
     assert_eq!(written, pages);
     let page = std::fs::read_to_string(man.join("whim-run.1")).expect("page");
-    for option in ["on", "only", "avoid", "pin", "lease", "portable"] {
+    for option in ["on", "only", "avoid", "pin", "lease", "portable", "time"] {
         assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
     }
 }

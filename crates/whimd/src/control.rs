@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use whim_image::model::CpuTime;
 use whim_journey::job::{Event, State};
 
 /// No request is longer, in bytes.
@@ -41,6 +42,8 @@ pub struct RunOptions {
     pub lease: Option<LeaseChoice>,
     /// It was started with the CPU features that all nodes of its register layout share.
     pub portable: bool,
+    /// Under this name [`Request::CpuAway`] adds up what it and its descendants use.
+    pub run: Option<String>,
 }
 
 /// `--lease S|inf`.
@@ -116,6 +119,10 @@ pub enum Request {
     },
     Log {
         calls: Option<i32>,
+    },
+    /// What the programs of a run have used away, once its journeys are over.
+    CpuAway {
+        run: String,
     },
     Nodes,
     Init {
@@ -237,6 +244,10 @@ pub enum Answer {
     Process(ProcessRow),
     Node(NodeRow),
     Log(LogRow),
+    CpuAway {
+        time: CpuTime,
+        moves: u32,
+    },
     Finding(Finding),
     /// A sentence for the user, before or beside the result.
     Notice {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
+use whim_image::model::CpuTime;
 use whim_journey::job::{Event, State, Status};
 use whim_sys::foreign::Limit;
 
@@ -26,6 +27,9 @@ pub struct About {
     pub requested_by: u32,
     /// Milliseconds since 1970.
     pub begun_ms: u64,
+    /// The name of the run that it belongs to (`whim run --time`).
+    #[serde(default)]
+    pub run: Option<String>,
     /// Moves of earlier journeys of the same process.
     pub moves_before: u32,
     /// Of the guest's supervisor where it is now, as its host told when it admitted the guest.
@@ -153,6 +157,8 @@ pub struct JournalSummary {
     pub calls: BTreeMap<String, u64>,
     /// Limits of the process that its supervisor had raised and not yet put back when it ended.
     pub raised: Vec<Raised>,
+    /// CPU time that the process has used away. The later word of a journey counts: it holds all.
+    pub cpu_away: CpuTime,
     /// What called the process home, and how often.
     pub homeward: BTreeMap<String, u32>,
 }
@@ -205,6 +211,7 @@ pub fn read_journal(path: &Path) -> JournalSummary {
                     *read.calls.entry(call).or_default() += count;
                 }
             }
+            Ok(Event::CpuAway { time }) => read.cpu_away = time,
             Ok(Event::Homeward { reason }) => *read.homeward.entry(reason).or_default() += 1,
             Ok(Event::Ended { reason, status }) => read.ended = Some((reason, status)),
             _ => {}

@@ -1,7 +1,8 @@
 //! What `whim ps`, `why`, `log` and `nodes` show.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use whim_image::model::CpuTime;
 use whim_journey::job::State;
 
 use crate::candidates::Candidate;
@@ -283,6 +284,34 @@ pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
         }));
     }
     rows
+}
+
+/// A supervisor notes how its journey has ended within this time.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+
+/// What the programs of a run have used away, and how often they have moved. It waits for journeys
+/// whose processes are gone, but not for programs that live on.
+pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
+    let begun = Instant::now();
+    loop {
+        watching::refresh_all(daemon).await;
+        let mut journeys = daemon.journeys().sorted();
+        journeys.retain(|journey| journey.about.run.as_deref() == Some(run));
+        let ending = |journey: &Journey| {
+            let about = &journey.about;
+            let lives = processes::stat(about.pid).is_ok_and(|s| s.start_time == about.start_time);
+            journey.is_live() && !lives
+        };
+        if !journeys.iter().any(ending) || begun.elapsed() > ENDING_MAX {
+            return journeys
+                .iter()
+                .fold((CpuTime::default(), 0), |sum, journey| {
+                    let summary = read_journal(&daemon.settings.journal(&journey.about.journey));
+                    (sum.0.plus(summary.cpu_away), sum.1 + summary.done)
+                });
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {

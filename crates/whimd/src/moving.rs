@@ -338,6 +338,7 @@ async fn leave(
         home: daemon.cluster.node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),
+        run: target.candidate.options.run.clone(),
         moves_before: target.candidate.moves,
         guest_supervisor_pid: None,
         end: None,

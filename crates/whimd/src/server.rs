@@ -167,6 +167,10 @@ async fn handle(
             listing::log(daemon, calls).await,
             Answer::Log,
         )),
+        Request::CpuAway { run } => {
+            let (time, moves) = listing::cpu_away(daemon, &run).await;
+            send_all(vec![Answer::CpuAway { time, moves }])
+        }
         Request::Why { pid } => {
             let lines = listing::why(daemon, pid).await.map_err(|e| e.to_string())?;
             send_all(listing::answers(lines, |text| Answer::Notice { text }))

@@ -133,7 +133,7 @@ impl<'a> Scene<'a> {
     }
 
     /// What the newest supervisor, or the daemon since its plan was made, has said.
-    pub fn said(&self, node: &str, part: &str) -> Result<String> {
+    fn said(&self, node: &str, part: &str) -> Result<String> {
         let state = self.cluster.state(node);
         if part == "whimd" {
             let said = fs::read(self.daemon_log(node))?;

@@ -5,7 +5,7 @@ use crate::guest::{Guest, GuestError};
 use crate::link::{self, LinkError, STALL_MAX};
 use std::time::{Duration, Instant};
 use whim_image::maps::FlagTable;
-use whim_image::model::ProcessImage;
+use whim_image::model::{CpuTime, ProcessImage};
 use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
 use whim_journey::message::{self, ToHome};
@@ -144,7 +144,7 @@ impl Supervisor {
         let clocks = self.arrival.ahead().clocks()?;
         self.say(ToHome::Heartbeat {
             clocks,
-            cpu_ns: 0,
+            cpu_away: CpuTime::default(),
             resident_bytes: 0,
         })
     }

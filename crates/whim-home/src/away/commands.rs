@@ -74,7 +74,7 @@ impl Away {
             epoch: self.link.epoch,
             moves: self.moves,
             supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
-            cpu_ns: self.cpu_ns,
+            cpu_ns: self.cpu_away.user_ns + self.cpu_away.system_ns,
             resident_bytes: self.resident_bytes,
             forwarded_calls: self.server.calls,
             held_threads: 0,

@@ -1,0 +1,30 @@
+//! What the guest's supervisor tells of the guest.
+
+use super::Away;
+use crate::moving::behind;
+use whim_image::model::CpuTime;
+use whim_journey::message::ToHome;
+
+impl Away {
+    pub(super) fn heartbeat(&mut self, message: &ToHome) {
+        if let ToHome::Heartbeat {
+            clocks: guest,
+            cpu_away,
+            resident_bytes,
+        } = message
+        {
+            self.clock_ahead = behind(guest, self.link.round_trip / 2);
+            self.used(*cpu_away);
+            if *resident_bytes > 0 {
+                self.resident_bytes = *resident_bytes;
+            }
+        }
+    }
+
+    /// CPU time away only grows: figures that say nothing are zero.
+    pub(super) fn used(&mut self, cpu_away: CpuTime) {
+        if cpu_away.total_ns > self.cpu_away.total_ns {
+            self.cpu_away = cpu_away;
+        }
+    }
+}
