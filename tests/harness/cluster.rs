@@ -339,6 +339,15 @@ impl Cluster {
         self.whim_command(node, &all)
     }
 
+    /// The same with the lease that users have: what is shown is the program, and not what a lab's short
+    /// lease does to it on a machine that has other things to do.
+    #[must_use]
+    pub fn patient_command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
+        let mut all = vec!["run", "--lease", "30", "--"];
+        all.extend(words.iter().map(AsRef::as_ref));
+        self.whim_command(node, &all)
+    }
+
     /// The rows of `whim ps` on a node, with ended processes if `all`.
     ///
     /// # Errors
