@@ -212,8 +212,6 @@ pub struct Guest {
     pub outbox: Vec<Outgoing>,
     /// Notifications that were read while somebody waited for something else.
     pub backlog: Vec<Notification>,
-    /// Home executes nothing before it has acknowledged our start.
-    pub acknowledged: bool,
     /// The process has ended.
     pub gone: bool,
     pub calls: u64,
@@ -310,7 +308,6 @@ impl Guest {
             holds: Holds::default(),
             outbox: Vec::new(),
             backlog: Vec::new(),
-            acknowledged: false,
             gone: false,
             calls: 0,
             cpu: Since::begin(image.cpu_away, times::of_process(host)),
@@ -318,10 +315,11 @@ impl Guest {
         })
     }
 
-    /// Whether reported calls may be read now: a call that is not read yet can still be taken back.
+    /// Whether reported calls may be read now, as far as the guest is concerned: a call that is not
+    /// read yet can still be taken back.
     #[must_use]
     pub fn listens(&self) -> bool {
-        self.acknowledged && !self.holds.any() && !self.gone
+        !self.holds.any() && !self.gone
     }
 
     /// Whether a thread waits for an answer of home that may be quick.

@@ -26,17 +26,10 @@ use whim_image::model::CpuTime;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{GuestJob, Phase};
 use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome};
+use whim_journey::stay::{Action, Event as StayEvent, Stay};
 use whim_net::{Channel, ChannelError, Credentials, Line, Received};
 use whim_sys::credentials::{self, CredentialError};
 
-/// Longest time between two heartbeats.
-const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
-/// Before there is a guest: if nothing is heard for so long, nobody will come any more.
-const ALONE_MAX: Duration = Duration::from_secs(120);
-/// The same without a connection, which home makes at once: two leases, but no less than this.
-const UNCALLED_MIN: Duration = Duration::from_secs(5);
-/// The same if there is no lease.
-const UNCALLED: Duration = Duration::from_secs(20);
 /// Time for the last words to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// While an answer is due and answers are quick, the loop looks for it for so long before it sleeps:
@@ -110,8 +103,11 @@ pub struct Supervisor {
     /// A next host that is being connected.
     next: Option<Next>,
     begun: Instant,
-    heard: Instant,
-    beat: Instant,
+    /// What is decided about the guest; its times are since `begun`.
+    stay: Stay,
+    /// When the loop came by last, and how long it has slept at most since then.
+    turned: Instant,
+    slept: Duration,
     /// No spinning before this moment.
     spin_after: Instant,
     /// The last answers came quickly.
@@ -145,9 +141,10 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         credentials,
     };
     let reception = Reception::open(control::listen(&job.socket)?, parties.clone())?;
+    let lease = job.lease_ms.map(Duration::from_millis);
     let mut supervisor = Supervisor {
         parties,
-        lease: job.lease_ms.map(Duration::from_millis),
+        lease,
         arrival: Arrival::new(job.own_vdso),
         job,
         sandbox,
@@ -162,8 +159,9 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         wanted: None,
         next: None,
         begun: Instant::now(),
-        heard: Instant::now(),
-        beat: Instant::now(),
+        stay: Stay::new(Duration::ZERO, lease),
+        turned: Instant::now(),
+        slept: Duration::ZERO,
         spin_after: Instant::now(),
         quick: true,
         limits,
@@ -252,7 +250,7 @@ impl Supervisor {
             self.visits()?;
         }
         self.freeze_if_settled()?;
-        self.beat()?;
+        self.look_at_clocks()?;
         self.watch_memory()?;
         self.check_end()
     }
@@ -319,7 +317,8 @@ impl Supervisor {
                 break;
             }
         }
-        let patience = self.patience();
+        self.slept = self.patience();
+        let patience = PollTimeout::try_from(self.slept).unwrap_or(PollTimeout::MAX);
         let ready = self.look(patience)?;
         if due && ready.calls {
             // The first quick answer after slow ones is worth looking for again.
@@ -328,10 +327,8 @@ impl Supervisor {
         Ok(ready)
     }
 
-    fn patience(&self) -> PollTimeout {
-        let left = self
-            .heartbeat_interval()
-            .saturating_sub(self.beat.elapsed());
+    fn patience(&self) -> Duration {
+        let left = self.stay.patience(self.begun.elapsed());
         let left = match &self.guest {
             Some(guest) => left
                 .min(self.memory_due.saturating_duration_since(Instant::now()))
@@ -339,10 +336,9 @@ impl Supervisor {
             None => left,
         };
         if self.has_frames() {
-            return PollTimeout::ZERO;
+            return Duration::ZERO;
         }
-        let left = left.as_millis().max(1);
-        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        left.max(Duration::from_millis(1))
     }
 
     fn look(&self, patience: PollTimeout) -> Result<Ready, SupervisorError> {
@@ -353,7 +349,8 @@ impl Supervisor {
         let guest = self.guest.as_ref();
         // A full line takes no more calls: the program waits until home has what was sent.
         let full = self.calls.as_ref().is_some_and(Line::is_full);
-        let listens = guest.filter(|guest| guest.listens() && !full);
+        let forwards = self.stay.may_forward() && !full;
+        let listens = guest.filter(|guest| forwards && guest.listens());
         let calls = self.calls.as_ref();
         let watched: [Option<BorrowedFd<'_>>; 7] = [
             calls.map(AsFd::as_fd),
@@ -439,11 +436,6 @@ impl Supervisor {
         Err(ChannelError::Closed.into())
     }
 
-    /// Home is there: the lease begins anew.
-    fn hears(&mut self) {
-        self.heard = Instant::now();
-    }
-
     fn frame(&mut self, frame: Frame) -> Result<(), SupervisorError> {
         if frame.epoch != self.parties.epoch {
             tracing::warn!(epoch = frame.epoch, "a frame of another stay is refused");
@@ -481,6 +473,7 @@ impl Supervisor {
                 ..
             } => {
                 self.lease = lease_ms.map(Duration::from_millis).or(self.lease);
+                self.stay.set_lease(self.lease);
                 for line in [&mut self.calls, &mut self.pages].into_iter().flatten() {
                     line.set_lease(self.lease.map(|lease| lease * 2));
                 }
@@ -488,12 +481,11 @@ impl Supervisor {
                 self.say(ToHome::Prepared)
             }
             ToGuest::Complete { .. } => self.complete(),
-            ToGuest::Commit { .. } => self.commit(),
+            ToGuest::Commit { .. } => self.decide(StayEvent::Commit),
+            ToGuest::Acknowledged => self.decide(StayEvent::Acknowledged),
+            ToGuest::Resume => self.decide(StayEvent::Resume),
             ToGuest::Heartbeat { .. } => Ok(()),
-            ToGuest::Discard | ToGuest::Ended => {
-                self.done = true;
-                Ok(())
-            }
+            ToGuest::Discard | ToGuest::Ended => self.decide(StayEvent::Dismissed),
             ToGuest::Freeze => {
                 self.wanted = Some(Destination::Home);
                 Ok(())
@@ -524,7 +516,6 @@ impl Supervisor {
             return Err(SupervisorError::Protocol("there is no guest yet".into()));
         };
         match message {
-            ToGuest::Acknowledged => guest.acknowledged = true,
             ToGuest::Reply {
                 tid,
                 sequence,
@@ -548,12 +539,6 @@ impl Supervisor {
                 guest.interrupt_all()?;
             }
             ToGuest::Continue => guest.goes_on()?,
-            ToGuest::Resume => {
-                (self.wanted, self.next) = (None, None);
-                guest.holds.memory = false;
-                guest.holds.pressure = false;
-                guest.thaw()?;
-            }
             other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
         }
         Ok(())
@@ -566,7 +551,7 @@ impl Supervisor {
         self.say(ToHome::Ready { bytes })
     }
 
-    fn commit(&mut self) -> Result<(), SupervisorError> {
+    fn start(&mut self) -> Result<(), SupervisorError> {
         let mut guest = self.arrival.commit(self.parties.epoch)?;
         guest.resume()?;
         self.guest = Some(guest);
@@ -619,57 +604,73 @@ impl Supervisor {
         }
     }
 
-    fn heartbeat_interval(&self) -> Duration {
-        self.lease
-            .map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
-    }
-
-    /// Heartbeat, lease and memory limit.
-    fn beat(&mut self) -> Result<(), SupervisorError> {
+    /// Silence, heartbeats, and what waits for a time.
+    fn look_at_clocks(&mut self) -> Result<(), SupervisorError> {
         if let Some(guest) = &mut self.guest {
             guest.end_waits()?;
         }
-        let heard = self.calls.as_ref().map(Line::heard);
-        let silent = heard
-            .map_or(self.heard, |heard| heard.max(self.heard))
-            .elapsed();
-        let alone = self.patience_without_guest();
-        match (&mut self.guest, self.lease) {
-            (Some(guest), Some(lease)) => {
-                let hold = silent > lease / 3;
-                if hold != guest.holds.lease {
-                    tracing::warn!(?silent, hold, "home's silence");
-                    guest.holds.lease = hold;
-                    if hold {
-                        guest.interrupt_all()?;
-                    } else {
-                        guest.resume()?;
-                    }
-                }
-                if silent > lease * 2 {
-                    return Err(SupervisorError::Silent(silent));
-                }
-            }
-            (None, _) if silent > alone => {
-                return Err(SupervisorError::Silent(silent));
-            }
-            _ => {}
+        let turned = std::mem::replace(&mut self.turned, Instant::now());
+        let duration = (self.turned - turned).saturating_sub(std::mem::take(&mut self.slept));
+        if let Some(heard) = self.calls.as_ref().map(Line::heard) {
+            let at = heard.saturating_duration_since(self.begun);
+            self.decide(StayEvent::Heard { at })?;
         }
-        let connected = self.calls.as_ref().is_some_and(Line::is_connected);
-        if self.beat.elapsed() < self.heartbeat_interval() || !connected {
-            return Ok(());
-        }
-        self.beat = Instant::now();
-        self.report()
+        self.decide(StayEvent::Connected(self.is_connected()))?;
+        self.decide(StayEvent::Stalled { duration })?;
+        self.decide(StayEvent::Tick)
     }
 
-    fn patience_without_guest(&self) -> Duration {
-        let connected = self.calls.as_ref().is_some_and(Line::is_connected);
-        match self.lease {
-            _ if connected => ALONE_MAX,
-            Some(lease) => (lease * 2).clamp(UNCALLED_MIN, ALONE_MAX),
-            None => UNCALLED,
+    fn is_connected(&self) -> bool {
+        self.calls.as_ref().is_some_and(Line::is_connected)
+    }
+
+    /// Does what the state of the stay demands after this.
+    fn decide(&mut self, event: StayEvent) -> Result<(), SupervisorError> {
+        for action in self.stay.handle(self.begun.elapsed(), event) {
+            match action {
+                Action::Start => self.start()?,
+                // Calls are looked for from now on.
+                Action::Flow => {}
+                Action::Hold => self.hold(true)?,
+                Action::Release => self.hold(false)?,
+                Action::Thaw => self.thaw()?,
+                Action::Beat if self.is_connected() => self.report()?,
+                Action::Beat => {}
+                Action::End => self.done = true,
+                Action::Desert { silent } => return Err(SupervisorError::Silent(silent)),
+                Action::Refuse => {
+                    return Err(SupervisorError::Protocol(format!(
+                        "{event:?} has no place here"
+                    )));
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn hold(&mut self, hold: bool) -> Result<(), SupervisorError> {
+        let Some(guest) = &mut self.guest else {
+            return Ok(());
+        };
+        tracing::warn!(hold, "home's silence");
+        guest.holds.lease = hold;
+        if hold {
+            guest.interrupt_all()?;
+        } else {
+            guest.resume()?;
+        }
+        Ok(())
+    }
+
+    /// The move for which the guest was frozen has failed.
+    fn thaw(&mut self) -> Result<(), SupervisorError> {
+        (self.wanted, self.next) = (None, None);
+        if let Some(guest) = &mut self.guest {
+            guest.holds.memory = false;
+            guest.holds.pressure = false;
+            guest.thaw()?;
+        }
+        Ok(())
     }
 
     fn report(&mut self) -> Result<(), SupervisorError> {

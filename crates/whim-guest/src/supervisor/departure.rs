@@ -9,6 +9,7 @@ use whim_image::model::{CpuTime, ProcessImage};
 use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
 use whim_journey::message::{self, ToHome};
+use whim_journey::stay::Event as StayEvent;
 use whim_net::{Channel, ChannelError};
 
 impl Supervisor {
@@ -60,6 +61,7 @@ impl Supervisor {
         };
         let stall_max = self.stall_max();
         let ahead = self.arrival.ahead();
+        self.decide(StayEvent::Leave)?;
         let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
         let flags = FlagTable::read(guest.host).map_err(|error| GuestError::Unreadable {
             what: "mappings",
@@ -137,10 +139,9 @@ impl Supervisor {
     }
 
     fn beat_during_transfer(&mut self) -> Result<(), SupervisorError> {
-        if self.beat.elapsed() < self.heartbeat_interval() {
+        if !self.stay.beats(self.begun.elapsed()) {
             return Ok(());
         }
-        self.beat = Instant::now();
         let clocks = self.arrival.ahead().clocks()?;
         self.say(ToHome::Heartbeat {
             clocks,

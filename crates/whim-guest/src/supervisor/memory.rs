@@ -1,15 +1,16 @@
 //! What is done when the guests of this host come near their memory limit.
 
-use super::{HEARTBEAT_MAX, Supervisor, SupervisorError};
+use super::{Supervisor, SupervisorError};
 use crate::limits::Verdict;
 use std::time::Instant;
+use whim_journey::lease::HEARTBEAT_MAX;
 use whim_journey::message::ToHome;
 
 impl Supervisor {
     /// Near the limit of this host's guests, one of them stands still and goes home; of the others,
     /// those that grow meanwhile wait.
     pub(super) fn watch_memory(&mut self) -> Result<(), SupervisorError> {
-        let Some(guest) = self.guest.as_mut().filter(|guest| guest.acknowledged) else {
+        let Some(guest) = self.guest.as_mut().filter(|_| self.stay.is_valid()) else {
             return Ok(());
         };
         let now = Instant::now();

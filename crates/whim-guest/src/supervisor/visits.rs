@@ -7,6 +7,7 @@ use crate::reception::Visit;
 use std::sync::Arc;
 use whim_journey::job::{Command, Event, Phase, State, Status};
 use whim_journey::message::ChannelRole;
+use whim_journey::stay::Event as StayEvent;
 use whim_net::{Door, Fresh, Line};
 
 impl Supervisor {
@@ -58,7 +59,8 @@ impl Supervisor {
             tracing::warn!(?role, "a second connection was refused");
             return Ok(());
         }
-        self.hears();
+        let at = self.begun.elapsed();
+        self.decide(StayEvent::Heard { at })?;
         let (epoch, lease) = (self.parties.epoch, self.lease.map(|lease| lease * 2));
         let line = |fresh: Fresh, door: &Arc<Door>| {
             Some(Line::waiting(fresh, epoch, Arc::clone(door), lease))
@@ -86,13 +88,13 @@ impl Supervisor {
             None => State::Moving,
             Some(guest) if guest.holds.move_away => State::Moving,
             Some(guest) if guest.holds.stopped => State::Stopped,
-            Some(guest) if !guest.acknowledged || guest.holds.lease => State::InDoubt,
+            Some(_) if !self.stay.is_valid() || self.stay.is_held() => State::InDoubt,
             Some(_) => State::Away,
         };
         let phase = match guest {
             None => Phase::Rebuild,
             Some(guest) if guest.holds.move_away => Phase::Onward,
-            Some(guest) if !guest.acknowledged => Phase::Commit,
+            Some(_) if !self.stay.is_valid() => Phase::Commit,
             Some(_) => Phase::Away,
         };
         Status {
