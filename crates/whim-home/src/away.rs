@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use whim_image::model::CpuTime;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, Phase};
+use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_net::{Line, PeerIdentity, Received};
 use whim_sys::lease::ReadLease;
@@ -54,13 +55,6 @@ const PAGES: u64 = 2;
 const COMMANDS: u64 = 3;
 const NEXT_CALLS: u64 = 4;
 
-/// Longest beat between two heartbeats.
-const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
-
-/// A turn of the loop, or a sleep beyond what was asked for, that takes longer than this is a
-/// stall of our own (a slow disk, a crowded processor): the host is not to blame for it.
-const STALL: Duration = Duration::from_millis(100);
-
 /// A signal that arrived while nobody could be told.
 #[derive(Clone, Debug)]
 pub struct HeldSignal {
@@ -80,8 +74,9 @@ pub struct Away {
     pub transition: Option<Transition>,
     pub moves: u32,
     epoll: Option<Epoll>,
-    heard: Instant,
-    beat: Instant,
+    /// Of the lease; its times are since `begun`.
+    watch: Watch,
+    begun: Instant,
     /// Since when the loop has not been waiting.
     awake: Instant,
     /// The guest met something that only home can do, while it was moving.
@@ -111,6 +106,7 @@ impl Away {
         link: Link,
         original: Original,
         (leases, reserve): (Vec<ReadLease>, Reserve),
+        lease: Option<Duration>,
     ) -> Self {
         Self {
             server,
@@ -121,8 +117,8 @@ impl Away {
             transition: None,
             moves: 1,
             epoll: None,
-            heard: Instant::now(),
-            beat: Instant::now(),
+            watch: Watch::new(Duration::ZERO, lease),
+            begun: Instant::now(),
             awake: Instant::now(),
             wants_home: None,
             lacks_memory: None,
@@ -156,7 +152,7 @@ impl Away {
         watch::begin(&epoll, &mut self.link.calls, CALLS)?;
         watch::begin(&epoll, &mut self.link.pages, PAGES)?;
         self.epoll = Some(epoll);
-        self.heard = Instant::now();
+        self.watch.begin(self.begun.elapsed());
         loop {
             if let Err(error) = self.turn(&stops, identity, listener, journal) {
                 let reason = format!("The journey broke: {error:#}");
@@ -181,7 +177,7 @@ impl Away {
     ) -> Result<()> {
         self.send_all()?;
         let mut events = [EpollEvent::empty(); 8];
-        let timeout = u16::try_from(self.patience(identity).as_millis()).unwrap_or(u16::MAX);
+        let timeout = u16::try_from(self.patience().as_millis()).unwrap_or(u16::MAX);
         let asleep = Instant::now();
         let count = self.wait(&mut events, timeout)?;
         self.excuse(
@@ -199,7 +195,7 @@ impl Away {
                 CALLS => self.read_calls(identity)?,
                 PAGES => self.read_pages()?,
                 COMMANDS => self.read_commands(identity, listener)?,
-                NEXT_CALLS => self.read_next(identity, journal)?,
+                NEXT_CALLS => self.read_next(journal)?,
                 _ => {}
             }
         }
@@ -212,20 +208,19 @@ impl Away {
             self.read_pages()?;
         }
         if self.next_is_over() {
-            self.read_next(identity, journal)?;
+            self.read_next(journal)?;
         }
         self.deputy_events()?;
         self.server.expire()?;
         self.excuse(self.awake.elapsed());
-        self.beat(identity)?;
-        self.check_transition(identity)
+        self.look_at_clocks()?;
+        self.check_transition(identity, journal)
     }
 
     /// Time in which we did not listen is no silence of the host's.
-    fn excuse(&mut self, stalled: Duration) {
-        if stalled > STALL {
-            self.heard = (self.heard + stalled).min(Instant::now());
-        }
+    fn excuse(&mut self, duration: Duration) {
+        let event = WatchEvent::Stalled { duration };
+        let _ = self.watch.handle(self.begun.elapsed(), event).count();
     }
 
     /// SIGCHLD says no more than that something happened; SIGIO that a lease is wanted back.
@@ -257,7 +252,7 @@ impl Away {
     }
 
     /// How long the loop may sleep.
-    fn patience(&self, identity: &Identity) -> Duration {
+    fn patience(&self) -> Duration {
         if self.link.calls.queued_bytes() + self.link.pages.queued_bytes() > 0 {
             return Duration::from_millis(1);
         }
@@ -273,7 +268,7 @@ impl Away {
         if work(&self.link.calls) || work(&self.link.pages) {
             return Duration::ZERO;
         }
-        let left = heartbeat_interval(identity.lease).saturating_sub(self.beat.elapsed());
+        let left = self.watch.patience(self.begun.elapsed());
         let left = left.min(self.server.until_expiry());
         left.max(Duration::from_millis(1))
     }
@@ -288,29 +283,32 @@ impl Away {
         Ok(())
     }
 
-    fn beat(&mut self, identity: &Identity) -> Result<()> {
-        if self.beat.elapsed() >= heartbeat_interval(identity.lease) {
-            self.beat = Instant::now();
-            if self.link.calls.is_connected() {
-                self.link
-                    .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
-            }
-            self.try_home_again()?;
-            if let Some(Transition::Onward(onward)) = &mut self.transition {
-                onward
-                    .link
-                    .queue(&ToGuest::Heartbeat { clocks: clocks() }, &[])?;
-                onward.link.calls.flush()?;
+    /// Silence and heartbeats.
+    fn look_at_clocks(&mut self) -> Result<()> {
+        let now = self.begun.elapsed();
+        let at = self.link.heard().saturating_duration_since(self.begun);
+        let _ = self.watch.handle(now, WatchEvent::Heard { at }).count();
+        for action in self.watch.handle(now, WatchEvent::Tick) {
+            match action {
+                WatchAction::Beat => self.beat()?,
+                WatchAction::GiveUp { silent } => bail!(
+                    "The host {} has not been heard of for {silent:.1?}",
+                    self.link.node
+                ),
             }
         }
-        let silent = self.heard.max(self.link.heard()).elapsed();
-        if let Some(lease) = identity.lease
-            && silent > lease
-        {
-            bail!(
-                "The host {} has not been heard of for {silent:.1?}",
-                self.link.node
-            );
+        Ok(())
+    }
+
+    fn beat(&mut self) -> Result<()> {
+        let clocks = clocks();
+        if self.link.calls.is_connected() {
+            self.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
+        }
+        self.try_home_again()?;
+        if let Some(Transition::Onward(onward)) = &mut self.transition {
+            onward.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
+            onward.link.calls.flush()?;
         }
         Ok(())
     }
@@ -564,18 +562,17 @@ impl Away {
         link.calls.flush()?;
         let epoll = self.epoll.as_ref().context("epoll")?;
         watch::begin(epoll, &mut link.calls, NEXT_CALLS)?;
-        self.transition = Some(Transition::Onward(Box::new(Onward::new(
-            slot, link, client,
-        ))));
+        let onward = Onward::new(slot, link, client, identity.lease);
+        self.transition = Some(Transition::Onward(Box::new(onward)));
         Ok(())
     }
 
-    fn read_next(&mut self, identity: &Identity, journal: &mut Journal) -> Result<()> {
+    fn read_next(&mut self, journal: &mut Journal) -> Result<()> {
         let Some(Transition::Onward(mut onward)) = self.transition.take() else {
             return Ok(());
         };
         onward.stopped = self.stopped;
-        match onward.receive(&mut self.link, identity, journal) {
+        match onward.receive(&mut self.link, journal) {
             Ok(false) => self.transition = Some(Transition::Onward(onward)),
             Ok(true) => self.arrived(*onward, journal)?,
             Err(error) => self.onward_failed(*onward, &format!("{error:#}"))?,
@@ -596,7 +593,7 @@ impl Away {
         self.link = link;
         watch::begin(epoll, &mut self.link.calls, CALLS)?;
         watch::begin(epoll, &mut self.link.pages, PAGES)?;
-        self.heard = Instant::now();
+        self.watch.begin(self.begun.elapsed());
         self.moves += 1;
         // Its thread asks again from there.
         self.wants_home = None;
@@ -677,7 +674,7 @@ impl Away {
         Ok(())
     }
 
-    fn check_transition(&mut self, identity: &Identity) -> Result<()> {
+    fn check_transition(&mut self, identity: &Identity, journal: &mut Journal) -> Result<()> {
         if let Some(Transition::Connecting(connecting)) = &mut self.transition
             && let Some(connected) = connecting.poll()
         {
@@ -691,31 +688,15 @@ impl Away {
                 Err(reason) => client.refuse(reason),
             }
         }
-        self.check_journal()?;
-        let late = match &self.transition {
-            Some(Transition::Onward(onward)) => onward.is_late(identity.lease),
-            _ => false,
-        };
-        if late && let Some(Transition::Onward(onward)) = self.transition.take() {
-            self.onward_failed(*onward, "It did not come to its end within the lease")?;
-        }
-        Ok(())
-    }
-
-    /// The entry that a move onward waits for may have reached the disk.
-    fn check_journal(&mut self) -> Result<()> {
-        let Some(Transition::Onward(onward)) = &mut self.transition else {
+        let Some(Transition::Onward(mut onward)) = self.transition.take_if(is_onward) else {
             return Ok(());
         };
-        let Err(error) = onward.journaled() else {
-            return Ok(());
-        };
-        match self.transition.take() {
-            Some(Transition::Onward(onward)) => self.onward_failed(*onward, &format!("{error:#}")),
-            other => {
-                self.transition = other;
+        match onward.tick(&mut self.link, journal) {
+            Ok(()) => {
+                self.transition = Some(Transition::Onward(onward));
                 Ok(())
             }
+            Err(error) => self.onward_failed(*onward, &format!("{error:#}")),
         }
     }
 
@@ -766,8 +747,8 @@ impl Away {
     }
 }
 
-fn heartbeat_interval(lease: Option<Duration>) -> Duration {
-    lease.map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
+fn is_onward(transition: &mut Transition) -> bool {
+    matches!(transition, Transition::Onward(_))
 }
 
 fn watch_children() -> Result<SignalFd> {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use whim_image::model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
+use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
@@ -20,8 +21,6 @@ use whim_sys::crash;
 
 /// Longest image, in bytes (a thousand threads with all registers).
 const IMAGE_MAX: usize = 64 << 20;
-/// Steps on the way onward may take this long if there is no lease.
-const STEP_MAX: Duration = Duration::from_secs(60);
 const UNWRITABLE: &str = "The journal cannot be written";
 /// A longer wait for home's clock is said beforehand.
 const CLOCK_WAIT_UNSAID: Duration = Duration::from_millis(100);
@@ -42,7 +41,7 @@ impl Transition {
     pub fn holds_signals(&self) -> bool {
         match self {
             Self::Connecting(_) => false,
-            Self::Onward(onward) => onward.step != Step::Preparing,
+            Self::Onward(onward) => onward.going.step() != Step::Preparing,
             Self::Homeward(_) => true,
         }
     }
@@ -93,23 +92,15 @@ impl Connecting {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Preparing,
-    Transferring,
-    Journaling,
-    Committing,
-}
-
 /// From guest to guest. The guest being left stays frozen until the new one has started.
 #[derive(Debug)]
 pub struct Onward {
     slot: Slot,
     pub link: Link,
     pub client: Client,
-    step: Step,
+    /// Its times are since `begun`.
+    going: Move,
     begun: Instant,
-    stepped: Instant,
     frozen_at: Option<Instant>,
     syncing: Option<Syncing>,
     bytes: u64,
@@ -120,14 +111,13 @@ pub struct Onward {
 
 impl Onward {
     #[must_use]
-    pub fn new(slot: Slot, link: Link, client: Client) -> Self {
+    pub fn new(slot: Slot, link: Link, client: Client, lease: Option<Duration>) -> Self {
         let mut onward = Self {
             slot,
             link,
             client,
-            step: Step::Preparing,
+            going: Move::new(Duration::ZERO, Limits::of(lease)),
             begun: Instant::now(),
-            stepped: Instant::now(),
             frozen_at: None,
             syncing: None,
             bytes: 0,
@@ -145,35 +135,18 @@ impl Onward {
         crash::step("onward", phase);
     }
 
-    /// Whether a short step takes longer than the lease. The transfer itself may take its time:
-    /// heartbeats run during it.
-    #[must_use]
-    pub fn is_late(&self, lease: Option<Duration>) -> bool {
-        self.step != Step::Transferring && self.stepped.elapsed() > lease.unwrap_or(STEP_MAX)
-    }
-
-    fn step(&mut self, step: Step) {
-        self.step = step;
-        self.stepped = Instant::now();
-    }
-
     /// Reads what the next host says; true when the guest has started there.
     ///
     /// # Errors
     /// It refused, or its connection broke: the old guest is to go on.
-    pub fn receive(
-        &mut self,
-        old: &mut Link,
-        identity: &Identity,
-        journal: &mut Journal,
-    ) -> Result<bool> {
+    pub fn receive(&mut self, old: &mut Link, journal: &mut Journal) -> Result<bool> {
         let state = self.link.calls.receive()?;
         while let Some(frame) = self.link.calls.next_frame() {
             if frame.kind != Kind::ToHome || frame.epoch != self.link.epoch {
                 continue;
             }
             let (message, _) = message::decode::<ToHome>(&frame.payload)?;
-            if self.message(message, old, identity, journal)? {
+            if self.message(message, old, journal)? {
                 return Ok(true);
             }
         }
@@ -183,39 +156,51 @@ impl Onward {
         Ok(false)
     }
 
-    fn message(
-        &mut self,
-        message: ToHome,
-        old: &mut Link,
-        identity: &Identity,
-        journal: &mut Journal,
-    ) -> Result<bool> {
-        match (self.step, message) {
-            (_, ToHome::Heartbeat { .. }) => {}
-            (Step::Preparing, ToHome::Prepared) => {
-                let onward = ToGuest::Onward {
-                    addresses: self.slot.addresses.clone(),
-                    server_name: self.slot.server_name.clone(),
-                    node: self.slot.node.clone(),
-                    epoch: self.slot.epoch,
-                };
-                old.queue(&onward, &[])?;
-                old.calls.flush()?;
-                self.frozen_at = Some(Instant::now());
-                self.phase(Phase::Onward);
-                self.step(Step::Transferring);
-            }
-            (Step::Transferring, ToHome::Ready { bytes }) => {
+    fn message(&mut self, message: ToHome, old: &mut Link, journal: &mut Journal) -> Result<bool> {
+        let step = self.going.step();
+        let unexpected = format!("{message:?} came while {step:?}");
+        let (event, reason) = match message {
+            ToHome::Heartbeat { .. } => return Ok(false),
+            ToHome::Prepared => (MoveEvent::Prepared, unexpected),
+            ToHome::Ready { bytes } => {
                 self.bytes = bytes;
+                (MoveEvent::Ready, unexpected)
+            }
+            ToHome::Started { .. } => (MoveEvent::Started, unexpected),
+            ToHome::Failed { phase, reason } => {
+                let node = &self.slot.node;
+                let refusal = format!("{node} could not take the process over ({phase}): {reason}");
+                (MoveEvent::Failed, refusal)
+            }
+            _ => (MoveEvent::Failed, unexpected),
+        };
+        self.go_on(event, reason, (old, journal))
+    }
+
+    /// Does what the move demands after this; true when the guest has started there.
+    fn go_on(
+        &mut self,
+        event: MoveEvent,
+        reason: String,
+        (old, journal): (&mut Link, &mut Journal),
+    ) -> Result<bool> {
+        match self.going.handle(self.begun.elapsed(), event) {
+            None => {}
+            Some(Action::Send) => self.send(old)?,
+            Some(Action::Journal) => {
                 self.phase(Phase::Commit);
                 let entry = Event::Commit {
                     epoch: self.slot.epoch,
                     to: self.slot.node.clone(),
                 };
                 self.syncing = Some(journal.begin_commit(&entry).context(UNWRITABLE)?);
-                self.step(Step::Journaling);
             }
-            (Step::Committing, ToHome::Started { .. }) => {
+            Some(Action::Commit) => {
+                self.link
+                    .queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
+                self.link.calls.flush()?;
+            }
+            Some(Action::Acknowledge) => {
                 if self.stopped {
                     // Before its calls flow: a stopped process does nothing.
                     self.link.queue(&ToGuest::Stop, &[])?;
@@ -224,13 +209,23 @@ impl Onward {
                 self.link.calls.flush()?;
                 return Ok(true);
             }
-            (_, ToHome::Failed { phase, reason }) => bail!(
-                "{} could not take the process over ({phase}): {reason}",
-                self.slot.node
-            ),
-            (step, other) => bail!("{other:?} while {step:?} ({})", identity.job.journey),
+            Some(Action::GiveUp) => bail!(reason),
         }
         Ok(false)
+    }
+
+    fn send(&mut self, old: &mut Link) -> Result<()> {
+        let onward = ToGuest::Onward {
+            addresses: self.slot.addresses.clone(),
+            server_name: self.slot.server_name.clone(),
+            node: self.slot.node.clone(),
+            epoch: self.slot.epoch,
+        };
+        old.queue(&onward, &[])?;
+        old.calls.flush()?;
+        self.frozen_at = Some(Instant::now());
+        self.phase(Phase::Onward);
+        Ok(())
     }
 
     #[must_use]
@@ -238,20 +233,28 @@ impl Onward {
         self.syncing.is_some()
     }
 
-    /// Goes on once the journal's entry is on the disk; to be called again and again.
+    /// Looks at the journal's entry and at the clock; to be called again and again.
     ///
     /// # Errors
-    /// The disk failed, or the connection broke: the old guest is to go on.
-    pub fn journaled(&mut self) -> Result<()> {
-        let Some(ended) = self.syncing.as_mut().and_then(Syncing::poll) else {
-            return Ok(());
-        };
-        self.syncing = None;
-        ended.context(UNWRITABLE)?;
-        self.link
-            .queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
-        self.link.calls.flush()?;
-        self.step(Step::Committing);
+    /// The disk failed, the connection broke, or it takes too long: the old guest is to go on.
+    pub fn tick(&mut self, old: &mut Link, journal: &mut Journal) -> Result<()> {
+        if let Some(ended) = self.syncing.as_mut().and_then(Syncing::poll) {
+            self.syncing = None;
+            let written = ended.is_ok();
+            let reason = ended.err().map(|error| format!("{UNWRITABLE}: {error}"));
+            let event = MoveEvent::Journaled { written };
+            self.go_on(
+                event,
+                reason.unwrap_or_default(),
+                (&mut *old, &mut *journal),
+            )?;
+        }
+        let at = self.link.heard().saturating_duration_since(self.begun);
+        for event in [MoveEvent::Heard { at }, MoveEvent::Tick] {
+            let limit = self.going.limit();
+            let reason = format!("It did not get on within {limit:.0?}");
+            self.go_on(event, reason, (&mut *old, &mut *journal))?;
+        }
         Ok(())
     }
 

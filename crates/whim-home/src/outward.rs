@@ -17,6 +17,7 @@ use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::maps::{FlagTable, MapEntry};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::stay::{Policy, StayReason, frozen_reason, mapping_reasons, shared_read_only_of};
+use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
@@ -143,6 +144,19 @@ pub struct Outward<'a> {
     pub leased: usize,
     /// What was done about a full table of descriptors.
     pub room: Option<Room>,
+    /// Its times are since `begun`.
+    pub going: Move,
+}
+
+/// How far a move may come, and when it is given up.
+#[must_use]
+pub fn departure(begun: Instant, lease: Option<Duration>) -> Move {
+    let limits = Limits {
+        preparing: PREPARE_WITHIN,
+        silent: STALL_MAX,
+        ..Limits::of(lease)
+    };
+    Move::new(begun.elapsed(), limits)
 }
 
 impl Outward<'_> {
@@ -172,7 +186,9 @@ impl Outward<'_> {
                 .map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
         };
         link.send(&prepare, PREPARE_WITHIN)?;
-        expect(link.receive(PREPARE_WITHIN)?, &ToHome::Prepared, "prepared")?;
+        self.hear(link, Action::Send, |said| {
+            matches!(said, ToHome::Prepared).then_some(MoveEvent::Prepared)
+        })?;
         // Reading the flags walks all pages: done before the freeze.
         let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
         whim_image::vdso::own().map_err(CaptureError::from)?;
@@ -244,34 +260,69 @@ impl Outward<'_> {
         crash::point("pages-sent");
         link.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
         self.phase(Phase::Rebuild);
-        expect(link.receive(STALL_MAX)?, &ToHome::Ready { bytes }, "ready")?;
-        self.phase(Phase::Commit);
-        crash::point("before-commit");
-        self.journal.commit(&Event::Commit {
-            epoch: link.epoch,
-            to: link.node.clone(),
+        self.hear(link, Action::Journal, |said| {
+            (*said == ToHome::Ready { bytes }).then_some(MoveEvent::Ready)
         })?;
-        crash::point("after-commit-entry");
-        let lease = self.lease.unwrap_or(STALL_MAX);
-        let doubt = |error: LinkError| OutwardError::InDoubt(error);
-        link.send(&ToGuest::Commit { clocks: clocks() }, lease)
-            .map_err(doubt)?;
-        match link.receive(lease).map_err(doubt)? {
-            ToHome::Started { .. } => {}
-            other => {
-                return Err(OutwardError::InDoubt(LinkError::Unexpected {
-                    expected: "started",
-                    got: format!("{other:?}"),
-                }));
-            }
-        }
-        crash::point("after-started");
+        self.commit(link)?;
         Ok(Carried {
             image,
             locks_future,
             continuations,
             bytes,
             pages,
+        })
+    }
+
+    /// From the journal's entry to the guest's start: until then it is in doubt which of them runs.
+    fn commit(&mut self, link: &mut Link) -> Result<(), OutwardError> {
+        self.phase(Phase::Commit);
+        crash::point("before-commit");
+        let entry = Event::Commit {
+            epoch: link.epoch,
+            to: link.node.clone(),
+        };
+        let written = self.journal.commit(&entry);
+        let event = MoveEvent::Journaled {
+            written: written.is_ok(),
+        };
+        let next = self.going.handle(self.begun.elapsed(), event);
+        written?;
+        crash::point("after-commit-entry");
+        let doubt = |error: LinkError| OutwardError::InDoubt(error);
+        if next == Some(Action::Commit) {
+            let commit = ToGuest::Commit { clocks: clocks() };
+            link.send(&commit, self.going.limit()).map_err(doubt)?;
+        }
+        self.hear(link, Action::Acknowledge, |said| {
+            matches!(said, ToHome::Started { .. }).then_some(MoveEvent::Started)
+        })
+        .map_err(doubt)?;
+        crash::point("after-started");
+        Ok(())
+    }
+
+    /// Hears what the host says next, for as long as this step of the move may take: by `event` it
+    /// is to come to `due`, or is given up.
+    fn hear(
+        &mut self,
+        link: &mut Link,
+        due: Action,
+        event: impl FnOnce(&ToHome) -> Option<MoveEvent>,
+    ) -> Result<(), LinkError> {
+        let answer = link.receive(self.going.limit());
+        let event = answer.as_ref().ok().and_then(event);
+        let event = event.unwrap_or(MoveEvent::Failed);
+        let next = self.going.handle(self.begun.elapsed(), event);
+        if next == Some(due) {
+            return Ok(());
+        }
+        Err(LinkError::Unexpected {
+            expected: match due {
+                Action::Send => "prepared",
+                Action::Journal => "ready",
+                _ => "started",
+            },
+            got: format!("{:?}", answer?),
         })
     }
 
@@ -503,14 +554,4 @@ fn rest_of_sleep(call: &whim_calls::Call, memory: &impl GuestMemory) -> Vec<Wire
             data_length: 0,
         })
         .collect()
-}
-
-fn expect(got: ToHome, wanted: &ToHome, name: &'static str) -> Result<(), LinkError> {
-    if got == *wanted {
-        return Ok(());
-    }
-    Err(LinkError::Unexpected {
-        expected: name,
-        got: format!("{got:?}"),
-    })
 }

@@ -5,7 +5,7 @@ use crate::convert::{Original, convert};
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, LinkError};
-use crate::outward::{Departed, Outward, OutwardError};
+use crate::outward::{Departed, Outward, OutwardError, departure};
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader, Write};
@@ -216,7 +216,7 @@ fn leave(
     crash::step("out", Phase::Convert);
     let (bytes, pages) = (departed.bytes, departed.pages);
     let pid = identity.job.pid;
-    let away = match settle(departed, link) {
+    let away = match settle(departed, link, identity.lease) {
         Ok(away) => away,
         Err(error) => {
             // The guest runs, the original cannot serve it: one of the promised ends.
@@ -325,6 +325,7 @@ fn depart(
         holding,
         leased: 0,
         room: None,
+        going: departure(begun, identity.lease),
     };
     let departed = outward
         .go(&mut link)
@@ -343,7 +344,7 @@ fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
 }
 
 /// Conversion of the original, and its calls in flight go on.
-fn settle(departed: Departed, mut link: Link) -> Result<Away> {
+fn settle(departed: Departed, mut link: Link, lease: Option<Duration>) -> Result<Away> {
     let original = Original::of(&departed.image, departed.locks_future);
     let leases = departed.leases;
     let mut reserve = departed.reserve;
@@ -357,7 +358,7 @@ fn settle(departed: Departed, mut link: Link) -> Result<Away> {
     for continuation in departed.continuations {
         server.take_up(continuation)?;
     }
-    Ok(Away::new(server, link, original, (leases, reserve)))
+    Ok(Away::new(server, link, original, (leases, reserve), lease))
 }
 
 /// A chain of causes as one sentence.
