@@ -3,6 +3,7 @@
 mod expiry;
 mod nudge;
 mod outputs;
+mod requests;
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
@@ -13,13 +14,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze_calls;
-use whim_image::model::{PAGE_SIZE, Protection, Range};
+use whim_image::model::{PAGE_SIZE, Range};
 use whim_journey::message::{
-    CallRequest, Disposition, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
+    CallRequest, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
 };
+use whim_journey::turn::{Request, Turn, Verdict};
 use whim_sys::process_vm;
 use whim_sys::resident::Operation;
 use whim_sys::uffd::{Placed, Uffd};
+
+pub use requests::FileMapping;
 
 /// How often the supervisor gives way to the deputy before it lets itself be notified of the end
 /// of a call that does not block (forward.md, "Call", 3).
@@ -113,11 +117,17 @@ pub struct Finished {
 struct Caller {
     active: Option<Active>,
     finished: Option<Finished>,
-    /// Last sequence number that was executed: older ones are refused.
-    last_sequence: u64,
+    turn: Turn,
 }
 
 impl Caller {
+    /// What is to be done about a request of this thread.
+    fn asks(&mut self, request: Request) -> Verdict {
+        let active = self.active.as_ref().map(|active| active.sequence);
+        let finished = self.finished.as_ref().map(|finished| finished.sequence);
+        self.turn.handle(request, active, finished)
+    }
+
     fn finished_as(&self, sequence: u64) -> Option<Finished> {
         let finished = self.finished.as_ref();
         finished
@@ -185,18 +195,14 @@ impl Server {
         if announced != tail.len() as u64 {
             return Err(MessageError::TailTooLong(announced).into());
         }
-        let slot = self.slot(request.tid)?;
-        if self.callers[slot].active.is_some() {
-            return Err(ServeError::Overlap(request.tid));
-        }
-        if self.repeat(slot, request.tid, request.sequence) {
+        let (tid, sequence) = (request.tid, request.sequence);
+        let Some(slot) = self.take_up_request(tid, Request::Call { sequence })? else {
             return Ok(());
-        }
+        };
         self.calls += 1;
         if whim_calls::row(request.number).is_some() {
             *self.counts.entry(request.number).or_default() += 1;
         }
-        self.callers[slot].last_sequence = request.sequence;
         if !whim_calls::home_may_execute(request.number) {
             self.answer(request.tid, request.sequence, EPERM);
             return Ok(());
@@ -223,19 +229,32 @@ impl Server {
         self.execute(slot, active, request.number, request.may_block, tail)
     }
 
-    /// A request that was executed already is answered from what is kept, never executed again.
-    fn repeat(&mut self, slot: usize, tid: i32, sequence: u64) -> bool {
-        let caller = &self.callers[slot];
-        if sequence > caller.last_sequence {
-            return false;
+    /// Looks whether a thread's request is to be executed, in which case its slot comes back. If it
+    /// was before, or asks about what was, it is answered here, or when that ends.
+    fn take_up_request(&mut self, tid: i32, request: Request) -> Result<Option<usize>, ServeError> {
+        let slot = self.slot(tid)?;
+        let caller = &mut self.callers[slot];
+        let (Request::Call { sequence }
+        | Request::Await { sequence, .. }
+        | Request::Other { sequence }) = request;
+        match caller.asks(request) {
+            Verdict::Execute => return Ok(Some(slot)),
+            Verdict::Repeat => {
+                if let Some(finished) = caller.finished.clone() {
+                    self.reply(tid, sequence, &finished);
+                }
+            }
+            Verdict::Attend => {
+                if let Some(active) = &mut caller.active {
+                    active.asked_by = Some(sequence);
+                }
+            }
+            // Home never got it: the guest's kernel decides between EINTR and a restart.
+            Verdict::Unknown => self.answer(tid, sequence, RESTART_UNLESS_HANDLED),
+            Verdict::Stale => tracing::warn!(tid, sequence, "a request came again"),
+            Verdict::Overlap => return Err(ServeError::Overlap(tid)),
         }
-        if let Some(finished) = &caller.finished
-            && finished.sequence == sequence
-        {
-            let finished = finished.clone();
-            self.reply(tid, sequence, &finished);
-        }
-        true
+        Ok(None)
     }
 
     fn answer(&mut self, tid: i32, sequence: u64, result: i64) {
@@ -547,20 +566,8 @@ impl Server {
     /// # Errors
     /// An unknown thread.
     pub fn await_call(&mut self, tid: i32, sequence: u64, awaited: u64) -> Result<(), ServeError> {
-        let slot = self.slot(tid)?;
-        let caller = &mut self.callers[slot];
-        caller.last_sequence = sequence;
-        if let Some(active) = &mut caller.active
-            && active.sequence == awaited
-        {
-            active.asked_by = Some(sequence);
-        } else if let Some(finished) = caller.finished_as(awaited) {
-            self.reply(tid, sequence, &finished);
-        } else {
-            // Home never got it: the guest's kernel decides between EINTR and a restart.
-            self.answer(tid, sequence, RESTART_UNLESS_HANDLED);
-        }
-        Ok(())
+        let request = Request::Await { sequence, awaited };
+        self.take_up_request(tid, request).map(drop)
     }
 
     /// The guest needs this thread for a handler.
@@ -609,130 +616,6 @@ impl Server {
         });
     }
 
-    /// Maps a file into the attic for the guest.
-    ///
-    /// # Errors
-    /// The deputy is lost.
-    pub fn map_file(&mut self, call: &FileMapping) -> Result<(), ServeError> {
-        let slot = self.slot(call.tid)?;
-        self.callers[slot].last_sequence = call.sequence;
-        let length = call.length.next_multiple_of(PAGE_SIZE);
-        let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
-        let Some((id, address)) = self.attic.prepare(length, protection) else {
-            self.answer(call.tid, call.sequence, ENOMEM);
-            return Ok(());
-        };
-        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-        let operation = Operation::new(
-            libc::SYS_mmap,
-            &[
-                address,
-                call.length,
-                u64::from(call.protection),
-                u64::from(flags.cast_unsigned()),
-                i64::from(call.fd).cast_unsigned(),
-                call.offset,
-            ],
-        );
-        let result = self.deputy.run(slot, &[operation])?[0];
-        let mapping = if (-4095..0).contains(&result) {
-            self.attic.withdraw(id);
-            None
-        } else {
-            Some(id)
-        };
-        let result = if mapping.is_some() { 0 } else { result };
-        let message = ToGuest::Reply {
-            tid: call.tid,
-            sequence: call.sequence,
-            result,
-            outputs: Vec::new(),
-            mapping,
-        };
-        self.outgoing.push(Outgoing {
-            message,
-            tail: Vec::new(),
-        });
-        Ok(())
-    }
-
-    /// Tells home's kernel what the guest does with a signal: it decides with it whether children
-    /// are reaped by themselves, whether a write to a closed pipe kills, and the like.
-    ///
-    /// # Errors
-    /// The deputy is lost.
-    pub fn disposition(
-        &mut self,
-        tid: i32,
-        sequence: u64,
-        signal: u8,
-        disposition: Disposition,
-        flags: u64,
-    ) -> Result<(), ServeError> {
-        let slot = self.slot(tid)?;
-        self.callers[slot].last_sequence = sequence;
-        // The resident loop lives by SIGTRAP (forward.md, "Traps found").
-        let result = if i32::from(signal) == libc::SIGTRAP {
-            0
-        } else {
-            self.set_disposition(slot, signal, disposition, flags)?
-        };
-        self.answer(tid, sequence, result);
-        Ok(())
-    }
-
-    /// As [`disposition`](Self::disposition), without an answer.
-    ///
-    /// # Errors
-    /// The deputy is lost.
-    pub fn set_disposition(
-        &mut self,
-        slot: usize,
-        signal: u8,
-        disposition: Disposition,
-        flags: u64,
-    ) -> Result<i64, ServeError> {
-        let kept = (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT).cast_unsigned();
-        let handler = match disposition {
-            Disposition::Default => 0,
-            Disposition::Ignore => 1,
-            Disposition::Caught => HANDLER_STAND_IN,
-        };
-        let mut action = [0u8; 32];
-        action[0..8].copy_from_slice(&u64::to_le_bytes(handler));
-        action[8..16].copy_from_slice(&u64::to_le_bytes(flags & u64::from(kept)));
-        self.deputy.deck().write_data(0, &action);
-        let data = self.deputy.address(self.deputy.deck().data_offset());
-        let operation = Operation::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
-        Ok(self.deputy.run(slot, &[operation])?[0])
-    }
-
-    /// The guest's thread has ended; its deputy thread follows.
-    ///
-    /// # Errors
-    /// An unknown thread.
-    pub fn thread_exit(&mut self, tid: i32, sequence: u64, code: i32) -> Result<(), ServeError> {
-        let slot = self.slot(tid)?;
-        let drops = self.window.forget(slot);
-        let drops: Vec<Operation> = drops.into_iter().map(dropping).collect();
-        self.deputy.run(slot, &drops)?;
-        let operation = Operation::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
-        self.deputy.start(slot, &[operation], 0);
-        self.answer(tid, sequence, 0);
-        Ok(())
-    }
-
-    /// The process ends: the deputy does so, with the same status.
-    ///
-    /// # Errors
-    /// An unknown thread.
-    pub fn process_exit(&mut self, tid: i32, code: i32) -> Result<(), ServeError> {
-        let slot = self.slot(tid)?;
-        let operation = Operation::new(libc::SYS_exit_group, &[i64::from(code).cast_unsigned()]);
-        self.deputy.start(slot, &[operation], 0);
-        Ok(())
-    }
-
     /// Reads pages of the attic; errno of what the guest has to be told.
     pub fn pages(&self, request: PageRequest) -> Result<Vec<u8>, nix::errno::Errno> {
         if request.length > whim_journey::message::PAGE_REQUEST_MAX {
@@ -779,17 +662,6 @@ impl Server {
     pub fn result_of(&self, slot: usize, sequence: u64) -> Option<Finished> {
         self.callers[slot].finished_as(sequence)
     }
-}
-
-/// `mmap` of a file, as the guest asked for it.
-#[derive(Clone, Copy, Debug)]
-pub struct FileMapping {
-    pub tid: i32,
-    pub sequence: u64,
-    pub length: u64,
-    pub protection: u32,
-    pub fd: i32,
-    pub offset: u64,
 }
 
 fn dropping(range: Range) -> Operation {

@@ -122,8 +122,10 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     assert!(length > 1 && cwd.starts_with(b"/"));
     the_attic_shows_the_file(&captured.image, &server);
     // What is asked again is answered from what is kept; what never came is not mistaken for it.
-    assert_eq!(ask_again(&mut server, tid, sequence), length);
-    assert_eq!(ask_again(&mut server, tid, sequence + 1), -514);
+    let mut again =
+        |question: u64, awaited| ask_again(&mut server, tid, (1 << 32) + question, awaited);
+    assert_eq!(again(1, sequence), length);
+    assert_eq!(again(2, sequence + 1), -514);
     // The thread stood in read(2), which home never got as a call: it is made anew.
     put_back(server, &captured.image, &original, &contents);
     program.say("7");
@@ -135,8 +137,7 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
 }
 
 /// The answer of home to a thread that asks what became of a call.
-fn ask_again(server: &mut Server, tid: i32, awaited: u64) -> i64 {
-    let question = 1 << 32;
+fn ask_again(server: &mut Server, tid: i32, question: u64, awaited: u64) -> i64 {
     server
         .await_call(tid, question, awaited)
         .expect("a known thread");

@@ -8,9 +8,9 @@ use support::{Program, ask_with, convert_program};
 use whim_attempts::{Attempt, Party};
 use whim_home::convert::Original;
 use whim_home::homeward;
-use whim_home::server::{ServeError, Server};
+use whim_home::server::{FileMapping, ServeError, Server};
 use whim_image::model::{Backing, Mapping, MappingFlags, Protection, Range};
-use whim_journey::message::{CallRequest, WireDirection, WireRegion, WireReturned};
+use whim_journey::message::{CallRequest, Disposition, WireDirection, WireRegion, WireReturned};
 
 const EPERM: i64 = -1;
 const EFAULT: i64 = -14;
@@ -279,6 +279,94 @@ fn nothing_is_executed_twice() {
     attempt.failed("passed over, no answer");
     converted.next_sequence(200);
     converted.comes_home_unharmed();
+}
+
+/// The signals that home's kernel ignores for a process.
+fn ignored(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(line.expect("a set").trim(), 16).expect("a number")
+}
+
+/// The same holds for what is asked beside calls, which is never asked again by a guest of ours.
+#[test]
+fn nothing_beside_calls_is_done_twice() {
+    let mut converted = convert_program(Program::python());
+    let (tid, usr1) = (converted.tid(), libc::SIGUSR1);
+    let server = &mut converted.server;
+    let signal = u8::try_from(usr1).expect("small");
+    let is_ignored = || ignored(tid) & (1 << (usr1 - 1)) != 0;
+    server
+        .disposition(tid, 100, signal, Disposition::Ignore, 0)
+        .expect("done");
+    assert_eq!(server.outgoing.drain(..).count(), 1);
+    assert!(is_ignored());
+    for sequence in [100, 99, 0] {
+        server
+            .disposition(tid, sequence, signal, Disposition::Default, 0)
+            .expect("passed over");
+        server.thread_exit(tid, sequence, 0).expect("passed over");
+        let mapping = FileMapping {
+            tid,
+            sequence,
+            length: 4096,
+            protection: 1,
+            fd: 0,
+            offset: 0,
+        };
+        server.map_file(&mapping).expect("passed over");
+        assert!(server.outgoing.is_empty(), "{sequence}");
+        assert!(is_ignored(), "{sequence}");
+    }
+    server
+        .disposition(tid, 101, signal, Disposition::Default, 0)
+        .expect("done");
+    assert_eq!(server.outgoing.drain(..).count(), 1);
+    assert!(!is_ignored());
+    converted.comes_home_unharmed();
+}
+
+/// A thread that waits in a call asks for nothing else.
+#[test]
+fn a_thread_does_one_thing_at_a_time() {
+    let converted = &mut convert_program(Program::python());
+    let tid = converted.tid();
+    let read = CallRequest {
+        tid,
+        sequence: 1,
+        number: libc::SYS_read.cast_unsigned(),
+        args: [0, 0x7000_0000_0000, 1, 0, 0, 0],
+        may_block: true,
+        masked: 0,
+        regions: vec![region(0x7000_0000_0000, 1, WireDirection::Out, 0)],
+    };
+    let server = &mut converted.server;
+    server.call(read.clone(), &[]).expect("it waits");
+    // Again, as after a connection that broke: it goes on waiting.
+    server.call(read.clone(), &[]).expect("passed over");
+    let next = CallRequest {
+        sequence: 2,
+        ..read
+    };
+    let mapping = FileMapping {
+        tid,
+        sequence: 2,
+        length: 4096,
+        protection: 1,
+        fd: 0,
+        offset: 0,
+    };
+    let ignore = Disposition::Ignore;
+    for result in [
+        server.call(next, &[]),
+        server.map_file(&mapping),
+        server.disposition(tid, 2, 10, ignore, 0),
+        server.thread_exit(tid, 2, 0),
+    ] {
+        let error = result.expect_err("too much");
+        assert!(matches!(error, ServeError::Overlap(_)), "{error}");
+    }
+    assert!(server.outgoing.is_empty());
 }
 
 /// What breaks the protocol ends the journey, with an error and before anything is executed.

@@ -1,0 +1,149 @@
+//! What the guest asks for beside calls: files to be mapped, dispositions, ends of threads.
+
+use super::{ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
+use whim_image::model::{PAGE_SIZE, Protection};
+use whim_journey::message::{Disposition, ToGuest};
+use whim_journey::turn::Request;
+use whim_sys::resident::Operation;
+
+/// `mmap` of a file, as the guest asked for it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileMapping {
+    pub tid: i32,
+    pub sequence: u64,
+    pub length: u64,
+    pub protection: u32,
+    pub fd: i32,
+    pub offset: u64,
+}
+
+impl Server {
+    /// Maps a file into the attic for the guest.
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn map_file(&mut self, call: &FileMapping) -> Result<(), ServeError> {
+        let sequence = call.sequence;
+        let Some(slot) = self.take_up_request(call.tid, Request::Other { sequence })? else {
+            return Ok(());
+        };
+        let length = call.length.next_multiple_of(PAGE_SIZE);
+        let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
+        let Some((id, address)) = self.attic.prepare(length, protection) else {
+            self.answer(call.tid, call.sequence, ENOMEM);
+            return Ok(());
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        let operation = Operation::new(
+            libc::SYS_mmap,
+            &[
+                address,
+                call.length,
+                u64::from(call.protection),
+                u64::from(flags.cast_unsigned()),
+                i64::from(call.fd).cast_unsigned(),
+                call.offset,
+            ],
+        );
+        let result = self.deputy.run(slot, &[operation])?[0];
+        let mapping = if (-4095..0).contains(&result) {
+            self.attic.withdraw(id);
+            None
+        } else {
+            Some(id)
+        };
+        let result = if mapping.is_some() { 0 } else { result };
+        let message = ToGuest::Reply {
+            tid: call.tid,
+            sequence: call.sequence,
+            result,
+            outputs: Vec::new(),
+            mapping,
+        };
+        self.outgoing.push(Outgoing {
+            message,
+            tail: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Tells home's kernel what the guest does with a signal: it decides with it whether children
+    /// are reaped by themselves, whether a write to a closed pipe kills, and the like.
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn disposition(
+        &mut self,
+        tid: i32,
+        sequence: u64,
+        signal: u8,
+        disposition: Disposition,
+        flags: u64,
+    ) -> Result<(), ServeError> {
+        let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
+            return Ok(());
+        };
+        // The resident loop lives by SIGTRAP (forward.md, "Traps found").
+        let result = if i32::from(signal) == libc::SIGTRAP {
+            0
+        } else {
+            self.set_disposition(slot, signal, disposition, flags)?
+        };
+        self.answer(tid, sequence, result);
+        Ok(())
+    }
+
+    /// As [`disposition`](Self::disposition), without an answer.
+    ///
+    /// # Errors
+    /// The deputy is lost.
+    pub fn set_disposition(
+        &mut self,
+        slot: usize,
+        signal: u8,
+        disposition: Disposition,
+        flags: u64,
+    ) -> Result<i64, ServeError> {
+        let kept = (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT).cast_unsigned();
+        let handler = match disposition {
+            Disposition::Default => 0,
+            Disposition::Ignore => 1,
+            Disposition::Caught => HANDLER_STAND_IN,
+        };
+        let mut action = [0u8; 32];
+        action[0..8].copy_from_slice(&u64::to_le_bytes(handler));
+        action[8..16].copy_from_slice(&u64::to_le_bytes(flags & u64::from(kept)));
+        self.deputy.deck().write_data(0, &action);
+        let data = self.deputy.address(self.deputy.deck().data_offset());
+        let operation = Operation::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
+        Ok(self.deputy.run(slot, &[operation])?[0])
+    }
+
+    /// The guest's thread has ended; its deputy thread follows.
+    ///
+    /// # Errors
+    /// An unknown thread.
+    pub fn thread_exit(&mut self, tid: i32, sequence: u64, code: i32) -> Result<(), ServeError> {
+        let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
+            return Ok(());
+        };
+        let drops = self.window.forget(slot);
+        let drops: Vec<Operation> = drops.into_iter().map(dropping).collect();
+        self.deputy.run(slot, &drops)?;
+        let operation = Operation::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
+        self.deputy.start(slot, &[operation], 0);
+        self.answer(tid, sequence, 0);
+        Ok(())
+    }
+
+    /// The process ends: the deputy does so, with the same status.
+    ///
+    /// # Errors
+    /// An unknown thread.
+    pub fn process_exit(&mut self, tid: i32, code: i32) -> Result<(), ServeError> {
+        let slot = self.slot(tid)?;
+        let operation = Operation::new(libc::SYS_exit_group, &[i64::from(code).cast_unsigned()]);
+        self.deputy.start(slot, &[operation], 0);
+        Ok(())
+    }
+}
