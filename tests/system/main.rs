@@ -28,6 +28,7 @@ mod losses;
 mod matrix;
 mod memory;
 mod programs;
+mod schedules;
 mod stay;
 mod stops;
 mod terminals;
@@ -60,6 +61,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(losses::cases());
     cases.extend(breaks::cases());
     cases.extend(matrix::cases());
+    cases.extend(schedules::cases());
     cases.extend(memory::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());
