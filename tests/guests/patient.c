@@ -1,6 +1,7 @@
 /* Does one thing at home over and over, on request, so that something can happen meanwhile.
  *
- *   patient COUNTS        counts, and appends each thousandth number to the file `log`
+ *   patient counts [MB]   counts, and appends each thousandth number to the file `log`; it may have so
+ *                         much memory beside
  *   patient holds MB      has so much memory, written, and waits
  *   patient CALL          makes one call forever: create, append, pipe, getdents, rename, pread,
  *                         write_large, recv, nanosleep
@@ -31,13 +32,19 @@ static void need(int good, const char *what)
     exit(3);
 }
 
-static void holds(size_t megabytes)
+static uint64_t *filled(size_t size)
 {
-    size_t size = megabytes << 20;
     uint64_t *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     need(memory != MAP_FAILED, "mmap");
     for (size_t i = 0; i < size / 8; i++)
         memory[i] = i * 0x9e3779b97f4a7c15u;
+    return memory;
+}
+
+static void holds(size_t megabytes)
+{
+    size_t size = megabytes << 20;
+    uint64_t *memory = filled(size);
     char line[16];
     for (int round = 0;; round++) {
         printf("ready %d\n", getpid());
@@ -77,6 +84,8 @@ int main(int argc, char **argv)
         close(open(name, O_CREAT | O_WRONLY, 0600));
     }
     need(write(large, buffer, sizeof buffer) == sizeof buffer, "write");
+    if (!strcmp(call, "counts") && argc > 2)
+        filled((size_t)atol(argv[2]) << 20);
     printf("ready %d\n", getpid());
     for (unsigned long i = 0;; i++) {
         char name[64], data[64];

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use whim_system_tests::process::{self, eventually};
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+use whim_system_tests::{Case, Cluster, Context, Result, Setting, Talk, ensure, guest};
 
 /// The lab's lease.
 const LEASE: Duration = Duration::from_secs(2);
@@ -44,6 +44,8 @@ pub fn cases() -> Vec<Case> {
         case("daemons_killed_during_moves", daemons_killed_during_moves),
         case("killed_while_away", killed_while_away),
         case("host_stalls", host_stalls),
+        case("next_host_out_of_reach", next_out_of_reach),
+        Case::new("losses::full::next_host_takes_nothing", next_takes_nothing),
     ]
 }
 
@@ -317,4 +319,53 @@ fn host_stalls(cluster: &Cluster) -> Result<()> {
     ended_by_loss(cluster, &mut guest, pid)?;
     cluster.lab(&["resume", "n2"])?;
     no_guest_left(cluster, "n2")
+}
+
+/// The host cannot reach the next one, and tries for longer than a lease: home hears from it
+/// meanwhile, and the program goes on where it is.
+fn next_out_of_reach(cluster: &Cluster) -> Result<()> {
+    let (mut guest, pid) = patient(cluster, &["counts"])?;
+    cluster.move_to(pid, "n2")?;
+    cluster.lab(&["cut", "n2", "n3"])?;
+    let begun = Instant::now();
+    let reason = cluster.refused("n1", &["migrate", &pid.to_string(), "n3"])?;
+    println!("after {:.1} s: {reason}", begun.elapsed().as_secs_f64());
+    ensure!(
+        begun.elapsed() > LEASE,
+        "It took no longer than a lease, so this shows nothing"
+    );
+    cluster.lab(&["heal", "n2", "n3"])?;
+    grows(cluster, pid)?;
+    cluster.move_to(pid, "n3")?;
+    cluster.move_to(pid, "home")?;
+    finish(cluster, &mut guest, pid)
+}
+
+/// The next host stops taking anything, in the middle of the transfer of more than fits the sockets.
+fn next_takes_nothing(_: &Setting) -> Result<()> {
+    let cluster = &Cluster::up_with(3, &["--rate", "100mbit"])?;
+    cluster.explaining(|| {
+        let (mut guest, pid) = patient(cluster, &["counts", "60"])?;
+        cluster.move_to(pid, "n2")?;
+        let sent = || -> Result<u64> {
+            let script = "awk 'NR > 2 { n += $10 } END { print n }' /proc/net/dev";
+            Ok(cluster.run("n2", &["sh", "-c", script])?.trim().parse()?)
+        };
+        let before = sent()?;
+        let number = pid.to_string();
+        let mut command = cluster.whim_command("n1", &["migrate", &number, "n3"]);
+        let mut moving = whim_system_tests::Running::spawn(&mut command)?;
+        eventually(Duration::from_secs(10), "n2 sends the program", || {
+            Ok((sent()? > before + (8 << 20)).then_some(()))
+        })?;
+        cluster.lab(&["cut", "n2", "n3"])?;
+        let begun = Instant::now();
+        let status = moving.wait(Duration::from_secs(100))?;
+        println!("after {:.1} s: {status}", begun.elapsed().as_secs_f64());
+        ensure!(!status.success(), "It moved although nothing got through");
+        cluster.lab(&["heal", "n2", "n3"])?;
+        grows(cluster, pid)?;
+        cluster.move_to(pid, "home")?;
+        finish(cluster, &mut guest, pid)
+    })
 }
