@@ -396,9 +396,7 @@ impl Away {
                 tid,
                 sequence,
                 code,
-            } => {
-                self.server.thread_exit(tid, sequence, code)?;
-            }
+            } => self.server.thread_exit(tid, sequence, code)?,
             ToHome::ProcessExit {
                 tid,
                 code,
@@ -419,10 +417,8 @@ impl Away {
             | ToHome::Prepared
             | ToHome::Ready { .. }
             | ToHome::Started { .. } => {
-                bail!(
-                    "{message:?} does not belong here ({})",
-                    identity.job.journey
-                )
+                let journey = &identity.job.journey;
+                bail!("{message:?} does not belong here ({journey})")
             }
         }
         Ok(())
