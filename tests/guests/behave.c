@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -389,6 +390,43 @@ static void dropped_file_page(void)
     printf("%.4s\n", before);
 }
 
+static sigjmp_buf back;
+
+static void on_bus(int signal)
+{
+    siglongjmp(back, signal);
+}
+
+/* Whether there is anything. */
+static int reaches(const volatile char *place)
+{
+    if (sigsetjmp(back, 1) != 0)
+        return 0;
+    return *place >= 0;
+}
+
+/* A mapping that is longer than its file: behind the end there is nothing, wherever one looks. */
+static void short_file(void)
+{
+    int file = open("short", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    need(write(file, "end", 3) == 3, "write");
+    char *mapped[3];
+    for (int i = 0; i < 3; i++) {
+        mapped[i] = mmap(NULL, 16 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        need(mapped[i] != MAP_FAILED, "mmap");
+    }
+    signal(SIGBUS, on_bus);
+    for (int turn = 0; turn < 3; turn++) {
+        meet();
+        for (int page = 0; page < 16; page += 5)
+            printf("%d", reaches(mapped[turn] + page * 4096));
+        mapped[turn][7] = 'x';
+        /* A page that nobody has looked for yet. */
+        need(ftruncate(file, (turn + 2) << 12) == 0, "ftruncate");
+        printf(" %s %d\n", mapped[turn], reaches(mapped[turn] + ((turn + 1) << 12)));
+    }
+}
+
 /* At any address that the process may choose, those of the attic included. */
 static void fixed_addresses(void)
 {
@@ -564,6 +602,8 @@ int main(int argc, char **argv)
         changed_file_page();
     else if (!strcmp(name, "dropped_file_page"))
         dropped_file_page();
+    else if (!strcmp(name, "short_file"))
+        short_file();
     else if (!strcmp(name, "fixed_addresses"))
         fixed_addresses();
     else if (!strcmp(name, "memory_calls"))

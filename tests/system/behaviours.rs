@@ -32,6 +32,7 @@ const BEHAVIOURS: &[(&str, &str, bool)] = &[
     ("queued", "", false),
     ("changed_file_page", "", false),
     ("dropped_file_page", "", false),
+    ("short_file", "", false),
     ("fixed_addresses", "", false),
     ("memory_calls", "", false),
     ("large_transfers", "", false),

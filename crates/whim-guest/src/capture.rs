@@ -517,8 +517,13 @@ impl Guest {
             for run in runs.iter().filter(|run| run.kind == pagemap::Kind::Private) {
                 let mut at = run.start;
                 while at < run.end {
-                    let room = PAGES_IN_FRAME as u64;
-                    let length = usize::try_from((run.end - at).min(room)).unwrap_or(0);
+                    let end = run.end.min(at + PAGES_IN_FRAME as u64);
+                    let readable = self.readable(mapping, at, end);
+                    if readable == 0 {
+                        at += PAGE_SIZE;
+                        continue;
+                    }
+                    let length = usize::try_from(readable).unwrap_or(0);
                     let bytes = &mut buffer[..length];
                     if process_vm::read_exact(self.host, at, bytes).is_err() {
                         memory.read_exact(at, bytes).map_err(unreadable)?;
@@ -529,6 +534,21 @@ impl Guest {
             }
         }
         Ok(())
+    }
+
+    /// How many bytes can be read before the first page that is not there at home either: of that the
+    /// kernel knows no more than that there must be no access to it.
+    fn readable(&self, mapping: &Mapping, start: u64, end: u64) -> u64 {
+        let Backing::File { id, offset } = mapping.backing else {
+            return end - start;
+        };
+        let table = self.shared.table();
+        let nothing = |at: &u64| {
+            let number = (offset + (at - mapping.start)) / PAGE_SIZE;
+            table.arrival((id, number)) == Some(Arrival::Nothing)
+        };
+        let first = (start..end).step_by(4096).find(nothing);
+        first.unwrap_or(end) - start
     }
 
     /// Passes on the pages that travel: not those of zeros, where zeros are what is there anyway;

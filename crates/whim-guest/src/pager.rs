@@ -131,6 +131,8 @@ struct Pager {
     next: u64,
     in_flight: HashMap<u64, Asked>,
     pages: HashSet<Page>,
+    /// Pages for which somebody waits.
+    demanded: HashSet<Page>,
     /// Wished for, but too much is in flight.
     waiting: Vec<Asked>,
     /// Mapping and end of the last fault's block.
@@ -157,6 +159,7 @@ pub fn start(
         next: 1,
         in_flight: HashMap::new(),
         pages: HashSet::new(),
+        demanded: HashSet::new(),
         waiting: Vec::new(),
         last: None,
         guards: pagemap.only_guards().then_some(pagemap),
@@ -275,6 +278,7 @@ impl Pager {
         if !self.pages.contains(&page) {
             self.shared.table().forget(page);
         }
+        self.demanded.insert(page);
         let offset = page.1 * PAGE_SIZE;
         let sequential = self.last == Some((piece.mapping, offset & !(BLOCK - 1)));
         let length = if sequential { BLOCK_SEQUENTIAL } else { BLOCK };
@@ -295,6 +299,9 @@ impl Pager {
             let end = piece.offset + (piece.end - piece.start);
             let limit = whole.offset + (whole.end - whole.start);
             let from = (piece.offset & !(BLOCK - 1)).max(whole.offset);
+            let wanted = (piece.offset / PAGE_SIZE)..end.div_ceil(PAGE_SIZE);
+            let wanted = wanted.map(|number| (piece.mapping, number));
+            self.demanded.extend(wanted);
             self.ask(piece.mapping, from, end.next_multiple_of(BLOCK).min(limit))?;
         }
         Ok(())
@@ -387,25 +394,27 @@ impl Pager {
         Ok(())
     }
 
-    /// Home has no more than `done` bytes of what was asked: an access to the rest is a SIGBUS, as
-    /// behind the end of a file. Pages that were only fetched along are asked for when needed.
+    /// Home has no more than `done` bytes of what was asked: behind them its file may have ended.
+    /// Where somebody waits for a page, home is asked for that one alone; and if it has nothing of
+    /// that either, an access to it is a SIGBUS, as at home. Pages that were only fetched along stay
+    /// as they are: the file may have grown when they are needed.
     fn beyond(&mut self, asked: Asked, done: u64) -> Result<(), PagerError> {
-        if done > 0 {
-            let (mapping, offset) = (asked.mapping, asked.offset + done);
-            return self.ask(mapping, offset, asked.offset + asked.length);
-        }
-        let first = self
-            .shared
-            .table()
-            .places(asked.mapping, asked.offset, PAGE_SIZE);
-        for piece in first {
-            let page = piece.page(piece.start);
-            self.shared.table().note(page, Arrival::Own);
-            self.refuse(piece.start, PAGE_SIZE)?;
-        }
-        if asked.length > PAGE_SIZE {
-            let from = asked.offset + PAGE_SIZE;
-            return self.ask(asked.mapping, from, asked.offset + asked.length);
+        let alone = asked.length == PAGE_SIZE;
+        for offset in (asked.offset + done..asked.offset + asked.length).step_by(4096) {
+            let page = (asked.mapping, offset / PAGE_SIZE);
+            if !self.demanded.contains(&page) {
+                continue;
+            }
+            if !alone {
+                self.ask(asked.mapping, offset, offset + PAGE_SIZE)?;
+                continue;
+            }
+            self.demanded.remove(&page);
+            let places = self.shared.table().places(page.0, offset, PAGE_SIZE);
+            for piece in places {
+                self.shared.table().note(page, Arrival::Nothing);
+                self.refuse(piece.start, PAGE_SIZE)?;
+            }
         }
         Ok(())
     }
@@ -430,6 +439,7 @@ impl Pager {
         for (index, page) in bytes.chunks_exact(4096).enumerate() {
             let number = offset / PAGE_SIZE + index as u64;
             let arrival = Arrival::Fetched(xxh3_64(page));
+            self.demanded.remove(&(mapping, number));
             self.shared.table().note((mapping, number), arrival);
         }
         let mut done = 0;

@@ -34,6 +34,8 @@ pub enum Arrival {
     Fetched(u64),
     /// It came with the image: the guest's own copy, which home does not have.
     Own,
+    /// It did not: behind the end of its file, home has nothing either.
+    Nothing,
 }
 
 /// The table. Pieces are disjoint.
