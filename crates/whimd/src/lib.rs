@@ -4,6 +4,7 @@
 pub mod arguments;
 pub mod candidates;
 pub mod cgroup;
+pub mod clients;
 pub mod cluster;
 pub mod config;
 pub mod control;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use whim_net::name::NodeName;
 use whim_sys::credentials;
 
 use crate::candidates::Candidate;
+use crate::clients::Clients;
 use crate::cluster::ClusterError;
 use crate::control::{ADMIN_GROUP, Answer, Finding, REQUEST_MAX, Request, RunOptions};
 use crate::daemon::Daemon;
@@ -23,6 +24,8 @@ use crate::processes::{self, Caller};
 
 /// A client that does not send its request within this time is dropped.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answers for this time is dropped.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// `whim run --on` is tried for this long: a program that has just been started may stay for a
 /// moment, while its loader works.
 const FIRST_MOVE: Duration = Duration::from_secs(10);
@@ -44,11 +47,12 @@ pub fn open(path: &Path) -> std::io::Result<UnixListener> {
 
 /// Accepts for ever.
 pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
+    let clients = Arc::new(Clients::default());
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let daemon = Arc::clone(&daemon);
-                tokio::spawn(async move { client(&daemon, stream).await });
+                let (daemon, clients) = (Arc::clone(&daemon), Arc::clone(&clients));
+                tokio::spawn(async move { client(&daemon, &clients, stream).await });
             }
             Err(error) => {
                 tracing::warn!(%error, "a client could not be accepted");
@@ -78,7 +82,9 @@ fn caller(daemon: &Daemon, stream: &UnixStream) -> Result<Caller, credentials::C
     })
 }
 
-async fn client(daemon: &Arc<Daemon>, stream: UnixStream) {
+/// One client, from its first request to its end. What it does not read holds up itself alone: the
+/// next request is looked at when the answers to the last one have been taken.
+async fn client(daemon: &Arc<Daemon>, clients: &Arc<Clients>, stream: UnixStream) {
     let caller = match caller(daemon, &stream) {
         Ok(caller) => caller,
         Err(error) => {
@@ -86,17 +92,17 @@ async fn client(daemon: &Arc<Daemon>, stream: UnixStream) {
             return;
         }
     };
-    let (read, write) = stream.into_split();
-    let mut lines = BufReader::new(read);
-    let (answers, mut queue) = unbounded_channel::<Answer>();
-    let writer = tokio::spawn(async move {
-        let mut write = write;
-        while let Some(answer) = queue.recv().await {
-            if write_line(&mut write, &answer).await.is_err() {
-                break;
-            }
+    let (read, mut write) = stream.into_split();
+    let _place = match clients.admit(caller.uid, caller.admin) {
+        Ok(place) => place,
+        Err(error) => {
+            // An empty socket takes a line at once, whether it is read or not.
+            let reason = error.to_string();
+            let _ = write_line(&mut write, &Answer::Refused { reason }).await;
+            return;
         }
-    });
+    };
+    let mut lines = BufReader::new(read);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -105,28 +111,53 @@ async fn client(daemon: &Arc<Daemon>, stream: UnixStream) {
         let read = limited.read_until(b'\n', &mut line);
         match tokio::time::timeout(REQUEST_TIMEOUT, read).await {
             Ok(Ok(length)) if length > 0 && line.ends_with(b"\n") => {}
-            _ => break,
+            _ => return,
         }
-        let answer = match serde_json::from_slice::<Request>(&line) {
-            Ok(Request::Register { options }) => {
-                register(daemon, &caller, options, &answers, &mut lines).await;
-                break;
-            }
-            Ok(request) => handle(daemon, &caller, request, &answers).await,
-            Err(error) => Err(format!(
-                "The request is not understood ({error}): whim and whimd are of different versions"
-            )),
-        };
-        let last = match answer {
-            Ok(text) => Answer::Done { text },
-            Err(reason) => Answer::Refused { reason },
-        };
-        if answers.send(last).is_err() {
-            break;
+        let (answers, queue) = unbounded_channel::<Answer>();
+        let work = serve_request(daemon, &caller, &line, answers, &mut lines);
+        let (last, written) = tokio::join!(work, write_all(&mut write, queue));
+        if last || !written {
+            return;
         }
     }
-    drop(answers);
-    let _ = writer.await;
+}
+
+/// Does what one line asks for; true if nothing may follow it.
+async fn serve_request(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    line: &[u8],
+    answers: UnboundedSender<Answer>,
+    lines: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
+) -> bool {
+    let answer = match serde_json::from_slice::<Request>(line) {
+        Ok(Request::Register { options }) => {
+            register(daemon, caller, options, &answers, lines).await;
+            return true;
+        }
+        Ok(request) => handle(daemon, caller, request, &answers).await,
+        Err(error) => Err(format!(
+            "The request is not understood ({error}): whim and whimd are of different versions"
+        )),
+    };
+    let last = match answer {
+        Ok(text) => Answer::Done { text },
+        Err(reason) => Answer::Refused { reason },
+    };
+    // A client that has gone away is told nothing.
+    let _ = answers.send(last);
+    false
+}
+
+/// Writes the answers to one request as they come; false when the client does not take them.
+async fn write_all(write: &mut OwnedWriteHalf, mut queue: UnboundedReceiver<Answer>) -> bool {
+    while let Some(answer) = queue.recv().await {
+        let written = tokio::time::timeout(ANSWER_TIMEOUT, write_line(write, &answer)).await;
+        if !matches!(written, Ok(Ok(()))) {
+            return false;
+        }
+    }
+    true
 }
 
 async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
@@ -339,8 +370,8 @@ async fn register(
         }
     };
     let _ = answers.send(Answer::Done { text: None });
-    let mut rest = Vec::new();
-    let _ = lines.read_to_end(&mut rest).await;
+    // Whatever comes is not for us: the end alone is waited for, and nothing is kept.
+    let _ = tokio::io::copy(lines, &mut tokio::io::sink()).await;
     if let Some(node) = options.on {
         let (daemon, caller) = (Arc::clone(daemon), caller.clone());
         tokio::spawn(async move { first_move(&daemon, &caller, stat.start_time, &node).await });

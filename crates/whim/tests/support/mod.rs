@@ -164,6 +164,11 @@ impl Daemon {
         shell(&words, script);
     }
 
+    /// The daemon's own process.
+    pub fn process_id(&self) -> u32 {
+        self.process.as_ref().expect("it runs").0.id()
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }

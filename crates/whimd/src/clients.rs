@@ -1,0 +1,115 @@
+//! Who is connected to the control socket: everybody may, and nobody may keep others from it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+/// Connections of one user at a time. Each costs the daemon a descriptor, and a task.
+pub const CLIENTS_OF_USER_MAX: usize = 128;
+/// Connections of all users together. Root's and administrators' come on top: they can still see
+/// who takes all the others.
+pub const CLIENTS_MAX: usize = 512;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ClientError {
+    #[error(
+        "User {uid} has {CLIENTS_OF_USER_MAX} connections to the daemon already: wait until some of those commands have ended"
+    )]
+    User { uid: u32 },
+    #[error(
+        "{CLIENTS_MAX} commands are connected to the daemon already: wait until some of them have ended"
+    )]
+    All,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: usize,
+    by_user: HashMap<u32, usize>,
+}
+
+/// The connections that there are.
+#[derive(Debug, Default)]
+pub struct Clients {
+    counts: Mutex<Counts>,
+}
+
+/// The place of one connection; dropped when it ends.
+#[derive(Debug)]
+pub struct Place {
+    clients: Arc<Clients>,
+    uid: Option<u32>,
+}
+
+impl Clients {
+    /// A place for one more connection.
+    ///
+    /// # Errors
+    /// This user, or all of them together, have as many as they may.
+    pub fn admit(self: &Arc<Self>, uid: u32, admin: bool) -> Result<Place, ClientError> {
+        let clients = Arc::clone(self);
+        if admin {
+            return Ok(Place { clients, uid: None });
+        }
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.all >= CLIENTS_MAX {
+            return Err(ClientError::All);
+        }
+        let own = counts.by_user.entry(uid).or_default();
+        if *own >= CLIENTS_OF_USER_MAX {
+            return Err(ClientError::User { uid });
+        }
+        *own += 1;
+        counts.all += 1;
+        drop(counts);
+        Ok(Place {
+            clients,
+            uid: Some(uid),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(uid) = self.uid else {
+            return;
+        };
+        let counts = self.clients.counts.lock();
+        let mut counts = counts.unwrap_or_else(PoisonError::into_inner);
+        counts.all = counts.all.saturating_sub(1);
+        if let Some(own) = counts.by_user.get_mut(&uid) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                counts.by_user.remove(&uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_admitted_up_to_their_limits() {
+        let clients = Arc::new(Clients::default());
+        let mut places = Vec::new();
+        for uid in 0..4 {
+            for _ in 0..CLIENTS_OF_USER_MAX {
+                places.push(clients.admit(uid, false).expect("below both limits"));
+            }
+            if uid < 3 {
+                let error = clients.admit(uid, false).expect_err("one above its own");
+                assert_eq!(error, ClientError::User { uid });
+            }
+        }
+        assert_eq!(places.len(), CLIENTS_MAX);
+        let error = clients.admit(9, false).expect_err("one above all");
+        assert_eq!(error, ClientError::All);
+        let _admin = clients.admit(9, true).expect("root always");
+        places.clear();
+        let _again = clients.admit(9, false).expect("all have ended");
+        assert_eq!(clients.counts.lock().expect("whole").by_user.len(), 1);
+    }
+}
