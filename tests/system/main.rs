@@ -23,6 +23,7 @@ mod crashes;
 mod crowds;
 mod escape;
 mod faults;
+mod hostile;
 mod kernels;
 mod losses;
 mod matrix;
@@ -68,6 +69,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(costs::cases());
     cases.extend(escape::cases());
     cases.extend(faults::cases());
+    cases.extend(hostile::cases());
     cases.extend(kernels::cases());
     cases.extend(terminals::cases()?);
     cases.extend(bench::cases());
