@@ -1,7 +1,6 @@
 //! A local user who attacks the daemon: through its socket, and around it.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
