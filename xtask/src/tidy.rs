@@ -1,6 +1,7 @@
 //! The checks of the sources that neither compiler, clippy nor rustfmt makes.
 
 mod documents;
+mod limits;
 mod manifests;
 mod promises;
 mod rust;
@@ -51,6 +52,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "threat-model",
         run: promises::tests_exist,
+    },
+    Check {
+        name: "limits",
+        run: limits::as_documented,
     },
     Check {
         name: "attempts",

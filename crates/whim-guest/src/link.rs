@@ -248,3 +248,20 @@ impl Assembly {
         Ok(Some(image))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_put_together_up_to_their_limit() {
+        let piece = |total: usize| {
+            let total = u32::try_from(total).expect("small");
+            [&total.to_le_bytes()[..], &[0; 4], &[0; 16]].concat()
+        };
+        let first = Assembly::default().add(&piece(IMAGE_MAX));
+        assert!(matches!(first, Ok(None)), "{first:?}");
+        let first = Assembly::default().add(&piece(IMAGE_MAX + 1));
+        assert!(matches!(first, Err(LinkError::Image)), "{first:?}");
+    }
+}

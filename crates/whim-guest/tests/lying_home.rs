@@ -749,3 +749,39 @@ fn others_do_not_get_into_a_journey() {
         attempt.failed("the connection is closed; the supervisor waits for its home");
     }
 }
+
+/// Connections that say nothing hold each other up, not the home that comes when they are over.
+#[test]
+fn silent_connections_are_bounded() {
+    /// As many as are greeted at the same time.
+    const GREETED: usize = 8;
+    let attempt = Attempt::new(
+        Party::Stranger,
+        "keep a guest's supervisor busy with silent connections",
+    );
+    let world = World::new();
+    let host = world.host("n2", "lies", 1);
+    let address = &host.slot.addresses[0];
+    let silent = || std::net::TcpStream::connect(address).expect("connected");
+    let mut kept: Vec<_> = (0..GREETED).map(|_| silent()).collect();
+    let mut above = silent();
+    let patience = Some(Duration::from_millis(2500));
+    above.set_read_timeout(patience).expect("set");
+    // Before any of the others is given up, which takes longer.
+    let read = std::io::Read::read(&mut above, &mut [0; 16]);
+    assert!(matches!(read, Ok(0)) || is_reset(&read), "{read:?}");
+    let first = &mut kept[0];
+    first.set_nonblocking(true).expect("set");
+    let read = std::io::Read::read(first, &mut [0; 16]);
+    let error = read.expect_err("it is still greeted");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    drop((kept, above));
+    let credentials = world.credentials("n1", "lies", Role::Home);
+    Link::connect("lies", &host.slot, &credentials, None).expect("home gets in");
+    attempt.failed("the ninth is closed at once; home gets in when they are over");
+}
+
+fn is_reset(read: &std::io::Result<usize>) -> bool {
+    let reset = std::io::ErrorKind::ConnectionReset;
+    read.as_ref().is_err_and(|error| error.kind() == reset)
+}

@@ -171,6 +171,17 @@ mod tests {
             Header::decode(&bytes),
             Err(FrameError::TooLong(_))
         ));
+        let length = |length: usize| {
+            let mut bytes = bytes;
+            let length = u32::try_from(length).expect("small");
+            bytes[..4].copy_from_slice(&length.to_le_bytes());
+            Header::decode(&bytes)
+        };
+        assert!(length(FRAME_PAYLOAD_MAX).is_ok());
+        assert!(matches!(
+            length(FRAME_PAYLOAD_MAX + 1),
+            Err(FrameError::TooLong(_))
+        ));
         bytes[3] = 0;
         bytes[4] = 99;
         assert_eq!(Header::decode(&bytes), Err(FrameError::UnknownKind(99)));

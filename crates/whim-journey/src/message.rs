@@ -41,6 +41,9 @@ pub const TAIL_MAX: usize = 34 << 20;
 /// Regions of one call (a vector of 1,024 pieces, and the vectors themselves).
 pub const REGIONS_MAX: usize = 4096;
 
+/// Threads whose tails may be on their way in pieces at the same time.
+pub const TAILS_MAX: usize = 64;
+
 /// What a new connection between supervisors is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChannelRole {
@@ -398,7 +401,7 @@ impl Tails {
         let tid = i32::from_le_bytes(*head);
         let position = match self.begun.iter().position(|(owner, _)| *owner == tid) {
             Some(position) => position,
-            None if self.begun.len() >= 64 => return Err(MessageError::StrayData(tid)),
+            None if self.begun.len() >= TAILS_MAX => return Err(MessageError::StrayData(tid)),
             None => {
                 self.begun.push((tid, Vec::new()));
                 self.begun.len() - 1
@@ -423,5 +426,64 @@ impl Tails {
             .unwrap_or_default();
         tail.extend_from_slice(last);
         tail
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(regions: Vec<WireRegion>) -> CallRequest {
+        CallRequest {
+            tid: 1,
+            sequence: 1,
+            number: 0,
+            args: [0; 6],
+            may_block: false,
+            masked: 0,
+            regions,
+        }
+    }
+
+    fn region(length: u64, data_length: u64) -> WireRegion {
+        WireRegion {
+            address: 0x1000,
+            length,
+            direction: WireDirection::In,
+            returned: WireReturned::Nothing,
+            data_length,
+        }
+    }
+
+    #[test]
+    fn calls_are_taken_up_to_their_limits() {
+        let many = |count| call(vec![region(0, 0); count]).check();
+        assert_eq!(many(REGIONS_MAX), Ok(()));
+        let above = REGIONS_MAX + 1;
+        assert_eq!(many(above), Err(MessageError::TooManyRegions(above)));
+        let limit = TAIL_MAX as u64;
+        let long = |length| call(vec![region(length, 0)]).check();
+        assert_eq!(long(limit), Ok(()));
+        assert_eq!(long(limit + 1), Err(MessageError::TailTooLong(limit + 1)));
+        assert_eq!(call(vec![region(8, 8)]).check(), Ok(()));
+        assert!(call(vec![region(8, 9)]).check().is_err());
+        let wraps = call(vec![region(u64::MAX, 0); 2]).check();
+        assert_eq!(wraps, Err(MessageError::TailTooLong(u64::MAX)));
+    }
+
+    #[test]
+    fn tails_are_put_together_up_to_their_limits() {
+        let mut tails = Tails::default();
+        let piece = |tid: i32, length: usize| [&tid.to_le_bytes()[..], &vec![0; length]].concat();
+        for tid in (1..).take(TAILS_MAX) {
+            tails.add(&piece(tid, 1)).expect("below the limit");
+        }
+        let error = tails.add(&piece(-1, 1)).expect_err("one thread more");
+        assert_eq!(error, MessageError::StrayData(-1));
+        tails.add(&piece(1, TAIL_MAX - 1)).expect("at the limit");
+        let error = tails.add(&piece(1, 1)).expect_err("one byte more");
+        assert_eq!(error, MessageError::TailTooLong(TAIL_MAX as u64 + 1));
+        assert_eq!(tails.finish(1, &[]).len(), TAIL_MAX);
+        tails.add(&piece(-1, 1)).expect("room again");
     }
 }

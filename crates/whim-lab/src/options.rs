@@ -366,6 +366,13 @@ mod tests {
     #[test]
     fn bad_options_are_refused() {
         assert_eq!(Options::default().check(), Ok(()));
+        let mut largest = Options {
+            name: "x".repeat(NAME_MAX),
+            nodes: NODES_MAX,
+            ..Options::default()
+        };
+        largest.link.delay_us = DELAY_MAX_US;
+        assert_eq!(largest.check(), Ok(()));
         let refused = |change: &dyn Fn(&mut Options)| {
             let mut options = Options::default();
             change(&mut options);
@@ -375,7 +382,7 @@ mod tests {
             assert!(refused(&|o| o.name = name.to_owned()), "{name}");
         }
         assert!(refused(&|o| o.nodes = 0));
-        assert!(refused(&|o| o.nodes = 33));
+        assert!(refused(&|o| o.nodes = NODES_MAX + 1));
         assert!(refused(&|o| o.cpu = vec![0.0]));
         assert!(refused(&|o| o.cpu = vec![f64::NAN]));
         assert!(refused(&|o| o.cpu = vec![1.0; 4]), "more than nodes");
@@ -384,7 +391,7 @@ mod tests {
         assert!(refused(&|o| o.link.loss = 1.5));
         assert!(refused(&|o| o.link.mtu = Some(1)));
         assert!(refused(&|o| o.link.rate_bits = Some(1)));
-        assert!(refused(&|o| o.link.delay_us = 61_000_000));
+        assert!(refused(&|o| o.link.delay_us = DELAY_MAX_US + 1));
     }
 
     #[test]

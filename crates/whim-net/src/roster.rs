@@ -151,3 +151,29 @@ impl SignedRoster {
         Ok(roster)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_taken_up_to_their_limits() {
+        let member = |addresses: usize, length: usize, class: usize| Member {
+            name: NodeName::new("n1").expect("a name"),
+            addresses: vec!["x".repeat(length); addresses],
+            class: "x".repeat(class),
+            added: 0,
+        };
+        let largest = member(ADDRESSES_MAX, ADDRESS_LENGTH_MAX, CLASS_LENGTH_MAX);
+        assert!(largest.check().is_ok());
+        for above in [
+            member(ADDRESSES_MAX + 1, ADDRESS_LENGTH_MAX, CLASS_LENGTH_MAX),
+            member(ADDRESSES_MAX, ADDRESS_LENGTH_MAX + 1, CLASS_LENGTH_MAX),
+            member(ADDRESSES_MAX, ADDRESS_LENGTH_MAX, CLASS_LENGTH_MAX + 1),
+            member(1, 0, 0),
+        ] {
+            let error = above.check().expect_err("one above");
+            assert!(matches!(error, RosterError::Limits(_)), "{error}");
+        }
+    }
+}

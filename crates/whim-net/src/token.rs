@@ -223,6 +223,18 @@ mod tests {
     }
 
     #[test]
+    fn tokens_are_made_up_to_their_limit() {
+        let mut book = TokenBook::default();
+        for _ in 0..TOKENS_MAX {
+            book.issue([7; 32], NOW).expect("below the limit");
+        }
+        let error = book.issue([7; 32], NOW).expect_err("one above");
+        assert!(matches!(error, TokenError::TooMany), "{error}");
+        book.issue([7; 32], NOW + TOKEN_LIFE + TOKEN_MEMORY)
+            .expect("room again");
+    }
+
+    #[test]
     fn a_token_admits_once_and_expires() {
         let mut book = TokenBook::default();
         let token = book.issue([7; 32], NOW).expect("issued");

@@ -76,3 +76,100 @@ fn has_sound_offset(mapping: &Mapping) -> bool {
     };
     offset.is_multiple_of(PAGE_SIZE) && offset <= OFFSET_MAX
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        Activity, Clocks, CpuTime, MappingFlags, MappingId, MemoryLayout, Protection, Registers,
+        SignalAction, ThreadImage,
+    };
+
+    fn thread(tid: usize) -> ThreadImage {
+        ThreadImage {
+            tid: i32::try_from(tid).expect("small"),
+            registers: Registers::default(),
+            activity: Activity::Computing,
+            awaited: 0,
+            xstate: Vec::new(),
+            signal_mask: 0,
+            alternate_stack: crate::model::AlternateStack::default(),
+            rseq: None,
+            robust_list: (0, 0),
+            tid_address: 0,
+            pending: Vec::new(),
+            name: String::new(),
+            deadline_ns: None,
+            cpu_away: CpuTime::default(),
+        }
+    }
+
+    fn mapping(start: u64, offset: u64) -> Mapping {
+        let id = MappingId(1);
+        Mapping {
+            start,
+            end: start + PAGE_SIZE,
+            protection: Protection(1),
+            flags: MappingFlags::default(),
+            backing: Backing::File { id, offset },
+        }
+    }
+
+    /// With as much of everything as there may be.
+    fn largest() -> ProcessImage {
+        let mut threads: Vec<_> = (1..=threads::THREADS_MAX).map(thread).collect();
+        threads[0].xstate = vec![0; XSTATE_MAX];
+        let mut mappings: Vec<_> = (1..MAPPINGS_MAX as u64)
+            .map(|number| mapping(number * PAGE_SIZE, 0))
+            .collect();
+        mappings.push(mapping(TASK_END - PAGE_SIZE, OFFSET_MAX));
+        ProcessImage {
+            pid: 1,
+            threads,
+            actions: vec![SignalAction::default(); SIGNALS],
+            pending: Vec::new(),
+            mappings,
+            guards: Vec::new(),
+            layout: MemoryLayout::default(),
+            limits: Vec::new(),
+            personality: 0,
+            no_transparent_huge_pages: false,
+            reserved: Range {
+                start: 16 * TIB,
+                end: 48 * TIB,
+            },
+            vdso: vec![0; vdso::LENGTH_MAX],
+            clocks: Clocks::default(),
+            cpu_away: CpuTime::default(),
+        }
+    }
+
+    #[test]
+    fn images_are_taken_up_to_their_limits() {
+        let largest = largest();
+        check_image(&largest).expect("at its limits");
+        let above: [fn(&mut ProcessImage); 6] = [
+            |image| image.threads.push(thread(threads::THREADS_MAX + 1)),
+            |image| image.threads[0].xstate.push(0),
+            |image| image.mappings.insert(0, mapping(0, 0)),
+            |image| {
+                let last = image.mappings.len() - 1;
+                image.mappings[last].backing = Backing::File {
+                    id: MappingId(1),
+                    offset: OFFSET_MAX + PAGE_SIZE,
+                };
+            },
+            |image| image.vdso.push(0),
+            |image| image.actions.push(SignalAction::default()),
+        ];
+        for (number, change) in above.iter().enumerate() {
+            let mut image = largest.clone();
+            change(&mut image);
+            let error = check_image(&image).expect_err("one above");
+            assert!(
+                matches!(error, RebuildError::Unsound(_)),
+                "{number}: {error}"
+            );
+        }
+    }
+}
