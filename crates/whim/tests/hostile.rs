@@ -132,8 +132,11 @@ fn connections_of_one_user_leave_room_for_others() {
 all = []
 for i in range({CLIENTS_OF_USER_MAX}):
     c = socket.socket(socket.AF_UNIX); c.connect(s); all.append(c)
-all[-1].sendall(b'{{\"request\":\"nodes\"}}\\n')
-print(all[-1].makefile().readline().strip(), flush=True)
+# Each has its place when it has been answered.
+for c in all:
+    c.sendall(b'{{\"request\":\"nodes\"}}\\n')
+    last = c.makefile().readline().strip()
+print(last, flush=True)
 more = socket.socket(socket.AF_UNIX); more.connect(s)
 print(more.makefile().readline().strip(), flush=True)
 sys.stdin.read()
