@@ -194,11 +194,9 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
     let (cluster, phase) = (scene.cluster, cell.phase);
     let (direction, _) = phase.split_once('-').unwrap_or((phase, ""));
     let (mut moving, mut stopped) = (None, None);
-    if phase != AWAY {
-        scene.plan_stop(phase)?;
-    }
-    if direction != "out" {
-        scene.depart(pid)?;
+    match direction {
+        "out" => scene.plan_stop(phase)?,
+        _ => scene.depart(pid, (phase != AWAY).then_some(phase))?,
     }
     let target = match direction {
         "out" => Some("n2"),
@@ -302,13 +300,17 @@ fn process_of(cluster: &Cluster, node: &str, name: &str, state: &str) -> Result<
 
 impl Scene<'_> {
     /// The home supervisor that is started next stops at the beginning of this phase.
-    fn plan_stop(&mut self, phase: &str) -> Result<()> {
+    fn plan_stop(&self, phase: &str) -> Result<()> {
         self.plan_of("n1", "home", &format!("stop {phase}"))
     }
 
-    /// The first move of a journey; again if threads still stand in what the journey before has left.
-    fn depart(&self, pid: i32) -> Result<()> {
+    /// The first move of a journey that is to stop later; again if threads still stand in what the
+    /// journey before has left.
+    fn depart(&self, pid: i32, stop: Option<&str>) -> Result<()> {
         eventually(SETTLED, "the program moves", || {
+            if let Some(phase) = stop {
+                self.plan_stop(phase)?;
+            }
             Ok(self.try_move(pid, "n2")?.then_some(()))
         })
     }
