@@ -704,11 +704,7 @@ fn strangers_are_refused_and_logged() {
     let daemon = alone(&place);
     good(&daemon.ask(&["init", "--node", "n1"]));
     let log = || std::fs::read_to_string(daemon.directory().join("whimd.log")).expect("log");
-    let address = until("the address", || {
-        let text = log();
-        let (_, rest) = text.split_once("address=")?;
-        Some(rest.split_whitespace().next()?.to_string())
-    });
+    let address = daemon.address();
     let mut stranger = std::net::TcpStream::connect(&address).expect("connected");
     stranger
         .write_all(b"GET / HTTP/1.1\r\n\r\n")

@@ -14,6 +14,7 @@ use support::{Daemon, Owned, alone, good, place, until};
 use whim_attempts::{Attempt, Party};
 use whimd::clients::CLIENTS_OF_USER_MAX;
 use whimd::control::REQUEST_MAX;
+use whimd::port::HELLOS_MAX;
 
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -346,4 +347,34 @@ c.sendall({:?}.encode() + b'\\n'); print(c.makefile().readline())",
         attempt.failed("refused by a sentence");
     }
     sleeper.0.kill().expect("kill");
+}
+
+/// Strangers at the port who say nothing: as many as are waited for, and one more.
+#[test]
+fn half_open_connections_wait_their_turn() {
+    let place = place();
+    let daemon = alone(&place);
+    let address = daemon.address();
+    let attempt = Attempt::new(
+        Party::Stranger,
+        "take all of a node's connections, and say nothing",
+    );
+    let connect = || std::net::TcpStream::connect(&address).expect("connected");
+    let silent: Vec<_> = (0..HELLOS_MAX).map(|_| connect()).collect();
+    let mut next = connect();
+    next.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
+    let heard = |stream: &mut std::net::TcpStream, patience: Duration| {
+        stream.set_read_timeout(Some(patience)).expect("set");
+        stream.read(&mut [0; 16])
+    };
+    let waits = heard(&mut next, Duration::from_millis(500)).expect_err("it waits");
+    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock);
+    // Whoever is there already, and the users of this node, are served meanwhile.
+    serves(&daemon);
+    drop(silent);
+    let heard = heard(&mut next, PATIENCE);
+    let refused = matches!(heard, Ok(0))
+        || heard.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset);
+    assert!(refused, "it is looked at, and refused");
+    attempt.failed("more wait their turn; each is given up after some seconds");
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use whim_net::name::Route;
 use whim_net::{PeerIdentity, port};
@@ -22,8 +22,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A daemon that says nothing for this long has gone; it connects again when it comes back.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections whose first bytes are awaited at the same time; more wait their turn.
-const HELLOS_MAX: usize = 256;
+/// Connections that have not shown yet who they are, or have not been handed on; more wait their turn.
+pub const HELLOS_MAX: usize = 256;
 
 /// Opens the port: as asked, or on IPv4 alone where the machine has no IPv6.
 ///
@@ -71,18 +71,17 @@ async fn sort(
     daemon: &Arc<Daemon>,
     stream: TcpStream,
     from: SocketAddr,
-    permit: tokio::sync::OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Result<(), String> {
     let stream = stream.into_std().map_err(|e| e.to_string())?;
     let peeked = tokio::task::spawn_blocking(move || {
         let name = port::peek_server_name(&stream, HELLO_TIMEOUT);
-        drop(permit);
         (stream, name)
     });
     let (stream, name) = peeked.await.map_err(|e| e.to_string())?;
     let name = name.map_err(|e| e.to_string())?.unwrap_or_default();
     match Route::of(&name) {
-        Some(Route::Node) => converse(daemon, stream, from).await,
+        Some(Route::Node) => converse(daemon, stream, from, permit).await,
         Some(Route::Join) => {
             let added = daemon
                 .cluster
@@ -109,6 +108,7 @@ async fn converse(
     daemon: &Arc<Daemon>,
     stream: std::net::TcpStream,
     from: SocketAddr,
+    permit: OwnedSemaphorePermit,
 ) -> Result<(), String> {
     let config = daemon
         .cluster
@@ -123,6 +123,8 @@ async fn converse(
         .map_err(|_| "its handshake did not end".to_string())?
         .map_err(|e| e.to_string())?;
     let peer = whim_net::peer_identity(stream.get_ref().1).map_err(|e| e.to_string())?;
+    // Members may stay.
+    drop(permit);
     loop {
         let request = tokio::time::timeout(IDLE_TIMEOUT, peers::receive(&mut stream)).await;
         let request: NodeRequest = match request {

@@ -164,6 +164,16 @@ impl Daemon {
         shell(&words, script);
     }
 
+    /// Where its port is.
+    pub fn address(&self) -> String {
+        let path = self.directory.join("whimd.log");
+        until("the address", || {
+            let text = std::fs::read_to_string(&path).ok()?;
+            let (_, rest) = text.split_once("address=")?;
+            Some(rest.split_whitespace().next()?.to_owned())
+        })
+    }
+
     /// The daemon's own process.
     pub fn process_id(&self) -> u32 {
         self.process.as_ref().expect("it runs").0.id()
