@@ -260,6 +260,14 @@ impl Home {
                 ensure!(self.is_at(epoch), "A call of epoch {epoch} is taken");
                 self.call(world, thread, sequence, serial)
             }
+            Message::Other {
+                thread,
+                sequence,
+                serial,
+            } => {
+                ensure!(self.is_at(epoch), "A request of epoch {epoch} is taken");
+                self.other(world, thread, sequence, serial)
+            }
             Message::Await {
                 thread,
                 sequence,
@@ -391,6 +399,26 @@ impl Home {
             verdict => ensure!(
                 verdict == Verdict::Stale,
                 "Call {sequence} of thread {thread}: {verdict:?}"
+            ),
+        }
+        Ok(())
+    }
+
+    fn other(
+        &mut self,
+        world: &mut World,
+        thread: usize,
+        sequence: u64,
+        serial: u64,
+    ) -> Result<()> {
+        match self.ask(thread, Request::Other { sequence }) {
+            Verdict::Execute => {
+                world.effect(thread, serial)?;
+                self.reply(world, thread, sequence, true);
+            }
+            verdict => ensure!(
+                verdict == Verdict::Stale,
+                "Request {sequence} of thread {thread}: {verdict:?}"
             ),
         }
         Ok(())

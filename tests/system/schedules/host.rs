@@ -17,6 +17,10 @@ enum Doing {
         sequence: u64,
         awaited: u64,
     },
+    /// It waits for the answer to something that is no call, and cannot be left to home.
+    Settling {
+        sequence: u64,
+    },
     /// It left this call to home, and will ask.
     Left {
         awaited: u64,
@@ -38,6 +42,8 @@ pub struct Host {
     threads: Vec<Thread>,
     over: bool,
     rebuilt: bool,
+    /// Where the guest goes (none: home) as soon as nothing is settling.
+    wanted: Option<Option<u32>>,
     ticked: Duration,
     /// It has ended the guest after so long a silence, although that could go on if home wants it.
     deserted: Option<Duration>,
@@ -55,6 +61,7 @@ impl Host {
             threads: Vec::new(),
             over: false,
             rebuilt: false,
+            wanted: None,
             ticked: world.clock(epoch as usize),
             deserted: None,
             refused: None,
@@ -121,23 +128,14 @@ impl Host {
             Message::Image(image) => self.image(world, image)?,
             Message::Commit => self.events(world, Event::Commit),
             Message::Acknowledged => self.events(world, Event::Acknowledged),
-            Message::Resume => self.events(world, Event::Resume),
+            Message::Resume => {
+                self.wanted = None;
+                self.events(world, Event::Resume);
+            }
             Message::Discard => self.dismissed(world),
             Message::Heartbeat => {}
-            Message::Freeze => {
-                let image = self.freeze(world);
-                self.send(world, Message::Image(image));
-            }
-            Message::Onward(to) => {
-                let image = self.freeze(world);
-                // A connection of its own, without a session.
-                if world.random.below(8) == 0 || world.nodes[to as usize].dead {
-                    self.send(world, Message::Failed);
-                } else {
-                    let delay = world.some_ms(1, 60);
-                    world.after(delay, What::Source { to, image });
-                }
-            }
+            Message::Freeze => self.wants(world, None),
+            Message::Onward(to) => self.wants(world, Some(to)),
             Message::Reply {
                 thread,
                 sequence,
@@ -164,6 +162,32 @@ impl Host {
         self.threads = image.iter().map(thread).collect();
         self.send(world, Message::Ready);
         Ok(())
+    }
+
+    fn wants(&mut self, world: &mut World, destination: Option<u32>) {
+        self.wanted = Some(destination);
+        self.leave_if_settled(world);
+    }
+
+    fn leave_if_settled(&mut self, world: &mut World) {
+        let settling = |thread: &Thread| matches!(thread.doing, Doing::Settling { .. });
+        if self.threads.iter().any(settling) {
+            return;
+        }
+        let Some(destination) = self.wanted.take() else {
+            return;
+        };
+        let image = self.freeze(world);
+        let Some(to) = destination else {
+            return self.send(world, Message::Image(image));
+        };
+        // A connection of its own, without a session.
+        if world.random.below(8) == 0 || world.nodes[to as usize].dead {
+            self.send(world, Message::Failed);
+        } else {
+            let delay = world.some_ms(1, 60);
+            world.after(delay, What::Source { to, image });
+        }
     }
 
     fn freeze(&mut self, world: &mut World) -> Vec<ThreadImage> {
@@ -263,13 +287,24 @@ impl Host {
     }
 
     pub fn work(&mut self, world: &mut World, index: usize) {
-        if self.over || !self.stay.may_forward() {
+        if self.over || !self.stay.may_forward() || self.wanted.is_some() {
             return;
         }
+        let is_call = world.random.below(6) > 0;
         let thread = &mut self.threads[index];
         let serial = thread.next;
         let message = match thread.doing {
-            Doing::Waiting { .. } => return,
+            Doing::Waiting { .. } | Doing::Settling { .. } => return,
+            Doing::Computing if !is_call => {
+                thread.sequence += 1;
+                let sequence = thread.sequence;
+                thread.doing = Doing::Settling { sequence };
+                Message::Other {
+                    thread: index,
+                    sequence,
+                    serial,
+                }
+            }
             Doing::Computing => {
                 thread.sequence += 1;
                 let sequence = thread.sequence;
@@ -299,7 +334,9 @@ impl Host {
 
     fn reply(&mut self, world: &mut World, index: usize, sequence: u64, done: bool) {
         let thread = &mut self.threads[index];
-        let Doing::Waiting { sequence: due, .. } = thread.doing else {
+        let (Doing::Waiting { sequence: due, .. } | Doing::Settling { sequence: due }) =
+            thread.doing
+        else {
             return;
         };
         if due != sequence {
@@ -315,5 +352,6 @@ impl Host {
                 thread: index,
             },
         );
+        self.leave_if_settled(world);
     }
 }

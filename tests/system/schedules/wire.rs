@@ -32,6 +32,12 @@ pub enum Message {
         sequence: u64,
         awaited: u64,
     },
+    /// Anything else that has an effect: it is done and answered at once.
+    Other {
+        thread: usize,
+        sequence: u64,
+        serial: u64,
+    },
     /// `done`: it had its effect; otherwise it is to be made again.
     Reply {
         thread: usize,
