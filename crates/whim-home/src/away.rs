@@ -219,8 +219,10 @@ impl Away {
 
     /// Time in which we did not listen is no silence of the host's.
     fn excuse(&mut self, duration: Duration) {
-        let event = WatchEvent::Stalled { duration };
-        let _ = self.watch.handle(self.begun.elapsed(), event).count();
+        let at = self.link.heard().saturating_duration_since(self.begun);
+        for event in [WatchEvent::Heard { at }, WatchEvent::Stalled { duration }] {
+            let _ = self.watch.handle(self.begun.elapsed(), event).count();
+        }
     }
 
     /// SIGCHLD says no more than that something happened; SIGIO that a lease is wanted back.
@@ -285,10 +287,7 @@ impl Away {
 
     /// Silence and heartbeats.
     fn look_at_clocks(&mut self) -> Result<()> {
-        let now = self.begun.elapsed();
-        let at = self.link.heard().saturating_duration_since(self.begun);
-        let _ = self.watch.handle(now, WatchEvent::Heard { at }).count();
-        for action in self.watch.handle(now, WatchEvent::Tick) {
+        for action in self.watch.handle(self.begun.elapsed(), WatchEvent::Tick) {
             match action {
                 WatchAction::Beat => self.beat()?,
                 WatchAction::GiveUp { silent } => bail!(

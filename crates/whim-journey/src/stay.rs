@@ -30,7 +30,7 @@ pub enum Event {
     Heard {
         at: Duration,
     },
-    /// We did not listen for so long.
+    /// We did not listen for so long: to be said after the last word that was heard before.
     Stalled {
         duration: Duration,
     },

@@ -55,6 +55,8 @@ pub struct Home {
     /// Rises whenever the program begins to run here.
     turn: u32,
     epochs: u32,
+    /// The last epoch that is on the disk.
+    journal: u32,
     lost: bool,
     ticked: Duration,
 }
@@ -78,6 +80,7 @@ impl Home {
             homeward: false,
             turn: 0,
             epochs: 0,
+            journal: 0,
             lost: false,
             ticked: world.clock(0),
         };
@@ -237,10 +240,18 @@ impl Home {
         let message = line.receive(now, connection, frame, &mut out)?;
         world.write(out, true);
         self.see_to(world, epoch, before);
-        match message {
-            Some(message) => self.message(world, epoch, message),
-            None => Ok(()),
+        let Some(message) = message else {
+            return Ok(());
+        };
+        // A host may also repeat itself.
+        let request = matches!(
+            message,
+            Message::Call { .. } | Message::Other { .. } | Message::Await { .. }
+        );
+        if request && world.random.below(50) == 0 {
+            self.message(world, epoch, message.clone())?;
         }
+        self.message(world, epoch, message)
     }
 
     fn message(&mut self, world: &mut World, epoch: u32, message: Message) -> Result<()> {
@@ -295,7 +306,10 @@ impl Home {
                 let delay = world.some_ms(0, 30);
                 world.after(delay, What::Journaled { epoch, written });
             }
-            Some(MoveAction::Commit) => self.send(world, epoch, Message::Commit),
+            Some(MoveAction::Commit) => {
+                ensure!(self.journal == epoch, "Epoch {epoch} is not in the journal");
+                self.send(world, epoch, Message::Commit);
+            }
             Some(MoveAction::Acknowledge) => self.arrives(world, epoch),
             Some(MoveAction::GiveUp) => {
                 self.going = None;
@@ -358,6 +372,9 @@ impl Home {
     }
 
     pub fn journaled(&mut self, world: &mut World, epoch: u32, written: bool) -> Result<()> {
+        if written {
+            self.journal = epoch;
+        }
         if self.going.is_some_and(|(new, _)| new == epoch) {
             return self.moves(world, MoveEvent::Journaled { written });
         }
@@ -533,11 +550,11 @@ impl Home {
             return Ok(());
         };
         let now = world.clock(0);
-        let _ = watch.handle(now, WatchEvent::Stalled { duration }).count();
         let heard = self.lines.get(&epoch).map(Line::heard);
         if let Some(at) = heard {
             let _ = watch.handle(now, WatchEvent::Heard { at }).count();
         }
+        let _ = watch.handle(now, WatchEvent::Stalled { duration }).count();
         let actions: Vec<_> = watch.handle(now, WatchEvent::Tick).collect();
         self.watch = Some(watch);
         for action in actions {
@@ -555,6 +572,10 @@ impl Home {
                     ensure!(
                         !world.could_go_on(epoch as usize, silent),
                         "Home gives the host up after {silent:?}, although the program could go on"
+                    );
+                    ensure!(
+                        world.has_listened(0, silent, LEASE),
+                        "Home gives the host up after {silent:?}, in which it mostly stood still"
                     );
                     self.ends(world);
                 }

@@ -212,7 +212,10 @@ impl Host {
         let actions: Vec<Action> = self.stay.handle(now, event).collect();
         for action in actions {
             match action {
-                Action::Start => self.send(world, Message::Started),
+                Action::Start => {
+                    self.send(world, Message::Started);
+                    self.go_on(world);
+                }
                 Action::Flow | Action::Release | Action::Thaw => self.go_on(world),
                 Action::Beat => {
                     if self.line.as_ref().is_some_and(Line::is_connected) {
@@ -223,9 +226,9 @@ impl Host {
                 Action::Desert { silent } => {
                     let heard = self.line.as_ref().map(Line::heard);
                     let silent = heard.map_or(silent, |at| now.saturating_sub(at));
-                    self.deserted = world
-                        .could_go_on(self.epoch as usize, silent)
-                        .then_some(silent);
+                    let node = self.epoch as usize;
+                    let early = !world.has_listened(node, silent, 2 * LEASE);
+                    self.deserted = (early || world.could_go_on(node, silent)).then_some(silent);
                     self.end(world);
                 }
                 Action::Refuse => self.refused = Some(event),

@@ -14,6 +14,9 @@
 //!   heard, there has been a stretch of `RECOVERY` without a disturbance, and both sides live. To
 //!   give it up then is an error of the supervisors, whichever side does it.
 //!
+//! - Whoever stood still has not listened: a lease (two, at the host) of *listening* without a word has
+//!   to be over before a side gives up.
+//!
 //! In the terms of a user: a disturbance of less than a quarter of the lease costs no program, nor do
 //! many, if three quarters of a lease lie between one and the next. One that is longer may, and one of
 //! a whole lease does (T2), because home must not wait for ever.
@@ -39,15 +42,38 @@ struct Disturbance {
     host: Option<usize>,
 }
 
+/// A pause as short as this is not noticed by who looks at its clock now and then.
+const BLINK: u64 = LEASE / 4;
+
 /// All that was wrong so far.
 #[derive(Debug, Default)]
 pub struct Troubles {
     list: Vec<Disturbance>,
+    /// Node, begin and end.
+    pauses: Vec<(usize, u64, u64)>,
 }
 
 impl Troubles {
     pub fn add(&mut self, begin: u64, end: u64, host: Option<usize>) {
         self.list.push(Disturbance { begin, end, host });
+    }
+
+    pub fn pause(&mut self, node: usize, begin: u64, end: u64) {
+        self.pauses.push((node, begin, end));
+    }
+
+    /// For how long a node has listened between these moments.
+    pub fn listened(&self, node: usize, since: u64, now: u64) -> u64 {
+        let mut listened = now - since;
+        let mut counted = since;
+        for (_, begin, end) in self.pauses.iter().filter(|(of, ..)| *of == node) {
+            let (begin, end) = ((*begin).max(counted), (*end).min(now));
+            if end > begin {
+                listened -= (end - begin).saturating_sub(BLINK);
+                counted = end;
+            }
+        }
+        listened
     }
 
     /// Whether home and this host had time to find each other between these moments.
@@ -77,5 +103,8 @@ pub fn is_sound() -> bool {
     troubles.add(short, short + LEASE, None);
     let end = short + LEASE;
     let after = !troubles.left_time(0, end + short, 1) && troubles.left_time(0, end + RECOVERY, 1);
-    nothing && struck && after
+    troubles.pause(1, LEASE, 2 * LEASE);
+    let listened = troubles.listened(1, 0, 2 * LEASE) == LEASE + BLINK
+        && troubles.listened(0, 0, 2 * LEASE) == 2 * LEASE;
+    nothing && struck && after && listened
 }

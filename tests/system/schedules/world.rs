@@ -91,6 +91,8 @@ struct Connection {
     /// Home's end, the host's.
     open: [bool; 2],
     last: [u64; 2],
+    /// Nothing gets through any more, and nobody is told.
+    lost: bool,
 }
 
 /// A node's clock and fate.
@@ -210,6 +212,7 @@ impl World {
             epoch,
             open: [true; 2],
             last: [self.now; 2],
+            lost: false,
         });
         Some(self.connections.len() - 1)
     }
@@ -217,6 +220,9 @@ impl World {
     /// Puts frames on their ways.
     pub fn write(&mut self, frames: Vec<(usize, Frame)>, by_home: bool) {
         for (connection, frame) in frames {
+            if self.connections[connection].lost {
+                continue;
+            }
             let to = usize::from(by_home);
             let delay = self.some_ms(0, 3) + self.random.below(MS);
             let heal = self.cut_until.max(self.now);
@@ -264,6 +270,9 @@ impl World {
     /// One side gives up its end; the other learns it, if anything gets through.
     pub fn hang_up(&mut self, connection: usize, by_home: bool) {
         self.connections[connection].open[usize::from(!by_home)] = false;
+        if self.connections[connection].lost {
+            return;
+        }
         let delay = self.cut_until.saturating_sub(self.now) + self.some_ms(0, 3);
         let at_home = !by_home;
         self.after(
@@ -279,6 +288,20 @@ impl World {
     fn strikes_connection(&mut self, connection: usize, until: u64) {
         let host = self.connections[connection].epoch as usize;
         self.troubles.add(self.now, until, Some(host));
+    }
+
+    /// Whether a host may have missed home's last word.
+    fn is_unheard(&self, epoch: u32) -> bool {
+        let mut all = self.connections.iter();
+        self.nodes[0].dead || all.any(|one| one.lost && one.epoch == epoch)
+    }
+
+    /// Whether a node has listened for so long, of a time in which it has heard nothing.
+    pub fn has_listened(&self, node: usize, silent: Duration, due: u64) -> bool {
+        let silent = u64::try_from(silent.as_micros()).unwrap_or(u64::MAX);
+        let since = self.now.saturating_sub(silent);
+        // Clocks differ.
+        self.troubles.listened(node, since, self.now) >= due - due / 50
     }
 
     /// Whether home and a host could go on with a program, although one of them has not heard of the
@@ -492,7 +515,7 @@ impl Schedule {
         if !way.open[usize::from(!to_home)] {
             // Who writes to a closed end is told so.
             let at_home = !to_home;
-            if way.open[usize::from(!at_home)] {
+            if way.open[usize::from(!at_home)] && !way.lost {
                 self.world.after(
                     MS,
                     What::Broken {
@@ -525,7 +548,9 @@ impl Schedule {
             }
             Fault::Pause { home, until } => {
                 let node = if home { 0 } else { newest };
-                world.nodes[node].paused_until = until;
+                let paused = &mut world.nodes[node].paused_until;
+                *paused = until.max(*paused);
+                world.troubles.pause(node, world.now, until);
                 let host = (node > 0).then_some(node);
                 world.troubles.add(world.now, until, host);
             }
@@ -556,7 +581,12 @@ impl Schedule {
         world.breaks += 1;
         let now = world.now;
         world.strikes_connection(connection, now);
-        let seen_by = world.random.below(3);
+        let seen_by = world.random.below(4);
+        if seen_by == 3 {
+            // Something on the way has forgotten it.
+            world.connections[connection].lost = true;
+            return;
+        }
         for at_home in [true, false] {
             // One side may have to find out for itself.
             if seen_by != u64::from(at_home) {
@@ -608,8 +638,8 @@ impl Schedule {
                 node.dead
                     || host.is_over()
                     || (!ended && home.is_at(host.epoch))
-                    // It waits two minutes for a home that has died without a word.
-                    || (world.nodes[0].dead && host.is_arriving()),
+                    // It waits two minutes for a home that has gone without a word.
+                    || (host.is_arriving() && world.is_unheard(host.epoch)),
                 "The host of epoch {} keeps a guest that nobody wants",
                 host.epoch
             );
