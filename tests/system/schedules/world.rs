@@ -23,7 +23,9 @@ const FAULTS_UNTIL: u64 = 3 * LEASE;
 const FAULT_MAX: u64 = 3 * LEASE;
 /// and then everything has so long to settle.
 const SETTLE: u64 = 6 * LEASE;
-/// In gentle schedules a fault is shorter than this, and the next one comes a lease later.
+/// In gentle schedules a fault is shorter than this, and the next one comes a lease later; no frames are
+/// lost beside, so that no two faults meet (seed 177745: a connection is forgotten, and twice in a row
+/// the question on a new one is lost).
 const GENTLE: u64 = LEASE / 4;
 /// A schedule that does not come to its end is a fault of the simulator.
 const EVENTS_MAX: u32 = 200_000;
@@ -131,9 +133,10 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let threads = usize::try_from(1 + random.below(3)).unwrap_or(1);
+        let (gentle, unruly) = (random.below(3) == 0, random.below(2) == 0);
         Self {
-            gentle: random.below(3) == 0,
-            unruly: random.below(2) == 0,
+            gentle,
+            unruly: unruly && !gentle,
             random,
             now: 0,
             queue: BinaryHeap::new(),
