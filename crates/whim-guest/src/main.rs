@@ -18,6 +18,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // It would tell of a full disk on standard error, which is on that disk, and panic.
+        .log_internal_errors(false)
         .with_ansi(false)
         .init();
     let outcome = run();

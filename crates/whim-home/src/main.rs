@@ -15,6 +15,8 @@ fn main() -> Result<()> {
     quiet.thread_block()?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        // It would tell of a full disk on standard error, which is on that disk, and panic.
+        .log_internal_errors(false)
         // The log is a file.
         .with_ansi(false)
         .init();

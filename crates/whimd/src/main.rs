@@ -43,6 +43,8 @@ fn main() -> Result<()> {
                 .unwrap_or_else(|_| "info".into()),
         )
         .with_writer(std::io::stderr)
+        // It would tell of a full disk on standard error, which is on that disk, and panic.
+        .log_internal_errors(false)
         .with_ansi(false)
         .init();
     let settings = Arguments::parse().settings()?;
