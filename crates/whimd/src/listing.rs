@@ -299,8 +299,7 @@ pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
         journeys.retain(|journey| journey.about.run.as_deref() == Some(run));
         let ending = |journey: &Journey| {
             let about = &journey.about;
-            let lives = processes::stat(about.pid).is_ok_and(|s| s.start_time == about.start_time);
-            journey.is_live() && !lives
+            journey.is_live() && !processes::lives(about.pid, about.start_time)
         };
         if !journeys.iter().any(ending) || begun.elapsed() > ENDING_MAX {
             return journeys

@@ -73,6 +73,12 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
     }
 }
 
+/// Whether this process lives, and not another one under its pid.
+#[must_use]
+pub fn lives(pid: i32, start_time: u64) -> bool {
+    stat(pid).is_ok_and(|stat| stat.start_time == start_time)
+}
+
 /// All processes, by pid (threads and zombies are left out).
 #[must_use]
 pub fn all() -> HashMap<i32, Stat> {

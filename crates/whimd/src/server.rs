@@ -410,8 +410,7 @@ async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, start_time: u64, node
     let deadline = tokio::time::Instant::now() + FIRST_MOVE;
     let (answers, _unheard) = unbounded_channel();
     loop {
-        let same = processes::stat(caller.pid).is_ok_and(|stat| stat.start_time == start_time);
-        if !same {
+        if !processes::lives(caller.pid, start_time) {
             return;
         }
         match moving::migrate(daemon, caller, caller.pid, node, &answers).await {

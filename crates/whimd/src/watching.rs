@@ -196,7 +196,7 @@ pub fn remove_leftovers(daemon: &Daemon) {
 /// it in a moment.
 async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
     let about = &journey.about;
-    let lives = || processes::stat(about.pid).is_ok_and(|s| s.start_time == about.start_time);
+    let lives = || processes::lives(about.pid, about.start_time);
     let away = is_gone_out(journey, summary);
     let deadline = Instant::now() + DEATH_WAIT;
     while away && lives() && Instant::now() < deadline {
