@@ -294,20 +294,23 @@ const ENDING_MAX: Duration = Duration::from_secs(5);
 pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
     let begun = Instant::now();
     loop {
-        watching::refresh_all(daemon).await;
         let mut journeys = daemon.journeys().sorted();
         journeys.retain(|journey| journey.about.run.as_deref() == Some(run));
         let ending = |journey: &Journey| {
             let about = &journey.about;
             journey.is_live() && !processes::lives(about.pid, about.start_time)
         };
-        if !journeys.iter().any(ending) || begun.elapsed() > ENDING_MAX {
+        let ending: Vec<&Journey> = journeys.iter().filter(|journey| ending(journey)).collect();
+        if ending.is_empty() || begun.elapsed() > ENDING_MAX {
             return journeys
                 .iter()
                 .fold((CpuTime::default(), 0), |sum, journey| {
                     let summary = read_journal(&daemon.settings.journal(&journey.about.journey));
                     (sum.0.plus(summary.cpu_away), sum.1 + summary.done)
                 });
+        }
+        for journey in ending {
+            watching::refresh(daemon, &journey.about.journey).await;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
