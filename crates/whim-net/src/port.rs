@@ -58,18 +58,21 @@ pub enum PortError {
     Receive(#[from] FdPassError),
 }
 
+/// Whether a connection to a supervisor's socket failed because nobody listens there: it has ended. A
+/// full queue or anything else does not mean that.
+#[must_use]
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
 impl PortError {
-    /// Whether nobody listens there: the supervisor has ended. A full queue or anything else does not
-    /// mean that.
+    /// Whether the supervisor [has ended](is_gone).
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        let Self::Supervisor { source, .. } = self else {
-            return false;
-        };
-        matches!(
-            source.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-        )
+        matches!(self, Self::Supervisor { source, .. } if is_gone(source))
     }
 }
 

@@ -210,15 +210,13 @@ impl Conversation {
     /// # Errors
     /// [`SupervisorError::Gone`] when nothing listens there.
     pub async fn begin(path: &Path, command: &Command) -> Result<Self, SupervisorError> {
-        // Nobody listens: gone. A full queue or anything else does not mean that.
-        let gone = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                SupervisorError::Gone(path.to_path_buf())
+        let gone = |error: io::Error| {
+            let path = path.to_path_buf();
+            if whim_net::port::is_gone(&error) {
+                return SupervisorError::Gone(path);
             }
-            _ => SupervisorError::Broken {
-                path: path.to_path_buf(),
-                reason: error.to_string(),
-            },
+            let reason = error.to_string();
+            SupervisorError::Broken { path, reason }
         };
         let stream = UnixStream::connect(path).await.map_err(gone)?;
         let mut line =
