@@ -388,6 +388,18 @@ impl Guest {
         Ok(())
     }
 
+    /// Holds all threads from now on, or lets them go on if nothing else holds them.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn hold(&mut self, hold: bool) -> Result<(), GuestError> {
+        if hold {
+            self.interrupt_all()
+        } else {
+            self.resume()
+        }
+    }
+
     /// Begins to hold all threads. Those that wait in a reported call stay there; their interrupt
     /// catches them when the call returns.
     ///

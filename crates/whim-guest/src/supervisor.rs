@@ -654,12 +654,7 @@ impl Supervisor {
         };
         tracing::warn!(hold, "home's silence");
         guest.holds.lease = hold;
-        if hold {
-            guest.interrupt_all()?;
-        } else {
-            guest.resume()?;
-        }
-        Ok(())
+        Ok(guest.hold(hold)?)
     }
 
     /// The move for which the guest was frozen has failed.

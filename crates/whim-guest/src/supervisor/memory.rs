@@ -55,11 +55,6 @@ impl Supervisor {
         };
         tracing::info!(waits, "other guests leave no memory");
         guest.holds.pressure = waits;
-        if waits {
-            guest.interrupt_all()?;
-        } else {
-            guest.resume()?;
-        }
-        Ok(())
+        Ok(guest.hold(waits)?)
     }
 }
