@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use thiserror::Error;
 use whim_image::model::ProcessImage;
-use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
+use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::Phase;
 use whim_journey::message::{
     self, ChannelRole, Hello, MessageError, Resume, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
@@ -197,25 +197,6 @@ pub fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkErro
         }
     }
     line.queue(Kind::ToHome, epoch, &[&head, rest]);
-    Ok(())
-}
-
-/// Sends an image in pieces, each a frame of [`Kind::Image`] that `send` takes.
-///
-/// # Errors
-/// Those of `send`; the image is too long.
-pub fn send_image(
-    image: &ProcessImage,
-    mut send: impl FnMut(&[&[u8]]) -> Result<(), ChannelError>,
-) -> Result<(), LinkError> {
-    let bytes = message::encode(image)?;
-    let total = u32::try_from(bytes.len()).map_err(|_| LinkError::Image)?;
-    let mut offset = 0u32;
-    for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
-        let parts: [&[u8]; 3] = [&total.to_le_bytes(), &offset.to_le_bytes(), piece];
-        send(&parts)?;
-        offset += u32::try_from(piece.len()).map_err(|_| LinkError::Image)?;
-    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::model::{Clocks, ProcessImage};
-use whim_journey::frame::{FRAME_PAYLOAD_MAX, Kind, PROTOCOL_VERSION};
+use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::Slot;
 use whim_journey::message::{
     self, ChannelRole, ClockPair, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
@@ -191,16 +191,10 @@ impl Link {
     /// # Errors
     /// The connection broke, or the time is over.
     pub fn send_image(&mut self, image: &ProcessImage, within: Duration) -> Result<(), LinkError> {
-        let bytes = message::encode(image)?;
-        let total = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let mut offset = 0u32;
-        for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
-            let parts: [&[u8]; 3] = [&total, &offset.to_le_bytes(), piece];
-            self.calls
-                .send_now(Kind::Image, self.epoch, &parts, within)?;
-            offset += u32::try_from(piece.len()).unwrap_or(u32::MAX);
-        }
-        Ok(())
+        message::send_image(image, |parts| {
+            let sent = self.calls.send_now(Kind::Image, self.epoch, parts, within);
+            sent.map_err(LinkError::from)
+        })
     }
 }
 

@@ -32,7 +32,7 @@
 use crate::frame::FRAME_PAYLOAD_MAX;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use whim_image::model::{Clocks, CpuTime, MappingId};
+use whim_image::model::{Clocks, CpuTime, MappingId, ProcessImage};
 
 /// Bytes of tail that one frame carries at most; the rest goes before it in `Data` frames.
 pub const TAIL_IN_FRAME_MAX: usize = FRAME_PAYLOAD_MAX - (64 << 10);
@@ -331,6 +331,8 @@ pub const PAGE_REQUEST_MAX: u32 = 1 << 20;
 pub enum MessageError {
     #[error("A message cannot be decoded ({0}): the peer speaks another version or is hostile")]
     Undecodable(String),
+    #[error("The image has {0} bytes, which is more than can be sent")]
+    ImageTooLong(usize),
     #[error("A call names {0} regions, the limit is {REGIONS_MAX}")]
     TooManyRegions(usize),
     #[error("A call's buffers hold {0} bytes, the limit is {TAIL_MAX}")]
@@ -347,6 +349,26 @@ pub enum MessageError {
 /// None in practice: every message is serializable; kept so that no caller unwraps.
 pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, MessageError> {
     postcard::to_stdvec(message).map_err(|e| MessageError::Undecodable(e.to_string()))
+}
+
+/// Sends an image in pieces: `send` takes the parts of each frame of `Kind::Image`, which are the length
+/// of the whole and the offset of the piece, in bytes, of 4 bytes each, and the piece.
+///
+/// # Errors
+/// Those of `send`; the image is too long.
+pub fn send_image<E: From<MessageError>>(
+    image: &ProcessImage,
+    mut send: impl FnMut(&[&[u8]]) -> Result<(), E>,
+) -> Result<(), E> {
+    let bytes = encode(image)?;
+    let too_long = |_| MessageError::ImageTooLong(bytes.len());
+    let total = u32::try_from(bytes.len()).map_err(too_long)?;
+    let mut offset = 0u32;
+    for piece in bytes.chunks(FRAME_PAYLOAD_MAX - 8) {
+        send(&[&total.to_le_bytes(), &offset.to_le_bytes(), piece])?;
+        offset += u32::try_from(piece.len()).map_err(too_long)?;
+    }
+    Ok(())
 }
 
 /// Decodes a message and gives back its tail.

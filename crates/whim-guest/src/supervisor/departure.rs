@@ -2,7 +2,7 @@
 
 use super::{Destination, Supervisor, SupervisorError};
 use crate::guest::{Guest, GuestError};
-use crate::link::{self, LinkError, STALL_MAX};
+use crate::link::{LinkError, STALL_MAX};
 use std::time::{Duration, Instant};
 use whim_image::maps::FlagTable;
 use whim_image::model::{CpuTime, ProcessImage};
@@ -75,8 +75,9 @@ impl Supervisor {
         let frozen = begun.elapsed();
         match &mut next {
             Some((channel, epoch)) => {
-                link::send_image(&image, |parts| {
-                    channel.send_now(Kind::Image, *epoch, parts, stall_max)
+                message::send_image(&image, |parts| {
+                    let sent = channel.send_now(Kind::Image, *epoch, parts, stall_max);
+                    sent.map_err(LinkError::from)
                 })?;
                 self.send_pages(&image, Some((channel, *epoch)))?;
                 let complete = message::encode(&ToHome::Complete)?;
@@ -87,8 +88,9 @@ impl Supervisor {
             None => {
                 let epoch = self.parties.epoch;
                 if let Some(calls) = &mut self.calls {
-                    link::send_image(&image, |parts| {
-                        calls.send_now(Kind::Image, epoch, parts, STALL_MAX)
+                    message::send_image(&image, |parts| {
+                        let sent = calls.send_now(Kind::Image, epoch, parts, STALL_MAX);
+                        sent.map_err(LinkError::from)
                     })?;
                 }
                 self.send_pages(&image, None)?;
