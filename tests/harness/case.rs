@@ -6,6 +6,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail};
 
+use crate::Cluster;
+
 /// What a test may know of the run.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -39,6 +41,18 @@ impl Case {
             name: name.into(),
             body: Box::new(body),
         }
+    }
+
+    /// One that has a lab of so many nodes to itself; what the lab has to say is shown if it fails.
+    pub fn in_lab(
+        name: impl Into<String>,
+        nodes: usize,
+        body: impl Fn(&Cluster) -> Result<()> + 'static,
+    ) -> Self {
+        Self::new(name, move |_| {
+            let cluster = Cluster::up(nodes)?;
+            cluster.explaining(|| body(&cluster))
+        })
     }
 
     fn is_slow(&self) -> bool {

@@ -9,10 +9,7 @@ use whim_system_tests::{Case, Cluster, Result, Running, Talk, ensure, guest};
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
-        Case::new(format!("bad_input::{name}"), move |_| {
-            let cluster = Cluster::up(3)?;
-            cluster.explaining(|| body(&cluster))
-        })
+        Case::in_lab(format!("bad_input::{name}"), 3, body)
     };
     vec![
         case("pids_and_nodes", pids_and_nodes),

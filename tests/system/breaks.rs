@@ -25,10 +25,7 @@ const RUNS_MAX: u32 = 8;
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
-        Case::new(format!("breaks::{name}"), move |_| {
-            let cluster = Cluster::up(3)?;
-            cluster.explaining(|| body(&cluster))
-        })
+        Case::in_lab(format!("breaks::{name}"), 3, body)
     };
     vec![
         case("in_calls", in_calls),

@@ -7,10 +7,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest, pla
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
-        Case::new(format!("costs::{name}"), move |_| {
-            let cluster = Cluster::up(2)?;
-            cluster.explaining(|| body(&cluster))
-        })
+        Case::in_lab(format!("costs::{name}"), 2, body)
     };
     vec![
         case("never_moved_is_untouched", never_moved),

@@ -4,9 +4,8 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, words: [&'static str; 4]| {
-        Case::new(format!("crowds::{name}"), move |_| {
-            let cluster = Cluster::up(3)?;
-            cluster.explaining(|| vast(&cluster, words))
+        Case::in_lab(format!("crowds::{name}"), 3, move |cluster| {
+            vast(cluster, words)
         })
     };
     vec![

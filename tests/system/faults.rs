@@ -37,15 +37,9 @@ pub fn cases() -> Vec<Case> {
                 "raise the limit of whimd (LimitNOFILE",
             )
         }),
-        Case::new("faults::limited_address_space", |_| {
-            let cluster = Cluster::up(2)?;
-            cluster.explaining(|| address_space(&cluster))
-        }),
+        Case::in_lab("faults::limited_address_space", 2, address_space),
         Case::new("faults::processes_at_the_host", |_| processes()),
-        Case::new("faults::threads_of_a_guest", |_| {
-            let cluster = Cluster::up(2)?;
-            cluster.explaining(|| threads(&cluster))
-        }),
+        Case::in_lab("faults::threads_of_a_guest", 2, threads),
     ]
 }
 

@@ -28,10 +28,7 @@ const CALLS: &[&str] = &[
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
-        Case::new(format!("losses::{name}"), move |_| {
-            let cluster = Cluster::up(3)?;
-            cluster.explaining(|| body(&cluster))
-        })
+        Case::in_lab(format!("losses::{name}"), 3, body)
     };
     vec![
         case("host_killed", host_killed),

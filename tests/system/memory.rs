@@ -10,10 +10,7 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new("memory::guard_pages", |_| {
-            let cluster = Cluster::up(3)?;
-            cluster.explaining(|| guards(&cluster))
-        }),
+        Case::in_lab("memory::guard_pages", 3, guards),
         Case::new("memory::two_guests_outgrow_their_host", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
             cluster.explaining(|| {
@@ -25,10 +22,7 @@ pub fn cases() -> Vec<Case> {
             let cluster = Cluster::up_with(2, &["--memory", "2G,200M"])?;
             cluster.explaining(|| share_changes(&cluster))
         }),
-        Case::new("memory::home_has_no_room", |_| {
-            let cluster = Cluster::up(2)?;
-            cluster.explaining(|| home_has_no_room(&cluster))
-        }),
+        Case::in_lab("memory::home_has_no_room", 2, home_has_no_room),
         Case::new("memory::a_guest_outgrows_its_host", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,160M"])?;
             cluster.explaining(|| {
