@@ -193,7 +193,6 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
     let pid = scene.program()?;
     let (cluster, phase) = (scene.cluster, cell.phase);
     let (direction, _) = phase.split_once('-').unwrap_or((phase, ""));
-    let (mut moving, mut stopped) = (None, None);
     match direction {
         "out" => scene.plan_stop(phase)?,
         _ => scene.depart(pid, (phase != AWAY).then_some(phase))?,
@@ -204,13 +203,12 @@ fn one(scene: &mut Scene<'_>, cell: Cell) -> Result<Fate> {
         "homeward" => Some("home"),
         _ => None,
     };
-    if let Some(target) = target {
-        let (running, home) = scene.until_stopped(pid, target, phase)?;
-        (moving, stopped) = (Some(running), Some(home));
-    }
-    let home = match stopped {
-        Some(home) => home,
-        None => supervisor(cluster, Who::Home)?,
+    let (moving, home) = match target {
+        Some(target) => {
+            let (moving, home) = scene.until_stopped(pid, target, phase)?;
+            (Some(moving), home)
+        }
+        None => (None, supervisor(cluster, Who::Home)?),
     };
     befall(cluster, cell, &home)?;
     if let Some(mut moving) = moving {
@@ -333,7 +331,7 @@ impl Scene<'_> {
             }
             if moving.wait_up_to(Duration::ZERO)?.is_some() {
                 // Refused, as above.
-                self.plan_of("n1", "home", &format!("stop {phase}"))?;
+                self.plan_stop(phase)?;
                 moving = ask()?;
             }
             Ok(None)
