@@ -102,12 +102,12 @@ fn threads(cluster: &Cluster) -> Result<()> {
     cluster.move_to(pid, "n2")?;
     full.go()?;
     ensure!(full.line()? == "answers 16", "{:?}", full.said);
-    // One more: threads are made at home, and then it is one too many for this host.
+    // One more than this host takes: it is made at home.
     full.go()?;
     ensure!(full.line()? == "answers 17", "{:?}", full.said);
     ensure!(
         cluster.row(pid)?.is_some_and(|row| row.place == "n1"),
-        "A new thread is made at home"
+        "A thread too many is made at home"
     );
     let mut many = start("17")?;
     let other = many.ready()?;

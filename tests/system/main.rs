@@ -33,6 +33,7 @@ mod schedules;
 mod stay;
 mod stops;
 mod terminals;
+mod threads;
 
 use std::process::ExitCode;
 
@@ -72,6 +73,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(hostile::cases());
     cases.extend(kernels::cases());
     cases.extend(terminals::cases()?);
+    cases.extend(threads::cases());
     cases.extend(bench::cases());
     Ok(cases)
 }

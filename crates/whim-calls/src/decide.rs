@@ -1,7 +1,7 @@
 //! Calls whose class depends on their arguments.
 
 use crate::builder::{Builder, Flow, answer, answer_errno, go_home, run_here, special, to_u64};
-use crate::types::{Decision, Direction, Returned, Signal, Special, half};
+use crate::types::{Decision, Direction, NewThread, Returned, Signal, Special, half, word};
 
 use Direction::{In, Out};
 
@@ -157,6 +157,77 @@ pub(crate) fn rt_sigaction(builder: &mut Builder<'_>) -> Flow {
         return run_here();
     }
     special(Special::SignalAction)
+}
+
+const CHILD: &str = "it starts a process";
+/// What makes a new task a thread of the same process.
+const THREAD: i32 =
+    libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+/// What may come with it. CLONE_DETACHED has had no meaning since Linux 2.6; musl sets it.
+const THREAD_OPTIONS: i32 = libc::CLONE_SYSVSEM
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_SETTID
+    | libc::CLONE_CHILD_CLEARTID
+    | libc::CLONE_DETACHED;
+
+fn new_thread(thread: NewThread) -> Flow {
+    let wide = |flags: i32| u64::from(flags.cast_unsigned());
+    let is_thread = thread.flags & wide(THREAD) == wide(THREAD);
+    if !is_thread || thread.flags & !wide(THREAD | THREAD_OPTIONS) != 0 {
+        return go_home(CHILD);
+    }
+    special(Special::NewThread(thread))
+}
+
+/// The low byte of the flags would be the signal at its end: a thread has none.
+pub(crate) fn clone(builder: &mut Builder<'_>) -> Flow {
+    new_thread(NewThread {
+        flags: builder.value(0),
+        stack: builder.value(1),
+        parent_tid: builder.value(2),
+        child_tid: builder.value(3),
+        thread_local: builder.value(4),
+    })
+}
+
+/// `struct clone_args` of Linux 5.3, and of today.
+const CLONE_ARGS: std::ops::RangeInclusive<u64> = 64..=88;
+/// Addresses of a program end below this one.
+const ADDRESS_MAX: u64 = 1 << 47;
+
+pub(crate) fn clone3(builder: &mut Builder<'_>) -> Flow {
+    let size = builder.value(1);
+    if !CLONE_ARGS.contains(&size) {
+        return go_home(CHILD);
+    }
+    let bytes = builder.peek(builder.value(0), size);
+    if to_u64(bytes.len()) < size {
+        return go_home(CHILD);
+    }
+    let [
+        flags,
+        _,
+        child_tid,
+        parent_tid,
+        signal,
+        stack,
+        length,
+        thread_local,
+    ] = std::array::from_fn(|index| word(&bytes, index * 8));
+    // Numbers of the program's own choice, a cgroup; or what the kernel refuses.
+    let more = bytes.get(64..).unwrap_or_default();
+    let sound = (stack == 0) == (length == 0) && stack < ADDRESS_MAX && length < ADDRESS_MAX;
+    if signal != 0 || !sound || more.iter().any(|byte| *byte != 0) {
+        return go_home(CHILD);
+    }
+    new_thread(NewThread {
+        flags,
+        stack: stack + length,
+        parent_tid,
+        child_tid,
+        thread_local,
+    })
 }
 
 pub(crate) fn exit(_: &mut Builder<'_>) -> Flow {

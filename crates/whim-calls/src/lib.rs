@@ -39,6 +39,6 @@ pub use shape::{Class, Row};
 pub use stop::interrupted_by_stop;
 pub use types::{
     AWAIT_NUMBER, AWAY_BYTES_MAX, Call, Context, Decision, Direction, Disposition, Forward,
-    GuestMemory, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special, TimeoutArgument,
-    TimeoutFormat, signal_action,
+    GuestMemory, NewThread, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special,
+    TimeoutArgument, TimeoutFormat, signal_action,
 };

@@ -39,7 +39,7 @@ const MACHINE: &str = "it changes the machine";
 const AIO: &str = "it uses asynchronous I/O rings";
 const RING: &str = "it uses io_uring";
 const SHARED: &str = "it uses System V shared memory";
-const CHILD: &str = "it starts a process or a thread";
+const CHILD: &str = "it starts a process";
 const SPACES: &str = "it changes namespaces";
 const OTHERS: &str = "it works on the memory of another process";
 const SIGNAL_FD: &str = "it reads signals from a descriptor";
@@ -128,7 +128,7 @@ table! {
     socketpair => forward(&[V, V, V, put(8)]);
     setsockopt => nested(setsockopt, "flat options and socket filters; others: home");
     getsockopt => nested(getsockopt, "flat options; others: home");
-    clone => home(CHILD);
+    clone => here(decide::clone, "a thread is made here and at home; a process: home");
     fork => home(CHILD);
     vfork => home(CHILD);
     execve => home(EXECUTE);
@@ -431,7 +431,7 @@ table! {
     fsmount => home(MOUNTS);
     fspick => home(MOUNTS);
     pidfd_open => forward(&[]);
-    clone3 => home(CHILD);
+    clone3 => here(decide::clone3, "a thread is made here and at home; a process: home");
     close_range => decided(decide::close_range, "forwarded; CLOSE_RANGE_UNSHARE: home");
     openat2 => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]).waits();
     pidfd_getfd => forward(&[]);

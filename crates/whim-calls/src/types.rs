@@ -178,6 +178,43 @@ pub struct Signal {
     pub forward: Forward,
 }
 
+/// A thread that the program makes. [`clone`](https://man7.org/linux/man-pages/man2/clone.2.html)
+/// takes these arguments in registers, so what is executed is what was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewThread {
+    /// CLONE_ flags of a thread, and none besides.
+    pub flags: u64,
+    /// Its stack pointer; 0: its maker's.
+    pub stack: u64,
+    /// Where its number is written before the call returns, with CLONE_PARENT_SETTID.
+    pub parent_tid: u64,
+    /// Where the new thread finds its number, and where it is cleared at its end.
+    pub child_tid: u64,
+    pub thread_local: u64,
+}
+
+impl NewThread {
+    /// Arguments of `clone`.
+    #[must_use]
+    pub fn arguments(&self) -> [u64; 5] {
+        [
+            self.flags,
+            self.stack,
+            self.parent_tid,
+            self.child_tid,
+            self.thread_local,
+        ]
+    }
+
+    /// Words of 4 bytes that the kernel writes before the thread runs.
+    pub fn written(&self) -> impl Iterator<Item = u64> {
+        let has = |flag: i32| self.flags & u64::from(flag.cast_unsigned()) != 0;
+        let parent = has(libc::CLONE_PARENT_SETTID).then_some(self.parent_tid);
+        let child = has(libc::CLONE_CHILD_SETTID).then_some(self.child_tid);
+        parent.into_iter().chain(child)
+    }
+}
+
 /// What needs the supervisor's own protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Special {
@@ -190,6 +227,9 @@ pub enum Special {
     /// `rt_sigaction` with a new action: home mirrors its class (default, ignored, caught, flags)
     /// before the call runs natively. [`signal_action`] reads what the guest asks for.
     SignalAction,
+    /// `clone` or `clone3` of a thread: a deputy thread is made at home, and here a thread of its
+    /// number.
+    NewThread(NewThread),
     /// `exit`: this thread ends at the guest and its deputy thread at home.
     ThreadExit,
     /// `exit_group`: an acknowledged call; the deputy ends with this status.

@@ -114,7 +114,7 @@ impl Guest {
     }
 
     /// Whether pages have to come first; they are asked for.
-    fn must_wait(&self) -> bool {
+    pub(crate) fn must_wait(&self) -> bool {
         let needed = self.memory.take_needed();
         let wait = !needed.is_empty();
         if wait {
@@ -164,7 +164,7 @@ impl Guest {
     }
 
     /// The next sequence number of a thread, and what it waits for now.
-    fn waits(&mut self, host: i32, kind: Kind) -> Option<(i32, u64)> {
+    pub(crate) fn waits(&mut self, host: i32, kind: Kind) -> Option<(i32, u64)> {
         let thread = self.threads.get_mut(&host)?;
         thread.sequence += 1;
         let waiting = thread.waiting.as_mut()?;
@@ -240,6 +240,14 @@ impl Guest {
             }
             Special::Signal(signal) => self.own_signal(host, *signal),
             Special::SignalAction => self.signal_action(host, call),
+            Special::NewThread(new) => {
+                self.new_thread(host, new);
+                Ok(())
+            }
+            Special::ThreadExit if self.outlives_first(host) => {
+                self.go_home(host, "its first thread ends, and others go on");
+                Ok(())
+            }
             Special::ThreadExit => {
                 let code = low(call.args[0]);
                 if let Some((tid, sequence)) = self.waits(host, Kind::ThreadExit) {
@@ -338,8 +346,10 @@ impl Guest {
             ..Forwarded::default()
         };
         let decision = call.map(|call| resolve(&call, &self.context, &self.memory));
-        if let Some(Decision::Special(Special::ProcessTimes(_))) = decision {
-            forwarded.after = After::AddTimes;
+        match decision {
+            Some(Decision::Special(Special::ProcessTimes(_))) => forwarded.after = After::AddTimes,
+            Some(Decision::Special(Special::ThreadName(_))) => forwarded.after = After::RunHere,
+            _ => {}
         }
         if let Some(
             Decision::Forward(forward)
@@ -394,6 +404,7 @@ impl Guest {
         };
         let result = match waiting.kind {
             Kind::Forward(forwarded) => self.forwarded(host, &forwarded, reply),
+            Kind::NewThread(new) => self.begin_thread(host, &new, reply.result),
             Kind::MapFile => self.mapped(host, &waiting.call, reply),
             Kind::Disposition | Kind::ThreadExit => self.respond(host, Response::Continue),
             Kind::Undecided | Kind::ProcessExit | Kind::GoHome => Ok(()),
@@ -435,7 +446,10 @@ impl Guest {
         // One that moved while it waited has a call that only asks for the result.
         let moved = self.threads.get_mut(&host).and_then(|t| t.in_flight.take());
         match forwarded.after {
-            After::RunHere if reply.result >= 0 => self.respond(host, Response::Continue),
+            After::RunHere if reply.result >= 0 => match moved.filter(|_| forwarded.is_await) {
+                Some(call) => self.run_here(host, &call),
+                None => self.respond(host, Response::Continue),
+            },
             After::AddTimes if reply.result >= 0 => {
                 let call = moved.or_else(|| self.call_of(host));
                 let (address, bytes) = first.unwrap_or((0, Vec::new()));
@@ -446,6 +460,18 @@ impl Guest {
             }
             _ => self.respond(host, Response::Result(reply.result)),
         }
+    }
+
+    /// A call that home has executed before the thread came here is executed here too.
+    fn run_here(&mut self, host: i32, call: &Call) -> Result<(), GuestError> {
+        let stopped = self.take_out(host)?;
+        let operation = Operation::new(call.number.cast_signed(), &call.args);
+        let (stopped, result) = self.inject(stopped, &operation)?;
+        let mut registers = stopped.registers()?;
+        registers.rax = result.cast_unsigned();
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        self.go_on(host, stopped)
     }
 
     /// Home's call was interrupted. Only if a handler is to run here may the kernel see that; else

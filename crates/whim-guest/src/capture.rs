@@ -12,7 +12,7 @@ use whim_image::model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, Mapping, PAGE_SIZE, ProcessImage,
     QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
-use whim_image::rebuild::runner::{check, unexpected, working_mask};
+use whim_image::rebuild::runner::{RunnerError, check, unexpected, working_mask};
 use whim_image::rebuild::stub::Operation;
 use whim_sys::foreign;
 use whim_sys::pagemap::{self, Pagemap};
@@ -31,6 +31,8 @@ const ANSWER: usize = 32;
 const ACTION: usize = 32;
 const PR_GET_TID_ADDRESS: u64 = 40;
 const EINTR: i64 = -4;
+/// ERESTARTNOINTR: the call is made again, whatever has come.
+const RESTART: i64 = -513;
 const ERESTARTSYS: i64 = -512;
 const ERESTARTNOHAND: i64 = -514;
 const ERESTART_RESTARTBLOCK: i64 = -516;
@@ -49,7 +51,13 @@ impl Guest {
             let kind = thread.waiting.as_ref().map(|waiting| &waiting.kind);
             matches!(
                 kind,
-                Some(Kind::MapFile | Kind::Disposition | Kind::ThreadExit | Kind::ProcessExit)
+                Some(
+                    Kind::MapFile
+                        | Kind::Disposition
+                        | Kind::NewThread(_)
+                        | Kind::ThreadExit
+                        | Kind::ProcessExit
+                )
             )
         })
     }
@@ -65,6 +73,10 @@ impl Guest {
         let hosts: Vec<i32> = self.threads.keys().copied().collect();
         for host in &hosts {
             self.leave_call(*host)?;
+        }
+        for unread in std::mem::take(&mut self.backlog) {
+            let restart = whim_sys::seccomp::Response::Result(RESTART);
+            self.listener.respond(unread.id, restart)?;
         }
         for host in hosts {
             match self.stop_of(host).and_then(|stopped| match stopped {
@@ -86,7 +98,6 @@ impl Guest {
     /// A thread in a reported call leaves it. If home executes that call, the thread will ask for
     /// its result.
     fn leave_call(&mut self, host: i32) -> Result<(), GuestError> {
-        const RESTART: i64 = -513;
         let Some(thread) = self.threads.get_mut(&host) else {
             return Ok(());
         };
@@ -424,7 +435,7 @@ impl Guest {
             }
         }
         for (host, thread) in running {
-            let back = runner.await_end(thread, &mut |at| Err(unexpected(&at)))?;
+            let back = runner.await_end(thread, &mut pass_over_interrupt)?;
             self.set_trace(host, Trace::Stopped(back));
         }
         for (host, state) in hosts.iter().zip(states) {
@@ -739,6 +750,15 @@ fn image_registers(thread: &Thread, registers: &UserRegs) -> (Registers, Activit
     // For the next side, to know where the outputs belong.
     image.orig_rax = call.number;
     (image, Activity::AwaitsHome)
+}
+
+/// An interrupt that was sent to a thread which had stopped for another reason already is still due:
+/// it comes as soon as the thread does something for us.
+fn pass_over_interrupt(at: Stopped) -> Result<Running, RunnerError> {
+    match at.stop() {
+        Stop::Interrupt => Ok(at.resume(0)?),
+        _ => Err(unexpected(&at)),
+    }
 }
 
 /// Where a restartable sequence that contains `rip` goes when it is interrupted. The kernel forgets

@@ -2,6 +2,7 @@
 
 use crate::memory::Memory;
 use crate::pager::Shared;
+use crate::sandbox::Numbers;
 use crate::signals::Tickets;
 use crate::times::{self, Since};
 use crate::waits::Timed;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use thiserror::Error;
-use whim_calls::{Call, Context};
+use whim_calls::{Call, Context, NewThread};
 use whim_image::freeze_observe::Status;
 use whim_image::model::{
     Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
@@ -94,6 +95,8 @@ pub enum Kind {
     MapFile,
     /// For home to know of a signal's new disposition.
     Disposition,
+    /// For home to make the deputy of a new thread.
+    NewThread(NewThread),
     /// For home to end the thread's deputy.
     ThreadExit,
     /// For the end.
@@ -218,6 +221,10 @@ pub struct Guest {
     pub cpu: Since,
     /// SIGCONT that came from home during this stay.
     pub continues: u32,
+    /// Gives new threads their numbers; none once that has failed.
+    pub numbers: Option<Numbers>,
+    /// A thread that has just been made, as we see it.
+    pub born: Option<i32>,
     /// Where the host's kernel has another vDSO than home's: a copy of that.
     pub proxy: Option<Proxy>,
 }
@@ -303,6 +310,8 @@ impl Guest {
                 kernel: Proxy::kernel_mappings(image),
             },
             proxy: rebuilt.proxy,
+            numbers: None,
+            born: None,
             tickets: Tickets::new(&image.layout.auxv),
             threads,
             holds: Holds::default(),
@@ -563,12 +572,16 @@ impl Guest {
         let mut patience = 200u32;
         loop {
             match running.poll()? {
-                Polled::Event(Waited::Stopped(stopped)) => {
-                    if stopped.stop() == Stop::SyscallStop {
-                        return Ok(stopped);
+                Polled::Event(Waited::Stopped(stopped)) => match stopped.stop() {
+                    Stop::SyscallStop => return Ok(stopped),
+                    Stop::Clone => {
+                        self.born = i32::try_from(stopped.event_message()?).ok();
+                        running = stopped.resume_to_syscall(0)?;
                     }
-                    return Err(runner::unexpected(&stopped).into());
-                }
+                    // Due since before this work: the thread stands still as it should.
+                    Stop::Interrupt => running = stopped.resume_to_syscall(0)?,
+                    _ => return Err(runner::unexpected(&stopped).into()),
+                },
                 Polled::Event(Waited::Exited { tid, .. } | Waited::Signaled { tid, .. }) => {
                     self.ended(tid);
                     return Err(GuestError::Ended);

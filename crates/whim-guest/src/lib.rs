@@ -26,5 +26,6 @@ pub mod sandbox;
 pub mod signals;
 pub mod supervisor;
 pub mod table;
+pub mod threads;
 pub mod times;
 pub mod waits;

@@ -93,6 +93,30 @@ pub struct GuestRequest {
     pub boottime_ns: i64,
 }
 
+/// What init is told before a thread is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NextNumber {
+    pub number: i32,
+}
+
+/// By which the guest's next thread gets the number that is wanted. The guest itself has no right to
+/// choose.
+#[derive(Debug)]
+pub struct Numbers {
+    socket: UnixStream,
+}
+
+impl Numbers {
+    /// The next thread of the guest has this number, if none has it yet.
+    ///
+    /// # Errors
+    /// The number is beyond this kernel's limit.
+    pub fn next(&self, number: i32) -> Result<(), SandboxError> {
+        send(&self.socket, &NextNumber { number })?;
+        receive(&self.socket).map(drop)
+    }
+}
+
 /// What both answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
@@ -156,6 +180,15 @@ impl Sandbox {
         };
         send(&self.socket, &identity)?;
         receive(&self.socket).map(drop)
+    }
+
+    /// For a guest that has been made.
+    ///
+    /// # Errors
+    /// No descriptor to be had.
+    pub fn numbers(&self) -> Result<Numbers, SandboxError> {
+        let socket = self.socket.try_clone().map_err(SandboxError::Talk)?;
+        Ok(Numbers { socket })
     }
 
     /// Makes the blank process: traced, with the userfaultfd of its memory, and stopped.

@@ -349,7 +349,8 @@ impl Supervisor {
         let guest = self.guest.as_ref();
         // A full line takes no more calls: the program waits until home has what was sent.
         let full = self.calls.as_ref().is_some_and(Line::is_full);
-        let forwards = self.stay.may_forward() && !full;
+        // One that is to leave begins nothing more: what is not read yet can still be taken back.
+        let forwards = self.stay.may_forward() && !full && self.wanted.is_none();
         let listens = guest.filter(|guest| forwards && guest.listens());
         let calls = self.calls.as_ref();
         let watched: [Option<BorrowedFd<'_>>; 7] = [
@@ -553,6 +554,7 @@ impl Supervisor {
 
     fn start(&mut self) -> Result<(), SupervisorError> {
         let mut guest = self.arrival.commit(self.parties.epoch)?;
+        guest.numbers = Some(self.sandbox.numbers()?);
         guest.resume()?;
         self.guest = Some(guest);
         let clocks = self.arrival.ahead().clocks()?;

@@ -4,6 +4,7 @@ mod commands;
 mod job_control;
 mod memory;
 mod reports;
+mod requests;
 mod watch;
 
 use crate::convert::Original;
@@ -13,7 +14,7 @@ use crate::journal::Journal;
 use crate::link::{Link, clocks};
 use crate::moving::{Homeward, Onward, Transition};
 use crate::room::Reserve;
-use crate::server::{FileMapping, ServeError, Server};
+use crate::server::{ServeError, Server};
 use crate::supervisor::{Client, Identity};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -48,6 +49,9 @@ pub enum Ending {
     /// Host or guest are lost: the process is to be ended.
     Lost(String),
 }
+
+/// Time in which the kernel reports the end of a process that was met ending.
+const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 const STOPS: u64 = 0;
 const CALLS: u64 = 1;
@@ -156,7 +160,13 @@ impl Away {
         loop {
             if let Err(error) = self.turn(&stops, identity, listener, journal) {
                 let reason = format!("The journey broke: {error:#}");
-                self.finish = Some(Ending::Lost(reason));
+                // What fails in a process that ends by itself says nothing about the journey.
+                let ended = self.server.deputy.await_end(DEPUTY_ENDS_WITHIN);
+                self.finish = Some(if ended {
+                    Ending::Gone
+                } else {
+                    Ending::Lost(reason)
+                });
             }
             if let Some(ending) = self.finish.take() {
                 self.conclude(&ending, journal)?;
@@ -352,50 +362,6 @@ impl Away {
 
     fn message(&mut self, message: ToHome, tail: &[u8], identity: &Identity) -> Result<()> {
         match message {
-            ToHome::Call(request) => {
-                let whole = self.tails.finish(request.tid, tail);
-                self.server.call(request, &whole)?;
-            }
-            ToHome::MapFile {
-                tid,
-                sequence,
-                length,
-                protection,
-                fd,
-                offset,
-                ..
-            } => {
-                let call = FileMapping {
-                    tid,
-                    sequence,
-                    length,
-                    protection,
-                    fd,
-                    offset,
-                };
-                self.server.map_file(&call)?;
-            }
-            ToHome::Disposition {
-                tid,
-                sequence,
-                signal,
-                disposition,
-                flags,
-            } => {
-                self.server
-                    .disposition(tid, sequence, signal, disposition, flags)?;
-            }
-            ToHome::Await {
-                tid,
-                sequence,
-                awaited,
-            } => self.server.await_call(tid, sequence, awaited)?,
-            ToHome::Cancel { tid, sequence } => self.server.cancel(tid, sequence)?,
-            ToHome::ThreadExit {
-                tid,
-                sequence,
-                code,
-            } => self.server.thread_exit(tid, sequence, code)?,
             ToHome::ProcessExit {
                 tid,
                 code,
@@ -419,6 +385,7 @@ impl Away {
                 let journey = &identity.job.journey;
                 bail!("{message:?} does not belong here ({journey})")
             }
+            request => self.request(request, tail)?,
         }
         Ok(())
     }
@@ -548,7 +515,7 @@ impl Away {
     ) -> Result<()> {
         let prepare = ToGuest::Prepare {
             pid: identity.job.pid,
-            threads: u32::try_from(self.server.deputy.thread_count()).unwrap_or(u32::MAX),
+            threads: u32::try_from(self.server.deputy.living()).unwrap_or(u32::MAX),
             resident_bytes: self.resident_bytes,
             clocks: link.clocks,
             lease_ms: identity.job.lease_ms,

@@ -6,7 +6,7 @@
 //! anonymous memory.
 
 use crate::attic::Attic;
-use crate::deputy::{Deputy, DeputyError};
+use crate::deputy::{Deputy, DeputyError, SPARE_THREADS};
 use crate::server::Server;
 use crate::window::Window;
 use nix::errno::Errno;
@@ -110,14 +110,15 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     let pid = frozen.pid();
     let leader = original.leader;
     let count = frozen.threads().len();
-    let length = Deck::length_for(count) as u64;
+    let places = count + SPARE_THREADS;
+    let length = Deck::length_for(places) as u64;
     let file = make_deck(&mut frozen, leader, length)?;
-    let deck = Deck::map(file.as_fd(), count).map_err(|errno| ConvertError::Call {
+    let deck = Deck::map(file.as_fd(), places).map_err(|errno| ConvertError::Call {
         what: "mapping of the deck",
         errno,
     })?;
     let code = original.reserved.start;
-    let read_only = Deck::read_only_length(count) as u64;
+    let read_only = Deck::read_only_length(places) as u64;
     map_deck(&mut frozen, leader, code, (read_only, length))?;
     let mut stops = Vec::with_capacity(count);
     for thread in frozen.into_parts()? {

@@ -13,11 +13,16 @@ use whim_sys::resident::{self, Deck, OPERATIONS_MAX, Operation};
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
 /// ERESTARTSYS: what a terminal gives to a call of the background.
 const REFUSED: i64 = -512;
+/// What makes a task a thread of the process.
+const THREAD: i32 =
+    libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 /// Announces a stop that is asked for; the last signal that the kernel delivers of several.
 const TICKET_SIGNAL: i32 = 64;
 /// Tells it from the program's own signals of this number.
 const TICKET_MARK: u32 = 0x5748_5354;
 const SI_QUEUE: i32 = -1;
+/// Threads that may be added while the process is away, besides places of threads that have ended.
+pub const SPARE_THREADS: usize = 256;
 
 #[derive(Debug, Error)]
 pub enum DeputyError {
@@ -84,6 +89,18 @@ struct Thread {
     raised: bool,
 }
 
+impl Thread {
+    fn new(tid: Tid, trace: Trace) -> Self {
+        Self {
+            tid,
+            trace,
+            cut: Cut::No,
+            urgent: false,
+            raised: false,
+        }
+    }
+}
+
 /// All threads of the deputy, in their resident loops.
 #[derive(Debug)]
 pub struct Deputy {
@@ -98,6 +115,8 @@ pub struct Deputy {
     /// SIGCONT that was delivered, since the guest counts them.
     continues: u32,
     raise: Option<Raise>,
+    /// First stops of threads that are being added.
+    born: HashMap<Tid, Stop>,
 }
 
 /// A stop that is asked for.
@@ -120,32 +139,19 @@ impl Deputy {
         code: u64,
         stops: Vec<Stopped>,
     ) -> Result<Self, DeputyError> {
-        let options = ptrace::Options::SYSGOOD | ptrace::Options::EXITKILL;
+        let options =
+            ptrace::Options::SYSGOOD | ptrace::Options::EXITKILL | ptrace::Options::TRACE_CLONE;
         let mut threads = Vec::with_capacity(stops.len());
         let mut slots = HashMap::new();
         for (slot, stopped) in stops.into_iter().enumerate() {
             let tid = stopped.tid();
-            let mut registers = stopped.registers()?;
-            registers.rip = code;
-            let (requests, answers) = deck.slot_offsets(slot);
-            (registers.r15, registers.rbx) = (code + requests, code + answers);
-            registers.orig_rax = u64::MAX;
-            registers.rax = 0;
-            registers.eflags = 0x202;
             crash::point("deputy-options");
             stopped.set_options(options)?;
-            stopped.set_registers(&registers)?;
-            stopped.set_signal_mask(0)?;
+            into_loop(&stopped, &deck, code, slot)?;
             crash::point("deputy-enter");
             let running = stopped.resume(0)?;
             slots.insert(tid, slot);
-            threads.push(Thread {
-                tid,
-                trace: Trace::Running(running),
-                cut: Cut::No,
-                urgent: false,
-                raised: false,
-            });
+            threads.push(Thread::new(tid, Trace::Running(running)));
         }
         Ok(Self {
             pid,
@@ -157,7 +163,59 @@ impl Deputy {
             group_stopped: false,
             continues: 0,
             raise: None,
+            born: HashMap::new(),
         })
+    }
+
+    /// Makes one more thread, out of the one in `slot`, which has nothing to do: its number, or
+    /// a negative errno if the kernel refuses it or there is no place for it. It shares the other
+    /// threads' undo list of semaphores, or gets none.
+    ///
+    /// # Errors
+    /// The deputy died, or did not answer for a minute.
+    pub fn add_thread(
+        &mut self,
+        slot: usize,
+        shares_undo: bool,
+    ) -> Result<Result<Tid, i64>, DeputyError> {
+        let gone = (0..self.threads.len()).find(|place| self.is_gone(*place));
+        let place = gone.unwrap_or(self.threads.len());
+        if place == self.deck.slots() {
+            return Ok(Err(-i64::from(libc::EAGAIN)));
+        }
+        let undo = if shares_undo { libc::CLONE_SYSVSEM } else { 0 };
+        let flags = u64::from((THREAD | undo).cast_unsigned());
+        // It stops before its first instruction: no stack of its own is needed.
+        let clone = Operation::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
+        let result = self.run(slot, &[clone])?[0];
+        let Ok(tid) = Tid::try_from(result) else {
+            return Err(DeputyError::Ended);
+        };
+        if tid < 0 {
+            return Ok(Err(result));
+        }
+        let stopped = match self.born.remove(&tid) {
+            Some(stop) => Running::assume(tid).into_stopped(stop),
+            None => match Running::assume(tid).wait()? {
+                ptrace::Waited::Stopped(stopped) => stopped,
+                _ => return Err(DeputyError::Ended),
+            },
+        };
+        self.deck.clear(place);
+        into_loop(&stopped, &self.deck, self.code, place)?;
+        let trace = match stopped.stop() {
+            Stop::Group(_) => Trace::Listening(stopped.listen()?),
+            _ => Trace::Running(stopped.resume(0)?),
+        };
+        let thread = Thread::new(tid, trace);
+        if place == self.threads.len() {
+            self.threads.push(thread);
+        } else {
+            let before = std::mem::replace(&mut self.threads[place], thread);
+            self.slots.remove(&before.tid);
+        }
+        self.slots.insert(tid, place);
+        Ok(Ok(tid))
     }
 
     #[must_use]
@@ -189,6 +247,36 @@ impl Deputy {
     #[must_use]
     pub fn thread_count(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Lets a thread end by `exit`, and waits for that: whoever looks at the threads next finds it
+    /// gone. The end of the process's first thread is reported with the process's.
+    ///
+    /// # Errors
+    /// Tracing failed, or the thread did not end for a minute.
+    pub fn end_thread(&mut self, slot: usize, code: i32) -> Result<(), DeputyError> {
+        let exit = Operation::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
+        self.start(slot, &[exit], 0);
+        if self.threads[slot].tid == self.pid {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        while !self.is_gone(slot) {
+            self.drain()?;
+            self.urge(slot)?;
+            if begun.elapsed() > BATCH_DEADLINE {
+                return Err(DeputyError::Stuck(1));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Threads that have not ended.
+    #[must_use]
+    pub fn living(&self) -> usize {
+        let gone = (0..self.threads.len()).filter(|slot| self.is_gone(*slot));
+        self.threads.len() - gone.count()
     }
 
     #[must_use]
@@ -368,6 +456,22 @@ impl Deputy {
         Ok(self.events.pop_front())
     }
 
+    /// Whether the process has ended, or does so within this time.
+    pub fn await_end(&mut self, within: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            let drained = self.drain();
+            let ends = |event: &DeputyEvent| matches!(event, DeputyEvent::ProcessGone(_));
+            if self.events.iter().any(ends) {
+                return true;
+            }
+            if drained.is_err() || begun.elapsed() > within {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Answers what the kernel reports of the threads; the events are kept for
     /// [`next_event`](Self::next_event).
     ///
@@ -386,6 +490,9 @@ impl Deputy {
                 Err(error) => return Err(error.into()),
             };
             let Some(&slot) = self.slots.get(&tid) else {
+                if let Status::Stopped(stop) = status {
+                    self.born.insert(tid, stop);
+                }
                 continue;
             };
             match status {
@@ -560,6 +667,25 @@ impl Deputy {
         }
         Ok((self.deck, stops))
     }
+}
+
+/// Prepares a stopped thread for the loop whose code stands at `code`; all signals are let through to
+/// its tracer.
+fn into_loop(
+    stopped: &Stopped,
+    deck: &Deck,
+    code: u64,
+    slot: usize,
+) -> Result<(), ptrace::TraceError> {
+    let mut registers = stopped.registers()?;
+    registers.rip = code;
+    let (requests, answers) = deck.slot_offsets(slot);
+    (registers.r15, registers.rbx) = (code + requests, code + answers);
+    registers.orig_rax = u64::MAX;
+    registers.rax = 0;
+    registers.eflags = 0x202;
+    stopped.set_registers(&registers)?;
+    stopped.set_signal_mask(0)
 }
 
 /// The siginfo by which we know our own signal again.

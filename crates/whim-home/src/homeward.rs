@@ -54,8 +54,9 @@ pub enum HomewardError {
 pub fn check_image(
     image: &ProcessImage,
     original: &Original,
-    attic: &Attic,
+    server: &Server,
 ) -> Result<(), HomewardError> {
+    let (attic, deputy) = (&server.attic, &server.deputy);
     let unsound = |what: String| Err(HomewardError::Unsound(what));
     if image.mappings.len() > MAPPINGS_MAX {
         return unsound(format!("{} mappings", image.mappings.len()));
@@ -95,7 +96,8 @@ pub fn check_image(
         }
     }
     for thread in &image.threads {
-        if !original.threads.iter().any(|known| known.tid == thread.tid) {
+        let slot = deputy.slot_of(thread.tid);
+        if slot.is_none_or(|slot| deputy.is_gone(slot)) {
             return unsound(format!("thread {}", thread.tid));
         }
     }

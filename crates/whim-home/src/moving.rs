@@ -394,7 +394,7 @@ impl Homeward {
         }
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
         self.encoded = Vec::new();
-        homeward::check_image(&image, original, &server.attic)?;
+        homeward::check_image(&image, original, server)?;
         self.phase(Phase::Transfer);
         homeward::quiesce(server, held)?;
         homeward::mask_signals(&mut server.deputy)?;

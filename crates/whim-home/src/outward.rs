@@ -233,7 +233,7 @@ impl Outward<'_> {
         self.phase(Phase::Capture);
         let options = CaptureOptions {
             reserved,
-            is_local: &is_local,
+            begins_in_guest: &begins_in_guest,
             flags: Some(flags),
             with_pending: false,
         };
@@ -416,8 +416,11 @@ fn take_leases(pid: i32) -> Result<Vec<ReadLease>, OutwardError> {
     Ok(leases)
 }
 
-fn is_local(number: u64) -> bool {
-    whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
+/// Whether a call that the freeze has met, and that has had no effect yet, begins anew in the guest. What
+/// the deputy must not execute (to make a thread or a process, above all) cannot go on in it: the guest
+/// makes the call, and it does there what it does away.
+fn begins_in_guest(number: u64) -> bool {
+    !whim_calls::home_may_execute(number)
 }
 
 fn read_pages(pid: i32, address: u64, buffer: &mut [u8]) -> Result<(), OutwardError> {

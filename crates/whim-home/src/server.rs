@@ -38,6 +38,7 @@ const DROPS_WITHIN: Duration = Duration::from_secs(10);
 const EFAULT: i64 = -14;
 const EPERM: i64 = -1;
 const EINTR: i64 = -4;
+const EAGAIN: i64 = -11;
 const ENOMEM: i64 = -12;
 /// ERESTARTNOHAND: the guest's kernel makes EINTR of it if a handler runs, else restarts.
 const RESTART_UNLESS_HANDLED: i64 = -514;

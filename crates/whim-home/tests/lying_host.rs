@@ -7,10 +7,13 @@ mod support;
 use support::{Program, ask_with, convert_program};
 use whim_attempts::{Attempt, Party};
 use whim_home::convert::Original;
+use whim_home::deputy::SPARE_THREADS;
 use whim_home::homeward;
-use whim_home::server::{FileMapping, ServeError, Server};
+use whim_home::server::{FileMapping, Outgoing, ServeError, Server};
 use whim_image::model::{Backing, Mapping, MappingFlags, Protection, Range};
-use whim_journey::message::{CallRequest, Disposition, WireDirection, WireRegion, WireReturned};
+use whim_journey::message::{
+    CallRequest, Disposition, ToGuest, WireDirection, WireRegion, WireReturned,
+};
 
 const EPERM: i64 = -1;
 const EFAULT: i64 = -14;
@@ -361,6 +364,7 @@ fn a_thread_does_one_thing_at_a_time() {
         server.call(next, &[]),
         server.map_file(&mapping),
         server.disposition(tid, 2, 10, ignore, 0),
+        server.new_thread(tid, 2, 0),
         server.thread_exit(tid, 2, 0),
     ] {
         let error = result.expect_err("too much");
@@ -492,15 +496,15 @@ fn false_mappings(original: &Original) -> [(&'static str, Vec<Mapping>); 10] {
 fn a_returning_image_is_checked() {
     let converted = convert_program(Program::python());
     let (original, image) = (&converted.original, &converted.captured.image);
-    let attic = &converted.server.attic;
+    let server = &converted.server;
     let reserved = original.reserved;
-    homeward::check_image(image, original, attic).expect("the true one is sound");
+    homeward::check_image(image, original, server).expect("the true one is sound");
     for (what, mappings) in false_mappings(original) {
         let attempt = tries(format!("return with {what}"));
         let mut lie = image.clone();
         lie.mappings = mappings;
         let first = lie.mappings[0].clone();
-        let found = homeward::check_image(&lie, original, attic);
+        let found = homeward::check_image(&lie, original, server);
         attempt.failed(found.expect_err(&format!("{first:x?}")));
     }
     let mut thread = image.clone();
@@ -518,7 +522,7 @@ fn a_returning_image_is_checked() {
         ("guard pages in the reserved range", guard),
     ] {
         let attempt = tries(format!("return with {what}"));
-        let found = homeward::check_image(&lie, original, attic);
+        let found = homeward::check_image(&lie, original, server);
         attempt.failed(found.expect_err(what));
     }
     converted.comes_home_unharmed();
@@ -562,5 +566,61 @@ fn pages_of_files_are_served_within_them_only() {
         let error = ask(mapping, offset, length).expect_err(what);
         attempt.failed(error);
     }
+    converted.comes_home_unharmed();
+}
+
+/// A host that asks for threads gets threads of that process, once each and up to a number, whatever
+/// it says they shall be; and the process comes home with those that are left.
+#[test]
+fn threads_are_made_of_the_process_alone() {
+    let mut converted = convert_program(Program::python());
+    let tid = converted.tid();
+    let pid = converted.server.deputy.pid();
+    let count = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+        tasks.expect("it lives").count()
+    };
+    let before = count();
+    let made = |outgoing: &Outgoing| match outgoing.message {
+        ToGuest::Reply { result, .. } => result,
+        ref other => panic!("{other:?}"),
+    };
+    let attempt = tries("ask for a thread with every flag of clone");
+    let server = &mut converted.server;
+    server.new_thread(tid, 1, u64::MAX).expect("a plain one");
+    let first = i32::try_from(made(&server.outgoing[0])).expect("a number");
+    assert_eq!(count(), before + 1);
+    let spaces = |tid: i32| {
+        let directory = format!("/proc/{pid}/task/{tid}/ns");
+        ["pid", "user", "mnt", "net"].map(|space| {
+            let link = std::fs::read_link(format!("{directory}/{space}"));
+            link.expect("a namespace")
+        })
+    };
+    assert_eq!(spaces(first), spaces(tid));
+    attempt.failed("a thread of the process, in its namespaces");
+    server.new_thread(tid, 1, 0).expect("passed over");
+    assert_eq!(count(), before + 1, "once is once");
+    let attempt = tries("ask for threads without end");
+    let mut numbers = vec![first];
+    for sequence in 2.. {
+        server
+            .new_thread(tid, sequence, 0)
+            .expect("made or refused");
+        let result = made(server.outgoing.last().expect("an answer"));
+        if result < 0 {
+            assert_eq!(result, -i64::from(libc::EAGAIN));
+            break;
+        }
+        numbers.push(i32::try_from(result).expect("a number"));
+        assert!(numbers.len() <= SPARE_THREADS);
+    }
+    assert_eq!(numbers.len(), SPARE_THREADS);
+    attempt.failed("no place for another thread");
+    for number in &numbers {
+        server.thread_exit(*number, 1, 0).expect("it ends");
+    }
+    assert_eq!(count(), before);
+    server.outgoing.clear();
     converted.comes_home_unharmed();
 }

@@ -38,10 +38,11 @@ fn main() {
                 start: 0x1000_0000_0000,
                 end: 0x2000_0000_0000,
             };
-            let is_local = |number: u64| matches!(number, 202 | 35 | 230 | 24 | 34 | 130 | 128);
+            let begins_in_guest =
+                |number: u64| matches!(number, 202 | 35 | 230 | 24 | 34 | 130 | 128);
             let options = CaptureOptions {
                 reserved,
-                is_local: &is_local,
+                begins_in_guest: &begins_in_guest,
                 flags: Some(&flags),
                 with_pending: false,
             };

@@ -86,8 +86,9 @@ impl From<MapsError> for CaptureError {
 pub struct CaptureOptions<'a> {
     /// Where home will keep attic, slots and code; nothing may be mapped there.
     pub reserved: Range,
-    /// Whether the guest executes a call itself, by number.
-    pub is_local: &'a dyn Fn(u64) -> bool,
+    /// Whether a call, by number, is made by the guest once more if the freeze has met it before it had
+    /// any effect; others go on at home.
+    pub begins_in_guest: &'a dyn Fn(u64) -> bool,
     /// Flags of the mappings, read before the freeze; `None`: they are read now.
     pub flags: Option<&'a FlagTable>,
     /// Whether queued signals belong to the image (from a guest) or stay here (from home).
@@ -249,7 +250,7 @@ impl Frozen {
         let mut in_flight = Vec::new();
         let mut begun_anew = Vec::new();
         for index in 0..self.threads.len() {
-            let plan = plan(&self.threads[index], options.is_local);
+            let plan = plan(&self.threads[index], options.begins_in_guest);
             match plan.activity {
                 Activity::AwaitsHome => in_flight.extend(plan.call),
                 Activity::Computing => begun_anew.extend(plan.call),
@@ -511,7 +512,7 @@ struct Plan {
     deadline_ns: Option<u64>,
 }
 
-fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
+fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
     let mut registers = Registers::from(*thread.registers());
     // Nothing is ever restarted by the kernel of the host: what has to be done again is rewound.
     registers.orig_rax = u64::MAX;
@@ -527,7 +528,7 @@ fn plan(thread: &FrozenThread, is_local: &dyn Fn(u64) -> bool) -> Plan {
     if call.state == CallState::Complete {
         return computing(registers);
     }
-    let local = is_local(call.number) && call.number != RESTART_SYSCALL;
+    let local = begins_in_guest(call.number) && call.number != RESTART_SYSCALL;
     let sleeps = matches!(call.state, CallState::RestartBlock { .. });
     let deadline_ns = match call.state {
         CallState::RestartBlock { deadline_ns } => deadline_ns,

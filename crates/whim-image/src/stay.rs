@@ -330,6 +330,8 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
         }
         for (resource, name) in shared {
             let split = *tid != pid && foreign::shares(pid, *tid, resource) == Ok(false);
+            // One that is ending gives up its share of everything before it disappears.
+            let split = split && !is_ending(pid, *tid);
             if split && !found.contains(&StayReason::Split(name)) {
                 found.push(StayReason::Split(name));
             }
@@ -345,20 +347,27 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
     }
 }
 
+/// A field of `/proc/PID/task/TID/stat`, by its number in proc(5), from 3 on.
+fn stat_field(pid: i32, tid: i32, number: usize) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything; field 3 follows it.
+    let (_, rest) = text.rsplit_once(") ")?;
+    rest.split(' ').nth(number - 3)?.parse().ok()
+}
+
+/// Whether a thread is on its way out of the kernel, or gone.
+fn is_ending(pid: i32, tid: i32) -> bool {
+    const FLAGS: usize = 9;
+    const PF_EXITING: u32 = 4;
+    stat_field(pid, tid, FLAGS).is_none_or(|flags| flags & PF_EXITING != 0)
+}
+
 fn is_real_time(pid: i32, tid: i32) -> bool {
     const SCHED_FIFO: u32 = 1;
     const SCHED_RR: u32 = 2;
     const SCHED_DEADLINE: u32 = 6;
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything; field 3 follows it, the policy is field 41.
-    let rest = text
-        .rfind(')')
-        .and_then(|end| text.get(end + 2..))
-        .unwrap_or_default();
-    let policy = rest
-        .split(' ')
-        .nth(41 - 3)
-        .and_then(|field| field.parse::<u32>().ok());
+    const POLICY: usize = 41;
+    let policy = stat_field(pid, tid, POLICY);
     matches!(policy, Some(SCHED_FIFO | SCHED_RR | SCHED_DEADLINE))
 }
 

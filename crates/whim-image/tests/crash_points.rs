@@ -54,10 +54,10 @@ fn tracer() {
     };
     let entries = frozen.entries().expect("the mappings");
     let reserved = stay::free_range(entries, 4 << 40).unwrap_or_default();
-    let is_local = |number: u64| matches!(number, 34 | 35 | 128 | 130 | 202 | 230);
+    let begins_in_guest = |number: u64| matches!(number, 34 | 35 | 128 | 130 | 202 | 230);
     let options = CaptureOptions {
         reserved,
-        is_local: &is_local,
+        begins_in_guest: &begins_in_guest,
         flags: None,
         with_pending: false,
     };

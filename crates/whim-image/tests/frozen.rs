@@ -100,7 +100,7 @@ impl Drop for Program {
     }
 }
 
-fn is_local(number: u64) -> bool {
+fn begins_in_guest(number: u64) -> bool {
     matches!(number, 34 | NANOSLEEP | RT_SIGTIMEDWAIT | 130 | FUTEX | 230)
 }
 
@@ -109,7 +109,7 @@ fn capture(frozen: &mut Frozen) -> Captured {
     let reserved = stay::free_range(entries, 4 << 40).expect("a free range");
     let options = CaptureOptions {
         reserved,
-        is_local: &is_local,
+        begins_in_guest: &begins_in_guest,
         flags: None,
         with_pending: false,
     };

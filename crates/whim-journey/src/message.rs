@@ -233,6 +233,13 @@ pub enum ToHome {
     },
     /// All pages of the image have been sent.
     Complete,
+    /// A thread makes another one: the answer is the number of the deputy thread that home has made
+    /// for it, or a negative errno. `flags`: those of `clone` that concern home's half.
+    NewThread {
+        tid: i32,
+        sequence: u64,
+        flags: u64,
+    },
     /// The thread has ended (`exit`), its guest half waits for the reply.
     ThreadExit {
         tid: i32,

@@ -195,6 +195,21 @@ impl Deck {
         Ok(deck)
     }
 
+    /// Threads that it has places for.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Makes a place ready for a new thread, whatever the one before it left there.
+    pub fn clear(&self, slot: usize) {
+        let request = self.requested(slot, REQUEST).load(Ordering::SeqCst);
+        self.requested(slot, NOTIFY).store(0, Ordering::Relaxed);
+        self.answered(slot, ASLEEP).store(0, Ordering::Relaxed);
+        self.answered(slot, PROGRESS).store(0, Ordering::Relaxed);
+        self.answered(slot, DONE).store(request, Ordering::SeqCst);
+    }
+
     /// Offsets in the deck of a thread's requests and answers, for r15 and rbx.
     ///
     /// # Panics

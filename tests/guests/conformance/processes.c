@@ -1,6 +1,7 @@
 /* Conformance: the process, its rights, limits and children. */
 #include "common.h"
 #include <linux/capability.h>
+#include <linux/futex.h>
 #include <linux/kcmp.h>
 #include <linux/landlock.h>
 #include <sched.h>
@@ -335,6 +336,92 @@ static void make_thread(void)
     know_self();
     need(pipe(ends) == 0, "pipe");
     start_thread(end_thread, NULL);
+}
+
+/* A thread without a C library: what it finds it leaves in memory. */
+static struct { volatile int id, parent, child, ends; volatile long mask, local; } found;
+static char room[16384] __attribute__((aligned(16)));
+static long block[64] __attribute__((aligned(64)));
+
+static void look(void)
+{
+    long local = 0, mask = 0;
+    found.id = (int)RAW(gettid, 0, 0, 0, 0, 0, 0);
+    RAW(rt_sigprocmask, 0, 0, &mask, 8, 0, 0);
+    RAW(arch_prctl, 0x1003, &local, 0, 0, 0, 0);
+    found.mask = mask;
+    found.local = local;
+}
+
+/* The call of a new thread, which runs look() on its stack and ends. */
+static long call_of_thread(long number, long a, long b, long c, long d, long e)
+{
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    __asm__ volatile("syscall\n\ttest %%rax, %%rax\n\tjnz 1f\n\txor %%ebp, %%ebp\n\tpop %%rax\n\t"
+                     "call *%%rax\n\tmov $60, %%eax\n\txor %%edi, %%edi\n\tsyscall\n1:"
+                     : "=a"(result)
+                     : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+enum { THREAD = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM };
+
+static void tell_thread(const char *call, const char *note, long id, int ends)
+{
+    if (ends)
+        for (int at; (at = found.child) != 0;)
+            RAW(futex, &found.child, FUTEX_WAIT, at, 0, 0, 0);
+    tell("%s: %s: %s, parent %d, child %d, mask %lx, local %d\n", call, note,
+         id < 0 ? strerror((int)-id) : found.id == id ? "itself" : "another", found.parent == id,
+         found.child == id, found.mask, found.local == (long)block);
+}
+
+static void *prepare_thread(void)
+{
+    void **top = (void **)(room + sizeof room - 64);
+    memset(&found, 0, sizeof found);
+    found.child = -1;
+    *top = (void *)look;
+    return top;
+}
+
+CASE(threads_made, "clone clone3", know_self)
+{
+    long mask = 1L << (SIGUSR2 - 1), all = THREAD | CLONE_PARENT_SETTID | CLONE_CHILD_SETTID
+                                          | CLONE_CHILD_CLEARTID | CLONE_SETTLS;
+    block[0] = (long)block;
+    RAW(rt_sigprocmask, SIG_BLOCK, &mask, 0, 8, 0, 0);
+    for (int round = 0; round < 3; round++) {
+        void *stack = prepare_thread();
+        long id = call_of_thread(SYS_clone, all, (long)stack, (long)&found.parent, (long)&found.child,
+                                 (long)block);
+        tell_thread("clone", "all", id, 1);
+    }
+    long arguments[11] = {all, 0, (long)&found.child, (long)&found.parent, 0, (long)room, 0, (long)block};
+    for (int size = 64; size <= 88; size += 8) {
+        char *stack = prepare_thread();
+        arguments[6] = stack - room;
+        tell_thread("clone3", "all", call_of_thread(SYS_clone3, (long)arguments, size, 0, 0, 0), 1);
+    }
+    RAW(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, 8, 0, 0);
+}
+
+/* What the kernel refuses, home's refuses. */
+CASE(home_threads_refused, "", know_self)
+{
+    long arguments[11] = {THREAD, 0, 0, 0, SIGCHLD, 0, 0, 0};
+    tell("clone: without memory: %ld\n", RAW(clone, CLONE_THREAD, 0, 0, 0, 0, 0));
+    tell("clone: without handlers: %ld\n", RAW(clone, CLONE_THREAD | CLONE_VM, 0, 0, 0, 0, 0));
+    tell("clone3: with a signal: %ld\n", RAW(clone3, arguments, 88, 0, 0, 0, 0));
+    arguments[4] = 0;
+    arguments[6] = 4096;
+    tell("clone3: size without stack: %ld\n", RAW(clone3, arguments, 88, 0, 0, 0, 0));
+    tell("clone3: short: %ld\n", RAW(clone3, arguments, 8, 0, 0, 0, 0));
+    tell("clone3: long: %ld\n", RAW(clone3, arguments, 5000, 0, 0, 0, 0));
+    tell("clone3: bad pointer: %ld\n", RAW(clone3, 8, 88, 0, 0, 0, 0));
 }
 
 /* How the process ends (exit_group) the driver looks at. */

@@ -5,6 +5,8 @@ use whim_system_tests::{Result, guest};
 
 pub const PROGRAMS: &[Program] = &[
     Program::new("twenty_threads", 200, |s| compiled(s, "holders")).moves(3, 100),
+    Program::new("thread_makers", 400, |s| compiled(s, "makers")),
+    Program::new("forks", 1500, |s| compiled(s, "forks")),
     Program::new("serial_numbers", 4000, |s| compiled(s, "serial")).moves(15, 200),
     Program::new("clocks", 1200, |s| compiled(s, "clocks")).between_kernels(),
     Program::new("identity", 500, |s| compiled(s, "identity")),

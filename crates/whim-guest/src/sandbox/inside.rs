@@ -1,6 +1,8 @@
 //! What runs in the sandbox's own processes: the zygote, init, and the guest before its exec.
 
-use super::{Answer, DEVICE_NUMBER, GuestRequest, Identity, receive_line, send, send_with};
+use super::{
+    Answer, DEVICE_NUMBER, GuestRequest, Identity, NextNumber, receive_line, send, send_with,
+};
 use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
@@ -81,8 +83,8 @@ fn become_private(socket: &UnixStream) -> Outcome<(u32, u32)> {
 }
 
 fn init(socket: &UnixStream, gate: UnixStream, device: Option<Device>, uid: u32, gid: u32) -> ! {
-    let offsets = match furnish(uid, gid) {
-        Ok(offsets) => offsets,
+    let (offsets, numbers) = match furnish(uid, gid) {
+        Ok(files) => files,
         Err(error) => fail(socket, error.as_ref()),
     };
     if send(socket, &Answer::Ready).is_err() {
@@ -92,14 +94,31 @@ fn init(socket: &UnixStream, gate: UnixStream, device: Option<Device>, uid: u32,
         fail(socket, error.as_ref());
     }
     // Until the supervisor ends; then this process does, and the kernel kills whoever is left.
-    let mut nothing = [0; 1];
-    let mut reader = socket;
-    while matches!(reader.read(&mut nothing), Ok(1..)) {}
+    while let Ok((line, _)) = receive_line(socket) {
+        let answer = match choose_number(&line, numbers.as_ref()) {
+            Ok(()) => Answer::Ready,
+            Err(error) => Answer::Failed(describe(error.as_ref())),
+        };
+        if send(socket, &answer).is_err() {
+            break;
+        }
+    }
     exit(0)
 }
 
+/// The file counts upward from the number before the next one.
+fn choose_number(line: &[u8], numbers: Option<&File>) -> Outcome<()> {
+    let request: NextNumber = serde_json::from_slice(line)?;
+    let mut numbers = numbers.ok_or("this kernel lets nobody choose numbers of threads")?;
+    let before = request.number.checked_sub(1).ok_or("no such number")?;
+    numbers.seek(SeekFrom::Start(0))?;
+    numbers.write_all(before.to_string().as_bytes())?;
+    Ok(())
+}
+
 /// Empties the view: an empty, read-only root, no network, a name that tells nothing.
-fn furnish(uid: u32, gid: u32) -> Outcome<File> {
+/// Gives the file by which clocks are set, and the one by which numbers of threads are.
+fn furnish(uid: u32, gid: u32) -> Outcome<(File, Option<File>)> {
     namespace::set_parent_death_signal(Some(Signal::SIGKILL))?;
     namespace::map_single_user(INSIDE_ID, uid, INSIDE_ID, gid)?;
     nix::unistd::sethostname("guest")?;
@@ -109,6 +128,10 @@ fn furnish(uid: u32, gid: u32) -> Outcome<File> {
         .write(true)
         .open("/proc/self/timens_offsets")
         .map_err(|error| format!("this kernel has no time namespaces: {error}"))?;
+    let numbers = OpenOptions::new()
+        .write(true)
+        .open("/proc/sys/kernel/ns_last_pid")
+        .ok();
     namespace::make_mounts_private()?;
     let root = Path::new("/tmp");
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -120,7 +143,7 @@ fn furnish(uid: u32, gid: u32) -> Outcome<File> {
     nix::unistd::chdir("/")?;
     let read_only = flags | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_BIND;
     nix::mount::mount(None::<&str>, "/", None::<&str>, read_only, None::<&str>)?;
-    Ok(offsets)
+    Ok((offsets, numbers))
 }
 
 fn make_guest(

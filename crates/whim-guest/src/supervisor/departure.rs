@@ -28,9 +28,7 @@ impl Supervisor {
         match self.leave(destination) {
             Ok(()) => Ok(()),
             Err(SupervisorError::Guest(GuestError::Ended)) => Ok(()),
-            Err(error @ (SupervisorError::Link(_) | SupervisorError::Guest(_))) if onward => {
-                self.not_onward(&error)
-            }
+            Err(error @ SupervisorError::Link(_)) if onward => self.not_onward(&error),
             Err(error) => Err(error),
         }
     }

@@ -1,6 +1,6 @@
 //! What the guest asks for beside calls: files to be mapped, dispositions, ends of threads.
 
-use super::{ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
+use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
 use whim_image::model::{PAGE_SIZE, Protection};
 use whim_journey::message::{Disposition, ToGuest};
 use whim_journey::turn::Request;
@@ -119,6 +119,28 @@ impl Server {
         Ok(self.deputy.run(slot, &[operation])?[0])
     }
 
+    /// Makes the deputy's half of a thread that the guest makes. Each half's own kernel sees to what
+    /// concerns its memory: numbers that are written, thread-local storage, the stack.
+    ///
+    /// # Errors
+    /// An unknown thread, or the loss of the deputy.
+    pub fn new_thread(&mut self, tid: i32, sequence: u64, flags: u64) -> Result<(), ServeError> {
+        let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
+            return Ok(());
+        };
+        let shares_undo = flags & u64::from(libc::CLONE_SYSVSEM.cast_unsigned()) != 0;
+        let made = self.deputy.add_thread(slot, shares_undo)?;
+        if let Ok(new) = made.and_then(|new| self.deputy.slot_of(new).ok_or(EAGAIN)) {
+            if new == self.callers.len() {
+                self.callers.push(Caller::default());
+            } else {
+                self.callers[new] = Caller::default();
+            }
+        }
+        self.answer(tid, sequence, made.map_or_else(|errno| errno, i64::from));
+        Ok(())
+    }
+
     /// The guest's thread has ended; its deputy thread follows.
     ///
     /// # Errors
@@ -130,8 +152,7 @@ impl Server {
         let drops = self.window.forget(slot);
         let drops: Vec<Operation> = drops.into_iter().map(dropping).collect();
         self.deputy.run(slot, &drops)?;
-        let operation = Operation::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
-        self.deputy.start(slot, &[operation], 0);
+        self.deputy.end_thread(slot, code)?;
         self.answer(tid, sequence, 0);
         Ok(())
     }

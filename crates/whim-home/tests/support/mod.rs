@@ -58,8 +58,8 @@ impl Program {
     }
 }
 
-pub fn is_local(number: u64) -> bool {
-    whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
+pub fn begins_in_guest(number: u64) -> bool {
+    !whim_calls::home_may_execute(number)
 }
 
 pub type Contents = Vec<(u64, Vec<u8>)>;
@@ -74,7 +74,7 @@ pub fn take(pid: i32) -> (Frozen, Captured, Contents) {
     let mut frozen = freeze(pid, &FreezeLimits::default()).expect("freeze");
     let options = CaptureOptions {
         reserved,
-        is_local: &is_local,
+        begins_in_guest: &begins_in_guest,
         flags: None,
         with_pending: false,
     };
@@ -109,7 +109,7 @@ pub fn put_back(
     contents: &Contents,
 ) {
     let mut held = Vec::new();
-    homeward::check_image(image, original, &server.attic).expect("sound");
+    homeward::check_image(image, original, &server).expect("sound");
     homeward::quiesce(&mut server, &mut held).expect("quiet");
     homeward::mask_signals(&mut server.deputy).expect("masked");
     homeward::restore_mappings(&mut server, image).expect("mappings");

@@ -241,11 +241,16 @@ impl Runner {
     }
 
     fn syscall_stop(&self, running: Running) -> Result<Stopped, RunnerError> {
-        let stopped = stopped(running.wait()?)?;
-        if stopped.stop() == Stop::SyscallStop {
-            return Ok(stopped);
+        let mut running = running;
+        loop {
+            let stopped = stopped(running.wait()?)?;
+            match stopped.stop() {
+                Stop::SyscallStop => return Ok(stopped),
+                // It was asked for while the thread stood still for another reason.
+                Stop::Interrupt => running = stopped.resume_to_syscall(0)?,
+                _ => return Err(unexpected(&stopped)),
+            }
         }
-        Err(unexpected(&stopped))
     }
 }
 

@@ -1,0 +1,215 @@
+//! Threads that the guest makes: in pairs, one here and its deputy at home.
+//!
+//! Home's half comes first, because its number is the thread's; the half here is made under that
+//! number. What `clone` may do here is what was looked at: its arguments are registers that are ours.
+//! Where one half cannot be had, the other goes again, and the process goes home for its new thread.
+
+use crate::calls::low;
+use crate::guest::{Guest, GuestError, Thread, Trace};
+use crate::times::{self, Since};
+use whim_calls::NewThread;
+use whim_image::model::CpuTime;
+use whim_image::rebuild::stub::Operation;
+use whim_journey::message::ToHome;
+use whim_sys::ptrace::{Running, Stopped, TraceError, Waited};
+
+const NO_NUMBERS: &str = "threads cannot be made on this host";
+const NO_DEPUTY: &str = "home has no thread for it";
+
+/// Numbers of threads before this one's epoch, and its own: calls of a stay are counted on.
+const EPOCH_SHIFT: u32 = 32;
+
+impl Guest {
+    /// A thread asks for another one.
+    pub(crate) fn new_thread(&mut self, host: i32, new: NewThread) {
+        if self.numbers.is_none() {
+            self.go_home(host, NO_NUMBERS);
+            return;
+        }
+        // The kernel writes these, and must not meet a page that is not here.
+        for word in new.written() {
+            self.memory.is_here(word, 4);
+        }
+        if self.must_wait() {
+            return;
+        }
+        if let Some((tid, sequence)) = self.waits(host, crate::guest::Kind::NewThread(new)) {
+            self.say(ToHome::NewThread {
+                tid,
+                sequence,
+                flags: new.flags,
+            });
+        }
+    }
+
+    /// Home has made the deputy of the thread that `host` asked for, or says why not.
+    pub(crate) fn begin_thread(
+        &mut self,
+        host: i32,
+        new: &NewThread,
+        result: i64,
+    ) -> Result<(), GuestError> {
+        let number = low(result.cast_unsigned());
+        if result <= 0 {
+            self.go_home(host, NO_DEPUTY);
+            return Ok(());
+        }
+        let Some(sequence) = self.threads.get(&host).map(|thread| thread.sequence) else {
+            self.without_thread(number, 0);
+            return Ok(());
+        };
+        let sequence = (sequence >> EPOCH_SHIFT) << EPOCH_SHIFT;
+        let chosen = self.numbers.as_ref().map(|numbers| numbers.next(number));
+        if let Some(Err(error)) = &chosen {
+            tracing::warn!(%error, number, "a thread cannot have its number");
+        }
+        if !matches!(chosen, Some(Ok(()))) {
+            self.without_thread(number, sequence);
+            self.numbers = None;
+            self.go_home(host, NO_NUMBERS);
+            return Ok(());
+        }
+        let made = self.make_thread(host, new, (number, sequence));
+        if !matches!(made, Ok(true)) {
+            self.without_thread(number, sequence);
+        }
+        made.map(drop)
+    }
+
+    /// Takes the maker out of its call, and has it make the thread; false if it could not.
+    fn make_thread(
+        &mut self,
+        host: i32,
+        new: &NewThread,
+        (number, sequence): (i32, u64),
+    ) -> Result<bool, GuestError> {
+        let maker = self.take_out(host)?;
+        let mask = maker.signal_mask()?;
+        self.born = None;
+        let clone = Operation::new(libc::SYS_clone, &new.arguments());
+        let (maker, result) = self.inject(maker, &clone)?;
+        let born = match self.born.take() {
+            Some(born) => first_stop(born)?,
+            None => None,
+        };
+        match born {
+            Some(thread) if result == i64::from(number) => {
+                self.set_off(&maker, &thread, new, mask)?;
+                leave_call(&maker, result)?;
+                self.admit(thread, number, sequence)?;
+                self.go_on(host, maker)?;
+                Ok(true)
+            }
+            other => {
+                tracing::warn!(number, result, "a thread could not be made");
+                if let Some(thread) = other {
+                    self.dismiss(thread)?;
+                }
+                self.numbers = None;
+                make_again(&maker)?;
+                self.go_on(host, maker)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// The new thread stands behind the maker's call, with what that gives it.
+    fn set_off(
+        &self,
+        maker: &Stopped,
+        thread: &Stopped,
+        new: &NewThread,
+        mask: u64,
+    ) -> Result<(), GuestError> {
+        let mut registers = maker.registers()?;
+        let own = thread.registers()?;
+        (registers.fs_base, registers.gs_base) = (own.fs_base, own.gs_base);
+        if new.stack != 0 {
+            registers.rsp = new.stack;
+        }
+        registers.rax = 0;
+        registers.orig_rax = u64::MAX;
+        thread.set_registers(&registers)?;
+        thread.set_signal_mask(mask)?;
+        Ok(())
+    }
+
+    /// From here on it is one of the guest's threads.
+    fn admit(&mut self, thread: Stopped, number: i32, sequence: u64) -> Result<(), GuestError> {
+        let host = thread.tid();
+        let began = times::of_thread(self.host, host);
+        self.context.threads.push(number);
+        self.threads.insert(
+            host,
+            Thread {
+                tid: number,
+                host,
+                trace: Trace::Running,
+                waiting: None,
+                sequence,
+                in_flight: None,
+                awaited: 0,
+                fatal: None,
+                postponed: Vec::new(),
+                suspended: None,
+                awaits: false,
+                at_our_stop: false,
+                deadline_ns: None,
+                timed: None,
+                cpu: Since::begin(CpuTime::default(), began),
+            },
+        );
+        self.go_on(host, thread)
+    }
+
+    /// Ends a thread that has the wrong number, before it has run.
+    fn dismiss(&mut self, thread: Stopped) -> Result<(), GuestError> {
+        let exit = Operation::new(libc::SYS_exit, &[0]);
+        match self.inject(thread, &exit) {
+            Err(GuestError::Ended | GuestError::Trace(TraceError::Died)) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Whether the process goes on without this thread, which is its first one. What is left of that
+    /// at home could do nothing for the process any more.
+    pub(crate) fn outlives_first(&self, host: i32) -> bool {
+        host == self.host && self.threads.len() > 1
+    }
+
+    /// Home's half is not needed: it ends as if its thread had.
+    fn without_thread(&mut self, number: i32, sequence: u64) {
+        self.say(ToHome::ThreadExit {
+            tid: number,
+            sequence: sequence + 1,
+            code: 0,
+        });
+    }
+}
+
+/// A thread that was taken out of its call goes on behind it, with this result.
+fn leave_call(thread: &Stopped, result: i64) -> Result<(), TraceError> {
+    let mut registers = thread.registers()?;
+    registers.rax = result.cast_unsigned();
+    registers.orig_rax = u64::MAX;
+    thread.set_registers(&registers)
+}
+
+/// It makes its call again: the kernel would see to that at the stop in which the thread left it, and
+/// does not behind a call of ours.
+fn make_again(thread: &Stopped) -> Result<(), TraceError> {
+    const SYSCALL_LENGTH: u64 = 2;
+    let mut registers = thread.registers()?;
+    registers.rax = registers.orig_rax;
+    registers.rip -= SYSCALL_LENGTH;
+    registers.orig_rax = u64::MAX;
+    thread.set_registers(&registers)
+}
+
+/// A new thread stops before its first instruction.
+fn first_stop(tid: i32) -> Result<Option<Stopped>, GuestError> {
+    match Running::assume(tid).wait()? {
+        Waited::Stopped(stopped) => Ok(Some(stopped)),
+        Waited::Exited { .. } | Waited::Signaled { .. } => Ok(None),
+    }
+}
