@@ -15,7 +15,7 @@ pub mod random;
 pub mod talk;
 pub mod terminal;
 
-pub use anyhow::{Context, Result, anyhow, bail, ensure};
+pub use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 pub use case::{Case, Setting};
 pub use cluster::Cluster;
 pub use cutter::Cutter;

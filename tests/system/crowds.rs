@@ -1,5 +1,8 @@
 //! Programs that have much of everything.
 
+mod busy;
+mod leaks;
+
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
 pub fn cases() -> Vec<Case> {
@@ -8,11 +11,13 @@ pub fn cases() -> Vec<Case> {
             vast(cluster, words)
         })
     };
-    vec![
+    let mut cases = vec![
         case("many", ["64", "100", "2000", "500"]),
         // MiB, threads, mappings, open files.
         case("full::vast", ["8192", "1000", "60000", "10000"]),
-    ]
+    ];
+    cases.extend(busy::cases());
+    cases
 }
 
 /// Out, onward and home; each time it finds all that it had.
