@@ -18,6 +18,8 @@ struct Held {
     descriptors: u64,
 }
 
+type Field = fn(&Held) -> u64;
+
 /// Samples of a run, by program: each the mean of the processes that ran it then.
 #[derive(Debug, Default)]
 pub struct Samples {
@@ -45,7 +47,7 @@ impl Samples {
         }
         for (name, all) in found {
             let count = all.len() as u64;
-            let mean = |field: fn(&Held) -> u64| all.iter().map(field).sum::<u64>() / count;
+            let mean = |field: Field| all.iter().map(field).sum::<u64>() / count;
             let held = Held {
                 resident: mean(|held| held.resident),
                 descriptors: mean(|held| held.descriptors),
@@ -67,13 +69,15 @@ impl Samples {
         for (name, samples) in &self.taken {
             let third = samples.len() / 3;
             ensure!(third > 0, "{} samples of {name} are too few", samples.len());
-            let mean = |part: &[Held], field: fn(&Held) -> u64| {
+            let mean = |part: &[Held], field: Field| {
                 part.iter().map(field).sum::<u64>() / part.len() as u64
             };
             let (first, last) = (&samples[..third], &samples[samples.len() - third..]);
-            let fields: [(&str, fn(&Held) -> u64, u64); 2] = [
-                ("bytes of memory", |held| held.resident, MEMORY),
-                ("descriptors", |held| held.descriptors, DESCRIPTORS),
+            let resident: Field = |held| held.resident;
+            let descriptors: Field = |held| held.descriptors;
+            let fields = [
+                ("bytes of memory", resident, MEMORY),
+                ("descriptors", descriptors, DESCRIPTORS),
             ];
             for (what, field, least) in fields {
                 let (before, after) = (mean(first, field), mean(last, field));
