@@ -11,6 +11,7 @@ mod process;
 mod system;
 mod tally;
 mod tidy;
+mod traps;
 mod workspace;
 
 use std::process::ExitCode;
@@ -34,6 +35,9 @@ Usage: cargo xtask TASK
   attempts [--count] [--write]
                      makes the attempts at breaking in or out that the tests declare, and lists how
                      each ended; --count counts them, --write writes docs/attempts.md
+  traps [--write] [NAME...]
+                     takes cures out of a copy of the sources, and looks whether the tests of
+                     tests/traps.toml fail without; --write writes docs/traps.md
   tidy               the checks of the sources alone
   demo               a program moves through a lab of three nodes and comes home
   bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
@@ -80,6 +84,7 @@ fn run(words: &[&str]) -> Result<bool> {
         ["conformance"] => conformance::run(&workspace, false),
         ["conformance", "--check"] => conformance::run(&workspace, true),
         ["attempts", options @ ..] => attempts::run(&workspace, attempts_wish(options)?),
+        ["traps", words @ ..] => traps::run(&workspace, words),
         ["demo"] => demo::run(&workspace).map(|()| true),
         ["bench"] => bench::run(&workspace, ""),
         ["bench", filter] => bench::run(&workspace, filter),

@@ -54,6 +54,10 @@ pub const CHECKS: &[Check] = &[
         run: promises::tests_exist,
     },
     Check {
+        name: "traps",
+        run: crate::traps::findings,
+    },
+    Check {
         name: "limits",
         run: limits::as_documented,
     },
