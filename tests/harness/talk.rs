@@ -29,6 +29,7 @@ pub struct Talk {
     /// Every line that it has said, but for `ready`.
     pub said: Vec<String>,
     program: Running,
+    patience: Duration,
 }
 
 impl Talk {
@@ -84,6 +85,7 @@ impl Talk {
             errors,
             said: Vec::new(),
             program,
+            patience: PATIENCE,
         })
     }
 
@@ -93,16 +95,24 @@ impl Talk {
         &self.directory
     }
 
+    /// A guest whose work takes longer than that of others.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// The next line.
     ///
     /// # Errors
     /// When there is none in time, or it has said its last.
     pub fn line(&mut self) -> Result<String> {
-        let line = match self.lines.recv_timeout(PATIENCE) {
+        let line = match self.lines.recv_timeout(self.patience) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
                 bail!(
-                    "The guest has said nothing for {PATIENCE:?}; before: {:?}",
+                    "The guest has said nothing for {:?}; before: {:?}",
+                    self.patience,
                     self.said
                 )
             }

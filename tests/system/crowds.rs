@@ -3,6 +3,8 @@
 mod busy;
 mod leaks;
 
+use std::time::Duration;
+
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
 pub fn cases() -> Vec<Case> {
@@ -24,7 +26,9 @@ pub fn cases() -> Vec<Case> {
 fn vast(cluster: &Cluster, words: [&str; 4]) -> Result<()> {
     let program = guest::c("vast")?.display().to_string();
     let all: Vec<&str> = [program.as_str()].into_iter().chain(words).collect();
-    let mut talk = Talk::start(cluster, &mut cluster.run_command("n1", &all))?;
+    let started = Talk::start(cluster, &mut cluster.patient_command("n1", &all))?;
+    // To fill gigabytes, and to look at them, takes its time.
+    let mut talk = started.patient(Duration::from_secs(300));
     let pid = talk.ready()?;
     for target in ["n2", "n3", "home"] {
         cluster.move_to(pid, target)?;
