@@ -13,6 +13,7 @@ bindir     = $(DESTDIR)$(PREFIX)/bin
 mandir     = $(DESTDIR)$(PREFIX)/share/man
 datadir    = $(DESTDIR)$(PREFIX)/share
 unitdir    = $(DESTDIR)$(PREFIX)/lib/systemd/system
+userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
@@ -58,19 +59,20 @@ build:
 	$(CARGO) xtask dist $(TARGET)/dist
 
 install: build
-	install -d $(bindir) $(mandir)/man1 $(unitdir) $(sysusers) $(confdir)
+	install -d $(bindir) $(mandir)/man1 $(unitdir) $(userdir) $(sysusers) $(confdir)
 	install -m 755 $(PROGRAMS:%=$(TARGET)/release/%) $(bindir)
 	install -m 644 $(TARGET)/dist/man/*.1 $(mandir)/man1
 	install -D -m 644 $(TARGET)/dist/completions/whim.bash $(datadir)/bash-completion/completions/whim
 	install -D -m 644 $(TARGET)/dist/completions/_whim $(datadir)/zsh/site-functions/_whim
 	install -D -m 644 $(TARGET)/dist/completions/whim.fish $(datadir)/fish/vendor_completions.d/whim.fish
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd.service > $(unitdir)/whimd.service
+	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd-user.service > $(userdir)/whimd.service
 	install -m 644 dist/whim.sysusers $(sysusers)/whim.conf
 	test -e $(confdir)/config.toml || install -m 644 dist/config.toml $(confdir)/config.toml
 	@if [ -z "$(DESTDIR)" ]; then dist/make-group; fi
 
 uninstall:
 	rm -f $(PROGRAMS:%=$(bindir)/%) $(mandir)/man1/whim.1 $(mandir)/man1/whim-*.1
-	rm -f $(mandir)/man1/whimd.1 $(unitdir)/whimd.service $(sysusers)/whim.conf
+	rm -f $(mandir)/man1/whimd.1 $(unitdir)/whimd.service $(userdir)/whimd.service $(sysusers)/whim.conf
 	rm -f $(datadir)/bash-completion/completions/whim $(datadir)/zsh/site-functions/_whim
 	rm -f $(datadir)/fish/vendor_completions.d/whim.fish

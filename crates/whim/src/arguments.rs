@@ -16,10 +16,15 @@ use whimd::control::LeaseChoice;
     arg_required_else_help = true
 )]
 pub struct Arguments {
-    /// Control socket of the daemon
-    #[arg(long, global = true, value_name = "PATH", env = "WHIM_SOCKET",
-          default_value = whimd::control::SOCKET_PATH, hide = true)]
-    pub socket: PathBuf,
+    /// Control socket of the daemon (default: that of this user's daemon, or else of root's)
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "WHIM_SOCKET",
+        hide = true
+    )]
+    pub socket: Option<PathBuf>,
     /// Wait this many seconds for a daemon that is being started
     #[arg(
         long,
@@ -224,8 +229,8 @@ pub enum Ca {
 pub enum ConfigVerb {
     /// Check a configuration without using it
     Check {
-        #[arg(default_value = whimd::config::CONFIG_FILE)]
-        file: PathBuf,
+        /// Default: /etc/whim/config.toml; without root ~/.config/whim/config.toml
+        file: Option<PathBuf>,
     },
 }
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use whimd::config::Config;
 use whimd::control::{Answer, Client, ControlError, Request};
+use whimd::places::Places;
 
 mod arguments;
 mod doctor;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
     };
     let socket = arguments.socket;
     let wait = Duration::from_secs(arguments.wait);
-    let connect = || connect(&socket, wait);
+    let connect = || connect(socket.as_deref(), wait);
     match arguments.verb {
         Verb::Run(run) if run.time => timing::run(&connect),
         Verb::Run(run) => run::run(connect(), *run),
@@ -79,10 +80,10 @@ fn wrong_use(error: &clap::Error) -> ExitCode {
     }
 }
 
-fn connect(socket: &Path, wait: Duration) -> Result<Client, ControlError> {
+fn connect(socket: Option<&Path>, wait: Duration) -> Result<Client, ControlError> {
     let deadline = Instant::now() + wait;
     loop {
-        match Client::connect(socket) {
+        match socket.map_or_else(Client::find, Client::connect) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(RETRY),
             result => return result,
         }
@@ -128,7 +129,7 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
         Verb::Ps { all, json } => list_processes(connect()?, all, json),
         Verb::Nodes { json } => list_nodes(connect()?, json),
         Verb::Log { calls, json } => show_log(connect, calls, json),
-        Verb::Config(ConfigVerb::Check { file }) => check_config(&file),
+        Verb::Config(ConfigVerb::Check { file }) => check_config(file.as_deref()),
         Verb::Completions { shell } => {
             generated::completions(shell);
             Ok(())
@@ -257,10 +258,12 @@ fn show_log(connect: &Connect<'_>, calls: Option<ProcessName>, json: bool) -> Re
     Ok(())
 }
 
-fn check_config(file: &Path) -> Result<()> {
+fn check_config(named: Option<&Path>) -> Result<()> {
+    let usual = Places::here().config;
+    let file = named.unwrap_or(&usual);
     match Config::load(file)? {
         Some(_) => output::line(&format!("{} is valid", file.display())),
-        None if file == Path::new(whimd::config::CONFIG_FILE) => {
+        None if file == usual => {
             output::line(&format!(
                 "{} is not there: the defaults hold",
                 file.display()

@@ -5,22 +5,24 @@ use clap::Parser;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::config::{CONFIG_FILE, Config};
-use crate::control::{RUN_DIRECTORY, STATE_DIRECTORY};
+use crate::config::Config;
 use crate::faults::Faults;
+use crate::places::{PlaceError, Places};
 use crate::settings::Settings;
 
 /// The daemon of a Whimbrel node: membership, admission and the journeys of this node's processes.
 #[derive(Debug, Parser)]
 #[command(name = "whimd", version)]
 pub struct Arguments {
-    /// Identity, journals and logs
-    #[arg(long, value_name = "DIR", default_value = STATE_DIRECTORY)]
-    pub state: PathBuf,
-    /// Control socket and the sockets of supervisors
-    #[arg(long, value_name = "DIR", default_value = RUN_DIRECTORY)]
-    pub run: PathBuf,
-    /// Configuration; the default one need not exist
+    /// Identity, journals and logs (default: /var/lib/whim; without root ~/.local/state/whim)
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Control socket and the sockets of supervisors (default: /run/whim; without root
+    /// $XDG_RUNTIME_DIR/whim)
+    #[arg(long, value_name = "DIR")]
+    pub run: Option<PathBuf>,
+    /// Configuration (default: /etc/whim/config.toml, without root ~/.config/whim/config.toml, which
+    /// need not exist)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address and port on which other nodes are heard
@@ -50,10 +52,8 @@ impl Arguments {
     /// # Errors
     /// A configuration that is not valid, or not there although named.
     pub fn settings(self) -> Result<Settings> {
-        let path = self
-            .config
-            .clone()
-            .unwrap_or_else(|| PathBuf::from(CONFIG_FILE));
+        let places = Places::here();
+        let path = self.config.clone().unwrap_or(places.config);
         let base = if self.lab {
             Config::lab()
         } else {
@@ -76,9 +76,10 @@ impl Arguments {
         config.check().map_err(anyhow::Error::msg)?;
         let own = std::env::current_exe().context("whimd does not know where it lies")?;
         let beside = own.parent().map(Path::to_path_buf).unwrap_or_default();
+        let state = self.state.or(places.state).ok_or(PlaceError::NoHome)?;
         Ok(Settings {
-            state: std::path::absolute(self.state)?,
-            run: std::path::absolute(self.run)?,
+            state: std::path::absolute(state)?,
+            run: std::path::absolute(self.run.unwrap_or(places.run))?,
             config,
             libexec: self.libexec.unwrap_or(beside),
             lab: self.lab,

@@ -12,14 +12,14 @@ use thiserror::Error;
 use whim_image::model::CpuTime;
 use whim_journey::job::{Event, State};
 
+use crate::places::{Environment, Places};
+
 /// No request is longer, in bytes.
 pub const REQUEST_MAX: usize = 64 << 10;
 /// No line of an answer is longer, in bytes.
 pub const ANSWER_MAX: usize = 4 << 20;
 /// Where the daemon listens, below its run directory.
 pub const SOCKET_NAME: &str = "control.sock";
-/// Control socket of a daemon that was given no other run directory.
-pub const SOCKET_PATH: &str = "/run/whim/control.sock";
 /// Run directory of a daemon that was given no other.
 pub const RUN_DIRECTORY: &str = "/run/whim";
 /// State directory of a daemon that was given no other.
@@ -271,9 +271,13 @@ pub enum Answer {
 #[derive(Debug, Error)]
 pub enum ControlError {
     #[error(
-        "No daemon answers at {path} ({source}); start it with 'systemctl start whimd', or try 'whim lab up' for a cluster on this machine"
+        "No daemon answers at {path} ({source}); start it with 'systemctl start whimd', start your own with 'whimd', or try 'whim lab up' for a cluster on this machine"
     )]
     Unreachable { path: PathBuf, source: io::Error },
+    #[error(
+        "What answers at {path} is not a daemon of yours or root's (it is of uid {uid}): it is told nothing"
+    )]
+    Foreign { path: PathBuf, uid: u32 },
     #[error("The connection to the daemon broke ({0}); see its log")]
     Broken(#[source] io::Error),
     #[error("The daemon ended the connection without an answer; see its log")]
@@ -305,6 +309,33 @@ impl Client {
         Ok(Self {
             stream: BufReader::new(stream),
         })
+    }
+
+    /// Connects to the daemon that this user started, or else to root's.
+    ///
+    /// # Errors
+    /// [`ControlError::Unreachable`], of root's daemon; [`ControlError::Foreign`].
+    pub fn find() -> Result<Self, ControlError> {
+        let own = Environment::here();
+        let of_root = Places::of(&Environment::default()).socket();
+        let client = match Self::connect(&Places::of(&own).socket()) {
+            Err(_) if own.uid != 0 => Self::connect(&of_root)?,
+            connected => connected?,
+        };
+        match client.daemon_uid() {
+            Some(uid) if uid != 0 && uid != own.uid => Err(ControlError::Foreign {
+                path: Places::of(&own).socket(),
+                uid,
+            }),
+            _ => Ok(client),
+        }
+    }
+
+    /// Who has started the daemon.
+    #[must_use]
+    pub fn daemon_uid(&self) -> Option<u32> {
+        let peer = whim_sys::credentials::peer(self.stream.get_ref()).ok()?;
+        Some(peer.uid)
     }
 
     /// Sends a request; its answers are then read by [`Client::receive`].

@@ -20,6 +20,7 @@ pub mod listing;
 pub mod membership;
 pub mod moving;
 pub mod peers;
+pub mod places;
 pub mod port;
 pub mod processes;
 pub mod sensors;

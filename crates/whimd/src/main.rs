@@ -3,27 +3,15 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use whimd::arguments::Arguments;
 use whimd::cluster::Cluster;
 use whimd::daemon::Daemon;
+use whimd::places::{PlaceError, make_directory};
 use whimd::sensors::Class;
 use whimd::settings::Settings;
 use whimd::{hosting, membership, port, server, watching};
-
-/// Others pass through to what is theirs below, but cannot list it.
-fn make_directory(path: &Path, mode: u32) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(path)
-        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
-        .with_context(|| format!("The directory {} cannot be made", path.display()))
-}
 
 /// Every connection and every supervisor takes descriptors; the soft limit is made for programs that
 /// use select(2).
@@ -60,13 +48,23 @@ fn main() -> Result<()> {
     runtime.block_on(run(settings))
 }
 
+/// Root's are such that others pass through to what is theirs below, but cannot list it: supervisors
+/// with their owners' rights reach their files by name.
+fn make_directories(settings: &Settings) -> Result<(), PlaceError> {
+    for (path, mode) in [
+        (&settings.state, 0o711),
+        (&settings.journeys(), 0o711),
+        (&settings.state.join("log"), 0o700),
+        (&settings.run, 0o755),
+        (&settings.supervisors(), 0o711),
+    ] {
+        make_directory(path, mode, settings.root)?;
+    }
+    Ok(())
+}
+
 async fn run(settings: Settings) -> Result<()> {
-    // Where others may pass: supervisors with their owners' rights reach their files by name.
-    make_directory(&settings.state, 0o711)?;
-    make_directory(&settings.journeys(), 0o711)?;
-    make_directory(&settings.state.join("log"), 0o700)?;
-    make_directory(&settings.run, 0o755)?;
-    make_directory(&settings.supervisors(), 0o711)?;
+    make_directories(&settings)?;
     let cluster = Cluster::open(
         settings.identity(),
         settings.config.advertise.clone(),
@@ -81,7 +79,13 @@ async fn run(settings: Settings) -> Result<()> {
     })?;
     let listen = settings.config.listen;
     let listener = port::open(listen).await.with_context(|| {
-        format!("{listen} cannot be opened: another program listens there, or it takes root")
+        let port = listen.port();
+        format!(
+            "{listen} cannot be opened: if another program listens there, such as the daemon of \
+             another user, take another port (--listen '[::]:{other}', or listen in the \
+             configuration); others then name this node HOST:{other}",
+            other = port.wrapping_add(1)
+        )
     })?;
     let heard = listener.local_addr().unwrap_or(listen);
     cluster.set_port(heard.port());
