@@ -53,6 +53,8 @@ pub enum Ending {
 /// Time in which the kernel reports the end of a process that was met ending.
 const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
+/// How often files that could not be leased are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(1);
 const STOPS: u64 = 0;
 const CALLS: u64 = 1;
 const PAGES: u64 = 2;
@@ -100,6 +102,7 @@ pub struct Away {
     finish: Option<Ending>,
     /// Dropped with the stay, when the process is home or gone.
     leases: Vec<ReadLease>,
+    looked_at_files: Instant,
     reserve: Reserve,
 }
 
@@ -134,6 +137,7 @@ impl Away {
             spin: Spin::default(),
             finish: None,
             leases,
+            looked_at_files: Instant::now(),
             reserve,
         }
     }
@@ -224,6 +228,7 @@ impl Away {
         self.server.expire()?;
         self.excuse(self.awake.elapsed());
         self.look_at_clocks()?;
+        self.look_at_files()?;
         self.check_transition(identity, journal)
     }
 
@@ -282,6 +287,7 @@ impl Away {
         }
         let left = self.watch.patience(self.begun.elapsed());
         let left = left.min(self.server.until_expiry());
+        let left = left.min(self.until_files_are_looked_at());
         left.max(Duration::from_millis(1))
     }
 

@@ -8,7 +8,6 @@ use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, LinkError, clocks};
 use crate::room::{self, Reserve, Room, RoomError};
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
@@ -404,8 +403,7 @@ fn take_leases(pid: i32) -> Result<Vec<ReadLease>, OutwardError> {
             ReadLease::take(std::path::Path::new(&exact)).or_else(|error| {
                 // That path needs a right which a plain user's cluster lacks; the name will do, if it
                 // still names the same file.
-                let same = std::fs::metadata(&file.name).is_ok_and(|now| now.ino() == file.inode);
-                if same {
+                if file.is_named_so() {
                     ReadLease::take(std::path::Path::new(&file.name))
                 } else {
                     Err(error)

@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use thiserror::Error;
 use whim_sys::foreign::{self, Resource};
+use whim_sys::lease;
 
 /// The range that home reserves begins and ends at multiples of this, in bytes.
 pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
@@ -27,7 +28,8 @@ const SETGID: u32 = 0o2000;
 pub struct Policy {
     /// Processes of uid 0 may move.
     pub allow_root: bool,
-    /// Home can hold read leases on files that are mapped shared, read-only.
+    /// Home can hold read leases on all files that are mapped shared, read-only; if not, only on
+    /// those for which this user needs no privilege.
     pub leases: bool,
     /// Locked memory that a host accepts, in bytes.
     pub locked_max: u64,
@@ -204,13 +206,39 @@ pub fn shared_read_only_of(entries: &[MapEntry]) -> Vec<SharedFile> {
     let leased = |entry: &&MapEntry| {
         entry.shared && entry.is_file() && !entry.protection.writable() && !is_memory_only(entry)
     };
-    let file = |entry: &MapEntry| SharedFile {
-        range: entry.range,
-        device: entry.device,
-        inode: entry.inode,
-        name: entry.name.clone(),
-    };
-    entries.iter().filter(leased).map(file).collect()
+    entries.iter().filter(leased).map(SharedFile::of).collect()
+}
+
+impl SharedFile {
+    fn of(entry: &MapEntry) -> Self {
+        Self {
+            range: entry.range,
+            device: entry.device,
+            inode: entry.inode,
+            name: entry.name.clone(),
+        }
+    }
+
+    /// Whether its name still is that of the same file, as we see it.
+    #[must_use]
+    pub fn is_named_so(&self) -> bool {
+        fs::metadata(&self.name).is_ok_and(|now| self.is(&now))
+    }
+
+    fn is(&self, about: &fs::Metadata) -> bool {
+        let device = about.dev();
+        let same = (libc::major(device), libc::minor(device)) == self.device;
+        // Some file systems show another device in mappings: those of btrfs's subvolumes.
+        about.ino() == self.inode && (same || self.device.0 == 0)
+    }
+
+    /// Whether a lease on it takes no privilege.
+    fn is_leasable(&self) -> bool {
+        let opened = fs::File::open(&self.name);
+        opened.is_ok_and(|file| {
+            file.metadata().is_ok_and(|about| self.is(&about)) && lease::is_possible(&file)
+        })
+    }
 }
 
 /// A range for home that is free in this address space.
@@ -482,7 +510,8 @@ fn shared_reason(
     if writable || is_memory_only(entry) {
         return Some(StayReason::SharedWritable(name));
     }
-    (!policy.leases).then_some(StayReason::SharedFile(name))
+    let leased = policy.leases || SharedFile::of(entry).is_leasable();
+    (!leased).then_some(StayReason::SharedFile(name))
 }
 
 /// The one exception: the file in which a Java VM keeps counters about itself.

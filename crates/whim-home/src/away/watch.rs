@@ -1,12 +1,14 @@
 //! The lines of a stay are watched, over whichever connections they run.
 
-use super::{Away, CALLS, NEXT_CALLS, PAGES};
+use super::{Away, CALLS, FILES_EVERY, NEXT_CALLS, PAGES};
 use crate::moving::Transition;
 use anyhow::Result;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 use whim_net::Line;
+use whim_sys::lease::ReadLease;
 
 /// Watches a line and the door by which its new connections come.
 pub(super) fn begin(epoll: &Epoll, line: &mut Line, token: u64) -> Result<()> {
@@ -40,6 +42,26 @@ fn keep(epoll: Option<&Epoll>, line: &mut Line, token: u64) -> Result<bool> {
 }
 
 impl Away {
+    /// Files that could not be leased: not every change of theirs is told.
+    pub(super) fn look_at_files(&mut self) -> Result<()> {
+        if self.transition.is_some() || !self.until_files_are_looked_at().is_zero() {
+            return Ok(());
+        }
+        self.looked_at_files = Instant::now();
+        if self.leases.iter().any(ReadLease::is_stale) {
+            self.begin_homeward(None, "a file that it maps has changed".into())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn until_files_are_looked_at(&self) -> Duration {
+        if self.leases.iter().any(ReadLease::is_watch) {
+            FILES_EVERY.saturating_sub(self.looked_at_files.elapsed())
+        } else {
+            Duration::MAX
+        }
+    }
+
     pub(super) fn next_is_over(&self) -> bool {
         match &self.transition {
             Some(Transition::Onward(onward)) => onward.link.calls.is_over(),
