@@ -30,13 +30,15 @@ mod shape;
 mod sockopt;
 pub mod stop;
 mod table;
+mod touch;
 mod types;
 
-pub use filter::{Instruction, guest_filter};
+pub use filter::{Instruction, cautious_filter, guest_filter};
 pub use ioctl::is_terminal_control;
 pub use resolve::{home_may_execute, resolve, row, rows};
 pub use shape::{Class, Row};
 pub use stop::interrupted_by_stop;
+pub use touch::touched;
 pub use types::{
     AWAIT_NUMBER, AWAY_BYTES_MAX, Call, Context, Decision, Direction, Disposition, Forward,
     GuestMemory, NewThread, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special,

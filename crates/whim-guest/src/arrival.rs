@@ -245,7 +245,7 @@ impl Arrival {
         else {
             return Err(ArrivalError::Turn("complete"));
         };
-        let filter = filter(&image);
+        let filter = filter(&image, shared.uffd.is_user_mode_only());
         let rebuilt = mapped.complete(&image, &filter)?;
         self.stage = Stage::Rebuilt {
             rebuilt,
@@ -302,10 +302,15 @@ fn note_own(shared: &Shared, mapping: &Mapping, at: u64, length: u64) {
 }
 
 /// The guest's system call filter, as the kernel reads it.
-fn filter(image: &ProcessImage) -> Vec<u8> {
+fn filter(image: &ProcessImage, cautious: bool) -> Vec<u8> {
     let reserved = (image.reserved.start, image.reserved.end);
     let mut bytes = Vec::new();
-    for one in whim_calls::guest_filter(reserved) {
+    let program = if cautious {
+        whim_calls::cautious_filter(reserved)
+    } else {
+        whim_calls::guest_filter(reserved)
+    };
+    for one in program {
         bytes.extend_from_slice(&one.code.to_le_bytes());
         bytes.extend_from_slice(&[one.jt, one.jf]);
         bytes.extend_from_slice(&one.k.to_le_bytes());

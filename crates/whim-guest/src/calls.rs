@@ -92,6 +92,7 @@ impl Guest {
             return Ok(());
         };
         let decision = resolve(&call, &self.context, &self.memory);
+        self.memory.prepare(&call);
         if self.must_wait() {
             return Ok(());
         }

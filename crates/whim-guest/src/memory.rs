@@ -4,7 +4,7 @@ use crate::pager::Shared;
 use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
-use whim_calls::GuestMemory;
+use whim_calls::{Call, GuestMemory};
 use whim_image::model::Range;
 use whim_sys::process_vm;
 use whim_sys::procmap::{Maps, ProcmapError};
@@ -42,6 +42,16 @@ impl Memory {
         let here = missing.is_empty();
         self.needed.borrow_mut().extend(missing);
         here
+    }
+
+    /// Notes what is missing of the memory that the kernel may touch for a call which runs here, if
+    /// the kernel cannot fetch it itself.
+    pub fn prepare(&self, call: &Call) {
+        if self.shared.uffd.is_user_mode_only() {
+            for (address, length) in whim_calls::touched(call, self) {
+                self.is_here(address, length);
+            }
+        }
     }
 
     /// # Errors

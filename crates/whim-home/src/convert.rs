@@ -280,7 +280,7 @@ fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, Convert
         what: "userfaultfd taking",
         errno,
     })?;
-    Uffd::initialize(taken, 0).map_err(|errno| ConvertError::Call {
+    Uffd::initialize(taken, 0, true).map_err(|errno| ConvertError::Call {
         what: "userfaultfd handshake",
         errno,
     })

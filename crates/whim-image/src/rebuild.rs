@@ -145,20 +145,21 @@ impl Blank {
     /// The kernel refuses both ways.
     pub fn userfault(self, device: Option<i32>) -> Result<(Self, Uffd), RebuildError> {
         let flags = u64::from((libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned());
+        let for_user_mode = [flags | uffd::USER_MODE_ONLY];
         let mut ways = vec![
-            Operation::new(libc::SYS_userfaultfd, &[flags]),
-            Operation::new(libc::SYS_userfaultfd, &[flags | uffd::USER_MODE_ONLY]),
+            (Operation::new(libc::SYS_userfaultfd, &[flags]), false),
+            (Operation::new(libc::SYS_userfaultfd, &for_user_mode), true),
         ];
         if let Some(device) = device {
             let number = u64::from(device.cast_unsigned());
             let by_device = Operation::new(libc::SYS_ioctl, &[number, uffd::IOC_NEW, flags]);
-            ways.insert(0, by_device);
+            ways.insert(0, (by_device, false));
         }
         let mut blank = self;
-        let mut result = -i64::from(libc::EPERM);
-        for way in ways {
+        let (mut result, mut user_mode_only) = (-i64::from(libc::EPERM), true);
+        for (way, lesser) in ways {
             let (back, results) = blank.run(&[way])?;
-            (blank, result) = (back, results[0]);
+            (blank, result, user_mode_only) = (back, results[0], lesser);
             if result >= 0 {
                 break;
             }
@@ -169,7 +170,8 @@ impl Blank {
         let close = [number, device].map(|fd| Operation::new(libc::SYS_close, &[fd]));
         let (blank, _) = blank.run(&close)?;
         let features = uffd::FEATURE_EVENT_REMAP | uffd::FEATURE_EVENT_UNMAP;
-        let uffd = Uffd::initialize(descriptor, features).map_err(|errno| RebuildError::Os {
+        let uffd = Uffd::initialize(descriptor, features, user_mode_only);
+        let uffd = uffd.map_err(|errno| RebuildError::Os {
             what: "The handshake with userfaultfd",
             errno,
         })?;

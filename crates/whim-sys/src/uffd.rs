@@ -112,6 +112,7 @@ impl AsFd for Device {
 #[derive(Debug)]
 pub struct Uffd {
     descriptor: OwnedFd,
+    user_mode_only: bool,
 }
 
 #[repr(C)]
@@ -136,22 +137,30 @@ impl Uffd {
         // JUSTIFICATION: a descriptor that the kernel made becomes an owned one.
         // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(raw) };
-        Self::initialize(descriptor, features)
+        Self::initialize(descriptor, features, user_mode_only)
     }
 
     /// Takes over a userfaultfd that was made in (and may have been taken from) another process,
-    /// and does the handshake, asking for `features` (FEATURE_*).
+    /// and does the handshake, asking for `features` (FEATURE_*). `user_mode_only` says how it was
+    /// made.
     ///
     /// # Errors
     /// EINVAL when the kernel lacks a feature.
-    pub fn initialize(descriptor: OwnedFd, features: u64) -> Result<Self, Errno> {
+    pub fn initialize(
+        descriptor: OwnedFd,
+        features: u64,
+        user_mode_only: bool,
+    ) -> Result<Self, Errno> {
         #[repr(C)]
         struct Api {
             version: u64,
             features: u64,
             ioctls: u64,
         }
-        let uffd = Self { descriptor };
+        let uffd = Self {
+            descriptor,
+            user_mode_only,
+        };
         let mut api = Api {
             version: API_VERSION,
             features,
@@ -159,6 +168,12 @@ impl Uffd {
         };
         uffd.control(IOC_API, &mut api)?;
         Ok(uffd)
+    }
+
+    /// Whether the kernel gets no page by it: a system call that meets a missing page gives EFAULT.
+    #[must_use]
+    pub fn is_user_mode_only(&self) -> bool {
+        self.user_mode_only
     }
 
     fn control<T>(&self, code: c_ulong, argument: &mut T) -> Result<(), Errno> {

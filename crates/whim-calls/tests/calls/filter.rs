@@ -2,7 +2,7 @@
 
 use crate::common::RESERVED;
 use syscalls::Sysno;
-use whim_calls::{Call, Class, Instruction, guest_filter, rows};
+use whim_calls::{Call, Class, Instruction, cautious_filter, guest_filter, rows};
 
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
@@ -11,10 +11,19 @@ const INSTRUCTIONS_MAX: usize = 4096;
 
 /// Classic BPF, as far as the program uses it.
 fn run(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    run_at(program, 0x40_0000, (arch, number, args))
+}
+
+/// The same for a call that is made at this address.
+fn run_at(
+    program: &[Instruction],
+    pointer: u64,
+    (arch, number, args): (u32, u32, [u64; 6]),
+) -> u32 {
     let mut data = Vec::with_capacity(64);
     data.extend(number.to_le_bytes());
     data.extend(arch.to_le_bytes());
-    data.extend(0u64.to_le_bytes());
+    data.extend(pointer.to_le_bytes());
     data.extend(args.iter().flat_map(|arg| arg.to_le_bytes()));
     let mut accumulator = 0u32;
     let mut counter = 0;
@@ -61,6 +70,36 @@ fn the_program_is_one_that_the_kernel_takes() {
         }
     }
     assert_eq!(program.last().map(|last| last.code), Some(0x06));
+}
+
+#[test]
+fn a_cautious_host_traps_local_calls_that_have_pointers() {
+    let program = cautious_filter(RESERVED);
+    assert!(program.len() <= INSTRUCTIONS_MAX, "{}", program.len());
+    let verdict = |sysno: Sysno, arch| {
+        let number = u32::try_from(sysno as u64).unwrap();
+        run(&program, arch, number, [0x1000; 6])
+    };
+    for sysno in [Sysno::futex, Sysno::getrandom, Sysno::rt_sigprocmask] {
+        assert_eq!(verdict(sysno, Call::ARCH), NOTIFY, "{sysno}");
+    }
+    for sysno in [Sysno::sched_yield, Sysno::munmap, Sysno::rt_sigreturn] {
+        assert_eq!(verdict(sysno, Call::ARCH), ALLOW, "{sysno}");
+        assert_eq!(verdict(sysno, 0x4000_0003), NOTIFY, "{sysno} of 32 bits");
+    }
+    assert_eq!(verdict(Sysno::write, Call::ARCH), NOTIFY);
+    let futex = u32::try_from(Sysno::futex as u64).unwrap();
+    let at = |pointer| run_at(&program, pointer, (Call::ARCH, futex, [0x1000; 6]));
+    let (start, end) = RESERVED;
+    for pointer in [start, end - 1] {
+        assert_eq!(at(pointer), ALLOW, "the supervisor's code");
+    }
+    for pointer in [start - 1, end, 0, u64::MAX] {
+        assert_eq!(at(pointer), NOTIFY, "{pointer:#x}");
+    }
+    let write = u32::try_from(Sysno::write as u64).unwrap();
+    let own = (Call::ARCH, write, [0x1000; 6]);
+    assert_eq!(run_at(&program, start, own), NOTIFY);
 }
 
 #[test]
