@@ -22,3 +22,4 @@ pub mod startup;
 pub mod stub;
 pub mod tun;
 pub mod uffd;
+pub mod yama;

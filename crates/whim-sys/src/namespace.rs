@@ -55,7 +55,9 @@ pub enum NamespaceError {
     Prctl(&'static str, Errno),
 }
 
-fn rights_hint(errno: Errno) -> &'static str {
+/// What helps where namespaces cannot be made.
+#[must_use]
+pub fn rights_hint(errno: Errno) -> &'static str {
     match errno {
         Errno::EPERM => {
             "run as root (CAP_SYS_ADMIN), or allow plain users to make user namespaces \

@@ -1,5 +1,6 @@
 //! Making a process with a chosen number from a program in memory.
 
+use crate::namespace::rights_hint;
 use libc::{c_int, c_long, c_uint};
 use nix::errno::Errno;
 use std::fs::File;
@@ -39,6 +40,8 @@ impl Namespaces {
 pub enum SpawnError {
     #[error("clone3 failed: {0}")]
     Clone(Errno),
+    #[error("New namespaces cannot be made: {0}; {hint}", hint = rights_hint(*.0))]
+    Namespaces(Errno),
     #[error(
         "A copy was asked for in a process with {0} threads; only one with a single thread can be copied"
     )]
@@ -125,7 +128,13 @@ pub fn clone_alone(namespaces: Namespaces, number: Option<i32>) -> Result<Cloned
         )
     };
     match result {
-        -1 => Err(SpawnError::Clone(Errno::last())),
+        -1 => Err(match (namespaces, Errno::last()) {
+            // All else is a lack of processes or memory.
+            (Namespaces::Own, errno @ (Errno::EPERM | Errno::ENOSPC | Errno::EINVAL)) => {
+                SpawnError::Namespaces(errno)
+            }
+            (_, errno) => SpawnError::Clone(errno),
+        }),
         0 => Ok(Cloned::Child),
         pid => Ok(Cloned::Parent {
             pid: i32::try_from(pid).unwrap_or(i32::MAX),

@@ -1,10 +1,11 @@
 //! `whim doctor`: what hinders programs from moving, found by trying, and how to mend it.
 
+mod rights;
+
 use nix::sys::wait::{WaitStatus, waitpid};
 use std::fs;
 use std::path::Path;
-use whim_sys::namespace::{self, Fork, Set};
-use whim_sys::uffd::Uffd;
+use whim_sys::namespace::{self, Fork};
 use whimd::control::{Answer, Client, ControlError, Finding, Grade, Request};
 
 use crate::output;
@@ -21,17 +22,13 @@ fn finding(subject: &str, grade: Grade, found: impl Into<String>, mend: &str) ->
 
 /// Looks at everything, prints it, and tells whether programs can move.
 pub fn examine(client: Result<Client, ControlError>, json: bool) -> bool {
-    let mut findings = vec![
-        kernel(),
-        namespaces(),
-        userfaultfd(),
-        pidfd(),
-        seccomp(),
-        clear_refs(),
-        yama(),
-        tunnels(),
-        programs(),
-    ];
+    let mut findings = vec![kernel(), pidfd(), seccomp(), clear_refs()];
+    // A daemon of somebody else has that one's rights, not ours.
+    let daemon = client.as_ref().ok().and_then(Client::daemon_uid);
+    if daemon.is_none_or(|uid| uid == nix::unistd::geteuid().as_raw()) {
+        findings.extend(rights::findings());
+    }
+    findings.extend([tunnels(), programs()]);
     match client.and_then(|mut client| {
         client.ask(&Request::Doctor, |answer| {
             if let Answer::Finding(found) = answer {
@@ -44,7 +41,7 @@ pub fn examine(client: Result<Client, ControlError>, json: bool) -> bool {
             "daemon",
             Grade::Bad,
             error.to_string(),
-            "Start it with 'systemctl start whimd', or as root with 'whimd'",
+            "Start it with 'systemctl start whimd', or your own with 'whimd'",
         )),
     }
     for found in &findings {
@@ -89,44 +86,14 @@ fn kernel() -> Finding {
     }
 }
 
-/// Tries something in a child, so that nothing of it sticks to this process.
-fn try_in_child(attempt: impl FnOnce() -> bool) -> Option<bool> {
+/// Tries something in a child, so that nothing of it sticks to this process; gives its exit status.
+fn try_in_child(attempt: impl FnOnce() -> i32) -> Option<i32> {
     match namespace::fork().ok()? {
-        Fork::Child => std::process::exit(i32::from(!attempt())),
+        Fork::Child => std::process::exit(attempt()),
         Fork::Parent(child) => match waitpid(child, None) {
-            Ok(WaitStatus::Exited(_, code)) => Some(code == 0),
+            Ok(WaitStatus::Exited(_, code)) => Some(code),
             _ => None,
         },
-    }
-}
-
-fn namespaces() -> Finding {
-    let all = Set::USER | Set::PID | Set::MOUNT | Set::NET | Set::IPC | Set::TIME | Set::UTS;
-    match try_in_child(|| namespace::unshare(all).is_ok()) {
-        Some(true) => finding("namespaces", Grade::Good, "Guests can be shut in", ""),
-        _ => finding(
-            "namespaces",
-            Grade::Bad,
-            "Not all kinds of namespaces can be made: this machine cannot host guests",
-            "Set kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0 and user.max_user_namespaces above 0, or run as root",
-        ),
-    }
-}
-
-fn userfaultfd() -> Finding {
-    match Uffd::create(true, 0) {
-        Ok(_) => finding(
-            "userfaultfd",
-            Grade::Good,
-            "User-mode userfaultfd works",
-            "",
-        ),
-        Err(errno) => finding(
-            "userfaultfd",
-            Grade::Bad,
-            format!("No userfaultfd can be made ({})", errno.desc()),
-            "Use a kernel of 5.11 or later with CONFIG_USERFAULTFD",
-        ),
     }
 }
 
@@ -172,30 +139,6 @@ fn clear_refs() -> Finding {
             "/proc does not show the pages of processes: nothing can leave this machine",
             "Use a kernel with CONFIG_PROC_PAGE_MONITOR and CONFIG_CHECKPOINT_RESTORE",
         )
-    }
-}
-
-fn yama() -> Finding {
-    let scope = read("/proc/sys/kernel/yama/ptrace_scope");
-    match scope.as_deref() {
-        None | Some("0" | "1") => finding(
-            "yama",
-            Grade::Good,
-            "Processes of the same user may be traced",
-            "",
-        ),
-        Some("2") => finding(
-            "yama",
-            Grade::Warning,
-            "Only root may trace (kernel.yama.ptrace_scope=2): a daemon without root moves nothing",
-            "Run whimd as root, or set kernel.yama.ptrace_scope=1",
-        ),
-        Some(other) => finding(
-            "yama",
-            Grade::Bad,
-            format!("Nobody may trace (kernel.yama.ptrace_scope={other})"),
-            "Set kernel.yama.ptrace_scope=1 at boot: it cannot be lowered later",
-        ),
     }
 }
 

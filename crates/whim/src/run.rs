@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
+use whim_sys::yama::Scope;
 use whimd::control::{Client, ControlError, Request, RunOptions};
 
 use crate::arguments::Run;
@@ -36,10 +37,14 @@ pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
         Ok(client)
     });
     // Kept until exec closes it.
-    let _client = match registered {
+    let client = match registered {
         Ok(client) => client,
         Err(error) => return complain(&error, FAILED),
     };
+    if client.daemon_uid() != Some(0) && Scope::here() == Scope::Descendants {
+        // If it is refused, the program stays, and the daemon says why.
+        let _ = whim_sys::yama::let_own_user_trace_us();
+    }
     become_program(&arguments.command, portable)
 }
 

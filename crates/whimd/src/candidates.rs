@@ -17,6 +17,9 @@ pub struct Candidate {
     pub held: bool,
     /// Moves of its journeys that are over.
     pub moves: u32,
+    /// `whim run` became it, and let its user trace it where only that helps (Yama).
+    #[serde(default)]
+    pub declared: bool,
     /// Why it had to stay at the last try, if that was found only in its stopped threads.
     #[serde(default)]
     pub found: Option<String>,
@@ -36,6 +39,7 @@ impl Candidate {
             options,
             held: false,
             moves: 0,
+            declared: false,
             found: None,
             seen: None,
             cpu_percent: 0.0,

@@ -25,8 +25,8 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
         findings.push(finding(
             "rights",
             Grade::Warning,
-            "The daemon does not run as root: it moves only its own user's processes, and guests run under that user's uid".into(),
-            Some("Start whimd as root"),
+            "The daemon does not run as root. Meanwhile it moves its own user's programs, and guests run under that user's uid".into(),
+            Some("Start whimd as root, for all users of this machine"),
         ));
     }
     findings.extend(programs(daemon));
@@ -126,8 +126,8 @@ fn limits(daemon: &Daemon) -> Finding {
         finding(
             "cgroups",
             Grade::Warning,
-            format!("Guests cannot be limited: {}", groups.missing.join("; ")),
-            Some("Run whimd as root, or under a service manager that delegates its cgroup"),
+            "This daemon may make no control groups: the kernel does not limit the memory and the threads of its guests. Meanwhile their supervisors count both".into(),
+            Some("Run whimd as root, or as a service of the user ('systemctl --user start whimd')"),
         )
     } else if groups.missing.is_empty() {
         finding(

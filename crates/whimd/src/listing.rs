@@ -86,7 +86,7 @@ fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
     } else {
         None
     };
-    own.or_else(|| stay::reasons(&daemon.settings, pid).into_iter().next())
+    own.or_else(|| stay::reasons(daemon, pid).into_iter().next())
         .or_else(|| candidate.found.clone())
 }
 
@@ -208,7 +208,7 @@ pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveErro
         )),
         Some(candidate) => text.extend(constraints(candidate)),
     }
-    let mut reasons = stay::reasons(&daemon.settings, pid);
+    let mut reasons = stay::reasons(daemon, pid);
     reasons.extend(candidate.and_then(|candidate| candidate.found));
     if reasons.is_empty() {
         text.push(format!(

@@ -130,7 +130,7 @@ fn target(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveErro
 pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let target = target(daemon, caller, pid)?;
     daemon.refresh_candidates();
-    let reasons = stay::reasons(&daemon.settings, pid);
+    let reasons = stay::reasons(daemon, pid);
     let command = processes::command(target.stat.pid);
     Ok(match reasons.first() {
         Some(reason) => {
@@ -326,7 +326,7 @@ async fn leave(
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
     let pid = target.stat.pid;
-    let reasons = stay::reasons(&daemon.settings, pid);
+    let reasons = stay::reasons(daemon, pid);
     if !reasons.is_empty() {
         return Err(MoveError::Stay { pid, reasons });
     }

@@ -356,7 +356,10 @@ async fn register(
         .map_err(|e| e.to_string())
         .and_then(|stat| {
             check_options(daemon, &options)?;
-            let candidate = Candidate::new(stat.pid, stat.start_time, options.clone());
+            let candidate = Candidate {
+                declared: true,
+                ..Candidate::new(stat.pid, stat.start_time, options.clone())
+            };
             let mut candidates = daemon.candidates();
             candidates.add(candidate);
             daemon.save_candidates(&candidates);

@@ -1,18 +1,64 @@
 //! Why a process of this node cannot move now.
 
 use whim_image::stay::{self, Policy};
+use whim_sys::yama::Scope;
 
-use crate::settings::Settings;
+use crate::daemon::Daemon;
 
 /// Reasons, each a sentence; empty: it may move.
 #[must_use]
-pub fn reasons(settings: &Settings, pid: i32) -> Vec<String> {
+pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+    let settings = &daemon.settings;
     let policy = Policy {
         allow_root: settings.config.allow_root,
         // Leases on files of others take a capability, which a supervisor of ours has then.
         leases: settings.holds_leases(),
         ..Policy::default()
     };
+    let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
+    let forbidden = untraceable(Scope::here(), settings.root, declared);
     let found = stay::reasons(pid, &policy);
-    found.iter().map(|reason| format!("{reason}.")).collect()
+    let found = found.iter().map(|reason| format!("{reason}."));
+    forbidden
+        .map(str::to_owned)
+        .into_iter()
+        .chain(found)
+        .collect()
+}
+
+/// Why a home supervisor may not trace a process. `declared`: `whim run` became it.
+fn untraceable(scope: Scope, root: bool, declared: bool) -> Option<&'static str> {
+    match scope {
+        Scope::SameUser => None,
+        Scope::Descendants if root || declared => None,
+        Scope::Descendants => Some(
+            "This machine lets a daemon without root move only what 'whim run' itself becomes, not what that starts, nor what runs already (kernel.yama.ptrace_scope=1).",
+        ),
+        Scope::Privileged if root => None,
+        Scope::Privileged => Some(
+            "This machine lets only root trace programs (kernel.yama.ptrace_scope=2), and the daemon does not run as root.",
+        ),
+        Scope::Nobody => {
+            Some("This machine lets nobody trace programs (kernel.yama.ptrace_scope=3).")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yama_forbids_what_it_says() {
+        let stays = |scope, root, declared| untraceable(scope, root, declared).is_some();
+        for (root, declared) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert!(!stays(Scope::SameUser, root, declared));
+            assert_eq!(
+                stays(Scope::Descendants, root, declared),
+                !root && !declared
+            );
+            assert_eq!(stays(Scope::Privileged, root, declared), !root);
+            assert!(stays(Scope::Nobody, root, declared));
+        }
+    }
 }
