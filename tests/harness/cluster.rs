@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::place;
-use crate::process::{self, eventually};
+use crate::process::{self, Running, eventually};
+use crate::users::Account;
 
 /// How long a command may take that only asks or tells.
 const SHORT: Duration = Duration::from_secs(30);
@@ -31,6 +33,10 @@ pub struct Cluster {
     programs: PathBuf,
     directory: PathBuf,
     nodes: usize,
+    /// In a cluster of plain users: who gives commands on which node.
+    pub(crate) accounts: Vec<Account>,
+    /// Theirs; threads of a test share the cluster.
+    pub(crate) daemons: Mutex<Vec<Running>>,
 }
 
 /// A row of `whim ps --json`, as far as tests look at it.
@@ -115,6 +121,8 @@ impl Cluster {
             name,
             directory,
             nodes,
+            accounts: Vec::new(),
+            daemons: Mutex::default(),
         })
     }
 
@@ -248,7 +256,7 @@ impl Cluster {
         self.programs.join("whim")
     }
 
-    fn lab_command(&self, words: &[&str]) -> Command {
+    pub(crate) fn lab_command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.whim_path());
         command
             .args(["lab", words[0], "--name", &self.name])
@@ -268,11 +276,10 @@ impl Cluster {
     /// A command on a node, in the lab's directory, still to be run.
     #[must_use]
     pub fn command<S: AsRef<str>>(&self, node: &str, words: &[S]) -> Command {
-        let mut command = self.lab_command(&["exec", node, "--"]);
-        command
-            .args(words.iter().map(AsRef::as_ref))
-            .env("LC_ALL", "C.UTF-8");
-        command
+        match self.account(node) {
+            Some(account) => self.command_of_root(node, &account.words(words)),
+            None => self.command_of_root(node, words),
+        }
     }
 
     /// The same for an ordinary user.
@@ -484,7 +491,9 @@ impl Cluster {
             }
         }
         let state = Path::new("/run/whim-lab").join(&self.name);
-        for log in logs(&state, 5) {
+        let mut told = logs(&state, 5);
+        told.extend(logs(&self.directory.join("accounts"), 6));
+        for log in told {
             let text = fs::read(&log).unwrap_or_default();
             show(&log.display().to_string(), &String::from_utf8_lossy(&text));
         }

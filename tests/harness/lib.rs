@@ -14,6 +14,7 @@ pub mod program;
 pub mod random;
 pub mod talk;
 pub mod terminal;
+pub mod users;
 
 pub use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 pub use case::{Case, Setting};

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -170,9 +171,21 @@ impl Program {
             cluster.configure("n2", "[guests]\nown_vdso = false\n")?;
             cluster.restart_daemon("n2")?;
         }
+        self.quick_in(&cluster, setting)
+    }
+
+    /// The quick test between the accounts of two plain users.
+    ///
+    /// # Errors
+    /// When the moved run differs from the unmoved one.
+    pub fn quick_of_users(&'static self, setting: &Setting) -> Result<()> {
+        self.quick_in(&Cluster::up_of_users()?, setting)
+    }
+
+    fn quick_in(&'static self, cluster: &Cluster, setting: &Setting) -> Result<()> {
         let mut random = Random::new(setting.seed);
         cluster.explaining(|| {
-            let site = Site::Lab(&cluster);
+            let site = Site::Lab(cluster);
             let mut size = self.quick_size;
             let mut moves = Moves::default();
             for _ in 0..QUICK_ATTEMPTS {
@@ -335,6 +348,19 @@ impl Site<'_> {
         }
     }
 
+    /// One in which the program can make files, whoever runs it.
+    fn make_directory(&self, path: &Path) -> Result<()> {
+        fs::create_dir_all(path)?;
+        if self.is_of_users() {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+        }
+        Ok(())
+    }
+
+    fn is_of_users(&self) -> bool {
+        matches!(self, Self::Lab(cluster) if cluster.account("n1").is_some())
+    }
+
     fn clean(&self) -> Result<()> {
         if let Self::Here(directory) = self {
             fs::remove_dir_all(directory)?;
@@ -396,7 +422,7 @@ impl<'a> Stage<'a> {
     /// Starts the program in a new directory on n1; the run called `moved` so that it may move.
     fn start(&self, run: &str) -> Result<Started> {
         let directory = self.directory(run);
-        fs::create_dir_all(&directory)?;
+        self.site.make_directory(&directory)?;
         let (companion, word) = self.companion(run)?;
         let words: Vec<String> = self
             .launch
@@ -424,7 +450,7 @@ impl<'a> Stage<'a> {
             return Ok((None, String::new()));
         }
         let directory = self.base.join(format!("{run}-companion"));
-        fs::create_dir_all(&directory)?;
+        self.site.make_directory(&directory)?;
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.site.command(&self.launch.companion);
         command

@@ -32,22 +32,31 @@ const NOBODY: &str = "nobody";
 /// Two tests for each file of guests: by root, and by an ordinary user.
 pub fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
+    for family in families()? {
+        for (module, user) in [("", None), ("full::", Some(NOBODY))] {
+            let family = family.clone();
+            let name = format!("conformance::{module}{family}");
+            cases.push(Case::new(name, move |_| {
+                let cluster = Cluster::up(2)?;
+                cluster.explaining(|| compare(&cluster, &family, user))
+            }));
+        }
+    }
+    Ok(cases)
+}
+
+/// Names of the files of guests.
+pub fn families() -> Result<Vec<String>> {
+    let mut families = Vec::new();
     for entry in fs::read_dir(guest::source("conformance"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if let Some(family) = name.strip_suffix(".c")
             && family != "common"
         {
-            for (module, user) in [("", None), ("full::", Some(NOBODY))] {
-                let family = family.to_owned();
-                let name = format!("conformance::{module}{family}");
-                cases.push(Case::new(name, move |_| {
-                    let cluster = Cluster::up(2)?;
-                    cluster.explaining(|| compare(&cluster, &family, user))
-                }));
-            }
+            families.push(family.to_owned());
         }
     }
-    Ok(cases)
+    Ok(families)
 }
 
 /// `WHIM_CASES=NAME` runs one case alone, for those who look for a fault.
@@ -62,7 +71,8 @@ fn words(family: &str) -> Result<Vec<String>> {
         .collect())
 }
 
-fn compare(cluster: &Cluster, family: &str, user: Option<&str>) -> Result<()> {
+/// Runs the cases of a family at home and away; they must tell the same.
+pub fn compare(cluster: &Cluster, family: &str, user: Option<&str>) -> Result<()> {
     let words = words(family)?;
     let home = run(cluster, "home", &words, user, false)?;
     let away = run(cluster, "away", &words, user, true)?;

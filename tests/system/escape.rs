@@ -82,7 +82,7 @@ fn check_secret(cluster: &Cluster, said: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn ways(cluster: &Cluster) -> Result<()> {
+pub fn ways(cluster: &Cluster) -> Result<()> {
     let (_, expected) = run(cluster, &["ways"], false)?;
     let (places, said) = run(cluster, &["ways"], true)?;
     for line in &said {
@@ -107,7 +107,7 @@ fn ways(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn numbers(cluster: &Cluster, step: u32) -> Result<()> {
+pub fn numbers(cluster: &Cluster, step: u32) -> Result<()> {
     let (to, step_text) = (NUMBERS.to_string(), step.to_string());
     let words = ["0", to.as_str(), step_text.as_str()];
     let attempt = Attempt::new(Party::Guest, "act on its host by any system call number");

@@ -34,6 +34,7 @@ mod stay;
 mod stops;
 mod terminals;
 mod threads;
+mod unprivileged;
 
 use std::process::ExitCode;
 
@@ -74,6 +75,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(kernels::cases());
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());
+    cases.extend(unprivileged::cases()?);
     cases.extend(bench::cases());
     Ok(cases)
 }

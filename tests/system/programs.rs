@@ -8,15 +8,20 @@ mod tools;
 use whim_system_tests::program::Program;
 use whim_system_tests::{Case, Result};
 
-pub fn cases() -> Result<Vec<Case>> {
-    let groups: &[&'static [Program]] = &[
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static Program> {
+    let groups: [&'static [Program]; 4] = [
         shells::PROGRAMS,
         languages::PROGRAMS,
         tools::PROGRAMS,
         ours::PROGRAMS,
     ];
+    groups.into_iter().flatten()
+}
+
+pub fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
-    for program in groups.iter().copied().flatten() {
+    for program in all() {
         cases.extend(program.cases()?);
     }
     Ok(cases)
