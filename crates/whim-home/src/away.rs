@@ -461,11 +461,14 @@ impl Away {
     fn conclude(&mut self, ending: &Ending, journal: &mut Journal) -> Result<()> {
         journal.note(&Event::Calls {
             calls: self.server.counts(),
-        })?;
+        });
         let time = self.cpu_away;
-        journal.note(&Event::CpuAway { time })?;
+        journal.note(&Event::CpuAway { time });
         let last = match ending {
-            Ending::Home(_) => return self.note_homeward(journal),
+            Ending::Home(_) => {
+                self.note_homeward(journal);
+                return Ok(());
+            }
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
             Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
         };
@@ -484,12 +487,11 @@ impl Away {
         Ok(())
     }
 
-    fn note_homeward(&self, journal: &mut Journal) -> Result<()> {
+    fn note_homeward(&self, journal: &mut Journal) {
         if let Some(Transition::Homeward(homeward)) = &self.transition {
             let reason = homeward.reason.clone();
-            journal.note(&Event::Homeward { reason })?;
+            journal.note(&Event::Homeward { reason });
         }
-        Ok(())
     }
 
     /// Begins the way home.
@@ -568,10 +570,10 @@ impl Away {
         self.lacks_memory = None;
         journal.note(&Event::Acknowledged {
             epoch: self.link.epoch,
-        })?;
+        });
         journal.note(&Event::Done {
             report: report.clone(),
-        })?;
+        });
         client.send(&Event::Done { report });
         let continues = self.held.iter().filter(|held| held.signal == libc::SIGCONT);
         let continues = u32::try_from(continues.count()).unwrap_or(u32::MAX);
@@ -677,7 +679,7 @@ impl Away {
         match homeward.finish(self.server, &self.original, &mut self.held) {
             Ok(arrival) => {
                 let time = arrival.cpu_away;
-                journal.note(&Event::CpuAway { time })?;
+                journal.note(&Event::CpuAway { time });
                 self.link.queue(&ToGuest::Discard, &[])?;
                 let _ = self.link.calls.flush();
                 let to = identity.job.node.clone();
@@ -688,7 +690,7 @@ impl Away {
                 };
                 journal.note(&Event::Done {
                     report: report.clone(),
-                })?;
+                });
                 Ok(Ending::Home(Box::new(Homecoming {
                     holding: arrival.holding,
                     client: arrival.client,

@@ -25,10 +25,13 @@ impl Syncing {
     }
 }
 
-/// An open journal.
+/// An open journal. Its room on the disk was set aside when it was made, as far as the file system
+/// can do that.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
+    /// The last line is not whole: no other may be joined to it.
+    is_torn: bool,
 }
 
 impl Journal {
@@ -38,17 +41,33 @@ impl Journal {
     /// Of the file system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
-        Ok(Self { file })
+        Ok(Self {
+            file,
+            is_torn: false,
+        })
+    }
+
+    /// Appends an entry on which nothing depends but what is told of the journey: a disk that is full
+    /// must not cost the process.
+    pub fn note(&mut self, event: &Event) {
+        if let Err(error) = self.append(event) {
+            tracing::warn!(%error, "the journal lacks an entry");
+        }
     }
 
     /// Appends an entry that need not survive a power failure.
     ///
     /// # Errors
     /// Of the file system.
-    pub fn note(&mut self, event: &Event) -> io::Result<()> {
+    pub fn append(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_string(event)?;
         line.push('\n');
-        self.file.write_all(line.as_bytes())
+        if self.is_torn {
+            line.insert(0, '\n');
+        }
+        let written = self.file.write_all(line.as_bytes());
+        self.is_torn = written.is_err();
+        written
     }
 
     /// Appends an entry whose way to the disk somebody else waits for: a disk may take longer than
@@ -57,7 +76,7 @@ impl Journal {
     /// # Errors
     /// Of the file system.
     pub fn begin_commit(&mut self, event: &Event) -> io::Result<Syncing> {
-        self.note(event)?;
+        self.append(event)?;
         let file = self.file.try_clone()?;
         let (sender, done) = channel();
         std::thread::Builder::new().spawn(move || {
@@ -72,7 +91,16 @@ impl Journal {
     /// # Errors
     /// Of the file system.
     pub fn commit(&mut self, event: &Event) -> io::Result<()> {
-        self.note(event)?;
+        self.append(event)?;
         self.file.sync_data()
+    }
+}
+
+impl Drop for Journal {
+    /// Gives back what was set aside and not used.
+    fn drop(&mut self) {
+        if let Ok(about) = self.file.metadata() {
+            let _ = self.file.set_len(about.len());
+        }
     }
 }

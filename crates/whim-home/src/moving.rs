@@ -21,7 +21,7 @@ use whim_sys::crash;
 
 /// Longest image, in bytes (a thousand threads with all registers).
 const IMAGE_MAX: usize = 64 << 20;
-const UNWRITABLE: &str = "The journal cannot be written";
+const UNWRITABLE: &str = "The journal cannot be written (free space on its disk)";
 /// A longer wait for home's clock is said beforehand.
 const CLOCK_WAIT_UNSAID: Duration = Duration::from_millis(100);
 /// Nobody waits longer than this for home's clock.

@@ -167,7 +167,7 @@ impl Room {
             before: (before.soft, before.hard),
             raised: (raised.soft, raised.hard),
         };
-        journal.note(&noted).map_err(RoomError::Journal)?;
+        journal.append(&noted).map_err(RoomError::Journal)?;
         crash::point("before-limit-raised");
         let set = foreign::set_limit(self.pid, raised);
         crash::point("limit-raised");

@@ -201,7 +201,7 @@ fn leave(
             tracing::warn!("{reason}");
             let stays = matches!(error, OutwardError::Stay(_));
             let refused = Event::Refused { reason, stays };
-            journal.note(&refused)?;
+            journal.note(&refused);
             retire(identity, holding);
             client.send(&refused);
             return Ok(true);
@@ -230,7 +230,7 @@ fn leave(
             return Ok(false);
         }
     };
-    journal.note(&Event::Acknowledged { epoch: slot.epoch })?;
+    journal.note(&Event::Acknowledged { epoch: slot.epoch });
     let report = MoveReport {
         from: identity.job.node.clone(),
         to: slot.node.clone(),
@@ -243,7 +243,7 @@ fn leave(
     };
     journal.note(&Event::Done {
         report: report.clone(),
-    })?;
+    });
     client.send(&Event::Done { report });
     drop(client);
     crash::section();

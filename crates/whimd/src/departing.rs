@@ -1,5 +1,7 @@
 //! The beginning of a journey: room at a host, and a home supervisor.
 
+use nix::errno::Errno;
+use nix::fcntl::FallocateFlags;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -26,6 +28,9 @@ const KEPT: [Capability; 3] = [
     Capability::CHECKPOINT_RESTORE,
     Capability::LEASE,
 ];
+
+/// What a journal takes of the disk from the beginning on, in bytes; few journeys need more.
+const JOURNAL_ROOM: i64 = 8 << 10;
 
 /// A host answers a request for room within this time: it starts a supervisor meanwhile.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -190,11 +195,26 @@ pub async fn start_home(
 fn make_journal(path: &Path, owner: Option<(u32, u32)>) -> Result<(), MoveError> {
     let mut options = fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|file| match owner {
-        Some((uid, gid)) => std::os::unix::fs::fchown(file, Some(uid), Some(gid)),
-        None => Ok(()),
+    let made = file.and_then(|file| {
+        if let Some((uid, gid)) = owner {
+            std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+        }
+        set_room_aside(&file)
+    });
+    made.map_err(|source| {
+        let _ = fs::remove_file(path);
+        supervisor::at(path, source).into()
     })
-    .map_err(|source| supervisor::at(path, source).into())
+}
+
+/// A disk that fills up later is no reason to refuse what has been asked for by then.
+fn set_room_aside(file: &fs::File) -> std::io::Result<()> {
+    let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match nix::fcntl::fallocate(file, flags, 0, JOURNAL_ROOM) {
+        Err(errno @ (Errno::ENOSPC | Errno::EDQUOT)) => Err(errno.into()),
+        // Not every file system can do that.
+        _ => Ok(()),
+    }
 }
 
 /// Notes what is to be known of a journey.
