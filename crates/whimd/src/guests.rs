@@ -12,6 +12,9 @@ use crate::sensors::{Class, Report};
 /// Part of their share to which guests are admitted: beyond it one would have to leave at once.
 const FULL_PERCENT: u64 = 90;
 
+/// What a guest takes of its host beside its own memory, for its supervisor and its sandbox.
+const BESIDE_BYTES: u64 = 16 << 20;
+
 /// What a node asks before it sends a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,9 +176,10 @@ impl Guests {
         let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
         let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
         let taken: u64 = guests.chain(self.starting.values().copied()).sum();
+        let beside = BESIDE_BYTES.saturating_mul(self.starting.len() as u64 + 1);
         let left = share
             .saturating_sub(taken.max(used))
-            .min(here.memory_available_bytes);
+            .min(here.memory_available_bytes.saturating_sub(beside));
         if request.memory_bytes > left {
             let needed = request.memory_bytes.div_ceil(1 << 20);
             return Err(AdmitError::Memory {
@@ -267,6 +271,28 @@ mod tests {
         guests
             .reserve(&request(400 << 20), &here(), 0, "n2", &limits)
             .expect("room again");
+    }
+
+    #[test]
+    fn a_guest_takes_more_than_its_own_memory() {
+        let limits = Limits::default();
+        let mut guests = Guests::default();
+        let nearly_full = |megabytes: u64| Report {
+            memory_available_bytes: megabytes << 20,
+            ..here()
+        };
+        assert!(matches!(
+            guests.reserve(&request(2 << 20), &nearly_full(17), 0, "n2", &limits),
+            Err(AdmitError::Memory { left: 1, .. })
+        ));
+        guests
+            .reserve(&request(2 << 20), &nearly_full(18), 0, "n2", &limits)
+            .expect("room");
+        // The first one has not taken its part yet.
+        assert!(matches!(
+            guests.reserve(&request(1 << 20), &nearly_full(30), 0, "n2", &limits),
+            Err(AdmitError::Memory { left: 0, .. })
+        ));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The control socket: who asks, and what for.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub fn open(path: &Path) -> std::io::Result<UnixListener> {
 /// Accepts for ever.
 pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
     let clients = Arc::new(Clients::default());
+    // Given up for the moment in which somebody has to be told that there are no more.
+    let mut spare = File::open("/dev/null").ok();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -56,10 +59,26 @@ pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
             }
             Err(error) => {
                 tracing::warn!(%error, "a client could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                if spare.take().is_none() || !turn_away(&listener).await {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                spare = File::open("/dev/null").ok();
             }
         }
     }
+}
+
+/// Tells the next client that there is no descriptor for it; false if there was nobody.
+async fn turn_away(listener: &UnixListener) -> bool {
+    let next = tokio::time::timeout(Duration::ZERO, listener.accept()).await;
+    let Ok(Ok((stream, _))) = next else {
+        return false;
+    };
+    let reason = "The daemon has no descriptors left: raise its limit of open files".to_owned();
+    let (_, mut write) = stream.into_split();
+    // An empty socket takes a line at once, whether it is read or not.
+    let _ = write_line(&mut write, &Answer::Refused { reason }).await;
+    true
 }
 
 fn caller(daemon: &Daemon, stream: &UnixStream) -> Result<Caller, credentials::CredentialError> {
