@@ -200,7 +200,7 @@ fn address_space(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn sweep(
+pub(crate) fn sweep(
     cluster: &Cluster,
     limits: impl Iterator<Item = u64>,
     words: &str,

@@ -22,6 +22,7 @@ mod costs;
 mod crashes;
 mod crowds;
 mod escape;
+mod exhaustion;
 mod faults;
 mod hostile;
 mod kernels;
@@ -70,6 +71,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(crowds::cases());
     cases.extend(costs::cases());
     cases.extend(escape::cases());
+    cases.extend(exhaustion::cases());
     cases.extend(faults::cases());
     cases.extend(hostile::cases());
     cases.extend(kernels::cases());
