@@ -111,7 +111,10 @@ impl Cluster {
             .stderr(File::options().append(true).open(&log)?);
         let running = Running::spawn(&mut command)?;
         self.daemons().push(running);
-        self.whim(&account.node, &["--wait", "30", "nodes"])
+        // By name: without it, root's daemon would answer until this one does.
+        let socket = format!("/tmp/whim-{}/control.sock", account.uid);
+        let ask = ["--socket", &socket, "--wait", "30", "nodes"];
+        self.whim(&account.node, &ask)
             .with_context(|| {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 format!("The daemon of {} says: {said}", account.node)

@@ -37,9 +37,6 @@ pub fn cases() -> Vec<Case> {
         Case::new("exhaustion::small_packets", |_| {
             between(&["--mtu", "576"], "24", &["n2", "home", "n2"])
         }),
-        Case::new("exhaustion::long_way", |_| {
-            between(&["--delay", "200ms"], "1", &["n2", "home"])
-        }),
         Case::new("exhaustion::full::long_way", |_| {
             between(&["--delay", "200ms"], "24", &["n2", "home", "n2"])
         }),
