@@ -193,7 +193,8 @@ impl Outward<'_> {
         whim_image::vdso::own().map_err(CaptureError::from)?;
         let leases = take_leases(self.pid)?;
         self.leased = leases.len();
-        let reserve = Reserve::take()?;
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        let reserve = Reserve::take(threads.map_or(1, Iterator::count))?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();

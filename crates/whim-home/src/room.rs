@@ -4,6 +4,7 @@
 //! The conversion comes after the guest's
 //! start, when a failure would end the process: so room is made before, or the process stays.
 
+use crate::deputy::SPARE_THREADS;
 use crate::journal::Journal;
 use nix::errno::Errno;
 use std::fs::File;
@@ -11,6 +12,7 @@ use thiserror::Error;
 use whim_journey::job::Event;
 use whim_sys::crash;
 use whim_sys::foreign::{self, Limit};
+use whim_sys::resident::Deck;
 
 /// Descriptors that the conversion has open at one time, and some to spare.
 const NEEDED: u64 = 4;
@@ -20,6 +22,8 @@ const MAPPINGS_NEEDED: u64 = 64;
 const OVERCOMMIT_NEVER: u64 = 2;
 /// Of our own: those of a deputy and of the loop that serves it.
 const FOR_CONVERSION: usize = 12;
+/// Of our own: what the conversion takes beside the deck, in bytes.
+const MEMORY_BESIDE: usize = 1 << 20;
 /// Of our own: what is open for a moment on the way home.
 const FOR_RETURN: usize = 6;
 
@@ -45,19 +49,32 @@ pub enum RoomError {
         "The home supervisor may not open as many files as a move needs ({0}); raise whimd's limit (LimitNOFILE)"
     )]
     Ours(std::io::Error),
+    #[error(
+        "The home supervisor may not use as much memory as a move needs ({0} KiB more); raise whimd's limit (LimitAS, or ulimit -v)"
+    )]
+    OurMemory(usize),
 }
 
-/// Descriptors of ours that are kept for steps which must not fail.
+/// Descriptors and address space of ours that are kept for steps which must not fail.
 #[derive(Debug)]
 pub struct Reserve {
     conversion: Vec<File>,
     homecoming: Vec<File>,
+    /// As long as what the conversion maps; never touched.
+    memory: Vec<u8>,
 }
 
 impl Reserve {
+    /// For a process of so many threads.
+    ///
     /// # Errors
-    /// [`RoomError::Ours`]
-    pub fn take() -> Result<Self, RoomError> {
+    /// [`RoomError::Ours`], [`RoomError::OurMemory`]
+    pub fn take(threads: usize) -> Result<Self, RoomError> {
+        let length = Deck::length_for(threads + SPARE_THREADS) + MEMORY_BESIDE;
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(length)
+            .map_err(|_| RoomError::OurMemory(length >> 10))?;
         let some = |count| {
             let open = || File::open("/dev/null");
             (0..count)
@@ -68,12 +85,14 @@ impl Reserve {
         Ok(Self {
             conversion: some(FOR_CONVERSION)?,
             homecoming: some(FOR_RETURN)?,
+            memory,
         })
     }
 
     /// The conversion begins.
     pub fn for_conversion(&mut self) {
         self.conversion.clear();
+        self.memory = Vec::new();
     }
 
     /// The way home begins.
