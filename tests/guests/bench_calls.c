@@ -86,6 +86,18 @@ static void spawn_once(void)
     check(waitpid(child, NULL, 0) == child, "waitpid");
 }
 
+static void *end_at_once(void *unused)
+{
+    return unused;
+}
+
+static void thread_once(void)
+{
+    pthread_t thread;
+    check(pthread_create(&thread, NULL, end_at_once, NULL) == 0, "pthread_create");
+    check(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
 static void call(const char *name)
 {
     struct stat status;
@@ -105,6 +117,8 @@ static void call(const char *name)
         fork_once();
     else if (strcmp(name, "spawn") == 0)
         spawn_once();
+    else if (strcmp(name, "thread") == 0)
+        thread_once();
     else
         check(0, name);
 }
