@@ -26,6 +26,7 @@ mod exhaustion;
 mod faults;
 mod hostile;
 mod kernels;
+mod kinds;
 mod losses;
 mod matrix;
 mod memory;
@@ -75,6 +76,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(faults::cases());
     cases.extend(hostile::cases());
     cases.extend(kernels::cases());
+    cases.extend(kinds::cases());
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());
     cases.extend(unprivileged::cases()?);

@@ -1,59 +1,105 @@
 //! What a program can see of the CPU: the layout of its extended state and its features.
 
 use std::arch::x86_64::__cpuid_count;
-use std::fmt::Write;
 
 /// Leaf that describes the parts of the extended state (XSAVE area).
 const LEAF_XSTATE: u32 = 0xd;
+/// Of leaf 1, register ecx: the kernel has switched XSAVE on.
+const OSXSAVE: u32 = 1 << 27;
 
-/// Vendor, and offset and size of every part of the extended state, as one line of text. Two
-/// machines with different lines cannot exchange registers.
-#[must_use]
-pub fn register_layout() -> String {
-    let vendor = __cpuid_count(0, 0);
-    let mut text = format!("{:08x}{:08x}{:08x}", vendor.ebx, vendor.edx, vendor.ecx);
-    if vendor.eax < LEAF_XSTATE {
-        return text;
-    }
-    let enabled = __cpuid_count(LEAF_XSTATE, 0);
-    let _ = write!(text, " {:08x}{:08x}", enabled.edx, enabled.eax);
-    for part in 2..63 {
-        let leaf = __cpuid_count(LEAF_XSTATE, part);
-        if leaf.eax != 0 {
-            let _ = write!(text, " {part}:{:x}+{:x}", leaf.ebx, leaf.eax);
-        }
-    }
-    text
+/// How this machine lays out a thread's registers in memory (XSAVE area, standard format). Two
+/// machines that differ in this cannot exchange registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisterLayout {
+    /// Of the CPU, twelve bytes: "GenuineIntel".
+    pub vendor: [u8; 12],
+    /// Parts that the kernel has switched on (XCR0), one bit each; 0 without XSAVE.
+    pub enabled: u64,
+    /// Of those from the third on: number, offset and size in bytes.
+    pub parts: Vec<(u32, u32, u32)>,
 }
 
-/// The feature leaves that user programs consult (1, 7, 0xd.1, 0x80000001), as text; what differs
-/// from core to core of one machine (APIC ids, topology) is left out.
+/// The layout on this machine.
 #[must_use]
-pub fn features() -> String {
-    let highest = __cpuid_count(0, 0).eax;
-    let mut text = String::new();
-    let basic = __cpuid_count(1, 0);
-    // Bit 27 of ecx (OSXSAVE) is set by the kernel and belongs to what programs see; family, model
-    // and stepping do not decide which instructions run.
-    let _ = write!(text, "1:{:08x}{:08x}", basic.ecx, basic.edx);
-    if highest >= 7 {
-        for sub in 0..=__cpuid_count(7, 0).eax.min(2) {
-            let leaf = __cpuid_count(7, sub);
-            let _ = write!(
-                text,
-                " 7.{sub}:{:08x}{:08x}{:08x}",
-                leaf.ebx, leaf.ecx, leaf.edx
-            );
+pub fn register_layout() -> RegisterLayout {
+    let first = __cpuid_count(0, 0);
+    let mut vendor = [0; 12];
+    let words = [first.ebx, first.edx, first.ecx];
+    for (place, word) in vendor.chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let enabled = enabled_parts();
+    let parts = (2..63).filter(|part| enabled & (1 << part) != 0);
+    let parts = parts.map(|part| {
+        let leaf = __cpuid_count(LEAF_XSTATE, part);
+        (part, leaf.ebx, leaf.eax)
+    });
+    RegisterLayout {
+        vendor,
+        enabled,
+        parts: parts.collect(),
+    }
+}
+
+/// XCR0. What the CPU could have besides is of no account: its place in the area is fixed.
+fn enabled_parts() -> u64 {
+    if __cpuid_count(1, 0).ecx & OSXSAVE == 0 {
+        return 0;
+    }
+    // JUSTIFICATION: no system call tells what the kernel has switched on.
+    // SAFETY: OSXSAVE says that the instruction is there and that user programs may run it; it
+    // only reads a register.
+    unsafe { read_xcr0() }
+}
+
+#[target_feature(enable = "xsave")]
+fn read_xcr0() -> u64 {
+    // JUSTIFICATION: as above.
+    // SAFETY: the caller has seen that XSAVE is switched on.
+    unsafe { std::arch::x86_64::_xgetbv(0) }
+}
+
+/// One leaf of CPUID, as far as it tells which instructions user programs may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    pub leaf: u32,
+    pub subleaf: u32,
+    /// eax, ebx, ecx, edx.
+    pub registers: [u32; 4],
+}
+
+/// Leaf and subleaf, and the bits that count in each register. Left out is what user programs cannot
+/// use (the kernel's own features, mitigations, which come and go with microcode, and the kind of
+/// hypervisor), and what differs from core to core (topology).
+const SEEN: [(u32, u32, [u32; 4]); 7] = [
+    (1, 0, [0, 0, 0x7ed8_3203, 0x0788_8911]),
+    (7, 0, [0, 0xfdef_6b79, 0x3ec0_5ffb, 0x03d1_413c]),
+    (7, 1, [0xb3a1_ffff, 0, 0, 0xfffb_dfff]),
+    (LEAF_XSTATE, 0, [!0, 0, 0, !0]),
+    (LEAF_XSTATE, 1, [!0, 0, 0, 0]),
+    (0x8000_0001, 0, [0, 0, 0x2021_89e1, 0xea40_0800]),
+    (0x8000_0008, 0, [0, 0x11, 0, 0]),
+];
+
+/// The feature leaves that user programs consult; those that this CPU does not have are left out.
+#[must_use]
+pub fn features() -> Vec<Leaf> {
+    let exists = |leaf: u32, subleaf: u32| {
+        let highest = __cpuid_count(leaf & 0x8000_0000, 0).eax;
+        // Leaf 7 tells in its first subleaf how many it has; 0xd has two at least.
+        leaf <= highest && (leaf != 7 || subleaf <= __cpuid_count(7, 0).eax)
+    };
+    let leaves = SEEN.iter().filter(|(leaf, sub, _)| exists(*leaf, *sub));
+    let leaves = leaves.map(|&(leaf, subleaf, seen)| {
+        let found = __cpuid_count(leaf, subleaf);
+        let found = [found.eax, found.ebx, found.ecx, found.edx];
+        Leaf {
+            leaf,
+            subleaf,
+            registers: std::array::from_fn(|index| found[index] & seen[index]),
         }
-    }
-    if highest >= LEAF_XSTATE {
-        let _ = write!(text, " d.1:{:08x}", __cpuid_count(LEAF_XSTATE, 1).eax);
-    }
-    if __cpuid_count(0x8000_0000, 0).eax >= 0x8000_0001 {
-        let leaf = __cpuid_count(0x8000_0001, 0);
-        let _ = write!(text, " e:{:08x}{:08x}", leaf.ecx, leaf.edx);
-    }
-    text
+    });
+    leaves.collect()
 }
 
 #[cfg(test)]
@@ -63,9 +109,25 @@ mod tests {
     #[test]
     fn both_are_the_same_on_every_look() {
         assert_eq!(register_layout(), register_layout());
-        let seen: Vec<String> = (0..50)
+        let seen: Vec<Vec<Leaf>> = (0..50)
             .map(|_| std::thread::spawn(features).join().expect("thread"))
             .collect();
         assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
+    }
+
+    #[test]
+    fn every_x86_64_cpu_has_sse2_and_keeps_its_registers_behind_the_legacy_area() {
+        let leaves = features();
+        let first = leaves.iter().find(|leaf| leaf.leaf == 1).expect("leaf 1");
+        assert_ne!(first.registers[3] & 1 << 26, 0, "{leaves:x?}");
+        let layout = register_layout();
+        assert!(layout.vendor.iter().all(u8::is_ascii), "{layout:x?}");
+        assert!(
+            layout
+                .parts
+                .iter()
+                .all(|&(_, offset, size)| offset >= 576 && size > 0),
+            "{layout:x?}"
+        );
     }
 }

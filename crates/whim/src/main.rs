@@ -16,6 +16,7 @@ mod generated;
 mod laboratory;
 mod moves;
 mod output;
+mod portable;
 mod run;
 mod timing;
 

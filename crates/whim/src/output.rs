@@ -129,6 +129,7 @@ pub fn nodes(rows: &[NodeRow]) {
                 size(row.memory_available_bytes),
                 size(row.memory_total_bytes),
                 row.guests.map_or("-".into(), |guests| guests.to_string()),
+                row.class.clone().unwrap_or_else(|| "-".into()),
             ]
         })
         .collect();
@@ -140,6 +141,7 @@ pub fn nodes(rows: &[NodeRow]) {
         "AVAILABLE",
         "MEMORY",
         "GUESTS",
+        "CLASS",
     ];
     table(
         &head,

@@ -2,21 +2,18 @@
 
 use nix::errno::Errno;
 use std::ffi::{CString, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use whim_sys::yama::Scope;
-use whimd::control::{Client, ControlError, Request, RunOptions};
+use whimd::control::{Answer, Client, ControlError, Request, RunOptions};
 
 use crate::arguments::Run;
+use crate::portable;
 
 /// Exit codes of our own, apart from the program's, as of env(1).
 pub const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-
-/// Features that the C library may choose functions by, and that kinds of CPU differ in.
-const MASKED: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,\
--AVX512_VBMI,-AVX512_VBMI2,-AVX2,-AVX,-FMA,-BMI1,-BMI2,-LZCNT,-MOVBE,-ERMS,-FSRM,-RTM";
 
 /// Registers this process and replaces it by the program: same pid, descriptors, terminal,
 /// signals, directory and environment. The connection closes by that, which tells the daemon that
@@ -32,8 +29,13 @@ pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
         run: arguments.run_name,
     };
     let portable = options.portable;
+    let mut without = Vec::new();
     let registered = client.and_then(|mut client| {
-        client.ask(&Request::Register { options }, |_| {})?;
+        client.ask(&Request::Register { options }, |answer| {
+            if let Answer::Without { hwcaps } = answer {
+                without = hwcaps;
+            }
+        })?;
         Ok(client)
     });
     // Kept until exec closes it.
@@ -45,7 +47,10 @@ pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
         // If it is refused, the program stays, and the daemon says why.
         let _ = whim_sys::yama::let_own_user_trace_us();
     }
-    become_program(&arguments.command, portable)
+    if portable {
+        eprintln!("whim run: {}", portable::NOT_COVERED);
+    }
+    become_program(&arguments.command, &portable::environment(&without))
 }
 
 fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
@@ -53,7 +58,7 @@ fn complain(error: &dyn std::fmt::Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn become_program(command: &[OsString], portable: bool) -> ExitCode {
+fn become_program(command: &[OsString], environment: &[CString]) -> ExitCode {
     let words: Result<Vec<CString>, _> = command
         .iter()
         .map(|word| CString::new(word.as_bytes()))
@@ -67,7 +72,7 @@ fn become_program(command: &[OsString], portable: bool) -> ExitCode {
     if let Err(error) = whim_sys::startup::restore() {
         return complain(&error, FAILED);
     }
-    let Err(errno) = nix::unistd::execvpe(program, &words, &environment(portable));
+    let Err(errno) = nix::unistd::execvpe(program, &words, environment);
     let name = command
         .first()
         .map(|name| name.display().to_string())
@@ -82,26 +87,4 @@ fn become_program(command: &[OsString], portable: bool) -> ExitCode {
             )
         }
     }
-}
-
-/// The environment as it is; a portable program's C library is told which features not to use.
-fn environment(portable: bool) -> Vec<CString> {
-    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    if portable {
-        let name = OsString::from("GLIBC_TUNABLES");
-        let before = variables.iter_mut().find(|(key, _)| *key == name);
-        match before {
-            Some((_, value)) => {
-                value.push(":");
-                value.push(MASKED);
-            }
-            None => variables.push((name, MASKED.into())),
-        }
-    }
-    let joined = variables.into_iter().filter_map(|(mut key, value)| {
-        key.push("=");
-        key.push(value);
-        CString::new(key.into_vec()).ok()
-    });
-    joined.collect()
 }

@@ -185,6 +185,7 @@ fn a_node_without_a_cluster_lists_itself_and_says_what_to_do() {
         "memory_total_bytes",
         "memory_available_bytes",
         "guests",
+        "class",
     ]);
     assert_eq!(names, expected);
     assert_eq!(rows[0]["state"], "up");

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::class::Features;
 use crate::control::RunOptions;
 use crate::processes::{self, Stat};
 
@@ -13,6 +14,9 @@ pub struct Candidate {
     pub pid: i32,
     pub start_time: u64,
     pub options: RunOptions,
+    /// The CPU features that a portable program was started with.
+    #[serde(default)]
+    pub features: Option<Features>,
     /// Kept at home by `whim bring --hold`.
     pub held: bool,
     /// Moves of its journeys that are over.
@@ -37,6 +41,7 @@ impl Candidate {
             pid,
             start_time,
             options,
+            features: None,
             held: false,
             moves: 0,
             declared: false,
@@ -161,7 +166,10 @@ impl Candidates {
                         on: None,
                         ..parent.options.clone()
                     };
-                    Some(Candidate::new(stat.pid, stat.start_time, options))
+                    Some(Candidate {
+                        features: parent.features.clone(),
+                        ..Candidate::new(stat.pid, stat.start_time, options)
+                    })
                 })
                 .collect();
             if found.is_empty() {

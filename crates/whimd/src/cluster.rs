@@ -605,6 +605,8 @@ pub enum Standing {
 pub struct Named {
     pub name: String,
     pub addresses: Vec<String>,
+    /// Its migration class, as it described it when it joined or last changed it.
+    pub class: String,
 }
 
 impl From<&Member> for Named {
@@ -612,6 +614,7 @@ impl From<&Member> for Named {
         Self {
             name: member.name.to_string(),
             addresses: member.addresses.clone(),
+            class: member.class.clone(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::control::LeaseChoice;
+use crate::features::NAMES;
 
 /// Where the configuration is looked for when no other file is named.
 pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
@@ -38,6 +39,7 @@ struct Written {
     lease: Option<Lease>,
     allow_root: Option<bool>,
     guests: Option<Guests>,
+    cpu: Option<Cpu>,
 }
 
 /// The configuration; every key has a default.
@@ -51,6 +53,7 @@ pub struct Config {
     /// Whether processes of uid 0 may move.
     pub allow_root: bool,
     pub guests: Guests,
+    pub cpu: Cpu,
 }
 
 /// `lease = 30` (seconds) or `lease = "inf"`.
@@ -116,6 +119,14 @@ impl Default for Guests {
     }
 }
 
+/// What this node tells of its CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cpu {
+    /// Features, as /proc/cpuinfo names them, that portable programs are not to count on here.
+    pub hide: Vec<String>,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -124,6 +135,7 @@ impl Default for Config {
             lease: Lease(LeaseChoice::Milliseconds(30_000)),
             allow_root: false,
             guests: Guests::default(),
+            cpu: Cpu::default(),
         }
     }
 }
@@ -161,6 +173,7 @@ impl Config {
             lease: written.lease.unwrap_or(base.lease),
             allow_root: written.allow_root.unwrap_or(base.allow_root),
             guests: written.guests.unwrap_or(base.guests),
+            cpu: written.cpu.unwrap_or(base.cpu),
         };
         config.check().map_err(invalid)?;
         Ok(config)
@@ -190,6 +203,13 @@ impl Config {
                 "guests.uid_start = {} with guests.uid_count = {} is no usable range: it must lie between 1000 and {UID_MAX}",
                 guests.uid_start, guests.uid_count
             ));
+        }
+        for name in &self.cpu.hide {
+            if !NAMES.iter().any(|feature| feature.name == name) {
+                return Err(format!(
+                    "cpu.hide holds {name:?}, which is no feature that is known here: give names as in /proc/cpuinfo, such as \"avx2\""
+                ));
+            }
         }
         for address in &self.advertise {
             let port = address
@@ -277,6 +297,7 @@ mod tests {
             ("lisen = 1", "lisen"),
             ("[guests]\nmemory_percent = 0", "memory_percent"),
             ("[guests]\npids = 3", "pids"),
+            ("[cpu]\nhide = [\"avx3\"]", "avx3"),
             ("[guests]\nuid_start = 5", "uid_start"),
             ("[guests]\nuid_start = 4294967000", "uid_start"),
             ("advertise = [\"here\"]", "advertise"),

@@ -40,7 +40,7 @@ pub struct RunOptions {
     /// It does not move.
     pub pin: bool,
     pub lease: Option<LeaseChoice>,
-    /// It was started with the CPU features that all nodes of its register layout share.
+    /// It is to be started with the CPU features that all nodes of its register layout share.
     pub portable: bool,
     /// Under this name [`Request::CpuAway`] adds up what it and its descendants use.
     pub run: Option<String>,
@@ -204,6 +204,9 @@ pub struct NodeRow {
     pub memory_total_bytes: Option<u64>,
     pub memory_available_bytes: Option<u64>,
     pub guests: Option<u32>,
+    /// Short name of its migration class: programs move between nodes of equal class; portable ones
+    /// between those that are equal up to the dash.
+    pub class: Option<String>,
 }
 
 /// A line of `whim log`.
@@ -249,6 +252,10 @@ pub enum Answer {
         moves: u32,
     },
     Finding(Finding),
+    /// To `whim run --portable`: CPU features that the C library is not to use, in its own words.
+    Without {
+        hwcaps: Vec<String>,
+    },
     /// A sentence for the user, before or beside the result.
     Notice {
         text: String,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::candidates::Candidates;
+use crate::class::Class;
 use crate::cluster::Cluster;
 use crate::events::Events;
 use crate::guests::Guests;
@@ -54,6 +55,7 @@ impl Drop for MovingGuard {
 impl Daemon {
     #[must_use]
     pub fn new(settings: Settings, cluster: Cluster) -> Arc<Self> {
+        let class = Class::here(&settings.config.cpu.hide);
         let events = Events::open(settings.log("events").with_extension("jsonl"));
         let journeys = Journeys::load(&settings.journeys());
         let candidates = Candidates::load(&settings.state.join("candidates.json"));
@@ -66,7 +68,7 @@ impl Daemon {
             events,
             supervisor_groups: cgroup::supervisors(),
             started: Instant::now(),
-            sensors: Mutex::new(Sensors::new()),
+            sensors: Mutex::new(Sensors::new(class)),
             candidates: Mutex::new(candidates),
             journeys: Mutex::new(journeys),
             guests: Mutex::new(guests),

@@ -70,7 +70,7 @@ pub async fn admit(
         threads: target.stat.threads,
         memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
         class,
-        portable: target.candidate.options.portable,
+        portable: target.candidate.features.clone(),
         lease_ms: lease(daemon, &target.candidate),
     };
     let request = NodeRequest::Admit { request };

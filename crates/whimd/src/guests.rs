@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::class::{Class, Difference, Features};
 use crate::config::Guests as Limits;
-use crate::sensors::{Class, Report};
+use crate::sensors::Report;
 
 /// Part of their share to which guests are admitted: beyond it one would have to leave at once.
 const FULL_PERCENT: u64 = 90;
@@ -27,7 +28,8 @@ pub struct AdmitRequest {
     pub threads: u32,
     pub memory_bytes: u64,
     pub class: Class,
-    pub portable: bool,
+    /// The CPU features that a portable program was started with.
+    pub portable: Option<Features>,
     pub lease_ms: Option<u64>,
 }
 
@@ -35,13 +37,11 @@ pub struct AdmitRequest {
 pub enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
     Draining { node: String },
-    #[error(
-        "Node {node} is of another kind than {home}, {what} being different: a program could not go on there and come back unharmed"
-    )]
+    #[error("Node {node} is of another kind than {home}: {what}")]
     Class {
         node: String,
         home: String,
-        what: &'static str,
+        what: Difference,
     },
     #[error(
         "Node {node} has no room: the process needs {needed} MiB, guests may still take {left} MiB there"
@@ -154,7 +154,10 @@ impl Guests {
         if here.draining {
             return Err(AdmitError::Draining { node });
         }
-        if let Some(what) = request.class.difference(&here.class, request.portable) {
+        if let Some(what) = request
+            .class
+            .difference(&here.class, request.portable.as_ref())
+        {
             return Err(AdmitError::Class {
                 node,
                 home: request.home.clone(),
@@ -222,16 +225,13 @@ mod tests {
             threads: 4,
             memory_bytes,
             class: class(),
-            portable: false,
+            portable: None,
             lease_ms: Some(2000),
         }
     }
 
     fn class() -> Class {
-        Class {
-            layout: "a".into(),
-            features: "b".into(),
-        }
+        Class::here(&[])
     }
 
     fn here() -> Report {
@@ -304,10 +304,7 @@ mod tests {
             ..request(1)
         };
         let newer = AdmitRequest {
-            class: Class {
-                layout: "a".into(),
-                features: "x".into(),
-            },
+            class: Class::here(&["sse3".into()]),
             ..request(2)
         };
         let draining = Report {
@@ -321,7 +318,7 @@ mod tests {
         assert!(matches!(
             guests.reserve(&newer, &here(), 0, "n2", &limits),
             Err(AdmitError::Class {
-                what: "the CPU's features",
+                what: Difference::Features(_),
                 ..
             })
         ));
@@ -330,7 +327,7 @@ mod tests {
             Err(AdmitError::Draining { .. })
         ));
         let portable = AdmitRequest {
-            portable: true,
+            portable: Some(newer.class.features()),
             ..newer
         };
         guests

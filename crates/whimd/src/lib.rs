@@ -4,6 +4,7 @@
 pub mod arguments;
 pub mod candidates;
 pub mod cgroup;
+pub mod class;
 pub mod clients;
 pub mod cluster;
 pub mod config;
@@ -12,6 +13,7 @@ pub mod daemon;
 pub mod departing;
 pub mod events;
 pub mod faults;
+pub mod features;
 pub mod guests;
 pub mod health;
 pub mod hosting;

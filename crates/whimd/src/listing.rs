@@ -359,6 +359,7 @@ fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow 
         memory_total_bytes: report.map(|report| report.memory_total_bytes),
         memory_available_bytes: report.map(|report| report.memory_available_bytes),
         guests: report.map(|report| report.guests),
+        class: report.map(|report| report.class.to_string()),
     }
 }
 

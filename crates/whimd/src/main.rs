@@ -6,10 +6,10 @@ use clap::Parser;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use whimd::arguments::Arguments;
+use whimd::class::Class;
 use whimd::cluster::Cluster;
 use whimd::daemon::Daemon;
 use whimd::places::{PlaceError, make_directory};
-use whimd::sensors::Class;
 use whimd::settings::Settings;
 use whimd::{hosting, membership, port, server, watching};
 
@@ -68,7 +68,7 @@ async fn run(settings: Settings) -> Result<()> {
     let cluster = Cluster::open(
         settings.identity(),
         settings.config.advertise.clone(),
-        Class::here().to_string(),
+        Class::here(&settings.config.cpu.hide).describe(),
     )?;
     let control_path = settings.control_socket();
     let control = server::open(&control_path).with_context(|| {

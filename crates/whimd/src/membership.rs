@@ -349,7 +349,7 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError
     Ok(())
 }
 
-/// Renews certificates in time, and tells the holder when our addresses have changed.
+/// Renews certificates in time, and tells the holder when our addresses or our class have changed.
 async fn keep_up(daemon: &Arc<Daemon>) {
     if let Err(error) = keep_certificate(daemon).await {
         tracing::warn!(%error, "this node's certificate was not renewed; trying again in a minute");
@@ -405,11 +405,11 @@ async fn keep_certificate(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
 async fn keep_addresses(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
     let own = daemon.cluster.node();
     let addresses = daemon.cluster.addresses();
-    let known = daemon.cluster.member(&own).map(|member| member.addresses);
-    if known.is_none_or(|known| known == addresses) {
+    let class = daemon.cluster.class().to_string();
+    let known = daemon.cluster.member(&own);
+    if known.is_none_or(|known| known.addresses == addresses && known.class == class) {
         return Ok(());
     }
-    let class = daemon.cluster.class().to_string();
     if daemon.cluster.is_holder() {
         let name = NodeName::new(own)?;
         let now = cluster::now();

@@ -7,6 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use whim_journey::job::{Command, Event, MoveReport, State};
 
 use crate::candidates::Candidate;
+use crate::class::Difference;
 use crate::cluster::{CallError, ClusterError};
 use crate::control::{Answer, NodeState, RunOptions};
 use crate::daemon::Daemon;
@@ -33,10 +34,8 @@ pub enum MoveError {
     NotUp { node: String, state: NodeState },
     #[error("Node {node} is being drained: it takes no guests")]
     Draining { node: String },
-    #[error(
-        "Node {node} is of another kind than this one, {what} being different: a program could not go on there and come back unharmed"
-    )]
-    OtherClass { node: String, what: &'static str },
+    #[error("Node {node} is of another kind than this one: {what}")]
+    OtherClass { node: String, what: Difference },
     #[error("Process {pid} is on {node} already")]
     There { pid: i32, node: String },
     #[error("Process {0} is at home already")]
@@ -255,9 +254,9 @@ fn check_node(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveEr
     let (state, different) = {
         let peers = daemon.peers();
         let class = peers.get(node).map(|health| health.report.class.clone());
-        let portable = target.candidate.options.portable;
+        let needed = target.candidate.features.as_ref();
         let sensors = daemon.sensors();
-        let different = class.and_then(|class| sensors.class().difference(&class, portable));
+        let different = class.and_then(|class| sensors.class().difference(&class, needed));
         (peers.state(node, Instant::now()), different)
     };
     let node = node.to_string();

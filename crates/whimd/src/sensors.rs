@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::fs;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cgroup;
+use crate::class::Class;
 use crate::processes;
 
 /// What a node tells of itself in every heartbeat.
@@ -17,52 +17,6 @@ pub struct Report {
     pub guests: u32,
     pub draining: bool,
     pub class: Class,
-}
-
-/// Migration class: programs move between nodes of equal class.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Class {
-    /// Digest of vendor and register layout.
-    pub layout: String,
-    /// Digest of the features that programs see.
-    pub features: String,
-}
-
-impl std::fmt::Display for Class {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.layout, self.features)
-    }
-}
-
-impl Class {
-    /// Class of this machine.
-    #[must_use]
-    pub fn here() -> Self {
-        let digest = |bytes: &[u8]| format!("{:016x}", xxh3_64(bytes));
-        Self {
-            layout: digest(whim_sys::cpu::register_layout().as_bytes()),
-            features: digest(whim_sys::cpu::features().as_bytes()),
-        }
-    }
-
-    /// What a program that went from here to there would find different; a portable one does not
-    /// mind the features.
-    #[must_use]
-    pub fn difference(&self, other: &Self, portable: bool) -> Option<&'static str> {
-        if self.layout != other.layout {
-            Some("the CPU's registers")
-        } else if self.features != other.features && !portable {
-            Some("the CPU's features")
-        } else {
-            None
-        }
-    }
-
-    /// Whether a program may go from here to there.
-    #[must_use]
-    pub fn admits(&self, other: &Self, portable: bool) -> bool {
-        self.difference(other, portable).is_none()
-    }
 }
 
 /// Weight of a new sample: about five seconds of memory at one sample a second.
@@ -78,8 +32,9 @@ pub struct Sensors {
 }
 
 impl Sensors {
+    /// `class`: of this node.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(class: Class) -> Self {
         // Inode of the first pid namespace, fixed in the kernel (PROC_PID_INIT_INO).
         let first = "pid:[4026531836]";
         let ours = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -87,7 +42,7 @@ impl Sensors {
         Self {
             own_namespace,
             load: None,
-            class: Class::here(),
+            class,
         }
     }
 
@@ -122,12 +77,6 @@ impl Sensors {
     #[must_use]
     pub fn class(&self) -> &Class {
         &self.class
-    }
-}
-
-impl Default for Sensors {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -194,30 +143,12 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory_cpus_and_a_class() {
-        let mut sensors = Sensors::new();
+        let mut sensors = Sensors::new(Class::here(&[]));
         sensors.sample();
         let report = sensors.report();
         assert!(report.cpus > 0.0 && report.load >= 0.0);
         assert!(report.memory_total_bytes >= report.memory_available_bytes);
         assert!(report.memory_available_bytes > 0);
-        assert!(report.class.admits(&Class::here(), false));
-    }
-
-    #[test]
-    fn a_portable_program_does_not_mind_the_features() {
-        let here = Class {
-            layout: "a".into(),
-            features: "b".into(),
-        };
-        let newer = Class {
-            layout: "a".into(),
-            features: "c".into(),
-        };
-        let other = Class {
-            layout: "d".into(),
-            ..here.clone()
-        };
-        assert!(!here.admits(&newer, false) && here.admits(&newer, true));
-        assert!(!here.admits(&other, true));
+        assert_eq!(report.class.difference(&Class::here(&[]), None), None);
     }
 }

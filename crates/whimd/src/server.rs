@@ -13,6 +13,7 @@ use whim_net::name::NodeName;
 use whim_sys::credentials;
 
 use crate::candidates::Candidate;
+use crate::class::{Class, Features};
 use crate::clients::Clients;
 use crate::cluster::ClusterError;
 use crate::control::{ADMIN_GROUP, Answer, Finding, REQUEST_MAX, Request, RunOptions};
@@ -375,10 +376,15 @@ async fn register(
         .map_err(|e| e.to_string())
         .and_then(|stat| {
             check_options(daemon, &options)?;
-            let candidate = Candidate {
+            let mut candidate = Candidate {
                 declared: true,
                 ..Candidate::new(stat.pid, stat.start_time, options.clone())
             };
+            if options.portable {
+                let (features, hwcaps) = portable(daemon);
+                candidate.features = Some(features);
+                let _ = answers.send(Answer::Without { hwcaps });
+            }
             let mut candidates = daemon.candidates();
             candidates.add(candidate);
             daemon.save_candidates(&candidates);
@@ -398,6 +404,28 @@ async fn register(
         let (daemon, caller) = (Arc::clone(daemon), caller.clone());
         tokio::spawn(async move { first_move(&daemon, &caller, stat.start_time, &node).await });
     }
+}
+
+/// The features that all nodes of this register layout have, those that are down among them, and what
+/// the C library here must not use therefore.
+fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
+    let own = daemon.sensors().class().clone();
+    let members = daemon.cluster.members();
+    let peers = daemon.peers();
+    let classes = members.iter().filter_map(|member| {
+        let heard = peers.get(&member.name);
+        heard.map_or_else(
+            || Class::described(&member.class),
+            |health| Some(health.report.class.clone()),
+        )
+    });
+    let common = classes
+        .filter(|class| own.same_layout(class))
+        .fold(own.features(), |common, class| {
+            common.common(&class.features())
+        });
+    let words = Features::here().masked(&common);
+    (common, words.into_iter().map(String::from).collect())
 }
 
 fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {

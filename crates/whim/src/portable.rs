@@ -1,0 +1,77 @@
+//! `whim run --portable`: the environment by which the C library does without some CPU features.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// What a portable program's user has to know.
+pub const NOT_COVERED: &str = "--portable limits the system's C library alone. Programs that read CPUID \
+themselves (some libraries for mathematics, cryptography and video do), and those that are linked \
+statically or use another C library, are not covered";
+
+const VARIABLE: &str = "GLIBC_TUNABLES";
+const TUNABLE: &[u8] = b"glibc.cpu.hwcaps";
+
+/// The environment as it is, but for the features of these names.
+#[must_use]
+pub fn environment(without: &[String]) -> Vec<CString> {
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    if !without.is_empty() {
+        let place = variables.iter().position(|(key, _)| key == VARIABLE);
+        let before = place.map(|place| variables.remove(place).1);
+        let value = tunables(&before.unwrap_or_default(), without);
+        variables.push((VARIABLE.into(), value));
+    }
+    let joined = variables.into_iter().filter_map(|(mut key, value)| {
+        key.push("=");
+        key.push(value);
+        CString::new(key.into_vec()).ok()
+    });
+    joined.collect()
+}
+
+/// The tunables that were there, with these features switched off besides. glibc takes the last of
+/// several values of one tunable alone, so all of them become one.
+fn tunables(before: &OsStr, without: &[String]) -> OsString {
+    let mut others: Vec<&[u8]> = Vec::new();
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    for tunable in before.as_bytes().split(|byte| *byte == b':') {
+        let value = tunable.strip_prefix(TUNABLE);
+        match value.and_then(|rest| rest.strip_prefix(b"=")) {
+            Some(value) => words.push(value.to_vec()),
+            None if tunable.is_empty() => {}
+            None => others.push(tunable),
+        }
+    }
+    words.extend(without.iter().map(|word| format!("-{word}").into_bytes()));
+    words.retain(|word| !word.is_empty());
+    let hwcaps = [TUNABLE, b"=", &words.join(&b","[..])].concat();
+    others.push(&hwcaps);
+    OsString::from_vec(others.join(&b":"[..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        let without = ["AVX2".to_string(), "FMA".to_string()];
+        for (before, after) in [
+            ("", "glibc.cpu.hwcaps=-AVX2,-FMA"),
+            (
+                "glibc.malloc.check=3",
+                "glibc.malloc.check=3:glibc.cpu.hwcaps=-AVX2,-FMA",
+            ),
+            (
+                "glibc.cpu.hwcaps=-ERMS:glibc.malloc.check=3",
+                "glibc.malloc.check=3:glibc.cpu.hwcaps=-ERMS,-AVX2,-FMA",
+            ),
+            (
+                "glibc.cpu.hwcaps_mask=1:glibc.cpu.hwcaps=",
+                "glibc.cpu.hwcaps_mask=1:glibc.cpu.hwcaps=-AVX2,-FMA",
+            ),
+        ] {
+            assert_eq!(tunables(OsStr::new(before), &without), OsStr::new(after));
+        }
+    }
+}
