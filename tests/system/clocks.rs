@@ -24,6 +24,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("clocks::cpu_time", |_| cpu_time()),
         Case::new("clocks::of_a_run", |_| of_a_run()),
         Case::new("clocks::waits", |_| waits()),
+        Case::new("clocks::nested", |_| nested()),
+        Case::new("clocks::nested_waits", |_| nested_waits()),
+        Case::new("clocks::skewed", |_| skewed()),
         Case::new("clocks::full::far_away", |_| far_away()),
     ]
 }
@@ -168,6 +171,72 @@ fn far_away() -> Result<()> {
     })
 }
 
+/// Starts a program in a time namespace of its own, below the node's.
+const NESTED: [&str; 8] = [
+    "unshare",
+    "--time",
+    "--fork",
+    "--monotonic",
+    "500000",
+    "--boottime",
+    "-20000",
+    "--",
+];
+
+/// A program whose monotonic and boot clocks are not its node's, as in some containers, keeps them
+/// wherever it goes, and none of its timers is early.
+fn nested() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let program = guest::c("expiry")?.display().to_string();
+        let mut words = NESTED.to_vec();
+        words.push(&program);
+        let mut command = cluster.run_command("n1", &words);
+        steady_from(
+            &cluster,
+            "n1",
+            &mut command,
+            &["n2", "n3", "n2", "home", "n3"],
+        )
+    })
+}
+
+/// Clocks that are a little apart, in both directions: too little for a leap to be seen, enough for a
+/// clock that steps back. They are told apart to the millisecond.
+fn skewed() -> Result<()> {
+    let cluster = Cluster::up_with(3, &["--clock", "0,0.08,-0.08"])?;
+    cluster.explaining(|| {
+        let program = guest::c("expiry")?.display().to_string();
+        for home in ["n1", "n2", "n3"] {
+            let mut command = cluster.run_command(home, &[&program]);
+            let others = ["n1", "n2", "n3"].into_iter().filter(|node| *node != home);
+            let others: Vec<&str> = others.collect();
+            let targets = [others[0], others[1], "home", others[1], others[0], "home"];
+            steady_from(&cluster, home, &mut command, &targets)?;
+        }
+        Ok(())
+    })
+}
+
+/// The guest `expiry` of this home finds no fault wherever it goes.
+fn steady_from(
+    cluster: &Cluster,
+    home: &str,
+    command: &mut std::process::Command,
+    targets: &[&str],
+) -> Result<()> {
+    let mut talk = Talk::start(cluster, command)?;
+    for target in targets {
+        let pid = talk.ready()?.to_string();
+        cluster.whim(home, &["migrate", &pid, target])?;
+        talk.go()?;
+        talk.until("tried")?;
+    }
+    let faults: Vec<_> = talk.said.iter().filter(|l| l.contains("fault")).collect();
+    ensure!(faults.is_empty(), "From {home} by {targets:?}: {faults:#?}");
+    Ok(())
+}
+
 /// How long each call waits.
 const WAIT: Duration = Duration::from_millis(2500);
 /// Into the wait, the moves begin.
@@ -177,11 +246,22 @@ const LATE: Duration = Duration::from_millis(400);
 
 /// A wait that is met by moves ends when it would have ended without them.
 fn waits() -> Result<()> {
+    waits_below(&[])
+}
+
+/// The same for a program whose clocks are not its node's: its deadlines are by its own ones.
+fn nested_waits() -> Result<()> {
+    waits_below(&NESTED)
+}
+
+/// Waits of a program that is started by these words.
+fn waits_below(starter: &[&str]) -> Result<()> {
     let cluster = Cluster::up(3)?;
     cluster.explaining(|| {
         let program = guest::c("waits")?.display().to_string();
         let milliseconds = WAIT.as_millis().to_string();
-        let words = [program.as_str(), &milliseconds];
+        let mut words = starter.to_vec();
+        words.extend([program.as_str(), &milliseconds]);
         let mut talk = Talk::start(&cluster, &mut cluster.command("n1", &words))?;
         talk.ready()?;
         talk.go()?;

@@ -2,6 +2,7 @@
 //! node can hide features of its own. Real ones: `machines`.
 
 use serde_json::Value;
+use whim_sys::credentials::{Capability, effective_capabilities};
 use whim_system_tests::cluster::Moved;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
@@ -12,6 +13,11 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("kinds::other_features", |_| other_features()),
         Case::new("kinds::portable", |_| portable()),
+        Case::new("kinds::stack_limits", |_| stack_limits()),
+        Case::new("kinds::daemon_with_low_limits", |_| {
+            daemon_with_low_limits()
+        }),
+        Case::new("kinds::pid_max", |_| pid_max()),
     ]
 }
 
@@ -141,6 +147,127 @@ fn portable() -> Result<()> {
         let told = cluster.whim("n1", &words)?;
         let expected = MASKED.replace("-AVX2,", "-AVX2,-BMI2,");
         ensure!(told.trim() == expected, "The C library is told '{told}'");
+        Ok(())
+    })
+}
+
+/// Starts the guest `deep` on n1 under a soft limit of its stack, in KiB.
+fn deep(cluster: &Cluster, limit: &str) -> Result<Talk> {
+    let program = guest::c("deep")?.display().to_string();
+    let whim = cluster.whim_path().display().to_string();
+    let script = format!("ulimit -S -s {limit}; exec {whim} run -- {program}");
+    Talk::start(cluster, &mut cluster.command("n1", &["sh", "-c", &script]))
+}
+
+fn goes(talk: &mut Talk, kib: u32) -> Result<()> {
+    talk.say(&kib.to_string())?;
+    let depth: u32 = talk.until("was ")?.trim_end_matches(" deep").parse()?;
+    ensure!(depth == kib, "It was to go {kib} deep, and was {depth}");
+    Ok(())
+}
+
+/// A program's stack grows as far as its home's limit says, wherever it is: beyond the host's own, and no
+/// further than at home.
+fn stack_limits() -> Result<()> {
+    let cluster = Cluster::up_limiting(3, "whim-guest")?;
+    cluster.explaining(|| {
+        // Soft alone: what a guest may have is a matter of the hard one.
+        cluster.limit_programs("ulimit -S -s 2048")?;
+        let mut talk = deep(&cluster, "16384")?;
+        for (target, kib) in [("n2", 200), ("n2", 12_000), ("n3", 3_000), ("home", 15_000)] {
+            let pid = talk.ready()?;
+            if cluster.place(pid)? != target {
+                cluster.move_to(pid, target)?;
+            }
+            goes(&mut talk, kib)?;
+        }
+        drop(talk);
+        cluster.limit_programs("")?;
+        for target in ["n1", "n2"] {
+            let mut talk = deep(&cluster, "2048")?;
+            let pid = talk.ready()?;
+            if target != "n1" {
+                cluster.move_to(pid, target)?;
+            }
+            goes(&mut talk, 1500)?;
+            talk.ready()?;
+            talk.say("2300")?;
+            let end = talk.end()?;
+            // `whim lab exec` ends as its program did.
+            use std::os::unix::process::ExitStatusExt;
+            let signal = end.signal().or(end.code().map(|code| code - 128));
+            ensure!(signal == Some(11), "At {target} it ends with {end}");
+        }
+        Ok(())
+    })
+}
+
+/// Where a host's daemon was started under lower limits, root lifts them; a daemon that cannot refuses
+/// the program with a sentence, and nothing happens to it.
+fn daemon_with_low_limits() -> Result<()> {
+    let cluster = Cluster::up_limiting(2, "whim-guest")?;
+    cluster.explaining(|| {
+        cluster.limit_programs("ulimit -s 2048")?;
+        let mut talk = deep(&cluster, "8192")?;
+        let pid = talk.ready()?;
+        let said = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        println!("{said}");
+        ensure!(said.contains("bytes of stack"), "{said}");
+        goes(&mut talk, 7_000)?;
+        drop(talk);
+        Ok(())
+    })?;
+    let cluster = Cluster::up_limiting(2, "whimd")?;
+    cluster.explaining(|| {
+        cluster.limit_programs("ulimit -s 2048")?;
+        cluster.lab(&["kill", "n2"])?;
+        cluster.lab(&["start", "n2"])?;
+        let limit = std::time::Duration::from_secs(20);
+        whim_system_tests::process::eventually(limit, "n2 is up again", || {
+            let rows = cluster.whim("n1", &["nodes", "--json"])?;
+            let up = |row: &str| row.contains("\"n2\"") && row.contains("\"up\"");
+            Ok(rows.lines().any(up).then_some(()))
+        })?;
+        let mut talk = deep(&cluster, "8192")?;
+        let pid = talk.ready()?;
+        // Not every root may.
+        if effective_capabilities() & (1 << Capability::SYS_RESOURCE.0) == 0 {
+            let said = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+            ensure!(said.contains("bytes of stack"), "{said}");
+            return Ok(());
+        }
+        cluster.move_to(pid, "n2")?;
+        goes(&mut talk, 7_000)
+    })
+}
+
+/// Numbers of processes go further on some nodes than on others (`pid_max`): a program whose numbers its
+/// host would not give out goes there all the same.
+fn pid_max() -> Result<()> {
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let program = guest::c("library")?.display().to_string();
+        let whim = cluster.whim_path().display().to_string();
+        let limit = "echo 4194304 > /proc/sys/kernel/pid_max";
+        let own = "cat /proc/sys/kernel/pid_max";
+        let before = cluster.run("n2", &["sh", "-c", own])?;
+        cluster.run("n1", &["sh", "-c", limit])?;
+        let own_limits = cluster.run("n2", &["sh", "-c", own])? == before;
+        let script = format!(
+            "echo 3000000 > /proc/sys/kernel/ns_last_pid; {whim} run -- {program}; exit $?"
+        );
+        let mut talk = Talk::start(&cluster, &mut cluster.command("n1", &["sh", "-c", &script]))?;
+        let mut gave = Vec::new();
+        for target in ["n2", "n3", "home"] {
+            let pid = talk.ready()?;
+            ensure!(pid >= 3_000_000, "Its number is {pid}");
+            println!("{pid} to {target}; limits of their own: {own_limits}");
+            cluster.move_to(pid, target)?;
+            talk.go()?;
+            gave.push(talk.until("gave ")?);
+        }
+        gave.dedup();
+        ensure!(gave.len() == 1, "It gives {gave:?}");
         Ok(())
     })
 }

@@ -15,7 +15,9 @@ use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::maps::{FlagTable, MapEntry};
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
-use whim_image::stay::{Policy, StayReason, frozen_reason, mapping_reasons, shared_read_only_of};
+use whim_image::stay::{
+    Policy, StayReason, frozen_reason, has_own_time, mapping_reasons, shared_read_only_of,
+};
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
@@ -330,6 +332,10 @@ impl Outward<'_> {
     fn look_again(&self, captured: &Captured) -> Result<(), OutwardError> {
         if captured.has_segments {
             return Err(OutwardError::Stay(StayReason::Segments));
+        }
+        // It was started in the process's time namespace, but the process may have changed it.
+        if has_own_time(self.pid) {
+            return Err(OutwardError::Stay(StayReason::TimeNamespace));
         }
         let policy = Policy {
             leases: true,

@@ -84,6 +84,14 @@ pub enum RebuildError {
         "The host's CPU does not take the thread's vector registers ({0}): it is of another class"
     )]
     Registers(TraceError),
+    #[error(
+        "The process may have {wanted} bytes of {what}, and what the host's daemon was started with allows a guest {limit} at most (ulimit -H there)"
+    )]
+    Limit {
+        what: &'static str,
+        wanted: u64,
+        limit: u64,
+    },
 }
 
 /// A blank process, seized and stopped at the beginning of the stub.
@@ -552,7 +560,7 @@ fn set_process_state(
     if image.no_transparent_huge_pages {
         list.push(Operation::new(libc::SYS_prctl, &[PR_SET_THP_DISABLE, 1]));
     }
-    list.extend(limit_operations(image, &mut arguments));
+    list.extend(limit_operations(image, &mut arguments)?);
     let required = list.len();
     for (index, action) in image.actions.iter().enumerate() {
         // The defaults too: the blank process has inherited what its supervisor ignores (SIGPIPE).
@@ -620,7 +628,10 @@ fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operati
 }
 
 /// Limits that the guest's own kernel applies to it. The host's hard limits stay above them.
-fn limit_operations(image: &ProcessImage, arguments: &mut Arguments) -> Vec<Operation> {
+fn limit_operations(
+    image: &ProcessImage,
+    arguments: &mut Arguments,
+) -> Result<Vec<Operation>, RebuildError> {
     let local = [
         libc::RLIMIT_STACK,
         libc::RLIMIT_DATA,
@@ -645,8 +656,20 @@ fn limit_operations(image: &ProcessImage, arguments: &mut Arguments) -> Vec<Oper
             // Home has applied its own limit when the memory was locked.
             soft = hard;
         }
+        // With less it would be killed where at home it goes on.
+        if soft > hard {
+            return Err(RebuildError::Limit {
+                what: match limit.resource {
+                    libc::RLIMIT_STACK => "stack",
+                    libc::RLIMIT_DATA => "data",
+                    _ => "address space",
+                },
+                wanted: soft,
+                limit: hard,
+            });
+        }
         let mut bytes = [0; 16];
-        bytes[0..8].copy_from_slice(&soft.min(hard).to_le_bytes());
+        bytes[0..8].copy_from_slice(&soft.to_le_bytes());
         bytes[8..16].copy_from_slice(&hard.to_le_bytes());
         let address = arguments.add(&bytes);
         list.push(Operation::new(
@@ -660,7 +683,7 @@ fn limit_operations(image: &ProcessImage, arguments: &mut Arguments) -> Vec<Oper
         libc::SYS_prlimit64,
         &[0, u64::from(libc::RLIMIT_CORE), none, 0],
     ));
-    list
+    Ok(list)
 }
 
 fn nix_resource(number: u32) -> Result<nix::sys::resource::Resource, Errno> {

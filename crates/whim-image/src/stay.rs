@@ -37,6 +37,8 @@ pub struct Policy {
     /// [`RESERVED_ALIGNMENT`].
     pub reserved_length: u64,
     pub threads_max: usize,
+    /// Its home supervisor can enter its time namespace.
+    pub enters_time: bool,
 }
 
 impl Default for Policy {
@@ -47,6 +49,7 @@ impl Default for Policy {
             locked_max: 64 << 20,
             reserved_length: RESERVED_LENGTH,
             threads_max: 4096,
+            enters_time: false,
         }
     }
 }
@@ -120,7 +123,7 @@ pub enum StayReason {
     Locked { has: u64, limit: u64 },
     #[error("Its address space has no free range of {0} bytes for its home")]
     NoFreeRange(u64),
-    #[error("It lives in another time namespace than this node's daemon")]
+    #[error("It lives in a time namespace of its own, which takes root to enter")]
     TimeNamespace,
     #[error("What it is cannot be read: {0}")]
     Unreadable(String),
@@ -169,7 +172,7 @@ pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
         return vec![reason];
     }
     state_reasons(&status, policy, &mut found);
-    if program_reasons(pid, &status, &mut found).is_none() {
+    if program_reasons(pid, &status, policy, &mut found).is_none() {
         return found;
     }
     thread_reasons(pid, &threads, policy, &mut found);
@@ -301,8 +304,21 @@ fn state_reasons(status: &Status, policy: &Policy, found: &mut Vec<StayReason>) 
     }
 }
 
+/// Whether its monotonic and boot clocks are other ones than ours.
+#[must_use]
+pub fn has_own_time(pid: i32) -> bool {
+    let ours = fs::read_link("/proc/self/ns/time");
+    let its = fs::read_link(format!("/proc/{pid}/ns/time"));
+    matches!((ours, its), (Ok(ours), Ok(its)) if ours != its)
+}
+
 /// Reasons that lie in its program file; `None` when it has none.
-fn program_reasons(pid: i32, status: &Status, found: &mut Vec<StayReason>) -> Option<()> {
+fn program_reasons(
+    pid: i32,
+    status: &Status,
+    policy: &Policy,
+    found: &mut Vec<StayReason>,
+) -> Option<()> {
     let path = format!("/proc/{pid}/exe");
     let Ok(name) = fs::read_link(&path) else {
         let kernel = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty());
@@ -329,11 +345,7 @@ fn program_reasons(pid: i32, status: &Status, found: &mut Vec<StayReason>) -> Op
     if read.is_ok() && head.starts_with(b"\x7fELF") && head[4] != ELF_CLASS_64 {
         found.push(StayReason::ThirtyTwoBit);
     }
-    let ours = fs::read_link("/proc/self/ns/time");
-    let its = fs::read_link(format!("/proc/{pid}/ns/time"));
-    if let (Ok(ours), Ok(its)) = (ours, its)
-        && ours != its
-    {
+    if !policy.enters_time && has_own_time(pid) {
         found.push(StayReason::TimeNamespace);
     }
     Some(())

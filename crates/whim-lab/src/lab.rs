@@ -476,7 +476,7 @@ impl Work {
                 None
             },
             cgroup_entries: self.state.cgroups.entries(name),
-            clock_offset_s: self.state.options.clock_offset_of(node.number - 1),
+            clock_offset_ms: self.state.options.clock_offset_of(node.number - 1),
             stage: self.layout.node_stage(name),
             state_directory: self.layout.node_state(name),
             shares: self.state.shares.clone(),

@@ -181,7 +181,7 @@ fn prepare_node(task: &NodeTask) -> Result<(), String> {
     namespace::unshare(NODE_NAMESPACES).map_err(|e| e.to_string())?;
     namespace::make_mounts_private().map_err(|e| e.to_string())?;
     // A little apart from each other, as on a machine that has slept before.
-    let offset = task.clock_offset_s;
+    let offset = task.clock_offset_ms;
     namespace::set_clock_offsets(offset, offset + offset.abs() / 100).map_err(|e| e.to_string())
 }
 

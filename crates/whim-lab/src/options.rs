@@ -66,9 +66,9 @@ pub struct Options {
     pub memory: Vec<u64>,
     /// Properties of every link.
     pub link: LinkSettings,
-    /// Clocks ahead of the machine's in seconds, by node; missing ones: 1000 s times the
+    /// Clocks ahead of the machine's in milliseconds, by node; missing ones: 1000 s times the
     /// node's number.
-    pub clock_offsets_s: Vec<i64>,
+    pub clock_offsets_ms: Vec<i64>,
     /// Directories below /tmp, /run or /dev/shm that the nodes shall see too.
     pub shares: Vec<PathBuf>,
     /// The program that answers to `lab-node`; `None`: the running program.
@@ -87,7 +87,7 @@ impl Default for Options {
             cpu: Vec::new(),
             memory: Vec::new(),
             link: LinkSettings::default(),
-            clock_offsets_s: Vec::new(),
+            clock_offsets_ms: Vec::new(),
             shares: Vec::new(),
             helper: None,
             daemon: Vec::new(),
@@ -106,7 +106,7 @@ impl Options {
         for given in [
             self.cpu.len(),
             self.memory.len(),
-            self.clock_offsets_s.len(),
+            self.clock_offsets_ms.len(),
         ] {
             if given > self.nodes {
                 return Err(OptionsError::TooMany(given, self.nodes));
@@ -136,14 +136,14 @@ impl Options {
         self.memory.get(index).or(self.memory.last()).copied()
     }
 
-    /// How far the clocks of the node with this index (from 0) are ahead, in seconds.
+    /// How far the clocks of the node with this index (from 0) are ahead, in milliseconds.
     #[must_use]
     pub fn clock_offset_of(&self, index: usize) -> i64 {
-        let number = i64::try_from(index + 1).unwrap_or(i64::MAX / 1000);
-        self.clock_offsets_s
+        let number = i64::try_from(index + 1).unwrap_or(i64::MAX / 1_000_000);
+        self.clock_offsets_ms
             .get(index)
             .copied()
-            .unwrap_or(1000 * number)
+            .unwrap_or(1_000_000 * number)
     }
 }
 
@@ -403,6 +403,6 @@ mod tests {
         assert_eq!(options.cpu_of(0), Some(0.8));
         assert_eq!(options.cpu_of(2), Some(0.4));
         assert_eq!(options.memory_of(0), None);
-        assert_eq!(options.clock_offset_of(1), 2000);
+        assert_eq!(options.clock_offset_of(1), 2_000_000);
     }
 }

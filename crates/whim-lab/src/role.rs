@@ -43,7 +43,7 @@ pub(crate) struct NodeTask {
     /// Whose user namespace the node belongs to.
     pub(crate) user_namespace_of: Option<ProcessId>,
     pub(crate) cgroup_entries: Vec<PathBuf>,
-    pub(crate) clock_offset_s: i64,
+    pub(crate) clock_offset_ms: i64,
     pub(crate) stage: PathBuf,
     pub(crate) state_directory: PathBuf,
     pub(crate) shares: Vec<PathBuf>,

@@ -59,8 +59,8 @@ pub struct NodeStatus {
     pub cpu: Option<f64>,
     /// Bytes of memory it may use, if limited.
     pub memory_bytes: Option<u64>,
-    /// How far its monotonic clock is ahead of the machine's.
-    pub clock_offset_s: i64,
+    /// How far its monotonic clock is ahead of the machine's, in milliseconds.
+    pub clock_offset_ms: i64,
     /// Its state directory, as the machine names it.
     pub state_directory: PathBuf,
     /// Output of its daemon, as the machine names it.
@@ -134,7 +134,7 @@ fn node(layout: &Layout, state: &State, node: &NodeRecord) -> NodeStatus {
         daemon,
         cpu: state.options.cpu_of(index),
         memory_bytes: state.options.memory_of(index),
-        clock_offset_s: state.options.clock_offset_of(index),
+        clock_offset_ms: state.options.clock_offset_of(index),
         state_directory: layout.node_state(&node.name),
         log: layout.daemon_log(&node.name),
         cgroups: state.cgroups.node_groups(&node.name),

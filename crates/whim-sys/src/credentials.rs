@@ -79,6 +79,7 @@ impl Capability {
     pub const SYS_PTRACE: Self = Self(19);
     pub const LEASE: Self = Self(28);
     pub const SYS_RESOURCE: Self = Self(24);
+    pub const SYS_ADMIN: Self = Self(21);
     pub const CHECKPOINT_RESTORE: Self = Self(40);
 }
 
@@ -253,6 +254,8 @@ pub struct Launch {
     /// Files `cgroup.procs` into which the child writes itself before anything else. A cgroup that
     /// cannot be entered is not an error: limits are then those of the caller.
     pub enter_cgroups: Vec<std::path::PathBuf>,
+    /// Live in this process's time namespace: its clocks are then ours.
+    pub clocks_of: Option<i32>,
 }
 
 impl Launch {
@@ -271,6 +274,10 @@ impl Launch {
     fn in_child(&self) -> io::Result<()> {
         for procs in &self.enter_cgroups {
             let _ = std::fs::write(procs, b"0");
+        }
+        if let Some(pid) = self.clocks_of {
+            let namespace = std::fs::File::open(format!("/proc/{pid}/ns/time"))?;
+            nix::sched::setns(namespace, crate::namespace::Set::TIME.flags())?;
         }
         if self.new_session {
             nix::unistd::setsid()?;
@@ -320,7 +327,7 @@ mod tests {
             identity: Some((4711, 4712, vec![4713])),
             keep: vec![Capability::SYS_PTRACE],
             new_session: true,
-            enter_cgroups: Vec::new(),
+            ..Launch::default()
         }
         .apply(&mut command);
         let output = command.output().expect("cat runs");

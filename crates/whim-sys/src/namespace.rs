@@ -119,7 +119,7 @@ impl Set {
         self.0 & other.0 == other.0
     }
 
-    fn flags(self) -> CloneFlags {
+    pub(crate) fn flags(self) -> CloneFlags {
         // CLONE_NEWTIME shares its bit with the old exit-signal mask, so nix has no name for it.
         CloneFlags::from_bits_retain(self.0)
     }
@@ -174,12 +174,17 @@ pub fn map_single_user(
     )
 }
 
-/// Sets how far the clocks of the new time namespace are ahead of the machine's, in seconds
+/// Sets how far the clocks of the new time namespace are ahead of the machine's, in milliseconds
 /// (negative: behind). To be called after `unshare(Set::TIME)` and before the first child.
 ///
 /// The kernel refuses (ERANGE) offsets that would make a clock negative.
-pub fn set_clock_offsets(monotonic_s: i64, boottime_s: i64) -> Result<(), NamespaceError> {
-    let text = format!("monotonic {monotonic_s} 0\nboottime {boottime_s} 0\n");
+pub fn set_clock_offsets(monotonic_ms: i64, boottime_ms: i64) -> Result<(), NamespaceError> {
+    let line = |name: &str, ms: i64| {
+        // Nanoseconds count forward, before the beginning as well.
+        let (seconds, rest) = (ms.div_euclid(1000), ms.rem_euclid(1000));
+        format!("{name} {seconds} {}\n", rest * 1_000_000)
+    };
+    let text = line("monotonic", monotonic_ms) + &line("boottime", boottime_ms);
     write_proc("/proc/self/timens_offsets", &text)
 }
 

@@ -343,14 +343,14 @@ pub struct LabUp {
     /// Directory below /tmp or /run that the nodes see too (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
-    /// Seconds by which each node's clock is ahead
+    /// Seconds by which each node's clock is ahead, such as 1000,0.08,-0.08
     #[arg(
         long,
         value_delimiter = ',',
         value_name = "S",
         allow_hyphen_values = true
     )]
-    pub clock: Vec<i64>,
+    pub clock: Vec<f64>,
     /// The daemon to start (default: the whimd beside this program)
     #[arg(long, value_name = "PATH")]
     pub daemon: Option<PathBuf>,

@@ -99,7 +99,7 @@ fn start(up: LabUp) -> Result<(), LaboratoryError> {
         cpu: up.cpu,
         memory: memory.collect::<Result<_, _>>()?,
         link: link(&up.link)?,
-        clock_offsets_s: up.clock,
+        clock_offsets_ms: up.clock.iter().copied().map(milliseconds).collect(),
         shares: up.share,
         helper: None,
         daemon: words,
@@ -117,6 +117,14 @@ fn start(up: LabUp) -> Result<(), LaboratoryError> {
     let names: Vec<&str> = status.nodes.iter().map(|node| node.name.as_str()).collect();
     output::line(&format!("Lab {} is up: {}", status.name, names.join(", ")));
     Ok(())
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the kernel refuses what is far beyond its range, and `as` stays at the ends"
+)]
+fn milliseconds(seconds: f64) -> i64 {
+    (seconds * 1000.0).round() as i64
 }
 
 /// From bare nodes to a cluster, on the same path as real machines.

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use whim_image::stay::has_own_time;
 use whim_journey::job::{HomeJob, Slot};
 use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
@@ -157,6 +158,9 @@ pub async fn start_home(
         identity,
         new_session: true,
         enter_cgroups: daemon.supervisor_groups.clone(),
+        // What it reads of its own clocks is then what the program sees: deadlines, and how far a
+        // host's clocks are away.
+        clocks_of: has_own_time(about.pid).then_some(about.pid),
     };
     let program = settings.libexec.join("whim-home");
     let log = settings.log(&format!("{id}.home"));

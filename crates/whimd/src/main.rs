@@ -14,9 +14,28 @@ use whimd::settings::Settings;
 use whimd::{hosting, membership, port, server, watching};
 
 /// Every connection and every supervisor takes descriptors; the soft limit is made for programs that
-/// use select(2).
-fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+/// use select(2). Guests have the soft limits of their homes, so ours must not be lower: root may lift
+/// what it was started with.
+fn raise_limits() {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+    for resource in [
+        Resource::RLIMIT_STACK,
+        Resource::RLIMIT_DATA,
+        Resource::RLIMIT_AS,
+    ] {
+        let raised = getrlimit(resource).and_then(|(soft, hard)| {
+            // A plain user may not, and need not if there is no limit.
+            let needed = hard != RLIM_INFINITY && nix::unistd::geteuid().is_root();
+            if needed {
+                setrlimit(resource, soft, RLIM_INFINITY)
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(error) = raised {
+            tracing::warn!(%error, ?resource, "guests are held by the limit that this daemon was started with");
+        }
+    }
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
@@ -38,7 +57,7 @@ fn main() -> Result<()> {
     let settings = Arguments::parse().settings()?;
     // The daemon has the node's key in its memory, and perhaps the cluster's.
     whim_sys::credentials::set_dumpable(false)?;
-    raise_descriptor_limit();
+    raise_limits();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // State is written with fsync: one slow disk must not hold up heartbeats.
         .worker_threads(4)

@@ -38,6 +38,14 @@ impl Settings {
         ours.as_os_str() == first && capable & (1 << Capability::LEASE.0) != 0
     }
 
+    /// Whether our supervisors can live in another time namespace, as far as it belongs to our user
+    /// namespace or one below.
+    #[must_use]
+    pub fn enters_time(&self) -> bool {
+        let capable = whim_sys::credentials::effective_capabilities();
+        self.root && capable & (1 << Capability::SYS_ADMIN.0) != 0
+    }
+
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.run.join(SOCKET_NAME)

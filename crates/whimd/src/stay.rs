@@ -13,6 +13,7 @@ pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
         allow_root: settings.config.allow_root,
         // Leases on files of others take a capability, which a supervisor of ours has then.
         leases: settings.holds_leases(),
+        enters_time: settings.enters_time(),
         ..Policy::default()
     };
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);

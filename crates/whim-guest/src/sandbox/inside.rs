@@ -3,6 +3,7 @@
 use super::{
     Answer, DEVICE_NUMBER, GuestRequest, Identity, NextNumber, receive_line, send, send_with,
 };
+use nix::errno::Errno;
 use nix::mount::MsFlags;
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
@@ -17,7 +18,7 @@ use std::process::exit;
 use whim_image::rebuild::stub;
 use whim_sys::credentials::{self, Capability};
 use whim_sys::namespace::{self, Set};
-use whim_sys::spawn::{self, Cloned, Namespaces, Program};
+use whim_sys::spawn::{self, Cloned, Namespaces, Program, SpawnError};
 use whim_sys::uffd::Device;
 
 /// The guest's uid and gid inside: neither root nor anybody.
@@ -166,13 +167,24 @@ fn make_guest(
     let program = Program::new(&stub::program())?;
     // This process has one thread: the zygote had one when it was copied, and none was added.
     match spawn::clone_alone(Namespaces::Inherited, Some(request.pid))
-        .map_err(|error| format!("process number {} cannot be had: {error}", request.pid))?
+        .map_err(|error| number_refused(request.pid, &error))?
     {
         Cloned::Child => guest(gate, device, &program),
         Cloned::Parent { pidfd, .. } => {
             send_with(socket, &Answer::Ready, Some(&pidfd))?;
             Ok(())
         }
+    }
+}
+
+fn number_refused(pid: i32, error: &SpawnError) -> String {
+    if matches!(error, SpawnError::Clone(Errno::EINVAL)) {
+        // From Linux 6.14 on each sandbox has a limit of its own, the highest there is.
+        format!(
+            "its process number {pid} is beyond what this host gives out: raise kernel.pid_max there (sysctl -w kernel.pid_max=4194304)"
+        )
+    } else {
+        format!("process number {pid} cannot be had: {error}")
     }
 }
 

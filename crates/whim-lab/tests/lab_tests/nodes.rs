@@ -9,7 +9,7 @@ use crate::support::{TestLab, needs_root, options, until};
 #[test]
 fn nodes_are_machines_of_their_own() {
     needs_root!();
-    let lab = TestLab::up("own", |o| o.clock_offsets_s = vec![500, -2]);
+    let lab = TestLab::up("own", |o| o.clock_offsets_ms = vec![500_000, -2_000]);
     assert_eq!(lab.out("n1", "hostname; cat /etc/hostname"), "n1\nn1");
     assert_eq!(lab.out("n3", "uname -n"), "n3");
     let machine = std::fs::read_to_string("/proc/uptime").unwrap();
