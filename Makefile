@@ -38,6 +38,7 @@ test:
 
 test-full:
 	@scripts/bootstrap test
+	@scripts/bootstrap full
 	$(CARGO) xtask test-full $(PART)
 
 bench:

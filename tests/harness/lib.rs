@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod compare;
 pub mod cutter;
 pub mod guest;
+pub mod machine;
 pub mod mover;
 pub mod place;
 pub mod process;

@@ -28,6 +28,7 @@ mod hostile;
 mod kernels;
 mod kinds;
 mod losses;
+mod machines;
 mod matrix;
 mod memory;
 mod programs;
@@ -77,6 +78,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(hostile::cases());
     cases.extend(kernels::cases());
     cases.extend(kinds::cases());
+    cases.extend(machines::cases());
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());
     cases.extend(unprivileged::cases()?);

@@ -1,0 +1,243 @@
+//! Machines of other kernels and CPUs, emulated: two Debian releases, CPUs with and without AVX2, and
+//! this machine besides.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use whim_system_tests::machine::{Machine, Plan, THIS_MACHINE, Workshop};
+use whim_system_tests::process::{self, eventually};
+use whim_system_tests::{Case, Context, Result, Running, ensure, place};
+
+/// All programs, in one direction, on a machine that has much else to do.
+const TRAVEL_LIMIT: Duration = Duration::from_secs(35 * 60);
+const SHORT: Duration = Duration::from_secs(60);
+/// How often each program goes there and back; twice as many moves.
+const TIMES: u32 = 10;
+
+/// Of one register layout (x87, SSE, AVX), and without (first) or with AVX2, FMA, BMI and others.
+const OLD_CPU: &str = "SandyBridge";
+const NEW_CPU: &str = "Haswell-noTSX";
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("machines::full::from_debian_12_to_13", |_| {
+            travel(("debian-12", NEW_CPU), ("debian-13", NEW_CPU), "")
+        }),
+        Case::new("machines::full::from_debian_13_to_12", |_| {
+            travel(("debian-13", NEW_CPU), ("debian-12", NEW_CPU), "")
+        }),
+        Case::new("machines::full::portable_from_new_to_old", |_| {
+            travel(("debian-12", NEW_CPU), ("debian-13", OLD_CPU), "--portable")
+        }),
+        Case::new("machines::full::pid_max", |_| pid_max()),
+        Case::new("machines::full::skew_and_drift", |_| skew_and_drift()),
+        Case::new("machines::full::this_machine", |_| this_machine()),
+    ]
+}
+
+/// Kernel and CPU.
+type Kind<'a> = (&'a str, &'a str);
+
+/// Two machines, of one cluster.
+struct Pair {
+    home: Machine,
+    host: Machine,
+    _workshop: Workshop,
+}
+
+impl Pair {
+    fn start(home: Kind<'_>, host: Kind<'_>) -> Result<Self> {
+        let workshop = Workshop::open()?;
+        let machine = |name, number, (kernel, cpu)| {
+            workshop.start(Plan {
+                name,
+                kernel,
+                cpu,
+                number,
+                outside: None,
+            })
+        };
+        let mut home = machine("home", 1, home)?;
+        let mut host = machine("host", 2, host)?;
+        home.start_daemon()?;
+        home.run("whim init --name a --advertise 10.0.0.1:7946")?;
+        let token = home.run("whim token")?;
+        host.start_daemon()?;
+        host.run(&format!(
+            "whim join 10.0.0.1 {} --name b --advertise 10.0.0.2:7946",
+            token.trim()
+        ))?;
+        let mut pair = Self {
+            home,
+            host,
+            _workshop: workshop,
+        };
+        eventually(SHORT, "both know each other", || {
+            let rows = pair.home.run("whim nodes --json")?;
+            Ok((rows.matches("\"state\":\"up\"").count() == 2).then_some(()))
+        })?;
+        Ok(pair)
+    }
+}
+
+/// Eleven programs go there and back, and write what they write when they stay.
+fn travel(home: Kind<'_>, host: Kind<'_>, option: &str) -> Result<()> {
+    let mut pair = Pair::start(home, host)?;
+    println!("{}", pair.home.run("whim nodes")?);
+    if home.1 != host.1 {
+        without_the_option(&mut pair)?;
+    }
+    let command = format!("bash travel b {TIMES} {option}");
+    let said = pair.home.ask(&command, TRAVEL_LIMIT);
+    let explained = |pair: &mut Pair| pair.home.explain() + &pair.host.explain();
+    let said = said.with_context(|| explained(&mut pair))?;
+    println!("{}", said.output);
+    ensure!(
+        said.status == 0,
+        "{}{}{}",
+        said.output,
+        said.errors,
+        explained(&mut pair)
+    );
+    Ok(())
+}
+
+/// Before Linux 6.14 a host gives out numbers of processes up to its own `pid_max` alone: a program with a
+/// higher one is refused with a sentence, goes on, and can move when that is mended.
+fn pid_max() -> Result<()> {
+    let mut pair = Pair::start(("debian-13", NEW_CPU), ("debian-12", NEW_CPU))?;
+    let start = "echo 4194304 >/proc/sys/kernel/pid_max; echo 3000000 >/proc/sys/kernel/ns_last_pid; \
+                 whim run -- sleep 3000 >/dev/null & echo $!; sleep 3";
+    let pid = pair.home.run(start)?.trim().to_owned();
+    let number: u32 = pid.parse().with_context(|| format!("No number: '{pid}'"))?;
+    ensure!(number >= 3_000_000, "Its number is {pid}");
+    let refused = pair.home.ask(&format!("whim migrate {pid} b"), SHORT)?;
+    println!("{}", refused.errors);
+    ensure!(
+        refused.status == 1 && refused.errors.contains("kernel.pid_max"),
+        "{refused:?}"
+    );
+    pair.host.run("echo 4194304 >/proc/sys/kernel/pid_max")?;
+    for target in ["b", "home"] {
+        pair.home.run(&format!("whim migrate {pid} {target}"))?;
+    }
+    pair.home.run(&format!("kill {pid}")).map(drop)
+}
+
+/// The host's clocks run faster or slower than home's, and its date is 80 ms off, either way: no clock of
+/// a program goes back, no timer is early, and programs return (they wait for home's clock if need be).
+fn skew_and_drift() -> Result<()> {
+    let mut pair = Pair::start(("debian-13", NEW_CPU), ("debian-12", NEW_CPU))?;
+    // Microseconds in a hundredth of a second: 1 % faster, and 100 ppm slower, the most that the
+    // guest's lead (a message's way there and back) makes up for in stays of some seconds.
+    for (tick, seconds) in [(10_100, "0.08"), (9_999, "-0.08")] {
+        pair.host.run(&format!("adjtimex -t {tick} >/dev/null"))?;
+        pair.host.run(&format!(
+            "python3 -S -c 'import time; c = time.CLOCK_REALTIME; \
+             time.clock_settime(c, time.clock_gettime(c) + {seconds})'"
+        ))?;
+        let command = "PROGRAMS='expiry library' bash travel b 4";
+        let said = pair.home.ask(command, TRAVEL_LIMIT)?;
+        println!("tick {tick}, {seconds} s: {}", said.output);
+        ensure!(said.status == 0, "{said:?}{}", pair.home.explain());
+    }
+    Ok(())
+}
+
+/// A program that was not started to be portable is refused, and told what is missing.
+fn without_the_option(pair: &mut Pair) -> Result<()> {
+    let said = pair.home.ask(
+        "whim run -- sleep 1000 & pid=$!; sleep 3; whim migrate $pid b; status=$?; kill $pid; exit $status",
+        SHORT,
+    )?;
+    println!("{}", said.errors);
+    ensure!(
+        said.status == 1 && said.errors.contains("its CPU lacks") && said.errors.contains("avx2"),
+        "{said:?}"
+    );
+    let told = pair
+        .home
+        .run("whim run --portable -- env | grep GLIBC_TUNABLES")?;
+    for word in ["-AVX2", "-FMA", "-BMI2", "-LZCNT", "-MOVBE"] {
+        ensure!(told.contains(word), "The C library is told '{told}'");
+    }
+    Ok(())
+}
+
+/// This machine joins an emulated one's cluster. Their CPUs differ, so programs stay, each way, and say
+/// why.
+fn this_machine() -> Result<()> {
+    let workshop = Workshop::open()?;
+    let (port, own_port) = (free_port()?, free_port()?);
+    let mut machine = workshop.start(Plan {
+        name: "a",
+        kernel: "debian-12",
+        cpu: NEW_CPU,
+        number: 1,
+        outside: Some(port),
+    })?;
+    machine.start_daemon()?;
+    machine.run(&format!("whim init --name a --advertise 127.0.0.1:{port}"))?;
+    let token = machine.run("whim token")?;
+    let programs = place::programs("machines")?;
+    let room = std::env::temp_dir().join(format!("whim-outside-{}", std::process::id()));
+    let mut daemon = Command::new(programs.join("whimd"));
+    daemon.arg("--allow-root");
+    daemon.arg("--state").arg(room.join("state"));
+    daemon.arg("--run").arg(room.join("run"));
+    daemon.args(["--listen", &format!("127.0.0.1:{own_port}")]);
+    daemon.args(["--advertise", &format!("{THIS_MACHINE}:{own_port}")]);
+    let _daemon = Running::spawn(&mut daemon)?;
+    let whim = |words: &[&str]| {
+        let mut command = Command::new(programs.join("whim"));
+        command.arg("--socket").arg(room.join("run/control.sock"));
+        command.args(["--wait", "30"]).args(words);
+        command
+    };
+    let host = format!("127.0.0.1:{port}");
+    // A machine that is this slow may not answer in the time that a user would wait.
+    eventually(SHORT, "the emulated machine answers in time", || {
+        let mut join = whim(&["join", &host, token.trim(), "--name", "b"]);
+        let said = process::output(&mut join, SHORT)?;
+        print!("{}", String::from_utf8_lossy(&said.stderr));
+        Ok(said.status.success().then_some(()))
+    })?;
+    eventually(SHORT, "the machines know each other", || {
+        let ours = process::succeed(&mut whim(&["nodes", "--json"]), SHORT)?;
+        let its = machine.run("whim nodes --json")?;
+        let up = |rows: &str| rows.matches("\"state\":\"up\"").count() == 2;
+        Ok((up(&ours) && up(&its)).then_some(()))
+    })?;
+    let mut sleeper = Running::spawn(&mut whim(&["run", "--", "sleep", "1000"]))?;
+    let pid = eventually(SHORT, "the program runs", || {
+        let rows = process::succeed(&mut whim(&["ps", "--json"]), SHORT)?;
+        let row = rows.lines().find(|row| row.contains("sleep 1000"));
+        let row = row.and_then(|row| serde_json::from_str::<serde_json::Value>(row).ok());
+        Ok(row.map(|row| row["pid"].to_string()))
+    })?;
+    let refused = process::output(&mut whim(&["migrate", &pid, "a"]), SHORT)?;
+    let ours = String::from_utf8_lossy(&refused.stderr).into_owned();
+    sleeper.signal(nix::sys::signal::Signal::SIGKILL);
+    let its = machine.ask(
+        "whim run -- sleep 1000 & pid=$!; sleep 3; whim migrate $pid b; status=$?; kill $pid; exit $status",
+        SHORT,
+    )?;
+    println!("{ours}{}", its.errors);
+    ensure!(
+        refused.status.code() == Some(1) && its.status == 1,
+        "{ours}{its:?}"
+    );
+    for (said, node) in [(&ours, "a"), (&its.errors, "b")] {
+        let expected = format!("Node {node} is of another kind than this one: its CPU");
+        ensure!(said.contains(&expected), "{said}");
+    }
+    drop(_daemon);
+    let _ = std::fs::remove_dir_all(&room);
+    Ok(())
+}
+
+/// A port of the loopback device that nobody has at the moment.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
