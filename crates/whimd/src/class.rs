@@ -328,11 +328,10 @@ impl Features {
 
     /// The first few by name, and how many more there are.
     fn names(&self) -> String {
-        let mut names: Vec<String> = NAMES
-            .iter()
-            .filter(|feature| self.has(feature))
-            .map(|feature| feature.name.to_string())
-            .collect();
+        let mut found: Vec<_> = NAMES.iter().filter(|name| self.has(name)).collect();
+        // First those by which libraries choose their code.
+        found.sort_by_key(|name| name.glibc.is_none());
+        let mut names: Vec<String> = found.iter().map(|name| name.name.to_string()).collect();
         let count: u32 = self
             .0
             .values()
