@@ -27,6 +27,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ enum { SIZE = 1 << 20 };
 
 static char *memory;
 static unsigned long ring_entries = 4;
+static int signals;
 
 static void need(int good, const char *what)
 {
@@ -126,6 +128,12 @@ static int begin(const char *reason)
         memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
         need(memory != MAP_FAILED, "mmap of a ring");
         close(ring);
+    } else if (!strcmp(reason, "signal-descriptor")) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        signals = signalfd(-1, &set, 0);
+        need(signals >= 0, "signalfd");
     } else if (!strcmp(reason, "traced")) {
         have_tracer();
     } else if (!strcmp(reason, "seccomp")) {
@@ -178,6 +186,8 @@ static int end(const char *reason)
         return syscall(SYS_io_destroy, memory) == 0;
     if (!strcmp(reason, "io-uring"))
         return munmap(memory, 4096) == 0;
+    if (!strcmp(reason, "signal-descriptor"))
+        return close(signals) == 0;
     if (!strcmp(reason, "traced"))
         return kill(tracer, SIGKILL) == 0 && waitpid(tracer, NULL, 0) == tracer;
     if (!strcmp(reason, "locked"))

@@ -19,6 +19,7 @@ const REASONS: &[(&str, &[&str])] = &[
     ("sysv-shm", &["System V"]),
     ("aio", &["asynchronous", "aio", "io_setup"]),
     ("io-uring", &["io_uring"]),
+    ("signal-descriptor", &["signalfd"]),
     ("traced", &["traced"]),
     ("seccomp", &["seccomp"]),
     ("device", &["device", "shared", "shares"]),

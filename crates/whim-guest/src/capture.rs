@@ -9,8 +9,8 @@ use whim_calls::Call;
 use whim_image::freeze_calls;
 use whim_image::maps::{self, FlagTable};
 use whim_image::model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, Mapping, PAGE_SIZE, ProcessImage,
-    QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE,
+    ProcessImage, QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
 use whim_image::rebuild::runner::{RunnerError, check, unexpected, working_mask};
 use whim_image::rebuild::stub::Operation;
@@ -237,6 +237,7 @@ impl Guest {
             vdso: self.origin.vdso.clone(),
             clocks,
             cpu_away: self.cpu_away(),
+            cpu_timers: answers.cpu_timers,
         })
     }
 
@@ -369,6 +370,7 @@ impl Guest {
         let mut arguments = self.runner.arguments();
         let space = arguments.add(&vec![0; hosts.len() * ANSWER]);
         let actions = arguments.add(&vec![0; ACTION * 64]);
+        let timers = arguments.add(&[0; 2 * CpuTimer::LENGTH]);
         self.runner.store(&arguments)?;
         let mut lists: Vec<Vec<Operation>> = Vec::with_capacity(hosts.len());
         for index in 0..hosts.len() {
@@ -381,6 +383,10 @@ impl Guest {
         // Those of the process come behind all others, where the leader's list may be long.
         let mut leaders = lists.remove(0);
         leaders.push(Operation::new(libc::SYS_brk, &[0]));
+        for (index, which) in (0..).zip(CPU_TIMERS) {
+            let into = timers + index * CpuTimer::LENGTH as u64;
+            leaders.push(Operation::new(libc::SYS_getitimer, &[which, into]));
+        }
         leaders.extend((1..=SIGNALS).map(|signal| {
             let into = actions + (signal - 1) * 32;
             Operation::new(libc::SYS_rt_sigaction, &[signal, 0, into, 8])
@@ -390,7 +396,12 @@ impl Guest {
             check("Asking the guest", *result)?;
         }
         let brk = check("brk", results[2])?;
-        self.read_answers(hosts.len(), space, actions, brk)
+        let mut bytes = [0; 2 * CpuTimer::LENGTH];
+        self.runner.read(timers, &mut bytes)?;
+        let (first, second) = bytes.split_at(CpuTimer::LENGTH);
+        let mut answers = self.read_answers(hosts.len(), space, actions, brk)?;
+        answers.cpu_timers = [first, second].map(CpuTimer::from_kernel);
+        Ok(answers)
     }
 
     /// Runs the leader's list and, at the same time, those of the others; gives the leader's results.
@@ -499,6 +510,7 @@ impl Guest {
             threads,
             actions,
             brk,
+            cpu_timers: Default::default(),
         })
     }
 
@@ -642,6 +654,7 @@ struct Answers {
     threads: Vec<Answer>,
     actions: Vec<SignalAction>,
     brk: u64,
+    cpu_timers: [CpuTimer; 2],
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {

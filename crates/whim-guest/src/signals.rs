@@ -382,7 +382,7 @@ impl Guest {
             None => None,
         };
         if let Some(waiter) = self.waiter(target, signal) {
-            return self.queue_exactly(waiter, signal, &info);
+            return self.queue_exactly(waiter, target.is_some(), signal, &info);
         }
         let chosen = target.or_else(|| self.chosen(signal));
         let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
@@ -393,7 +393,8 @@ impl Guest {
         }
         if blocked {
             // No delivery stop comes where the true siginfo could be put in place of a ticket.
-            return self.queue_exactly(target.unwrap_or(self.host), signal, &info);
+            let executor = target.unwrap_or(self.host);
+            return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
         match self.effect(signal) {
             Effect::Nothing => Ok(()),
@@ -445,10 +446,12 @@ impl Guest {
     }
 
     /// Queues a signal with its true siginfo, which only the thread itself may do: it is stopped for
-    /// that, and goes on where it was. For the leader the signal is one of the process.
+    /// that, and goes on where it was. Only the leader may queue one for the process (in another
+    /// thread the kernel would not believe who it comes from).
     fn queue_exactly(
         &mut self,
         host: i32,
+        to_thread: bool,
         signal: i32,
         info: &RawSigInfo,
     ) -> Result<(), GuestError> {
@@ -470,7 +473,7 @@ impl Guest {
             return self.queue(Some(host), None, signal, *info);
         }
         let before = stopped.registers()?;
-        let (stopped, result) = self.inject_signal(stopped, signal, info)?;
+        let (stopped, result) = self.inject_signal(stopped, to_thread, signal, info)?;
         if result < 0 {
             tracing::warn!(result, "a signal could not be queued");
         }
@@ -571,6 +574,13 @@ impl Guest {
             },
             None => None,
         };
+        if let Some(executor) = self.keeps(target, signal.signal) {
+            // What it does is decided when somebody lets it in.
+            if signal.info == 0 {
+                return self.keep_own(host, executor, target.is_some(), &signal);
+            }
+            return self.respond(host, Response::Continue);
+        }
         match self.effect(signal.signal) {
             Effect::Ends => {
                 self.go_home(host, "it sends itself a signal that ends it");
@@ -581,11 +591,6 @@ impl Guest {
                 return self.forward(host, signal.forward, crate::guest::After::Result);
             }
             Effect::Nothing | Effect::Caught => {}
-        }
-        if signal.info == 0
-            && let Some(executor) = self.keeps(target, signal.signal)
-        {
-            return self.keep_own(host, executor, &signal);
         }
         let chosen = target.or_else(|| self.chosen(signal.signal));
         let reported = |thread: &Thread| thread.host != host && thread.waiting.is_some();
@@ -605,6 +610,9 @@ impl Guest {
     /// The thread in which a signal is taken without being delivered, by `sigwaitinfo` or later:
     /// then its siginfo must be the true one from the beginning.
     fn keeps(&self, target: Option<i32>, signal: i32) -> Option<i32> {
+        if matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
+            return None;
+        }
         if let Some(waiter) = self.waiter(target, signal) {
             return Some(waiter);
         }
@@ -615,17 +623,23 @@ impl Guest {
 
     /// Queues a signal that the guest sends to itself. The guest's kernel would say that it comes
     /// from another user, for it knows the guest under another uid than home's.
-    fn keep_own(&mut self, host: i32, executor: i32, signal: &Signal) -> Result<(), GuestError> {
+    fn keep_own(
+        &mut self,
+        host: i32,
+        executor: i32,
+        to_thread: bool,
+        signal: &Signal,
+    ) -> Result<(), GuestError> {
         let Some(info) = self.own_info(signal) else {
             return self.respond(host, Response::Continue);
         };
         if executor != host {
-            self.queue_exactly(executor, signal.signal, &info)?;
+            self.queue_exactly(executor, to_thread, signal.signal, &info)?;
             return self.respond(host, Response::Result(0));
         }
         let stopped = self.take_out(host)?;
         let mut registers = stopped.registers()?;
-        let (stopped, result) = self.inject_signal(stopped, signal.signal, &info)?;
+        let (stopped, result) = self.inject_signal(stopped, to_thread, signal.signal, &info)?;
         registers.rax = result.cast_unsigned();
         registers.orig_rax = u64::MAX;
         stopped.set_registers(&registers)?;
@@ -636,6 +650,7 @@ impl Guest {
     fn inject_signal(
         &mut self,
         stopped: Stopped,
+        to_thread: bool,
         signal: i32,
         info: &RawSigInfo,
     ) -> Result<(Stopped, i64), GuestError> {
@@ -646,7 +661,7 @@ impl Guest {
         self.runner.store(&arguments)?;
         let number = |id: i32| i64::from(id).cast_unsigned();
         let (pid, signal) = (number(self.pid), number(signal));
-        let operation = if host == self.host {
+        let operation = if host == self.host && !to_thread {
             Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, signal, address])
         } else {
             let args = [pid, number(tid), signal, address];

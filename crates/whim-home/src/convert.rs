@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::inject::Op;
-use whim_image::model::{Backing, MappingId, PAGE_SIZE, ProcessImage, Range, ThreadImage};
+use whim_image::model::{
+    Backing, CPU_TIMERS, CpuTimer, MappingId, PAGE_SIZE, ProcessImage, Range, ThreadImage,
+};
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::Tid;
@@ -227,6 +229,11 @@ fn flag(bits: i32) -> u64 {
 
 fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(), ConvertError> {
     const RSEQ_FLAG_UNREGISTER: u64 = 1;
+    // The guest has its timers on CPU time: those here are for nobody.
+    let base = deputy.address(deputy.deck().data_offset());
+    deputy
+        .deck()
+        .write_data(0, &CpuTimer::default().to_kernel());
     let mut work = Vec::new();
     for thread in &original.threads {
         let Some(slot) = deputy.slot_of(thread.tid) else {
@@ -246,6 +253,11 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
                     u64::from(rseq.signature),
                 ],
             ));
+        }
+        if thread.tid == original.leader {
+            batch.extend(
+                CPU_TIMERS.map(|which| Operation::new(libc::SYS_setitimer, &[which, base, 0])),
+            );
         }
         work.push((slot, batch));
     }

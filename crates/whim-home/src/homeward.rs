@@ -6,6 +6,7 @@ use crate::away::HeldSignal;
 use crate::convert::Original;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::holding::Holding;
+use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::freeze_assemble::Wait;
 use whim_image::inject::Op;
 use whim_image::model::{
-    Activity, Backing, Mapping, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
-    ThreadImage,
+    Activity, Backing, CPU_TIMERS, Mapping, PAGE_SIZE, ProcessImage, Range, Registers,
+    SignalAction, ThreadImage,
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
@@ -193,6 +194,8 @@ fn advices(mapping: &Mapping) -> Vec<Operation> {
         (flags.dont_fork, libc::MADV_DONTFORK),
         (flags.dont_dump, libc::MADV_DONTDUMP),
         (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
+        (flags.random, libc::MADV_RANDOM),
+        (flags.sequential, libc::MADV_SEQUENTIAL),
     ];
     wanted
         .into_iter()
@@ -438,11 +441,18 @@ fn restore_actions(
     slot: usize,
     actions: &[SignalAction],
 ) -> Result<(), HomewardError> {
+    const IGNORE: u64 = 1;
     let base = deputy.address(deputy.deck().data_offset());
+    let kept = timers::ignored_with_timers(deputy.pid());
     let mut operations = Vec::new();
     for (index, action) in actions.iter().enumerate() {
         let signal = index as u64 + 1;
         if signal == flag(libc::SIGKILL) || signal == flag(libc::SIGSTOP) {
+            continue;
+        }
+        if action.handler == IGNORE && kept >> index & 1 == 1 {
+            // It is ignored already. To say it again would throw a timer's signal away that waits to
+            // be taken by `sigwait`, and since Linux 6.13 the timer with it.
             continue;
         }
         let mut bytes = [0; 32];
@@ -524,6 +534,12 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
         .deputy
         .slot_of(image.pid)
         .ok_or(HomewardError::Ended)?;
+    let data = server.deputy.address(server.deputy.deck().data_offset());
+    for (which, timer) in CPU_TIMERS.into_iter().zip(image.cpu_timers) {
+        server.deputy.deck().write_data(0, &timer.to_kernel());
+        let operation = Operation::new(libc::SYS_setitimer, &[which, data, 0]);
+        server.deputy.run(leader, &[operation])?;
+    }
     for signal in &image.pending {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &padded(&signal.info));
@@ -544,7 +560,6 @@ pub fn requeue_held(
     image: &ProcessImage,
     held: &mut Vec<HeldSignal>,
 ) -> Result<(), HomewardError> {
-    const SI_TKILL: i32 = -6;
     while let Some(event) = server.deputy.next_event()? {
         match event {
             DeputyEvent::Signal { slot, signal, info } => {
@@ -562,16 +577,12 @@ pub fn requeue_held(
     for signal in held.drain(..) {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &signal.info);
-        let info = &signal.info;
-        let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
         let number = i64::from(signal.signal).cast_unsigned();
-        let (slot, operation) = if code == SI_TKILL {
-            let tid = i64::from(server.deputy.tid_of(signal.slot)).cast_unsigned();
-            let args = [pid, tid, number, data];
-            (
-                signal.slot,
-                Operation::new(libc::SYS_rt_tgsigqueueinfo, &args),
-            )
+        let tid = server.addressee(signal.slot, &signal.info);
+        let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
+        let (slot, operation) = if let Some((tid, slot)) = target {
+            let args = [pid, i64::from(tid).cast_unsigned(), number, data];
+            (slot, Operation::new(libc::SYS_rt_tgsigqueueinfo, &args))
         } else {
             (
                 leader,

@@ -4,6 +4,7 @@ mod expiry;
 mod nudge;
 mod outputs;
 mod requests;
+pub mod timers;
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
@@ -586,15 +587,31 @@ impl Server {
         Ok(())
     }
 
+    /// The thread for which a signal is that was delivered to this slot; none if it is for the process.
+    pub fn addressee(&self, slot: usize, info: &[u8; 128]) -> Option<i32> {
+        const SI_TKILL: i32 = -6;
+        const SI_TIMER: i32 = -2;
+        let word =
+            |at: usize| i32::from_le_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        match word(8) {
+            SI_TKILL => Some(self.deputy.tid_of(slot)),
+            SI_TIMER => timers::thread_of(self.deputy.pid(), word(16)),
+            _ => None,
+        }
+    }
+
     /// A signal was sent to the deputy: the guest's kernel decides what becomes of it.
     pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
-        const SI_TKILL: i32 = -6;
         const SI_KERNEL: i32 = 0x80;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
         let refused = matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && code == SI_KERNEL;
         let by_call = (refused || matches!(signal, libc::SIGPIPE | libc::SIGXFSZ))
             && self.callers[slot].active.is_some();
-        let tid = (code == SI_TKILL || by_call).then(|| self.deputy.tid_of(slot));
+        let tid = if by_call {
+            Some(self.deputy.tid_of(slot))
+        } else {
+            self.addressee(slot, info)
+        };
         let without_effect = self.is_without_effect(signal);
         if let Some(active) = &mut self.callers[slot].active {
             if without_effect {

@@ -6,9 +6,9 @@ use crate::freeze_observe::Status;
 use crate::inject::{OPERATIONS_MAX, Op};
 use crate::maps::{self, FlagTable, MapEntry, MapsError};
 use crate::model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, Clocks, CpuTime, Mapping, MappingId,
-    MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit, RseqRegistration,
-    SignalAction, ThreadImage,
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
+    Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
+    RseqRegistration, SignalAction, ThreadImage,
 };
 use crate::vdso::{self, VdsoError};
 use nix::errno::Errno;
@@ -24,6 +24,7 @@ pub const FLAGS_DURING_FREEZE_MAX: u64 = 256 << 20;
 const SIGNALS: u64 = 64;
 const SIGCHLD: u64 = 17;
 const SIGKILL: u64 = 9;
+const GETITIMER: u64 = 36;
 const MODIFY_LDT: u64 = 154;
 const LDT_READ: u64 = 0;
 const SA_RESTART: u64 = 0x1000_0000;
@@ -39,6 +40,8 @@ const FUTEX_FLAGS: u64 = 128 | 256;
 /// In the scratch memory: one `struct sigaction` of the kernel per signal.
 const ACTION_SIZE: u64 = 32;
 /// In the scratch memory: where the threads' own results begin, and the size of each.
+/// Behind the actions.
+const TIMERS_OFFSET: u64 = 2048;
 const THREADS_OFFSET: u64 = 4096;
 const THREAD_SIZE: u64 = 64;
 const TID_ADDRESS_OFFSET: u64 = 24;
@@ -285,6 +288,7 @@ impl Frozen {
             vdso: vdso::own()?.to_vec(),
             clocks,
             cpu_away: CpuTime::default(),
+            cpu_timers: answers.cpu_timers,
         };
         Ok(Captured {
             image,
@@ -387,12 +391,16 @@ impl Frozen {
                 ],
             ));
         }
-        let room = OPERATIONS_MAX - lists[0].1.len() - 2;
+        let room = OPERATIONS_MAX - lists[0].1.len() - 2 - CPU_TIMERS.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
         lists[0].1.push(Op::new(BRK, &[0]));
         // One entry is enough to know; it goes where the action of SIGKILL, which has none, would.
         let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
         lists[0].1.push(Op::new(MODIFY_LDT, &[LDT_READ, unused, 8]));
+        for (index, which) in (0..).zip(CPU_TIMERS) {
+            let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
+            lists[0].1.push(Op::new(GETITIMER, &[which, into]));
+        }
         lists[0].1.extend(first.iter().map(action));
         let results = self.run_many(&lists)?;
         let more: Vec<Op> = later.iter().map(action).collect();
@@ -461,11 +469,18 @@ impl Frozen {
                 tid_address: word(at + TID_ADDRESS_OFFSET),
             });
         }
+        let timer = |index: u64| {
+            let at = TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
+            let at = usize::try_from(at).unwrap_or(usize::MAX);
+            CpuTimer::from_kernel(bytes.get(at..).unwrap_or_default())
+        };
+        let cpu_timers = [timer(0), timer(1)];
         Ok(Answers {
             actions,
             threads,
             brk,
             has_segments,
+            cpu_timers,
         })
     }
 }
@@ -494,6 +509,7 @@ struct Answers {
     threads: Vec<ThreadAnswer>,
     brk: u64,
     has_segments: bool,
+    cpu_timers: [CpuTimer; 2],
 }
 
 #[derive(Clone, Copy)]

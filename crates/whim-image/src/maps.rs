@@ -379,6 +379,8 @@ fn special_flags(words: &[u8]) -> SpecialFlags {
             b"dc" => found.flags.dont_fork = true,
             b"dd" => found.flags.dont_dump = true,
             b"wf" => found.flags.wipe_on_fork = true,
+            b"rr" => found.flags.random = true,
+            b"sr" => found.flags.sequential = true,
             b"nr" => found.flags.no_reserve = true,
             b"lo" => found.flags.locked = true,
             b"lf" => found.flags.locked_on_fault = true,

@@ -214,6 +214,10 @@ pub struct MappingFlags {
     pub dont_dump: bool,
     /// MADV_WIPEONFORK
     pub wipe_on_fork: bool,
+    /// MADV_RANDOM
+    pub random: bool,
+    /// MADV_SEQUENTIAL
+    pub sequential: bool,
     /// MAP_NORESERVE
     pub no_reserve: bool,
     /// mlock
@@ -341,7 +345,58 @@ pub struct ProcessImage {
     pub clocks: Clocks,
     /// CPU time that all its threads, also those that have ended, have used since it left home.
     pub cpu_away: CpuTime,
+    /// `ITIMER_VIRTUAL` and `ITIMER_PROF`: they run where CPU time is used.
+    pub cpu_timers: [CpuTimer; 2],
 }
+
+/// A timer on CPU time (`setitimer`), in microseconds; all 0: it does not run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTimer {
+    pub interval: u64,
+    pub left: u64,
+}
+
+impl CpuTimer {
+    /// Length of the kernel's form, `struct itimerval`.
+    pub const LENGTH: usize = 32;
+    const SECOND: u64 = 1_000_000;
+
+    /// What `getitimer` says.
+    #[must_use]
+    pub fn from_kernel(bytes: &[u8]) -> Self {
+        let word = |index: usize| {
+            let bytes = bytes.get(index * 8..index * 8 + 8);
+            bytes
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u64::from_ne_bytes)
+        };
+        let time = |index| {
+            word(index)
+                .saturating_mul(Self::SECOND)
+                .saturating_add(word(index + 1))
+        };
+        Self {
+            interval: time(0),
+            left: time(2),
+        }
+    }
+
+    /// For `setitimer`.
+    #[must_use]
+    pub fn to_kernel(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        let words = [self.interval, self.left]
+            .into_iter()
+            .flat_map(|time| [time / Self::SECOND, time % Self::SECOND]);
+        for (index, word) in words.enumerate() {
+            bytes[index * 8..index * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// The timers of [`ProcessImage::cpu_timers`], as the kernel counts them.
+pub const CPU_TIMERS: [u64; 2] = [1, 2];
 
 impl ProcessImage {
     /// Whether every guard lies in a mapping that can have one.

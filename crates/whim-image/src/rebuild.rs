@@ -406,6 +406,7 @@ impl Mapped {
         let mut stopped = threads::create(leader, &runner, &image.threads)?;
         threads::register_all(&mut stopped, &runner, image)?;
         threads::queue_signals(&mut stopped, &runner, image)?;
+        threads::start_timers(&mut stopped, &runner, image)?;
         let mut others = stopped.split_off(1);
         let Some(leader) = stopped.pop() else {
             return Err(RebuildError::Unsound("no thread".into()));

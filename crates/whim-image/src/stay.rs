@@ -95,6 +95,8 @@ pub enum StayReason {
     AsyncIo,
     #[error("It handles page faults itself (userfaultfd)")]
     UserFault,
+    #[error("It reads signals from a descriptor (signalfd)")]
+    SignalDescriptor,
     #[error("It shares System V memory with other processes ({0})")]
     SystemVMemory(String),
     #[error("It has writable shared memory ({0})")]
@@ -422,6 +424,8 @@ fn descriptor_reasons(pid: i32, found: &mut Vec<StayReason>) {
         let reason = match target.to_string_lossy().as_ref() {
             "anon_inode:[io_uring]" => StayReason::IoUring,
             "anon_inode:[userfaultfd]" => StayReason::UserFault,
+            // Signals that it blocks would wait where its threads are; the descriptor is at home.
+            "anon_inode:[signalfd]" => StayReason::SignalDescriptor,
             _ => continue,
         };
         if !found.contains(&reason) {

@@ -180,5 +180,6 @@ pub fn image(pid: i32, threads: usize) -> ProcessImage {
         },
         clocks: Clocks::default(),
         cpu_away: CpuTime::default(),
+        cpu_timers: Default::default(),
     }
 }

@@ -246,6 +246,8 @@ fn advice(mapping: &Mapping, end: u64) -> impl Iterator<Item = Step> {
         (flags.dont_fork, libc::MADV_DONTFORK),
         (flags.dont_dump, libc::MADV_DONTDUMP),
         (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
+        (flags.random, libc::MADV_RANDOM),
+        (flags.sequential, libc::MADV_SEQUENTIAL),
     ];
     wanted
         .into_iter()

@@ -141,6 +141,7 @@ mod tests {
             vdso: vec![0; vdso::LENGTH_MAX],
             clocks: Clocks::default(),
             cpu_away: CpuTime::default(),
+            cpu_timers: Default::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::runner::{Arguments, Runner, RunnerError, check, stopped, unexpected, working_mask};
 use super::stub::Operation;
 use super::{RebuildError, address_space::flag};
-use crate::model::{ProcessImage, QueuedSignal, ThreadImage};
+use crate::model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
 use nix::errno::Errno;
 use whim_sys::ptrace::{Running, Stop, Stopped};
 
@@ -191,6 +191,35 @@ pub(super) fn queue_signals(
             &state.pending,
         )?;
         threads.insert(index, thread);
+    }
+    Ok(())
+}
+
+/// Lets the leader start the timers on CPU time. What they send waits for the threads' own masks.
+pub(super) fn start_timers(
+    threads: &mut Vec<Stopped>,
+    runner: &Runner,
+    image: &ProcessImage,
+) -> Result<(), RebuildError> {
+    if image.cpu_timers == <[CpuTimer; 2]>::default() {
+        return Ok(());
+    }
+    for thread in threads.iter() {
+        thread.set_signal_mask(working_mask())?;
+    }
+    let mut arguments = runner.arguments();
+    let timers = CPU_TIMERS.into_iter().zip(image.cpu_timers);
+    let list: Vec<Operation> = timers
+        .map(|(which, timer)| {
+            let timer = arguments.add(&timer.to_kernel());
+            Operation::new(libc::SYS_setitimer, &[which, timer, 0])
+        })
+        .collect();
+    runner.store(&arguments)?;
+    let (leader, results) = runner.run(threads.remove(0), &list)?;
+    threads.insert(0, leader);
+    for result in results {
+        check("setitimer", result)?;
     }
     Ok(())
 }

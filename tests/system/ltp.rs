@@ -1,0 +1,305 @@
+//! The Linux Test Project's tests of system calls, at home and away. They are run where somebody has
+//! built them: `WHIM_LTP_DIR` names the directory; without it there is no such test here.
+//!
+//! Each program runs once at home and once with the process that does the test moved to another
+//! node before it begins. What it prints of passes, failures and skips has to be the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use whim_system_tests::cluster::Moved;
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+
+/// Programs that run at the same time: most of them wait most of the time.
+const WORKERS: usize = 3;
+/// What a test must not do on a machine that others use, or cannot do without shared memory.
+const UNWANTED: &[&str] = &[
+    ".needs_device",
+    ".mount_device",
+    ".all_filesystems",
+    ".needs_hugetlbfs",
+    ".hugepages",
+    ".restore_wallclock",
+    ".needs_cgroup",
+    ".needs_drivers",
+    ".save_restore",
+    ".needs_checkpoints",
+    ".min_mem_avail",
+    "TST_CHECKPOINT",
+    "MAP_SHARED",
+    "shmget",
+    "kill(-1",
+    "SAFE_MOUNT",
+    "needs_overlay",
+    "clock_settime",
+    "settimeofday",
+    "adjtime",
+    "stime(",
+    "wallclock",
+];
+/// Calls whose tests change the machine, or write back all of its files.
+const UNWANTED_CALLS: &[&str] = &["adjtimex", "clock_adjtime", "syslog", "sync", "syncfs"];
+/// Rights over the whole machine that no test gets: its clock is that of everybody here.
+const WITHOUT: &str = "-sys_time,-sys_boot,-sys_module,-sys_rawio,-syslog";
+const VERDICTS: &[&str] = &["TPASS", "TFAIL", "TBROK", "TCONF", "TWARN"];
+
+pub fn cases() -> Vec<Case> {
+    let Some(directory) = std::env::var_os("WHIM_LTP_DIR") else {
+        return Vec::new();
+    };
+    let directory = PathBuf::from(directory);
+    vec![Case::in_lab("ltp::full::calls", 2, move |cluster| {
+        run_all(cluster, &directory)
+    })]
+}
+
+/// How one program did.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Passes,
+    /// It finds nothing that it could test on this machine.
+    NotHere,
+    /// It fails in the same way without a move.
+    FailsAtHome(String),
+    /// Two runs at home differ already.
+    Unsteady,
+    /// It was not moved: why.
+    Stays(String),
+    Defect(String),
+}
+
+#[derive(Debug)]
+struct Program {
+    name: String,
+    path: PathBuf,
+    /// It tests in its first process.
+    old: bool,
+}
+
+/// Calls of the classes that are not "go home", as the table's document says.
+fn wanted_calls() -> Result<Vec<String>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/syscalls.md");
+    let text = fs::read_to_string(path)?;
+    let table = text.split("## Go home").next().unwrap_or_default();
+    let row = |line: &str| {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let is_row = cells.next()?.parse::<u32>().is_ok();
+        is_row.then(|| cells.next().map(str::to_owned))?
+    };
+    Ok(table.lines().filter_map(row).collect())
+}
+
+fn programs(directory: &Path) -> Result<Vec<Program>> {
+    let only = std::env::var("WHIM_CASES").unwrap_or_default();
+    let calls = wanted_calls()?;
+    let mut found = Vec::new();
+    for call in calls {
+        let place = directory.join("testcases/kernel/syscalls").join(&call);
+        if UNWANTED_CALLS.contains(&call.as_str()) || !place.is_dir() {
+            continue;
+        }
+        for entry in fs::read_dir(&place)? {
+            let path = entry?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            let source = fs::read_to_string(place.join(format!("{name}.c"))).unwrap_or_default();
+            let unwanted = UNWANTED.iter().any(|word| source.contains(word));
+            if source.is_empty() || unwanted || !name.contains(&only) {
+                continue;
+            }
+            found.push(Program {
+                name: name.to_owned(),
+                old: !source.contains("tst_test.h") && !source.contains("struct tst_test"),
+                path: path.clone(),
+            });
+        }
+    }
+    // `WHIM_LTP_FROM=NAME` goes on where a run was broken off.
+    let from = std::env::var("WHIM_LTP_FROM").unwrap_or_default();
+    found.retain(|program: &Program| program.name >= from);
+    found.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(found)
+}
+
+fn run_all(cluster: &Cluster, directory: &Path) -> Result<()> {
+    let shim = guest::c_with("ltp_shim", &["-shared", "-fPIC", "-ldl"])?;
+    let programs = programs(directory)?;
+    ensure!(!programs.is_empty(), "There are no programs");
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = judge(cluster, &shim, program)
+                        .unwrap_or_else(|error| Outcome::Defect(format!("{error:#}")));
+                    println!("{}: {outcome:?}", program.name);
+                    if let Ok(mut outcomes) = outcomes.lock() {
+                        outcomes.insert(program.name.clone(), outcome);
+                    }
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_default();
+    let defects: Vec<&String> = outcomes
+        .iter()
+        .filter(|(_, outcome)| matches!(outcome, Outcome::Defect(_)))
+        .map(|(name, _)| name)
+        .collect();
+    println!("{}", report(&outcomes));
+    ensure!(defects.is_empty(), "Defects: {defects:?}");
+    Ok(())
+}
+
+/// The lists, in the form of docs/ltp.md.
+fn report(outcomes: &BTreeMap<String, Outcome>) -> String {
+    type Test = fn(&Outcome) -> bool;
+    let kinds: [(&str, Test); 6] = [
+        ("Pass at home and away", |outcome| {
+            *outcome == Outcome::Passes
+        }),
+        ("Test nothing on this machine", |outcome| {
+            *outcome == Outcome::NotHere
+        }),
+        ("Fail at home as well", |outcome| {
+            matches!(outcome, Outcome::FailsAtHome(_))
+        }),
+        ("Differ from run to run at home", |outcome| {
+            *outcome == Outcome::Unsteady
+        }),
+        ("Stay at home", |outcome| {
+            matches!(outcome, Outcome::Stays(_))
+        }),
+        ("Defects", |outcome| matches!(outcome, Outcome::Defect(_))),
+    ];
+    let mut text = String::new();
+    for (title, test) in kinds {
+        let names: Vec<&str> = outcomes
+            .iter()
+            .filter(|(_, outcome)| test(outcome))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        text += &format!("## {title}: {}\n\n{}\n\n", names.len(), names.join(" "));
+    }
+    text
+}
+
+/// What a program prints of its results, and why it was not moved.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    results: Vec<String>,
+    stays: Option<String>,
+}
+
+fn judge(cluster: &Cluster, shim: &Path, program: &Program) -> Result<Outcome> {
+    let mut home = run(cluster, shim, program, false)?;
+    let mut away = run(cluster, shim, program, true)?;
+    if home.results != away.results {
+        // Once more: many of them depend on time, or on what others do.
+        let again = run(cluster, shim, program, false)?;
+        if again.results != home.results && again.results != away.results {
+            return Ok(Outcome::Unsteady);
+        }
+        home = again;
+        away = run(cluster, shim, program, true)?;
+    }
+    if home.results != away.results {
+        return Ok(Outcome::Defect(difference(&home.results, &away.results)));
+    }
+    let has = |kind: &str| home.results.iter().find(|line| line.contains(kind));
+    if let Some(failure) = has("TFAIL").or(has("TBROK")) {
+        return Ok(Outcome::FailsAtHome(failure.clone()));
+    }
+    if has("TPASS").is_none() {
+        return Ok(Outcome::NotHere);
+    }
+    Ok(away.stays.map_or(Outcome::Passes, Outcome::Stays))
+}
+
+fn difference(home: &[String], away: &[String]) -> String {
+    let missing = home.iter().filter(|line| !away.contains(line)).take(4);
+    let added = away.iter().filter(|line| !home.contains(line)).take(4);
+    format!(
+        "only at home {:?}, only away {:?}",
+        missing.collect::<Vec<_>>(),
+        added.collect::<Vec<_>>()
+    )
+}
+
+fn run(cluster: &Cluster, shim: &Path, program: &Program, moves: bool) -> Result<Told> {
+    // Not for our own programs: only what they start loads it.
+    let mut words = vec![
+        "setpriv".to_owned(),
+        format!("--bounding-set={WITHOUT}"),
+        format!("--inh-caps={WITHOUT}"),
+        "env".to_owned(),
+        format!("LD_PRELOAD={}", shim.display()),
+        "LTP_COLORIZE_OUTPUT=0".to_owned(),
+        "LTP_TIMEOUT_MUL=3".to_owned(),
+    ];
+    if program.old {
+        words.push("WHIM_LTP_OLD=1".to_owned());
+    }
+    words.push(program.path.display().to_string());
+    let mut command: Command = if moves {
+        cluster.run_command("n1", &words)
+    } else {
+        cluster.command("n1", &words)
+    };
+    let mut talk = Talk::start(cluster, &mut command)?;
+    let mut told = Told::default();
+    while let Ok(pid) = talk.ready() {
+        if moves && let Moved::Refused(reason) = cluster.migrate(pid, "n2")? {
+            told.stays = Some(reason);
+        }
+        talk.go()?;
+    }
+    talk.end().context(program.name.clone())?;
+    let said = talk.said.join("\n") + "\n" + &talk.errors();
+    told.results = said.lines().filter_map(result_of).collect();
+    told.results.sort();
+    Ok(told)
+}
+
+/// A line that tells a result, without what differs by nature.
+fn result_of(line: &str) -> Option<String> {
+    if !VERDICTS.iter().any(|verdict| line.contains(verdict)) {
+        return None;
+    }
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find("LTP_") {
+        out += &rest[..start];
+        let tail = &rest[start + 4..];
+        let end = tail
+            .find(|character: char| !character.is_ascii_alphanumeric())
+            .unwrap_or(tail.len());
+        out += "LTP#";
+        rest = &tail[end..];
+    }
+    out += rest;
+    // The number of the line in its source stays: it tells which check it was.
+    let (place, text) = match out.split_once(": T") {
+        Some((place, text)) => (place.to_owned(), text.to_owned()),
+        None => (String::new(), out),
+    };
+    let mut numberless = String::new();
+    for character in text.chars() {
+        if !character.is_ascii_hexdigit() || character.is_ascii_uppercase() {
+            numberless.push(character);
+        } else if character.is_ascii_digit() {
+            if !numberless.ends_with('#') {
+                numberless.push('#');
+            }
+        } else if !numberless.ends_with('#') {
+            numberless.push(character);
+        }
+    }
+    Some(format!("{place}: T{numberless}"))
+}
