@@ -28,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         case("quota_of_the_program", quota_of_the_program),
         case("memory_of_the_host", memory_of_the_host),
         case("processes_at_home", processes_at_home),
+        Case::new("exhaustion::processes_of_a_user", |_| processes_of_a_user()),
         case("descriptors_of_homes_daemon", |cluster| {
             descriptors_of_the_daemon(cluster, "n1")
         }),
@@ -312,6 +313,25 @@ fn processes_at_home(cluster: &Cluster) -> Result<()> {
     println!("{moved} moves, {refused} refusals");
     ensure!(moved > 0 && refused > 0, "Not all of it was tried");
     Ok(())
+}
+
+/// A plain user who may have so many processes and threads more: the limit counts all of them, the
+/// program's and ours.
+fn processes_of_a_user() -> Result<()> {
+    let cluster = Cluster::up_of_users()?;
+    cluster.explaining(|| {
+        let account = cluster.account("n1").context("accounts")?;
+        let daemon = fs::read_to_string(account.daemon_number())?;
+        let uid = account.uid.to_string();
+        sweep(&cluster, [40, 8, 4, 2, 1, 0].into_iter(), "", &|spare| {
+            let threads = cluster.run("n1", &["ps", "-L", "-U", &uid, "-o", "lwp="])?;
+            // ps itself is one of them.
+            let now = u64::try_from(threads.lines().count())? - 1;
+            let limit = format!("--nproc={}:", now + spare);
+            let words = ["prlimit", "--pid", daemon.trim(), &limit];
+            cluster.run("n1", &words).map(drop)
+        })
+    })
 }
 
 /// A daemon that may have so many files open.

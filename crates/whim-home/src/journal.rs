@@ -104,3 +104,30 @@ impl Drop for Journal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_not_joined_to_one_that_found_no_room() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("journal");
+        let mut journal = Journal::open(Path::new("/dev/full")).expect("opened");
+        let event = |epoch| Event::Acknowledged { epoch };
+        assert!(journal.append(&event(1)).is_err());
+        journal.note(&event(2));
+        // As after a part of it has reached the disk, and room was made.
+        std::fs::write(&path, "{\"event\":\"ackn").expect("written");
+        journal.file = OpenOptions::new().append(true).open(&path).expect("opened");
+        journal.commit(&event(3)).expect("written");
+        journal.note(&event(4));
+        drop(journal);
+        let text = std::fs::read_to_string(&path).expect("read");
+        let whole = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let whole: Vec<Event> = whole.collect();
+        assert_eq!(whole, [event(3), event(4)], "{text}");
+    }
+}

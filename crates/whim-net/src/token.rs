@@ -16,6 +16,8 @@ use crate::tls::digest::{hex, random, sha256, unhex};
 
 /// A token is good for so long, in seconds.
 pub const TOKEN_LIFE: u64 = 15 * 60;
+/// A clock that is put right may step back by so much while a token waits, in seconds.
+const BACK_MAX: u64 = 60;
 /// A spent token is remembered for so long, in seconds, to tell why it is refused.
 const TOKEN_MEMORY: u64 = 7 * 24 * 60 * 60;
 /// No more tokens are kept.
@@ -192,6 +194,10 @@ impl TokenBook {
         match &self.tokens[index] {
             Entry { used: Some(_), .. } => Err(TokenRefusal::Used),
             Entry { expires, .. } if now >= *expires => Err(TokenRefusal::Expired),
+            // The clock was set back: it does not tell any more how old the token is.
+            Entry { expires, .. } if now + TOKEN_LIFE + BACK_MAX < *expires => {
+                Err(TokenRefusal::Expired)
+            }
             _ => Ok(index),
         }
     }
@@ -232,6 +238,29 @@ mod tests {
         assert!(matches!(error, TokenError::TooMany), "{error}");
         book.issue([7; 32], NOW + TOKEN_LIFE + TOKEN_MEMORY)
             .expect("room again");
+    }
+
+    #[test]
+    fn a_clock_that_is_stepped_makes_no_token_live_longer() {
+        const HOUR: u64 = 3600;
+        for (now, expected) in [
+            (NOW + HOUR, Err(TokenRefusal::Expired)),
+            (NOW - HOUR, Err(TokenRefusal::Expired)),
+            (NOW - HOUR + TOKEN_LIFE, Err(TokenRefusal::Expired)),
+            (NOW - BACK_MAX, Ok(())),
+        ] {
+            let mut book = TokenBook::default();
+            let token = book.issue([7; 32], NOW).expect("issued");
+            let redeemed = book.redeem(&token.id(), &token.secret(), now);
+            assert_eq!(redeemed, expected, "at {now}");
+            // Spent stays spent, and a new one is good by the new clock.
+            if redeemed.is_ok() {
+                let again = book.redeem(&token.id(), &token.secret(), NOW);
+                assert_eq!(again, Err(TokenRefusal::Used));
+            }
+            let next = book.issue([7; 32], now).expect("issued");
+            assert_eq!(book.redeem(&next.id(), &next.secret(), now), Ok(()));
+        }
     }
 
     #[test]

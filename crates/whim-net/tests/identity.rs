@@ -176,6 +176,20 @@ fn dates_are_checked_with_a_day_of_tolerance() {
 }
 
 #[test]
+fn an_hour_of_a_stepped_clock_keeps_nobody_out() {
+    let forge = Forge::new();
+    let now = unix_now();
+    let server = forge.good("n2", Role::Guest);
+    // Made by a clock that has been put right since then, and the other way round.
+    for made in [now - HOUR, now + HOUR] {
+        let signer = forge.signer("n1", made);
+        let leaf = forge.leaf(&signer, &forge.subject("n1", Role::Home), made, DAY);
+        let (left, right) = connect((&leaf, &guest()), (&server, &home()));
+        assert!(left.is_ok() && right.is_ok(), "{left:?} {right:?}");
+    }
+}
+
+#[test]
 fn a_node_cannot_speak_for_another() {
     let forge = Forge::new();
     let now = unix_now();
