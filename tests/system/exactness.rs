@@ -3,7 +3,8 @@
 //! wherever it says that it may be moved. It has to see the same.
 
 use std::fs;
-use std::process::ExitStatus;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, bail, ensure, guest, process};
@@ -16,7 +17,7 @@ const SHOWN: usize = 12;
 
 /// One test for each file of guests.
 pub fn cases() -> Result<Vec<Case>> {
-    let mut cases = Vec::new();
+    let mut cases = vec![Case::in_lab("exactness::core", 2, cores)];
     for entry in fs::read_dir(guest::source("exact"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if let Some(family) = name.strip_suffix(".c")
@@ -30,6 +31,94 @@ pub fn cases() -> Result<Vec<Case>> {
         }
     }
     Ok(cases)
+}
+
+/// What the debugger is asked of a core.
+const QUESTIONS: [&str; 7] = [
+    "bt",
+    "info registers rip r12 r13 r14 rsp eflags",
+    "p $xmm7.v2_int64[0]",
+    "p marker",
+    "x/s heap + 500000",
+    "p $_siginfo.si_signo",
+    "thread apply all bt 3",
+];
+
+/// A program that dies away leaves the same core at home as one that never left, for a debugger: the
+/// same functions, registers and memory. Addresses are not randomised, so that they can be compared.
+fn cores(cluster: &Cluster) -> Result<()> {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern")?;
+    if pattern.trim().contains(['|', '/', '%']) {
+        // It is the machine's, and not ours to change.
+        println!("This machine's cores go to {pattern}: nothing is tested");
+        return Ok(());
+    }
+    let program = guest::c("core")?.display().to_string();
+    for how in ["0", "1", "2"] {
+        let words = ["setarch", "-R", &program, how];
+        let mut answers = Vec::new();
+        for moves in [false, true] {
+            let mut command = if moves {
+                cluster.run_command("n1", &words)
+            } else {
+                cluster.command("n1", &words)
+            };
+            let mut talk = Talk::start(cluster, &mut command)?;
+            let pid = talk.ready()?;
+            if moves {
+                cluster.move_to(pid, "n2")?;
+            }
+            talk.go()?;
+            let status = talk.end()?;
+            answers.push((status, ask_debugger(&program, talk.directory())?));
+        }
+        println!("core {how}: {:#?}", answers[1]);
+        ensure!(
+            answers[0].1.iter().any(|line| line.contains("innermost")),
+            "No core tells of the end: {answers:#?}"
+        );
+        ensure!(
+            answers[0] == answers[1],
+            "core {how}: unmoved {:#?}\nmoved {:#?}",
+            answers[0],
+            answers[1]
+        );
+    }
+    Ok(())
+}
+
+/// What it says of the core in this directory, without the numbers of threads.
+fn ask_debugger(program: &str, directory: &Path) -> Result<Vec<String>> {
+    let mut names = fs::read_dir(directory)?.flatten().map(|entry| entry.path());
+    let core = names
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("core"))
+        })
+        .with_context(|| format!("There is no core in {}", directory.display()))?;
+    let mut debugger = Command::new("gdb");
+    debugger.args(["-batch", "-nx", program]).arg(core);
+    for question in QUESTIONS {
+        debugger.args(["-ex", question]);
+    }
+    let said = process::succeed(&mut debugger, SHORT)?;
+    Ok(said.lines().map(without_numbers).collect())
+}
+
+/// A line without ids of threads. A thread that waited in a call while the process died stands behind
+/// that call at home, and right before it where it has come home for the end: its address goes, too.
+fn without_numbers(line: &str) -> String {
+    let mut line = line.to_owned();
+    for before in ["LWP ", "reg-xstate/"] {
+        if let Some((start, rest)) = line.split_once(before) {
+            let rest = rest.trim_start_matches(|character: char| character.is_ascii_digit());
+            line = format!("{start}{before}{rest}");
+        }
+    }
+    match line.split_once(" in ") {
+        Some((frame, rest)) if frame.starts_with("#0  0x") => format!("#0  {rest}"),
+        _ => line,
+    }
 }
 
 /// What a case may do, as the guest says.
@@ -52,7 +141,7 @@ fn program(family: &str) -> Result<String> {
 /// `WHIM_CASES=NAME` runs one case alone, for those who look for a fault.
 fn compare_all(cluster: &Cluster, family: &str) -> Result<()> {
     let program = program(family)?;
-    let list = process::succeed(&mut std::process::Command::new(&program), SHORT)?;
+    let list = process::succeed(&mut Command::new(&program), SHORT)?;
     let only = std::env::var("WHIM_CASES").ok();
     let mut faults = Vec::new();
     let mut count = 0;

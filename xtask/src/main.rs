@@ -7,6 +7,7 @@ mod checks;
 mod conformance;
 mod demo;
 mod dist;
+mod ltp;
 mod process;
 mod system;
 mod tally;
@@ -38,6 +39,8 @@ Usage: cargo xtask TASK
   traps [--write] [NAME...]
                      takes cures out of a copy of the sources, and looks whether the tests of
                      tests/traps.toml fail without; --write writes docs/traps.md
+  ltp DIR [--write]  the Linux Test Project's tests of system calls, built in DIR, at home and away;
+                     --write writes docs/ltp.md
   tidy               the checks of the sources alone
   demo               a program moves through a lab of three nodes and comes home
   bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
@@ -85,6 +88,8 @@ fn run(words: &[&str]) -> Result<bool> {
         ["conformance", "--check"] => conformance::run(&workspace, true),
         ["attempts", options @ ..] => attempts::run(&workspace, attempts_wish(options)?),
         ["traps", words @ ..] => traps::run(&workspace, words),
+        ["ltp", directory] => ltp::run(&workspace, directory.as_ref(), false),
+        ["ltp", directory, "--write"] => ltp::run(&workspace, directory.as_ref(), true),
         ["demo"] => demo::run(&workspace).map(|()| true),
         ["bench"] => bench::run(&workspace, ""),
         ["bench", filter] => bench::run(&workspace, filter),
