@@ -67,6 +67,7 @@ pub fn cases() -> Result<Vec<Case>> {
     let mut cases = vec![
         Case::new("terminals::background_processes", |_| background()),
         Case::new("terminals::keys_reach_a_program_away", |_| keys()),
+        Case::in_lab("terminals::jobs_away", 2, jobs),
     ];
     for session in SESSIONS {
         let name = format!("terminals::{}", session.name);
@@ -414,6 +415,68 @@ fn background() -> Result<()> {
         );
         Ok(())
     })
+}
+
+/// A program that is away, as a job of a shell: stopped by a key, it does not move and says why; it
+/// goes on in the background and in the foreground, where it is, and moves again.
+fn jobs(cluster: &Cluster) -> Result<()> {
+    let whim = cluster.whim_path().display().to_string();
+    let mut shown = Vec::new();
+    for moves in [false, true] {
+        let directory = cluster.directory().join(format!("jobs-{moves}"));
+        let mut terminal = open_shell(cluster, &directory, false)?;
+        let prefix = if moves {
+            format!("{whim} run -- ")
+        } else {
+            String::new()
+        };
+        let job = "perl -e '$|=1; $SIG{CONT}=sub{print \"resu\",\"med\\n\"}; \
+                   print \"pid=$$\\n\"; select(undef,undef,undef,0.1) while 1'";
+        terminal.press(&format!("{prefix}{job}\r"))?;
+        terminal.wait_for("\npid=")?;
+        let pid: i32 = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
+            .trim()
+            .parse()?;
+        let mut seen = Vec::new();
+        for way in ["bg", "fg"] {
+            if moves && cluster.place(pid)? != "n2" {
+                cluster.move_to(pid, "n2")?;
+            }
+            terminal.ask(SUSPEND, "Stopped")?;
+            terminal.wait_for(PROMPT)?;
+            if moves {
+                let row = cluster.await_state(pid, "stopped")?;
+                ensure!(row.place == "n2", "The stopped job is on {}", row.place);
+                let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "home"])?;
+                ensure!(sentence.contains("stopped"), "{sentence}");
+            }
+            terminal.ask("jobs -s | wc -l\r", "\n1\r\n")?;
+            terminal.ask(&format!("{way}\r"), "resumed\r\n")?;
+            if way == "bg" {
+                terminal.ask("jobs -r | wc -l\r", "\n1\r\n")?;
+                terminal.ask("fg\r", "perl")?;
+            }
+            if moves {
+                cluster.await_state(pid, "away")?;
+            }
+            seen.push(way.to_owned());
+        }
+        if moves {
+            cluster.move_to(pid, "home")?;
+        }
+        terminal.ask(INTERRUPT, PROMPT)?;
+        seen.push(plain(&terminal.ask("echo status $?\r", "status 130")?));
+        terminal.press("exit 0\r")?;
+        terminal.end()?;
+        shown.push(seen);
+    }
+    ensure!(
+        shown[0] == shown[1],
+        "unmoved {:?}\nmoved {:?}",
+        shown[0],
+        shown[1]
+    );
+    Ok(())
 }
 
 /// Interrupt, quit and hang-up reach a program that computes or waits away.
