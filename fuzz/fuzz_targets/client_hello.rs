@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| whim_net::hello::fuzz_client_hello(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| whim_net::fuzz::client_hello(data));

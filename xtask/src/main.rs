@@ -8,7 +8,9 @@ mod conformance;
 mod demo;
 mod dist;
 mod ltp;
+mod fuzz;
 mod process;
+mod soundness;
 mod system;
 mod tally;
 mod tidy;
@@ -28,7 +30,8 @@ Usage: cargo xtask TASK
 
   ci                 formatting, lints, unit and integration tests, dependencies, docs, tidy
   test               ci, then the quick system tests
-  test-full [k/n]    all system tests, or part k of n; what has passed is not run again
+  test-full [k/n]    all system tests, miri, memcheck, and each fuzz target for ten minutes; or
+                     part k of n; what has passed is not run again
   system [FILTER]    the system tests whose name contains FILTER
   conformance [--check]
                      writes docs/syscalls.md; with --check, only looks whether it is as the table
@@ -41,6 +44,11 @@ Usage: cargo xtask TASK
                      tests/traps.toml fail without; --write writes docs/traps.md
   ltp DIR [--write]  the Linux Test Project's tests of system calls, built in DIR, at home and away;
                      --write writes docs/ltp.md
+  fuzz [TARGET...] [--seconds N] [--keep]
+                     builds the fuzz targets and runs each for N seconds (600); --keep takes small
+                     inputs that reach something new into fuzz/corpus
+  miri               the tests that reach no kernel, below Miri
+  memcheck           the tests of the crates that hold `unsafe`, with AddressSanitizer
   tidy               the checks of the sources alone
   demo               a program moves through a lab of three nodes and comes home
   bench [FILTER]     the measurements, and the tables of docs/benchmarks.md
@@ -90,6 +98,9 @@ fn run(words: &[&str]) -> Result<bool> {
         ["traps", words @ ..] => traps::run(&workspace, words),
         ["ltp", directory] => ltp::run(&workspace, directory.as_ref(), false),
         ["ltp", directory, "--write"] => ltp::run(&workspace, directory.as_ref(), true),
+        ["fuzz", options @ ..] => fuzz::run(&workspace, &fuzz::Wish::parse(options)?),
+        ["miri"] => one(&workspace, soundness::miri),
+        ["memcheck"] => one(&workspace, soundness::memcheck),
         ["demo"] => demo::run(&workspace).map(|()| true),
         ["bench"] => bench::run(&workspace, ""),
         ["bench", filter] => bench::run(&workspace, filter),
@@ -117,7 +128,52 @@ fn attempts_wish(options: &[&str]) -> Result<attempts::Wish> {
 fn full(workspace: &Workspace, part: Part) -> Result<bool> {
     let mut tally = Tally::default();
     system::run(workspace, &Selection::Full(part), &mut tally);
+    if let Err(error) = beside(workspace, part, &mut tally) {
+        tally.fail(format!("beside the system tests: {error:#}"));
+    }
     tally.close(workspace)
+}
+
+/// What the full set has beside the system tests. These too take turns, and what has passed is not run
+/// again.
+fn beside(workspace: &Workspace, part: Part, tally: &mut Tally) -> Result<()> {
+    let mut record = system::Record::open(workspace)?;
+    let mut names = vec!["memcheck".to_owned(), "miri".to_owned()];
+    let targets = fuzz::targets(workspace)?;
+    names.extend(targets.into_iter().map(|target| format!("fuzz {target}")));
+    let mut is_built = false;
+    for (position, name) in names.iter().enumerate() {
+        if !part.holds(position) {
+            continue;
+        }
+        if record.has(name) {
+            println!("{name} ... ok, in an earlier run");
+            tally.pass(1);
+            continue;
+        }
+        let passed = match (name.as_str(), name.strip_prefix("fuzz ")) {
+            (_, Some(target)) => {
+                if !is_built {
+                    fuzz::build(workspace)?;
+                    is_built = true;
+                }
+                fuzz::one(workspace, target, fuzz::SECONDS, tally)?
+            }
+            ("miri", None) => soundness::miri(workspace, tally)?,
+            _ => soundness::memcheck(workspace, tally)?,
+        };
+        if passed {
+            record.add(name)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(workspace: &Workspace, task: fn(&Workspace, &mut Tally) -> Result<bool>) -> Result<bool> {
+    let mut tally = Tally::default();
+    let passed = task(workspace, &mut tally)?;
+    // Where the tool is missing nothing ran, and that is told.
+    Ok(tally.close(workspace)? || passed)
 }
 
 fn some(workspace: &Workspace, filter: String) -> Result<bool> {

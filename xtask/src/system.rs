@@ -37,7 +37,7 @@ impl Part {
     pub const WHOLE: Self = Self { index: 1, count: 1 };
 
     /// Neighbours in the list are of one kind and cost alike, so parts take turns.
-    fn holds(self, position: usize) -> bool {
+    pub fn holds(self, position: usize) -> bool {
         position % self.count == self.index - 1
     }
 }
@@ -199,7 +199,7 @@ fn run_selected(workspace: &Workspace, selection: &Selection, tally: &mut Tally)
     let selected = select(&built.cases, selection);
     println!("{} of {} system tests", selected.len(), built.cases.len());
     for case in selected {
-        if record.passed.contains(&case.name) {
+        if record.has(&case.name) {
             println!("test {} ... ok, in an earlier run", case.name);
             tally.pass(1);
         } else if run_case(workspace, &built, case, &[], tally)? {
@@ -296,7 +296,7 @@ fn show_end(log: &Path) {
 }
 
 /// What has passed with the present sources, so that a long run can be taken up again.
-struct Record {
+pub struct Record {
     path: Option<PathBuf>,
     passed: BTreeSet<String>,
 }
@@ -309,7 +309,9 @@ impl Record {
         }
     }
 
-    fn open(workspace: &Workspace) -> Result<Self> {
+    /// # Errors
+    /// Git cannot tell the sources apart.
+    pub fn open(workspace: &Workspace) -> Result<Self> {
         let path = workspace.output(&format!("passed-{}", sources_id(workspace)?))?;
         let text = fs::read_to_string(&path).unwrap_or_default();
         let passed = text.lines().map(str::to_owned).collect();
@@ -319,8 +321,15 @@ impl Record {
         })
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.passed.contains(name)
+    }
+
     /// Written at once: the run may be ended at any moment.
-    fn add(&mut self, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add(&mut self, name: &str) -> Result<()> {
         let Some(path) = &self.path else {
             return Ok(());
         };

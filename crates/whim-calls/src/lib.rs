@@ -22,6 +22,7 @@ mod control;
 mod decide;
 pub mod doc;
 mod filter;
+pub mod fuzz;
 mod ioctl;
 mod nested;
 mod path;

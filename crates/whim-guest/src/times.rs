@@ -37,8 +37,9 @@ impl Since {
 
 /// User and system time as the named file of /proc gives them.
 fn ticks(path: &str) -> CpuTime {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    // The name in parentheses may hold blanks; fields 14 and 15 of proc(5) follow it.
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    // The name in parentheses may hold any bytes; fields 14 and 15 of proc(5) follow it.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
     let field = |index: usize| {
         let word = fields.split_whitespace().nth(index);

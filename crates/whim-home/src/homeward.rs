@@ -57,7 +57,24 @@ pub fn check_image(
     original: &Original,
     server: &Server,
 ) -> Result<(), HomewardError> {
-    let (attic, deputy) = (&server.attic, &server.deputy);
+    let deputy = &server.deputy;
+    check_memory(image, original.reserved, &original.kernel, &server.attic)?;
+    for thread in &image.threads {
+        let slot = deputy.slot_of(thread.tid);
+        if slot.is_none_or(|slot| deputy.is_gone(slot)) {
+            return Err(HomewardError::Unsound(format!("thread {}", thread.tid)));
+        }
+    }
+    Ok(())
+}
+
+/// All of it but the threads, which only the deputy knows.
+pub(crate) fn check_memory(
+    image: &ProcessImage,
+    reserved: Range,
+    kernel: &[Range],
+    attic: &Attic,
+) -> Result<(), HomewardError> {
     let unsound = |what: String| Err(HomewardError::Unsound(what));
     if image.mappings.len() > MAPPINGS_MAX {
         return unsound(format!("{} mappings", image.mappings.len()));
@@ -76,7 +93,7 @@ pub fn check_image(
             start: mapping.start,
             end: mapping.end,
         };
-        if range.overlaps(original.reserved) {
+        if range.overlaps(reserved) {
             return unsound(format!(
                 "mapping {:#x} in the reserved range",
                 mapping.start
@@ -89,17 +106,11 @@ pub fn check_image(
                 }
             }
             Backing::Anonymous => {
-                if original.kernel.iter().any(|kernel| kernel.overlaps(range)) {
+                if kernel.iter().any(|kernel| kernel.overlaps(range)) {
                     return unsound(format!("mapping {:#x} over the vDSO", mapping.start));
                 }
             }
             Backing::Kernel { .. } => {}
-        }
-    }
-    for thread in &image.threads {
-        let slot = deputy.slot_of(thread.tid);
-        if slot.is_none_or(|slot| deputy.is_gone(slot)) {
-            return unsound(format!("thread {}", thread.tid));
         }
     }
     if !image.has_sound_guards() {
@@ -663,7 +674,8 @@ pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumptio
         }
         result => {
             found.registers.rax = result.cast_unsigned();
-            found.registers.rip += SYSCALL_LENGTH;
+            // A host may say that the thread stands at the end of all addresses.
+            found.registers.rip = found.registers.rip.wrapping_add(SYSCALL_LENGTH);
             if finished.disturbed {
                 // For the one who looks whether something is left to be done.
                 found.registers.orig_rax = finished.number;

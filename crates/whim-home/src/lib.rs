@@ -5,6 +5,7 @@ pub mod attic;
 pub mod away;
 pub mod convert;
 pub mod deputy;
+pub mod fuzz;
 pub mod holding;
 pub mod homeward;
 pub mod journal;

@@ -99,7 +99,7 @@ pub struct Active {
 }
 
 /// A result, kept until the thread's next call: the guest may ask again after a move.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Finished {
     /// As [`Active::sequence`].
     pub sequence: u64,

@@ -117,7 +117,7 @@ fn clock_of(cpu: usize) -> Option<u64> {
     sched_setaffinity(me, &only).ok()?;
     // A moment's sleep lets the scheduler set the clock of this thread anew.
     std::thread::sleep(std::time::Duration::from_micros(1));
-    let found = fs::read_to_string("/proc/thread-self/sched")
+    let found = text("/proc/thread-self/sched")
         .ok()
         .and_then(|text| times(&text));
     // Without the usual set the thread would stay bound; it had this set before, so it can.
@@ -127,19 +127,20 @@ fn clock_of(cpu: usize) -> Option<u64> {
 
 /// `se.exec_start` in nanoseconds and `nr_voluntary_switches`.
 fn scheduling(pid: i32, tid: i32) -> Option<(u64, u64)> {
-    times(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/sched")).ok()?)
+    times(&text(&format!("/proc/{pid}/task/{tid}/sched")).ok()?)
 }
 
-fn times(text: &str) -> Option<(u64, u64)> {
+pub(crate) fn times(text: &str) -> Option<(u64, u64)> {
     let value = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
+        // The last one: above all others stands the thread's name, which may hold newlines.
+        let line = text.lines().rfind(|line| line.starts_with(name))?;
         line.rsplit(' ').next()
     };
     let (ms, fraction) = value("se.exec_start")?.split_once('.')?;
     let ns: u64 = fraction.get(..6)?.parse().ok()?;
     let ms: u64 = ms.parse().ok()?;
     Some((
-        ms * 1_000_000 + ns,
+        ms.checked_mul(1_000_000)?.checked_add(ns)?,
         value("nr_voluntary_switches")?.parse().ok()?,
     ))
 }
@@ -149,10 +150,19 @@ pub(crate) fn is_runnable(pid: i32, tid: i32) -> bool {
     state_and_cpu(pid, tid).is_some_and(|(state, _)| state == 'R')
 }
 
+/// A file of a thread in /proc. With its name in it, which may be any bytes, it need not be UTF-8.
+pub(crate) fn text(path: &str) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
 fn state_and_cpu(pid: i32, tid: i32) -> Option<(char, usize)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    state_and_cpu_of(&text(&format!("/proc/{pid}/task/{tid}/stat")).ok()?)
+}
+
+pub(crate) fn state_and_cpu_of(text: &str) -> Option<(char, usize)> {
     // The name, in parentheses, may hold anything.
-    let mut fields = text.get(text.rfind(')')? + 2..)?.split(' ');
+    let (_, after) = text.rsplit_once(") ")?;
+    let mut fields = after.split(' ');
     let state = fields.next()?.chars().next()?;
     // Field 39; the state is field 3.
     Some((state, fields.nth(35)?.parse().ok()?))
@@ -190,12 +200,11 @@ impl Status {
     /// # Errors
     /// When the thread has ended.
     pub fn read(pid: i32, tid: i32) -> std::io::Result<Self> {
-        Ok(Self::parse(&fs::read_to_string(format!(
-            "/proc/{pid}/task/{tid}/status"
-        ))?))
+        let path = format!("/proc/{pid}/task/{tid}/status");
+        Ok(Self::parse(&text(&path)?))
     }
 
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut found = Self {
             transparent_huge_pages: true,
             ..Self::default()
@@ -204,7 +213,7 @@ impl Status {
         let set = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
         let bytes = |text: &str| {
             let kib: u64 = text.trim_end_matches(" kB").trim().parse().unwrap_or(0);
-            kib * 1024
+            kib.saturating_mul(1024)
         };
         for line in text.lines() {
             let Some((key, value)) = line.split_once(':') else {
@@ -263,6 +272,18 @@ mod tests {
         assert!(!handler_is_due(pid, pid));
         let (state, _) = state_and_cpu(pid, nix::unistd::gettid().as_raw()).unwrap();
         assert_eq!(state, 'R');
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_thread() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let named = std::thread::spawn(move || {
+            nix::sys::prctl::set_name(c"\xff) S 1\xfe").unwrap();
+            let tid = nix::unistd::gettid().as_raw();
+            let state = state_and_cpu(pid, tid).map(|(state, _)| state);
+            (Status::read(pid, tid).map(|status| status.tgid).ok(), state)
+        });
+        assert_eq!(named.join().unwrap(), (Some(pid), Some('R')));
     }
 
     #[test]

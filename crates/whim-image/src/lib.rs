@@ -8,6 +8,7 @@ pub mod freeze_calls;
 pub mod freeze_continue;
 pub mod freeze_observe;
 pub mod freeze_release;
+pub mod fuzz;
 pub mod inject;
 pub mod maps;
 pub mod model;

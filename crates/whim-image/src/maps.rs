@@ -320,7 +320,7 @@ impl FlagTable {
         Ok(Self::parse(&text(pid, "smaps")?))
     }
 
-    fn parse(text: &[u8]) -> Self {
+    pub(crate) fn parse(text: &[u8]) -> Self {
         let mut table = Self::default();
         let mut current = None;
         let mut key = 0;

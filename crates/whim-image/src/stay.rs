@@ -4,7 +4,7 @@
 //! frozen.
 
 use crate::freeze::{FreezeError, Frozen};
-use crate::freeze_observe::Status;
+use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
 use crate::model::{Protection, Range};
 use std::fs;
@@ -391,7 +391,7 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
 
 /// A field of `/proc/PID/task/TID/stat`, by its number in proc(5), from 3 on.
 fn stat_field(pid: i32, tid: i32, number: usize) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let text = text(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; field 3 follows it.
     let (_, rest) = text.rsplit_once(") ")?;
     rest.split(' ').nth(number - 3)?.parse().ok()

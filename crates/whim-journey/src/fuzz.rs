@@ -1,8 +1,14 @@
 //! Entries of the fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate.
 
+mod host;
+mod line;
+mod sequence;
+
 use crate::frame::{FRAME_PAYLOAD_MAX, HEADER_LENGTH, Header};
 use crate::message::{self, CallRequest, Hello, PageRequest, Tails, ToGuest, ToHome};
 use whim_image::model::ProcessImage;
+
+pub use sequence::sequence;
 
 /// A header that is accepted survives its own encoding and respects the limit.
 pub fn frame(data: &[u8]) {
@@ -54,19 +60,7 @@ pub fn image(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    /// Every file of a target's corpus, so that a fault once found stays found.
-    fn replay(target: &str, entry: fn(&[u8])) {
-        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../fuzz/corpus")
-            .join(target);
-        let mut count = 0;
-        for file in std::fs::read_dir(&directory).expect("the corpus is part of the checkout") {
-            let path = file.expect("readable").path();
-            entry(&std::fs::read(&path).expect("readable"));
-            count += 1;
-        }
-        assert!(count > 0, "{} is empty", directory.display());
-    }
+    use whim_corpus::replay;
 
     #[test]
     fn corpus_of_frames() {
@@ -81,5 +75,9 @@ mod tests {
     #[test]
     fn corpus_of_images() {
         replay("image", super::image);
+    }
+    #[test]
+    fn corpus_of_sequences() {
+        replay("sequence", super::sequence);
     }
 }

@@ -97,7 +97,7 @@ pub enum JoinRefusal {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum JoinAnswer {
+pub(crate) enum JoinAnswer {
     Admitted(Admission),
     Refused(JoinRefusal),
 }

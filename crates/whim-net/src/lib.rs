@@ -5,6 +5,7 @@ mod authority;
 pub mod channel;
 pub mod door;
 pub mod files;
+pub mod fuzz;
 pub mod hello;
 mod holder;
 mod inbox;

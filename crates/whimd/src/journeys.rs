@@ -131,7 +131,8 @@ impl Journey {
 
     #[must_use]
     pub fn moves(&self) -> u32 {
-        self.about.moves_before + self.about.end.as_ref().map_or(self.done, |end| end.moves)
+        let now = self.about.end.as_ref().map_or(self.done, |end| end.moves);
+        self.about.moves_before.saturating_add(now)
     }
 }
 
@@ -166,14 +167,15 @@ pub struct JournalSummary {
 /// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over.
 #[must_use]
 pub fn read_journal(path: &Path) -> JournalSummary {
+    fs::File::open(path).map_or_else(
+        |_| JournalSummary::default(),
+        |file| summarize(BufReader::new(file.take(JOURNAL_MAX))),
+    )
+}
+
+pub(crate) fn summarize(journal: impl BufRead) -> JournalSummary {
     let mut read = JournalSummary::default();
-    let Ok(file) = fs::File::open(path) else {
-        return read;
-    };
-    for line in BufReader::new(file.take(JOURNAL_MAX))
-        .split(b'\n')
-        .map_while(Result::ok)
-    {
+    for line in journal.split(b'\n').map_while(Result::ok) {
         match serde_json::from_slice(&line) {
             Ok(Event::Commit { epoch, to }) => {
                 read.commits += 1;
@@ -208,7 +210,8 @@ pub fn read_journal(path: &Path) -> JournalSummary {
             }
             Ok(Event::Calls { calls }) => {
                 for (call, count) in calls {
-                    *read.calls.entry(call).or_default() += count;
+                    let sum = read.calls.entry(call).or_default();
+                    *sum = sum.saturating_add(count);
                 }
             }
             Ok(Event::CpuAway { time }) => read.cpu_away = time,

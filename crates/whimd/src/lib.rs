@@ -14,6 +14,7 @@ pub mod departing;
 pub mod events;
 pub mod faults;
 pub mod features;
+pub mod fuzz;
 pub mod guests;
 pub mod health;
 pub mod hosting;

@@ -39,7 +39,7 @@ pub struct Stat {
 }
 
 /// Parses the content of /proc/PID/stat; the name may hold spaces and parentheses.
-fn parse_stat(text: &str) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
     let (before, after) = text.rsplit_once(')')?;
     let (pid, name) = before.split_once(" (")?;
     let fields: Vec<&str> = after.split_whitespace().collect();
@@ -127,14 +127,15 @@ pub struct Credentials {
 /// [`ProcessError::Gone`].
 pub fn credentials(pid: i32) -> Result<Credentials, ProcessError> {
     let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).map_err(|_| ProcessError::Gone(pid))?;
+    // The process's name stands there too, and need not be UTF-8.
+    let text = fs::read(&path).map_err(|_| ProcessError::Gone(pid))?;
     let owner = fs::metadata(&path)
         .map_err(|_| ProcessError::Gone(pid))?
         .uid();
-    parse_status(&text, owner).ok_or(ProcessError::Gone(pid))
+    parse_status(&String::from_utf8_lossy(&text), owner).ok_or(ProcessError::Gone(pid))
 }
 
-fn parse_status(text: &str, owner: u32) -> Option<Credentials> {
+pub(crate) fn parse_status(text: &str, owner: u32) -> Option<Credentials> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let three = |name: &str| -> Option<[u32; 3]> {
         let mut numbers = field(name)?.split_whitespace().map(str::parse::<u32>);

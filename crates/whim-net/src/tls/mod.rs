@@ -24,6 +24,7 @@ pub(crate) mod session;
 mod verify;
 
 pub use verify::Refusal;
+pub(crate) use verify::identify;
 
 /// Name and version of the protocol inside TLS. A later version is offered beside it.
 pub const ALPN: &[u8] = b"whim/1";

@@ -100,7 +100,7 @@ pub(super) fn subject_of(certificate: &EndEntityCert<'_>) -> Result<Subject, Ref
 }
 
 /// Reads who the holder of a chain is, without verifying any signature.
-pub(super) fn identify(chain: &[CertificateDer<'_>]) -> Result<PeerIdentity, Refusal> {
+pub(crate) fn identify(chain: &[CertificateDer<'_>]) -> Result<PeerIdentity, Refusal> {
     let [leaf, signer] = chain else {
         return Err(Refusal::ChainLength(chain.len()));
     };

@@ -1,0 +1,198 @@
+//! A host and its guest of one thread.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::line::{Frame, Image, Line, Say};
+use super::sequence::LEASE;
+use crate::session::{self, Side};
+use crate::stay::{Action, Event, Stay};
+
+/// What the guest's thread does.
+#[derive(Clone, Copy, Debug)]
+enum Doing {
+    Computing,
+    Waiting {
+        sequence: u64,
+        awaited: u64,
+    },
+    /// For the answer to something that is no call, and cannot be left to home.
+    Settling {
+        sequence: u64,
+    },
+    /// It left this call to home, and will ask.
+    Left {
+        awaited: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    stay: Stay,
+    pub(super) line: Line,
+    /// Frames on their way to it.
+    pub(super) inward: VecDeque<Frame>,
+    next: u64,
+    doing: Doing,
+    sequence: u64,
+    rebuilt: bool,
+    pub(super) over: bool,
+    /// Where the guest is to go (none: home) as soon as nothing is settling.
+    wanted: Option<Option<usize>>,
+    /// An image on its way to another host.
+    pub(super) onward: Option<(usize, Image)>,
+}
+
+impl Host {
+    pub(super) fn new(now: Duration, epoch: usize) -> Self {
+        Self {
+            stay: Stay::new(now, Some(LEASE)),
+            line: Line::new(now, Side::Waiting),
+            inward: VecDeque::new(),
+            next: 0,
+            doing: Doing::Computing,
+            sequence: (epoch as u64) << 32,
+            rebuilt: false,
+            over: false,
+            wanted: None,
+            onward: None,
+        }
+    }
+
+    pub(super) fn may_forward(&self) -> bool {
+        !self.over && self.stay.may_forward()
+    }
+
+    fn send(&mut self, now: Duration, say: Say, out: &mut VecDeque<Frame>) {
+        self.line.send(now, say, out);
+    }
+
+    pub(super) fn frame(&mut self, now: Duration, frame: &Frame, out: &mut VecDeque<Frame>) {
+        if self.over {
+            return;
+        }
+        match self.line.receive(now, frame, out) {
+            None | Some(Say::Heartbeat) => {}
+            Some(Say::Prepare) => self.send(now, Say::Prepared, out),
+            Some(Say::Image(image)) => self.image(now, image, out),
+            Some(Say::Commit) => self.event(now, Event::Commit, out),
+            Some(Say::Acknowledged) => self.event(now, Event::Acknowledged, out),
+            Some(Say::Resume) => {
+                self.wanted = None;
+                self.event(now, Event::Resume, out);
+            }
+            Some(Say::Discard) => self.event(now, Event::Dismissed, out),
+            Some(Say::Freeze) => self.wants(now, None, out),
+            Some(Say::Onward(to)) => self.wants(now, Some(to), out),
+            Some(Say::Reply { sequence, done }) => self.reply(now, sequence, done, out),
+            Some(other) => panic!("{other:?} came to a host"),
+        }
+    }
+
+    pub(super) fn image(&mut self, now: Duration, image: Image, out: &mut VecDeque<Frame>) {
+        if self.over || self.rebuilt {
+            return;
+        }
+        self.rebuilt = true;
+        self.next = image.next;
+        self.doing = match image.awaited {
+            Some(awaited) => Doing::Left { awaited },
+            None => Doing::Computing,
+        };
+        self.send(now, Say::Ready, out);
+    }
+
+    fn wants(&mut self, now: Duration, to: Option<usize>, out: &mut VecDeque<Frame>) {
+        self.wanted = Some(to);
+        self.leave_if_settled(now, out);
+    }
+
+    fn leave_if_settled(&mut self, now: Duration, out: &mut VecDeque<Frame>) {
+        if matches!(self.doing, Doing::Settling { .. }) {
+            return;
+        }
+        let Some(to) = self.wanted.take() else {
+            return;
+        };
+        self.event(now, Event::Leave, out);
+        if let Doing::Waiting { awaited, .. } = self.doing {
+            self.doing = Doing::Left { awaited };
+        }
+        let awaited = match self.doing {
+            Doing::Left { awaited } => Some(awaited),
+            _ => None,
+        };
+        let next = self.next;
+        let image = Image { next, awaited };
+        match to {
+            None => self.send(now, Say::Image(image), out),
+            Some(to) => self.onward = Some((to, image)),
+        }
+    }
+
+    /// The way to the next host is broken.
+    pub(super) fn cannot_send(&mut self, now: Duration, out: &mut VecDeque<Frame>) {
+        self.send(now, Say::Failed, out);
+    }
+
+    pub(super) fn event(&mut self, now: Duration, event: Event, out: &mut VecDeque<Frame>) {
+        let actions: Vec<Action> = self.stay.handle(now, event).collect();
+        for action in actions {
+            match action {
+                Action::Start => self.send(now, Say::Started, out),
+                Action::Beat if self.line.is_connected() => self.send(now, Say::Heartbeat, out),
+                Action::End | Action::Desert { .. } => self.over = true,
+                Action::Refuse => panic!("home says {event:?} to a host that has to refuse it"),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Duration, out: &mut VecDeque<Frame>) {
+        if self.over {
+            return;
+        }
+        let at = self.line.heard();
+        self.event(now, Event::Heard { at }, out);
+        self.event(now, Event::Connected(self.line.is_connected()), out);
+        self.event(now, Event::Tick, out);
+        self.line.event(now, session::Event::Tick, None, out);
+    }
+
+    /// The guest goes on by a step.
+    pub(super) fn work(&mut self, now: Duration, is_call: bool, out: &mut VecDeque<Frame>) {
+        if !self.may_forward() || self.wanted.is_some() {
+            return;
+        }
+        let (sequence, serial) = (self.sequence + 1, self.next);
+        let say = match self.doing {
+            Doing::Waiting { .. } | Doing::Settling { .. } => return,
+            Doing::Computing if is_call => {
+                let awaited = sequence;
+                self.doing = Doing::Waiting { sequence, awaited };
+                Say::Call { sequence, serial }
+            }
+            Doing::Computing => {
+                self.doing = Doing::Settling { sequence };
+                Say::Other { sequence, serial }
+            }
+            Doing::Left { awaited } => {
+                self.doing = Doing::Waiting { sequence, awaited };
+                Say::Await { sequence, awaited }
+            }
+        };
+        self.sequence = sequence;
+        self.send(now, say, out);
+    }
+
+    fn reply(&mut self, now: Duration, answered: u64, done: bool, out: &mut VecDeque<Frame>) {
+        let (Doing::Waiting { sequence, .. } | Doing::Settling { sequence }) = self.doing else {
+            return;
+        };
+        if sequence == answered {
+            self.next += u64::from(done);
+            self.doing = Doing::Computing;
+            self.leave_if_settled(now, out);
+        }
+    }
+}
