@@ -27,9 +27,11 @@ impl Server {
         let Some(slot) = self.take_up_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        let length = call.length.next_multiple_of(PAGE_SIZE);
         let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
-        let Some((id, address)) = self.attic.prepare(length, protection) else {
+        // A host may name any length.
+        let length = call.length.checked_next_multiple_of(PAGE_SIZE);
+        let place = length.and_then(|length| self.attic.prepare(length, protection));
+        let Some((id, address)) = place else {
             self.answer(call.tid, call.sequence, ENOMEM);
             return Ok(());
         };
