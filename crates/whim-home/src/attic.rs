@@ -114,7 +114,8 @@ impl Attic {
     pub fn locate(&self, id: MappingId, offset: u64, length: u64) -> Option<u64> {
         let kept = self.kept.get(&id)?;
         let end = offset.checked_add(length)?;
-        (end <= kept.length).then_some(kept.address + offset)
+        // Added only then: a host names any offset.
+        (end <= kept.length).then(|| kept.address + offset)
     }
 
     #[must_use]

@@ -236,6 +236,7 @@ pub fn image(data: &[u8]) -> ProcessImage {
         vdso: Vec::new(),
         clocks: Clocks::default(),
         cpu_away: CpuTime::default(),
+        cpu_timers: Default::default(),
     };
     while !numbers.0.is_empty() {
         match numbers.byte() % 16 {
