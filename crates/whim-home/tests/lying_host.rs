@@ -530,7 +530,7 @@ fn a_returning_image_is_checked() {
 
 #[test]
 fn pages_of_files_are_served_within_them_only() {
-    let converted = convert_program(Program::python());
+    let mut converted = convert_program(Program::python());
     let image = &converted.captured.image;
     let mut ids = image
         .mappings
@@ -559,6 +559,12 @@ fn pages_of_files_are_served_within_them_only() {
         ),
         ("behind the mapping", id, length, 4096),
         ("at an offset that wraps", id, u64::MAX - 4095, 4096),
+        (
+            "just below the end of all offsets",
+            id,
+            u64::MAX - 8191,
+            4096,
+        ),
         ("far behind the mapping", id, 1 << 62, 4096),
         ("of 4 GiB at once", id, 0, u32::MAX),
     ] {
@@ -566,6 +572,22 @@ fn pages_of_files_are_served_within_them_only() {
         let error = ask(mapping, offset, length).expect_err(what);
         attempt.failed(error);
     }
+    let attempt = tries("map a file of a length that wraps");
+    let mapping = FileMapping {
+        tid: converted.tid(),
+        sequence: 1,
+        length: u64::MAX,
+        protection: 1,
+        fd: 0,
+        offset: 0,
+    };
+    converted.server.map_file(&mapping).expect("answered");
+    let answer = converted.server.outgoing.pop().expect("an answer");
+    let ToGuest::Reply { result, .. } = answer.message else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(result, -i64::from(libc::ENOMEM));
+    attempt.failed("ENOMEM");
     converted.comes_home_unharmed();
 }
 
