@@ -23,7 +23,7 @@ const FULL_AT_LEAST: Duration = Duration::from_secs(20);
 const FULL_ABOUT: f64 = 24.0;
 const UNMOVED_LIMIT: Duration = Duration::from_secs(240);
 /// Sizes that a quick run tries until the program moves often enough.
-const QUICK_ATTEMPTS: u32 = 3;
+const QUICK_ATTEMPTS: u32 = 4;
 const QUICK_GAP_MAX: Duration = Duration::from_millis(300);
 const QUICK_LIMIT: Duration = Duration::from_secs(120);
 /// Sizes that a full run tries until the program moves often enough.

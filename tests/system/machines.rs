@@ -32,6 +32,8 @@ pub fn cases() -> Vec<Case> {
         }),
         Case::new("machines::full::pid_max", |_| pid_max()),
         Case::new("machines::full::skew_and_drift", |_| skew_and_drift()),
+        Case::new("machines::full::stepped_dates", |_| stepped_dates()),
+        Case::new("machines::full::plain_users_under_yama", |_| under_yama()),
         Case::new("machines::full::this_machine", |_| this_machine()),
     ]
 }
@@ -143,6 +145,123 @@ fn skew_and_drift() -> Result<()> {
         ensure!(said.status == 0, "{said:?}{}", pair.home.explain());
     }
     Ok(())
+}
+
+/// The date of one machine and then of the other is stepped by an hour, forward and back, while a program
+/// is away and while it is at home: leases, certificates and programs do not care, tokens say so.
+fn stepped_dates() -> Result<()> {
+    let mut pair = Pair::start(("debian-13", NEW_CPU), ("debian-12", NEW_CPU))?;
+    let step = |machine: &mut Machine, seconds: i32| {
+        machine.run(&format!(
+            "python3 -S -c 'import time; c = time.CLOCK_REALTIME; \
+             time.clock_settime(c, time.clock_gettime(c) + {seconds})'"
+        ))
+    };
+    let count = "import itertools, time; file = open(\"/tmp/work/counted\", \"a\", 1); \
+                 [(print(n, file=file), time.sleep(0.2)) for n in itertools.count(1)]";
+    let start = format!("whim run -- python3 -S -c '{count}' >/dev/null 2>&1 & echo $!; sleep 5");
+    let pid = pair.home.run(&start)?.trim().to_owned();
+    let goes_on = |pair: &mut Pair| -> Result<()> {
+        let length = |pair: &mut Pair| pair.home.run("wc -l </tmp/work/counted");
+        let before = length(pair)?;
+        eventually(SHORT, "the program goes on", || {
+            Ok((length(pair)? != before).then_some(()))
+        })
+    };
+    for seconds in [3600, -3600, -3600, 3600] {
+        pair.home.run(&format!("whim migrate {pid} b"))?;
+        step(&mut pair.home, seconds)?;
+        goes_on(&mut pair)?;
+        step(&mut pair.host, seconds)?;
+        goes_on(&mut pair)?;
+        pair.home.run(&format!("whim migrate {pid} home"))?;
+        step(&mut pair.host, -seconds)?;
+        pair.home.run(&format!("whim migrate {pid} b"))?;
+        goes_on(&mut pair)?;
+        pair.home.run(&format!("whim migrate {pid} home"))?;
+        step(&mut pair.host, seconds)?;
+    }
+    // Each number is there, and once.
+    let wrong = "awk '$1 != NR { print NR; exit }' /tmp/work/counted";
+    ensure!(
+        pair.home.run(wrong)?.trim().is_empty(),
+        "Numbers are missing, or there twice"
+    );
+    let nodes = pair.home.run("whim nodes --json")?;
+    ensure!(nodes.matches("\"state\":\"up\"").count() == 2, "{nodes}");
+    Ok(())
+}
+
+/// A plain user's command there.
+fn of_user(command: &str) -> String {
+    format!("cd /tmp && su -s /bin/sh guest -c '{command}'")
+}
+
+/// Yama, which this machine's kernel may not have, at each of its levels: what it leaves to daemons
+/// without root moves, and all else is refused with a sentence that names it.
+fn under_yama() -> Result<()> {
+    let mut pair = Pair::start(("debian-13", NEW_CPU), ("debian-12", NEW_CPU))?;
+    let scope = |machine: &mut Machine, value: u8| {
+        machine.run(&format!("echo {value} >/proc/sys/kernel/yama/ptrace_scope"))
+    };
+    for machine in [&mut pair.home, &mut pair.host] {
+        scope(machine, 1)?;
+        machine.run(&of_user(
+            "setsid whimd --listen [::]:7950 >/tmp/daemon 2>&1 & \
+             whim --socket /tmp/whim-1000/control.sock --wait 90 nodes >/dev/null",
+        ))?;
+    }
+    pair.home
+        .run(&of_user("whim init --name ua --advertise 10.0.0.1:7950"))?;
+    let token = pair.home.run(&of_user("whim token"))?;
+    let join = format!(
+        "whim join 10.0.0.1:7950 {} --name ub --advertise 10.0.0.2:7950",
+        token.trim()
+    );
+    pair.host.run(&of_user(&join))?;
+    eventually(SHORT, "both know each other", || {
+        let rows = pair.home.run(&of_user("whim nodes --json"))?;
+        Ok((rows.matches("\"state\":\"up\"").count() == 2).then_some(()))
+    })?;
+    let start = "whim run -- sleep 3000 >/dev/null 2>&1 & echo $!; \
+                 whim run -- sh -c \"sleep 3001; true\" >/dev/null 2>&1 & sleep 4";
+    let pid = pair.home.run(&of_user(start))?.trim().to_owned();
+    let child = "whim ps --json | sed -n \"s/.*pid.:\\([0-9]*\\),.home.*sleep 3001\\\"}/\\1/p\"";
+    let child = pair.home.run(&of_user(child))?.trim().to_owned();
+    println!("program {pid}, child {child}");
+    let to = |pid: &str, target: &str| of_user(&format!("whim migrate {pid} {target}"));
+    let refused = |machine: &mut Machine, command: &str, words: &str| -> Result<()> {
+        let said = machine.ask(command, SHORT)?;
+        print!("{}", said.errors);
+        ensure!(said.status == 1 && said.errors.contains(words), "{said:?}");
+        Ok(())
+    };
+    pair.home.run(&to(&pid, "ub"))?;
+    pair.home.run(&to(&pid, "home"))?;
+    refused(&mut pair.home, &to(&child, "ub"), "ptrace_scope=1")?;
+    // A host takes guests under the next level, too: they are its own descendants.
+    scope(&mut pair.host, 2)?;
+    pair.home.run(&to(&pid, "ub"))?;
+    pair.home.run(&to(&pid, "home"))?;
+    // Debian's own setting: no guests, and programs may still leave that machine.
+    let clone = "/proc/sys/kernel/unprivileged_userns_clone";
+    pair.host.run(&format!("echo 0 >{clone}"))?;
+    let words = "kernel.unprivileged_userns_clone";
+    refused(&mut pair.home, &to(&pid, "ub"), words)?;
+    let said = pair.host.ask(&of_user("whim doctor"), SHORT)?;
+    ensure!(
+        said.output.contains("kernel.unprivileged_userns_clone=0"),
+        "{said:?}"
+    );
+    pair.host.run(&format!("echo 1 >{clone}"))?;
+    for level in [2, 3] {
+        scope(&mut pair.home, level)?;
+        let words = format!("ptrace_scope={level}");
+        refused(&mut pair.home, &to(&pid, "ub"), &words)?;
+        let said = pair.home.ask(&of_user("whim doctor"), SHORT)?;
+        ensure!(said.output.contains(&words), "{said:?}");
+    }
+    pair.home.run(&format!("kill -0 {pid}")).map(drop)
 }
 
 /// A program that was not started to be portable is refused, and told what is missing.
