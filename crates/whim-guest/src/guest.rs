@@ -3,7 +3,7 @@
 use crate::memory::Memory;
 use crate::pager::Shared;
 use crate::sandbox::Numbers;
-use crate::signals::Tickets;
+use crate::tickets::Tickets;
 use crate::times::{self, Since};
 use crate::waits::Timed;
 use nix::errno::Errno;

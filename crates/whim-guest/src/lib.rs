@@ -27,5 +27,6 @@ pub mod signals;
 pub mod supervisor;
 pub mod table;
 pub mod threads;
+pub mod tickets;
 pub mod times;
 pub mod waits;

@@ -6,8 +6,8 @@
 
 use crate::capture::{asking, is_about_to_ask, rewound, without_stop};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
+use crate::tickets::word;
 use nix::errno::Errno;
-use std::collections::VecDeque;
 use whim_calls::{Call, Signal};
 use whim_image::model::QueuedSignal;
 use whim_image::rebuild::runner::step_registers;
@@ -18,14 +18,6 @@ use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
 use whim_sys::seccomp::Response;
 
-/// Tickets that wait; the kernel queues no more for a user by default.
-const TICKETS_MAX: usize = 65_536;
-/// Upper half of a ticket's value.
-const TICKET_MARK: u32 = 0x5748_4947;
-const SI_QUEUE: i32 = -1;
-/// Identity under which the guest's kernel sees the guest.
-const INSIDE_ID: u32 = 1;
-const AT_UID: u64 = 11;
 const ERESTARTNOHAND: i64 = -514;
 
 /// What a signal does.
@@ -36,91 +28,6 @@ pub enum Effect {
     /// Job control: it acts at home.
     Stops,
     Ends,
-}
-
-/// True siginfos of queued signals.
-#[derive(Debug, Default)]
-pub struct Tickets {
-    next: u32,
-    waiting: VecDeque<(u32, RawSigInfo)>,
-    /// uid of the process at home.
-    uid: u32,
-}
-
-fn word(info: &[u8], at: usize) -> i32 {
-    let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
-    bytes.map_or(0, i32::from_ne_bytes)
-}
-
-impl Tickets {
-    /// `auxv` tells who the process is at home.
-    #[must_use]
-    pub fn new(auxv: &[u8]) -> Self {
-        let uid = auxv.chunks_exact(16).find_map(|entry| {
-            let (key, value) = entry.split_at(8);
-            let value = u64::from_le_bytes(value.try_into().ok()?);
-            let key = u64::from_le_bytes(key.try_into().ok()?);
-            (key == AT_UID).then(|| u32::try_from(value).ok()).flatten()
-        });
-        Self {
-            uid: uid.unwrap_or(0),
-            ..Self::default()
-        }
-    }
-
-    fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
-        self.next = self.next.wrapping_add(1);
-        if self.waiting.len() >= TICKETS_MAX {
-            // Of standard signals only one is queued: the tickets of the others are never seen.
-            self.waiting.pop_front();
-        }
-        self.waiting.push_back((self.next, info));
-        let mut ticket = [0; 128];
-        ticket[0..4].copy_from_slice(&signal.to_ne_bytes());
-        ticket[8..12].copy_from_slice(&SI_QUEUE.to_ne_bytes());
-        ticket[24..28].copy_from_slice(&self.next.to_ne_bytes());
-        ticket[28..32].copy_from_slice(&TICKET_MARK.to_ne_bytes());
-        ticket
-    }
-
-    fn find(&self, info: &RawSigInfo) -> Option<usize> {
-        let mark = word(info, 28).cast_unsigned();
-        if word(info, 8) != SI_QUEUE || mark != TICKET_MARK {
-            return None;
-        }
-        let number = word(info, 24).cast_unsigned();
-        self.waiting
-            .iter()
-            .position(|(ticket, _)| *ticket == number)
-    }
-
-    /// The true siginfo of a signal that is about to be delivered.
-    pub fn redeem(&mut self, info: &RawSigInfo) -> RawSigInfo {
-        match self.find(info).and_then(|at| self.waiting.remove(at)) {
-            Some((_, info)) => info,
-            None => self.translate(info),
-        }
-    }
-
-    /// The true siginfo of a signal that stays queued.
-    #[must_use]
-    pub fn look_up(&self, info: &RawSigInfo) -> RawSigInfo {
-        match self.find(info) {
-            Some(at) => self.waiting[at].1,
-            None => self.translate(info),
-        }
-    }
-
-    /// The guest's kernel knows the guest under another uid than home's.
-    fn translate(&self, info: &RawSigInfo) -> RawSigInfo {
-        const SI_TKILL: i32 = -6;
-        let mut info = *info;
-        let sent = matches!(word(&info, 8), 0 | SI_QUEUE | SI_TKILL);
-        if sent && word(&info, 20).cast_unsigned() == INSIDE_ID {
-            info[20..24].copy_from_slice(&self.uid.to_ne_bytes());
-        }
-        info
-    }
 }
 
 fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
@@ -461,19 +368,36 @@ impl Guest {
         let running = matches!(thread.trace, Trace::Running);
         let mut asks = false;
         match thread.waiting.as_ref().map(|waiting| &waiting.kind) {
-            _ if !running => return self.queue(Some(host), None, signal, *info),
+            _ if !running => {
+                if let Trace::Stopped(stopped) = &thread.trace {
+                    let waiting = stopped.queued_signals(!to_thread)?;
+                    if self.tickets.counts(info, &waiting) {
+                        return Ok(());
+                    }
+                }
+                return self.queue(Some(host), None, signal, *info);
+            }
             None | Some(Kind::Undecided | Kind::GoHome) => {}
             Some(Kind::Forward(_)) => asks = thread.leaves_its_call_to_home(),
             Some(_) => return self.queue(Some(host), None, signal, *info),
         }
         let stopped = self.take_out(host)?;
+        let waiting = stopped.queued_signals(!to_thread)?;
+        let counted = self.tickets.counts(info, &waiting);
         if stopped.stop() != Stop::Interrupt {
             self.set_trace(host, Trace::Stopped(stopped));
             self.resume()?;
+            if counted {
+                return Ok(());
+            }
             return self.queue(Some(host), None, signal, *info);
         }
         let before = stopped.registers()?;
-        let (stopped, result) = self.inject_signal(stopped, to_thread, signal, info)?;
+        let (stopped, result) = if counted {
+            (stopped, 0)
+        } else {
+            self.inject_signal(stopped, to_thread, signal, info)?
+        };
         if result < 0 {
             tracing::warn!(result, "a signal could not be queued");
         }
@@ -730,39 +654,4 @@ fn restore_suspended(
         registers.orig_rax = u64::MAX;
     }
     Ok(stopped.set_registers(&registers)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ticket_gives_the_true_siginfo_back_once() {
-        let mut tickets = Tickets::default();
-        let mut info = [0; 128];
-        info[0] = 10;
-        info[8] = 1;
-        let ticket = tickets.issue(10, info);
-        assert_eq!(tickets.look_up(&ticket), info);
-        assert_eq!(tickets.redeem(&ticket), info);
-        assert_eq!(tickets.redeem(&ticket), ticket);
-    }
-
-    #[test]
-    fn the_sandbox_uid_becomes_that_of_home() {
-        let auxv: Vec<u8> = [6u64, 4096, AT_UID, 1000, 0, 0]
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
-        let mut tickets = Tickets::new(&auxv);
-        let mut info = [0; 128];
-        info[20..24].copy_from_slice(&INSIDE_ID.to_ne_bytes());
-        assert_eq!(word(&tickets.redeem(&info), 20), 1000);
-        info[8..12].copy_from_slice(&1i32.to_ne_bytes());
-        assert_eq!(
-            word(&tickets.redeem(&info), 20),
-            1,
-            "a child's uid is not ours to change"
-        );
-    }
 }

@@ -1,0 +1,184 @@
+//! Tickets: what stands for the siginfo of a signal that is queued for the guest, until it is delivered.
+
+use std::collections::{HashMap, VecDeque};
+use whim_sys::ptrace::RawSigInfo;
+
+/// Tickets that wait; the kernel queues no more for a user by default.
+const TICKETS_MAX: usize = 65_536;
+/// Upper half of a ticket's value.
+const TICKET_MARK: u32 = 0x5748_4947;
+/// Identity under which the guest's kernel sees the guest.
+const INSIDE_ID: u32 = 1;
+const AT_UID: u64 = 11;
+const SI_TIMER: i32 = -2;
+const SI_QUEUE: i32 = -1;
+
+/// True siginfos of queued signals.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    next: u32,
+    waiting: VecDeque<(u32, RawSigInfo)>,
+    /// Timers that have expired while a signal of theirs waited, and how often.
+    overruns: HashMap<i32, i32>,
+    /// uid of the process at home.
+    pub(crate) uid: u32,
+}
+
+pub(crate) fn word(info: &[u8], at: usize) -> i32 {
+    let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    bytes.map_or(0, i32::from_ne_bytes)
+}
+
+impl Tickets {
+    /// `auxv` tells who the process is at home.
+    #[must_use]
+    pub fn new(auxv: &[u8]) -> Self {
+        let uid = auxv.chunks_exact(16).find_map(|entry| {
+            let (key, value) = entry.split_at(8);
+            let value = u64::from_le_bytes(value.try_into().ok()?);
+            let key = u64::from_le_bytes(key.try_into().ok()?);
+            (key == AT_UID).then(|| u32::try_from(value).ok()).flatten()
+        });
+        Self {
+            uid: uid.unwrap_or(0),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
+        self.next = self.next.wrapping_add(1);
+        if self.waiting.len() >= TICKETS_MAX {
+            // Of standard signals only one is queued: the tickets of the others are never seen.
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back((self.next, info));
+        let mut ticket = [0; 128];
+        ticket[0..4].copy_from_slice(&signal.to_ne_bytes());
+        ticket[8..12].copy_from_slice(&SI_QUEUE.to_ne_bytes());
+        ticket[24..28].copy_from_slice(&self.next.to_ne_bytes());
+        ticket[28..32].copy_from_slice(&TICKET_MARK.to_ne_bytes());
+        ticket
+    }
+
+    fn find(&self, info: &RawSigInfo) -> Option<usize> {
+        let mark = word(info, 28).cast_unsigned();
+        if word(info, 8) != SI_QUEUE || mark != TICKET_MARK {
+            return None;
+        }
+        let number = word(info, 24).cast_unsigned();
+        self.waiting
+            .iter()
+            .position(|(ticket, _)| *ticket == number)
+    }
+
+    /// The true siginfo of a signal that is about to be delivered.
+    pub fn redeem(&mut self, info: &RawSigInfo) -> RawSigInfo {
+        let mut info = match self.find(info).and_then(|at| self.waiting.remove(at)) {
+            Some((_, info)) => info,
+            None => self.translate(info),
+        };
+        if word(&info, 8) == SI_TIMER
+            && let Some(more) = self.overruns.remove(&word(&info, 16))
+        {
+            let sum = word(&info, 20).saturating_add(more);
+            info[20..24].copy_from_slice(&sum.to_ne_bytes());
+        }
+        info
+    }
+
+    /// A timer sends no second signal while its first one waits: the kernel counts those. `queued`:
+    /// what waits where it would go. Whether this one is counted.
+    pub(crate) fn counts(&mut self, info: &RawSigInfo, queued: &[RawSigInfo]) -> bool {
+        if word(info, 8) != SI_TIMER {
+            return false;
+        }
+        let timer = word(info, 16);
+        let waits = queued.iter().any(|other| {
+            let other = self.look_up(other);
+            word(&other, 8) == SI_TIMER && word(&other, 16) == timer
+        });
+        let count = self.overruns.remove(&timer).unwrap_or(0);
+        if waits {
+            let more = word(info, 20).saturating_add(1);
+            self.overruns.insert(timer, count.saturating_add(more));
+        }
+        waits
+    }
+
+    /// The true siginfo of a signal that stays queued.
+    #[must_use]
+    pub fn look_up(&self, info: &RawSigInfo) -> RawSigInfo {
+        match self.find(info) {
+            Some(at) => self.waiting[at].1,
+            None => self.translate(info),
+        }
+    }
+
+    /// The guest's kernel knows the guest under another uid than home's.
+    fn translate(&self, info: &RawSigInfo) -> RawSigInfo {
+        const SI_TKILL: i32 = -6;
+        let mut info = *info;
+        let sent = matches!(word(&info, 8), 0 | SI_QUEUE | SI_TKILL);
+        if sent && word(&info, 20).cast_unsigned() == INSIDE_ID {
+            info[20..24].copy_from_slice(&self.uid.to_ne_bytes());
+        }
+        info
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_gives_the_true_siginfo_back_once() {
+        let mut tickets = Tickets::default();
+        let mut info = [0; 128];
+        info[0] = 10;
+        info[8] = 1;
+        let ticket = tickets.issue(10, info);
+        assert_eq!(tickets.look_up(&ticket), info);
+        assert_eq!(tickets.redeem(&ticket), info);
+        assert_eq!(tickets.redeem(&ticket), ticket);
+    }
+
+    #[test]
+    fn a_timer_counts_what_it_does_not_send() {
+        let mut tickets = Tickets::default();
+        let signal = |timer: i32, overrun: i32| {
+            let mut info = [0; 128];
+            info[8..12].copy_from_slice(&SI_TIMER.to_ne_bytes());
+            info[16..20].copy_from_slice(&timer.to_ne_bytes());
+            info[20..24].copy_from_slice(&overrun.to_ne_bytes());
+            info
+        };
+        let first = signal(3, 0);
+        assert!(!tickets.counts(&first, &[signal(4, 0)]));
+        assert!(tickets.counts(&signal(3, 0), &[first]));
+        assert!(tickets.counts(&signal(3, 2), &[first]));
+        assert_eq!(word(&tickets.redeem(&first), 20), 4);
+        assert_eq!(word(&tickets.redeem(&first), 20), 0);
+        assert!(tickets.counts(&signal(3, 0), &[first]));
+        // Somebody has taken it without a handler.
+        assert!(!tickets.counts(&signal(3, 0), &[]));
+        assert_eq!(word(&tickets.redeem(&first), 20), 0);
+    }
+
+    #[test]
+    fn the_sandbox_uid_becomes_that_of_home() {
+        let auxv: Vec<u8> = [6u64, 4096, AT_UID, 1000, 0, 0]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        let mut tickets = Tickets::new(&auxv);
+        let mut info = [0; 128];
+        info[20..24].copy_from_slice(&INSIDE_ID.to_ne_bytes());
+        assert_eq!(word(&tickets.redeem(&info), 20), 1000);
+        info[8..12].copy_from_slice(&1i32.to_ne_bytes());
+        assert_eq!(
+            word(&tickets.redeem(&info), 20),
+            1,
+            "a child's uid is not ours to change"
+        );
+    }
+}
