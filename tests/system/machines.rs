@@ -30,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("machines::full::portable_from_new_to_old", |_| {
             travel(("debian-12", NEW_CPU), ("debian-13", OLD_CPU), "--portable")
         }),
+        Case::new("machines::full::not_portable", |_| not_portable()),
         Case::new("machines::full::pid_max", |_| pid_max()),
         Case::new("machines::full::skew_and_drift", |_| skew_and_drift()),
         Case::new("machines::full::stepped_dates", |_| stepped_dates()),
@@ -102,6 +103,22 @@ fn travel(home: Kind<'_>, host: Kind<'_>, option: &str) -> Result<()> {
         said.errors,
         explained(&mut pair)
     );
+    Ok(())
+}
+
+/// What `--portable` is for, and what its warning speaks of: with the C library's choice for home's CPU the
+/// same program ends where that code does not run.
+fn not_portable() -> Result<()> {
+    let mut pair = Pair::start(("debian-12", NEW_CPU), ("debian-13", OLD_CPU))?;
+    for (starter, expected) in [("env -u GLIBC_TUNABLES", 128 + 4), ("env", 0)] {
+        let command = format!(
+            "rm -f in; mkfifo in; whim run --portable -- {starter} library <in >out & pid=$!; \
+             exec 3>in; sleep 4; whim migrate $pid b || exit 1; echo go >&3; exec 3>&-; wait $pid"
+        );
+        let said = pair.home.ask(&command, SHORT)?;
+        println!("{starter}: {}", said.status);
+        ensure!(said.status == expected, "{said:?}{}", pair.home.explain());
+    }
     Ok(())
 }
 
