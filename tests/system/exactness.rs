@@ -12,6 +12,8 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, bail, ensure, gues
 const SHORT: Duration = Duration::from_secs(30);
 /// Where a program goes at each of its meetings; it begins again when it has more.
 const WAY: [&str; 4] = ["n2", "home", "n3", "home"];
+/// Families whose cases wait most of the time.
+const WAITING: [&str; 2] = ["restarts", "timers"];
 /// Differing lines that are shown of one case.
 const SHOWN: usize = 12;
 
@@ -24,7 +26,12 @@ pub fn cases() -> Result<Vec<Case>> {
             && family != "common"
         {
             let family = family.to_owned();
-            let name = format!("exactness::{family}");
+            let set = if WAITING.contains(&family.as_str()) {
+                "full::"
+            } else {
+                ""
+            };
+            let name = format!("exactness::{set}{family}");
             cases.push(Case::in_lab(name, 3, move |cluster| {
                 compare_all(cluster, &family)
             }));
