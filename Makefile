@@ -22,7 +22,7 @@ confdir    = $(DESTDIR)/etc/whim
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
 	@echo "make test                the gate: lints, unit, integration and quick system tests"
-	@echo "make test-full PART=k/n  all system tests, or a part of them; can be taken up again"
+	@echo "make test-full PART=k/n  all tests, also fuzz targets, or a part; can be taken up again"
 	@echo "make bench               the measurements of docs/benchmarks.md"
 	@echo "make install PREFIX=DIR  programs, units, man pages, completions"
 	@echo "make fmt lint            format the sources; run the linter"
