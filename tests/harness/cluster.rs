@@ -451,7 +451,7 @@ impl Cluster {
                 Moved::Done(_) => return Ok(()),
                 Moved::Refused(text) => reason = text,
             }
-            if !reason.contains("busy") {
+            if !reason.contains("cannot be stopped now") {
                 break;
             }
         }
