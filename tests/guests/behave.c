@@ -204,6 +204,29 @@ static void catch(const char *where, int flags, int whole_process)
     printf("%s: %s\n", where, value < 0 ? strerrorname_np(-value) : "a result");
 }
 
+/* --- what our own work in its threads must not change --- */
+
+static void trap_ignored(void)
+{
+    static const char *calls[] = {"read", "accept", "epoll_wait"};
+    open_all();
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        need(pthread_create(&thread, NULL, blocked, (void *)calls[i]) == 0, "pthread_create");
+    }
+    nap(50);
+    signal(SIGTRAP, SIG_IGN);
+    for (int i = 0; i < 2; i++) {
+        meet();
+        raise(SIGTRAP);
+        printf("a trap is ignored\n");
+    }
+    signal(SIGTRAP, on_signal);
+    meet();
+    raise(SIGTRAP);
+    printf("a trap is caught: %d\n", handled);
+}
+
 /* --- what home's kernel asks of the deputy's signal state --- */
 
 static void child_ignored(void)
@@ -588,6 +611,8 @@ int main(int argc, char **argv)
         catch(where, SA_RESTART, 0);
     else if (!strcmp(name, "kill"))
         catch(where, 0, 1);
+    else if (!strcmp(name, "trap_ignored"))
+        trap_ignored();
     else if (!strcmp(name, "child_ignored"))
         child_ignored();
     else if (!strcmp(name, "child_ignored_away"))

@@ -25,6 +25,7 @@ const BEHAVIOURS: &[(&str, &str, bool)] = &[
     ("kill", "read", true),
     ("kill", "accept", true),
     ("kill", "epoll_wait", true),
+    ("trap_ignored", "", false),
     ("child_ignored", "", false),
     ("child_ignored_away", "", false),
     ("masked_pipe", "", false),

@@ -6,7 +6,10 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 const MADE: &[(u32, &str)] = &[(200, "n2"), (600, "n1")];
 
 pub fn cases() -> Vec<Case> {
-    vec![Case::in_lab("threads::made_away", 2, made_away)]
+    vec![
+        Case::in_lab("threads::made_away", 2, made_away),
+        Case::in_lab("threads::names_in_a_move", 3, names),
+    ]
 }
 
 /// It makes them where it is; those that home has no place for at home.
@@ -33,4 +36,23 @@ fn made_away(cluster: &Cluster) -> Result<()> {
         crowd.succeed()?;
     }
     Ok(())
+}
+
+/// A name that a thread gives itself in the moment of a move is its name where it arrives. Home is far
+/// away, so it is in the middle of that nearly all the time.
+fn names(cluster: &Cluster) -> Result<()> {
+    for node in ["n2", "n3"] {
+        cluster.lab(&["link", "n1", node, "--delay", "30ms"])?;
+    }
+    let program = guest::c("names")?.display().to_string();
+    let words = ["run", "--lease", "30", "--", &program];
+    let mut talk = Talk::start(cluster, &mut cluster.whim_command("n1", &words))?;
+    let pid = talk.ready()?;
+    for target in ["n2", "n3", "n2", "home", "n3", "n2"] {
+        cluster.move_to(pid, target)?;
+        talk.go()?;
+        ensure!(talk.line()? == "wrong 0", "{target}: {:?}", talk.said);
+    }
+    cluster.move_to(pid, "home")?;
+    talk.succeed()
 }

@@ -563,3 +563,26 @@ fn rest_of_sleep(call: &whim_calls::Call, memory: &impl GuestMemory) -> Vec<Wire
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_deputy_must_not_execute_begins_in_the_guest() {
+        for number in [
+            libc::SYS_clone,
+            libc::SYS_clone3,
+            libc::SYS_fork,
+            libc::SYS_vfork,
+            libc::SYS_execve,
+            libc::SYS_futex,
+            libc::SYS_mmap,
+        ] {
+            assert!(begins_in_guest(number.cast_unsigned()), "{number}");
+        }
+        for number in [libc::SYS_read, libc::SYS_wait4, libc::SYS_epoll_wait] {
+            assert!(!begins_in_guest(number.cast_unsigned()), "{number}");
+        }
+    }
+}

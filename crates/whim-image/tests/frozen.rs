@@ -18,6 +18,7 @@ use whim_image::maps;
 use whim_image::model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage};
 use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::process_vm;
+use whim_sys::ptrace::{Options, Running, Waited};
 
 /// A state that has not come after this time will not come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -240,6 +241,94 @@ fn our_code_leaves_the_vdso_as_it_was() {
     assert_eq!(failed, [-9]);
     frozen.release().expect("a release");
     assert_eq!(before, read());
+}
+
+/// A word of the program's memory.
+fn peek(pid: i32, address: u64) -> u64 {
+    let mut bytes = [0; 8];
+    process_vm::read_exact(pid, address, &mut bytes).expect("its memory");
+    u64::from_le_bytes(bytes)
+}
+
+/// What comes while the program makes calls of ours waits until it goes on.
+#[test]
+fn no_handler_runs_while_calls_are_made_in_it() {
+    let program = Program::start("handles");
+    let (pid, handled) = (program.pid(), program.known("handled"));
+    let mut frozen = frozen(pid);
+    let calls = vec![Op::new(GETPID, &[]); 60];
+    frozen.run(pid, &calls).expect("injected calls");
+    for _ in 0..20 {
+        kill(Pid::from_raw(pid), Signal::SIGUSR1).expect("a signal");
+        let results = frozen.run(pid, &calls).expect("injected calls");
+        assert!(results.iter().all(|result| *result == i64::from(pid)));
+        assert_eq!(peek(pid, handled), 0, "a handler has run in the middle");
+    }
+    frozen.release().expect("a release");
+    let end = Instant::now() + PATIENCE;
+    while peek(pid, handled) != 1 {
+        assert!(Instant::now() < end, "the signal is lost");
+        std::thread::yield_now();
+    }
+}
+
+/// The kernel aborts a restartable sequence whose thread goes elsewhere, and forgets it. So does a move.
+#[test]
+fn a_restartable_sequence_is_aborted() {
+    let program = Program::start("sequence");
+    if program.known.contains_key("refused") {
+        return;
+    }
+    let (pid, aborted) = (program.pid(), program.known("aborted"));
+    // Each time slice aborts it: the time of one is enough.
+    let mut limit = 2000;
+    while limit > 0 {
+        let mut frozen = frozen(pid);
+        let before = peek(pid, aborted);
+        let captured = capture(&mut frozen);
+        let thread = frozen.threads()[1].tid();
+        let rip = thread_in(&captured, thread).registers.rip;
+        frozen.release().expect("a release");
+        let mut code = [0; 4];
+        process_vm::read_exact(pid, rip - 4, &mut code).expect("its code");
+        // What stands before an abort's address is agreed upon.
+        if u32::from_le_bytes(code) == 0x5305_3053 {
+            let end = Instant::now() + PATIENCE;
+            while peek(pid, aborted) == before {
+                assert!(Instant::now() < end, "it does not abort");
+                std::thread::yield_now();
+            }
+            return;
+        }
+        process_vm::read_exact(pid, rip, &mut code).expect("its code");
+        assert_ne!(code[..2], [0xeb, 0xfe], "it goes on within the sequence");
+        limit -= 1;
+    }
+    panic!("it was never met within the sequence");
+}
+
+/// A thread on its way out has given up its share of the descriptors already; it is no reason to stay.
+#[test]
+fn threads_on_their_way_out_are_no_reason_to_stay() {
+    let mut program = Program::start("leaves");
+    let pid = program.pid();
+    let tids = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let mut tids = tids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let tid: i32 = tids.find(|tid| *tid != pid).expect("a second thread");
+    // Its tracer keeps what is left of it.
+    let traced = Running::seize(tid, Options::SYSGOOD).expect("its tracer");
+    assert_eq!(program.ask(), "more 1");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+        if stat.expect("a thread").contains(") Z ") {
+            break;
+        }
+        assert!(Instant::now() < end, "it does not end");
+        std::thread::yield_now();
+    }
+    assert_eq!(stay::reasons(pid, &allowed()), []);
+    assert!(matches!(traced.wait(), Ok(Waited::Exited { .. })));
 }
 
 fn thread_in(captured: &Captured, tid: i32) -> &ThreadImage {

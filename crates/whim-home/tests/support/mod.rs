@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 use whim_home::attic::choose_reserved;
 use whim_home::convert::{Original, convert};
 use whim_home::homeward;
@@ -12,6 +13,9 @@ use whim_image::freeze::{FreezeLimits, Frozen, freeze};
 use whim_image::model::{Backing, ProcessImage};
 use whim_journey::message::{CallRequest, ToGuest, WireRegion};
 use whim_sys::pagemap;
+
+/// An answer that has not come after this time will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Program {
     pub child: Child,
@@ -125,7 +129,9 @@ pub fn put_back(
 /// The sender's side of one call: region data, and the reply.
 pub fn ask_with(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>) {
     server.call(request, tail).expect("served");
+    let end = Instant::now() + PATIENCE;
     loop {
+        assert!(Instant::now() < end, "home's kernel does not answer");
         while let Some(event) = server.deputy.next_event().expect("events") {
             if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
                 server.finished(slot).expect("finished");

@@ -212,12 +212,65 @@ static void split(void) {
 }
 static void plain(void) {}
 
+/* Signals are counted where the test can look while everything stands still. */
+static volatile uint64_t handled;
+static void count(int signal) {
+    (void)signal;
+    handled++;
+}
+static void handles(void) {
+    struct sigaction a = {.sa_handler = count};
+    sigaction(SIGUSR1, &a, NULL);
+    say("handled", (uint64_t)&handled);
+}
+
+/* Computes for ever within a restartable sequence; that it was told to abort is counted. */
+static volatile uint64_t aborted;
+static void *in_sequence(void *x) {
+    uint64_t rseq = (uint64_t)__builtin_thread_pointer() + __rseq_offset;
+    __asm__ volatile(
+        ".pushsection __rseq_cs, \"aw\"\n"
+        ".balign 32\n"
+        "3: .long 0, 0\n"
+        ".quad 1f, 2f - 1f, 4f\n"
+        ".popsection\n"
+        ".pushsection __rseq_failure, \"ax\"\n"
+        ".byte 0x0f, 0xb9, 0x3d\n"
+        ".long %c[signature]\n"
+        "4: lock incq %[aborted]\n"
+        "jmp 5f\n"
+        ".popsection\n"
+        "5: lea 3b(%%rip), %%rax\n"
+        "mov %%rax, 8(%[rseq])\n"
+        "1: jmp 1b\n"
+        "2:\n"
+        : [aborted] "+m"(aborted)
+        : [rseq] "r"(rseq), [signature] "i"(RSEQ_SIG)
+        : "rax", "memory", "cc");
+    return x;
+}
+static void sequence(void) {
+    if (!__rseq_size) say("refused", ENOSYS);
+    else begin(in_sequence, NULL);
+    say("aborted", (uint64_t)&aborted);
+}
+
+/* A thread that ends when somebody asks. */
+static volatile int asked;
+static void *until_asked(void *x) {
+    while (!asked) usleep(1000);
+    made += 2;
+    return x;
+}
+static void leaves(void) { begin(until_asked, NULL); }
+
 struct state { const char *name; void (*set)(void); };
 static const struct state states[] = {
     {"calls", calls}, {"known", known}, {"storm", storm}, {"forks", forks}, {"vfork", vforked},
     {"shared", shared_anonymous}, {"sysv", system_v}, {"seccomp", seccomp}, {"realtime", real_time},
     {"locked", locked}, {"userfault", userfault}, {"sealed", sealed}, {"io_uring", io_uring},
     {"aio", aio}, {"split", split}, {"plain", plain},
+    {"handles", handles}, {"sequence", sequence}, {"leaves", leaves},
 };
 
 int main(int count, char **arguments) {
@@ -230,6 +283,7 @@ int main(int count, char **arguments) {
             char c;
             while (read(0, &c, 1) == 1) {
                 long before = made;
+                asked = 1;
                 for (int tries = 0; tries < 5000 && made <= before + 1; tries++) usleep(1000);
                 say("more", made > before + 1);
             }

@@ -1,0 +1,42 @@
+/* A thread gives itself one name after the other, and looks whether it has it.
+ *
+ *   names
+ *
+ * Answers each line on standard input by how many names were wrong until then.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static volatile long given, wrong;
+
+static void *rename_for_ever(void *argument)
+{
+    for (;;) {
+        char wanted[16], found[16];
+        snprintf(wanted, sizeof wanted, "name %ld", given);
+        prctl(PR_SET_NAME, wanted);
+        prctl(PR_GET_NAME, found);
+        wrong += strcmp(wanted, found) != 0;
+        given++;
+    }
+    return argument;
+}
+
+int main(void)
+{
+    char line[16];
+    pthread_t thread;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (pthread_create(&thread, NULL, rename_for_ever, NULL) != 0)
+        return 2;
+    printf("ready %d\n", getpid());
+    while (read(0, line, sizeof line) > 0) {
+        for (long before = given; given < before + 2;)
+            usleep(1000);
+        printf("wrong %ld\n", wrong);
+    }
+    return 0;
+}
