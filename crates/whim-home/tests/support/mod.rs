@@ -15,7 +15,7 @@ use whim_journey::message::{CallRequest, ToGuest, WireRegion};
 use whim_sys::pagemap;
 
 /// An answer that has not come after this time will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Program {
     pub child: Child,
