@@ -268,6 +268,14 @@ static void child_ignored_away(void)
     printf("wait: %d %s\n", got, strerrorname_np(errno));
 }
 
+static void *write_to_nobody(void *argument)
+{
+    long result = write(ends[1], "x", 1);
+    printf("in a thread: %ld %s, handled there %d\n", result, strerrorname_np(errno),
+           handled_by && pthread_equal(handled_by, pthread_self()));
+    return argument;
+}
+
 static void masked_pipe(void)
 {
     need(pipe(ends) == 0, "pipe");
@@ -289,6 +297,9 @@ static void masked_pipe(void)
     printf("unblocked: handled %d\n", handled);
     result = write(ends[1], "x", 1);
     printf("caught: %ld %s, handled %d\n", result, strerrorname_np(errno), handled);
+    pthread_t thread;
+    need(pthread_create(&thread, NULL, write_to_nobody, NULL) == 0, "pthread_create");
+    need(pthread_join(thread, NULL) == 0, "pthread_join");
 }
 
 static void timers(void)
