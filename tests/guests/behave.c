@@ -383,8 +383,12 @@ static void show(const char *what, const char *from, size_t count)
 static void changed_file_page(void)
 {
     char *before = map_file("before", PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    char *moved = map_file("moved", PROT_READ | PROT_WRITE, MAP_PRIVATE);
     before[5] = 'B';
     meet();
+    char *place = mmap(NULL, 16384, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    need(mremap(moved, 16384, 16384, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place, "mremap");
+    printf("moved before it was touched: %.4s\n", place);
     show("changed before", before, 10);
     before[6] = 'A';
     before[4096 + 1] = 'C';
@@ -397,6 +401,7 @@ static void changed_file_page(void)
     show("across pages", away + 4090, 12);
     meet();
     show("home again", before, 10);
+    show("moved", place + 8192, 4);
     show("its second page", before + 4096, 10);
     show("mapped away", away, 10);
 }
