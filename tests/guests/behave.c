@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -388,6 +389,8 @@ static void changed_file_page(void)
     meet();
     char *place = mmap(NULL, 16384, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     need(mremap(moved, 16384, 16384, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place, "mremap");
+    long waited = syscall(SYS_futex, place + 64, FUTEX_WAIT, 0, NULL, NULL, 0);
+    printf("a futex there: %ld %s\n", waited, strerrorname_np(errno));
     printf("moved before it was touched: %.4s\n", place);
     show("changed before", before, 10);
     before[6] = 'A';
