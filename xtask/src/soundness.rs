@@ -21,35 +21,12 @@ struct Tests {
     skip: &'static [&'static str],
 }
 
-/// The pure crates, and of the others what is pure in them.
-const MIRI: &[Tests] = &[
-    Tests {
-        package: "whim-calls",
-        run: &[],
-        skip: &[],
-    },
-    Tests {
-        package: "whim-journey",
-        run: &[],
-        // They make megabytes, byte by byte.
-        skip: &["up_to_their_limits", "bounded"],
-    },
-    Tests {
-        package: "whim-image",
-        run: &["maps::tests", "fuzz::tests", "vdso::tests::places"],
-        // They ask the kernel.
-        skip: &["our_own", "ended_process", "places"],
-    },
-    Tests {
-        package: "whim-net",
-        run: &[
-            "inbox::tests",
-            "name::tests",
-            "fuzz::tests::corpus_of_frame",
-        ],
-        skip: &["any_cutting", "garbage_never", "too_long"],
-    },
-];
+/// What asks no kernel, not even through what it is linked with.
+const MIRI: &[Tests] = &[Tests {
+    package: "whim-calls",
+    run: &[],
+    skip: &[],
+}];
 
 /// The crate with all `unsafe`, and the one that uses most of it.
 const ADDRESSES: &[Tests] = &[
