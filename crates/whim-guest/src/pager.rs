@@ -434,13 +434,11 @@ impl Pager {
             })
     }
 
-    /// Puts bytes of a mapping wherever the guest shows them.
+    /// Puts bytes of a mapping wherever the guest shows them. A page is noted when it is there, not
+    /// before: the main thread lets the kernel touch what is noted.
     fn place(&mut self, mapping: MappingId, offset: u64, bytes: &[u8]) -> Result<(), PagerError> {
-        for (index, page) in bytes.chunks_exact(4096).enumerate() {
-            let number = offset / PAGE_SIZE + index as u64;
-            let arrival = Arrival::Fetched(xxh3_64(page));
-            self.demanded.remove(&(mapping, number));
-            self.shared.table().note((mapping, number), arrival);
+        for at in (offset..offset + bytes.len() as u64).step_by(4096) {
+            self.demanded.remove(&(mapping, at / PAGE_SIZE));
         }
         let mut done = 0;
         while done < bytes.len() {
@@ -453,10 +451,22 @@ impl Pager {
             let skip = usize::try_from(piece.offset - at).unwrap_or(usize::MAX);
             let length = usize::try_from(piece.end - piece.start).unwrap_or(0);
             let from = done + skip;
-            let count = self.copy(piece.start, &bytes[from..from + length])?;
+            let (count, again) = self.copy(piece.start, &bytes[from..from + length])?;
             done = from + count;
+            self.note(mapping, piece.offset, &bytes[from..done]);
+            if again {
+                // The address space is changing; the change goes on when its event has been read.
+                self.faults()?;
+            }
         }
         Ok(())
+    }
+
+    fn note(&self, mapping: MappingId, offset: u64, bytes: &[u8]) {
+        let mut table = self.shared.table();
+        for (number, page) in (offset / PAGE_SIZE..).zip(bytes.chunks_exact(4096)) {
+            table.note((mapping, number), Arrival::Fetched(xxh3_64(page)));
+        }
     }
 
     /// The first guard page in a range: UFFDIO_COPY would put a page in its place.
@@ -470,14 +480,16 @@ impl Pager {
         })
     }
 
-    /// Places as much as can be placed in one go, at least one page; bytes that are done with.
-    fn copy(&mut self, address: u64, bytes: &[u8]) -> Result<usize, PagerError> {
+    /// Places as much as can be placed in one go; bytes that are done with, and whether faults have to
+    /// be read before the rest.
+    fn copy(&mut self, address: u64, bytes: &[u8]) -> Result<(usize, bool), PagerError> {
         let mut bytes = bytes;
         if let Some(guard) = self.first_guard(address, bytes.len()) {
             if guard.start == address {
                 // Whoever waits here came before the guard did.
                 let _ = self.shared.uffd.wake(address, guard.len());
-                return Ok(usize::try_from(guard.len()).unwrap_or(bytes.len()));
+                let skipped = usize::try_from(guard.len()).unwrap_or(usize::MAX);
+                return Ok((skipped.min(bytes.len()), false));
             }
             let before = usize::try_from(guard.start - address).unwrap_or(0);
             bytes = &bytes[..before];
@@ -491,7 +503,7 @@ impl Pager {
                 errno,
             })?;
         match placed {
-            Placed::Whole | Placed::Gone => Ok(bytes.len()),
+            Placed::Whole | Placed::Gone => Ok((bytes.len(), false)),
             Placed::UntilPresent(count) => {
                 let count = usize::try_from(count).unwrap_or(0);
                 // The page behind is there already: let go whoever came too late to see it.
@@ -499,13 +511,9 @@ impl Pager {
                 if present > 0 {
                     let _ = self.shared.uffd.wake(address, PAGE_SIZE);
                 }
-                Ok(count + present)
+                Ok((count + present, false))
             }
-            Placed::Again(count) => {
-                // The address space is changing; the change goes on when its event has been read.
-                self.faults()?;
-                Ok(usize::try_from(count).unwrap_or(0))
-            }
+            Placed::Again(count) => Ok((usize::try_from(count).unwrap_or(0), true)),
         }
     }
 }
