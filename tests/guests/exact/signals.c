@@ -315,16 +315,24 @@ CASE(waited_for, AWAY)
     }
 }
 
-/* One thread waits for all signals of the process, as many programs do it. */
+/* One thread waits for all signals of the process, as many programs do it. Of two that are queued it
+ * takes the smaller number first: each is sent when the one before it has been taken. */
 static siginfo_t taken[4];
+static volatile int taken_count;
 
 static void *taker(void *argument)
 {
     sleeper_tid = gettid();
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; taken_count = ++i)
         while (sigwaitinfo(argument, &taken[i]) < 0)
             ;
     return NULL;
+}
+
+static void until_taken(int count)
+{
+    while (taken_count < count)
+        nap(1);
 }
 
 CASE(taken_by_a_thread, AWAY)
@@ -340,11 +348,12 @@ CASE(taken_by_a_thread, AWAY)
     make_friend();
     meet();
     ask_friend(QUEUE, LATE, 1, 0);
+    until_taken(1);
     kill(getpid(), SIGUSR1);
     meet();
-    nap(30);
+    until_taken(2);
     ask_friend(KILL, SIGUSR1, 0, 0);
-    nap(30);
+    until_taken(3);
     sigqueue(getpid(), LATE, (union sigval){.sival_int = 4});
     pthread_join(thread, NULL);
     for (int i = 0; i < 4; i++)
