@@ -21,6 +21,8 @@ const LEASE: Duration = Duration::from_secs(2);
 /// A link is cut for so many tenths of a lease.
 const CUT: u32 = 30;
 const LOSS: &str = "10%";
+/// In tenths of the lab's lease.
+const MINUTE: u32 = 300;
 
 /// Phases of the three kinds of moves, as home's supervisor begins them, and the stay between them.
 const PHASES: &[&str] = &[
@@ -93,7 +95,7 @@ pub fn cases() -> Vec<Case> {
         Case::new(format!("matrix::full::{phase}"), move |_| {
             workloads
                 .iter()
-                .try_for_each(|workload| all(&cells(phase), *workload))
+                .try_for_each(|workload| all(&cells(phase), *workload, "2"))
         })
     });
     let sample = || {
@@ -107,8 +109,23 @@ pub fn cases() -> Vec<Case> {
             cell("homeward-transfer", Fault::Killed(Who::HomeDaemon)),
         ]
     };
-    let quick = Case::new("matrix::sample", move |_| all(&sample(), Workload::Serial));
-    full.chain([quick]).collect()
+    let quick = Case::new("matrix::sample", move |_| {
+        all(&sample(), Workload::Serial, "2")
+    });
+    full.chain([quick, Case::new("matrix::full::minute", |_| minute())])
+        .collect()
+}
+
+/// Three pauses of a whole minute, for programs with the users' lease.
+fn minute() -> Result<()> {
+    let paused = |phase, who| {
+        let fault = Fault::Paused(who, MINUTE);
+        [Cell { phase, fault }]
+    };
+    all(&paused("out-transfer", Who::Host), Workload::Serial, "30")?;
+    all(&paused(AWAY, Who::Host), Workload::Ledger, "30")?;
+    let daemon = paused("homeward-transfer", Who::HomeDaemon);
+    all(&daemon, Workload::Database, "30")
 }
 
 fn cells(phase: &'static str) -> Vec<Cell> {
@@ -172,9 +189,10 @@ fn promised(cell: Cell) -> &'static [Fate] {
     }
 }
 
-fn all(cells: &[Cell], workload: Workload) -> Result<()> {
+/// `lease`: the program's, in seconds.
+fn all(cells: &[Cell], workload: Workload, lease: &'static str) -> Result<()> {
     println!("{workload:?}");
-    with_scene_of(workload, "2", |scene| {
+    with_scene_of(workload, lease, |scene| {
         for cell in cells {
             let fate = one(scene, *cell).with_context(|| cell.to_string())?;
             println!("{cell}: {fate:?}");
