@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_secs(30);
 /// Where a program goes at each of its meetings; it begins again when it has more.
 const WAY: [&str; 4] = ["n2", "home", "n3", "home"];
 /// Families whose cases wait most of the time.
-const WAITING: [&str; 3] = ["restarts", "signals", "timers"];
+const WAITING: [&str; 2] = ["restarts", "timers"];
 /// Differing lines that are shown of one case.
 const SHOWN: usize = 12;
 

@@ -25,7 +25,7 @@ pub fn cases() -> Result<Vec<Case>> {
     let mut cases = vec![
         of_users("escape_ways", escape::ways),
         of_users("escape_numbers", |cluster| escape::numbers(cluster, 32)),
-        of_users("full::untouched_memory", untouched_memory),
+        of_users("untouched_memory", untouched_memory),
         of_users("watched_files", watched_files),
         of_users("other_users", other_users),
         of_users("roots_daemon_beside", roots_daemon_beside),
