@@ -18,7 +18,8 @@ static void *rename_for_ever(void *argument)
 {
     for (;;) {
         char wanted[16], found[16];
-        snprintf(wanted, sizeof wanted, "name %ld", given);
+        /* Not all of it is text. */
+        snprintf(wanted, sizeof wanted, "name \xff\n%ld", given);
         prctl(PR_SET_NAME, wanted);
         prctl(PR_GET_NAME, found);
         wrong += strcmp(wanted, found) != 0;

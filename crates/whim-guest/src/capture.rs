@@ -316,10 +316,12 @@ impl Guest {
             errno,
         })?;
         let path = format!("/proc/{}/task/{host}/comm", self.host);
-        let name = std::fs::read(path).map_err(|source| GuestError::Unreadable {
+        let mut name = std::fs::read(path).map_err(|source| GuestError::Unreadable {
             what: "name",
             source,
         })?;
+        // The kernel ends it with a newline.
+        name.pop();
         let xstate = stopped.xstate()?;
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
         let thread = self.threads.get(&host).ok_or(GuestError::Ended)?;
@@ -356,9 +358,7 @@ impl Guest {
             robust_list,
             tid_address: answer.tid_address,
             pending,
-            name: String::from_utf8_lossy(&name)
-                .trim_end_matches('\n')
-                .to_owned(),
+            name,
             deadline_ns,
             cpu_away: self.thread_cpu_away(thread),
         })

@@ -332,7 +332,9 @@ impl Frozen {
             tid,
             errno,
         })?;
-        let name = read_text("The name", pid, &format!("task/{tid}/comm"))?;
+        let mut name = read_bytes("The name", pid, &format!("task/{tid}/comm"))?;
+        // The kernel ends it with a newline.
+        name.pop();
         let pending = if options.with_pending {
             queued(stopped.queued_signals(false)?)
         } else {
@@ -355,7 +357,7 @@ impl Frozen {
             robust_list,
             tid_address: answer.tid_address,
             pending,
-            name: name.trim_end_matches('\n').to_owned(),
+            name,
             deadline_ns: None,
             cpu_away: CpuTime::default(),
         })

@@ -208,7 +208,7 @@ fn thread(tid: i32) -> ThreadImage {
         robust_list: (0, 0),
         tid_address: 0,
         pending: Vec::new(),
-        name: String::new(),
+        name: Vec::new(),
         deadline_ns: None,
         cpu_away: CpuTime::default(),
     }

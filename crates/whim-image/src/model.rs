@@ -138,8 +138,8 @@ pub struct ThreadImage {
     /// Signals pending for this thread alone. Empty on the way out from home (they stay pending in
     /// the deputy and are carried as they are delivered); filled on the way home and onward.
     pub pending: Vec<QueuedSignal>,
-    /// At most 15 bytes.
-    pub name: String,
+    /// At most 15 bytes, of any value but 0.
+    pub name: Vec<u8>,
     /// Of one that makes a call with a relative timeout again: when its time is over, by the
     /// process's CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,

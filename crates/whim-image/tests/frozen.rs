@@ -146,7 +146,7 @@ fn a_capture_agrees_with_what_the_program_knows() {
     let image = &captured.image;
     let thread = &image.threads[0];
     assert_eq!((image.pid, thread.tid, image.threads.len()), (pid, pid, 1));
-    assert_eq!(thread.name, "a name (x) 1");
+    assert_eq!(thread.name, b"a name (x) 1");
     assert_eq!(thread.signal_mask, program.known("mask"));
     assert_eq!(thread.tid_address, program.known("tid_address"));
     assert_eq!(

@@ -83,7 +83,7 @@ pub fn thread(tid: i32, index: u64) -> ThreadImage {
         robust_list: (DATA + 0x100, 24),
         tid_address: DATA + 0x200,
         pending: vec![pending(12, -6)],
-        name: format!("hand-{index}"),
+        name: format!("hand-{index}").into_bytes(),
         deadline_ns: None,
         cpu_away: CpuTime::default(),
     }

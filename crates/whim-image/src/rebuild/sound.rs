@@ -98,7 +98,7 @@ mod tests {
             robust_list: (0, 0),
             tid_address: 0,
             pending: Vec::new(),
-            name: String::new(),
+            name: Vec::new(),
             deadline_ns: None,
             cpu_away: CpuTime::default(),
         }

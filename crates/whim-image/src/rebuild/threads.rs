@@ -147,7 +147,7 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operat
         ));
     }
     let mut name = [0; 16];
-    for (place, byte) in name.iter_mut().take(15).zip(thread.name.bytes()) {
+    for (place, byte) in name.iter_mut().take(15).zip(thread.name.iter().copied()) {
         *place = byte;
     }
     let name = arguments.add(&name);
