@@ -33,6 +33,7 @@ mod ltp;
 mod machines;
 mod matrix;
 mod memory;
+mod priorities;
 mod programs;
 mod schedules;
 mod stay;
@@ -72,6 +73,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(matrix::cases());
     cases.extend(schedules::cases());
     cases.extend(memory::cases());
+    cases.extend(priorities::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());
     cases.extend(costs::cases());

@@ -28,8 +28,8 @@ What goes home whatever the call is: more than 32 MiB of buffers; paths into the
 address range that is reserved while away; 32-bit and x32 calls.
 
 What is known not to be exact: a path that reaches the own `/proc` through a working directory or
-a symbolic link shows the deputy. `setpriority`, `sched_setscheduler` and `ioprio_set` act on the
-deputy, not on the computation. Structures that the kernel fills only in part travel as a whole,
+a symbolic link shows the deputy. `setpriority` and `sched_setscheduler` act on the deputy, and then
+on the computation as far as its host allows; `ioprio_set` acts on the deputy. Structures that the kernel fills only in part travel as a whole,
 so another thread's change to the untouched part during the call is lost.
 ";
 

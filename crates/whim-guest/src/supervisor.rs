@@ -29,6 +29,7 @@ use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome};
 use whim_journey::stay::{Action, Event as StayEvent, Stay};
 use whim_net::{Channel, ChannelError, Credentials, Line, Received};
 use whim_sys::credentials::{self, CredentialError};
+use whim_sys::priority::Priority;
 
 /// Time for the last words to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -540,6 +541,9 @@ impl Supervisor {
                 guest.interrupt_all()?;
             }
             ToGuest::Continue => guest.goes_on()?,
+            ToGuest::Priority { tid, policy, nice } => {
+                guest.set_priority(tid, Priority { policy, nice });
+            }
             other => return Err(SupervisorError::Protocol(format!("{other:?}"))),
         }
         Ok(())

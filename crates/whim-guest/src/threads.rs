@@ -11,6 +11,7 @@ use whim_calls::NewThread;
 use whim_image::model::CpuTime;
 use whim_image::rebuild::stub::Operation;
 use whim_journey::message::ToHome;
+use whim_sys::priority::{self, Priority};
 use whim_sys::ptrace::{Running, Stopped, TraceError, Waited};
 
 const NO_NUMBERS: &str = "threads cannot be made on this host";
@@ -168,6 +169,16 @@ impl Guest {
         match self.inject(thread, &exit) {
             Err(GuestError::Ended | GuestError::Trace(TraceError::Died)) => Ok(()),
             other => other.map(drop),
+        }
+    }
+
+    /// A thread has another share of the CPU at home. Here it has no more than this host gives it.
+    pub(crate) fn set_priority(&self, tid: i32, priority: Priority) {
+        let Some(thread) = self.threads.values().find(|thread| thread.tid == tid) else {
+            return;
+        };
+        if let Err(errno) = priority::set(thread.host, priority) {
+            tracing::debug!(tid, ?priority, %errno, "a share of the CPU cannot be set");
         }
     }
 

@@ -3,6 +3,7 @@
 mod commands;
 mod job_control;
 mod memory;
+mod priorities;
 mod reports;
 mod requests;
 mod watch;
@@ -296,6 +297,9 @@ impl Away {
         for out in outgoing {
             self.link.queue(&out.message, &out.tail)?;
         }
+        if self.server.priorities_changed || self.link.told.is_empty() {
+            self.tell_priorities()?;
+        }
         self.link.calls.flush()?;
         self.link.pages.flush()?;
         Ok(())
@@ -320,6 +324,8 @@ impl Away {
         if self.link.calls.is_connected() {
             self.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
         }
+        // Somebody else may have changed them (`renice`).
+        self.tell_priorities()?;
         self.try_home_again()?;
         if let Some(Transition::Onward(onward)) = &mut self.transition {
             onward.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;

@@ -1,5 +1,6 @@
 //! The connections of one stay: calls and pages, and what is said on them.
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use whim_net::line::Dialing;
 use whim_net::{
     Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Role,
 };
+use whim_sys::priority::Priority;
 
 /// How long a host may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -59,6 +61,8 @@ pub struct Link {
     pub clocks: ClockPair,
     /// How long the quickest message took, there and back.
     pub round_trip: Duration,
+    /// The threads' shares of the CPU that the host knows of, by number.
+    pub(crate) told: HashMap<i32, Priority>,
 }
 
 impl Link {
@@ -81,6 +85,7 @@ impl Link {
             pages,
             clocks: ClockPair::default(),
             round_trip: Duration::MAX,
+            told: HashMap::new(),
         };
         link.compare_clocks()?;
         Ok(link)

@@ -157,6 +157,8 @@ pub struct Server {
     pub calls: u64,
     /// The same by number; numbers of no call are not counted, so this stays small.
     counts: BTreeMap<u64, u64>,
+    /// A call that changes shares of the CPU has ended.
+    pub priorities_changed: bool,
 }
 
 impl Server {
@@ -174,6 +176,7 @@ impl Server {
             outgoing: Vec::new(),
             calls: 0,
             counts: BTreeMap::new(),
+            priorities_changed: false,
         }
     }
 
@@ -487,6 +490,7 @@ impl Server {
         if let Some(sequence) = active.asked_by {
             self.reply(self.deputy.tid_of(slot), sequence, &finished);
         }
+        self.priorities_changed |= finished.result >= 0 && changes_priorities(finished.number);
         self.callers[slot].finished = Some(finished);
         Ok(())
     }
@@ -680,6 +684,16 @@ impl Server {
     pub fn result_of(&self, slot: usize, sequence: u64) -> Option<Finished> {
         self.callers[slot].finished_as(sequence)
     }
+}
+
+fn changes_priorities(number: u64) -> bool {
+    matches!(
+        number.cast_signed(),
+        libc::SYS_setpriority
+            | libc::SYS_sched_setscheduler
+            | libc::SYS_sched_setparam
+            | libc::SYS_sched_setattr
+    )
 }
 
 fn dropping(range: Range) -> Operation {

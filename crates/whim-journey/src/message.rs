@@ -318,6 +318,12 @@ pub enum ToGuest {
     Heartbeat {
         clocks: Clocks,
     },
+    /// A thread's share of the CPU is not what was said before: its scheduling policy and niceness.
+    Priority {
+        tid: i32,
+        policy: u8,
+        nice: i8,
+    },
 }
 
 /// What the guest asks for on the page channel (frame kind `PageRequest`).

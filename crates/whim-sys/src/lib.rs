@@ -11,6 +11,7 @@ pub mod lease;
 pub mod namespace;
 pub mod pagemap;
 pub mod pidfd;
+pub mod priority;
 pub mod process_vm;
 pub mod procmap;
 pub mod ptrace;

@@ -1,0 +1,38 @@
+//! The threads' shares of the CPU: the deputy has them, whoever changes them, and the host hears of
+//! each that is not as it was.
+
+use super::Away;
+use anyhow::Result;
+use whim_journey::message::ToGuest;
+use whim_sys::priority::{self, Priority};
+
+impl Away {
+    /// Tells the host what has changed since it was told.
+    pub(super) fn tell_priorities(&mut self) -> Result<()> {
+        if self.transition.is_some() {
+            // There may be no guest to be told.
+            return Ok(());
+        }
+        self.server.priorities_changed = false;
+        // A host begins with what every process has that nobody has cared for.
+        let is_new = self.link.told.is_empty();
+        let deputy = &self.server.deputy;
+        let tids: Vec<i32> = (0..deputy.thread_count())
+            .map(|slot| deputy.tid_of(slot))
+            .collect();
+        for tid in tids {
+            // Gone.
+            let Ok(now) = priority::of(tid) else {
+                continue;
+            };
+            let told = self.link.told.insert(tid, now);
+            if told.or(is_new.then_some(Priority::default())) == Some(now) {
+                continue;
+            }
+            let Priority { policy, nice } = now;
+            let message = ToGuest::Priority { tid, policy, nice };
+            self.link.queue(&message, &[])?;
+        }
+        Ok(())
+    }
+}
