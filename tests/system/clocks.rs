@@ -28,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("clocks::nested_waits", |_| nested_waits()),
         Case::new("clocks::skewed", |_| skewed()),
         Case::new("clocks::full::far_away", |_| far_away()),
+        Case::new("clocks::near_again", |_| near_again()),
     ]
 }
 
@@ -162,6 +163,29 @@ fn far_away() -> Result<()> {
                 target != "home" || said.contains("clock is ahead of this node's"),
                 "Nothing is said of the wait for the clock: '{said}'"
             );
+            talk.go()?;
+            talk.until("tried")?;
+        }
+        let faults: Vec<_> = talk.said.iter().filter(|l| l.contains("fault")).collect();
+        ensure!(faults.is_empty(), "{faults:#?}");
+        Ok(())
+    })
+}
+
+/// What was far away when a program came is near when it goes: it is home before home's clock has caught
+/// up with what it has seen, and waits for that.
+fn near_again() -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    cluster.explaining(|| {
+        let link = |delay: &str| cluster.lab(&["link", "n1", "n2", "--delay", delay]);
+        let program = guest::c("expiry")?.display().to_string();
+        let words = ["run", "--lease", "30", "--", &program];
+        let mut talk = Talk::start(&cluster, &mut cluster.whim_command("n1", &words))?;
+        for (target, delay) in [("n2", "200ms"), ("home", "0ms")] {
+            let pid = talk.ready()?.to_string();
+            link(delay)?;
+            let mut command = cluster.whim_command("n1", &["migrate", &pid, target]);
+            process::succeed(&mut command, MOVE_WITHIN)?;
             talk.go()?;
             talk.until("tried")?;
         }

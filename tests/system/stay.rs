@@ -43,6 +43,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("stay::stopped_job", |_| in_lab(stopped)),
         Case::new("stay::not_dumpable_for_others", |_| in_lab(unreadable)),
         Case::new("stay::pinned_only_avoid", |_| in_lab(constrained)),
+        Case::new("stay::file_of_others", |_| in_lab(file_of_others)),
     ]
 }
 
@@ -168,12 +169,31 @@ const NOBODY: &str = "nobody";
 
 /// Runs a guest as an ordinary user on n1, so that it may move.
 fn start_as_nobody(cluster: &Cluster, program: &Path, argument: &str) -> Result<Talk> {
-    let (whim, program) = (
-        cluster.whim_path().display().to_string(),
-        program.display().to_string(),
-    );
-    let words = [whim.as_str(), "run", "--", &program, argument];
+    run_as_nobody(cluster, &[&program.display().to_string(), argument])
+}
+
+fn run_as_nobody(cluster: &Cluster, program: &[&str]) -> Result<Talk> {
+    let whim = cluster.whim_path().display().to_string();
+    let words = [&[whim.as_str(), "run", "--"], program].concat();
     Talk::start(cluster, &mut cluster.command_as(NOBODY, "n1", &words))
+}
+
+/// A user's program maps a file of root's shared, that was written just now: a lease on it, which
+/// takes a privilege, says for certain when it changes.
+fn file_of_others(cluster: &Cluster) -> Result<()> {
+    let program = guest::script("watches.py")?.display().to_string();
+    let file = cluster.directory().join("roots");
+    fs::write(&file, "before\n")?;
+    let mut guest = run_as_nobody(cluster, &["python3", &program, &file.display().to_string()])?;
+    let pid = guest.ready()?;
+    cluster.move_to(pid, "n2")?;
+    guest.say("tell")?;
+    ensure!(guest.line()? == "before", "{:?}", guest.said);
+    ensure!(cluster.place(pid)? == "n2", "It went home by itself");
+    fs::write(&file, "after!\n")?;
+    guest.say("tell")?;
+    ensure!(guest.line()? == "after!", "{:?}", guest.said);
+    Ok(())
 }
 
 fn setuid(cluster: &Cluster) -> Result<()> {

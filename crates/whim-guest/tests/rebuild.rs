@@ -19,7 +19,7 @@ use whim_image::rebuild::stub::Operation;
 use whim_sys::process_vm;
 use whim_sys::procmap::Maps;
 use whim_sys::ptrace::{Polled, Stopped, Waited};
-use whim_sys::seccomp::Response;
+use whim_sys::seccomp::{Delivered, Response};
 use whim_sys::uffd::{Event, Placed};
 
 fn filter(reserved: Range) -> Vec<u8> {
@@ -98,11 +98,15 @@ fn rebuild_and_run(private_id: Option<u32>, pid: i32, threads: usize) {
     assert_eq!(word(host_pid, DATA + 8), wanted);
     assert_eq!(word(host_pid, DATA + 64), 0x5a);
     assert_eq!(word(host_pid, DATA + 128), 4711);
+    let last = listener.receive().expect("receive").expect("a call");
     drop(sandbox);
     // The kernel reports the end of a leader after that of all its threads.
     for one in running.into_iter().rev() {
         assert!(matches!(one.wait(), Ok(Waited::Signaled { signal: 9, .. })));
     }
+    // Nobody is there any more to be answered, and that is no error.
+    let answer = listener.respond(last.id, Response::Result(4711));
+    assert_eq!(answer.expect("respond"), Delivered::Gone);
 }
 
 fn serve_one_fault(uffd: &whim_sys::uffd::Uffd) {
