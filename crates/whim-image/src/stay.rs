@@ -314,6 +314,20 @@ pub fn has_own_time(pid: i32) -> bool {
     matches!((ours, its), (Ok(ours), Ok(its)) if ours != its)
 }
 
+/// By the flags that /proc/PID/stat shows.
+fn is_kernel_thread(pid: i32) -> bool {
+    /// include/linux/sched.h
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&stat);
+    let behind_name = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let flags = behind_name
+        .split(' ')
+        .nth(6)
+        .and_then(|word| word.parse().ok());
+    flags.is_some_and(|flags: u64| flags & PF_KTHREAD != 0)
+}
+
 /// Reasons that lie in its program file; `None` when it has none.
 fn program_reasons(
     pid: i32,
@@ -323,11 +337,13 @@ fn program_reasons(
 ) -> Option<()> {
     let path = format!("/proc/{pid}/exe");
     let Ok(name) = fs::read_link(&path) else {
-        let kernel = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty());
-        found.push(if kernel {
-            StayReason::KernelThread
-        } else {
-            StayReason::Unreadable("its program file".into())
+        let has_no_memory =
+            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty());
+        found.push(match has_no_memory {
+            true if is_kernel_thread(pid) => StayReason::KernelThread,
+            // It is about to.
+            true => StayReason::Gone,
+            false => StayReason::Unreadable("its program file".into()),
         });
         return None;
     };
@@ -647,5 +663,20 @@ mod tests {
                 .iter()
                 .all(|reason| !reason.to_string().ends_with('.'))
         );
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_no_kernel_thread() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid));
+        let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
+        nix::sys::wait::waitid(id, flags).unwrap();
+        let policy = Policy {
+            allow_root: true,
+            ..Policy::default()
+        };
+        assert_eq!(reasons(pid, &policy), [StayReason::Gone]);
+        child.wait().unwrap();
     }
 }
