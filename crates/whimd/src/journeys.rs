@@ -256,6 +256,19 @@ impl Journeys {
         journeys
     }
 
+    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers.
+    pub fn forget_oldest(&mut self) -> Vec<String> {
+        let ended = |about: &About| Some((about.end.as_ref()?.at_ms, about.journey.clone()));
+        let abouts = self.by_id.values().map(|journey| &journey.about);
+        let mut all: Vec<(u64, String)> = abouts.filter_map(ended).collect();
+        all.sort_by(|one, other| other.cmp(one));
+        let old: Vec<String> = all.into_iter().skip(KEPT).map(|(_, id)| id).collect();
+        for id in &old {
+            self.by_id.remove(id);
+        }
+        old
+    }
+
     /// The journey that carries this process now.
     #[must_use]
     pub fn of_process(&self, pid: i32) -> Option<&Journey> {
@@ -279,5 +292,55 @@ impl Journeys {
         let mut list: Vec<Journey> = self.by_id.values().cloned().collect();
         list.sort_by_key(|journey| journey.about.begun_ms);
         list
+    }
+}
+
+#[cfg(test)]
+mod kept {
+    use super::*;
+
+    #[test]
+    fn journeys_that_ended_longest_ago_are_forgotten() {
+        let mut journeys = Journeys::default();
+        let mut add = |number: u64, ended: bool| {
+            let at_ms = 1_000_000 - number;
+            let about = About {
+                journey: format!("j{number}"),
+                pid: 4711,
+                start_time: number,
+                command: "true".into(),
+                home: "n1".into(),
+                requested_by: 0,
+                begun_ms: 0,
+                run: None,
+                moves_before: 0,
+                guest_supervisor_pid: None,
+                end: ended.then(|| End {
+                    at_ms,
+                    at_home: true,
+                    reason: "It ended".into(),
+                    moves: 1,
+                    location: None,
+                }),
+            };
+            journeys
+                .by_id
+                .insert(about.journey.clone(), Journey::new(about));
+        };
+        (0..KEPT as u64).for_each(|number| add(number, true));
+        add(9_999, false);
+        assert_eq!(journeys.forget_oldest(), Vec::<String>::new());
+        let mut add_two = |numbers: [u64; 2]| {
+            for number in numbers {
+                let mut about = journeys.by_id["j0"].about.clone();
+                about.journey = format!("j{number}");
+                journeys
+                    .by_id
+                    .insert(about.journey.clone(), Journey::new(about));
+            }
+            journeys.forget_oldest()
+        };
+        assert_eq!(add_two([5000, 5001]), ["j998", "j999"]);
+        assert!(journeys.by_id.contains_key("j9999"));
     }
 }

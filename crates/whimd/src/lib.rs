@@ -20,6 +20,7 @@ pub mod health;
 pub mod hosting;
 pub mod journeys;
 pub mod listing;
+pub mod logs;
 pub mod membership;
 pub mod moving;
 pub mod peers;

@@ -16,6 +16,7 @@ use tokio::process::{Child, Command as Process};
 use whim_journey::job::{Command, Event};
 use whim_sys::credentials::Launch;
 
+use crate::logs;
 use crate::settings::SOCKET_PATH_MAX;
 
 /// No line of a supervisor is longer, in bytes.
@@ -116,6 +117,7 @@ impl<J: Serialize> Start<'_, J> {
     }
 
     async fn spawn(self) -> Result<Child, SupervisorError> {
+        logs::make_room(&self.log);
         let log = OpenOptions::new()
             .create(true)
             .append(true)
