@@ -7,6 +7,7 @@ pub mod credentials;
 pub mod dead;
 pub mod fdpass;
 pub mod foreign;
+pub mod heap;
 pub mod lease;
 pub mod namespace;
 pub mod pagemap;

@@ -54,6 +54,7 @@ fn main() -> Result<()> {
         .log_internal_errors(false)
         .with_ansi(false)
         .init();
+    whim_sys::heap::share();
     let settings = Arguments::parse().settings()?;
     // The daemon has the node's key in its memory, and perhaps the cluster's.
     whim_sys::credentials::set_dumpable(false)?;
