@@ -181,11 +181,12 @@ fn near_again() -> Result<()> {
         let program = guest::c("expiry")?.display().to_string();
         let words = ["run", "--lease", "30", "--", &program];
         let mut talk = Talk::start(&cluster, &mut cluster.whim_command("n1", &words))?;
-        for (target, delay) in [("n2", "60ms"), ("home", "0ms")] {
+        link("200ms")?;
+        for target in ["n2", "home"] {
             let pid = talk.ready()?.to_string();
-            link(delay)?;
             let mut command = cluster.whim_command("n1", &["migrate", &pid, target]);
             process::succeed(&mut command, MOVE_WITHIN)?;
+            link("0ms")?;
             talk.go()?;
             talk.until("tried")?;
         }
