@@ -40,7 +40,11 @@ const MIRI: &[Tests] = &[
     },
     Tests {
         package: "whim-net",
-        run: &["inbox::tests", "name::tests", "fuzz::tests::corpus_of_frame"],
+        run: &[
+            "inbox::tests",
+            "name::tests",
+            "fuzz::tests::corpus_of_frame",
+        ],
         skip: &["any_cutting", "garbage_never", "too_long"],
     },
 ];
