@@ -1,7 +1,8 @@
 //! The guest supervisor of one visiting process. The daemon starts it: see `whim-journey::job`.
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, Read, Write};
+use anyhow::Context;
+use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use whim_guest::sandbox::{self, Sandbox};
@@ -52,16 +53,52 @@ fn run() -> anyhow::Result<()> {
     sandbox::allow_files()?;
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
-    let mut line = Vec::new();
-    std::io::stdin()
-        .lock()
-        .take(JOB_MAX)
-        .read_until(b'\n', &mut line)?;
-    let job: GuestJob = serde_json::from_slice(&line)?;
+    let job = read_job(std::io::stdin().lock())?;
     match &job.crash_at {
         Some(plan) => crash::arm_by(plan),
         None => crash::arm_from_environment(),
     }
     supervisor::run(job, sandbox)?;
     Ok(())
+}
+
+fn read_job(input: impl BufRead) -> anyhow::Result<GuestJob> {
+    let mut line = Vec::new();
+    input.take(JOB_MAX).read_until(b'\n', &mut line)?;
+    serde_json::from_slice(&line).context("The job is not understood")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(padding: usize) -> String {
+        let job = GuestJob {
+            journey: "j".repeat(padding),
+            epoch: 1,
+            node: "n2".into(),
+            home: "n1".into(),
+            socket: "/run/sock".into(),
+            credentials: serde_json::Value::Null,
+            lease_ms: None,
+            private_id: None,
+            cgroups: Vec::new(),
+            memory_limit_bytes: None,
+            memory_share: None,
+            own_vdso: true,
+            crash_at: None,
+        };
+        serde_json::to_string(&job).expect("encoded") + "\n"
+    }
+
+    #[test]
+    fn a_guests_job_is_read_up_to_its_limit() {
+        // Its newline may be left unread.
+        let limit = usize::try_from(JOB_MAX).expect("small");
+        let largest = limit + 1 - line(0).len();
+        let job = read_job(line(largest).as_bytes()).expect("understood");
+        assert_eq!(job.journey.len(), largest);
+        let error = read_job(line(largest + 1).as_bytes()).expect_err("one byte more");
+        assert_eq!(error.to_string(), "The job is not understood");
+    }
 }

@@ -30,7 +30,7 @@ const BLOCK_SEQUENTIAL: u64 = 256 << 10;
 /// for a page that nobody brings any more.
 const UNHEARD_MAX: Duration = Duration::from_secs(5);
 /// Requests that home answers at the same time, at most.
-const IN_FLIGHT_MAX: usize = 256;
+pub const IN_FLIGHT_MAX: usize = 256;
 
 const _: () = assert!(BLOCK_SEQUENTIAL <= PAGE_REQUEST_MAX as u64);
 

@@ -143,6 +143,29 @@ mod tests {
     }
 
     #[test]
+    fn beyond_their_limit_the_oldest_tickets_are_forgotten() {
+        let mut tickets = Tickets::default();
+        let info = |number: usize| {
+            let mut info = [0; 128];
+            info[8..12].copy_from_slice(&1i32.to_ne_bytes());
+            info[64..72].copy_from_slice(&number.to_ne_bytes());
+            info
+        };
+        let first = tickets.issue(10, info(1));
+        let second = tickets.issue(10, info(2));
+        let mut last = second;
+        for number in 3..=TICKETS_MAX {
+            last = tickets.issue(10, info(number));
+        }
+        assert_eq!(tickets.look_up(&first), info(1), "as many as there may be");
+        let above = tickets.issue(10, info(TICKETS_MAX + 1));
+        assert_eq!(tickets.look_up(&first), first, "it stands for nothing more");
+        assert_eq!(tickets.look_up(&second), info(2));
+        assert_eq!(tickets.redeem(&last), info(TICKETS_MAX));
+        assert_eq!(tickets.redeem(&above), info(TICKETS_MAX + 1));
+    }
+
+    #[test]
     fn a_timer_counts_what_it_does_not_send() {
         let mut tickets = Tickets::default();
         let signal = |timer: i32, overrun: i32| {

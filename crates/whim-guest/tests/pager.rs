@@ -7,20 +7,27 @@ mod support;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 use support::World;
-use whim_guest::pager::{self, Shared};
+use whim_guest::pager::{self, IN_FLIGHT_MAX, Shared};
 use whim_guest::table::{Arrival, Piece};
 use whim_image::model::{MappingId, PAGE_SIZE, Range};
+use whim_journey::frame::Kind;
+use whim_journey::message::{self, PageRequest};
+use whim_journey::session::Stamp;
 use whim_net::name::journey_server_name;
-use whim_net::{Channel, Door, Fresh, JourneyId, Line, PeerExpectation, Role};
+use whim_net::{Channel, ChannelError, Door, Fresh, JourneyId, Line, PeerExpectation, Role};
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 use whim_sys::uffd::Uffd;
 
 const JOURNEY: &str = "pager";
+const EPOCH: u32 = 1;
+const MAPPING: MappingId = MappingId(1);
+/// Where the mapping begins.
+const START: u64 = 1 << 30;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Both ends of a page connection: home's, the guest's.
@@ -58,30 +65,89 @@ fn hears(shared: &Shared) -> bool {
     poll(&mut set, patience).expect("poll") > 0
 }
 
-#[test]
-fn pages_that_came_before_they_were_missed_are_told_of() {
-    let (mut home, channel) = channels();
-    let mut guest = Command::new("sleep").arg("60").spawn().expect("a process");
+/// A pager that serves one mapping, of so many bytes; home's end, and what stands for the guest.
+fn started(length: u64) -> (Channel, Child, Arc<Shared>) {
+    let (home, line) = channels();
+    let guest = Command::new("sleep").arg("60").spawn().expect("a process");
     let pid = guest.id().cast_signed();
     let shared = Shared::new(Uffd::create(true, 0).expect("a userfaultfd")).expect("descriptors");
-    let mapping = MappingId(1);
-    let start = 1 << 30;
-    let end = start + PAGE_SIZE;
     shared.table().insert(Piece {
-        start,
-        end,
-        mapping,
+        start: START,
+        end: START + length,
+        mapping: MAPPING,
         offset: 0,
     });
     let watched = (
         Pidfd::open(pid).expect("it lives"),
         Pagemap::open(pid).expect("it lives"),
     );
-    pager::start(Arc::clone(&shared), channel, 1, watched).expect("a thread");
-    let missing = shared.table().missing(start, PAGE_SIZE);
-    assert_eq!(missing, [Range { start, end }]);
+    pager::start(Arc::clone(&shared), line, EPOCH, watched).expect("a thread");
+    (home, guest, shared)
+}
+
+fn page(start: u64) -> Range {
+    let end = start + PAGE_SIZE;
+    Range { start, end }
+}
+
+fn asked(home: &mut Channel) -> PageRequest {
+    let frame = home.receive_frame(PATIENCE).expect("a request");
+    assert_eq!(frame.kind, Kind::PageRequest);
+    message::decode(&frame.payload).expect("decoded").0
+}
+
+#[test]
+fn page_requests_beyond_their_limit_wait_their_turn() {
+    // Far enough apart to be asked for one by one.
+    const STRIDE: u64 = 1 << 20;
+    let limit = u32::try_from(IN_FLIGHT_MAX).expect("small");
+    let last = u64::from(limit);
+    let (mut home, mut guest, shared) = started((last + 2) * STRIDE);
+    let ranges = (0..=last).map(|number| page(START + number * STRIDE));
+    shared.wish(ranges.collect());
+    for number in 0..last {
+        let request = asked(&mut home);
+        assert_eq!(
+            (request.request, request.offset),
+            (number + 1, number * STRIDE)
+        );
+    }
+    // Once the pager has answered this, it has done all that it does about the others.
+    let here = (last + 1) * STRIDE;
+    let number = here / PAGE_SIZE;
+    shared.table().note((MAPPING, number), Arrival::Fetched(0));
+    shared.wish(vec![page(START + here)]);
+    assert!(hears(&shared), "nobody says that the page is here");
+    let received = home.receive_frame(Duration::ZERO);
+    assert!(
+        matches!(received, Err(ChannelError::Timeout { .. })),
+        "one more than may be: {received:?}"
+    );
+    let mut socket = [PollFd::new(home.as_fd(), PollFlags::POLLIN)];
+    let waiting = poll(&mut socket, PollTimeout::ZERO).expect("poll");
+    assert_eq!(waiting, 0, "one more than may be");
+    // Home has nothing of the first one.
+    let reply = [&1u64.to_le_bytes()[..], &[0; 8]].concat();
+    let first = Stamp {
+        number: 1,
+        acknowledged: limit,
+    };
+    home.queue_stamped(Kind::PageReply, EPOCH, first, &[&reply]);
+    assert!(home.flush().expect("sent"));
+    let request = asked(&mut home);
+    assert_eq!((request.request, request.offset), (last + 1, last * STRIDE));
+    home.close();
+    let _ = guest.wait().expect("it was killed");
+}
+
+#[test]
+fn pages_that_came_before_they_were_missed_are_told_of() {
+    let (mut home, mut guest, shared) = started(PAGE_SIZE);
+    let end = START + PAGE_SIZE;
+    let missing = shared.table().missing(START, PAGE_SIZE);
+    assert_eq!(missing, [Range { start: START, end }]);
     // A fault of another thread has brought it meanwhile.
-    shared.table().note((mapping, 0), Arrival::Fetched(0));
+    shared.table().note((MAPPING, 0), Arrival::Fetched(0));
     shared.wish(missing);
     assert!(hears(&shared), "nobody says that the page is here");
     assert_eq!(shared.take_arrived(), Ok(()));

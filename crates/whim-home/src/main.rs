@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result};
-use std::io::Write;
+use std::io::{BufRead, Write};
 use whim_journey::job::HomeJob;
 
 /// Longest job, in bytes.
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
         // The log is a file.
         .with_ansi(false)
         .init();
-    let outcome = read_job().and_then(whim_home::supervisor::run);
+    let outcome = take_job().and_then(whim_home::supervisor::run);
     whim_sys::crash::tell_passed();
     if let Err(error) = &outcome {
         // The daemon may have ended before us: nobody listens then.
@@ -29,15 +29,50 @@ fn main() -> Result<()> {
     outcome
 }
 
-fn read_job() -> Result<HomeJob> {
-    let mut line = Vec::new();
-    let mut input = std::io::Read::take(std::io::stdin().lock(), JOB_MAX);
-    std::io::BufRead::read_until(&mut std::io::BufReader::new(&mut input), b'\n', &mut line)?;
-    drop(input);
+fn take_job() -> Result<HomeJob> {
     whim_sys::crash::arm_from_environment();
-    let job: HomeJob = serde_json::from_slice(&line).context("The job is not understood")?;
+    let job = read_job(std::io::stdin().lock())?;
     if let Some(plan) = &job.crash_at {
         whim_sys::crash::arm_by(plan);
     }
     Ok(job)
+}
+
+fn read_job(input: impl BufRead) -> Result<HomeJob> {
+    let mut line = Vec::new();
+    input.take(JOB_MAX).read_until(b'\n', &mut line)?;
+    serde_json::from_slice(&line).context("The job is not understood")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(padding: usize) -> String {
+        let job = HomeJob {
+            journey: "j".repeat(padding),
+            node: "n1".into(),
+            pid: 7,
+            start_time: 1,
+            socket: "/run/sock".into(),
+            journal: "/var/journal".into(),
+            credentials: serde_json::Value::Null,
+            lease_ms: None,
+            allow_root: false,
+            requested_by: 1000,
+            crash_at: None,
+        };
+        serde_json::to_string(&job).expect("encoded") + "\n"
+    }
+
+    #[test]
+    fn a_job_is_read_up_to_its_limit() {
+        // Its newline may be left unread.
+        let limit = usize::try_from(JOB_MAX).expect("small");
+        let largest = limit + 1 - line(0).len();
+        let job = read_job(line(largest).as_bytes()).expect("understood");
+        assert_eq!(job.journey.len(), largest);
+        let error = read_job(line(largest + 1).as_bytes()).expect_err("one byte more");
+        assert_eq!(error.to_string(), "The job is not understood");
+    }
 }

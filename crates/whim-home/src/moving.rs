@@ -380,16 +380,10 @@ impl Homeward {
         held: &mut Vec<HeldSignal>,
         payload: &[u8],
     ) -> Result<()> {
-        let (head, bytes) = payload
-            .split_first_chunk::<8>()
-            .context("A piece of an image has no header")?;
-        let total = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let offset = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        if total > IMAGE_MAX || offset != self.encoded.len() || self.image.is_some() {
-            bail!("The image of {total} bytes is too long or out of order");
+        if self.image.is_some() {
+            bail!("A second image came, before the first one is at home");
         }
-        self.encoded.extend_from_slice(bytes);
-        if self.encoded.len() < total {
+        if !add_piece(&mut self.encoded, payload)? {
             return Ok(());
         }
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
@@ -441,6 +435,20 @@ impl Homeward {
     }
 }
 
+/// Adds a piece to an image; true when it is whole.
+fn add_piece(encoded: &mut Vec<u8>, payload: &[u8]) -> Result<bool> {
+    let (head, piece) = payload
+        .split_first_chunk::<8>()
+        .context("A piece of an image has no header")?;
+    let total = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let offset = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    if total > IMAGE_MAX || offset != encoded.len() || offset + piece.len() > total {
+        bail!("The image of {total} bytes is too long or out of order");
+    }
+    encoded.extend_from_slice(piece);
+    Ok(encoded.len() == total)
+}
+
 /// Monotonic time never steps back: the process waits until home's clock has caught up.
 fn wait_for_clock(image: &ProcessImage) {
     let behind = behind(&image.clocks, Duration::ZERO);
@@ -457,4 +465,33 @@ pub fn behind(guest: &Clocks, ago: Duration) -> Duration {
     let behind = |guest: u64, now: u64| guest.saturating_add(ago).saturating_sub(now);
     let monotonic = behind(guest.monotonic_ns, now.monotonic_ns);
     Duration::from_nanos(monotonic.max(behind(guest.boottime_ns, now.boottime_ns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(total: usize, offset: usize, length: usize) -> Vec<u8> {
+        let word = |number: usize| u32::try_from(number).expect("small").to_le_bytes();
+        [&word(total)[..], &word(offset), &vec![0; length]].concat()
+    }
+
+    #[test]
+    fn a_returning_image_is_put_together_up_to_its_limit() {
+        const PIECE: usize = 1 << 20;
+        let mut encoded = Vec::new();
+        for offset in (0..IMAGE_MAX).step_by(PIECE) {
+            let whole = add_piece(&mut encoded, &piece(IMAGE_MAX, offset, PIECE));
+            assert_eq!(whole.expect("in order"), offset + PIECE == IMAGE_MAX);
+        }
+        for wrong in [
+            piece(IMAGE_MAX + 1, 0, PIECE),
+            piece(PIECE, 1, 1),
+            piece(PIECE, 0, PIECE + 1),
+        ] {
+            let error = add_piece(&mut Vec::new(), &wrong).expect_err("refused");
+            let sentence = error.to_string();
+            assert!(sentence.contains("is too long or out of order"), "{error}");
+        }
+    }
 }

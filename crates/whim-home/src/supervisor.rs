@@ -375,3 +375,33 @@ fn describe(error: &OutwardError) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whim_journey::job::Slot;
+
+    #[test]
+    fn commands_are_read_up_to_their_limit() {
+        let command = |padding: usize| Command::Move {
+            slot: Slot {
+                node: "n".repeat(padding),
+                addresses: Vec::new(),
+                server_name: String::new(),
+                epoch: 1,
+            },
+        };
+        let line = |padding| serde_json::to_string(&command(padding)).expect("encoded");
+        let limit = usize::try_from(COMMAND_MAX).expect("small");
+        let largest = limit - line(0).len();
+        let read = |padding| {
+            let (mut asker, stream) = UnixStream::pair().expect("sockets");
+            let line = line(padding) + "\n";
+            asker.write_all(line.as_bytes()).expect("it fits");
+            read_command(stream).map(|(command, _)| command)
+        };
+        assert_eq!(read(largest).expect("understood"), command(largest));
+        let error = read(largest + 1).expect_err("one byte more");
+        assert_eq!(error.to_string(), "The command is not understood");
+    }
+}

@@ -611,6 +611,19 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_waits_from_so_many_frames_on() {
+        let mut home = dialing();
+        for _ in 1..KEPT_FRAMES_MAX {
+            all(&mut home, at(1), Event::Send { bytes: 0 });
+        }
+        assert!(!home.is_full(), "one more may be kept");
+        all(&mut home, at(1), Event::Send { bytes: 0 });
+        assert!(home.is_full() && home.kept_bytes() < KEPT_BYTES_MAX);
+        all(&mut home, at(2), frame(0, 1));
+        assert!(!home.is_full(), "the other side has one of them");
+    }
+
+    #[test]
     fn numbers_go_on_behind_the_end_of_their_bits() {
         let (mut home, mut guest) = (dialing(), waiting());
         for session in [&mut home, &mut guest] {

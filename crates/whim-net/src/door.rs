@@ -13,7 +13,7 @@ use whim_journey::message::Resume;
 use crate::channel::{Channel, ChannelError};
 
 /// Connections that wait to be taken; an older one gives way.
-const WAITING_MAX: usize = 4;
+pub const WAITING_MAX: usize = 4;
 /// Pauses between two tries to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(320);

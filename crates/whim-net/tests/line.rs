@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use support::{TIMEOUT, expect_journey, init, journey};
+use support::{TIMEOUT, connect, expect_journey, init, journey};
 use whim_attempts::{Attempt, Party};
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
-use whim_journey::message::{self, ChannelRole, Hello};
+use whim_journey::message::{self, ChannelRole, Hello, Resume};
 use whim_journey::session::KEPT_BYTES_MAX;
+use whim_net::door::WAITING_MAX;
 use whim_net::line::Dialing;
 use whim_net::name::journey_server_name;
 use whim_net::state::State;
@@ -267,4 +268,46 @@ fn whoever_sends_too_much_waits_until_some_of_it_has_come() {
         .expect("room again");
     reader.join().expect("all came");
     attempt.failed("the sender waits");
+}
+
+#[test]
+fn of_too_many_fresh_connections_the_older_ones_go() {
+    let (_directory, n1) = init("n1", unix_now());
+    let (home, guest) = (
+        credentials(&n1, "j1", Role::Home),
+        credentials(&n1, "j1", Role::Guest),
+    );
+    let (to_home, to_guest) = (
+        expect_journey("j1", Role::Home),
+        expect_journey("j1", Role::Guest),
+    );
+    let door = Door::new().expect("a descriptor");
+    let mut others = Vec::new();
+    let mut bring = |attempt| {
+        let (other, channel) = connect((&home, &to_guest), (&guest, &to_home));
+        others.push(other.expect("connected"));
+        door.bring(Fresh {
+            channel: channel.expect("accepted"),
+            resume: Some(Resume {
+                attempt,
+                received: 0,
+            }),
+        });
+    };
+    let attempts = || -> Vec<u32> {
+        let fresh = door.take().into_iter();
+        fresh.filter_map(|one| Some(one.resume?.attempt)).collect()
+    };
+    let limit = u32::try_from(WAITING_MAX).expect("small");
+    (1..=limit).for_each(&mut bring);
+    assert_eq!(attempts(), (1..=limit).collect::<Vec<_>>());
+    (1..=limit + 1).for_each(&mut bring);
+    assert_eq!(attempts(), (2..=limit + 1).collect::<Vec<_>>());
+    // Who made the one that went sees it.
+    let gone = &mut others[WAITING_MAX];
+    let seen = gone.receive_frame(TIMEOUT).expect_err("closed");
+    assert!(
+        matches!(seen, ChannelError::Closed | ChannelError::Lost(_)),
+        "{seen}"
+    );
 }
