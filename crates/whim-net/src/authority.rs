@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::holder::Holder;
 use crate::join::{Admission, JOIN_VERSION, JoinRefusal, JoinRequest};
 use crate::name::{NodeName, PeerIdentity};
-use crate::roster::{MEMBERS_MAX, Member, Roster};
+use crate::roster::{MEMBERS_MAX, Member, ROSTER_LENGTH_MAX, Roster, RosterError};
 use crate::state::{RenewRequest, State, StateError};
 use crate::tls::issue::{CLOCK_SKEW, Issued};
 use crate::tls::{self, authority_pin};
@@ -110,10 +110,13 @@ impl State {
         })
     }
 
-    /// Signs and takes up a changed list.
+    /// Signs and takes up a changed list, if others will use it.
     fn publish(&mut self, mut roster: Roster, now: u64) -> Result<(), StateError> {
         roster.advance(now);
         let signed = roster.sign(&self.holder_ref()?.authority)?;
+        if signed.json.len() > ROSTER_LENGTH_MAX {
+            return Err(RosterError::TooLong.into());
+        }
         self.adopt(roster, signed)
     }
 
@@ -232,6 +235,62 @@ mod tests {
     use crate::state::NodeOptions;
     use crate::unix_now;
     use whim_attempts::{Attempt, Party};
+
+    #[test]
+    fn members_are_admitted_up_to_their_limit() {
+        let now = unix_now();
+        let directory = tempfile::tempdir().expect("directory");
+        let name = |number: usize| NodeName::new(format!("n{number}")).expect("a name");
+        let options = NodeOptions {
+            node: name(0),
+            addresses: vec!["n0.test:7946".to_owned()],
+            class: String::new(),
+        };
+        let path = directory.path().join("state");
+        let mut holder = State::init(&path, &options, None, now).expect("made");
+        let mut roster = holder.roster().clone();
+        let first = roster.members[0].clone();
+        roster
+            .members
+            .extend((1..MEMBERS_MAX - 1).map(|number| Member {
+                name: name(number),
+                ..first.clone()
+            }));
+        holder.publish(roster, now).expect("a list below its limit");
+        let token = holder.token(now).expect("token");
+        let last = holder.token(now).expect("token");
+        let mut join = |number: usize, token: &Token| {
+            let key = crate::tls::issue::SecretKey::generate().expect("a key");
+            let request = JoinRequest {
+                version: JOIN_VERSION,
+                token_id: token.id(),
+                token_secret: token.secret(),
+                node: name(number),
+                addresses: vec!["n.test:7946".to_owned()],
+                class: String::new(),
+                key: RenewRequest::new(&name(number), &key).expect("a request"),
+                clock: now,
+            };
+            holder.admit(&request, now)
+        };
+        join(MEMBERS_MAX, &token).expect("the last one that there may be");
+        let refusal = join(MEMBERS_MAX + 1, &last).expect_err("one more");
+        assert_eq!(
+            refusal.to_string(),
+            "The cluster has as many members as one may have"
+        );
+        assert_eq!(holder.roster().members.len(), MEMBERS_MAX);
+        let mut roster = holder.roster().clone();
+        for member in &mut roster.members {
+            member.class = "x".repeat(ROSTER_LENGTH_MAX / MEMBERS_MAX);
+        }
+        let error = holder
+            .publish(roster, now)
+            .expect_err("nobody would use it");
+        let too_long = StateError::from(RosterError::TooLong);
+        assert_eq!(error.to_string(), too_long.to_string());
+        assert_eq!(holder.roster().members[0].class, "");
+    }
 
     #[test]
     fn another_version_is_refused_by_a_sentence_with_both() {

@@ -25,6 +25,10 @@ pub enum FileError {
     )]
     TooLong { path: PathBuf, length: u64 },
     #[error(
+        "{path} would be {length} bytes long, more than a file of ours may be: nothing was changed"
+    )]
+    WouldBeTooLong { path: PathBuf, length: usize },
+    #[error(
         "{path} can be read or changed by others (mode {mode:o}, uid {uid}): make it yours and private with chmod and chown"
     )]
     Exposed { path: PathBuf, mode: u32, uid: u32 },
@@ -66,8 +70,15 @@ pub fn make_private_directory(path: &Path) -> Result<(), FileError> {
 /// Writes a file (0600) as a whole: after a crash at any moment it holds the old or the new bytes.
 ///
 /// # Errors
-/// [`FileError::DiskFull`] by name, since that is what an operator meets; the old file stands.
+/// [`FileError::DiskFull`] by name, since that is what an operator meets; longer than we would read
+/// it. The old file stands.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(FileError::WouldBeTooLong {
+            path: path.to_path_buf(),
+            length: bytes.len(),
+        });
+    }
     let temporary = path.with_extension("new");
     let written = write_new(&temporary, bytes, true)
         .and_then(|()| fs::rename(&temporary, path))
@@ -192,6 +203,25 @@ mod tests {
             read_secret(&path),
             Err(FileError::Exposed { mode: 0o640, .. })
         ));
+    }
+
+    #[test]
+    fn files_are_read_and_written_up_to_their_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("x.json");
+        let mut bytes = vec![b'x'; usize::try_from(FILE_MAX).expect("small")];
+        write_atomically(&path, &bytes).expect("written");
+        assert!(read(&path).expect("read") == bytes);
+        bytes.push(b'x');
+        let error = write_atomically(&path, &bytes).expect_err("one byte more");
+        assert!(matches!(error, FileError::WouldBeTooLong { .. }), "{error}");
+        assert_eq!(fs::metadata(&path).expect("there").len(), FILE_MAX);
+        let file = File::options().append(true).open(&path);
+        file.and_then(|mut file| file.write_all(b"x"))
+            .expect("longer");
+        let error = read(&path).expect_err("one byte more");
+        let sentence = "16777217 bytes long, which no file of ours is";
+        assert!(error.to_string().contains(sentence), "{error}");
     }
 
     #[test]

@@ -475,3 +475,91 @@ fn keep(received: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), Channe
     received.extend_from_slice(bytes);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::issue::SecretKey;
+    use std::net::TcpListener;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn node(name: &str) -> NodeOptions {
+        NodeOptions {
+            node: NodeName::new(name).expect("a name"),
+            addresses: vec![format!("{name}.test:7946")],
+            class: String::new(),
+        }
+    }
+
+    /// What the holder makes of what somebody says who has agreed on keys with it.
+    fn served(
+        holder: &Mutex<State>,
+        token: &Token,
+        say: impl FnOnce(&mut Wire, Deadline) + Send,
+    ) -> Result<Served, ServeError> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let config = tls::join_client_config(token.pin()).expect("a configuration");
+                let session = Session::client(config, SERVER_NAME_JOIN).expect("a session");
+                let stream = TcpStream::connect(address).expect("connected");
+                let deadline = Deadline::new(TIMEOUT, "joining");
+                let mut wire = Wire::new(Link::new(stream, session).expect("a link"));
+                wire.handshake(deadline).expect("keys");
+                say(&mut wire, deadline);
+                // What is answered is seen at the other end.
+                let _ = wire.receive::<JoinAnswer>(ANSWER_MAX, deadline);
+            });
+            let (stream, _) = listener.accept().expect("a connection");
+            serve(stream, holder, &crate::unix_now, TIMEOUT)
+        })
+    }
+
+    /// A request of so many bytes. Nobody is admitted by a secret of that length.
+    fn request(token: &Token, length: usize) -> JoinRequest {
+        let options = node("n2");
+        let key = SecretKey::generate().expect("a key");
+        let mut request = JoinRequest {
+            version: JOIN_VERSION,
+            token_id: token.id(),
+            token_secret: String::new(),
+            node: options.node.clone(),
+            addresses: options.addresses,
+            class: String::new(),
+            key: RenewRequest::new(&options.node, &key).expect("a request"),
+            clock: crate::unix_now(),
+        };
+        let rest = serde_json::to_vec(&request).expect("encoded").len();
+        request.token_secret = "x".repeat(length - rest);
+        request
+    }
+
+    #[test]
+    fn requests_to_join_are_read_up_to_their_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let now = crate::unix_now();
+        let state = State::init(&directory.path().join("state"), &node("n1"), None, now);
+        let mut n1 = state.expect("made");
+        let token = n1.token(now).expect("token");
+        let holder = Mutex::new(n1);
+        let largest = request(&token, REQUEST_MAX);
+        let read = served(&holder, &token, |wire, deadline| {
+            wire.send(&largest, deadline).expect("sent");
+        });
+        let read = read.expect("read");
+        let refused = matches!(read, Served::Refused(_, JoinRefusal::Token(_)));
+        assert!(refused, "{read:?}");
+        // Its announcement is enough.
+        let error = served(&holder, &token, |wire, deadline| {
+            let length = u32::try_from(REQUEST_MAX + 1).expect("small").to_le_bytes();
+            wire.link.seal(&[IoSlice::new(&length)]).expect("sealed");
+            let flushed = wire.link.flush_blocking(deadline, &mut |_| Ok(()));
+            flushed.expect("sent");
+        });
+        let error = error.expect_err("one byte more").to_string();
+        let sentence = "a message of 65537 bytes is announced";
+        assert!(error.ends_with(sentence), "{error}");
+    }
+}

@@ -112,7 +112,7 @@ pub enum RosterError {
     Damaged(String),
     #[error("The list of members is that of cluster {0}: it is not used")]
     Cluster(ClusterName),
-    #[error("The list of members passes the limits ({MEMBERS_MAX} members)")]
+    #[error("The list of members passes the limits ({MEMBERS_MAX} members, 15 MiB)")]
     TooLong,
     #[error("Member {0} has too many addresses, or one too long: the limit is {ADDRESSES_MAX}")]
     Limits(NodeName),
@@ -155,6 +155,62 @@ impl SignedRoster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::point_of_certificate;
+
+    fn authority() -> Authority {
+        let cluster = ClusterName::new("test").expect("a name");
+        Authority::create(cluster, crate::unix_now()).expect("made")
+    }
+
+    fn roster(members: usize) -> Roster {
+        let member = |number| Member {
+            name: NodeName::new(format!("n{number}")).expect("a name"),
+            addresses: vec![format!("n{number}.test:7946")],
+            class: "x86-64".into(),
+            added: 0,
+        };
+        Roster {
+            cluster: ClusterName::new("test").expect("a name"),
+            version: 1,
+            holder: NodeName::new("n0").expect("a name"),
+            members: (0..members).map(member).collect(),
+            revoked: Vec::new(),
+        }
+    }
+
+    fn open(signed: &SignedRoster, authority: &Authority) -> Result<Roster, RosterError> {
+        let point = point_of_certificate(authority.certificate_pem()).expect("its key");
+        signed.open(&point, authority.cluster())
+    }
+
+    #[test]
+    fn a_list_names_members_up_to_their_limit() {
+        let authority = authority();
+        let largest = roster(MEMBERS_MAX);
+        let signed = largest.sign(&authority).expect("signed");
+        assert_eq!(open(&signed, &authority).expect("used"), largest);
+        let above = roster(MEMBERS_MAX + 1).sign(&authority).expect("signed");
+        let error = open(&above, &authority).expect_err("one member more");
+        let sentence = "The list of members passes the limits (10000 members, 15 MiB)";
+        assert_eq!(error.to_string(), sentence);
+    }
+
+    #[test]
+    fn a_list_is_used_up_to_its_limit() {
+        let authority = authority();
+        let json = serde_json::to_string(&roster(3)).expect("encoded");
+        let signed = |length: usize| {
+            let json = json.clone() + &" ".repeat(length - json.len());
+            let bytes = [DOMAIN, json.as_bytes()].concat();
+            let signature = hex(&authority.sign(&bytes).expect("signed"));
+            SignedRoster { json, signature }
+        };
+        let largest = signed(ROSTER_LENGTH_MAX);
+        assert_eq!(largest.json.len(), ROSTER_LENGTH_MAX);
+        assert_eq!(open(&largest, &authority).expect("used"), roster(3));
+        let error = open(&signed(ROSTER_LENGTH_MAX + 1), &authority).expect_err("one byte more");
+        assert!(matches!(error, RosterError::TooLong), "{error}");
+    }
 
     #[test]
     fn members_are_taken_up_to_their_limits() {
