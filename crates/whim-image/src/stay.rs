@@ -17,7 +17,7 @@ use whim_sys::lease;
 pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
 /// Length of the range that home reserves unless the policy says otherwise.
 const RESERVED_LENGTH: u64 = 4 << 40;
-/// Descriptors that are looked at, at most.
+/// Descriptors of a process that moves, at most: each of them is looked at.
 const DESCRIPTORS_MAX: usize = 1 << 20;
 const ELF_CLASS_64: u8 = 2;
 const SETUID: u32 = 0o4000;
@@ -73,6 +73,8 @@ pub enum StayReason {
     LeaderEnded,
     #[error("It has more than {0} threads")]
     TooManyThreads(usize),
+    #[error("It has more than {0} open descriptors")]
+    TooManyDescriptors(usize),
     #[error("It has installed a seccomp filter of its own")]
     Seccomp,
     #[error("It runs 32-bit code")]
@@ -178,7 +180,7 @@ pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
         return found;
     }
     thread_reasons(pid, &threads, policy, &mut found);
-    descriptor_reasons(pid, &mut found);
+    descriptor_reasons(pid, DESCRIPTORS_MAX, &mut found);
     match (maps::read(pid), FlagTable::read(pid)) {
         (Ok(entries), Ok(flags)) => {
             found.extend(mapping_reasons(
@@ -429,11 +431,15 @@ fn is_real_time(pid: i32, tid: i32) -> bool {
     matches!(policy, Some(SCHED_FIFO | SCHED_RR | SCHED_DEADLINE))
 }
 
-fn descriptor_reasons(pid: i32, found: &mut Vec<StayReason>) {
+fn descriptor_reasons(pid: i32, limit: usize, found: &mut Vec<StayReason>) {
     let entries = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
         .flatten();
-    for entry in entries.take(DESCRIPTORS_MAX).filter_map(Result::ok) {
+    for (number, entry) in entries.filter_map(Result::ok).enumerate() {
+        if number >= limit {
+            // One that was not looked at may be of any kind.
+            return found.push(StayReason::TooManyDescriptors(limit));
+        }
         let Ok(target) = fs::read_link(entry.path()) else {
             continue;
         };
@@ -631,6 +637,27 @@ mod tests {
             assert_eq!(reason(line, &policy), Some(expected), "{line}");
         }
         assert_eq!(reason("1000-2000 r--p 0 08:01 3 /usr/bin/x", &policy), None);
+    }
+
+    #[test]
+    fn descriptors_are_looked_at_up_to_their_limit() {
+        let sleep = std::process::Command::new("sleep").arg("60").spawn();
+        let mut sleep = sleep.expect("a process");
+        let pid = sleep.id().cast_signed();
+        let open = fs::read_dir(format!("/proc/{pid}/fd"));
+        let count = open.expect("its descriptors").count();
+        let reasons = |limit| {
+            let mut found = Vec::new();
+            descriptor_reasons(pid, limit, &mut found);
+            found
+        };
+        let (as_many, one_above) = (reasons(count), reasons(count - 1));
+        sleep.kill().expect("it lives");
+        sleep.wait().expect("it ended");
+        assert_eq!(as_many, []);
+        assert_eq!(one_above, [StayReason::TooManyDescriptors(count - 1)]);
+        let sentence = StayReason::TooManyDescriptors(DESCRIPTORS_MAX).to_string();
+        assert_eq!(sentence, "It has more than 1048576 open descriptors");
     }
 
     #[test]

@@ -517,6 +517,10 @@ impl Stopped {
     /// # Errors
     /// [`TraceError::Died`], [`TraceError::TooManySignals`].
     pub fn queued_signals(&self, shared: bool) -> Result<Vec<RawSigInfo>, TraceError> {
+        self.queued_up_to(QUEUED_MAX, shared)
+    }
+
+    fn queued_up_to(&self, limit: usize, shared: bool) -> Result<Vec<RawSigInfo>, TraceError> {
         #[repr(C)]
         struct PeekArguments {
             offset: u64,
@@ -540,11 +544,11 @@ impl Stopped {
             )?;
             let got = usize::try_from(got).unwrap_or(0).min(PEEK_BATCH);
             found.extend_from_slice(&batch[..got]);
+            if found.len() > limit {
+                return Err(TraceError::TooManySignals { tid: self.tid });
+            }
             if got < PEEK_BATCH {
                 return Ok(found);
-            }
-            if found.len() >= QUEUED_MAX {
-                return Err(TraceError::TooManySignals { tid: self.tid });
             }
         }
     }
@@ -699,5 +703,44 @@ impl Stopped {
     pub fn detach(self, signal: i32) -> Result<(), TraceError> {
         self.go(libc::PTRACE_DETACH, "PTRACE_DETACH", signal)
             .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pidfd::queue_signal;
+    use std::process::Command;
+
+    #[test]
+    fn queued_signals_are_read_up_to_their_limit() {
+        const REAL_TIME: i32 = 40;
+        let sleep = Command::new("sleep").arg("60").spawn();
+        let mut sleep = sleep.expect("a process");
+        let pid = sleep.id().cast_signed();
+        let running = Running::seize(pid, Options::NONE).expect("ours to trace");
+        running.interrupt().expect("it lives");
+        let Ok(Waited::Stopped(stopped)) = running.wait() else {
+            panic!("it did not stop");
+        };
+        let mut info: RawSigInfo = [0; 128];
+        info[0..4].copy_from_slice(&REAL_TIME.to_ne_bytes());
+        info[8..12].copy_from_slice(&(-1i32).to_ne_bytes());
+        let add = || queue_signal(pid, None, REAL_TIME, &info).expect("queued");
+        // Whole batches and parts of one.
+        let mut queued = 0;
+        for limit in [PEEK_BATCH - 1, PEEK_BATCH, PEEK_BATCH + 1, 2 * PEEK_BATCH] {
+            (queued..limit).for_each(|_| add());
+            let found = stopped
+                .queued_up_to(limit, true)
+                .expect("as many as may be");
+            assert_eq!(found.len(), limit);
+            add();
+            queued = limit + 1;
+            let error = stopped.queued_up_to(limit, true).expect_err("one more");
+            assert_eq!(error, TraceError::TooManySignals { tid: pid });
+        }
+        sleep.kill().expect("it lives");
+        sleep.wait().expect("it ended");
     }
 }
