@@ -292,6 +292,26 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_is_read_up_to_its_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("config.toml");
+        let limit = usize::try_from(CONFIG_MAX).expect("small");
+        let text = "lease = 5\n#";
+        let load = |length: usize| {
+            let padding = " ".repeat(length - text.len());
+            std::fs::write(&path, text.to_owned() + &padding).expect("written");
+            Config::load(&path)
+        };
+        let config = load(limit).expect("read").expect("there");
+        assert_eq!(config.lease.0, LeaseChoice::Milliseconds(5000));
+        let error = load(limit + 1).expect_err("one byte more").to_string();
+        assert!(
+            error.ends_with("is longer than 1 MiB: it cannot be ours"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn unknown_keys_and_values_out_of_range_are_refused_by_name() {
         for (text, word) in [
             ("lisen = 1", "lisen"),

@@ -402,6 +402,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn answers_are_read_up_to_their_limit() {
+        let answer = |padding| Answer::Notice {
+            text: "x".repeat(padding),
+        };
+        let line = |padding| serde_json::to_vec(&answer(padding)).expect("encoded");
+        // Its newline may be left unread.
+        let largest = ANSWER_MAX - line(0).len();
+        let heard = |padding: usize| {
+            let (mut daemon, stream) = UnixStream::pair().expect("sockets");
+            std::thread::scope(|scope| {
+                // The client may hang up before it has read all of it.
+                scope.spawn(move || daemon.write_all(&[&line(padding)[..], b"\n"].concat()));
+                let stream = BufReader::new(stream);
+                Client { stream }.receive()
+            })
+        };
+        assert_eq!(heard(largest).expect("understood"), answer(largest));
+        let error = heard(largest + 1).expect_err("one byte more");
+        assert!(matches!(error, ControlError::Undecodable(_)), "{error}");
+    }
+
+    #[test]
     fn leases_are_seconds_or_infinite() {
         assert_eq!("30".parse(), Ok(LeaseChoice::Milliseconds(30_000)));
         assert_eq!("2.5s".parse(), Ok(LeaseChoice::Milliseconds(2_500)));

@@ -101,6 +101,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_are_shown_up_to_their_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let events = Events::open(directory.path().join("events.jsonl"));
+        let shown = || {
+            let texts: Vec<String> = events.last().into_iter().map(|row| row.text).collect();
+            (texts.len(), texts[0].clone())
+        };
+        for number in 1..=SHOWN_MAX {
+            events.add(None, "moved", number.to_string());
+        }
+        assert_eq!(shown(), (SHOWN_MAX, "1".to_owned()));
+        events.add(None, "moved", "one more");
+        assert_eq!(shown(), (SHOWN_MAX, "2".to_owned()));
+    }
+
+    #[test]
     fn lines_come_back_in_order_and_old_ones_go() {
         let directory = tempfile::tempdir().expect("directory");
         let events = Events::open(directory.path().join("events.jsonl"));

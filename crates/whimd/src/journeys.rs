@@ -296,7 +296,7 @@ impl Journeys {
 }
 
 #[cfg(test)]
-mod kept {
+mod tests {
     use super::*;
 
     #[test]
@@ -342,5 +342,25 @@ mod kept {
         };
         assert_eq!(add_two([5000, 5001]), ["j998", "j999"]);
         assert!(journeys.by_id.contains_key("j9999"));
+    }
+
+    #[test]
+    fn a_journal_is_read_up_to_its_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("j1.journal");
+        let ended = Event::Ended {
+            reason: "It ended".into(),
+            status: Some(0),
+        };
+        let last = serde_json::to_vec(&ended).expect("encoded");
+        let limit = usize::try_from(JOURNAL_MAX).expect("small");
+        let end = |length: usize| {
+            let damaged = vec![b'x'; length - last.len() - 1];
+            let bytes = [&damaged[..], b"\n", &last].concat();
+            fs::write(&path, bytes).expect("written");
+            read_journal(&path).ended
+        };
+        assert_eq!(end(limit), Some(("It ended".into(), Some(0))));
+        assert_eq!(end(limit + 1), None);
     }
 }

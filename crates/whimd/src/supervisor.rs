@@ -290,10 +290,19 @@ mod tests {
 
     async fn start(text: &str) -> Result<Child, SupervisorError> {
         let directory = tempfile::tempdir().expect("directory");
+        let own = directory.path().join("x.home");
+        start_in(&directory, &own, text).await
+    }
+
+    async fn start_in(
+        directory: &tempfile::TempDir,
+        own: &Path,
+        text: &str,
+    ) -> Result<Child, SupervisorError> {
         Start {
             program: script(directory.path(), text),
             job: &"the job",
-            directory: &directory.path().join("x.home"),
+            directory: own,
             owner: None,
             launch: Launch {
                 new_session: true,
@@ -321,5 +330,55 @@ mod tests {
         assert_eq!(error.to_string(), "No room");
         let error = start("exit 3").await.expect_err("ended");
         assert!(error.to_string().contains("exit status: 3"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_path_of_a_socket_has_a_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let ready = "read job; echo ready";
+        let name = SOCKET_PATH_MAX - directory.path().as_os_str().len() - "//sock".len();
+        let own = directory.path().join("x".repeat(name));
+        let mut child = start_in(&directory, &own, ready).await.expect("ready");
+        assert!(child.wait().await.expect("ended").success());
+        let socket = crate::settings::socket_in(&own);
+        assert_eq!(socket.as_os_str().len(), SOCKET_PATH_MAX);
+        std::os::unix::net::UnixListener::bind(&socket).expect("the kernel takes it");
+        let longer = directory.path().join("x".repeat(name + 1));
+        let error = start_in(&directory, &longer, ready).await;
+        let error = error.expect_err("one byte more").to_string();
+        assert!(
+            error.ends_with("start whimd with a shorter --run"),
+            "{error}"
+        );
+        assert!(!longer.exists(), "nothing of it is left");
+    }
+
+    #[tokio::test]
+    async fn lines_of_a_supervisor_are_read_up_to_their_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("sock");
+        let listener = tokio::net::UnixListener::bind(&path).expect("bound");
+        let notice = |padding| Event::Notice {
+            text: "x".repeat(padding),
+        };
+        let line = |padding| serde_json::to_string(&notice(padding)).expect("encoded") + "\n";
+        // Its newline may be left unread.
+        let largest = usize::try_from(LINE_MAX).expect("small") + 1 - line(0).len();
+        let hear = async |padding: usize| {
+            let begun = Conversation::begin(&path, &Command::Status).await;
+            let mut conversation = begun.expect("connected");
+            let (mut stream, _) = listener.accept().await.expect("accepted");
+            let text = line(padding);
+            let says = async {
+                // The daemon may hang up before it has read all of it.
+                let _ = stream.write_all(text.as_bytes()).await;
+                drop(stream);
+            };
+            let hears = async move { conversation.next().await };
+            tokio::join!(hears, says).0
+        };
+        assert_eq!(hear(largest).await.expect("an event"), notice(largest));
+        let error = hear(largest + 1).await.expect_err("one byte more");
+        assert!(matches!(error, SupervisorError::Broken { .. }), "{error}");
     }
 }
