@@ -296,6 +296,27 @@ fn a_host_without_room_refuses_with_a_sentence() {
 }
 
 #[test]
+fn a_host_with_as_many_guests_as_it_takes_refuses_with_a_sentence() {
+    let place = place();
+    let file = place.path().join("b.toml");
+    std::fs::write(&file, "[guests]\nmax = 1\n").expect("written");
+    let path = file.display().to_string();
+    let (network, [a, b, _c]) = cluster(&place, &["--config", &path]);
+    let first = Program::start(&place, &network, &a, &[], &SPIN);
+    let second = Program::start(&place, &network, &a, &[], &SPIN);
+    first.go(&a, "b");
+    let error = bad(&a.ask(&["migrate", &second.pid(), "b"]), 1);
+    let sentence = "Node b has 1 guests already, as many as [guests] max allows";
+    assert!(error.contains(sentence), "{error}");
+    assert_eq!(second.row(&a)["state"], "home");
+    first.go(&a, "home");
+    until("an empty host", || {
+        (b.rows(&["nodes", "--json"])[0]["guests"] == 0).then_some(())
+    });
+    second.go(&a, "b");
+}
+
+#[test]
 fn programs_come_home_from_a_removed_node() {
     let place = place();
     let (network, [a, b, _c]) = cluster(&place, &[]);

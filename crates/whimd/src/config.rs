@@ -12,6 +12,8 @@ use crate::features::NAMES;
 pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
 /// TCP and UDP port of every node.
 pub const PORT: u16 = 7946;
+/// Guests of a node, unless its configuration says otherwise.
+pub const GUESTS_MAX: u32 = 1024;
 /// No configuration is longer, in bytes.
 const CONFIG_MAX: u64 = 1 << 20;
 /// A uid beyond this one is not valid for the kernel (the last one means 'none').
@@ -85,6 +87,8 @@ impl<'de> Deserialize<'de> for Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Guests {
+    /// How many there may be at the same time, up to 65536; 0: none.
+    pub max: u32,
     /// Share of this node's memory for all guests together, 1 to 100.
     pub memory_percent: u8,
     /// Threads of each guest, 16 to 65536.
@@ -110,6 +114,7 @@ impl Guests {
 impl Default for Guests {
     fn default() -> Self {
         Self {
+            max: GUESTS_MAX,
             memory_percent: 80,
             pids: 4096,
             own_vdso: true,
@@ -185,6 +190,12 @@ impl Config {
     /// Which key is out of range, and how it should be.
     pub fn check(&self) -> Result<(), String> {
         let guests = &self.guests;
+        if guests.max > 65_536 {
+            return Err(format!(
+                "guests.max is {}, it must be 0 to 65536",
+                guests.max
+            ));
+        }
         if !(1..=100).contains(&guests.memory_percent) {
             return Err(format!(
                 "guests.memory_percent is {}, it must be 1 to 100",
@@ -315,6 +326,7 @@ mod tests {
     fn unknown_keys_and_values_out_of_range_are_refused_by_name() {
         for (text, word) in [
             ("lisen = 1", "lisen"),
+            ("[guests]\nmax = 65537", "guests.max"),
             ("[guests]\nmemory_percent = 0", "memory_percent"),
             ("[guests]\npids = 3", "pids"),
             ("[cpu]\nhide = [\"avx3\"]", "avx3"),

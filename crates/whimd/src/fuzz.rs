@@ -66,6 +66,7 @@ pub fn config(data: &[u8]) {
     let Lease(lease) = config.lease;
     assert!(is_sound(lease), "{lease:?}");
     let guests = &config.guests;
+    assert!(guests.max <= 65_536);
     assert!((1..=100).contains(&guests.memory_percent) && (16..=65_536).contains(&guests.pids));
     assert!(guests.uid_start >= 1000 && guests.uid_start.checked_add(guests.uid_count).is_some());
     for total in [0, 1, 1 << 30, u64::MAX] {

@@ -37,6 +37,8 @@ pub struct AdmitRequest {
 pub enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
     Draining { node: String },
+    #[error("Node {node} has {guests} guests already, as many as [guests] max allows")]
+    Guests { node: String, guests: usize },
     #[error("Node {node} is of another kind than {home}: {what}")]
     Class {
         node: String,
@@ -176,6 +178,10 @@ impl Guests {
         if self.knows(&key) {
             return Err(AdmitError::Twice { node });
         }
+        let guests = self.by_key.len() + self.starting.len();
+        if guests >= usize::try_from(limits.max).unwrap_or(usize::MAX) {
+            return Err(AdmitError::Guests { node, guests });
+        }
         let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
         let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
         let taken: u64 = guests.chain(self.starting.values().copied()).sum();
@@ -214,6 +220,7 @@ pub fn about_file(directory: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GUESTS_MAX;
 
     fn request(memory_bytes: u64) -> AdmitRequest {
         AdmitRequest {
@@ -271,6 +278,45 @@ mod tests {
         guests
             .reserve(&request(400 << 20), &here(), 0, "n2", &limits)
             .expect("room again");
+    }
+
+    #[test]
+    fn guests_are_admitted_up_to_their_limit() {
+        let limits = Limits::default();
+        let mut guests = Guests::default();
+        let ask = |number: u32| AdmitRequest {
+            journey: format!("j{number}"),
+            ..request(1)
+        };
+        let guest = |request: &AdmitRequest| Guest {
+            request: request.clone(),
+            private_id: None,
+            cgroups: Vec::new(),
+            supervisor_pid: 7,
+            directory: PathBuf::new(),
+        };
+        for number in 1..GUESTS_MAX {
+            let request = ask(number);
+            let admitted = guests.reserve(&request, &here(), 0, "n2", &limits);
+            admitted.expect("below the limit");
+            guests.settle(&request, Some(guest(&request)));
+        }
+        let (last, above) = (ask(GUESTS_MAX), ask(GUESTS_MAX + 1));
+        let mut reserve = |request| guests.reserve(request, &here(), 0, "n2", &limits);
+        reserve(&last).expect("the last one that there may be");
+        // It counts while its supervisor is being started, and when it is there.
+        let error = reserve(&above).expect_err("one more").to_string();
+        let sentence = "Node n2 has 1024 guests already, as many as [guests] max allows";
+        assert_eq!(error, sentence);
+        guests.settle(&last, Some(guest(&last)));
+        let mut reserve = |request| guests.reserve(request, &here(), 0, "n2", &limits);
+        assert_eq!(reserve(&above).expect_err("one more").to_string(), sentence);
+        guests
+            .by_key
+            .remove(&("j5".to_owned(), 1))
+            .expect("it was there");
+        let admitted = guests.reserve(&above, &here(), 0, "n2", &limits);
+        admitted.expect("one has left");
     }
 
     #[test]
