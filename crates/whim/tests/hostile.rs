@@ -4,16 +4,20 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::{Daemon, Owned, alone, good, place, until};
 use whim_attempts::{Attempt, Party};
+use whim_net::join::{self, JoinOptions};
+use whim_net::{NodeName, NodeOptions};
 use whimd::clients::CLIENTS_OF_USER_MAX;
 use whimd::control::REQUEST_MAX;
+use whimd::handshakes::{HANDSHAKES_BURST, HANDSHAKES_PER_SECOND};
 use whimd::port::HELLOS_MAX;
 
 const NOBODY: u32 = 65_534;
@@ -349,6 +353,75 @@ c.sendall({:?}.encode() + b'\\n'); print(c.makefile().readline())",
     sleeper.0.kill().expect("kill");
 }
 
+/// The first bytes of somebody who wants to join.
+fn hello() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let host = listener.local_addr().expect("an address").to_string();
+    let token = [8, 32, 64].map(|digits| "0".repeat(digits)).join(".");
+    let token = token.parse().expect("a token");
+    let joining = std::thread::spawn(move || {
+        let place = place();
+        let options = JoinOptions {
+            host,
+            token,
+            node: NodeOptions {
+                node: NodeName::new("n2").expect("a name"),
+                addresses: Vec::new(),
+                class: String::new(),
+            },
+            port: 7946,
+            timeout: PATIENCE,
+        };
+        let joined = join::join(&place.path().join("state"), &options, &whim_net::unix_now);
+        joined.expect_err("nobody answers");
+    });
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut header = [0; 5];
+    stream.read_exact(&mut header).expect("a record of TLS");
+    let mut body = vec![0; usize::from(u16::from_be_bytes([header[3], header[4]]))];
+    stream.read_exact(&mut body).expect("all of it");
+    drop(stream);
+    joining.join().expect("refused");
+    [&header[..], &body].concat()
+}
+
+/// Strangers at the port who all want to agree on keys: beyond what may begin at once, they are looked
+/// at no faster than a node can bear.
+#[test]
+fn handshakes_beyond_their_rate_wait_their_turn() {
+    let place = place();
+    let daemon = alone(&place);
+    let address = daemon.address();
+    let hello = hello();
+    let attempt = Attempt::new(
+        Party::Stranger,
+        "have a node agree on keys with hundreds at once",
+    );
+    let begun = Instant::now();
+    let strangers = HANDSHAKES_BURST + HANDSHAKES_PER_SECOND;
+    let mut strangers: Vec<_> = (0..strangers)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).expect("connected");
+            stream.write_all(&hello).expect("written");
+            stream
+        })
+        .collect();
+    // The users of this node are served meanwhile.
+    serves(&daemon);
+    for stream in &mut strangers {
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        let heard = stream.read(&mut [0; 16]);
+        let kind = heard.map_err(|error| error.kind());
+        assert!(
+            matches!(kind, Ok(0) | Err(std::io::ErrorKind::ConnectionReset)),
+            "a node that is in no cluster admits nobody: {kind:?}"
+        );
+    }
+    let taken = begun.elapsed();
+    assert!(taken >= Duration::from_secs(1), "{taken:?}");
+    attempt.failed("256 at once and 200 a second, more wait their turn");
+}
+
 /// Strangers at the port who say nothing: as many as are waited for, and one more.
 #[test]
 fn half_open_connections_wait_their_turn() {
@@ -359,11 +432,11 @@ fn half_open_connections_wait_their_turn() {
         Party::Stranger,
         "take all of a node's connections, and say nothing",
     );
-    let connect = || std::net::TcpStream::connect(&address).expect("connected");
+    let connect = || TcpStream::connect(&address).expect("connected");
     let silent: Vec<_> = (0..HELLOS_MAX).map(|_| connect()).collect();
     let mut next = connect();
     next.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
-    let heard = |stream: &mut std::net::TcpStream, patience: Duration| {
+    let heard = |stream: &mut TcpStream, patience: Duration| {
         stream.set_read_timeout(Some(patience)).expect("set");
         stream.read(&mut [0; 16])
     };

@@ -16,6 +16,7 @@ pub mod faults;
 pub mod features;
 pub mod fuzz;
 pub mod guests;
+pub mod handshakes;
 pub mod health;
 pub mod hosting;
 pub mod journeys;

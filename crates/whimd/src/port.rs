@@ -12,6 +12,7 @@ use whim_net::{PeerIdentity, port};
 
 use crate::cluster::Standing;
 use crate::daemon::Daemon;
+use crate::handshakes::Handshakes;
 use crate::hosting;
 use crate::membership;
 use crate::peers::{self, FrameError, NodeReply, NodeRequest};
@@ -44,6 +45,10 @@ fn is_taken(error: &std::io::Error) -> bool {
 
 /// Accepts for ever.
 pub async fn serve(daemon: Arc<Daemon>, listener: TcpListener) {
+    accept(daemon, listener, Arc::default()).await;
+}
+
+async fn accept(daemon: Arc<Daemon>, listener: TcpListener, handshakes: Arc<Handshakes>) {
     let hellos = Arc::new(Semaphore::new(HELLOS_MAX));
     loop {
         let Ok(permit) = Arc::clone(&hellos).acquire_owned().await else {
@@ -51,9 +56,9 @@ pub async fn serve(daemon: Arc<Daemon>, listener: TcpListener) {
         };
         match listener.accept().await {
             Ok((stream, from)) => {
-                let daemon = Arc::clone(&daemon);
+                let (daemon, handshakes) = (Arc::clone(&daemon), Arc::clone(&handshakes));
                 tokio::spawn(async move {
-                    if let Err(reason) = sort(&daemon, stream, from, permit).await {
+                    if let Err(reason) = sort(&daemon, &handshakes, stream, from, permit).await {
                         tracing::warn!(%from, reason, "a connection is refused");
                     }
                 });
@@ -69,6 +74,7 @@ pub async fn serve(daemon: Arc<Daemon>, listener: TcpListener) {
 
 async fn sort(
     daemon: &Arc<Daemon>,
+    handshakes: &Handshakes,
     stream: TcpStream,
     from: SocketAddr,
     permit: OwnedSemaphorePermit,
@@ -80,9 +86,13 @@ async fn sort(
     });
     let (stream, name) = peeked.await.map_err(|e| e.to_string())?;
     let name = name.map_err(|e| e.to_string())?.unwrap_or_default();
-    match Route::of(&name) {
-        Some(Route::Node) => converse(daemon, stream, from, permit).await,
-        Some(Route::Join) => {
+    let route = Route::of(&name)
+        .ok_or_else(|| format!("it asks for {name:?}, which is nothing of ours"))?;
+    // Whoever has shown who he is talks on without one.
+    handshakes.turn().await;
+    match route {
+        Route::Node => converse(daemon, stream, from, permit).await,
+        Route::Join => {
             let added = daemon
                 .cluster
                 .serve_join(stream)
@@ -96,10 +106,9 @@ async fn sort(
             }
             Ok(())
         }
-        Some(Route::Supervisor(id, role)) => hosting::route(daemon, &id, role, stream)
+        Route::Supervisor(id, role) => hosting::route(daemon, &id, role, stream)
             .await
             .map_err(|e| e.to_string()),
-        None => Err(format!("it asks for {name:?}, which is nothing of ours")),
     }
 }
 
@@ -175,5 +184,68 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
             NodeReply::Done
         }
         other => membership::answer(daemon, peer, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::config::Config;
+    use crate::faults::Faults;
+    use crate::handshakes::{HANDSHAKES_BURST, HANDSHAKES_PER_SECOND};
+    use crate::settings::Settings;
+    use std::path::Path;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A daemon that is alone in its cluster, and its port.
+    async fn alone(directory: &Path) -> (Arc<Daemon>, TcpListener) {
+        let listener = open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let identity = directory.join("identity");
+        let cluster = Cluster::open(identity, vec![address], "x86-64".into()).expect("opened");
+        let made = cluster.init(Some("n1".into()), Vec::new(), None);
+        made.expect("a cluster");
+        let settings = Settings {
+            state: directory.to_path_buf(),
+            run: directory.to_path_buf(),
+            config: Config::lab(),
+            libexec: directory.to_path_buf(),
+            lab: true,
+            root: false,
+            faults: Faults::default(),
+        };
+        (Daemon::new(settings, cluster), listener)
+    }
+
+    #[tokio::test]
+    async fn members_talk_on_through_a_flood() {
+        let directory = tempfile::tempdir().expect("directory");
+        let (daemon, listener) = alone(directory.path()).await;
+        let handshakes = Arc::new(Handshakes::default());
+        tokio::spawn(accept(
+            Arc::clone(&daemon),
+            listener,
+            Arc::clone(&handshakes),
+        ));
+        let mut member = daemon.cluster.connect("n1").await.expect("a handshake");
+        // Strangers have taken the turns of a whole minute.
+        for _ in 0..HANDSHAKES_BURST + 60 * HANDSHAKES_PER_SECOND {
+            handshakes.take();
+        }
+        let shaking = daemon.cluster.connect("n1");
+        let shaking = tokio::time::timeout(Duration::from_millis(500), shaking).await;
+        assert!(!matches!(shaking, Ok(Ok(_))), "it waits its turn");
+        for _ in 0..3 {
+            let asked = async {
+                peers::send(&mut member, &NodeRequest::WantMembers).await?;
+                peers::receive::<NodeReply>(&mut member).await
+            };
+            let reply = tokio::time::timeout(PATIENCE, asked).await;
+            let reply = reply.expect("in time").expect("an answer");
+            assert!(matches!(reply, NodeReply::Members { .. }), "{reply:?}");
+        }
     }
 }
