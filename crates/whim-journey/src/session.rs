@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_waits_from_so_many_frames_on() {
+    fn frames_that_are_kept_are_bounded() {
         let mut home = dialing();
         for _ in 1..KEPT_FRAMES_MAX {
             all(&mut home, at(1), Event::Send { bytes: 0 });

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use whim_journey::job::Slot;
+use whim_net::roster::ROSTER_LENGTH_MAX;
 
 use crate::control::NodeState;
 use crate::guests::AdmitRequest;
@@ -17,8 +18,9 @@ pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Without news for this long a node is suspected, and then taken to be down.
 pub const SUSPECT_AFTER: Duration = Duration::from_millis(2_500);
 pub const DOWN_AFTER: Duration = Duration::from_secs(5);
-/// No frame between daemons is longer, in bytes.
-pub const FRAME_MAX: usize = 1 << 20;
+/// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
+/// whose quotes are doubled.
+pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + 4096;
 
 /// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
 /// older one; each request is answered by one [`NodeReply`].
@@ -89,7 +91,7 @@ pub enum FrameError {
     Broken(#[from] io::Error),
     #[error("The peer has closed the connection")]
     Closed,
-    #[error("The peer announced {0} bytes, the limit is 1 MiB")]
+    #[error("The peer announced {0} bytes, the limit is {FRAME_MAX}")]
     TooLong(usize),
     #[error("The peer's message is not understood ({0}): upgrade the older of the two nodes")]
     Undecodable(#[from] serde_json::Error),
@@ -115,7 +117,7 @@ pub async fn send<M: Serialize>(
     Ok(())
 }
 
-/// Receives one message; its length is checked before room is made for it.
+/// Receives one message; its length is checked first, and room is made for what has come.
 ///
 /// # Errors
 /// See [`FrameError`].
@@ -131,8 +133,11 @@ pub async fn receive<M: DeserializeOwned>(
     if length > FRAME_MAX {
         return Err(FrameError::TooLong(length));
     }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await?;
+    let mut body = Vec::new();
+    let announced = length as u64;
+    if stream.take(announced).read_to_end(&mut body).await? < length {
+        return Err(FrameError::Closed);
+    }
     Ok(serde_json::from_slice(&body)?)
 }
 
@@ -213,6 +218,7 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whim_net::SignedRoster;
 
     #[tokio::test]
     async fn messages_pass_and_long_ones_are_refused_unread() {
@@ -229,6 +235,36 @@ mod tests {
             .await
             .expect_err("too long");
         assert!(matches!(error, FrameError::TooLong(_)));
+    }
+
+    #[tokio::test]
+    async fn the_longest_list_of_members_passes_and_nothing_longer() {
+        let (mut ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let signed = SignedRoster {
+            // Each byte takes two inside of another text.
+            json: "\"".repeat(ROSTER_LENGTH_MAX),
+            signature: "0".repeat(256),
+        };
+        let list = NodeRequest::Members {
+            signed: serde_json::to_value(&signed).expect("encoded"),
+        };
+        let (sent, got) = tokio::join!(send(&mut ours, &list), receive(&mut theirs));
+        sent.expect("sent");
+        let got: NodeRequest = got.expect("received");
+        assert!(got == list);
+        let mut longest = serde_json::to_vec(&NodeRequest::WantMembers).expect("encoded");
+        longest.resize(FRAME_MAX, b' ');
+        let length = u32::try_from(FRAME_MAX).expect("small");
+        let frame = [&length.to_le_bytes()[..], &longest].concat();
+        let (written, got) = tokio::join!(ours.write_all(&frame), receive(&mut theirs));
+        written.expect("written");
+        let got: NodeRequest = got.expect("received");
+        assert_eq!(got, NodeRequest::WantMembers);
+        let above = (length + 1).to_le_bytes();
+        ours.write_all(&above).await.expect("written");
+        let error = receive::<NodeRequest>(&mut theirs).await;
+        let error = error.expect_err("one byte more");
+        assert!(matches!(error, FrameError::TooLong(_)), "{error}");
     }
 
     #[test]
