@@ -1,7 +1,7 @@
 //! Journeys of this node's own processes: one for each home supervisor.
 
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -227,6 +227,9 @@ pub(crate) fn summarize(journal: impl BufRead) -> JournalSummary {
 #[derive(Debug, Default)]
 pub struct Journeys {
     pub by_id: HashMap<String, Journey>,
+    /// What forgotten journeys of a run have used away, and their moves: one of its programs may outlive
+    /// any number of others. The run of the last one that was forgotten is the last.
+    forgotten: VecDeque<(String, CpuTime, u32)>,
 }
 
 impl Journeys {
@@ -256,17 +259,38 @@ impl Journeys {
         journeys
     }
 
-    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers.
-    pub fn forget_oldest(&mut self) -> Vec<String> {
+    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers. `used`: what
+    /// a journey has used away, and its moves.
+    pub fn forget_oldest(&mut self, used: impl Fn(&str) -> (CpuTime, u32)) -> Vec<String> {
         let ended = |about: &About| Some((about.end.as_ref()?.at_ms, about.journey.clone()));
         let abouts = self.by_id.values().map(|journey| &journey.about);
         let mut all: Vec<(u64, String)> = abouts.filter_map(ended).collect();
         all.sort_by(|one, other| other.cmp(one));
         let old: Vec<String> = all.into_iter().skip(KEPT).map(|(_, id)| id).collect();
         for id in &old {
-            self.by_id.remove(id);
+            let journey = self.by_id.remove(id);
+            if let Some(run) = journey.and_then(|journey| journey.about.run) {
+                self.add_forgotten(run, used(id));
+            }
         }
         old
+    }
+
+    fn add_forgotten(&mut self, run: String, (time, moves): (CpuTime, u32)) {
+        let (before, moves_before) = self.forgotten_of(&run);
+        self.forgotten.retain(|(other, _, _)| *other != run);
+        if self.forgotten.len() >= KEPT {
+            self.forgotten.pop_front();
+        }
+        let moves = moves.saturating_add(moves_before);
+        self.forgotten.push_back((run, time.plus(before), moves));
+    }
+
+    /// What forgotten journeys of a run have used away, and their moves.
+    #[must_use]
+    pub fn forgotten_of(&self, run: &str) -> (CpuTime, u32) {
+        let found = self.forgotten.iter().find(|(other, _, _)| other == run);
+        found.map_or_else(Default::default, |(_, time, moves)| (*time, *moves))
     }
 
     /// The journey that carries this process now.
@@ -312,7 +336,7 @@ mod tests {
                 home: "n1".into(),
                 requested_by: 0,
                 begun_ms: 0,
-                run: None,
+                run: (number >= KEPT as u64 - 2).then(|| "r".into()),
                 moves_before: 0,
                 guest_supervisor_pid: None,
                 end: ended.then(|| End {
@@ -329,7 +353,8 @@ mod tests {
         };
         (0..KEPT as u64).for_each(|number| add(number, true));
         add(9_999, false);
-        assert_eq!(journeys.forget_oldest(), Vec::<String>::new());
+        let used = |_: &str| (CpuTime::default(), 3);
+        assert_eq!(journeys.forget_oldest(used), Vec::<String>::new());
         let mut add_two = |numbers: [u64; 2]| {
             for number in numbers {
                 let mut about = journeys.by_id["j0"].about.clone();
@@ -338,10 +363,27 @@ mod tests {
                     .by_id
                     .insert(about.journey.clone(), Journey::new(about));
             }
-            journeys.forget_oldest()
+            journeys.forget_oldest(used)
         };
         assert_eq!(add_two([5000, 5001]), ["j998", "j999"]);
         assert!(journeys.by_id.contains_key("j9999"));
+        // `whim run --time` counts them still.
+        assert_eq!(journeys.forgotten_of("r").1, 6);
+    }
+
+    #[test]
+    fn what_forgotten_runs_have_used_is_kept_up_to_its_limit() {
+        let mut journeys = Journeys::default();
+        let used = (CpuTime::default(), 1);
+        for number in 0..KEPT {
+            journeys.add_forgotten(format!("r{number}"), used);
+        }
+        journeys.add_forgotten("r0".into(), used);
+        assert_eq!(journeys.forgotten_of("r0").1, 2);
+        assert_eq!(journeys.forgotten_of("r1").1, 1);
+        journeys.add_forgotten("one more".into(), used);
+        assert_eq!(journeys.forgotten_of("r1").1, 0, "the oldest one");
+        assert_eq!(journeys.forgotten_of("r0").1, 2);
     }
 
     #[test]

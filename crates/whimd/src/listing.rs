@@ -294,7 +294,10 @@ const ENDING_MAX: Duration = Duration::from_secs(5);
 pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
     let begun = Instant::now();
     loop {
-        let mut journeys = daemon.journeys().sorted();
+        let (mut journeys, forgotten) = {
+            let all = daemon.journeys();
+            (all.sorted(), all.forgotten_of(run))
+        };
         journeys.retain(|journey| journey.about.run.as_deref() == Some(run));
         let ending = |journey: &Journey| {
             let about = &journey.about;
@@ -302,12 +305,10 @@ pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
         };
         let ending: Vec<&Journey> = journeys.iter().filter(|journey| ending(journey)).collect();
         if ending.is_empty() || begun.elapsed() > ENDING_MAX {
-            return journeys
-                .iter()
-                .fold((CpuTime::default(), 0), |sum, journey| {
-                    let summary = read_journal(&daemon.settings.journal(&journey.about.journey));
-                    (sum.0.plus(summary.cpu_away), sum.1 + summary.done)
-                });
+            return journeys.iter().fold(forgotten, |sum, journey| {
+                let summary = read_journal(&daemon.settings.journal(&journey.about.journey));
+                (sum.0.plus(summary.cpu_away), sum.1 + summary.done)
+            });
         }
         for journey in ending {
             watching::refresh(daemon, &journey.about.journey).await;

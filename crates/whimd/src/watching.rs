@@ -129,7 +129,10 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     } else if let Err(error) = write_about(daemon, &about) {
         tracing::warn!(%error, journey = id, "the end of a journey was not noted");
     }
-    let old = daemon.journeys().forget_oldest();
+    let old = daemon.journeys().forget_oldest(|id| {
+        let summary = read_journal(&daemon.settings.journal(id));
+        (summary.cpu_away, summary.done)
+    });
     old.iter().for_each(|id| forget(daemon, id));
     daemon.settings.faults.point("journey-end-noted");
     let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
