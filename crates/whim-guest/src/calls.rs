@@ -6,6 +6,9 @@ use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use whim_calls::{Call, Decision, Forward, Region, Special, resolve};
+use whim_image::freeze_calls::{
+    ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
+};
 use whim_image::model::{MappingId, PAGE_SIZE};
 use whim_image::rebuild::stub::Operation;
 use whim_journey::message::{CallRequest, Disposition, ToHome, WireRegion};
@@ -15,10 +18,6 @@ use whim_sys::uffd::Mode;
 
 /// Calls taken from the listener before other work gets its turn.
 const BATCH: usize = 64;
-const ERESTARTSYS: i64 = -512;
-const ERESTARTNOINTR: i64 = -513;
-const ERESTARTNOHAND: i64 = -514;
-const ERESTART_RESTARTBLOCK: i64 = -516;
 
 /// Home's answer to something a thread waits for.
 #[derive(Clone, Debug)]
@@ -468,11 +467,7 @@ impl Guest {
         let stopped = self.take_out(host)?;
         let operation = Operation::new(call.number.cast_signed(), &call.args);
         let (stopped, result) = self.inject(stopped, &operation)?;
-        let mut registers = stopped.registers()?;
-        registers.rax = result.cast_unsigned();
-        registers.orig_rax = u64::MAX;
-        stopped.set_registers(&registers)?;
-        self.go_on(host, stopped)
+        self.go_on_with(host, stopped, result)
     }
 
     /// Home's call was interrupted. Only if a handler is to run here may the kernel see that; else
@@ -533,6 +528,17 @@ impl Guest {
         self.go_on(host, stopped)
     }
 
+    /// A thread that was taken out of its call goes on behind it, with this result.
+    pub(crate) fn go_on_with(
+        &mut self,
+        host: i32,
+        stopped: Stopped,
+        result: i64,
+    ) -> Result<(), GuestError> {
+        end_call(&stopped, result)?;
+        self.go_on(host, stopped)
+    }
+
     /// Lets a thread go, unless it is to be held.
     pub(crate) fn go_on(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
         if self.holds.any() {
@@ -551,7 +557,6 @@ impl Guest {
             return self.respond(host, Response::Result(result));
         };
         let stopped = self.take_out(host)?;
-        let mut registers = stopped.registers()?;
         let [address, length, protection, flags, ..] = call.args;
         let kept = libc::MAP_FIXED
             | libc::MAP_FIXED_NOREPLACE
@@ -574,11 +579,16 @@ impl Guest {
         if let Ok(start) = u64::try_from(result) {
             show(&self.shared, start, length, mapping)?;
         }
-        registers.rax = result.cast_unsigned();
-        registers.orig_rax = u64::MAX;
-        stopped.set_registers(&registers)?;
-        self.go_on(host, stopped)
+        self.go_on_with(host, stopped, result)
     }
+}
+
+/// Leaves a stopped thread behind its call, with this result.
+pub(crate) fn end_call(thread: &Stopped, result: i64) -> Result<(), TraceError> {
+    let mut registers = thread.registers()?;
+    registers.rax = result.cast_unsigned();
+    registers.orig_rax = u64::MAX;
+    thread.set_registers(&registers)
 }
 
 /// Notes a new file mapping, and registers it.

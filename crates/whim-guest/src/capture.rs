@@ -6,7 +6,9 @@ use crate::signals::Effect;
 use crate::table::Arrival;
 use std::time::Duration;
 use whim_calls::Call;
-use whim_image::freeze_calls;
+use whim_image::freeze_calls::{
+    self, EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
+};
 use whim_image::maps::{self, FlagTable};
 use whim_image::model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE,
@@ -30,12 +32,6 @@ const OWN_MAX: usize = 4;
 const ANSWER: usize = 32;
 const ACTION: usize = 32;
 const PR_GET_TID_ADDRESS: u64 = 40;
-const EINTR: i64 = -4;
-/// ERESTARTNOINTR: the call is made again, whatever has come.
-const RESTART: i64 = -513;
-const ERESTARTSYS: i64 = -512;
-const ERESTARTNOHAND: i64 = -514;
-const ERESTART_RESTARTBLOCK: i64 = -516;
 /// Time in which a pending signal is delivered to a thread that was let go for it.
 const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
 
@@ -75,7 +71,7 @@ impl Guest {
             self.leave_call(*host)?;
         }
         for unread in std::mem::take(&mut self.backlog) {
-            let restart = whim_sys::seccomp::Response::Result(RESTART);
+            let restart = whim_sys::seccomp::Response::Result(ERESTARTNOINTR);
             self.listener.respond(unread.id, restart)?;
         }
         for host in hosts {
@@ -107,7 +103,7 @@ impl Guest {
         if thread.leaves_its_call_to_home() {
             thread.awaits = true;
         }
-        self.respond(host, whim_sys::seccomp::Response::Result(RESTART))
+        self.respond(host, whim_sys::seccomp::Response::Result(ERESTARTNOINTR))
     }
 
     fn stop_of(&mut self, host: i32) -> Result<Option<Stopped>, GuestError> {

@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use thiserror::Error;
 use whim_calls::{Call, Context, NewThread};
+use whim_image::freeze_calls::ERESTARTNOINTR;
 use whim_image::freeze_observe::Status;
 use whim_image::model::{
     Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
@@ -519,10 +520,9 @@ impl Guest {
     /// # Errors
     /// The thread ended.
     pub fn take_out(&mut self, host: i32) -> Result<Stopped, GuestError> {
-        const RESTART: i64 = -513;
         Running::assume(host).interrupt()?;
         self.set_trace(host, Trace::Interrupted);
-        self.respond(host, Response::Result(RESTART))?;
+        self.respond(host, Response::Result(ERESTARTNOINTR))?;
         self.await_stop(host)
     }
 

@@ -9,6 +9,7 @@ use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
 use whim_calls::{Call, Signal};
+use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_image::model::QueuedSignal;
 use whim_image::rebuild::runner::step_registers;
 use whim_image::rebuild::stub::Operation;
@@ -17,8 +18,6 @@ use whim_sys::pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
 use whim_sys::seccomp::Response;
-
-const ERESTARTNOHAND: i64 = -514;
 
 /// What a signal does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -562,12 +561,8 @@ impl Guest {
             return self.respond(host, Response::Result(0));
         }
         let stopped = self.take_out(host)?;
-        let mut registers = stopped.registers()?;
         let (stopped, result) = self.inject_signal(stopped, to_thread, signal.signal, &info)?;
-        registers.rax = result.cast_unsigned();
-        registers.orig_rax = u64::MAX;
-        stopped.set_registers(&registers)?;
-        self.go_on(host, stopped)
+        self.go_on_with(host, stopped, result)
     }
 
     /// Lets a stopped thread queue a signal for itself, or the leader for the process.

@@ -4,7 +4,7 @@
 //! number. What `clone` may do here is what was looked at: its arguments are registers that are ours.
 //! Where one half cannot be had, the other goes again, and the process goes home for its new thread.
 
-use crate::calls::low;
+use crate::calls::{end_call, low};
 use crate::guest::{Guest, GuestError, Thread, Trace};
 use crate::times::{self, Since};
 use whim_calls::NewThread;
@@ -96,7 +96,7 @@ impl Guest {
         match born {
             Some(thread) if result == i64::from(number) => {
                 self.set_off(&maker, &thread, new, mask)?;
-                leave_call(&maker, result)?;
+                end_call(&maker, result)?;
                 self.admit(thread, number, sequence)?;
                 self.go_on(host, maker)?;
                 Ok(true)
@@ -196,14 +196,6 @@ impl Guest {
             code: 0,
         });
     }
-}
-
-/// A thread that was taken out of its call goes on behind it, with this result.
-fn leave_call(thread: &Stopped, result: i64) -> Result<(), TraceError> {
-    let mut registers = thread.registers()?;
-    registers.rax = result.cast_unsigned();
-    registers.orig_rax = u64::MAX;
-    thread.set_registers(&registers)
 }
 
 /// It makes its call again: the kernel would see to that at the stop in which the thread left it, and

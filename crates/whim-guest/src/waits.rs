@@ -5,6 +5,7 @@
 //! the program's own memory; so we are its clock here: the thread is followed through the call, and
 //! when the time is over the call ends as the kernel would have ended it.
 
+use crate::calls::end_call;
 use crate::clocks::Ahead;
 use crate::guest::{Guest, GuestError, Trace};
 use std::time::Duration;
@@ -81,7 +82,7 @@ impl Guest {
             return Ok(());
         };
         timed.in_call = !leaves;
-        let mut registers = stopped.registers()?;
+        let registers = stopped.registers()?;
         if !leaves {
             let expired = timed.expired;
             timed.number.get_or_insert(registers.orig_rax);
@@ -94,9 +95,7 @@ impl Guest {
         let again = restarts(registers.rax);
         let cut = again || registers.rax.cast_signed() == EINTR;
         if cut && timed.expired && !handler {
-            registers.rax = timeout_result(timed.number.unwrap_or_default()).cast_unsigned();
-            registers.orig_rax = u64::MAX;
-            stopped.set_registers(&registers)?;
+            end_call(&stopped, timeout_result(timed.number.unwrap_or_default()))?;
         } else if again && !handler {
             // A signal that does nothing: the kernel goes on with the call.
             stopped.resume_to_syscall(0)?;

@@ -16,6 +16,7 @@ const EAGAIN: i64 = -11;
 const ETIMEDOUT: i64 = -110;
 const EINPROGRESS: i64 = -115;
 pub const ERESTARTSYS: i64 = -512;
+/// The call is made again, whatever has come.
 pub const ERESTARTNOINTR: i64 = -513;
 pub const ERESTARTNOHAND: i64 = -514;
 pub const ERESTART_RESTARTBLOCK: i64 = -516;
