@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_image::freeze_calls::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
 use whim_sys::crash;
 use whim_sys::pidfd;
 use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
@@ -11,8 +12,8 @@ use whim_sys::resident::{self, Deck, OPERATIONS_MAX, Operation};
 
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
-/// ERESTARTSYS: what a terminal gives to a call of the background.
-const REFUSED: i64 = -512;
+/// What a terminal gives to a call of the background.
+const REFUSED: i64 = ERESTARTSYS;
 /// What makes a task a thread of the process.
 const THREAD: i32 =
     libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
@@ -640,7 +641,7 @@ impl Deputy {
         let cut = self.threads[slot].cut;
         if cut != Cut::No && !self.deck.is_done(slot) {
             let reasons = if cut == Cut::Asked {
-                -516..=REFUSED
+                ERESTART_RESTARTBLOCK..=ERESTARTSYS
             } else {
                 REFUSED..=REFUSED
             };

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::freeze_assemble::Wait;
+use whim_image::freeze_calls::{
+    ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
+};
 use whim_image::inject::Op;
 use whim_image::model::{
     Activity, Backing, CPU_TIMERS, Mapping, PAGE_SIZE, ProcessImage, Range, Registers,
@@ -651,7 +654,6 @@ pub struct Resumption {
 #[must_use]
 pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumption {
     const SYSCALL_LENGTH: u64 = 2;
-    const RESTART_SYSCALL: u64 = 219;
     let mut found = Resumption {
         registers: thread.registers,
         ..Resumption::default()
@@ -667,8 +669,8 @@ pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumptio
         return found;
     };
     match finished.result {
-        -516 => found.registers.rax = RESTART_SYSCALL,
-        -514..=-512 => {
+        ERESTART_RESTARTBLOCK => found.registers.rax = RESTART_SYSCALL,
+        ERESTARTNOHAND..=ERESTARTSYS => {
             found.registers.rax = finished.number;
             found.deadline_ns = finished.deadline_ns;
         }

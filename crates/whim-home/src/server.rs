@@ -41,8 +41,8 @@ const EPERM: i64 = -1;
 const EINTR: i64 = -4;
 const EAGAIN: i64 = -11;
 const ENOMEM: i64 = -12;
-/// ERESTARTNOHAND: the guest's kernel makes EINTR of it if a handler runs, else restarts.
-const RESTART_UNLESS_HANDLED: i64 = -514;
+/// The guest's kernel makes EINTR of it if a handler runs, else restarts.
+const RESTART_UNLESS_HANDLED: i64 = freeze_calls::ERESTARTNOHAND;
 
 #[derive(Debug, Error)]
 pub enum ServeError {
@@ -330,10 +330,9 @@ impl Server {
     /// # Errors
     /// An unknown thread, or the loss of the deputy.
     pub fn take_up(&mut self, continuation: Continuation) -> Result<(), ServeError> {
-        const RESTART_SYSCALL: u64 = 219;
         let slot = self.slot(continuation.call.tid)?;
         let number = if continuation.call.restart {
-            RESTART_SYSCALL
+            freeze_calls::RESTART_SYSCALL
         } else {
             continuation.call.number
         };
