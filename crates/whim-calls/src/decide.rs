@@ -160,10 +160,8 @@ pub(crate) fn rt_sigaction(builder: &mut Builder<'_>) -> Flow {
 }
 
 const CHILD: &str = "it starts a process";
-/// What makes a new task a thread of the same process.
-const THREAD: i32 =
-    libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
-/// What may come with it. CLONE_DETACHED has had no meaning since Linux 2.6; musl sets it.
+/// What may come with the flags of a thread. CLONE_DETACHED has had no meaning since Linux 2.6; musl
+/// sets it.
 const THREAD_OPTIONS: i32 = libc::CLONE_SYSVSEM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
@@ -173,8 +171,8 @@ const THREAD_OPTIONS: i32 = libc::CLONE_SYSVSEM
 
 fn new_thread(thread: NewThread) -> Flow {
     let wide = |flags: i32| u64::from(flags.cast_unsigned());
-    let is_thread = thread.flags & wide(THREAD) == wide(THREAD);
-    if !is_thread || thread.flags & !wide(THREAD | THREAD_OPTIONS) != 0 {
+    let is_thread = thread.flags & wide(NewThread::FLAGS) == wide(NewThread::FLAGS);
+    if !is_thread || thread.flags & !wide(NewThread::FLAGS | THREAD_OPTIONS) != 0 {
         return go_home(CHILD);
     }
     special(Special::NewThread(thread))

@@ -194,6 +194,13 @@ pub struct NewThread {
 }
 
 impl NewThread {
+    /// What makes a new task a thread of the same process.
+    pub const FLAGS: i32 = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD;
+
     /// Arguments of `clone`.
     #[must_use]
     pub fn arguments(&self) -> [u64; 5] {

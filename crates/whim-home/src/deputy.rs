@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_calls::NewThread;
 use whim_image::freeze_calls::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
 use whim_sys::crash;
 use whim_sys::pidfd;
@@ -14,9 +15,6 @@ use whim_sys::resident::{self, Deck, OPERATIONS_MAX, Operation};
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
 /// What a terminal gives to a call of the background.
 const REFUSED: i64 = ERESTARTSYS;
-/// What makes a task a thread of the process.
-const THREAD: i32 =
-    libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
 /// Announces a stop that is asked for; the last signal that the kernel delivers of several.
 const TICKET_SIGNAL: i32 = 64;
 /// Tells it from the program's own signals of this number.
@@ -185,7 +183,7 @@ impl Deputy {
             return Ok(Err(-i64::from(libc::EAGAIN)));
         }
         let undo = if shares_undo { libc::CLONE_SYSVSEM } else { 0 };
-        let flags = u64::from((THREAD | undo).cast_unsigned());
+        let flags = u64::from((NewThread::FLAGS | undo).cast_unsigned());
         // It stops before its first instruction: no stack of its own is needed.
         let clone = Operation::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
         let result = self.run(slot, &[clone])?[0];
