@@ -195,7 +195,8 @@ fn mapping(start: u64, end: u64, backing: Backing) -> Mapping {
     }
 }
 
-fn thread(tid: i32) -> ThreadImage {
+/// A thread that has nothing but its number.
+pub(crate) fn thread(tid: i32) -> ThreadImage {
     ThreadImage {
         tid,
         registers: Registers::default(),
@@ -214,11 +215,9 @@ fn thread(tid: i32) -> ThreadImage {
     }
 }
 
-/// A sound image with the changes that the input describes.
-#[must_use]
-pub fn image(data: &[u8]) -> ProcessImage {
-    let mut numbers = Numbers(data);
-    let mut image = ProcessImage {
+/// A sound image with as little as there may be.
+pub(crate) fn smallest() -> ProcessImage {
+    ProcessImage {
         pid: 1,
         threads: vec![thread(1)],
         actions: vec![SignalAction::default(); 64],
@@ -237,7 +236,14 @@ pub fn image(data: &[u8]) -> ProcessImage {
         clocks: Clocks::default(),
         cpu_away: CpuTime::default(),
         cpu_timers: Default::default(),
-    };
+    }
+}
+
+/// A sound image with the changes that the input describes.
+#[must_use]
+pub fn image(data: &[u8]) -> ProcessImage {
+    let mut numbers = Numbers(data);
+    let mut image = smallest();
     while !numbers.0.is_empty() {
         match numbers.byte() % 16 {
             0..=3 => {

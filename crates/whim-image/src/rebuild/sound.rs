@@ -80,28 +80,11 @@ fn has_sound_offset(mapping: &Mapping) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        Activity, Clocks, CpuTime, MappingFlags, MappingId, MemoryLayout, Protection, Registers,
-        SignalAction, ThreadImage,
-    };
+    use crate::fuzz;
+    use crate::model::{MappingFlags, MappingId, Protection, SignalAction, ThreadImage};
 
-    fn thread(tid: usize) -> ThreadImage {
-        ThreadImage {
-            tid: i32::try_from(tid).expect("small"),
-            registers: Registers::default(),
-            activity: Activity::Computing,
-            awaited: 0,
-            xstate: Vec::new(),
-            signal_mask: 0,
-            alternate_stack: crate::model::AlternateStack::default(),
-            rseq: None,
-            robust_list: (0, 0),
-            tid_address: 0,
-            pending: Vec::new(),
-            name: Vec::new(),
-            deadline_ns: None,
-            cpu_away: CpuTime::default(),
-        }
+    fn thread(number: usize) -> ThreadImage {
+        fuzz::thread(i32::try_from(number).expect("small"))
     }
 
     fn mapping(start: u64, offset: u64) -> Mapping {
@@ -124,24 +107,14 @@ mod tests {
             .collect();
         mappings.push(mapping(TASK_END - PAGE_SIZE, OFFSET_MAX));
         ProcessImage {
-            pid: 1,
             threads,
-            actions: vec![SignalAction::default(); SIGNALS],
-            pending: Vec::new(),
             mappings,
-            guards: Vec::new(),
-            layout: MemoryLayout::default(),
-            limits: Vec::new(),
-            personality: 0,
-            no_transparent_huge_pages: false,
             reserved: Range {
                 start: 16 * TIB,
                 end: 48 * TIB,
             },
             vdso: vec![0; vdso::LENGTH_MAX],
-            clocks: Clocks::default(),
-            cpu_away: CpuTime::default(),
-            cpu_timers: Default::default(),
+            ..fuzz::smallest()
         }
     }
 
