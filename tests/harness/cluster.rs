@@ -256,6 +256,12 @@ impl Cluster {
         self.programs.join("whim")
     }
 
+    /// The daemon's.
+    #[must_use]
+    pub fn whimd_path(&self) -> PathBuf {
+        self.programs.join("whimd")
+    }
+
     pub(crate) fn lab_command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.whim_path());
         command

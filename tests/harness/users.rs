@@ -97,7 +97,7 @@ impl Cluster {
     /// # Errors
     /// When it does not answer.
     pub fn start_daemon_of(&self, account: &Account, by: &str) -> Result<()> {
-        let daemon = self.whim_path().with_file_name("whimd");
+        let daemon = self.whimd_path();
         let number = account.daemon_number();
         let script = format!(
             "echo $$ > {} && exec {by} {}",

@@ -17,7 +17,7 @@ const QUICK: [&str; 4] = ["bash", "sqlite_transactions", "memory", "signals"];
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A user who has no part in the cluster.
 const STRANGER: u32 = 61_009;
-/// One who has started no daemon yet.
+/// The uid of a [`Newcomer`].
 const NEWCOMER: u32 = 61_008;
 
 pub fn cases() -> Result<Vec<Case>> {
@@ -151,15 +151,42 @@ fn complaint(cluster: &Cluster, words: &[&str]) -> Result<String> {
     Ok(text)
 }
 
+/// A user of n1 who has started no daemon yet.
+struct Newcomer<'a> {
+    cluster: &'a Cluster,
+    uid: String,
+    /// As `env` takes it.
+    home: String,
+}
+
+impl<'a> Newcomer<'a> {
+    fn arrives(cluster: &'a Cluster) -> Result<Self> {
+        let home = cluster.directory().join("newcomer");
+        fs::create_dir_all(&home)?;
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o777))?;
+        Ok(Self {
+            cluster,
+            uid: NEWCOMER.to_string(),
+            home: format!("HOME={}", home.display()),
+        })
+    }
+
+    fn words<'b>(&'b self, words: &[&'b str]) -> Vec<&'b str> {
+        as_user(&self.uid, &self.home, words)
+    }
+
+    /// What their daemon says, which does not start.
+    fn cannot_start(&self) -> Result<String> {
+        let whimd = self.cluster.whimd_path().display().to_string();
+        complaint(self.cluster, &self.words(&[&whimd]))
+    }
+}
+
 /// What other users of the machine can do to a user's cluster.
 fn other_users(cluster: &Cluster) -> Result<()> {
     let whim = cluster.whim_path().display().to_string();
-    let whimd = cluster
-        .whim_path()
-        .with_file_name("whimd")
-        .display()
-        .to_string();
-    let (stranger, newcomer) = (STRANGER.to_string(), NEWCOMER.to_string());
+    let stranger = STRANGER.to_string();
+    let newcomer = Newcomer::arrives(cluster)?;
     let nowhere = "HOME=/nonexistent";
     let owner = cluster.account("n1").context("accounts")?;
     let socket = format!("/tmp/whim-{}/control.sock", owner.uid);
@@ -177,11 +204,7 @@ fn other_users(cluster: &Cluster) -> Result<()> {
     let trap = format!("/tmp/whim-{NEWCOMER}");
     let words = as_user(&stranger, nowhere, &["mkdir", "-m", "777", &trap]);
     process::succeed(&mut cluster.command_of_root("n1", &words), PATIENCE)?;
-    let state = cluster.directory().join("newcomer");
-    fs::create_dir_all(&state)?;
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o777))?;
-    let home = format!("HOME={}", state.display());
-    let said = complaint(cluster, &as_user(&newcomer, &home, &[&whimd]))?;
+    let said = newcomer.cannot_start()?;
     ensure!(said.contains("not a directory of your own"), "{said}");
     attempt.failed("the daemon does not start there, and says why");
 
@@ -197,7 +220,7 @@ fn other_users(cluster: &Cluster) -> Result<()> {
     let words = as_user(&stranger, nowhere, &["python3", "-c", &script]);
     let mut listener = Talk::start(cluster, &mut cluster.command_of_root("n1", &words))?;
     listener.ready()?;
-    let said = complaint(cluster, &as_user(&newcomer, &home, &[&whim, "nodes"]))?;
+    let said = complaint(cluster, &newcomer.words(&[&whim, "nodes"]))?;
     ensure!(said.contains("not a daemon of yours"), "{said}");
     ensure!(listener.line()? == "heard 0", "{:?}", listener.said);
     attempt.failed("it is told nothing");
@@ -207,23 +230,14 @@ fn other_users(cluster: &Cluster) -> Result<()> {
 /// A machine on which root's daemon runs as well, which has the port.
 fn roots_daemon_beside(cluster: &Cluster) -> Result<()> {
     let whim = cluster.whim_path().display().to_string();
-    let whimd = cluster
-        .whim_path()
-        .with_file_name("whimd")
-        .display()
-        .to_string();
-    let newcomer = NEWCOMER.to_string();
-    let state = cluster.directory().join("newcomer");
-    fs::create_dir_all(&state)?;
-    fs::set_permissions(&state, fs::Permissions::from_mode(0o777))?;
-    let home = format!("HOME={}", state.display());
-    let said = complaint(cluster, &as_user(&newcomer, &home, &[&whimd]))?;
+    let newcomer = Newcomer::arrives(cluster)?;
+    let said = newcomer.cannot_start()?;
     ensure!(
         said.contains("another program listens there") && said.contains("--listen"),
         "{said}"
     );
     // Who has no daemon asks root's, which is in no cluster.
-    let words = as_user(&newcomer, &home, &[&whim, "doctor", "--json"]);
+    let words = newcomer.words(&[&whim, "doctor", "--json"]);
     let output = process::output(&mut cluster.command_of_root("n1", &words), PATIENCE)?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(said.contains("This node is in no cluster"), "{said}");
