@@ -464,6 +464,21 @@ impl Cluster {
         bail!("{pid} does not move to {target}: {reason}")
     }
 
+    /// Has a process of n1 compute on this node, where it may be already.
+    ///
+    /// # Errors
+    /// As [`move_to`](Self::move_to).
+    pub fn have_on(&self, pid: i32, node: &str) -> Result<()> {
+        let (node, target) = match node {
+            "n1" | "home" => ("n1", "home"),
+            other => (other, other),
+        };
+        if self.place(pid)? == node {
+            return Ok(());
+        }
+        self.move_to(pid, target)
+    }
+
     /// The node on which a process of n1 computes.
     ///
     /// # Errors

@@ -151,10 +151,7 @@ fn rounds(cluster: &Cluster, directory: &str, places: &[&str]) -> Result<Vec<Vec
     let mut told = Vec::new();
     for place in places {
         let pid = guest.ready()?;
-        if cluster.place(pid)? != *place {
-            let to = if *place == "n1" { "home" } else { place };
-            cluster.move_to(pid, to)?;
-        }
+        cluster.have_on(pid, place)?;
         let before = guest.said.len();
         guest.go()?;
         guest.until("end")?;
@@ -306,9 +303,7 @@ fn processes_at_home(cluster: &Cluster) -> Result<()> {
             }
             goes_on(cluster, pid).with_context(|| format!("To {target} with {spare}"))?;
         }
-        if cluster.place(pid)? != "n1" {
-            cluster.move_to(pid, "home")?;
-        }
+        cluster.have_on(pid, "home")?;
     }
     println!("{moved} moves, {refused} refusals");
     ensure!(moved > 0 && refused > 0, "Not all of it was tried");

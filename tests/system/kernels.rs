@@ -51,9 +51,7 @@ fn met() -> Result<()> {
 fn met_between(cluster: &Cluster, talk: &mut Talk, met: &str, to: &str) -> Result<String> {
     for _ in 0..ROUNDS_MAX {
         let pid = talk.until("outside ")?.trim().parse()?;
-        if cluster.place(pid)? != met {
-            cluster.move_to(pid, met)?;
-        }
+        cluster.have_on(pid, met)?;
         talk.go()?;
         let pid = talk.ready()?;
         let moved = cluster.migrate(pid, to)?;

@@ -176,9 +176,7 @@ fn stack_limits() -> Result<()> {
         let mut talk = deep(&cluster, "16384")?;
         for (target, kib) in [("n2", 200), ("n2", 12_000), ("n3", 3_000), ("home", 15_000)] {
             let pid = talk.ready()?;
-            if cluster.place(pid)? != target {
-                cluster.move_to(pid, target)?;
-            }
+            cluster.have_on(pid, target)?;
             goes(&mut talk, kib)?;
         }
         drop(talk);

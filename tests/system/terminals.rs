@@ -439,8 +439,8 @@ fn jobs(cluster: &Cluster) -> Result<()> {
             .parse()?;
         let mut seen = Vec::new();
         for way in ["bg", "fg"] {
-            if moves && cluster.place(pid)? != "n2" {
-                cluster.move_to(pid, "n2")?;
+            if moves {
+                cluster.have_on(pid, "n2")?;
             }
             terminal.ask(SUSPEND, "Stopped")?;
             terminal.wait_for(PROMPT)?;

@@ -28,9 +28,7 @@ fn made_away(cluster: &Cluster) -> Result<()> {
         let now = cluster.place(pid)?;
         ensure!(now == *place, "With {threads} threads it is on {now}");
         for target in ["n2", "home"] {
-            if target != cluster.place(pid)? {
-                cluster.move_to(pid, target)?;
-            }
+            cluster.have_on(pid, target)?;
         }
         crowd.go()?;
         crowd.succeed()?;

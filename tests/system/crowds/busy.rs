@@ -208,9 +208,7 @@ fn thousand_moves(cluster: &Cluster, seed: u64) -> Result<()> {
     }
     println!("{MOVES} moves in {:.0} s", begun.elapsed().as_secs_f64());
     samples.show_no_growth()?;
-    if cluster.place(pid)? != "n1" {
-        cluster.move_to(pid, "home")?;
-    }
+    cluster.have_on(pid, "home")?;
     let status = running.wait(LIMIT)?;
     ensure!(
         status == unmoved.status && fs::read(&log)? == unmoved.stdout,
