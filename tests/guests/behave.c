@@ -30,6 +30,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "meet.h"
+
 static void fail(const char *what)
 {
     printf("fault: %s: %s\n", what, strerror(errno));
@@ -59,22 +61,6 @@ static void nap(long milliseconds)
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
     while (nanosleep(&time, &time) != 0 && errno == EINTR)
         ;
-}
-
-/* Says that it may be moved, and waits until that is done. */
-static void meet(void)
-{
-    char line[16];
-    printf("ready %d\n", getpid());
-    fflush(stdout);
-    for (size_t got = 0; got == 0 || line[got - 1] != '\n';) {
-        ssize_t count = read(0, line + got, 1);
-        if (count < 0 && errno == EINTR)
-            continue;
-        need(count == 1, "the word to go on");
-        got += count;
-        need(got < sizeof line, "a short word");
-    }
 }
 
 /* --- a thread blocked in a call --- */

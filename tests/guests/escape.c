@@ -29,24 +29,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "meet.h"
+
 static sigjmp_buf back;
 static const char *const secret = "/etc/whim-node";
 
 static void on_fault(int number)
 {
     siglongjmp(back, number);
-}
-
-static void meet(void)
-{
-    char byte;
-    printf("ready %d\n", getpid());
-    fflush(stdout);
-    do {
-        ssize_t got = read(0, &byte, 1);
-        if (got == 0 || (got < 0 && errno != EINTR))
-            exit(1);
-    } while (byte != '\n');
 }
 
 /* What these do even with senseless arguments is no attempt but an end of the attempts. */

@@ -19,23 +19,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "meet.h"
+
 #define TIB (1UL << 40)
 #define PAGE 4096UL
 
 static sigjmp_buf back;
 static volatile sig_atomic_t handled;
-
-static void meet(void)
-{
-    char byte;
-    printf("ready %d\n", getpid());
-    fflush(stdout);
-    do {
-        ssize_t got = read(0, &byte, 1);
-        if (got == 0 || (got < 0 && errno != EINTR))
-            exit(1);
-    } while (byte != '\n');
-}
 
 static void result(const char *name, int bad)
 {

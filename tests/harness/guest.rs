@@ -58,11 +58,15 @@ pub fn once(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBu
     }
 }
 
-/// A name that changes with what it is made from.
+/// A name that changes with what it is made from: a source, and what several guests include.
 fn name_of(stem: &str, source: &Path, options: &[&str]) -> Result<String> {
-    let text = fs::read(source).with_context(|| format!("Could not read {}", source.display()))?;
     let mut hasher = DefaultHasher::new();
-    (text, options).hash(&mut hasher);
+    options.hash(&mut hasher);
+    for file in [source, &self::source("meet.h")] {
+        fs::read(file)
+            .with_context(|| format!("Could not read {}", file.display()))?
+            .hash(&mut hasher);
+    }
     Ok(format!("{stem}-{:016x}", hasher.finish()))
 }
 

@@ -140,7 +140,7 @@ enum Place {
 
 fn program(family: &str) -> Result<String> {
     let source = format!("{family}.c");
-    let files = ["common.h", "common.c", source.as_str()];
+    let files = ["../meet.h", "common.h", "common.c", source.as_str()];
     let program = guest::c_of("exact", &format!("exact-{family}"), &files)?;
     Ok(program.display().to_string())
 }

@@ -43,21 +43,6 @@ int64_t now(void)
     return time.tv_sec * 1000000LL + time.tv_nsec / 1000;
 }
 
-void meet(void)
-{
-    char line[16];
-    printf("ready %d\n", getpid());
-    fflush(stdout);
-    for (size_t got = 0; got == 0 || line[got - 1] != '\n';) {
-        ssize_t count = read(0, line + got, 1);
-        if (count < 0 && errno == EINTR)
-            continue;
-        need(count == 1, "the word to go on");
-        got += count;
-        need(got < sizeof line, "a short word");
-    }
-}
-
 const char *wrong(void)
 {
     return strerrorname_np(errno) ? strerrorname_np(errno) : "no error's number";

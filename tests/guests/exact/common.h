@@ -23,6 +23,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "../meet.h"
+
 /* Whether what a case does away may bring it home: never, always, or as it comes. */
 enum where { AWAY, HOME, ANYWHERE };
 
@@ -44,8 +46,6 @@ void add(struct test *test);
 void need(int good, const char *what);
 void nap(long milliseconds);
 int64_t now(void);
-/* Says that it may be moved, and waits until that is done. */
-void meet(void);
 /* The name of errno, or of the error that a negative result stands for. */
 const char *wrong(void);
 /* Who has this pid: "self", "friend", "parent", or "other". */
