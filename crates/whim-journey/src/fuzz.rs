@@ -1,7 +1,8 @@
 //! Entries of the fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate.
 
+pub mod end;
 mod host;
-mod line;
+mod say;
 mod sequence;
 
 use crate::frame::{FRAME_PAYLOAD_MAX, HEADER_LENGTH, Header};

@@ -9,7 +9,7 @@ use whim_journey::session::{Event as LineEvent, Side};
 use whim_journey::turn::{Request, Turn, Verdict};
 use whim_system_tests::{Result, ensure};
 
-use super::wire::{Body, Frame, Line, Message, ThreadImage};
+use super::wire::{Frame, Line, Message, ThreadImage};
 use super::world::{LEASE, What, World};
 
 /// Home gives up a transfer that stands still for so long (a minute would be longer than a schedule).
@@ -186,7 +186,7 @@ impl Home {
             return;
         };
         let mut out = Vec::new();
-        line.write(0, Body::Goodbye, &mut out);
+        line.say_goodbye(&mut out);
         world.write(out, true);
     }
 

@@ -1,9 +1,9 @@
 //! A host and its guest of one thread.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::line::{Frame, Image, Line, Say};
+use super::end::ThreadImage;
+use super::say::{Line, Say, Sent, Way};
 use super::sequence::LEASE;
 use crate::session::{self, Side};
 use crate::stay::{Action, Event, Stay};
@@ -31,7 +31,7 @@ pub(super) struct Host {
     stay: Stay,
     pub(super) line: Line,
     /// Frames on their way to it.
-    pub(super) inward: VecDeque<Frame>,
+    pub(super) inward: Way,
     next: u64,
     doing: Doing,
     sequence: u64,
@@ -40,15 +40,15 @@ pub(super) struct Host {
     /// Where the guest is to go (none: home) as soon as nothing is settling.
     wanted: Option<Option<usize>>,
     /// An image on its way to another host.
-    pub(super) onward: Option<(usize, Image)>,
+    pub(super) onward: Option<(usize, ThreadImage)>,
 }
 
 impl Host {
     pub(super) fn new(now: Duration, epoch: usize) -> Self {
         Self {
             stay: Stay::new(now, Some(LEASE)),
-            line: Line::new(now, Side::Waiting),
-            inward: VecDeque::new(),
+            line: Line::new(now, Side::Waiting, 0),
+            inward: Way::new(),
             next: 0,
             doing: Doing::Computing,
             sequence: (epoch as u64) << 32,
@@ -63,15 +63,16 @@ impl Host {
         !self.over && self.stay.may_forward()
     }
 
-    fn send(&mut self, now: Duration, say: Say, out: &mut VecDeque<Frame>) {
+    fn send(&mut self, now: Duration, say: Say, out: &mut Way) {
         self.line.send(now, say, out);
     }
 
-    pub(super) fn frame(&mut self, now: Duration, frame: &Frame, out: &mut VecDeque<Frame>) {
+    pub(super) fn frame(&mut self, now: Duration, (connection, frame): &Sent, out: &mut Way) {
         if self.over {
             return;
         }
-        match self.line.receive(now, frame, out) {
+        let said = self.line.receive(now, *connection, frame, out);
+        match said.expect("home keeps to the protocol") {
             None | Some(Say::Heartbeat) => {}
             Some(Say::Prepare) => self.send(now, Say::Prepared, out),
             Some(Say::Image(image)) => self.image(now, image, out),
@@ -89,7 +90,7 @@ impl Host {
         }
     }
 
-    pub(super) fn image(&mut self, now: Duration, image: Image, out: &mut VecDeque<Frame>) {
+    pub(super) fn image(&mut self, now: Duration, image: ThreadImage, out: &mut Way) {
         if self.over || self.rebuilt {
             return;
         }
@@ -102,12 +103,12 @@ impl Host {
         self.send(now, Say::Ready, out);
     }
 
-    fn wants(&mut self, now: Duration, to: Option<usize>, out: &mut VecDeque<Frame>) {
+    fn wants(&mut self, now: Duration, to: Option<usize>, out: &mut Way) {
         self.wanted = Some(to);
         self.leave_if_settled(now, out);
     }
 
-    fn leave_if_settled(&mut self, now: Duration, out: &mut VecDeque<Frame>) {
+    fn leave_if_settled(&mut self, now: Duration, out: &mut Way) {
         if matches!(self.doing, Doing::Settling { .. }) {
             return;
         }
@@ -123,7 +124,7 @@ impl Host {
             _ => None,
         };
         let next = self.next;
-        let image = Image { next, awaited };
+        let image = ThreadImage { next, awaited };
         match to {
             None => self.send(now, Say::Image(image), out),
             Some(to) => self.onward = Some((to, image)),
@@ -131,11 +132,11 @@ impl Host {
     }
 
     /// The way to the next host is broken.
-    pub(super) fn cannot_send(&mut self, now: Duration, out: &mut VecDeque<Frame>) {
+    pub(super) fn cannot_send(&mut self, now: Duration, out: &mut Way) {
         self.send(now, Say::Failed, out);
     }
 
-    pub(super) fn event(&mut self, now: Duration, event: Event, out: &mut VecDeque<Frame>) {
+    pub(super) fn event(&mut self, now: Duration, event: Event, out: &mut Way) {
         let actions: Vec<Action> = self.stay.handle(now, event).collect();
         for action in actions {
             match action {
@@ -148,7 +149,7 @@ impl Host {
         }
     }
 
-    pub(super) fn tick(&mut self, now: Duration, out: &mut VecDeque<Frame>) {
+    pub(super) fn tick(&mut self, now: Duration, out: &mut Way) {
         if self.over {
             return;
         }
@@ -160,7 +161,7 @@ impl Host {
     }
 
     /// The guest goes on by a step.
-    pub(super) fn work(&mut self, now: Duration, is_call: bool, out: &mut VecDeque<Frame>) {
+    pub(super) fn work(&mut self, now: Duration, is_call: bool, out: &mut Way) {
         if !self.may_forward() || self.wanted.is_some() {
             return;
         }
@@ -185,7 +186,7 @@ impl Host {
         self.send(now, say, out);
     }
 
-    fn reply(&mut self, now: Duration, answered: u64, done: bool, out: &mut VecDeque<Frame>) {
+    fn reply(&mut self, now: Duration, answered: u64, done: bool, out: &mut Way) {
         let (Doing::Waiting { sequence, .. } | Doing::Settling { sequence }) = self.doing else {
             return;
         };

@@ -3,11 +3,11 @@
 //! The machines are composed as the supervisors do it, for a program of one thread. Each effect has a
 //! serial number, so one that comes twice, or is left out, is seen at once.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::end::ThreadImage;
 use super::host::Host;
-use super::line::{Frame, Image, Line, Say};
+use super::say::{Line, Say, Sent, Way};
 use crate::commit::{Action as MoveAction, Event as MoveEvent, Limits, Move};
 use crate::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use crate::session::{Event as LineEvent, Side};
@@ -48,8 +48,8 @@ struct World {
     lines: Vec<Option<Line>>,
     hosts: Vec<Host>,
     /// Frames on their way home, by host.
-    homeward: Vec<VecDeque<Frame>>,
-    connections: u32,
+    homeward: Vec<Way>,
+    connections: usize,
     going: Option<(usize, Move)>,
     watch: Option<Watch>,
     asked_home: bool,
@@ -140,10 +140,10 @@ impl World {
         }
         let epoch = self.hosts.len();
         self.hosts.push(Host::new(self.now, epoch + 1));
-        self.homeward.push(VecDeque::new());
+        self.homeward.push(Way::new());
         let quiet = LEASE / 3;
         self.lines
-            .push(Some(Line::new(self.now, Side::Dialing { quiet })));
+            .push(Some(Line::new(self.now, Side::Dialing { quiet }, 0)));
         self.going = Some((epoch, Move::new(self.now, Limits::of(Some(LEASE)))));
         self.send(epoch, Say::Prepare);
     }
@@ -163,13 +163,15 @@ impl World {
     }
 
     fn reach_home(&mut self, epoch: usize, how: u8) {
-        let Some(frame) = take(&mut self.homeward[epoch], how) else {
+        let Some((connection, frame)) = take(&mut self.homeward[epoch], how) else {
             return;
         };
         let Some(line) = &mut self.lines[epoch] else {
             return;
         };
-        if let Some(say) = line.receive(self.now, &frame, &mut self.hosts[epoch].inward) {
+        let inward = &mut self.hosts[epoch].inward;
+        let said = line.receive(self.now, connection, &frame, inward);
+        if let Some(say) = said.expect("a host keeps to the protocol") {
             self.hears(epoch, say);
             let request = matches!(
                 say,
@@ -336,7 +338,7 @@ impl World {
         // Every other time it is in a call, which the deputy will go on with.
         let awaited = epoch.is_multiple_of(2).then_some(0);
         let next = self.next;
-        self.send(epoch, Say::Image(Image { next, awaited }));
+        self.send(epoch, Say::Image(ThreadImage { next, awaited }));
     }
 
     fn arrives(&mut self, epoch: usize) {
@@ -447,7 +449,7 @@ impl World {
         }
     }
 
-    fn comes_home(&mut self, epoch: usize, image: Image) {
+    fn comes_home(&mut self, epoch: usize, image: ThreadImage) {
         if let Some(active) = self.active.take() {
             // It is interrupted: before its effect or after it.
             let done = active.sequence.is_multiple_of(2);
@@ -481,7 +483,7 @@ impl World {
 }
 
 /// The next frame, mostly.
-fn take(queue: &mut VecDeque<Frame>, how: u8) -> Option<Frame> {
+fn take(queue: &mut Way, how: u8) -> Option<Sent> {
     match how {
         0..=199 => queue.pop_front(),
         // It will come again.

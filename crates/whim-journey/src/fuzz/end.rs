@@ -1,0 +1,174 @@
+//! One end of a line between home and a host: the production's session, and what that leaves to its
+//! user. The fuzz target of sequences is made of it, and so are the schedules of the system tests.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::session::{Action, Actions, Event, KEPT_FRAMES_MAX, Session, SessionError, Side, Stamp};
+
+/// Of a thread: the serial number of its next effect, and the call that it waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadImage {
+    pub next: u64,
+    pub awaited: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Body<M> {
+    Message(M),
+    Acknowledgement,
+    Ask {
+        attempt: u32,
+        received: u64,
+    },
+    Answer {
+        received: u64,
+    },
+    /// The other side has given the line up.
+    Goodbye,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<M> {
+    stamp: Stamp,
+    pub body: Body<M>,
+}
+
+/// Frames for the wire are added to `out`, each with the connection by which it goes.
+#[derive(Debug)]
+pub struct Line<M> {
+    session: Session,
+    kept: VecDeque<M>,
+    forgotten: u64,
+    /// The connection in use.
+    pub connection: Option<usize>,
+    /// It wants a new connection.
+    pub dials: bool,
+}
+
+impl<M: Clone> Line<M> {
+    #[must_use]
+    pub fn new(now: Duration, side: Side, connection: usize) -> Self {
+        Self {
+            session: Session::new(now, side),
+            kept: VecDeque::new(),
+            forgotten: 0,
+            connection: Some(connection),
+            dials: false,
+        }
+    }
+
+    #[must_use]
+    pub fn heard(&self) -> Duration {
+        self.session.heard()
+    }
+
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.session.is_connected()
+    }
+
+    pub fn send(&mut self, now: Duration, message: M, out: &mut impl Extend<(usize, Frame<M>)>) {
+        self.kept.push_back(message);
+        self.event(now, Event::Send { bytes: 100 }, None, out);
+    }
+
+    /// Takes what has come by a connection; a message for those above comes back.
+    ///
+    /// # Errors
+    /// The other side does not keep to the protocol.
+    pub fn receive(
+        &mut self,
+        now: Duration,
+        connection: usize,
+        frame: &Frame<M>,
+        out: &mut impl Extend<(usize, Frame<M>)>,
+    ) -> Result<Option<M>, SessionError> {
+        let event = match frame.body {
+            Body::Ask { attempt, received } => Event::Asked { attempt, received },
+            _ if self.connection != Some(connection) => return Ok(None),
+            Body::Answer { received } => Event::Answered { received },
+            _ => Event::Frame {
+                stamp: frame.stamp,
+                bytes: 100,
+                numbered: matches!(frame.body, Body::Message(_)),
+            },
+        };
+        let actions = self.session.handle(now, event)?;
+        let deliver = self.carry_out(actions, Some(connection), out);
+        Ok(match &frame.body {
+            Body::Message(message) if deliver => Some(message.clone()),
+            _ => None,
+        })
+    }
+
+    /// Something that is not the other side's doing; `fresh` is a connection that it is about.
+    ///
+    /// # Panics
+    /// When the session refuses it: that would be an error of its own.
+    pub fn event(
+        &mut self,
+        now: Duration,
+        event: Event,
+        fresh: Option<usize>,
+        out: &mut impl Extend<(usize, Frame<M>)>,
+    ) {
+        let actions = self.session.handle(now, event);
+        self.carry_out(actions.expect("nothing of a peer's"), fresh, out);
+    }
+
+    /// Whether what has come is for those above.
+    fn carry_out(
+        &mut self,
+        actions: Actions,
+        fresh: Option<usize>,
+        out: &mut impl Extend<(usize, Frame<M>)>,
+    ) -> bool {
+        let mut deliver = false;
+        for action in actions {
+            match action {
+                Action::Close => self.connection = None,
+                Action::Reject => {}
+                Action::Forget { through } => {
+                    while self.forgotten < through {
+                        self.kept.pop_front().expect("it is kept");
+                        self.forgotten += 1;
+                    }
+                }
+                Action::Dial => self.dials = true,
+                Action::Ask { attempt, received } => {
+                    self.connection = fresh;
+                    self.write(0, Body::Ask { attempt, received }, out);
+                }
+                Action::Answer { received } => {
+                    self.connection = fresh;
+                    self.write(0, Body::Answer { received }, out);
+                }
+                Action::Write { first, last } => {
+                    for number in first..=last {
+                        let place = usize::try_from(number - self.forgotten - 1).expect("small");
+                        let message = self.kept[place].clone();
+                        self.write(number, Body::Message(message), out);
+                    }
+                }
+                Action::Acknowledge => self.write(0, Body::Acknowledgement, out),
+                Action::Deliver => deliver = true,
+            }
+        }
+        assert!(self.kept.len() <= KEPT_FRAMES_MAX);
+        assert_eq!(self.session.is_settled(), self.kept.is_empty());
+        deliver
+    }
+
+    /// The last word, if there is a way for it.
+    pub fn say_goodbye(&self, out: &mut impl Extend<(usize, Frame<M>)>) {
+        self.write(0, Body::Goodbye, out);
+    }
+
+    fn write(&self, number: u64, body: Body<M>, out: &mut impl Extend<(usize, Frame<M>)>) {
+        if let Some(connection) = self.connection {
+            let stamp = self.session.stamp(number);
+            out.extend([(connection, Frame { stamp, body })]);
+        }
+    }
+}
