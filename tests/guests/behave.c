@@ -141,6 +141,17 @@ static pthread_t begin_blocked(const char *where)
     return thread;
 }
 
+static void begin_three_blocked(void)
+{
+    static const char *calls[] = {"read", "accept", "epoll_wait"};
+    open_all();
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        need(pthread_create(&thread, NULL, blocked, (void *)calls[i]) == 0, "pthread_create");
+    }
+    nap(50);
+}
+
 static void cancel(const char *where)
 {
     pthread_t thread = begin_blocked(where);
@@ -195,13 +206,7 @@ static void catch(const char *where, int flags, int whole_process)
 
 static void trap_ignored(void)
 {
-    static const char *calls[] = {"read", "accept", "epoll_wait"};
-    open_all();
-    for (int i = 0; i < 3; i++) {
-        pthread_t thread;
-        need(pthread_create(&thread, NULL, blocked, (void *)calls[i]) == 0, "pthread_create");
-    }
-    nap(50);
+    begin_three_blocked();
     signal(SIGTRAP, SIG_IGN);
     for (int i = 0; i < 2; i++) {
         meet();
@@ -580,13 +585,7 @@ static void family(void)
 /* The end: by a signal of its own, or by exit in the middle of other threads' calls. */
 static void dies(int how)
 {
-    static const char *calls[] = {"read", "accept", "epoll_wait"};
-    open_all();
-    for (int i = 0; i < 3; i++) {
-        pthread_t thread;
-        need(pthread_create(&thread, NULL, blocked, (void *)calls[i]) == 0, "pthread_create");
-    }
-    nap(50);
+    begin_three_blocked();
     meet();
     printf("dying\n");
     fflush(stdout);

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "meet.h"
+
 #define SIZE 20000
 
 static uint64_t digest;
@@ -77,17 +79,12 @@ static void numbers(void)
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (;;) {
-        char byte;
-        printf("ready %d\n", getpid());
-        do {
-            if (read(0, &byte, 1) != 1)
-                return 0;
-        } while (byte != '\n');
+    while (met()) {
         digest = 0xcbf29ce484222325ULL;
         for (size_t size = 1; size < SIZE; size = size * 3 / 2 + 1)
             strings(size);
         numbers();
         printf("gave %016lx\n", (unsigned long)digest);
     }
+    return 0;
 }

@@ -25,6 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "meet.h"
+
 enum { REST, USLEEP, NANOSLEEP, CLOCK, REALTIME, ABSOLUTE, FUTEX, SIGNAL, POLL, PPOLL, SELECT, PSELECT,
        EPOLL, EPOLL2, SEMAPHORE, RECEIVE, CONDITION, KINDS };
 static const char *names[KINDS] = {
@@ -163,15 +165,7 @@ int main(int argc, char **argv)
         pthread_t thread;
         pthread_create(&thread, NULL, waiter, (void *)(intptr_t)i);
     }
-    for (;;) {
-        char byte;
-        printf("ready %d\n", getpid());
-        do {
-            if (read(0, &byte, 1) != 1) {
-                semctl(semaphore, 0, IPC_RMID);
-                return 0;
-            }
-        } while (byte != '\n');
+    while (met()) {
         pthread_barrier_wait(&barrier);
         printf("waiting\n");
         pthread_barrier_wait(&barrier);
@@ -181,4 +175,6 @@ int main(int argc, char **argv)
         }
         printf("waited\n");
     }
+    semctl(semaphore, 0, IPC_RMID);
+    return 0;
 }
