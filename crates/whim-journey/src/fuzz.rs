@@ -4,6 +4,7 @@ pub mod end;
 mod host;
 mod say;
 mod sequence;
+pub mod thread;
 
 use crate::frame::{FRAME_PAYLOAD_MAX, HEADER_LENGTH, Header};
 use crate::message::{self, CallRequest, Hello, PageRequest, Tails, ToGuest, ToHome};

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whim_journey::commit::{Action as MoveAction, Event as MoveEvent, Limits, Move};
+use whim_journey::fuzz::thread::{Asking, ThreadImage};
 use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use whim_journey::session::{Event as LineEvent, Side};
 use whim_journey::turn::{Request, Turn, Verdict};
 use whim_system_tests::{Result, ensure};
 
-use super::wire::{Frame, Line, Message, ThreadImage};
+use super::wire::{Frame, Line, Message};
 use super::world::{LEASE, What, World};
 
 /// Home gives up a transfer that stands still for so long (a minute would be longer than a schedule).
@@ -244,10 +245,7 @@ impl Home {
             return Ok(());
         };
         // A host may also repeat itself.
-        let request = matches!(
-            message,
-            Message::Call { .. } | Message::Other { .. } | Message::Await { .. }
-        );
+        let request = matches!(message, Message::Asks { .. });
         if request && world.random.below(50) == 0 {
             self.message(world, epoch, message.clone())?;
         }
@@ -263,31 +261,25 @@ impl Home {
             Message::Started => self.moves(world, MoveEvent::Started),
             Message::Failed => self.moves(world, MoveEvent::Failed),
             Message::Image(image) if !is_new => self.comes_home(world, epoch, &image),
-            Message::Call {
-                thread,
-                sequence,
-                serial,
-            } => {
+            Message::Asks { thread, asking } => self.asks(world, epoch, thread, asking),
+            _ => self.moves(world, MoveEvent::Failed),
+        }
+    }
+
+    fn asks(&mut self, world: &mut World, epoch: u32, thread: usize, asking: Asking) -> Result<()> {
+        match asking {
+            Asking::Call { sequence, serial } => {
                 ensure!(self.is_at(epoch), "A call of epoch {epoch} is taken");
                 self.call(world, thread, sequence, serial)
             }
-            Message::Other {
-                thread,
-                sequence,
-                serial,
-            } => {
+            Asking::Other { sequence, serial } => {
                 ensure!(self.is_at(epoch), "A request of epoch {epoch} is taken");
                 self.other(world, thread, sequence, serial)
             }
-            Message::Await {
-                thread,
-                sequence,
-                awaited,
-            } => {
+            Asking::Await { sequence, awaited } => {
                 self.await_call(world, thread, sequence, awaited);
                 Ok(())
             }
-            _ => self.moves(world, MoveEvent::Failed),
         }
     }
 

@@ -1,38 +1,13 @@
 //! A host and its guest, as far as they decide anything.
 
+use whim_journey::fuzz::thread::{Thread, ThreadImage};
 use whim_journey::session::{Event as LineEvent, Side};
 use whim_journey::stay::{Action, Event, Stay};
 use whim_system_tests::{Result, bail, ensure};
 
-use super::wire::{Frame, Line, Message, ThreadImage};
+use super::wire::{Frame, Line, Message};
 use super::world::{LEASE, What, World};
 use std::time::Duration;
-
-/// What a thread of the guest does.
-#[derive(Clone, Copy, Debug)]
-enum Doing {
-    Computing,
-    /// It waits for the answer to this message; `awaited` is the call that it is about.
-    Waiting {
-        sequence: u64,
-        awaited: u64,
-    },
-    /// It waits for the answer to something that is no call, and cannot be left to home.
-    Settling {
-        sequence: u64,
-    },
-    /// It left this call to home, and will ask.
-    Left {
-        awaited: u64,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Thread {
-    next: u64,
-    doing: Doing,
-    sequence: u64,
-}
 
 #[derive(Debug)]
 pub struct Host {
@@ -151,15 +126,9 @@ impl Host {
             return Ok(());
         }
         self.rebuilt = true;
-        let sequence = u64::from(self.epoch) << 32;
-        let thread = |thread: &ThreadImage| Thread {
-            next: thread.next,
-            doing: thread
-                .awaited
-                .map_or(Doing::Computing, |awaited| Doing::Left { awaited }),
-            sequence,
-        };
-        self.threads = image.iter().map(thread).collect();
+        let epoch = self.epoch;
+        let thread = |image: ThreadImage| Thread::new(image, epoch);
+        self.threads = image.into_iter().map(thread).collect();
         self.send(world, Message::Ready);
         Ok(())
     }
@@ -170,8 +139,7 @@ impl Host {
     }
 
     fn leave_if_settled(&mut self, world: &mut World) {
-        let settling = |thread: &Thread| matches!(thread.doing, Doing::Settling { .. });
-        if self.threads.iter().any(settling) {
+        if self.threads.iter().any(Thread::is_settling) {
             return;
         }
         let Some(destination) = self.wanted.take() else {
@@ -192,19 +160,7 @@ impl Host {
 
     fn freeze(&mut self, world: &mut World) -> Vec<ThreadImage> {
         self.events(world, Event::Leave);
-        for thread in &mut self.threads {
-            if let Doing::Waiting { awaited, .. } = thread.doing {
-                thread.doing = Doing::Left { awaited };
-            }
-        }
-        let image = |thread: &Thread| ThreadImage {
-            next: thread.next,
-            awaited: match thread.doing {
-                Doing::Left { awaited } => Some(awaited),
-                _ => None,
-            },
-        };
-        self.threads.iter().map(image).collect()
+        self.threads.iter_mut().map(Thread::leave).collect()
     }
 
     fn events(&mut self, world: &mut World, event: Event) {
@@ -294,59 +250,16 @@ impl Host {
             return;
         }
         let is_call = world.random.below(6) > 0;
-        let thread = &mut self.threads[index];
-        let serial = thread.next;
-        let message = match thread.doing {
-            Doing::Waiting { .. } | Doing::Settling { .. } => return,
-            Doing::Computing if !is_call => {
-                thread.sequence += 1;
-                let sequence = thread.sequence;
-                thread.doing = Doing::Settling { sequence };
-                Message::Other {
-                    thread: index,
-                    sequence,
-                    serial,
-                }
-            }
-            Doing::Computing => {
-                thread.sequence += 1;
-                let sequence = thread.sequence;
-                thread.doing = Doing::Waiting {
-                    sequence,
-                    awaited: sequence,
-                };
-                Message::Call {
-                    thread: index,
-                    sequence,
-                    serial,
-                }
-            }
-            Doing::Left { awaited } => {
-                thread.sequence += 1;
-                let sequence = thread.sequence;
-                thread.doing = Doing::Waiting { sequence, awaited };
-                Message::Await {
-                    thread: index,
-                    sequence,
-                    awaited,
-                }
-            }
-        };
-        self.send(world, message);
+        if let Some(asking) = self.threads[index].work(is_call) {
+            let thread = index;
+            self.send(world, Message::Asks { thread, asking });
+        }
     }
 
     fn reply(&mut self, world: &mut World, index: usize, sequence: u64, done: bool) {
-        let thread = &mut self.threads[index];
-        let (Doing::Waiting { sequence: due, .. } | Doing::Settling { sequence: due }) =
-            thread.doing
-        else {
-            return;
-        };
-        if due != sequence {
+        if !self.threads[index].answered(sequence, done) {
             return;
         }
-        thread.doing = Doing::Computing;
-        thread.next += u64::from(done);
         let (delay, epoch) = (world.some_ms(5, 90), self.epoch);
         world.after(
             delay,

@@ -1,7 +1,8 @@
 //! What home and a host say to each other, and the production's sessions over which they do.
 
 use whim_journey::fuzz::end;
-pub use whim_journey::fuzz::end::{Body, ThreadImage};
+pub use whim_journey::fuzz::end::Body;
+use whim_journey::fuzz::thread::{Asking, ThreadImage};
 
 /// What home and a host say to each other, as far as it matters here.
 #[derive(Clone, Debug)]
@@ -13,21 +14,9 @@ pub enum Message {
     Commit,
     Started,
     Acknowledged,
-    Call {
+    Asks {
         thread: usize,
-        sequence: u64,
-        serial: u64,
-    },
-    Await {
-        thread: usize,
-        sequence: u64,
-        awaited: u64,
-    },
-    /// Anything else that has an effect: it is done and answered at once.
-    Other {
-        thread: usize,
-        sequence: u64,
-        serial: u64,
+        asking: Asking,
     },
     /// `done`: it had its effect; otherwise it is to be made again.
     Reply {

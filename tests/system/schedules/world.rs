@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use whim_journey::fuzz::thread::ThreadImage;
 use whim_system_tests::random::Random;
 use whim_system_tests::{Result, bail, ensure};
 
 use super::home::Home;
 use super::host::Host;
 use super::trouble::Troubles;
-use super::wire::{Body, Frame, ThreadImage};
+use super::wire::{Body, Frame};
 
 /// All times are in microseconds of the world's own clock.
 pub const MS: u64 = 1000;

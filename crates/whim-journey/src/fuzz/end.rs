@@ -6,13 +6,6 @@ use std::time::Duration;
 
 use crate::session::{Action, Actions, Event, KEPT_FRAMES_MAX, Session, SessionError, Side, Stamp};
 
-/// Of a thread: the serial number of its next effect, and the call that it waits for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThreadImage {
-    pub next: u64,
-    pub awaited: Option<u64>,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub enum Body<M> {
     Message(M),

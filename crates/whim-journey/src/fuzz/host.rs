@@ -2,29 +2,11 @@
 
 use std::time::Duration;
 
-use super::end::ThreadImage;
 use super::say::{Line, Say, Sent, Way};
 use super::sequence::LEASE;
+use super::thread::{Thread, ThreadImage};
 use crate::session::{self, Side};
 use crate::stay::{Action, Event, Stay};
-
-/// What the guest's thread does.
-#[derive(Clone, Copy, Debug)]
-enum Doing {
-    Computing,
-    Waiting {
-        sequence: u64,
-        awaited: u64,
-    },
-    /// For the answer to something that is no call, and cannot be left to home.
-    Settling {
-        sequence: u64,
-    },
-    /// It left this call to home, and will ask.
-    Left {
-        awaited: u64,
-    },
-}
 
 #[derive(Debug)]
 pub(super) struct Host {
@@ -32,9 +14,8 @@ pub(super) struct Host {
     pub(super) line: Line,
     /// Frames on their way to it.
     pub(super) inward: Way,
-    next: u64,
-    doing: Doing,
-    sequence: u64,
+    epoch: u32,
+    thread: Thread,
     rebuilt: bool,
     pub(super) over: bool,
     /// Where the guest is to go (none: home) as soon as nothing is settling.
@@ -44,14 +25,13 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(now: Duration, epoch: usize) -> Self {
+    pub(super) fn new(now: Duration, epoch: u32) -> Self {
         Self {
             stay: Stay::new(now, Some(LEASE)),
             line: Line::new(now, Side::Waiting, 0),
             inward: Way::new(),
-            next: 0,
-            doing: Doing::Computing,
-            sequence: (epoch as u64) << 32,
+            epoch,
+            thread: Thread::new(ThreadImage::default(), epoch),
             rebuilt: false,
             over: false,
             wanted: None,
@@ -95,11 +75,7 @@ impl Host {
             return;
         }
         self.rebuilt = true;
-        self.next = image.next;
-        self.doing = match image.awaited {
-            Some(awaited) => Doing::Left { awaited },
-            None => Doing::Computing,
-        };
+        self.thread = Thread::new(image, self.epoch);
         self.send(now, Say::Ready, out);
     }
 
@@ -109,22 +85,14 @@ impl Host {
     }
 
     fn leave_if_settled(&mut self, now: Duration, out: &mut Way) {
-        if matches!(self.doing, Doing::Settling { .. }) {
+        if self.thread.is_settling() {
             return;
         }
         let Some(to) = self.wanted.take() else {
             return;
         };
         self.event(now, Event::Leave, out);
-        if let Doing::Waiting { awaited, .. } = self.doing {
-            self.doing = Doing::Left { awaited };
-        }
-        let awaited = match self.doing {
-            Doing::Left { awaited } => Some(awaited),
-            _ => None,
-        };
-        let next = self.next;
-        let image = ThreadImage { next, awaited };
+        let image = self.thread.leave();
         match to {
             None => self.send(now, Say::Image(image), out),
             Some(to) => self.onward = Some((to, image)),
@@ -165,34 +133,13 @@ impl Host {
         if !self.may_forward() || self.wanted.is_some() {
             return;
         }
-        let (sequence, serial) = (self.sequence + 1, self.next);
-        let say = match self.doing {
-            Doing::Waiting { .. } | Doing::Settling { .. } => return,
-            Doing::Computing if is_call => {
-                let awaited = sequence;
-                self.doing = Doing::Waiting { sequence, awaited };
-                Say::Call { sequence, serial }
-            }
-            Doing::Computing => {
-                self.doing = Doing::Settling { sequence };
-                Say::Other { sequence, serial }
-            }
-            Doing::Left { awaited } => {
-                self.doing = Doing::Waiting { sequence, awaited };
-                Say::Await { sequence, awaited }
-            }
-        };
-        self.sequence = sequence;
-        self.send(now, say, out);
+        if let Some(asking) = self.thread.work(is_call) {
+            self.send(now, Say::Asks(asking), out);
+        }
     }
 
     fn reply(&mut self, now: Duration, answered: u64, done: bool, out: &mut Way) {
-        let (Doing::Waiting { sequence, .. } | Doing::Settling { sequence }) = self.doing else {
-            return;
-        };
-        if sequence == answered {
-            self.next += u64::from(done);
-            self.doing = Doing::Computing;
+        if self.thread.answered(answered, done) {
             self.leave_if_settled(now, out);
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::end::{self, ThreadImage};
+use super::end;
+use super::thread::{Asking, ThreadImage};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Say {
@@ -13,9 +14,7 @@ pub(super) enum Say {
     Commit,
     Started,
     Acknowledged,
-    Call { sequence: u64, serial: u64 },
-    Await { sequence: u64, awaited: u64 },
-    Other { sequence: u64, serial: u64 },
+    Asks(Asking),
     Reply { sequence: u64, done: bool },
     Freeze,
     Onward(usize),

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::end::ThreadImage;
 use super::host::Host;
 use super::say::{Line, Say, Sent, Way};
+use super::thread::{Asking, ThreadImage};
 use crate::commit::{Action as MoveAction, Event as MoveEvent, Limits, Move};
 use crate::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use crate::session::{Event as LineEvent, Side};
@@ -139,7 +139,8 @@ impl World {
             return;
         }
         let epoch = self.hosts.len();
-        self.hosts.push(Host::new(self.now, epoch + 1));
+        let number = u32::try_from(epoch + 1).expect("small");
+        self.hosts.push(Host::new(self.now, number));
         self.homeward.push(Way::new());
         let quiet = LEASE / 3;
         self.lines
@@ -173,11 +174,7 @@ impl World {
         let said = line.receive(self.now, connection, &frame, inward);
         if let Some(say) = said.expect("a host keeps to the protocol") {
             self.hears(epoch, say);
-            let request = matches!(
-                say,
-                Say::Call { .. } | Say::Other { .. } | Say::Await { .. }
-            );
-            if request && how & 2 != 0 {
+            if matches!(say, Say::Asks(_)) && how & 2 != 0 {
                 // A host may also repeat itself.
                 self.hears(epoch, say);
             }
@@ -278,11 +275,18 @@ impl World {
                 assert!(is_here && self.asked_home, "an image that nobody asked for");
                 self.comes_home(epoch, image);
             }
-            Say::Call { sequence, serial } => {
+            Say::Asks(asking) => self.asks(epoch, asking, is_here),
+            _ => self.moves(MoveEvent::Failed),
+        }
+    }
+
+    fn asks(&mut self, epoch: usize, asking: Asking, is_here: bool) {
+        match asking {
+            Asking::Call { sequence, serial } => {
                 assert!(is_here, "a call of another epoch is taken");
                 self.call(epoch, sequence, serial);
             }
-            Say::Other { sequence, serial } => {
+            Asking::Other { sequence, serial } => {
                 assert!(is_here, "a request of another epoch is taken");
                 if self.ask(Request::Other { sequence }) == Verdict::Execute {
                     self.effect(serial);
@@ -295,8 +299,7 @@ impl World {
                     );
                 }
             }
-            Say::Await { sequence, awaited } => self.await_call(epoch, sequence, awaited),
-            _ => self.moves(MoveEvent::Failed),
+            Asking::Await { sequence, awaited } => self.await_call(epoch, sequence, awaited),
         }
     }
 
