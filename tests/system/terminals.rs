@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use whim_system_tests::case::Setting;
 use whim_system_tests::mover::{self, Moves, Plan};
+use whim_system_tests::process::eventually;
 use whim_system_tests::random::Random;
 use whim_system_tests::terminal::Terminal;
 use whim_system_tests::{Case, Cluster, Context, Result, anyhow, ensure, guest};
 
+/// For what a shell does at once, on a busy machine.
+const SHORT: Duration = Duration::from_secs(30);
 const PROMPT: &str = "whim> ";
 const SUSPEND: &str = "\x1a";
 const INTERRUPT: &str = "\x03";
@@ -455,6 +458,7 @@ fn jobs(cluster: &Cluster) -> Result<()> {
             if way == "bg" {
                 terminal.ask("jobs -r | wc -l\r", "\n1\r\n")?;
                 terminal.ask("fg\r", "perl")?;
+                in_front(cluster, pid)?;
             }
             if moves {
                 cluster.await_state(pid, "away")?;
@@ -477,6 +481,15 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         shown[1]
     );
     Ok(())
+}
+
+/// Waits until a job has its terminal: the shell names it before that, and keys would be the shell's.
+fn in_front(cluster: &Cluster, pid: i32) -> Result<()> {
+    let number = pid.to_string();
+    eventually(SHORT, "the job has the terminal", || {
+        let state = cluster.run("n1", &["ps", "-o", "stat=", "-p", &number])?;
+        Ok(state.contains('+').then_some(()))
+    })
 }
 
 /// Interrupt, quit and hang-up reach a program that computes or waits away.
