@@ -433,8 +433,10 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         } else {
             String::new()
         };
+        // What was stopped and goes on is no error that a program has ever seen.
         let job = "perl -e '$|=1; $SIG{CONT}=sub{print \"resu\",\"med\\n\"}; \
-                   print \"pid=$$\\n\"; select(undef,undef,undef,0.1) while 1'";
+                   print \"pid=$$\\n\"; while (1) { select(undef,undef,undef,0.1) >= 0 \
+                   or $!{EINTR} or die \"odd \", $!+0 }'";
         terminal.press(&format!("{prefix}{job}\r"))?;
         terminal.wait_for("\npid=")?;
         let pid: i32 = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
@@ -447,6 +449,14 @@ fn jobs(cluster: &Cluster) -> Result<()> {
             }
             terminal.ask(SUSPEND, "Stopped")?;
             terminal.wait_for(PROMPT)?;
+            // One that has a tracer is stopped with a small letter.
+            seen.push(
+                state_of(cluster, pid)?
+                    .to_uppercase()
+                    .chars()
+                    .take(1)
+                    .collect(),
+            );
             if moves {
                 let row = cluster.await_state(pid, "stopped")?;
                 ensure!(row.place == "n2", "The stopped job is on {}", row.place);
@@ -485,11 +495,14 @@ fn jobs(cluster: &Cluster) -> Result<()> {
 
 /// Waits until a job has its terminal: the shell names it before that, and keys would be the shell's.
 fn in_front(cluster: &Cluster, pid: i32) -> Result<()> {
-    let number = pid.to_string();
     eventually(SHORT, "the job has the terminal", || {
-        let state = cluster.run("n1", &["ps", "-o", "stat=", "-p", &number])?;
-        Ok(state.contains('+').then_some(()))
+        Ok(state_of(cluster, pid)?.contains('+').then_some(()))
     })
+}
+
+/// As ps(1) shows it at home.
+fn state_of(cluster: &Cluster, pid: i32) -> Result<String> {
+    cluster.run("n1", &["ps", "-o", "stat=", "-p", &pid.to_string()])
 }
 
 /// Interrupt, quit and hang-up reach a program that computes or waits away.
