@@ -71,6 +71,7 @@ pub fn cases() -> Result<Vec<Case>> {
         Case::new("terminals::background_processes", |_| background()),
         Case::new("terminals::keys_reach_a_program_away", |_| keys()),
         Case::in_lab("terminals::jobs_away", 2, jobs),
+        Case::in_lab("terminals::waiting_job_away", 2, waiting_job),
     ];
     for session in SESSIONS {
         let name = format!("terminals::{}", session.name);
@@ -490,6 +491,33 @@ fn jobs(cluster: &Cluster) -> Result<()> {
         shown[0],
         shown[1]
     );
+    Ok(())
+}
+
+/// A job that waits in a call which every stop ends: it sees an error that it knows, or none.
+fn waiting_job(cluster: &Cluster) -> Result<()> {
+    let whim = cluster.whim_path().display().to_string();
+    let directory = cluster.directory().join("waiting");
+    let mut terminal = open_shell(cluster, &directory, false)?;
+    let job = "python3 -c 'import os, select; e = select.epoll(); print(f\"pid={os.getpid()}\", flush=True)
+while True: e.poll(0.5); print(\"wai\" \"ted\", flush=True)'";
+    terminal.press(&format!("{whim} run -- {job}\r"))?;
+    terminal.wait_for("\npid=")?;
+    let pid: i32 = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
+        .trim()
+        .parse()?;
+    cluster.move_to(pid, "n2")?;
+    for _ in 0..3 {
+        terminal.wait_for("waited\r\n")?;
+        terminal.ask(SUSPEND, "Stopped")?;
+        terminal.wait_for(PROMPT)?;
+        cluster.await_state(pid, "stopped")?;
+        terminal.ask("fg\r", "python3")?;
+    }
+    terminal.wait_for("waited\r\n")?;
+    ensure!(cluster.place(pid)? == "n2", "It went home by itself");
+    in_front(cluster, pid)?;
+    terminal.ask(INTERRUPT, PROMPT)?;
     Ok(())
 }
 
