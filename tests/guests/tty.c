@@ -4,8 +4,8 @@
  *
  * The foreground process starts a child in a process group of its own. At `ready PID`, where PID is
  * the child, the child may be moved; then the foreground reads a line and the child tries to take
- * the terminal: with SIGTTOU as it is by default, blocked, and ignored. At the end the foreground
- * itself may be moved, and shows who it is.
+ * the terminal: with SIGTTOU blocked, ignored, and as it is by default, which stops it until the
+ * terminal is its own. At the end the foreground itself may be moved, and shows who it is.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -81,6 +81,13 @@ int main(void)
     need(waitpid(other, &status, WUNTRACED) == other, "waitpid");
     printf("by default: stopped %d by SIGTTOU %d\n", WIFSTOPPED(status),
            WIFSTOPPED(status) && WSTOPSIG(status) == SIGTTOU);
+    /* In the foreground it makes its call again, and never learns that it was stopped. */
+    char answer;
+    need(tcsetpgrp(0, other) == 0, "tcsetpgrp");
+    kill(other, SIGCONT);
+    need(read(answers[0], &answer, 1) == 1, "an answer");
+    printf("continued: %c\n", answer);
+    need(tcsetpgrp(0, getpgrp()) == 0, "tcsetpgrp");
     kill(other, SIGKILL);
     need(waitpid(other, &status, 0) == other, "waitpid");
 

@@ -391,7 +391,7 @@ fn background() -> Result<()> {
             };
             terminal.press(&line)?;
             let mut shown = String::new();
-            for sign in ["SIGTTOU 1\r\n", "quiet\r\n"] {
+            for sign in ["continued: y\r\n", "quiet\r\n"] {
                 terminal.wait_for("ready ")?;
                 let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
                     .trim()
