@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use support::{Daemon, Network, alone, bad, good, place, until, whim};
+use support::{Daemon, Network, alone, bad, copy_program, good, place, until, whim};
 
 fn verbs(words: &[&str]) -> Vec<String> {
     let text = good(
@@ -259,10 +259,7 @@ fn other_users_may_look_but_not_touch() {
     let place = place();
     let daemon = alone(&place);
     let program = place.path().join("whim");
-    // By another process: a child of another test's would have our descriptor of it for a moment, and
-    // what somebody may write is not executed.
-    let copied = Command::new("cp").arg(whim()).arg(&program).status();
-    assert!(copied.expect("cp runs").success());
+    copy_program(&whim(), &program);
     let as_nobody = |words: &[&str]| {
         let mut command = Command::new(&program);
         command

@@ -412,7 +412,7 @@ fn supervisors_have_their_owners_rights_and_guests_a_private_uid() {
     let programs = place.path().join("bin");
     std::fs::create_dir(&programs).expect("directory");
     for name in ["whim", "whim-home", "whim-guest"] {
-        std::fs::copy(support::whim().with_file_name(name), programs.join(name)).expect("copied");
+        support::copy_program(&support::whim().with_file_name(name), &programs.join(name));
     }
     let network = Network::new(2);
     let libexec = programs.display().to_string();

@@ -10,6 +10,13 @@ use tempfile::TempDir;
 /// Nothing that is waited for takes longer, unless something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Copies a program that is to be run, by another process: children of other tests would have our
+/// descriptor of it for a moment, and what somebody may write is not executed.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp runs").success());
+}
+
 /// Path of the program under test.
 pub fn whim() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_whim"))
