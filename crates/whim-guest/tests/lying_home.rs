@@ -4,14 +4,17 @@
 
 #[path = "support/image.rs"]
 mod image;
+#[path = "support/liar.rs"]
+mod liar;
 #[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
-use image::{CODE, DATA, FILE, PAGE, PROGRAM, STACK, TIB, mapping};
+use image::{DATA, FILE, PAGE, STACK, TIB, mapping};
+use liar::{Liar, PATIENCE, PID, prepare, tries};
 use std::time::{Duration, Instant};
 use support::{Host, World};
 use whim_attempts::{Attempt, Party};
-use whim_home::link::{Link, LinkError};
+use whim_home::link::Link;
 use whim_image::model::{
     Backing, Clocks, MappingId, ProcessImage, QueuedSignal, Range, SignalAction,
 };
@@ -19,141 +22,7 @@ use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::State;
 use whim_journey::message::{self, ChannelRole, ClockPair, Hello, PageRequest, ToGuest, ToHome};
 use whim_net::{Channel, ChannelError, JourneyId, PeerExpectation, Role};
-
-/// Nothing here takes longer, even on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PID: i32 = 4000;
-
-fn tries(what: impl Into<String>) -> Attempt {
-    Attempt::new(Party::LyingHome, what)
-}
-
-/// Home's end of the connections, and the supervisor that waits for a guest.
-struct Liar {
-    link: Link,
-    host: Host,
-    /// Its directory goes with it.
-    _world: World,
-}
-
-impl Liar {
-    fn connected() -> Self {
-        let world = World::new();
-        let host = world.host("n2", "lies", 1);
-        let credentials = world.credentials("n1", "lies", Role::Home);
-        let lease = Some(Duration::from_secs(10));
-        let link = Link::connect("lies", &host.slot, &credentials, lease).expect("connected");
-        Self {
-            link,
-            host,
-            _world: world,
-        }
-    }
-
-    fn say(&mut self, message: &ToGuest) {
-        self.link.send(message, PATIENCE).expect("sent");
-    }
-
-    fn send(&mut self, kind: Kind, payload: &[u8]) {
-        let epoch = self.link.epoch;
-        let sent = self.link.calls.send_now(kind, epoch, &[payload], PATIENCE);
-        sent.expect("sent");
-    }
-
-    fn hears(&mut self) -> ToHome {
-        self.link.receive(PATIENCE).expect("an answer")
-    }
-
-    /// A blank process waits for its image.
-    fn prepared() -> Self {
-        let mut liar = Self::connected();
-        liar.say(&prepare(PID));
-        assert_eq!(liar.hears(), ToHome::Prepared);
-        liar
-    }
-
-    /// Sends an image, which may be refused before all of it is sent.
-    fn shows(&mut self, image: &ProcessImage) {
-        match self.link.send_image(image, PATIENCE) {
-            Ok(()) | Err(LinkError::Channel(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn sends_pages(&mut self, address: u64, bytes: &[u8]) {
-        let payload = [&address.to_le_bytes(), bytes].concat();
-        self.send(Kind::Pages, &payload);
-    }
-
-    /// The process of an image runs, and home has acknowledged it.
-    fn started(image: &ProcessImage) -> Self {
-        let mut liar = Self::prepared();
-        liar.shows(image);
-        let mut code = vec![0; 4096];
-        code[..PROGRAM.len()].copy_from_slice(PROGRAM);
-        liar.sends_pages(CODE, &code);
-        let clocks = Clocks::default();
-        liar.say(&ToGuest::Complete { clocks });
-        let ready = liar.hears();
-        assert!(matches!(ready, ToHome::Ready { .. }), "{ready:?}");
-        liar.say(&ToGuest::Commit { clocks });
-        let started = liar.hears();
-        assert!(matches!(started, ToHome::Started { .. }), "{started:?}");
-        liar.say(&ToGuest::Acknowledged);
-        liar
-    }
-
-    /// The supervisor says why it refuses, and ends by itself: with an error, not by a panic (whose
-    /// status is another one) or a signal.
-    fn refused(mut self, what: &str) -> String {
-        let reason = loop {
-            match self.link.receive(PATIENCE) {
-                Ok(taken @ ToHome::Ready { .. }) => panic!("{what}: {taken:?}"),
-                Ok(_) => {}
-                Err(LinkError::Refused { reason, .. }) => break reason,
-                Err(error) => panic!("{what}: it did not say why: {error}"),
-            }
-        };
-        assert_eq!(self.host.ended().code(), Some(1), "{what}: {reason}");
-        reason
-    }
-
-    /// The supervisor has passed over what was said, and does its work.
-    fn passed_over(mut self, state: State) {
-        assert_eq!(self.host.state(), Some(state));
-        self.say(&ToGuest::Discard);
-        assert_eq!(self.host.ended().code(), Some(0));
-    }
-
-    /// The next page that the guest asks for.
-    fn page_request(&mut self) -> PageRequest {
-        loop {
-            let frame = self.link.pages.receive_frame(PATIENCE).expect("a request");
-            if frame.kind == Kind::PageRequest {
-                return message::decode(&frame.payload).expect("a request").0;
-            }
-        }
-    }
-
-    fn answers_page(&mut self, request: u64, status: u32, bytes: &[u8]) {
-        let head = [&request.to_le_bytes()[..], &status.to_le_bytes(), &[0; 4]].concat();
-        let epoch = self.link.epoch;
-        let parts: [&[u8]; 2] = [&head, bytes];
-        let pages = &mut self.link.pages;
-        let sent = pages.send_now(Kind::PageReply, epoch, &parts, PATIENCE);
-        sent.expect("sent");
-    }
-}
-
-fn prepare(pid: i32) -> ToGuest {
-    ToGuest::Prepare {
-        pid,
-        threads: 1,
-        resident_bytes: 0,
-        clocks: ClockPair::default(),
-        lease_ms: Some(10_000),
-    }
-}
+use whim_sys::process_vm;
 
 /// What is wrong with an image.
 type Fault = (&'static str, fn(&mut ProcessImage));
@@ -591,6 +460,60 @@ fn answers_and_signals_that_cannot_be_are_passed_over() {
     while !matches!(liar.hears(), ToHome::Pong { .. }) {}
     liar.passed_over(State::Away);
     attempt.failed("passed over");
+}
+
+/// The guest's process: the one below this one that has the image's memory.
+fn guest_below(process: u32) -> Option<i32> {
+    let children = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(children).ok()?;
+    let memory = format!("{DATA:08x}-");
+    children.split_whitespace().find_map(|child| {
+        let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).ok()?;
+        let child: u32 = child.parse().ok()?;
+        if maps.lines().any(|line| line.starts_with(&memory)) {
+            return i32::try_from(child).ok();
+        }
+        guest_below(child)
+    })
+}
+
+/// A kernel that is given a restart number while no signal is due shows it to the program.
+#[test]
+fn an_interrupted_call_is_made_again_where_no_signal_is_due() {
+    const ERESTARTSYS: i64 = -512;
+    let attempt = tries("have a program see a number that is the kernel's own");
+    let mut liar = Liar::started(&image::image(PID, 1));
+    let request = liar.page_request();
+    liar.answers_page(request.request, 0, &vec![0x5a; 8 << 12]);
+    // What the program has been told when it makes its next call.
+    let told = |liar: &mut Liar| {
+        let call = loop {
+            if let ToHome::Call(call) = liar.hears() {
+                break call;
+            }
+        };
+        let guest = guest_below(liar.host.process_id()).expect("a guest");
+        let mut bytes = [0; 8];
+        process_vm::read_exact(guest, DATA + 128, &mut bytes).expect("its memory");
+        (call, i64::from_ne_bytes(bytes))
+    };
+    let (mut call, before) = told(&mut liar);
+    assert_eq!(before, 0);
+    for (result, expected) in [(77, 77), (ERESTARTSYS, 77), (78, 78)] {
+        liar.say(&ToGuest::Reply {
+            tid: call.tid,
+            sequence: call.sequence,
+            result,
+            outputs: Vec::new(),
+            mapping: None,
+        });
+        let (next, seen) = told(&mut liar);
+        assert_eq!(seen, expected, "after {result}");
+        assert_eq!((next.number, next.tid), (call.number, call.tid));
+        call = next;
+    }
+    liar.passed_over(State::Away);
+    attempt.failed("the call is made again");
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! A home that lies: the connections to a real supervisor, on which anything may be sent.
+
+use super::image::{CODE, PROGRAM};
+use super::support::{Host, World};
+use std::time::Duration;
+use whim_attempts::{Attempt, Party};
+use whim_home::link::{Link, LinkError};
+use whim_image::model::{Clocks, ProcessImage};
+use whim_journey::frame::Kind;
+use whim_journey::job::State;
+use whim_journey::message::{self, ClockPair, PageRequest, ToGuest, ToHome};
+use whim_net::Role;
+
+/// Nothing here takes longer, even on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PID: i32 = 4000;
+
+pub fn tries(what: impl Into<String>) -> Attempt {
+    Attempt::new(Party::LyingHome, what)
+}
+
+/// Home's end of the connections, and the supervisor that waits for a guest.
+pub struct Liar {
+    pub link: Link,
+    pub host: Host,
+    /// Its directory goes with it.
+    _world: World,
+}
+
+impl Liar {
+    pub fn connected() -> Self {
+        let world = World::new();
+        let host = world.host("n2", "lies", 1);
+        let credentials = world.credentials("n1", "lies", Role::Home);
+        let lease = Some(Duration::from_secs(10));
+        let link = Link::connect("lies", &host.slot, &credentials, lease).expect("connected");
+        Self {
+            link,
+            host,
+            _world: world,
+        }
+    }
+
+    pub fn say(&mut self, message: &ToGuest) {
+        self.link.send(message, PATIENCE).expect("sent");
+    }
+
+    pub fn send(&mut self, kind: Kind, payload: &[u8]) {
+        let epoch = self.link.epoch;
+        let sent = self.link.calls.send_now(kind, epoch, &[payload], PATIENCE);
+        sent.expect("sent");
+    }
+
+    pub fn hears(&mut self) -> ToHome {
+        self.link.receive(PATIENCE).expect("an answer")
+    }
+
+    /// A blank process waits for its image.
+    pub fn prepared() -> Self {
+        let mut liar = Self::connected();
+        liar.say(&prepare(PID));
+        assert_eq!(liar.hears(), ToHome::Prepared);
+        liar
+    }
+
+    /// Sends an image, which may be refused before all of it is sent.
+    pub fn shows(&mut self, image: &ProcessImage) {
+        match self.link.send_image(image, PATIENCE) {
+            Ok(()) | Err(LinkError::Channel(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    pub fn sends_pages(&mut self, address: u64, bytes: &[u8]) {
+        let payload = [&address.to_le_bytes(), bytes].concat();
+        self.send(Kind::Pages, &payload);
+    }
+
+    /// The process of an image runs, and home has acknowledged it.
+    pub fn started(image: &ProcessImage) -> Self {
+        let mut liar = Self::prepared();
+        liar.shows(image);
+        let mut code = vec![0; 4096];
+        code[..PROGRAM.len()].copy_from_slice(PROGRAM);
+        liar.sends_pages(CODE, &code);
+        let clocks = Clocks::default();
+        liar.say(&ToGuest::Complete { clocks });
+        let ready = liar.hears();
+        assert!(matches!(ready, ToHome::Ready { .. }), "{ready:?}");
+        liar.say(&ToGuest::Commit { clocks });
+        let started = liar.hears();
+        assert!(matches!(started, ToHome::Started { .. }), "{started:?}");
+        liar.say(&ToGuest::Acknowledged);
+        liar
+    }
+
+    /// The supervisor says why it refuses, and ends by itself: with an error, not by a panic (whose
+    /// status is another one) or a signal.
+    pub fn refused(mut self, what: &str) -> String {
+        let reason = loop {
+            match self.link.receive(PATIENCE) {
+                Ok(taken @ ToHome::Ready { .. }) => panic!("{what}: {taken:?}"),
+                Ok(_) => {}
+                Err(LinkError::Refused { reason, .. }) => break reason,
+                Err(error) => panic!("{what}: it did not say why: {error}"),
+            }
+        };
+        assert_eq!(self.host.ended().code(), Some(1), "{what}: {reason}");
+        reason
+    }
+
+    /// The supervisor has passed over what was said, and does its work.
+    pub fn passed_over(mut self, state: State) {
+        assert_eq!(self.host.state(), Some(state));
+        self.say(&ToGuest::Discard);
+        assert_eq!(self.host.ended().code(), Some(0));
+    }
+
+    /// The next page that the guest asks for.
+    pub fn page_request(&mut self) -> PageRequest {
+        loop {
+            let frame = self.link.pages.receive_frame(PATIENCE).expect("a request");
+            if frame.kind == Kind::PageRequest {
+                return message::decode(&frame.payload).expect("a request").0;
+            }
+        }
+    }
+
+    pub fn answers_page(&mut self, request: u64, status: u32, bytes: &[u8]) {
+        let head = [&request.to_le_bytes()[..], &status.to_le_bytes(), &[0; 4]].concat();
+        let epoch = self.link.epoch;
+        let parts: [&[u8]; 2] = [&head, bytes];
+        let pages = &mut self.link.pages;
+        let sent = pages.send_now(Kind::PageReply, epoch, &parts, PATIENCE);
+        sent.expect("sent");
+    }
+}
+
+pub fn prepare(pid: i32) -> ToGuest {
+    ToGuest::Prepare {
+        pid,
+        threads: 1,
+        resident_bytes: 0,
+        clocks: ClockPair::default(),
+        lease_ms: Some(10_000),
+    }
+}
