@@ -1,0 +1,256 @@
+//! How nodes hear of each other's load: each pushes what is freshest to one other node a second.
+//!
+//! A node knows the newest word of up to [`VIEW_MAX`] nodes, and sends its own and the [`WINDOW`]
+//! freshest ones to a member that is chosen by chance. Traffic per node is the same in a cluster of any
+//! size, and there is nobody in the middle. Ages travel, not times, so clocks need not agree.
+//!
+//! Source: the gossip of MOSIX as `gossimon` has it (`libgossip`); [`expected_age`] is its formula.
+
+use crate::{Millis, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// Words about other nodes in a message: all of them, in a cluster of up to so many.
+pub const WINDOW: usize = 64;
+/// Nodes that one node knows of. Larger clusters are known in part, and each node knows another part.
+pub const VIEW_MAX: usize = 1024;
+/// Each node sends a message so often.
+pub const STEP_MS: Millis = 1000;
+/// What is older says nothing about a node any more.
+pub const AGE_MAX_MS: Millis = 120_000;
+
+/// What was heard of a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry<S> {
+    pub node: NodeId,
+    /// When it was so, by our clock.
+    pub at: Millis,
+    pub state: S,
+}
+
+/// One word of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Word<S> {
+    pub node: NodeId,
+    /// How old it was when it was sent, in milliseconds.
+    pub age_ms: u32,
+    pub state: S,
+}
+
+/// What one node knows of the others.
+#[derive(Clone, Debug)]
+pub struct View<S> {
+    own: NodeId,
+    /// By node.
+    entries: Vec<Entry<S>>,
+}
+
+impl<S: Clone> View<S> {
+    #[must_use]
+    pub fn new(own: NodeId) -> Self {
+        Self {
+            own,
+            entries: Vec::new(),
+        }
+    }
+
+    /// All that is known, in the order of nodes.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry<S>] {
+        &self.entries
+    }
+
+    #[must_use]
+    pub fn of(&self, node: NodeId) -> Option<&Entry<S>> {
+        let place = self.place(node).ok()?;
+        self.entries.get(place)
+    }
+
+    fn place(&self, node: NodeId) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&node, |entry| entry.node)
+    }
+
+    /// What to send now: our own state, and the freshest of the others'.
+    #[must_use]
+    pub fn message(&self, now: Millis, state: S) -> Vec<Word<S>> {
+        let mut places: Vec<usize> = (0..self.entries.len()).collect();
+        if places.len() > WINDOW {
+            // Of equal age the smaller number: the same run gives the same messages.
+            let freshest = |place: &usize| (std::cmp::Reverse(self.entries[*place].at), *place);
+            places.select_nth_unstable_by_key(WINDOW, freshest);
+            places.truncate(WINDOW);
+        }
+        let own = Word {
+            node: self.own,
+            age_ms: 0,
+            state,
+        };
+        let others = places.into_iter().map(|place| {
+            let entry = &self.entries[place];
+            let age = now.saturating_sub(entry.at);
+            Word {
+                node: entry.node,
+                age_ms: u32::try_from(age).unwrap_or(u32::MAX),
+                state: entry.state.clone(),
+            }
+        });
+        std::iter::once(own).chain(others).collect()
+    }
+
+    /// Takes a message up. Nobody else tells us about ourselves, and what is too old is not news.
+    pub fn merge(&mut self, now: Millis, words: &[Word<S>]) {
+        for word in words.iter().take(WINDOW + 1) {
+            let age = Millis::from(word.age_ms);
+            if word.node == self.own || age > AGE_MAX_MS {
+                continue;
+            }
+            let entry = Entry {
+                node: word.node,
+                at: now.saturating_sub(age),
+                state: word.state.clone(),
+            };
+            match self.place(word.node) {
+                Ok(place) if self.entries[place].at < entry.at => self.entries[place] = entry,
+                Ok(_) => {}
+                Err(place) => self.entries.insert(place, entry),
+            }
+        }
+        self.forget_beyond(VIEW_MAX);
+    }
+
+    /// Keeps the newest words.
+    fn forget_beyond(&mut self, most: usize) {
+        if self.entries.len() <= most {
+            return;
+        }
+        let mut times: Vec<(Millis, NodeId)> =
+            self.entries.iter().map(|e| (e.at, e.node)).collect();
+        let extra = times.len() - most;
+        let (_, oldest_kept, _) = times.select_nth_unstable(extra);
+        let oldest_kept = *oldest_kept;
+        self.entries
+            .retain(|entry| (entry.at, entry.node) >= oldest_kept);
+    }
+
+    /// Forgets nodes that are no members any more, and what is too old.
+    pub fn retain(&mut self, now: Millis, is_member: impl Fn(NodeId) -> bool) {
+        self.entries
+            .retain(|entry| entry.at + AGE_MAX_MS >= now && is_member(entry.node));
+    }
+}
+
+/// The mean age of what a node knows, in steps, in a cluster of `nodes` whose messages hold `window`
+/// words: `libgossip`'s formula.
+#[must_use]
+pub fn expected_age(nodes: u32, window: u32) -> f64 {
+    let (n, w) = (f64::from(nodes), f64::from(window));
+    let time = (w * (n - 1.0) / (n - w)).ln() * (n - 1.0) / n;
+    let e = (n * time / (n - 1.0)).exp();
+    let x = n * e / (n - 1.0 + e);
+    let in_window = time - (n - 1.0) / x * ((n - 1.0 + e).ln() - n.ln());
+    1.0 / (1.0 - (1.0 - 1.0 / (n - 1.0)).powf(x)) + in_window
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chance for tests: `splitmix64` (Steele, Lea, Flood 2014).
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            usize::try_from(mixed % limit as u64).unwrap_or(0)
+        }
+    }
+
+    /// The mean age of all entries, in steps, of a cluster that has talked for a while.
+    fn measured_age(nodes: usize, seed: u64) -> f64 {
+        let mut chance = Chance(seed);
+        let mut views: Vec<View<()>> = (0..nodes as u64)
+            .map(|number| View::new(NodeId(number)))
+            .collect();
+        let (mut sum, mut count) = (0.0, 0.0);
+        let steps = 100;
+        for step in 1..=steps {
+            // In a step everybody sends once, at moments of his own.
+            for sender in 0..nodes {
+                let now = step * STEP_MS + (sender * 1000 / nodes) as u64;
+                let other = chance.below(nodes - 1);
+                let receiver = other + usize::from(other >= sender);
+                let words = views[sender].message(now, ());
+                views[receiver].merge(now, &words);
+            }
+            if step > steps / 2 {
+                let now = (step + 1) * STEP_MS;
+                for entry in views.iter().flat_map(View::entries) {
+                    sum += (now - entry.at) as f64 / STEP_MS as f64;
+                    count += 1.0;
+                }
+            }
+        }
+        sum / count
+    }
+
+    #[test]
+    fn the_newest_words_are_kept_and_sent() {
+        let mut view: View<u64> = View::new(NodeId(0));
+        let word = |node: u64, age_ms: u32| Word {
+            node: NodeId(node),
+            age_ms,
+            state: node,
+        };
+        for node in 1..=VIEW_MAX as u64 + 10 {
+            let age = u32::try_from(node).expect("small");
+            view.merge(1_000_000, &[word(node, age)]);
+        }
+        assert_eq!(view.entries().len(), VIEW_MAX);
+        assert!(view.of(NodeId(VIEW_MAX as u64)).is_some());
+        assert!(view.of(NodeId(VIEW_MAX as u64 + 1)).is_none());
+        let message = view.message(1_000_500, 77);
+        assert_eq!(message.len(), WINDOW + 1);
+        assert_eq!(
+            (message[0].node, message[0].age_ms, message[0].state),
+            (NodeId(0), 0, 77)
+        );
+        let mut others: Vec<u64> = message[1..].iter().map(|word| word.node.0).collect();
+        others.sort_unstable();
+        assert_eq!(others, (1..=WINDOW as u64).collect::<Vec<_>>());
+        assert_eq!(
+            message.iter().find(|w| w.node.0 == 3).map(|w| w.age_ms),
+            Some(503)
+        );
+    }
+
+    #[test]
+    fn old_words_replace_nothing_and_nobody_speaks_for_us() {
+        let mut view: View<&str> = View::new(NodeId(1));
+        let word = |node: u64, age_ms: u32, state| Word {
+            node: NodeId(node),
+            age_ms,
+            state,
+        };
+        view.merge(500_000, &[word(2, 100, "new"), word(1, 0, "false")]);
+        view.merge(500_000, &[word(2, 200, "old"), word(3, 120_001, "too old")]);
+        let known: Vec<&str> = view.entries().iter().map(|entry| entry.state).collect();
+        assert_eq!(known, ["new"]);
+        view.retain(500_000 + AGE_MAX_MS - 100, |_| true);
+        assert_eq!(view.entries().len(), 1);
+        view.retain(500_000 + AGE_MAX_MS - 99, |_| true);
+        assert!(view.entries().is_empty());
+    }
+
+    #[test]
+    fn what_is_known_is_as_old_as_the_formula_says() {
+        for nodes in [128, 256, 512] {
+            let expected = expected_age(nodes, 64);
+            let measured = measured_age(nodes as usize, 7);
+            println!("{nodes} nodes: {measured:.2} steps, expected {expected:.2}");
+            assert!((measured / expected - 1.0).abs() < 0.2);
+        }
+    }
+}
