@@ -10,7 +10,7 @@ mod liar;
 mod support;
 
 use image::{DATA, FILE, PAGE, STACK, TIB, mapping};
-use liar::{Liar, PATIENCE, PID, prepare, tries};
+use liar::{Liar, PATIENCE, PID, prepare};
 use std::time::{Duration, Instant};
 use support::{Host, World};
 use whim_attempts::{Attempt, Party};
@@ -23,6 +23,10 @@ use whim_journey::job::State;
 use whim_journey::message::{self, ChannelRole, ClockPair, Hello, PageRequest, ToGuest, ToHome};
 use whim_net::{Channel, ChannelError, JourneyId, PeerExpectation, Role};
 use whim_sys::process_vm;
+
+fn tries(what: impl Into<String>) -> Attempt {
+    Attempt::new(Party::LyingHome, what)
+}
 
 /// What is wrong with an image.
 type Fault = (&'static str, fn(&mut ProcessImage));

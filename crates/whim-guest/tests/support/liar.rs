@@ -3,7 +3,6 @@
 use super::image::{CODE, PROGRAM};
 use super::support::{Host, World};
 use std::time::Duration;
-use whim_attempts::{Attempt, Party};
 use whim_home::link::{Link, LinkError};
 use whim_image::model::{Clocks, ProcessImage};
 use whim_journey::frame::Kind;
@@ -14,10 +13,6 @@ use whim_net::Role;
 /// Nothing here takes longer, even on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const PID: i32 = 4000;
-
-pub fn tries(what: impl Into<String>) -> Attempt {
-    Attempt::new(Party::LyingHome, what)
-}
 
 /// Home's end of the connections, and the supervisor that waits for a guest.
 pub struct Liar {
