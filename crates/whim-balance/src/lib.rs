@@ -6,8 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod balancer;
+pub mod candidate;
 pub mod cost;
+pub mod decide;
 pub mod load;
+pub mod pace;
+pub mod sample;
+pub mod usher;
 pub mod window;
 
 use serde::{Deserialize, Serialize};

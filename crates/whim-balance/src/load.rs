@@ -47,6 +47,31 @@ impl Load {
     }
 }
 
+/// How many processes could run lately: the plain mean of the last samples. Decisions go by this one: they
+/// add themselves what a node does not show yet, and have to know when it will.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recent {
+    samples: [f64; Recent::SAMPLES],
+    taken: usize,
+}
+
+impl Recent {
+    /// Samples that count, one a second.
+    pub const SAMPLES: usize = 3;
+
+    pub fn sample(&mut self, runnable: f64) {
+        self.samples.rotate_left(1);
+        self.samples[Self::SAMPLES - 1] = runnable.max(0.0);
+        self.taken = (self.taken + 1).min(Self::SAMPLES);
+    }
+
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        let taken = u32::try_from(self.taken.max(1)).unwrap_or(1);
+        self.samples.iter().sum::<f64>() / f64::from(taken)
+    }
+}
+
 /// A rate of one process (CPU time used, calls, bytes), fading: what was long ago counts little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Demand(f64);
@@ -60,6 +85,32 @@ impl Demand {
     #[must_use]
     pub fn value(self) -> f64 {
         self.0
+    }
+}
+
+/// The CPUs that a program wants, fading in the same way, but right from its first sample on. A mean that
+/// begins at nothing says for seconds that a young program wants little; and two were sent where there was
+/// room for one, and one of them sent on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wanted {
+    sum: Demand,
+    /// What the sum would be, had each sample been 1.
+    weight: Demand,
+}
+
+impl Wanted {
+    /// Takes what was wanted in the last second.
+    pub fn sample(&mut self, cpus: f64) {
+        self.sum.sample(cpus);
+        self.weight.sample(1.0);
+    }
+
+    #[must_use]
+    pub fn value(self) -> f64 {
+        match self.weight.value() > 0.0 {
+            true => self.sum.value() / self.weight.value(),
+            false => 0.0,
+        }
     }
 }
 
@@ -101,10 +152,33 @@ mod tests {
     }
 
     #[test]
+    fn lately_is_the_last_three_seconds() {
+        let mut recent = Recent::default();
+        recent.sample(4.0);
+        assert!((recent.mean() - 4.0).abs() < 1e-9);
+        for runnable in [1.0, 0.0, 2.0] {
+            recent.sample(runnable);
+        }
+        assert!((recent.mean() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn a_steady_load_is_what_both_say() {
         let mut load = Load::default();
         (0..100).for_each(|_| load.sample(2.5));
         assert!((load.own() - 2.5).abs() < 1e-6 && (load.told() - 2.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_wanted_is_known_from_the_first_sample_on() {
+        let mut wanted = Wanted::default();
+        assert!(wanted.value().abs() < 1e-9);
+        for _ in 0..5 {
+            wanted.sample(0.9);
+            assert!((wanted.value() - 0.9).abs() < 1e-9);
+        }
+        (0..10).for_each(|_| wanted.sample(0.0));
+        assert!(wanted.value() < 0.01);
     }
 
     #[test]

@@ -1,0 +1,689 @@
+//! The balancer of one node: looks at its programs each second, says which goes where, and keeps why.
+//!
+//! A node decides for the programs whose home it is, wherever they compute now. It takes what it knows of
+//! the nodes, corrects it by the moves that it has begun itself and that no sensor shows yet, and asks four
+//! questions in this order: does a program wait for its user at a terminal while it is away? Does memory
+//! run out where one of them is? Would one lose less at home? Is there less to wait for elsewhere? The last
+//! two are one: see [`decide`]. How often anything is moved is limited by [`pace`](crate::pace).
+
+mod surroundings;
+#[cfg(test)]
+mod tests;
+
+use crate::decide::{self, Candidate, Decision, Node, Numbers, Rules, Scene, Stay};
+use crate::pace::{Cause, Pace};
+use crate::{Millis, NodeId, usher};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use surroundings::Surroundings;
+
+/// One of this node's own programs, as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// What decisions go by. `process` is the caller's name for it; `home` is this node.
+    pub candidate: Candidate,
+    /// Where it computes.
+    pub at: NodeId,
+    /// Bytes a second by which its memory grows.
+    pub growth: f64,
+    /// Its user sits before it: it leads a terminal, and waits for input.
+    pub terminal: bool,
+    /// Why it does not move at all, whatever the loads are.
+    pub fixed: Option<Fixed>,
+    /// Nodes that may not have it.
+    pub forbidden: Vec<NodeId>,
+    /// Lives of this program in the past say that it lasts: no need to wait and see.
+    pub lasts: bool,
+}
+
+/// Why a program is none for the balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fixed {
+    /// Its user or an administrator has said so, or it is no candidate, or has a stay reason: the caller
+    /// knows the sentence.
+    Told,
+    /// `--class interactive`.
+    Interactive,
+    /// Its user has put it where it is, a moment ago.
+    Placed,
+}
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Known {
+    pub node: Node,
+    /// When that was so, by our clock.
+    pub at: Millis,
+    /// It is up and takes guests.
+    pub takes: bool,
+    /// Bytes a second by which the use of its memory grows.
+    pub growth: f64,
+}
+
+/// A move that is to begin now. Of one for memory's sake the numbers are others: it relieves its node of so
+/// many bytes, of which `adds` will be lacking there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub process: u64,
+    pub from: NodeId,
+    pub to: NodeId,
+    pub cause: Cause,
+    pub numbers: Numbers,
+}
+
+/// What was decided about one program.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Move(Order),
+    /// It is being moved.
+    Moving,
+    Fixed(Fixed),
+    /// It has not lived for this long, in seconds.
+    Young {
+        least: f64,
+    },
+    /// It uses less of a core than this.
+    Light {
+        cpus: f64,
+        least: f64,
+    },
+    /// Its user sits before it.
+    Terminal,
+    /// It has been moved as often as it may be in an hour.
+    Spent {
+        cause: Cause,
+        most: u32,
+    },
+    /// This node has moved as much as it may for now; the move that would have been.
+    Paced(Numbers),
+    /// The last try failed: none before so many milliseconds are over.
+    Failed {
+        wait_ms: u64,
+    },
+    Stay(Stay),
+}
+
+/// The newest verdict on a program, and since when it is the same in kind.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub verdict: Verdict,
+    pub at: Millis,
+    pub since: Millis,
+}
+
+/// Limits that are not part of the decision itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Habits {
+    /// Seconds before a program is looked at: most end before.
+    pub young: f64,
+    /// Cores that it has to keep busy.
+    pub light: f64,
+    /// For so many seconds, and the time that a move takes, growing memory is looked ahead.
+    pub horizon: f64,
+    /// A program that has come less than so many seconds ago is not sent on for a want that is only foreseen.
+    pub settled: f64,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            young: 1.0,
+            light: 0.3,
+            horizon: 5.0,
+            settled: 10.0,
+        }
+    }
+}
+
+/// A move that sensors do not show yet.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    order: Order,
+    candidate: Candidate,
+    growth: f64,
+    begun: Millis,
+    /// When it arrived.
+    ended: Option<Millis>,
+}
+
+/// A program that shares another node with those of other homes waits for a time by chance, up to this,
+/// before it is moved on for load: the others see the same and want the same, and would go at the same
+/// moment to the same place, and back.
+const TURN: Millis = 16_000;
+/// Of targets that save so much of what the best one saves, one is taken by chance.
+const AS_GOOD: f64 = 0.8;
+
+impl Pending {
+    /// Seconds that it is expected to take yet.
+    fn remaining(&self, now: Millis) -> f64 {
+        let passed = u32::try_from(now.saturating_sub(self.begun)).unwrap_or(u32::MAX);
+        match self.ended {
+            None => (self.order.numbers.cost - f64::from(passed) / 1000.0).max(0.0),
+            Some(_) => 0.0,
+        }
+    }
+}
+
+/// After a failure, none for this long, doubled with each further one, in milliseconds.
+const WAIT: Millis = 10_000;
+const WAIT_MAX: Millis = 640_000;
+/// Sensors are means over a while ([`Recent`](crate::load::Recent)): what a node says within this time of a
+/// move does not hold it, or not all of it.
+const SETTLES: Millis = 3_500;
+
+/// Memory is read as it is, and promised before it comes: within this time of the request for a move.
+const PROMISED: Millis = 1_000;
+/// Without news, a program is moved for load only if that was right at every look for so long. Loads that
+/// swing look, at some moment, as if a move would pay; a while later as if it would pay to undo it.
+const STEADY: Millis = 20_000;
+
+/// Decides for the programs of one node.
+#[derive(Clone, Debug)]
+pub struct Balancer {
+    own: NodeId,
+    pub rules: Rules,
+    pub habits: Habits,
+    pace: Pace,
+    pending: Vec<Pending>,
+    /// Until when a program is left alone, and for how long it was.
+    failed: HashMap<u64, (Millis, Millis)>,
+    records: HashMap<u64, Record>,
+    heavy: HashSet<u64>,
+    up: HashSet<NodeId>,
+    /// Since when a program would be better off elsewhere, at every look.
+    wishes: HashMap<u64, Millis>,
+}
+
+impl Balancer {
+    #[must_use]
+    pub fn new(own: NodeId, rules: Rules, habits: Habits) -> Self {
+        Self {
+            own,
+            rules,
+            habits,
+            pace: Pace::default(),
+            pending: Vec::new(),
+            failed: HashMap::new(),
+            records: HashMap::new(),
+            heavy: HashSet::new(),
+            up: HashSet::new(),
+            wishes: HashMap::new(),
+        }
+    }
+
+    /// The newest verdict on a program.
+    #[must_use]
+    pub fn record(&self, process: u64) -> Option<&Record> {
+        self.records.get(&process)
+    }
+
+    /// Moves that go on.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.pending.iter().filter(|p| p.ended.is_none()).count()
+    }
+
+    /// A move has ended, as it should or otherwise.
+    pub fn ended(&mut self, now: Millis, process: u64, moved: bool) {
+        if moved {
+            self.failed.remove(&process);
+            for pending in &mut self.pending {
+                if pending.order.process == process && pending.ended.is_none() {
+                    pending.ended = Some(now);
+                }
+            }
+            return;
+        }
+        self.pending
+            .retain(|pending| pending.order.process != process);
+        let (until, wait) = self.failed.entry(process).or_insert((0, WAIT / 2));
+        *wait = (*wait * 2).min(WAIT_MAX);
+        *until = now + *wait;
+    }
+
+    /// Looks at everything, once a second. `nodes`: how many the cluster has. `known`: this node, and what
+    /// it knows of others. Gives the moves that are to begin.
+    pub fn look(
+        &mut self,
+        now: Millis,
+        nodes: u32,
+        known: &[Known],
+        programs: &[Program],
+    ) -> Vec<Order> {
+        self.settle(now, known, programs);
+        let mut scene = self.scene(now, nodes, known, programs);
+        let mut orders = Vec::new();
+        let mut open: Vec<&Program> = Vec::new();
+        for program in programs {
+            match self.set_aside(now, program) {
+                Some(Verdict::Move(order)) => {
+                    self.begin(now, order, program, &mut scene, &mut orders)
+                }
+                Some(verdict) => self.keep(now, program.candidate.process, verdict),
+                None => open.push(program),
+            }
+        }
+        self.usher(now, &mut open, &mut scene, &mut orders);
+        self.spread(now, open, &mut scene, &mut orders);
+        orders
+    }
+
+    /// Takes up what has changed since the last look.
+    fn settle(&mut self, now: Millis, known: &[Known], programs: &[Program]) {
+        let lives: HashSet<u64> = programs.iter().map(|p| p.candidate.process).collect();
+        self.records.retain(|process, _| lives.contains(process));
+        self.failed.retain(|process, _| lives.contains(process));
+        self.wishes.retain(|process, _| lives.contains(process));
+        self.pace.retain(|process| lives.contains(&process));
+        let newest = |node: NodeId| known.iter().find(|k| k.node.node == node).map(|k| k.at);
+        self.pending.retain(|pending| {
+            let Some(ended) = pending.ended else {
+                return lives.contains(&pending.order.process);
+            };
+            let shown = |node| newest(node).is_none_or(|at| at > ended + SETTLES);
+            !(shown(pending.order.from) && shown(pending.order.to))
+        });
+        // What computes now, or did once: one that rests for a while has neither come nor gone.
+        let mut heavy: HashSet<u64> = self.heavy.intersection(&lives).copied().collect();
+        let gone = self.heavy.len() - heavy.len();
+        let busy = programs.iter().filter(|p| self.is_heavy(p));
+        let before = heavy.len();
+        heavy.extend(busy.map(|p| p.candidate.process));
+        let came = heavy.len() - before;
+        self.heavy = heavy;
+        let up: HashSet<NodeId> = known
+            .iter()
+            .filter(|k| k.takes)
+            .map(|k| k.node.node)
+            .collect();
+        let nodes = up.symmetric_difference(&self.up).count();
+        // A node that comes may take several programs.
+        let news = gone + came + if self.up.is_empty() { 0 } else { 4 * nodes };
+        self.up = up;
+        (0..news).for_each(|_| self.pace.news(now));
+    }
+
+    fn is_heavy(&self, program: &Program) -> bool {
+        let candidate = &program.candidate;
+        let known = program.lasts || candidate.age >= self.habits.young;
+        known && candidate.cpus >= self.habits.light && candidate.loses_away <= self.rules.bearable
+    }
+
+    /// The nodes as they will be when all moves that have begun have ended.
+    fn scene(
+        &self,
+        now: Millis,
+        nodes: u32,
+        known: &[Known],
+        programs: &[Program],
+    ) -> Surroundings {
+        let mut by_node = BTreeMap::new();
+        for known in known {
+            by_node.insert(known.node.node, *known);
+        }
+        let mut scene = Surroundings {
+            now,
+            nodes,
+            by_node,
+            leaving: BTreeMap::new(),
+            rules: self.rules,
+            own: self.own,
+            held: BTreeMap::new(),
+        };
+        for pending in &self.pending {
+            let (from, to) = (pending.order.from, pending.order.to);
+            let shows = |scene: &Surroundings, node, since: Option<Millis>, lag| {
+                let at = scene.by_node.get(&node).map_or(0, |known: &Known| known.at);
+                since.is_some_and(|since| at > since + lag)
+            };
+            // Memory shows at once: where it comes, as promised; where it goes, as free.
+            let promised = shows(&scene, to, Some(pending.begun), PROMISED);
+            let freed = shows(&scene, from, pending.ended, PROMISED);
+            if !shows(&scene, from, pending.ended, SETTLES) {
+                scene.change(from, pending, -1.0, !freed);
+            }
+            if !shows(&scene, to, pending.ended, SETTLES) {
+                scene.change(to, pending, 1.0, !promised);
+            }
+        }
+        for program in programs {
+            let process = program.candidate.process;
+            let under_way = self.pending.iter();
+            let mut under_way =
+                under_way.filter(|p| p.order.process == process && p.ended.is_none());
+            let place = under_way.next().map_or(program.at, |p| p.order.to);
+            scene.hold(place, &program.candidate);
+        }
+        scene.raise();
+        scene
+    }
+
+    fn keep(&mut self, now: Millis, process: u64, verdict: Verdict) {
+        let same = |record: &&Record| {
+            std::mem::discriminant(&record.verdict) == std::mem::discriminant(&verdict)
+        };
+        let since = self
+            .records
+            .get(&process)
+            .filter(same)
+            .map_or(now, |record| record.since);
+        self.records.insert(
+            process,
+            Record {
+                verdict,
+                at: now,
+                since,
+            },
+        );
+    }
+
+    fn begin(
+        &mut self,
+        now: Millis,
+        order: Order,
+        program: &Program,
+        scene: &mut Surroundings,
+        orders: &mut Vec<Order>,
+    ) {
+        let pending = Pending {
+            order,
+            candidate: program.candidate,
+            growth: program.growth,
+            begun: now,
+            ended: None,
+        };
+        scene.change(order.from, &pending, -1.0, true);
+        scene.change(order.to, &pending, 1.0, true);
+        self.pace.note(now, order.process, order.cause);
+        self.wishes.remove(&order.process);
+        if order.cause == Cause::Calls {
+            // When it computes again, that is news.
+            self.heavy.remove(&order.process);
+        }
+        self.pending
+            .retain(|other| other.order.process != order.process);
+        self.pending.push(pending);
+        self.keep(now, order.process, Verdict::Move(order));
+        orders.push(order);
+    }
+
+    /// Whether a program may be moved at all now; `None`: it may, and the nodes decide.
+    fn set_aside(&self, now: Millis, program: &Program) -> Option<Verdict> {
+        let process = program.candidate.process;
+        let moving = |p: &Pending| p.order.process == process && p.ended.is_none();
+        if self.pending.iter().any(moving) {
+            return Some(Verdict::Moving);
+        }
+        let holds = |fixed: &Fixed| program.at == self.own || *fixed == Fixed::Placed;
+        if let Some(fixed) = program.fixed.filter(holds) {
+            return Some(Verdict::Fixed(fixed));
+        }
+        if let Some((until, _)) = self.failed.get(&process)
+            && *until > now
+        {
+            return Some(Verdict::Failed {
+                wait_ms: until - now,
+            });
+        }
+        if program.terminal {
+            return Some(self.to_terminal(now, program));
+        }
+        None
+    }
+
+    fn to_terminal(&self, now: Millis, program: &Program) -> Verdict {
+        let cause = Cause::Terminal;
+        let process = program.candidate.process;
+        if program.at == self.own {
+            return Verdict::Terminal;
+        }
+        if let Some(verdict) = self.spent(now, process, cause) {
+            return verdict;
+        }
+        let numbers = Numbers {
+            process,
+            to: self.own,
+            relieves: 0.0,
+            adds: 0.0,
+            gain: 0.0,
+            cost: self.rules.move_takes(program.candidate.memory),
+        };
+        Verdict::Move(Order {
+            process,
+            from: program.at,
+            to: self.own,
+            cause,
+            numbers,
+        })
+    }
+
+    fn spent(&self, now: Millis, process: u64, cause: Cause) -> Option<Verdict> {
+        let most = u32::try_from(cause.most()?).unwrap_or(u32::MAX);
+        self.pace
+            .is_spent(now, process, cause)
+            .then_some(Verdict::Spent { cause, most })
+    }
+
+    fn usher(
+        &mut self,
+        now: Millis,
+        open: &mut Vec<&Program>,
+        scene: &mut Surroundings,
+        orders: &mut Vec<Order>,
+    ) {
+        let places: Vec<NodeId> = scene.by_node.keys().copied().collect();
+        for place in places {
+            while self.under_way() < Pace::AT_ONCE {
+                let Some(order) = self.ushered(place, open, scene) else {
+                    break;
+                };
+                let Some(program) = take(open, order.process) else {
+                    break;
+                };
+                self.begin(now, order, program, scene, orders);
+            }
+        }
+    }
+
+    /// The move that a node's memory needs now.
+    fn ushered(&self, place: NodeId, open: &[&Program], scene: &Surroundings) -> Option<Order> {
+        let here = open.iter().copied().filter(|program| program.at == place);
+        let mut here: Vec<&Program> = here.collect();
+        let largest = here.iter().map(|program| program.candidate.memory);
+        let move_takes = largest.fold(0.0, f64::max) / self.rules.rate;
+        let short = scene.short(place, self.habits.horizon + move_takes)?;
+        if scene.short(place, 0.0).is_none() {
+            // Foreseen, not there yet: what has just come would be sent on for what others do.
+            let settled = self.habits.settled;
+            here.retain(|program| {
+                let candidate = &program.candidate;
+                // Who never moved is here for all its life.
+                candidate.here >= settled.min(candidate.age)
+            });
+        }
+        let others = scene.targets(place, self.habits.horizon + move_takes);
+        usher::choose(short, &here, &others, &self.habits, &self.rules)
+    }
+
+    /// Moves what gains most, and again, as long as there is something and pace allows it.
+    fn spread(
+        &mut self,
+        now: Millis,
+        mut open: Vec<&Program>,
+        scene: &mut Surroundings,
+        orders: &mut Vec<Order>,
+    ) {
+        self.wish(now, &open, scene);
+        loop {
+            let verdicts: Vec<Verdict> = open
+                .iter()
+                .map(|program| self.judge(now, program, scene))
+                .collect();
+            let saves = |verdict: &Verdict| match verdict {
+                Verdict::Move(order) => Some(order.numbers.relieves - order.numbers.adds),
+                _ => None,
+            };
+            let best = verdicts
+                .iter()
+                .filter_map(|verdict| Some((saves(verdict)?, *verdict)))
+                .max_by(|one, other| one.0.total_cmp(&other.0));
+            // One of the moves that may go on at a time is kept for memory, which cannot wait.
+            let chosen = match best {
+                Some((_, Verdict::Move(order))) if self.under_way() + 1 < Pace::AT_ONCE => {
+                    Some(order)
+                }
+                _ => None,
+            };
+            if let Some(order) = chosen
+                && let Some(program) = take(&mut open, order.process)
+            {
+                self.begin(now, order, program, scene, orders);
+                continue;
+            }
+            for (program, verdict) in open.iter().zip(verdicts) {
+                let verdict = match verdict {
+                    Verdict::Move(order) => Verdict::Paced(order.numbers),
+                    other => other,
+                };
+                self.keep(now, program.candidate.process, verdict);
+            }
+            return;
+        }
+    }
+
+    /// Notes who would be better off elsewhere, and since when.
+    fn wish(&mut self, now: Millis, open: &[&Program], scene: &Surroundings) {
+        for program in open {
+            let process = program.candidate.process;
+            if matches!(
+                self.judge(now, program, scene),
+                Verdict::Move(_) | Verdict::Paced(_)
+            ) {
+                self.wishes.entry(process).or_insert(now);
+            } else {
+                self.wishes.remove(&process);
+            }
+        }
+    }
+
+    /// Whether a program may be moved for load now.
+    fn allows(&self, now: Millis, program: &Program, scene: &Surroundings) -> bool {
+        let process = program.candidate.process;
+        let since = self.wishes.get(&process).copied().unwrap_or(now);
+        if program.at != self.own && scene.is_shared(program.at) {
+            let turn = mix(self.own.0 ^ process ^ since) % TURN;
+            if since + turn > now {
+                return false;
+            }
+        }
+        let steady = since + STEADY <= now;
+        self.pace.has_news(now) || steady && self.pace.allows(now)
+    }
+
+    /// Of targets that are nearly as good as the best one, one by chance: nodes that decide at the same
+    /// time know the same, and would all choose the same.
+    fn choose(
+        &self,
+        now: Millis,
+        best: Numbers,
+        weighed: &Scene,
+        candidate: &Candidate,
+        others: &[NodeId],
+    ) -> Numbers {
+        let saves = |numbers: &Numbers| numbers.relieves - numbers.adds;
+        let order = |node: &NodeId| mix(mix(self.own.0 ^ now) ^ mix(node.0));
+        let mut others = others.to_vec();
+        others.sort_unstable_by_key(order);
+        let good = others.iter().find_map(|node| {
+            let only = |other: NodeId| other == *node;
+            match weighed.judge(candidate, only) {
+                Decision::Move(numbers) if saves(&numbers) >= AS_GOOD * saves(&best) => {
+                    Some(numbers)
+                }
+                _ => None,
+            }
+        });
+        // Going home is not left to chance: there it loses nothing.
+        match good {
+            Some(numbers) if best.to != candidate.home => numbers,
+            _ => best,
+        }
+    }
+
+    fn judge(&self, now: Millis, program: &Program, scene: &Surroundings) -> Verdict {
+        let candidate = &program.candidate;
+        let flees = program.at != self.own && candidate.loses_here > self.rules.bearable;
+        if !flees && let Some(verdict) = self.insignificant(program) {
+            return verdict;
+        }
+        let Some(own) = scene.by_node.get(&program.at) else {
+            return Verdict::Stay(Stay::NoNode);
+        };
+        let takes = self.rules.move_takes(candidate.memory);
+        let others = scene.targets(program.at, self.habits.horizon + takes);
+        let weighed = Scene::new(scene.nodes, &own.node, &others, &self.rules);
+        let grows = program.growth.max(0.0) * self.habits.horizon;
+        let allowed = |node: &&Node| !program.forbidden.contains(&node.node);
+        let roomy = |node: &&Node| decide::room(node, &self.rules) >= candidate.memory + grows;
+        let open: Vec<&Node> = others.iter().filter(allowed).collect();
+        let roomy: Vec<NodeId> = open.iter().copied().filter(roomy).map(|n| n.node).collect();
+        if roomy.is_empty() && !open.is_empty() {
+            return Verdict::Stay(Stay::NoRoom);
+        }
+        let may = |node: NodeId| roomy.contains(&node);
+        let numbers = match weighed.judge(candidate, may) {
+            Decision::Move(best) => self.choose(now, best, &weighed, candidate, &roomy),
+            Decision::Stay(why) => return Verdict::Stay(why),
+        };
+        let cause = if flees && numbers.to == self.own {
+            Cause::Calls
+        } else {
+            Cause::Load
+        };
+        if let Some(verdict) = self.spent(now, candidate.process, cause) {
+            return verdict;
+        }
+        if cause == Cause::Load && !self.allows(now, program, scene) {
+            return Verdict::Paced(numbers);
+        }
+        let (process, from, to) = (candidate.process, program.at, numbers.to);
+        Verdict::Move(Order {
+            process,
+            from,
+            to,
+            cause,
+            numbers,
+        })
+    }
+
+    fn insignificant(&self, program: &Program) -> Option<Verdict> {
+        let candidate = &program.candidate;
+        if !program.lasts && candidate.age < self.habits.young {
+            return Some(Verdict::Young {
+                least: self.habits.young,
+            });
+        }
+        (candidate.cpus < self.habits.light).then_some(Verdict::Light {
+            cpus: candidate.cpus,
+            least: self.habits.light,
+        })
+    }
+}
+
+/// Numbers that look like chance, the same for everybody who asks with the same: `splitmix64` (Steele, Lea,
+/// Flood 2014).
+fn mix(value: u64) -> u64 {
+    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn take<'a>(open: &mut Vec<&'a Program>, process: u64) -> Option<&'a Program> {
+    let place = open
+        .iter()
+        .position(|program| program.candidate.process == process)?;
+    Some(open.swap_remove(place))
+}

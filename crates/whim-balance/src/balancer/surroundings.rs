@@ -1,0 +1,118 @@
+//! The nodes as one look sees them: as they say, with what is known better here.
+
+use super::{Known, Pending};
+use crate::cost::Size;
+use crate::decide::{self, Candidate, Node, Rules};
+use crate::{Millis, NodeId};
+use std::collections::BTreeMap;
+
+/// The nodes, as one look sees them.
+pub(super) struct Surroundings {
+    pub(super) now: Millis,
+    pub(super) nodes: u32,
+    pub(super) by_node: BTreeMap<NodeId, Known>,
+    /// Bytes of programs that are about to leave: no want, and no room for others yet; and in how many
+    /// seconds the last of them has left.
+    pub(super) leaving: BTreeMap<NodeId, (f64, f64)>,
+    pub(super) rules: Rules,
+    pub(super) own: NodeId,
+    /// What this node's own programs use together, on each node.
+    pub(super) held: BTreeMap<NodeId, Node>,
+}
+
+impl Surroundings {
+    /// A program of a move more, or less; with its memory, where that does not show.
+    pub(super) fn change(&mut self, node: NodeId, pending: &Pending, sign: f64, with_memory: bool) {
+        let mut candidate = pending.candidate;
+        let leaves = with_memory && sign < 0.0;
+        if leaves {
+            let (bytes, seconds) = self.leaving.entry(node).or_default();
+            *bytes += candidate.memory;
+            *seconds = seconds.max(pending.remaining(self.now));
+        }
+        if leaves || !with_memory {
+            candidate.memory = 0.0;
+        }
+        if let Some(known) = self.by_node.get_mut(&node) {
+            known.node = decide::changed(&known.node, &candidate, sign);
+            // The caller counts it where it is: at the end of a move that is no more where it was.
+            if pending.ended.is_none() {
+                known.growth = (known.growth + sign * pending.growth).max(0.0);
+            }
+        }
+    }
+
+    /// An own program is on a node, or will be.
+    pub(super) fn hold(&mut self, node: NodeId, program: &Candidate) {
+        let nothing = Node {
+            node,
+            size: Size {
+                speed: 1.0,
+                memory: 0.0,
+            },
+            cores: 1.0,
+            running: 0.0,
+            urgency: 0.0,
+            memory: 0.0,
+        };
+        let held = self.held.entry(node).or_insert(nothing);
+        *held = decide::changed(held, program, 1.0);
+    }
+
+    /// Whether programs run on a node that are not ours.
+    pub(super) fn is_shared(&self, node: NodeId) -> bool {
+        let ours = self.held.get(&node).map_or(0.0, |held| held.running);
+        let known = self.by_node.get(&node);
+        known.is_some_and(|known| known.node.running > ours + 0.5)
+    }
+
+    /// A node has in use what our own programs there use, whatever it says. What it says is a mean that
+    /// rises slowly, and old; with the moves taken off that have begun since, it looked empty while half
+    /// of the programs were still there, and the first of those that had left came back.
+    pub(super) fn raise(&mut self) {
+        for (node, held) in &self.held {
+            if let Some(known) = self.by_node.get_mut(node) {
+                let said = &mut known.node;
+                said.running = said.running.max(held.running);
+                said.urgency = said.urgency.max(held.urgency);
+                said.memory = said.memory.max(held.memory);
+            }
+        }
+    }
+
+    /// Other nodes that take guests, and our own, which takes what is its own. Their memory is what will
+    /// be in use so many seconds from now, when a move has arrived.
+    pub(super) fn targets(&self, but: NodeId, seconds: f64) -> Vec<Node> {
+        let others = self
+            .by_node
+            .values()
+            .filter(|known| (known.takes || known.node.node == self.own) && known.node.node != but);
+        let ahead = |known: &Known| Node {
+            memory: known.node.memory + self.grows(known, seconds),
+            ..known.node
+        };
+        others.map(ahead).collect()
+    }
+
+    /// Bytes by which the use of a node's memory will have grown so many seconds from now.
+    pub(super) fn grows(&self, known: &Known, seconds: f64) -> f64 {
+        let lag = f64::from(u32::try_from(self.now.saturating_sub(known.at)).unwrap_or(u32::MAX));
+        known.growth.max(0.0) * (seconds + lag / 1000.0)
+    }
+
+    /// Bytes that a node will lack so many seconds from now.
+    pub(super) fn short(&self, node: NodeId, seconds: f64) -> Option<f64> {
+        let known = self.by_node.get(&node)?;
+        let room = decide::room(&known.node, &self.rules);
+        let (leaving, left_in) = self.leaving.get(&node).copied().unwrap_or_default();
+        let then = self.grows(known, seconds) - leaving - room;
+        // What leaves helps when it has left: others may have taken the rest before.
+        let before = self.grows(known, left_in.min(seconds)) - room;
+        let lacks = if leaving > 0.0 && left_in > 1.0 {
+            then.max(before)
+        } else {
+            then
+        };
+        (lacks > 0.0).then_some(lacks)
+    }
+}

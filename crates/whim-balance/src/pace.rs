@@ -1,0 +1,164 @@
+//! How often programs are moved: less often than anybody would notice.
+//!
+//! Three limits, and each alone ends ping-pong:
+//!
+//! - *Of a program.* So many moves an hour, counted for each cause by itself.
+//! - *Of a node.* Moves for load answer news: a program that has come or gone, a node that has. Each piece
+//!   of news allows one, for [`Pace::NEWS_LASTS`]; without any there is one a minute. Loads that swing by
+//!   themselves are no news, so a cluster whose programs stay the same comes to rest.
+//! - *At once.* So many go at the same time, that what is known of the nodes keeps up.
+//!
+//! Out of memory there is no limit but the last one: who does not go is killed.
+
+use crate::Millis;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+
+/// Why a program is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// There is less to wait for elsewhere.
+    Load,
+    /// It is away, and most of what it does is asking home.
+    Calls,
+    /// It is away, and waits for its user at a terminal.
+    Terminal,
+    /// The node's memory runs out.
+    Memory,
+}
+
+impl Cause {
+    /// Moves of a program in an hour; `None`: any number.
+    #[must_use]
+    pub fn most(self) -> Option<usize> {
+        match self {
+            Self::Load => Some(6),
+            Self::Calls | Self::Terminal => Some(12),
+            Self::Memory => None,
+        }
+    }
+}
+
+/// An hour, in milliseconds.
+const HOUR: Millis = 3_600_000;
+
+/// What has been moved lately.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    moves: HashMap<u64, VecDeque<(Millis, Cause)>>,
+    /// When each unanswered piece of news came.
+    news: VecDeque<Millis>,
+    /// When the last move was begun that answered none.
+    unasked: Option<Millis>,
+}
+
+impl Pace {
+    /// News that was not answered within this time is none any more, in milliseconds.
+    pub const NEWS_LASTS: Millis = 25_000;
+    /// Between two moves for load that answer no news, in milliseconds.
+    pub const UNASKED_EVERY: Millis = 60_000;
+    /// Moves that go on at the same time.
+    pub const AT_ONCE: usize = 4;
+    /// No more news is kept: a thousand programs that begin at once are spread by less.
+    const NEWS_MAX: usize = 256;
+
+    /// A program or a node has come, or gone.
+    pub fn news(&mut self, now: Millis) {
+        self.news.push_back(now);
+        if self.news.len() > Self::NEWS_MAX {
+            self.news.pop_front();
+        }
+    }
+
+    /// Whether this program has been moved for this cause as often in the last hour as it may be.
+    #[must_use]
+    pub fn is_spent(&self, now: Millis, process: u64, cause: Cause) -> bool {
+        let moves = self.moves.get(&process);
+        let lately = |moves: &VecDeque<(Millis, Cause)>| {
+            let same = moves.iter().filter(|(_, other)| *other == cause);
+            same.filter(|(at, _)| at + HOUR > now).count()
+        };
+        let most = cause.most();
+        most.is_some_and(|most| moves.map_or(0, lately) >= most)
+    }
+
+    /// Whether there is a piece of news that no move has answered.
+    #[must_use]
+    pub fn has_news(&self, now: Millis) -> bool {
+        self.news.iter().any(|at| at + Self::NEWS_LASTS > now)
+    }
+
+    /// Whether this node may move a program for load now.
+    #[must_use]
+    pub fn allows(&self, now: Millis) -> bool {
+        let unasked = self
+            .unasked
+            .is_none_or(|at| at + Self::UNASKED_EVERY <= now);
+        unasked || self.has_news(now)
+    }
+
+    /// A move begins.
+    pub fn note(&mut self, now: Millis, process: u64, cause: Cause) {
+        let moves = self.moves.entry(process).or_default();
+        moves.retain(|(at, _)| at + HOUR > now);
+        moves.push_back((now, cause));
+        if cause != Cause::Load {
+            return;
+        }
+        self.news.retain(|at| at + Self::NEWS_LASTS > now);
+        if self.news.pop_front().is_none() {
+            self.unasked = Some(now);
+        }
+    }
+
+    /// Forgets programs that are no more.
+    pub fn retain(&mut self, lives: impl Fn(u64) -> bool) {
+        self.moves.retain(|process, _| lives(*process));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_moved_so_often_an_hour_for_each_cause() {
+        let mut pace = Pace::default();
+        for minute in 0..6 {
+            let now = minute * 60_000;
+            assert!(!pace.is_spent(now, 7, Cause::Load), "{minute}");
+            pace.note(now, 7, Cause::Load);
+        }
+        let now = 6 * 60_000;
+        assert!(pace.is_spent(now, 7, Cause::Load));
+        assert!(!pace.is_spent(now, 7, Cause::Calls) && !pace.is_spent(now, 8, Cause::Load));
+        assert!(!pace.is_spent(HOUR, 7, Cause::Load));
+        (0..100).for_each(|_| pace.note(now, 7, Cause::Memory));
+        assert!(!pace.is_spent(now, 7, Cause::Memory));
+    }
+
+    #[test]
+    fn each_piece_of_news_allows_a_move_and_otherwise_there_is_one_a_minute() {
+        let mut pace = Pace::default();
+        assert!(pace.allows(0));
+        pace.note(0, 1, Cause::Load);
+        assert!(!pace.allows(59_999) && pace.allows(60_000));
+        pace.news(1_000);
+        pace.news(2_000);
+        pace.note(3_000, 2, Cause::Load);
+        assert!(pace.allows(3_000));
+        pace.note(3_000, 3, Cause::Load);
+        assert!(!pace.allows(3_000));
+        pace.news(10_000);
+        assert!(pace.allows(34_999) && !pace.allows(35_000));
+    }
+
+    #[test]
+    fn the_dead_are_forgotten() {
+        let mut pace = Pace::default();
+        (0..6).for_each(|_| pace.note(0, 1, Cause::Load));
+        pace.retain(|process| process != 1);
+        assert!(!pace.is_spent(0, 1, Cause::Load) && pace.moves.is_empty());
+    }
+}

@@ -1,0 +1,69 @@
+//! Which nodes are asked before a decision, where there are many.
+//!
+//! In a large cluster what a node has heard of most others is old, and looking at all of them is work. So
+//! above [`ALL_UP_TO`] a decision asks some, chosen by chance, for what they are just now: their number
+//! grows with the logarithm of the cluster's. That is fast, and it keeps nodes that decide at the same time
+//! from choosing the same target: the best of few is another one for each.
+//!
+//! Source: Backhand, as its authors' slides have it: "evaluate only O(log n) candidates: fast, and avoids
+//! oscillations".
+
+/// So many nodes are all looked at, by what was heard of them.
+pub const ALL_UP_TO: usize = 256;
+/// Of more, this is multiplied by the logarithm (to base 2) of their number.
+const FACTOR: usize = 2;
+
+/// How many of so many nodes are asked.
+#[must_use]
+pub fn size(all: usize) -> usize {
+    if all <= ALL_UP_TO {
+        return all;
+    }
+    let logarithm = usize::try_from(all.ilog2()).unwrap_or(usize::MAX);
+    FACTOR * (logarithm + 1)
+}
+
+/// Places of those that are asked, of so many, each at most once. `below(n)` gives a number below n by
+/// chance.
+#[must_use]
+pub fn some(all: usize, mut below: impl FnMut(usize) -> usize) -> Vec<usize> {
+    let wanted = size(all);
+    if wanted == all {
+        return (0..all).collect();
+    }
+    // Floyd's way (Bentley, Floyd 1987): each set is as likely as any other, without a list of all.
+    let mut chosen = Vec::with_capacity(wanted);
+    for last in all - wanted..all {
+        let place = below(last + 1).min(last);
+        let place = if chosen.contains(&place) { last } else { place };
+        chosen.push(place);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn few_are_all_asked_and_of_many_some() {
+        assert_eq!(some(ALL_UP_TO, |_| 0).len(), ALL_UP_TO);
+        assert_eq!(size(ALL_UP_TO + 1), 18);
+        assert_eq!((size(1024), size(10_000)), (22, 28));
+        assert!(some(0, |_| 0).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_is_asked_twice(all in 0..20_000usize, numbers in proptest::collection::vec(any::<usize>(), 64)) {
+            let mut numbers = numbers.into_iter().cycle();
+            let chosen = some(all, |limit| numbers.next().unwrap_or(0) % limit);
+            prop_assert_eq!(chosen.len(), size(all));
+            prop_assert!(chosen.iter().all(|place| *place < all));
+            let different: HashSet<usize> = chosen.iter().copied().collect();
+            prop_assert_eq!(different.len(), chosen.len());
+        }
+    }
+}
