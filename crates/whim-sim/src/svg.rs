@@ -1,0 +1,128 @@
+//! A picture of a run: for each node how many programs could run, over time, and the moves between them.
+
+use crate::cluster::{Outcome, Sample};
+use std::fmt::Write;
+use whim_balance::pace::Cause;
+
+/// Sizes in pixels: of the picture, of a node's part of it, of the margins.
+const WIDTH: f64 = 1000.0;
+const ROW: f64 = 90.0;
+const LEFT: f64 = 60.0;
+const TOP: f64 = 30.0;
+const RIGHT: f64 = 20.0;
+/// More nodes, moves and points make no picture.
+const NODES_MAX: usize = 40;
+const MOVES_MAX: usize = 5_000;
+const POINTS_MAX: usize = 2_000;
+
+/// The first nodes and the first moves, if there are many.
+#[must_use]
+pub fn draw(outcome: &Outcome) -> String {
+    let nodes = outcome.peaks.len().min(NODES_MAX);
+    let from = outcome.samples.first().map_or(0.0, |sample| sample.at);
+    let picture = Picture {
+        from,
+        seconds: (outcome.over_at - from).max(1.0),
+        most: outcome.samples.iter().map(|s| s.load).fold(1.0, f64::max),
+    };
+    let height = TOP + ROW * nodes as f64 + 40.0;
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"{LEFT}\" y=\"18\">Programs that could run on each node (up to {:.1}), and moves: \
+         load black, calls blue, memory red</text>\n",
+        picture.most
+    );
+    for node in 0..nodes {
+        picture.node(&mut text, node, &outcome.samples);
+    }
+    let moves = outcome.moves.iter();
+    let moves = moves.filter(|moved| moved.from < nodes && moved.to < nodes);
+    for moved in moves.take(MOVES_MAX) {
+        let colour = match moved.cause {
+            Cause::Load => "black",
+            Cause::Calls | Cause::Terminal => "blue",
+            Cause::Memory => "red",
+        };
+        let (begins, ends) = (picture.x(moved.at), picture.x(moved.at + moved.took));
+        let middle = |node: usize| TOP + ROW * (node as f64 + 0.5);
+        let (above, below) = (middle(moved.from), middle(moved.to));
+        let _ = writeln!(
+            text,
+            "<line x1=\"{begins:.1}\" y1=\"{above:.1}\" x2=\"{ends:.1}\" y2=\"{below:.1}\" \
+             stroke=\"{colour}\" stroke-width=\"0.8\"/><circle cx=\"{ends:.1}\" cy=\"{below:.1}\" \
+             r=\"2\" fill=\"{colour}\"><title>program {} at {:.1} s</title></circle>",
+            moved.program, moved.at
+        );
+    }
+    picture.axis(&mut text, height - 18.0);
+    text.push_str("</svg>\n");
+    text
+}
+
+struct Picture {
+    from: f64,
+    seconds: f64,
+    /// The largest load.
+    most: f64,
+}
+
+impl Picture {
+    fn x(&self, at: f64) -> f64 {
+        LEFT + (at - self.from) / self.seconds * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn node(&self, text: &mut String, node: usize, samples: &[Sample]) {
+        let base = TOP + ROW * (node as f64 + 1.0) - 5.0;
+        let own: Vec<&Sample> = samples
+            .iter()
+            .filter(|sample| sample.node == node)
+            .collect();
+        let step = own.len().div_ceil(POINTS_MAX).max(1);
+        let mut points = format!("{LEFT:.1},{base:.1}");
+        for sample in own.iter().step_by(step) {
+            let height = sample.load / self.most * (ROW - 15.0);
+            let _ = write!(points, " {:.1},{:.1}", self.x(sample.at), base - height);
+        }
+        let end = own.last().map_or(LEFT, |sample| self.x(sample.at));
+        let _ = writeln!(
+            text,
+            "<text x=\"8\" y=\"{:.1}\">node {node}</text>\
+             <polygon points=\"{points} {end:.1},{base:.1}\" fill=\"#cfe3cf\" stroke=\"#5a8a5a\"/>",
+            base - 25.0
+        );
+    }
+
+    fn axis(&self, text: &mut String, y: f64) {
+        for part in 0..=10 {
+            let at = self.from + self.seconds * f64::from(part) / 10.0;
+            let x = self.x(at);
+            let _ = writeln!(
+                text,
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{at:.0} s</text>"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{self, Setting};
+    use crate::scenario::{self, Scenario};
+
+    #[test]
+    fn a_run_is_drawn_with_its_nodes_and_moves() {
+        let mut setting = Setting::new(1, scenario::lab(), 60.0);
+        setting.trace = true;
+        scenario::fill(&mut setting, Scenario::Hogs);
+        let outcome = cluster::run(setting);
+        let text = draw(&outcome);
+        assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
+        assert_eq!(text.matches("<polygon").count(), 4);
+        assert!(outcome.moves.len() > 5);
+        assert_eq!(text.matches("<circle").count(), outcome.moves.len());
+        assert!(!text.contains("NaN") && !text.contains("inf"));
+    }
+}
