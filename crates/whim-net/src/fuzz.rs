@@ -1,5 +1,6 @@
 //! Entries of fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -9,13 +10,14 @@ use whim_journey::session::{self, Action, KEPT_BYTES_MAX, KEPT_FRAMES_MAX, Sessi
 use whim_journey::stay::{self, Stay};
 use whim_journey::turn::{Request, Turn, Verdict};
 
+use crate::datagram::{self, Keyring, Received};
 use crate::inbox::Inbox;
 use crate::join::{Admission, JoinAnswer, JoinRequest, parse_host};
 use crate::name::{NAME_MAX, NodeName, PeerExpectation, Route, Subject, journey_server_name};
 use crate::roster::{
     ADDRESS_LENGTH_MAX, ADDRESSES_MAX, CLASS_LENGTH_MAX, Member, Roster, SignedRoster,
 };
-use crate::tls;
+use crate::tls::{self, Part, Secret};
 use crate::token::{Token, TokenBook};
 
 pub use crate::hello::fuzz_client_hello as client_hello;
@@ -395,6 +397,71 @@ fn take_all(peer: &mut Peer) -> bool {
     }
 }
 
+/// Datagrams of strangers and of a member, in any order: only what the member sealed is taken, whole and
+/// once.
+///
+/// The input: steps of one byte and what they need.
+pub fn datagram(data: &[u8]) {
+    let mut steps = Steps(data);
+    let [one, two] = ["n1", "n2"].map(|name| NodeName::new(name).expect("a name"));
+    let (mut ours, mut theirs) = (Keyring::new(one.clone()), Keyring::new(two.clone()));
+    let from = SocketAddr::from(([192, 0, 2, 1], 7946));
+    let mut now = Duration::ZERO;
+    let mut sealed: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut used = std::collections::BTreeSet::new();
+    let mut agree = |ours: &mut Keyring, theirs: &mut Keyring, now, byte| {
+        // No two sessions give the same.
+        if !used.insert(byte) {
+            return;
+        }
+        let secret = Secret::made_up(byte);
+        let asked = theirs.install(now, &one, &secret, Part::Asking, Some(from));
+        let answered = ours.install(now, &two, &secret, Part::Answering, None);
+        assert_eq!(asked.expect("a key"), answered.expect("a key"));
+    };
+    agree(&mut ours, &mut theirs, now, 0);
+    while let Some(step) = steps.byte() {
+        let number = usize::from(steps.byte().unwrap_or(0));
+        match step % 6 {
+            0 => {
+                let text = steps.bytes(number).to_vec();
+                if let Ok((datagram, _)) = theirs.seal(&one, &text) {
+                    assert!(datagram.len() <= datagram::DATAGRAM_MAX);
+                    sealed.push((datagram, text));
+                }
+            }
+            1 if !sealed.is_empty() => {
+                let (mut datagram, text) = sealed.remove(number % sealed.len());
+                let again = datagram.clone();
+                if let Ok(Received::Text { text: got, .. }) = ours.receive(now, from, &mut datagram)
+                {
+                    assert_eq!(got, text);
+                }
+                let twice = ours.receive(now, from, &mut again.clone());
+                assert!(!matches!(twice, Ok(Received::Text { .. })), "it came twice");
+            }
+            2 if !sealed.is_empty() => {
+                let (datagram, _) = &sealed[number % sealed.len()];
+                let mut changed = datagram.clone();
+                let place = usize::from(steps.byte().unwrap_or(0)) % changed.len();
+                changed[place] ^= 1 << (step / 6 % 8);
+                let taken = ours.receive(now, from, &mut changed);
+                assert!(
+                    !matches!(taken, Ok(Received::Text { .. })),
+                    "it was changed"
+                );
+            }
+            3 => now += Duration::from_millis(100 * number as u64),
+            4 => agree(&mut ours, &mut theirs, now, step / 6),
+            _ => {
+                let mut bytes = steps.bytes(3 * number).to_vec();
+                let taken = ours.receive(now, from, &mut bytes);
+                assert!(!matches!(taken, Ok(Received::Text { .. })), "it is made up");
+            }
+        }
+    }
+}
+
 fn connections(peer: &mut Peer, steps: &mut Steps<'_>) -> bool {
     let (what, number) = (steps.byte().unwrap_or(0), steps.byte().unwrap_or(0));
     let received = match what / 4 {
@@ -419,6 +486,11 @@ mod tests {
     #[test]
     fn corpus_of_client_hellos() {
         replay("client_hello", super::client_hello);
+    }
+
+    #[test]
+    fn corpus_of_datagrams() {
+        replay("datagram", super::datagram);
     }
 
     #[test]

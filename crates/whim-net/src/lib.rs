@@ -3,6 +3,7 @@
 
 mod authority;
 pub mod channel;
+pub mod datagram;
 pub mod door;
 pub mod files;
 pub mod fuzz;

@@ -20,9 +20,11 @@ use crate::revocation::{RevocationList, Revoked};
 
 pub mod digest;
 pub mod issue;
+pub(crate) mod seal;
 pub(crate) mod session;
 mod verify;
 
+pub use seal::{Part, Secret};
 pub use verify::Refusal;
 pub(crate) use verify::identify;
 
@@ -43,6 +45,8 @@ pub enum TlsError {
     KeyMismatch,
     #[error("The credentials are damaged: {0}")]
     Credentials(String),
+    #[error("The cryptographic library refuses a key of its own length")]
+    DatagramKey,
     #[error("The TLS library refuses our own credentials: {0}")]
     Library(#[from] rustls::Error),
     #[error(transparent)]
