@@ -14,7 +14,7 @@ use whim_image::model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE,
     ProcessImage, QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
-use whim_image::rebuild::runner::{RunnerError, check, unexpected, working_mask};
+use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
 use whim_image::rebuild::stub::Operation;
 use whim_sys::foreign;
 use whim_sys::pagemap::{self, Pagemap};
@@ -759,15 +759,6 @@ fn image_registers(thread: &Thread, registers: &UserRegs) -> (Registers, Activit
     // For the next side, to know where the outputs belong.
     image.orig_rax = call.number;
     (image, Activity::AwaitsHome)
-}
-
-/// An interrupt that was sent to a thread which had stopped for another reason already is still due:
-/// it comes as soon as the thread does something for us.
-fn pass_over_interrupt(at: Stopped) -> Result<Running, RunnerError> {
-    match at.stop() {
-        Stop::Interrupt => Ok(at.resume(0)?),
-        _ => Err(unexpected(&at)),
-    }
 }
 
 /// Where a restartable sequence that contains `rip` goes when it is interrupted. The kernel forgets

@@ -1,14 +1,13 @@
 //! The guest supervisor of one visiting process. The daemon starts it: see `whim-journey::job`.
 #![forbid(unsafe_code)]
 
-use anyhow::Context;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 use whim_guest::sandbox::{self, Sandbox};
 use whim_guest::supervisor;
 use whim_image::stay::Policy;
-use whim_journey::job::GuestJob;
+use whim_journey::job::{self, GuestJob};
 use whim_sys::crash;
 
 /// Longest job, in bytes.
@@ -53,19 +52,13 @@ fn run() -> anyhow::Result<()> {
     sandbox::allow_files()?;
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
-    let job = read_job(std::io::stdin().lock())?;
+    let job: GuestJob = job::read(std::io::stdin().lock(), JOB_MAX)?;
     match &job.crash_at {
         Some(plan) => crash::arm_by(plan),
         None => crash::arm_from_environment(),
     }
     supervisor::run(job, sandbox)?;
     Ok(())
-}
-
-fn read_job(input: impl BufRead) -> anyhow::Result<GuestJob> {
-    let mut line = Vec::new();
-    input.take(JOB_MAX).read_until(b'\n', &mut line)?;
-    serde_json::from_slice(&line).context("The job is not understood")
 }
 
 #[cfg(test)]
@@ -96,9 +89,10 @@ mod tests {
         // Its newline may be left unread.
         let limit = usize::try_from(JOB_MAX).expect("small");
         let largest = limit + 1 - line(0).len();
-        let job = read_job(line(largest).as_bytes()).expect("understood");
+        let read = |line: String| job::read::<GuestJob>(line.as_bytes(), JOB_MAX);
+        let job = read(line(largest)).expect("understood");
         assert_eq!(job.journey.len(), largest);
-        let error = read_job(line(largest + 1).as_bytes()).expect_err("one byte more");
+        let error = read(line(largest + 1)).expect_err("one byte more");
         assert_eq!(error.to_string(), "The job is not understood");
     }
 }

@@ -1,9 +1,9 @@
 //! `whim-home`: reads one job from its standard input and carries it out. Started by `whimd`.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
-use std::io::{BufRead, Write};
-use whim_journey::job::HomeJob;
+use anyhow::Result;
+use std::io::Write;
+use whim_journey::job::{self, HomeJob};
 
 /// Longest job, in bytes.
 const JOB_MAX: u64 = 1 << 20;
@@ -31,17 +31,11 @@ fn main() -> Result<()> {
 
 fn take_job() -> Result<HomeJob> {
     whim_sys::crash::arm_from_environment();
-    let job = read_job(std::io::stdin().lock())?;
+    let job: HomeJob = job::read(std::io::stdin().lock(), JOB_MAX)?;
     if let Some(plan) = &job.crash_at {
         whim_sys::crash::arm_by(plan);
     }
     Ok(job)
-}
-
-fn read_job(input: impl BufRead) -> Result<HomeJob> {
-    let mut line = Vec::new();
-    input.take(JOB_MAX).read_until(b'\n', &mut line)?;
-    serde_json::from_slice(&line).context("The job is not understood")
 }
 
 #[cfg(test)]
@@ -70,9 +64,10 @@ mod tests {
         // Its newline may be left unread.
         let limit = usize::try_from(JOB_MAX).expect("small");
         let largest = limit + 1 - line(0).len();
-        let job = read_job(line(largest).as_bytes()).expect("understood");
+        let read = |line: String| job::read::<HomeJob>(line.as_bytes(), JOB_MAX);
+        let job = read(line(largest)).expect("understood");
         assert_eq!(job.journey.len(), largest);
-        let error = read_job(line(largest + 1).as_bytes()).expect_err("one byte more");
+        let error = read(line(largest + 1)).expect_err("one byte more");
         assert_eq!(error.to_string(), "The job is not understood");
     }
 }

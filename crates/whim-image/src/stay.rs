@@ -319,15 +319,8 @@ pub fn has_own_time(pid: i32) -> bool {
 /// By the flags that /proc/PID/stat shows.
 fn is_kernel_thread(pid: i32) -> bool {
     /// include/linux/sched.h
-    const PF_KTHREAD: u64 = 0x0020_0000;
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&stat);
-    let behind_name = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    let flags = behind_name
-        .split(' ')
-        .nth(6)
-        .and_then(|word| word.parse().ok());
-    flags.is_some_and(|flags: u64| flags & PF_KTHREAD != 0)
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    stat_field(pid, pid, FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
 /// Reasons that lie in its program file; `None` when it has none.
@@ -407,6 +400,9 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
     }
 }
 
+/// The number of the flags (PF_*) among those fields.
+const FLAGS: usize = 9;
+
 /// A field of `/proc/PID/task/TID/stat`, by its number in proc(5), from 3 on.
 fn stat_field(pid: i32, tid: i32, number: usize) -> Option<u32> {
     let text = text(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
@@ -417,7 +413,6 @@ fn stat_field(pid: i32, tid: i32, number: usize) -> Option<u32> {
 
 /// Whether a thread is on its way out of the kernel, or gone.
 fn is_ending(pid: i32, tid: i32) -> bool {
-    const FLAGS: usize = 9;
     const PF_EXITING: u32 = 4;
     stat_field(pid, tid, FLAGS).is_none_or(|flags| flags & PF_EXITING != 0)
 }

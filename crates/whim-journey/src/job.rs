@@ -9,11 +9,33 @@
 //! ([`Event`]), the last of which is `Done`, `Refused` or `Status`. `Command::Channel` is followed
 //! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead};
+use thiserror::Error;
 use whim_image::model::CpuTime;
 
 /// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON.
 pub type CredentialsJson = serde_json::Value;
+
+/// Why a supervisor has no job.
+#[derive(Debug, Error)]
+pub enum JobError {
+    #[error("The job cannot be read")]
+    Read(#[from] io::Error),
+    #[error("The job is not understood")]
+    NotUnderstood(#[from] serde_json::Error),
+}
+
+/// Reads a supervisor's job: a line of at most so many bytes, whose end may be left unread.
+///
+/// # Errors
+/// It cannot be read, or is no such job.
+pub fn read<T: DeserializeOwned>(input: impl BufRead, limit: u64) -> Result<T, JobError> {
+    let mut line = Vec::new();
+    input.take(limit).read_until(b'\n', &mut line)?;
+    Ok(serde_json::from_slice(&line)?)
+}
 
 /// Job of the home supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 
 use super::Away;
 use anyhow::Result;
+use std::collections::HashMap;
 use whim_journey::message::ToGuest;
 use whim_sys::priority::{self, Priority};
 
@@ -17,19 +18,18 @@ impl Away {
         // A host begins with what every process has that nobody has cared for.
         let is_new = self.link.told.is_empty();
         let deputy = &self.server.deputy;
-        let tids: Vec<i32> = (0..deputy.thread_count())
-            .map(|slot| deputy.tid_of(slot))
+        let tids = (0..deputy.thread_count()).map(|slot| deputy.tid_of(slot));
+        // Threads that are gone are not in it: another one may get the number.
+        let now: HashMap<i32, Priority> = tids
+            .filter_map(|tid| Some((tid, priority::of(tid).ok()?)))
             .collect();
-        for tid in tids {
-            // Gone.
-            let Ok(now) = priority::of(tid) else {
-                continue;
-            };
-            let told = self.link.told.insert(tid, now);
-            if told.or(is_new.then_some(Priority::default())) == Some(now) {
+        let told = std::mem::replace(&mut self.link.told, now.clone());
+        for (tid, share) in now {
+            let before = told.get(&tid).copied();
+            if before.or(is_new.then_some(Priority::default())) == Some(share) {
                 continue;
             }
-            let Priority { policy, nice } = now;
+            let Priority { policy, nice } = share;
             let message = ToGuest::Priority { tid, policy, nice };
             self.link.queue(&message, &[])?;
         }

@@ -246,11 +246,24 @@ impl Runner {
             let stopped = stopped(running.wait()?)?;
             match stopped.stop() {
                 Stop::SyscallStop => return Ok(stopped),
-                // It was asked for while the thread stood still for another reason.
+                // As in `pass_over_interrupt`.
                 Stop::Interrupt => running = stopped.resume_to_syscall(0)?,
                 _ => return Err(unexpected(&stopped)),
             }
         }
+    }
+}
+
+/// A visitor for threads that were stopped in the middle of their own work: an interrupt that was sent
+/// to a thread which had stopped for another reason already is still due, and comes as soon as the thread
+/// does something for us.
+///
+/// # Errors
+/// It is another stop.
+pub fn pass_over_interrupt(at: Stopped) -> Result<Running, RunnerError> {
+    match at.stop() {
+        Stop::Interrupt => Ok(at.resume(0)?),
+        _ => Err(unexpected(&at)),
     }
 }
 
@@ -299,5 +312,57 @@ pub fn unexpected(stopped: &Stopped) -> RunnerError {
         tid: stopped.tid(),
         stop: stopped.stop(),
         rip: stopped.registers().map_or(0, |registers| registers.rip),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rebuild::stub;
+    use std::fs::{self, Permissions};
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Stdio};
+    use whim_sys::ptrace::Options;
+
+    #[test]
+    fn an_interrupt_that_is_due_does_not_disturb_the_work() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let program = directory.path().join("stub");
+        fs::write(&program, stub::program()).expect("a program");
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("ours");
+        let mut child = Command::new("sh")
+            .args(["-c", "read go && exec \"$0\""])
+            .arg(&program)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let pid = child.id().cast_signed();
+        let running = Running::seize(pid, Options::SYSGOOD).expect("ours to trace");
+        let mut input = child.stdin.take().expect("piped");
+        writeln!(input, "go").expect("it reads");
+        let runner = Runner::new(pid, Place::INITIAL);
+        let thread = runner.await_end(running, &mut |at| Ok(at.resume(0)?));
+
+        let getpid = Operation::new(libc::SYS_getpid, &[]);
+        let thread = thread.expect("at its first instruction");
+        thread.interrupt().expect("it lives");
+        let (thread, result) = runner.step(thread, &getpid).expect("a step");
+        assert_eq!(result, i64::from(pid));
+        thread.interrupt().expect("it lives");
+        let list = [getpid; 2];
+        let ran = runner.run_visited(thread, &list, &mut pass_over_interrupt);
+        let (thread, results) = ran.expect("a list");
+        assert_eq!(results, [i64::from(pid); 2]);
+
+        // Elsewhere nobody interrupts, and what stops a thread is told.
+        thread.interrupt().expect("it lives");
+        let error = runner.run(thread, &list).expect_err("an interrupt");
+        let RunnerError::Unexpected { tid, stop, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!((tid, stop), (pid, Stop::Interrupt));
+        child.kill().expect("it lives");
+        child.wait().expect("it ended");
     }
 }
