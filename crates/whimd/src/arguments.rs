@@ -40,6 +40,9 @@ pub struct Arguments {
     /// Let processes of uid 0 move
     #[arg(long)]
     pub allow_root: bool,
+    /// Move nothing that nobody asks for, whatever the configuration says
+    #[arg(long)]
+    pub no_balance: bool,
     /// For the fault tests: PATH.home, PATH.guest and PATH.whimd say at which crash points the next
     /// home supervisor, the next guest's supervisor and this daemon end
     #[arg(long, value_name = "PATH", hide = true)]
@@ -73,6 +76,7 @@ impl Arguments {
             config.advertise = self.advertise;
         }
         config.allow_root |= self.allow_root;
+        config.balance.enabled &= !self.no_balance;
         config.check().map_err(anyhow::Error::msg)?;
         let own = std::env::current_exe().context("whimd does not know where it lies")?;
         let beside = own.parent().map(Path::to_path_buf).unwrap_or_default();

@@ -1,9 +1,10 @@
 //! Processes that may move: those that `whim run` or `whim adopt` named, and their descendants.
 
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use crate::batch::Job;
 use crate::class::Features;
 use crate::control::RunOptions;
 use crate::processes::{self, Stat};
@@ -17,6 +18,9 @@ pub struct Candidate {
     /// The CPU features that a portable program was started with.
     #[serde(default)]
     pub features: Option<Features>,
+    /// The batch job to which it belongs.
+    #[serde(default)]
+    pub job: Option<Job>,
     /// Kept at home by `whim bring --hold`.
     pub held: bool,
     /// Moves of its journeys that are over.
@@ -42,6 +46,7 @@ impl Candidate {
             start_time,
             options,
             features: None,
+            job: None,
             held: false,
             moves: 0,
             declared: false,
@@ -51,9 +56,16 @@ impl Candidate {
         }
     }
 
-    /// Why this candidate may not go to `node` whatever its state, as a sentence.
+    /// The process, as long as it is the same one.
     #[must_use]
-    pub fn forbids(&self, node: &str) -> Option<String> {
+    pub fn stat(&self) -> Option<Stat> {
+        let stat = processes::stat(self.pid).ok()?;
+        (stat.start_time == self.start_time).then_some(stat)
+    }
+
+    /// Why this candidate may not go to `node`, which has these labels, whatever its state; a sentence.
+    #[must_use]
+    pub fn forbids(&self, node: &str, labels: &[String]) -> Option<String> {
         let options = &self.options;
         if self.held {
             return Some(format!(
@@ -64,10 +76,17 @@ impl Candidate {
         if options.pin {
             return Some("It was started with 'whim run --pin'".into());
         }
-        if options.avoid.iter().any(|avoid| avoid == node) {
-            return Some(format!("It was started with 'whim run --avoid {node}'"));
+        if let Some(forbidden) = self.job.as_ref().and_then(|job| job.forbids(node)) {
+            return Some(forbidden);
         }
-        if !options.only.is_empty() && !options.only.iter().any(|only| only == node) {
+        let named = |name: &&String| match name.strip_prefix('@') {
+            Some(label) => labels.iter().any(|has| has == label),
+            None => *name == node,
+        };
+        if let Some(avoid) = options.avoid.iter().find(named) {
+            return Some(format!("It was started with 'whim run --avoid {avoid}'"));
+        }
+        if !options.only.is_empty() && !options.only.iter().any(|only| named(&only)) {
             return Some(format!(
                 "It was started with 'whim run --only {}'",
                 options.only.join(",")
@@ -123,6 +142,11 @@ impl Candidates {
     }
 
     #[must_use]
+    pub fn pids(&self) -> HashSet<i32> {
+        self.by_pid.keys().copied().collect()
+    }
+
+    #[must_use]
     pub fn sorted(&self) -> Vec<Candidate> {
         let mut list: Vec<Candidate> = self.by_pid.values().cloned().collect();
         list.sort_by_key(|candidate| candidate.pid);
@@ -134,8 +158,11 @@ impl Candidates {
     pub fn refresh(&mut self, all: &HashMap<i32, Stat>, now_ms: u64) -> bool {
         let before = self.by_pid.len();
         self.by_pid.retain(|pid, candidate| {
-            all.get(pid)
-                .is_some_and(|stat| stat.start_time == candidate.start_time)
+            // One that has been added since that look was taken is not in it.
+            all.get(pid).map_or_else(
+                || processes::lives(*pid, candidate.start_time),
+                |stat| stat.start_time == candidate.start_time,
+            )
         });
         let mut changed = before != self.by_pid.len();
         changed |= self.add_descendants(all);
@@ -153,6 +180,28 @@ impl Candidates {
         changed
     }
 
+    /// Takes up what runs in a session whose processes are all candidates; `job` tells of each to which job
+    /// it belongs. False: nothing new.
+    pub fn add_members(
+        &mut self,
+        all: &HashMap<i32, Stat>,
+        members: &[i32],
+        job: impl Fn(i32) -> Option<Job>,
+    ) -> bool {
+        let mut found = false;
+        for stat in members.iter().filter_map(|pid| all.get(pid)) {
+            let known = self.by_pid.get(&stat.pid);
+            if known.is_none_or(|known| known.start_time != stat.start_time) {
+                self.add(Candidate {
+                    job: job(stat.pid),
+                    ..Candidate::new(stat.pid, stat.start_time, RunOptions::default())
+                });
+                found = true;
+            }
+        }
+        found
+    }
+
     fn add_descendants(&mut self, all: &HashMap<i32, Stat>) -> bool {
         let mut changed = false;
         loop {
@@ -168,6 +217,7 @@ impl Candidates {
                     };
                     Some(Candidate {
                         features: parent.features.clone(),
+                        job: parent.job.clone(),
                         ..Candidate::new(stat.pid, stat.start_time, options)
                     })
                 })
@@ -204,6 +254,10 @@ mod tests {
             name: String::new(),
             state: 'S',
             parent,
+            group: pid,
+            terminal: 0,
+            foreground: -1,
+            reaped_faults: 0,
             cpu_ticks,
             threads: 1,
             start_time: 5,
@@ -250,19 +304,43 @@ mod tests {
             only: vec!["n2".into()],
             ..RunOptions::default()
         };
-        assert!(candidate(only.clone()).forbids("n2").is_none());
+        assert!(candidate(only.clone()).forbids("n2", &[]).is_none());
         assert!(
             candidate(only)
-                .forbids("n3")
+                .forbids("n3", &[])
                 .is_some_and(|s| s.contains("--only n2"))
         );
         let avoid = RunOptions {
             avoid: vec!["n2".into()],
             ..RunOptions::default()
         };
-        assert!(candidate(avoid).forbids("n2").is_some());
+        assert!(candidate(avoid).forbids("n2", &[]).is_some());
+        let labelled = |avoid| {
+            let words = vec!["@fast".to_owned()];
+            candidate(if avoid {
+                RunOptions {
+                    avoid: words,
+                    ..RunOptions::default()
+                }
+            } else {
+                RunOptions {
+                    only: words,
+                    ..RunOptions::default()
+                }
+            })
+        };
+        let fast = ["big".to_owned(), "fast".to_owned()];
+        assert_eq!(labelled(false).forbids("n2", &fast), None);
+        let why = labelled(false).forbids("fast", &fast[..1]);
+        assert!(why.is_some_and(|s| s.contains("--only @fast")));
+        assert_eq!(labelled(true).forbids("fast", &fast[..1]), None);
+        let why = labelled(true).forbids("n2", &fast);
+        assert!(why.is_some_and(|s| s.contains("--avoid @fast")));
         let mut held = candidate(RunOptions::default());
         held.held = true;
-        assert!(held.forbids("n2").is_some_and(|s| s.contains("whim go 2")));
+        assert!(
+            held.forbids("n2", &[])
+                .is_some_and(|s| s.contains("whim go 2"))
+        );
     }
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use whim_sys::cgroup::{Membership, Version, number, of};
 
 /// Name of the group below which supervisors have one and each guest has its own.
@@ -23,7 +25,7 @@ const SANDBOX: u32 = 2;
 const PAGE: u64 = 4096;
 
 /// Leaf in which a lab keeps a node's processes.
-const LEAF: &str = "main";
+pub(crate) const LEAF: &str = "main";
 
 /// Smallest of `read(directory)` over the group and those above it.
 fn smallest(membership: &Membership, read: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
@@ -38,18 +40,75 @@ fn smallest(membership: &Membership, read: impl Fn(&Path) -> Option<f64>) -> Opt
     least
 }
 
+/// For so long what groups this daemon is in is not asked again.
+const OWN_LASTS: Duration = Duration::from_secs(10);
+/// No more groups are looked at.
+const GROUPS_MAX: usize = 4096;
+
+/// The processes of these groups and of those below them.
+#[must_use]
+pub fn pids_below(mut left: Vec<PathBuf>) -> Vec<i32> {
+    let mut pids = Vec::new();
+    let mut seen = 0;
+    while let Some(group) = left.pop() {
+        seen += 1;
+        let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+        let below = fs::read_dir(&group).into_iter().flatten().flatten();
+        let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        if seen + left.len() < GROUPS_MAX {
+            left.extend(below.map(|entry| entry.path()));
+        }
+    }
+    pids
+}
+
+/// The processes of groups that are named as below their hierarchy's root, such as `batch.slice`.
+#[must_use]
+pub fn members(names: &[String]) -> Vec<i32> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    // Of version 2, or of the hierarchies of version 1, each of which holds all processes.
+    let root = Path::new("/sys/fs/cgroup");
+    let below = fs::read_dir(root).into_iter().flatten().flatten();
+    let roots: Vec<PathBuf> = std::iter::once(root.to_owned())
+        .chain(below.map(|entry| entry.path()))
+        .collect();
+    let find = |name: &String| {
+        let name = name.trim_matches('/');
+        let mut places = roots.iter().map(|root| root.join(name));
+        places.find(|group| group.join("cgroup.procs").exists())
+    };
+    pids_below(names.iter().filter_map(find).collect())
+}
+
+/// The groups of this daemon, which seldom change: asked again after [`OWN_LASTS`].
+fn own() -> Arc<Vec<Membership>> {
+    static OWN: Mutex<Option<(Instant, Arc<Vec<Membership>>)>> = Mutex::new(None);
+    let mut known = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((asked, own)) = known.as_ref()
+        && asked.elapsed() < OWN_LASTS
+    {
+        return Arc::clone(own);
+    }
+    let own = Arc::new(of("self"));
+    *known = Some((Instant::now(), Arc::clone(&own)));
+    own
+}
+
 /// CPUs that this process may use, if a group limits them.
 #[must_use]
 pub fn cpu_limit() -> Option<f64> {
     let mut least: Option<f64> = None;
-    for membership in of("self") {
+    for membership in own().iter() {
         let limit = match membership.version {
-            Version::Two => smallest(&membership, |directory| {
+            Version::Two => smallest(membership, |directory| {
                 let text = fs::read_to_string(directory.join("cpu.max")).ok()?;
                 let (quota, period) = text.trim().split_once(' ')?;
                 Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
             }),
-            Version::One if membership.has("cpu") => smallest(&membership, |directory| {
+            Version::One if membership.has("cpu") => smallest(membership, |directory| {
                 let text = fs::read_to_string(directory.join("cpu.cfs_quota_us")).ok()?;
                 let quota = text.trim().parse::<f64>().ok().filter(|q| *q > 0.0)?;
                 let text = fs::read_to_string(directory.join("cpu.cfs_period_us")).ok()?;
@@ -65,7 +124,7 @@ pub fn cpu_limit() -> Option<f64> {
 /// Limit and use of memory, in bytes, of the group that limits this process, if one does.
 #[must_use]
 pub fn memory_limit() -> Option<(u64, u64)> {
-    for membership in of("self") {
+    for membership in own().iter() {
         let (limit, used, inactive) = match membership.version {
             Version::Two => ("memory.max", "memory.current", "inactive_file "),
             Version::One if membership.has("memory") => (
@@ -244,11 +303,11 @@ fn limit_guest(membership: &Membership, group: &Path, pids: u32, missing: &mut V
 /// Sets the limit of a daemon's guests again, where their groups exist: an earlier daemon may have
 /// had another one, and a guest that leaves raises it for a moment.
 pub fn hold_share(prefix: &str, share: u64) {
-    for membership in of("self") {
-        let all = guests_root(&membership, prefix);
+    for membership in own().iter() {
+        let all = guests_root(membership, prefix);
         let mut missing = Vec::new();
         if all.is_dir() {
-            limit_share(&membership, &all, share, &mut missing);
+            limit_share(membership, &all, share, &mut missing);
         }
         for missing in missing {
             tracing::debug!(missing, "the limit of guests cannot be set");
@@ -259,7 +318,7 @@ pub fn hold_share(prefix: &str, share: u64) {
 /// What all guests of a daemon use, in bytes, where a group counts it.
 #[must_use]
 pub fn guests_use(prefix: &str) -> Option<u64> {
-    of("self").iter().find_map(|membership| {
+    own().iter().find_map(|membership| {
         let all = guests_root(membership, prefix);
         let files = ["memory.usage_in_bytes", "memory.current"];
         files.iter().find_map(|file| number(&all.join(file)))

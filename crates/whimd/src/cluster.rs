@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{ServerConfig, pki_types::ServerName};
 use tokio_rustls::{TlsConnector, rustls};
 use whim_journey::job::CredentialsJson;
 use whim_net::join::{JoinError, JoinOptions, JoinReport, Served};
-use whim_net::name::{JourneyId, NodeName, SERVER_NAME_NODE};
+use whim_net::name::{ClusterName, JourneyId, NodeName, SERVER_NAME_NODE};
 use whim_net::roster::{Member, SignedRoster};
 use whim_net::state::{NodeOptions, State, StateError};
 use whim_net::tls::{self, TlsError};
@@ -227,6 +227,22 @@ impl Cluster {
         self.joined()
             .as_ref()
             .map_or_else(host_name, |joined| joined.state().node().to_string())
+    }
+
+    /// Name of this node as a member; `None`: it is none.
+    #[must_use]
+    pub fn identity(&self) -> Option<NodeName> {
+        let joined = self.joined();
+        joined.as_ref().map(|joined| joined.state().node().clone())
+    }
+
+    /// Name of the cluster.
+    #[must_use]
+    pub fn name(&self) -> Option<ClusterName> {
+        let joined = self.joined();
+        joined
+            .as_ref()
+            .map(|joined| joined.state().cluster().clone())
     }
 
     /// Name of the node that holds the CA.
@@ -621,7 +637,7 @@ impl From<&Member> for Named {
 
 /// Addresses of our interfaces that others could reach, IPv4 first; loopback only where there is
 /// nothing else.
-fn interface_addresses() -> Vec<IpAddr> {
+pub(crate) fn interface_addresses() -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = Vec::new();
     for interface in nix::ifaddrs::getifaddrs().into_iter().flatten() {
         use nix::net::if_::InterfaceFlags as Flags;

@@ -16,6 +16,8 @@ pub const PORT: u16 = 7946;
 pub const GUESTS_MAX: u32 = 1024;
 /// No configuration is longer, in bytes.
 const CONFIG_MAX: u64 = 1 << 20;
+/// A node has no more labels.
+pub const LABELS_MAX: usize = 32;
 /// A uid beyond this one is not valid for the kernel (the last one means 'none').
 const UID_MAX: u32 = u32::MAX - 1;
 
@@ -32,6 +34,11 @@ pub enum ConfigError {
     Invalid { path: PathBuf, reason: String },
 }
 
+fn is_label(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=63).contains(&text.len()) && text.bytes().all(allowed)
+}
+
 /// The file, as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +49,21 @@ struct Written {
     allow_root: Option<bool>,
     guests: Option<Guests>,
     cpu: Option<Cpu>,
+    labels: Option<Vec<String>>,
+    balance: Option<WrittenBalance>,
+    discover: Option<bool>,
+    owner: Option<bool>,
+    owner_idle: Option<u64>,
+    owner_terminals: Option<Vec<PathBuf>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenBalance {
+    enabled: Option<bool>,
+    uid_min: Option<u32>,
+    sessions: Option<Vec<String>>,
+    beyond_job: Option<bool>,
 }
 
 /// The configuration; every key has a default.
@@ -56,6 +78,60 @@ pub struct Config {
     pub allow_root: bool,
     pub guests: Guests,
     pub cpu: Cpu,
+    /// Words for kinds of nodes, by which users choose: `whim run --only @WORD`.
+    pub labels: Vec<String>,
+    /// Whether this node calls into its local networks that it is there, and says who else does.
+    pub discover: bool,
+    pub balance: Balance,
+    pub owner: Owner,
+}
+
+/// Whether the node belongs to somebody who sits before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Guests leave while the owner is active.
+    pub enabled: bool,
+    /// Seconds without activity after which the owner is taken to be gone.
+    pub idle: u64,
+    /// Terminals whose use is activity; a `*` at the end stands for any rest.
+    pub terminals: Vec<PathBuf>,
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            idle: 300,
+            // The consoles; what comes by the network or in a window has other names.
+            terminals: (1..=6)
+                .map(|number| format!("/dev/tty{number}").into())
+                .collect(),
+        }
+    }
+}
+
+/// `[balance]`: what the cluster moves by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// Whether this node moves its own programs by itself.
+    pub enabled: bool,
+    /// Processes of users below this one are left alone.
+    pub uid_min: u32,
+    /// Control groups, such as `batch.slice`, in which everything is a candidate, whoever has started it.
+    pub sessions: Vec<String>,
+    /// Whether programs of a Slurm job may go to nodes that the job does not have.
+    pub beyond_job: bool,
+}
+
+impl Default for Balance {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            uid_min: whim_balance::candidate::UID_MIN,
+            sessions: Vec::new(),
+            beyond_job: false,
+        }
+    }
 }
 
 /// `lease = 30` (seconds) or `lease = "inf"`.
@@ -89,6 +165,8 @@ impl<'de> Deserialize<'de> for Lease {
 pub struct Guests {
     /// How many there may be at the same time, up to 65536; 0: none.
     pub max: u32,
+    /// Of these, how many one user of one home may have.
+    pub per_user: u32,
     /// Share of this node's memory for all guests together, 1 to 100.
     pub memory_percent: u8,
     /// Threads of each guest, 16 to 65536.
@@ -115,6 +193,7 @@ impl Default for Guests {
     fn default() -> Self {
         Self {
             max: GUESTS_MAX,
+            per_user: GUESTS_MAX,
             memory_percent: 80,
             pids: 4096,
             own_vdso: true,
@@ -125,9 +204,11 @@ impl Default for Guests {
 }
 
 /// What this node tells of its CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cpu {
+    /// Speed of one core, where 1 is an ordinary one; `None`: it is measured.
+    pub speed: Option<f64>,
     /// Features, as /proc/cpuinfo names them, that portable programs are not to count on here.
     pub hide: Vec<String>,
 }
@@ -141,6 +222,10 @@ impl Default for Config {
             allow_root: false,
             guests: Guests::default(),
             cpu: Cpu::default(),
+            labels: Vec::new(),
+            discover: false,
+            balance: Balance::default(),
+            owner: Owner::default(),
         }
     }
 }
@@ -152,6 +237,16 @@ impl Config {
         Self {
             lease: Lease(LeaseChoice::Milliseconds(2_000)),
             allow_root: true,
+            // Its users are root, or who the namespace makes root.
+            balance: Balance {
+                uid_min: 0,
+                ..Balance::default()
+            },
+            // All its nodes have the cores of one machine.
+            cpu: Cpu {
+                speed: Some(1.0),
+                ..Cpu::default()
+            },
             ..Self::default()
         }
     }
@@ -178,7 +273,29 @@ impl Config {
             lease: written.lease.unwrap_or(base.lease),
             allow_root: written.allow_root.unwrap_or(base.allow_root),
             guests: written.guests.unwrap_or(base.guests),
-            cpu: written.cpu.unwrap_or(base.cpu),
+            cpu: match written.cpu {
+                Some(cpu) => Cpu {
+                    speed: cpu.speed.or(base.cpu.speed),
+                    ..cpu
+                },
+                None => base.cpu,
+            },
+            labels: written.labels.unwrap_or(base.labels),
+            discover: written.discover.unwrap_or(base.discover),
+            balance: match written.balance {
+                Some(balance) => Balance {
+                    enabled: balance.enabled.unwrap_or(base.balance.enabled),
+                    uid_min: balance.uid_min.unwrap_or(base.balance.uid_min),
+                    sessions: balance.sessions.unwrap_or(base.balance.sessions),
+                    beyond_job: balance.beyond_job.unwrap_or(base.balance.beyond_job),
+                },
+                None => base.balance,
+            },
+            owner: Owner {
+                enabled: written.owner.unwrap_or(base.owner.enabled),
+                idle: written.owner_idle.unwrap_or(base.owner.idle),
+                terminals: written.owner_terminals.unwrap_or(base.owner.terminals),
+            },
         };
         config.check().map_err(invalid)?;
         Ok(config)
@@ -215,12 +332,38 @@ impl Config {
                 guests.uid_start, guests.uid_count
             ));
         }
+        let speed = self.cpu.speed.unwrap_or(1.0);
+        if !(0.01..=100.0).contains(&speed) {
+            return Err(format!(
+                "cpu.speed is {speed}, it must be 0.01 to 100: 1 is an ordinary core"
+            ));
+        }
         for name in &self.cpu.hide {
             if !NAMES.iter().any(|feature| feature.name == name) {
                 return Err(format!(
                     "cpu.hide holds {name:?}, which is no feature that is known here: give names as in /proc/cpuinfo, such as \"avx2\""
                 ));
             }
+        }
+        if self.labels.len() > LABELS_MAX {
+            return Err(format!(
+                "labels holds {} words, {LABELS_MAX} at most are allowed",
+                self.labels.len()
+            ));
+        }
+        for group in &self.balance.sessions {
+            let name = group.trim_matches('/');
+            if name.is_empty() || name.contains("..") {
+                return Err(format!(
+                    "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
+                ));
+            }
+        }
+        let odd = self.labels.iter().find(|label| !is_label(label));
+        if let Some(odd) = odd {
+            return Err(format!(
+                "labels holds {odd:?}: a label has 1 to 63 letters, digits, '-', '_' and '.'"
+            ));
         }
         for address in &self.advertise {
             let port = address
@@ -323,6 +466,30 @@ mod tests {
     }
 
     #[test]
+    fn labels_are_words_and_not_too_many() {
+        let long = "a".repeat(63);
+        let short: Vec<String> = (0..LABELS_MAX).map(|n| format!("\"l{n}\"")).collect();
+        let config = parse(&format!("labels = [{}]", short.join(", "))).expect("as many as may be");
+        assert_eq!(config.labels.len(), LABELS_MAX);
+        let error = parse(&format!("labels = [{}, \"more\"]", short.join(", ")));
+        assert!(error.is_err_and(|e| e.contains("32 at most")));
+        assert_eq!(
+            parse(&format!("labels = [\"{long}\"]")).map(|c| c.labels),
+            Ok(vec![long.clone()])
+        );
+        for odd in [
+            format!("{long}a"),
+            String::new(),
+            "a b".into(),
+            "@a".into(),
+            "a,b".into(),
+        ] {
+            let error = parse(&format!("labels = [{odd:?}]")).expect_err(&odd);
+            assert!(error.contains("a label has"), "{error}");
+        }
+    }
+
+    #[test]
     fn unknown_keys_and_values_out_of_range_are_refused_by_name() {
         for (text, word) in [
             ("lisen = 1", "lisen"),
@@ -330,6 +497,8 @@ mod tests {
             ("[guests]\nmemory_percent = 0", "memory_percent"),
             ("[guests]\npids = 3", "pids"),
             ("[cpu]\nhide = [\"avx3\"]", "avx3"),
+            ("[cpu]\nspeed = 0.0", "cpu.speed"),
+            ("[cpu]\nspeed = nan", "cpu.speed"),
             ("[guests]\nuid_start = 5", "uid_start"),
             ("[guests]\nuid_start = 4294967000", "uid_start"),
             ("advertise = [\"here\"]", "advertise"),

@@ -5,10 +5,12 @@
 //! ([`Request`]), answered by lines of JSON ([`Answer`]); the last one is `Done` or `Refused`.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use whim_balance::balancer::Record;
 use whim_image::model::CpuTime;
 use whim_journey::job::{Event, State};
 
@@ -39,11 +41,42 @@ pub struct RunOptions {
     pub avoid: Vec<String>,
     /// It does not move.
     pub pin: bool,
+    /// What the balancer is told of it.
+    #[serde(default)]
+    pub class: Option<Class>,
     pub lease: Option<LeaseChoice>,
     /// It is to be started with the CPU features that all nodes of its register layout share.
     pub portable: bool,
     /// Under this name [`Request::CpuAway`] adds up what it and its descendants use.
     pub run: Option<String>,
+}
+
+/// `whim why --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    pub pid: i32,
+    pub sentences: Vec<String>,
+    /// The balancer's record of its last decision about it, with the names of the nodes in question.
+    pub decision: Option<Decided>,
+}
+
+/// What the balancer decided about a process last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    #[serde(flatten)]
+    pub record: Record,
+    /// The numbers by which it names nodes.
+    pub nodes: BTreeMap<String, u64>,
+}
+
+/// `--class`: how the balancer treats a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// It computes: it may go as soon as it has begun, and nobody sits before it.
+    Batch,
+    /// Somebody sits before it: it stays at home.
+    Interactive,
 }
 
 /// `--lease S|inf`.
@@ -111,6 +144,30 @@ pub enum Request {
     Go {
         pid: i32,
     },
+    /// This node's own processes may not leave, or may.
+    Stay {
+        on: bool,
+    },
+    /// Guests are refused, or admitted.
+    Block {
+        on: bool,
+    },
+    /// All guests leave; answered when they have.
+    Expel,
+    /// This node goes down, or does not any more: guests leave; answered when they have.
+    Evacuate {
+        undo: bool,
+    },
+    /// All of this node's processes come home and stay; answered when they have come.
+    BringAll,
+    /// A node is drained: answered when its guests have left and, with `wait`, its own processes ended.
+    Drain {
+        node: String,
+        wait: bool,
+    },
+    Undrain {
+        node: String,
+    },
     Processes {
         all: bool,
     },
@@ -164,6 +221,9 @@ pub struct ProcessRow {
     pub memory_bytes: u64,
     /// Why it cannot move now, a sentence.
     pub stay: Option<String>,
+    /// Why the cluster does not move it by itself, a sentence.
+    #[serde(default)]
+    pub not_candidate: Option<String>,
     pub home_supervisor_pid: Option<i32>,
     /// As the host's pid namespace has it.
     pub guest_supervisor_pid: Option<i32>,
@@ -196,14 +256,37 @@ impl std::fmt::Display for NodeState {
 pub struct NodeRow {
     pub name: String,
     pub state: NodeState,
-    /// Processes that run or wait for a CPU, averaged over some seconds; null: never heard.
+    /// Threads that run or wait for a CPU: it rises at once, and falls over some seconds. Null, as all
+    /// that follows: never heard.
     pub load: Option<f64>,
-    /// Null until the cluster balances itself.
+    /// Of one core: 1 is an ordinary one.
     pub speed: Option<f64>,
+    /// Its speed was not measured yet.
+    #[serde(default)]
+    pub speed_estimated: Option<bool>,
     pub cpus: Option<f64>,
+    /// CPUs' worth of waiting for a limit of the node's CPU time, in the last second.
+    #[serde(default)]
+    pub throttled_cpus: Option<f64>,
+    /// Of the last ten seconds, how much some task waited for a CPU, and how much none could go on for
+    /// want of memory; null also where the kernel does not tell.
+    #[serde(default)]
+    pub cpu_pressure_percent: Option<f64>,
+    #[serde(default)]
+    pub memory_pressure_percent: Option<f64>,
     pub memory_total_bytes: Option<u64>,
     pub memory_available_bytes: Option<u64>,
+    /// What of it is promised to guests that have not come, or not all of them.
+    #[serde(default)]
+    pub memory_promised_bytes: Option<u64>,
     pub guests: Option<u32>,
+    /// Whether it refuses guests, and whether it keeps its own processes.
+    #[serde(default)]
+    pub blocked: Option<bool>,
+    #[serde(default)]
+    pub stays: Option<bool>,
+    #[serde(default)]
+    pub labels: Option<Vec<String>>,
     /// Short name of its migration class: programs move between nodes of equal class; portable ones
     /// between those that are equal up to the dash.
     pub class: Option<String>,
@@ -256,6 +339,8 @@ pub enum Answer {
     Without {
         hwcaps: Vec<String>,
     },
+    /// What `whim why` says of a process.
+    Why(Why),
     /// A sentence for the user, before or beside the result.
     Notice {
         text: String,
@@ -445,6 +530,7 @@ mod tests {
             cpu_percent: 99.5,
             memory_bytes: 4096,
             stay: None,
+            not_candidate: None,
             home_supervisor_pid: Some(7),
             guest_supervisor_pid: None,
             command: "sleep 1".into(),
@@ -462,6 +548,7 @@ mod tests {
             "cpu_percent",
             "memory_bytes",
             "stay",
+            "not_candidate",
             "home_supervisor_pid",
             "guest_supervisor_pid",
             "command",

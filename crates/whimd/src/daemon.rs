@@ -1,20 +1,39 @@
 //! The daemon's parts, and what it does each second.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use whim_net::datagram::Keyring;
 
+use crate::balancing::{self, Balancing};
+use crate::batch::Job;
 use crate::candidates::Candidates;
 use crate::class::Class;
-use crate::cluster::Cluster;
+use crate::cluster::{CallError, Cluster};
+use crate::discovery::Discovery;
 use crate::events::Events;
 use crate::guests::Guests;
 use crate::journeys::Journeys;
+use crate::orders::{self, Orders};
 use crate::peers::Peers;
 use crate::processes;
+use crate::sensors::speed::{self, Idle, Speed};
 use crate::sensors::{Report, Sensors};
 use crate::settings::Settings;
 use crate::{cgroup, hosting, watching};
+
+/// All processes are looked at again after this, in milliseconds.
+const SCAN_ALL_EVERY: u64 = 30_000;
+
+/// Processes that were looked at, and need not be again.
+#[derive(Debug, Default)]
+struct SeenProcesses {
+    /// When all of them were.
+    at: u64,
+    others: HashSet<i32>,
+    candidates: HashSet<i32>,
+}
 
 /// Everything that the daemon's tasks share.
 #[derive(Debug)]
@@ -31,7 +50,18 @@ pub struct Daemon {
     guests: Mutex<Guests>,
     peers: Mutex<Peers>,
     /// Processes that a request of the user moves just now.
-    moving: Mutex<std::collections::HashSet<i32>>,
+    moving: Mutex<HashSet<i32>>,
+    orders: Mutex<Orders>,
+    balancing: Mutex<Balancing>,
+    /// For datagrams; of the name that this node has now.
+    keyring: Mutex<Option<Keyring>>,
+    discovery: Mutex<Discovery>,
+    /// Rung when there is something new to tell of this node, once a second.
+    pub looked: tokio::sync::Notify,
+    /// What the last look at all processes found.
+    seen: Mutex<SeenProcesses>,
+    /// Held while guests are sent away.
+    pub expelling: tokio::sync::Mutex<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,6 +79,8 @@ pub struct MovingGuard {
 impl Drop for MovingGuard {
     fn drop(&mut self) {
         lock(&self.daemon.moving).remove(&self.pid);
+        let now = self.daemon.clock_ms();
+        self.daemon.balancing().moved(now, self.pid);
     }
 }
 
@@ -62,18 +94,34 @@ impl Daemon {
         let mut guests = Guests::default();
         let ids = std::fs::read(settings.state.join("uids.json")).unwrap_or_default();
         guests.ids = serde_json::from_slice(&ids).unwrap_or_default();
+        let fixed = settings.config.cpu.speed.map(|value| Speed {
+            value,
+            estimated: false,
+        });
+        let noted = || speed::noted(&settings.state.join(speed::FILE), &speed::cpu());
+        let speed = fixed.or_else(noted).unwrap_or_default();
+        let lives = std::fs::read(settings.state.join(balancing::LIVES)).unwrap_or_default();
+        let balancing = Balancing::new(&cluster.node(), &lives);
+        let orders = Orders::load(&settings.state.join(orders::FILE));
         Arc::new(Self {
             settings,
             cluster: Arc::new(cluster),
             events,
             supervisor_groups: cgroup::supervisors(),
             started: Instant::now(),
-            sensors: Mutex::new(Sensors::new(class)),
+            sensors: Mutex::new(Sensors::new(class, speed)),
             candidates: Mutex::new(candidates),
             journeys: Mutex::new(journeys),
             guests: Mutex::new(guests),
             peers: Mutex::default(),
             moving: Mutex::default(),
+            orders: Mutex::new(orders),
+            balancing: Mutex::new(balancing),
+            keyring: Mutex::default(),
+            discovery: Mutex::default(),
+            looked: tokio::sync::Notify::new(),
+            seen: Mutex::default(),
+            expelling: tokio::sync::Mutex::default(),
         })
     }
 
@@ -93,8 +141,63 @@ impl Daemon {
         lock(&self.peers)
     }
 
+    pub fn discovery(&self) -> MutexGuard<'_, Discovery> {
+        lock(&self.discovery)
+    }
+
+    /// Lets something be done with the keys for datagrams, at this time.
+    ///
+    /// # Errors
+    /// This node is in no cluster.
+    pub fn with_keyring<T>(
+        &self,
+        act: impl FnOnce(&mut Keyring, Duration) -> T,
+    ) -> Result<T, CallError> {
+        let mut keyring = lock(&self.keyring);
+        let own = self.cluster.identity().ok_or(CallError::Unknown)?;
+        let ring = match &mut *keyring {
+            Some(ring) if *ring.own() == own => ring,
+            other => other.insert(Keyring::new(own)),
+        };
+        Ok(act(ring, self.started.elapsed()))
+    }
+
+    /// Forgets the keys of all others: this node left its cluster.
+    pub fn forget_keys(&self) {
+        *lock(&self.keyring) = None;
+    }
+
     pub fn sensors(&self) -> MutexGuard<'_, Sensors> {
         lock(&self.sensors)
+    }
+
+    pub fn balancing(&self) -> MutexGuard<'_, Balancing> {
+        lock(&self.balancing)
+    }
+
+    #[must_use]
+    pub fn orders(&self) -> Orders {
+        *lock(&self.orders)
+    }
+
+    /// Takes and notes what this node is told; gives what holds now.
+    pub fn change_orders(&self, change: impl FnOnce(&mut Orders)) -> Orders {
+        let mut orders = lock(&self.orders);
+        let before = *orders;
+        change(&mut orders);
+        if *orders != before {
+            if let Ok(bytes) = serde_json::to_vec(&*orders) {
+                self.save(orders::FILE, &bytes);
+            }
+            self.events.add(None, "told", orders.sentence());
+        }
+        *orders
+    }
+
+    /// The time since this daemon began.
+    #[must_use]
+    pub fn clock(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Milliseconds since this daemon began.
@@ -106,11 +209,32 @@ impl Daemon {
     /// What this node tells of itself.
     #[must_use]
     pub fn report(&self) -> Report {
-        let guests = self.guests().count();
-        Report {
-            guests,
+        let orders = self.orders();
+        let some = {
+            let guests = self.guests();
+            guests.count() > 0 || guests.expects_some()
+        };
+        // Without guests there are no groups to look for.
+        let used = if some {
+            cgroup::guests_use(&self.settings.group_prefix())
+        } else {
+            None
+        };
+        let mut report = Report {
+            blocked: orders.refuses(),
+            stays: orders.keeps().is_some(),
+            draining: orders.drain,
+            labels: self.settings.config.labels.clone(),
             ..self.sensors().report()
-        }
+        };
+        let guests = self.guests();
+        let taken = guests.taken();
+        report.guests = guests.count();
+        // Where no group counts what they use, all of them count as here: better than twice.
+        report.memory_promised_bytes = used.map_or(0, |used| taken.saturating_sub(used));
+        report.guests_left_bytes =
+            guests.left(&report, used.unwrap_or(taken), &self.settings.config.guests);
+        report
     }
 
     /// What all guests may use of this node's memory together.
@@ -158,14 +282,54 @@ impl Daemon {
         lock(&self.moving).contains(&pid)
     }
 
+    /// Whether any process is being moved.
+    #[must_use]
+    pub fn moves_some(&self) -> bool {
+        !lock(&self.moving).is_empty()
+    }
+
+    /// The batch job to whose nodes a process is bound.
+    #[must_use]
+    pub fn job_of(&self, pid: i32) -> Option<Job> {
+        let bound = !self.settings.config.balance.beyond_job;
+        bound.then(|| Job::of(pid)).flatten()
+    }
+
+    /// What is to be known of processes now: of the candidates, and of those that are new. Whoever is no
+    /// candidate at the first look becomes none by descent, unless there are other candidates than before;
+    /// but numbers come again.
+    fn scan(&self) -> HashMap<i32, processes::Stat> {
+        let now = self.clock_ms();
+        let candidates = self.candidates().pids();
+        let mut seen = lock(&self.seen);
+        if now >= seen.at + SCAN_ALL_EVERY || !candidates.is_subset(&seen.candidates) {
+            seen.others.clear();
+            seen.at = now;
+        }
+        let pids = processes::pids();
+        seen.others.retain(|pid| pids.contains(pid));
+        let asked = |pid: &i32| !seen.others.contains(pid) || candidates.contains(pid);
+        let stats = pids.iter().filter(|pid| asked(pid)).filter_map(|pid| {
+            let stat = processes::stat(*pid).ok()?;
+            Some((*pid, stat))
+        });
+        let found: HashMap<i32, processes::Stat> = stats.collect();
+        seen.others.extend(found.keys());
+        seen.candidates = candidates;
+        found
+    }
+
     /// Looks at all processes: the dead are forgotten, descendants found, CPU use measured.
     pub fn refresh_candidates(&self) {
-        if self.candidates().is_empty() {
+        let sessions = &self.settings.config.balance.sessions;
+        if self.candidates().is_empty() && sessions.is_empty() {
             return;
         }
-        let all = processes::all();
+        let all = self.scan();
+        let members = cgroup::members(sessions);
         let mut candidates = self.candidates();
-        if candidates.refresh(&all, self.clock_ms()) {
+        let found = candidates.add_members(&all, &members, |pid| self.job_of(pid));
+        if candidates.refresh(&all, self.clock_ms()) || found {
             self.save_candidates(&candidates);
         }
     }
@@ -184,6 +348,27 @@ impl Daemon {
         }
     }
 
+    /// Measures this node's speed as soon as it has nothing else to do, unless that is known.
+    pub async fn learn_speed(self: Arc<Self>) {
+        let mut idle = Idle::default();
+        let mut interval = tokio::time::interval(Duration::from_secs(1));
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while self.sensors().speed().estimated {
+            interval.tick().await;
+            let load = self.sensors().own_load();
+            if !idle.look(load) {
+                continue;
+            }
+            let Ok(value) = tokio::task::spawn_blocking(speed::measure).await else {
+                return;
+            };
+            self.save(speed::FILE, &speed::note(&speed::cpu(), value));
+            let estimated = false;
+            self.sensors().set_speed(Speed { value, estimated });
+            tracing::info!(value, "the speed of a core was measured");
+        }
+    }
+
     /// Runs for ever: sensors, processes, supervisors, each second.
     pub async fn tick(self: Arc<Self>) {
         let mut interval = tokio::time::interval(Duration::from_secs(1));
@@ -192,7 +377,7 @@ impl Daemon {
             interval.tick().await;
             let daemon = Arc::clone(&self);
             let looked = tokio::task::spawn_blocking(move || {
-                daemon.sensors().sample();
+                daemon.sensors().sample(daemon.clock_ms());
                 daemon.hold_guests_share();
                 daemon.refresh_candidates();
             });
@@ -200,6 +385,8 @@ impl Daemon {
                 tracing::error!(%error, "looking at the processes failed");
             }
             watching::refresh_all(&self).await;
+            balancing::look(&self).await;
+            self.looked.notify_one();
             hosting::sweep(&self).await;
         }
     }

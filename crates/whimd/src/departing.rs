@@ -12,6 +12,7 @@ use whim_journey::job::{HomeJob, Slot};
 use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
 
+use crate::balancing;
 use crate::candidates::Candidate;
 use crate::daemon::Daemon;
 use crate::guests::AdmitRequest;
@@ -73,6 +74,7 @@ pub async fn admit(
         class,
         portable: target.candidate.features.clone(),
         lease_ms: lease(daemon, &target.candidate),
+        done_ms: balancing::done_ms(daemon, target.stat.pid),
     };
     let request = NodeRequest::Admit { request };
     daemon.settings.faults.point("before-admit-request");

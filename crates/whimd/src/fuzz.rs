@@ -2,10 +2,14 @@
 
 use std::fmt::Debug;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use whim_balance::NodeId;
+use whim_balance::window::View;
 use whim_journey::job::{Command, Event, GuestJob, HomeJob, Status};
+use whim_net::datagram::TEXT_MAX;
 
 use crate::candidates::Candidate;
 use crate::config::{Config, Lease};
@@ -14,6 +18,8 @@ use crate::guests::PrivateIds;
 use crate::journeys::{About, summarize};
 use crate::peers::{NodeReply, NodeRequest};
 use crate::processes::{Stat, parse_stat, parse_status};
+use crate::swim::{self, Life, Swim};
+use crate::word::{self, Head, Kind};
 
 /// What is taken is written and taken again as the same.
 fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
@@ -53,6 +59,62 @@ fn is_sound(lease: LeaseChoice) -> bool {
     lease
         .milliseconds()
         .is_none_or(|ms| (100..=31_536_000_000).contains(&ms))
+}
+
+/// What a member says by datagrams: heads, words, and news of members, one after the other. The input is
+/// cut into texts by two bytes before each, its length.
+pub fn word(data: &[u8]) {
+    let (own, other) = (NodeId(1), NodeId(2));
+    let life = Life {
+        node: own,
+        number: 7,
+    };
+    let mut now = Duration::ZERO;
+    let mut swim = Swim::new(now, life, 5);
+    let members = [own, other, NodeId(3)].into();
+    let _ = swim.handle(now, swim::Event::Members(&members));
+    let mut view = View::new(own);
+    let mut rest = data;
+    while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(TEXT_MAX);
+        let (text, after) = after.split_at(length.min(after.len()));
+        rest = after;
+        now += Duration::from_millis(100);
+        let Some((head, body)) = Head::read(text) else {
+            continue;
+        };
+        assert_eq!(Head::read(&head.text(body)), Some((head, body)));
+        let (from, bytes) = (other, body);
+        let mut sends = match head.kind {
+            Kind::Swim => swim.handle(now, swim::Event::Message { from, bytes }),
+            Kind::Words => words(&mut view, body),
+            Kind::Hello => Vec::new(),
+        };
+        if swim.due() <= now {
+            sends.extend(swim.handle(now, swim::Event::Tick));
+        }
+        let longest = sends.iter().map(|send| send.bytes.len()).max();
+        assert!(longest.unwrap_or(0) <= swim::MESSAGE_MAX && sends.len() < 100);
+        assert_eq!(swim.own().node, own, "nobody else says who we are");
+    }
+}
+
+fn words(view: &mut View<word::State>, body: &[u8]) -> Vec<swim::Send> {
+    let words = word::unpack(body);
+    view.merge(200_000, &words);
+    assert!(words.iter().all(|word| word.state.len() <= word::STATE_MAX));
+    let again = word::pack(&words);
+    assert!(again.iter().all(|body| body.len() <= word::BODY_MAX));
+    let again: Vec<_> = again.iter().flat_map(|body| word::unpack(body)).collect();
+    assert_eq!(again, words);
+    for word in words {
+        if let Some((about, report)) = word::decode(&word.state) {
+            let numbers = [report.load, report.cpus, report.urgency, report.running];
+            assert!(numbers.iter().all(|number| number.is_finite()));
+            let _ = word::encode(&report, about);
+        }
+    }
+    Vec::new()
 }
 
 /// A configuration that is taken respects every limit, and says nothing that was not written.
@@ -127,6 +189,10 @@ pub fn processes(data: &[u8]) {
         name: shown.clone(),
         state: 'S',
         parent: 4,
+        group: 5,
+        terminal: 7,
+        foreground: 8,
+        reaped_faults: 11,
         cpu_ticks: 14 + 15,
         threads: 20,
         start_time: 22,
@@ -161,6 +227,11 @@ mod tests {
     #[test]
     fn corpus_of_configurations() {
         replay("config", super::config);
+    }
+
+    #[test]
+    fn corpus_of_words() {
+        replay("word", super::word);
     }
 
     #[test]

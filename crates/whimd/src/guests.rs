@@ -31,14 +31,28 @@ pub struct AdmitRequest {
     /// The CPU features that a portable program was started with.
     pub portable: Option<Features>,
     pub lease_ms: Option<u64>,
+    /// CPU time that it has used so far.
+    #[serde(default)]
+    pub done_ms: u64,
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
     Draining { node: String },
+    #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
+    Blocked { node: String },
     #[error("Node {node} has {guests} guests already, as many as [guests] max allows")]
     Guests { node: String, guests: usize },
+    #[error(
+        "Node {node} has {guests} guests of user {uid} of {home} already, as many as [guests] per_user allows"
+    )]
+    User {
+        node: String,
+        home: String,
+        uid: u32,
+        guests: usize,
+    },
     #[error("Node {node} is of another kind than {home}: {what}")]
     Class {
         node: String,
@@ -109,8 +123,8 @@ impl PrivateIds {
 #[derive(Debug, Default)]
 pub struct Guests {
     pub by_key: HashMap<(String, u32), Guest>,
-    /// Admitted, their supervisors are being started: (journey, epoch) and bytes.
-    starting: HashMap<(String, u32), u64>,
+    /// Admitted, their supervisors are being started: (journey, epoch), bytes, and whose they are.
+    starting: HashMap<(String, u32), (u64, (String, u32))>,
     pub ids: PrivateIds,
 }
 
@@ -126,6 +140,32 @@ impl Guests {
         self.by_key.contains_key(key) || self.starting.contains_key(key)
     }
 
+    /// Those of one user of one home.
+    fn of_user(&self, home: &str, uid: u32) -> usize {
+        let here = self.by_key.values().map(|guest| &guest.request);
+        let here = here.filter(|request| request.home == home && request.uid == uid);
+        let coming = self.starting.values();
+        here.count()
+            + coming
+                .filter(|(_, user)| (user.0.as_str(), user.1) == (home, uid))
+                .count()
+    }
+
+    /// What all of them were admitted with, in bytes.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
+        guests
+            .chain(self.starting.values().map(|(bytes, _)| *bytes))
+            .sum()
+    }
+
+    /// Whether some are admitted and not here yet.
+    #[must_use]
+    pub fn expects_some(&self) -> bool {
+        !self.starting.is_empty()
+    }
+
     /// Guests of one journey, the newest stay first.
     #[must_use]
     pub fn of_journey(&self, journey: &str) -> Vec<Guest> {
@@ -137,6 +177,16 @@ impl Guests {
             .collect();
         found.sort_by_key(|guest| std::cmp::Reverse(guest.request.epoch));
         found
+    }
+
+    /// What one more guest may bring along, in bytes.
+    #[must_use]
+    pub fn left(&self, here: &Report, used: u64, limits: &Limits) -> u64 {
+        let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
+        let beside = BESIDE_BYTES.saturating_mul(self.starting.len() as u64 + 1);
+        share
+            .saturating_sub(self.taken().max(used))
+            .min(here.memory_available_bytes.saturating_sub(beside))
     }
 
     /// Decides, and keeps the room until [`Guests::settle`]. `used` is what the guests that are here
@@ -155,6 +205,9 @@ impl Guests {
         let node = node.to_string();
         if here.draining {
             return Err(AdmitError::Draining { node });
+        }
+        if here.blocked {
+            return Err(AdmitError::Blocked { node });
         }
         if let Some(what) = request
             .class
@@ -182,13 +235,17 @@ impl Guests {
         if guests >= usize::try_from(limits.max).unwrap_or(usize::MAX) {
             return Err(AdmitError::Guests { node, guests });
         }
-        let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
-        let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
-        let taken: u64 = guests.chain(self.starting.values().copied()).sum();
-        let beside = BESIDE_BYTES.saturating_mul(self.starting.len() as u64 + 1);
-        let left = share
-            .saturating_sub(taken.max(used))
-            .min(here.memory_available_bytes.saturating_sub(beside));
+        let guests = self.of_user(&request.home, request.uid);
+        if guests >= usize::try_from(limits.per_user).unwrap_or(usize::MAX) {
+            let (home, uid) = (request.home.clone(), request.uid);
+            return Err(AdmitError::User {
+                node,
+                home,
+                uid,
+                guests,
+            });
+        }
+        let left = self.left(here, used, limits);
         if request.memory_bytes > left {
             let needed = request.memory_bytes.div_ceil(1 << 20);
             return Err(AdmitError::Memory {
@@ -197,7 +254,8 @@ impl Guests {
                 left: left >> 20,
             });
         }
-        self.starting.insert(key, request.memory_bytes);
+        let user = (request.home.clone(), request.uid);
+        self.starting.insert(key, (request.memory_bytes, user));
         Ok(())
     }
 
@@ -234,6 +292,7 @@ mod tests {
             class: class(),
             portable: None,
             lease_ms: Some(2000),
+            done_ms: 0,
         }
     }
 
@@ -278,6 +337,32 @@ mod tests {
         guests
             .reserve(&request(400 << 20), &here(), 0, "n2", &limits)
             .expect("room again");
+    }
+
+    #[test]
+    fn a_user_has_no_more_guests_than_are_allowed() {
+        let limits = Limits {
+            per_user: 1,
+            ..Limits::default()
+        };
+        let mut guests = Guests::default();
+        let ask = |number: u32, home: &str, uid| AdmitRequest {
+            journey: format!("j{number}"),
+            home: home.into(),
+            uid,
+            ..request(1)
+        };
+        let mut reserve =
+            |request: &AdmitRequest| guests.reserve(request, &here(), 0, "n2", &limits);
+        reserve(&ask(1, "n1", 1000)).expect("the first");
+        reserve(&ask(2, "n1", 1001)).expect("of another user");
+        reserve(&ask(3, "n3", 1000)).expect("of another home");
+        let error = reserve(&ask(4, "n1", 1000))
+            .expect_err("one more")
+            .to_string();
+        let sentence =
+            "Node n2 has 1 guests of user 1000 of n1 already, as many as [guests] per_user allows";
+        assert_eq!(error, sentence);
     }
 
     #[test]
@@ -353,6 +438,14 @@ mod tests {
             class: Class::here(&["sse3".into()]),
             ..request(2)
         };
+        let blocked = Report {
+            blocked: true,
+            ..here()
+        };
+        assert_eq!(
+            guests.reserve(&request(3), &blocked, 0, "n2", &limits),
+            Err(AdmitError::Blocked { node: "n2".into() })
+        );
         let draining = Report {
             draining: true,
             ..here()

@@ -2,7 +2,7 @@
 
 use crate::control::{Finding, Grade, NodeState};
 use crate::daemon::Daemon;
-use std::time::Instant;
+use crate::discovery;
 
 /// Clocks further apart than this are worth a warning, in milliseconds.
 const SKEW_WARN_MS: u64 = 1000;
@@ -30,6 +30,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
         ));
     }
     findings.extend(programs(daemon));
+    findings.extend(discovered(daemon));
     let Some(expires) = daemon.cluster.expires() else {
         findings.push(finding(
             "cluster",
@@ -65,6 +66,19 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
     findings
 }
 
+/// Nodes that could join, or clusters that could be joined.
+fn discovered(daemon: &Daemon) -> Vec<Finding> {
+    let (ours, now) = (daemon.cluster.name(), daemon.clock());
+    let heard = daemon.discovery();
+    let others = heard
+        .found(now)
+        .filter(|found| !discovery::is_own(found.address.ip()));
+    let proposals = others.filter_map(|found| found.proposal(ours.as_ref()));
+    proposals
+        .map(|(found, mend)| finding("discovered", Grade::Warning, found, Some(&mend)))
+        .collect()
+}
+
 /// The supervisors have to be where the daemon looks for them, for every user.
 fn programs(daemon: &Daemon) -> Vec<Finding> {
     use std::os::unix::fs::PermissionsExt;
@@ -86,7 +100,6 @@ fn programs(daemon: &Daemon) -> Vec<Finding> {
 
 fn members(daemon: &Daemon) -> Vec<Finding> {
     let own = daemon.cluster.node();
-    let now = Instant::now();
     let peers = daemon.peers();
     let others = daemon
         .cluster
@@ -96,11 +109,11 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
     others
         .map(|member| {
             let subject = format!("node {}", member.name);
-            let state = peers.state(&member.name, now);
+            let state = peers.state(&member.name);
             let skew = peers.get(&member.name).map_or(0, |health| health.skew_ms);
             if matches!(state, NodeState::Down | NodeState::Suspect) {
                 let found = format!("It is {state}; tried: {}", member.addresses.join(", "));
-                let mend = "Check that whimd runs there and that TCP port and route are open";
+                let mend = "Check that whimd runs there, and that the port is open for TCP and UDP";
                 finding(&subject, Grade::Warning, found, Some(mend))
             } else if skew.unsigned_abs() > SKEW_WARN_MS {
                 let found = format!("Its clock differs from ours by {skew} ms");

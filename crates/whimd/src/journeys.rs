@@ -10,6 +10,8 @@ use whim_image::model::CpuTime;
 use whim_journey::job::{Event, State, Status};
 use whim_sys::foreign::Limit;
 
+use crate::processes::Stat;
+
 /// Journals of ended journeys that are kept.
 const KEPT: usize = 1000;
 /// No journal is read beyond this, in bytes.
@@ -86,6 +88,12 @@ impl Journey {
             cpu_percent: 0.0,
             busy: Arc::default(),
         }
+    }
+
+    /// Whether this is the journey of a process that lives.
+    #[must_use]
+    pub fn is_of(&self, stat: &Stat) -> bool {
+        self.is_live() && (self.about.pid, self.about.start_time) == (stat.pid, stat.start_time)
     }
 
     #[must_use]

@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod balancing;
+pub mod batch;
+pub mod candidacy;
 pub mod candidates;
 pub mod cgroup;
 pub mod class;
@@ -11,6 +14,8 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod departing;
+pub mod discovery;
+pub mod evacuation;
 pub mod events;
 pub mod faults;
 pub mod features;
@@ -24,13 +29,18 @@ pub mod listing;
 pub mod logs;
 pub mod membership;
 pub mod moving;
+pub mod orders;
+pub mod owner;
 pub mod peers;
 pub mod places;
 pub mod port;
 pub mod processes;
+pub mod pulse;
 pub mod sensors;
 pub mod server;
 pub mod settings;
 pub mod stay;
 pub mod supervisor;
+pub mod swim;
 pub mod watching;
+pub mod word;

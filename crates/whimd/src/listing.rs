@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use whim_image::model::CpuTime;
 use whim_journey::job::State;
 
+use crate::balancing;
+use crate::candidacy;
 use crate::candidates::Candidate;
-use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
+use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
 use crate::daemon::Daemon;
 use crate::journeys::{JournalSummary, Journey, read_journal};
 use crate::moving::MoveError;
@@ -41,17 +43,10 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
         rows.extend(ended.map(|journey| journey_row(daemon, journey, None)));
     }
     for candidate in candidates {
-        let Ok(stat) = processes::stat(candidate.pid) else {
+        let Some(stat) = candidate.stat() else {
             continue;
         };
-        if stat.start_time != candidate.start_time {
-            continue;
-        }
-        let journey = journeys.iter().find(|journey| {
-            journey.is_live()
-                && journey.about.pid == stat.pid
-                && journey.about.start_time == stat.start_time
-        });
+        let journey = journeys.iter().find(|journey| journey.is_of(&stat));
         rows.push(match journey {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
             None => home_row(daemon, &candidate, &stat),
@@ -73,6 +68,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
         cpu_percent: candidate.cpu_percent,
         memory_bytes: stat.resident_bytes,
         stay: stay_of(daemon, candidate, stat.pid),
+        not_candidate: candidacy::reason(daemon, stat.pid),
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
         command: processes::command(stat.pid),
@@ -82,7 +78,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
 fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
     let everywhere = candidate.held || candidate.options.pin;
     let own = if everywhere {
-        candidate.forbids("")
+        candidate.forbids("", &[])
     } else {
         None
     };
@@ -134,6 +130,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             }
             _ => None,
         },
+        not_candidate: stat.and_then(|stat| candidacy::reason(daemon, stat.pid)),
         home_supervisor_pid: journey.supervisor_pid.filter(|_| journey.is_live()),
         guest_supervisor_pid: about
             .guest_supervisor_pid
@@ -155,6 +152,7 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
         cpu_percent: 0.0,
         memory_bytes: guest.request.memory_bytes,
         stay: None,
+        not_candidate: None,
         home_supervisor_pid: None,
         guest_supervisor_pid: Some(guest.supervisor_pid),
         command: format!(
@@ -165,11 +163,26 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
     rows.collect()
 }
 
-/// Sentences of `whim why PID`.
+/// `whim why PID`.
 ///
 /// # Errors
 /// There is no such process.
-pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveError> {
+pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Why, MoveError> {
+    let sentences = sentences(daemon, pid).await?;
+    let stat = processes::stat(pid).ok();
+    let (sentence, decision) = match stat.and_then(|stat| balancing::why(daemon, &stat)) {
+        Some((sentence, decision)) => (Some(sentence), decision),
+        None => (None, None),
+    };
+    Ok(Why {
+        pid,
+        sentences: sentences.into_iter().chain(sentence).collect(),
+        decision,
+    })
+}
+
+/// What it is, and what keeps it where it is.
+async fn sentences(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveError> {
     watching::refresh_all(daemon).await;
     let stat = match processes::stat(pid) {
         Ok(stat) => stat,
@@ -202,12 +215,8 @@ pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveErro
             processes::command(tracer)
         ));
     }
-    match &candidate {
-        None => text.push(format!(
-            "It is no candidate: 'whim adopt {pid}' makes it one."
-        )),
-        Some(candidate) => text.extend(constraints(candidate)),
-    }
+    text.extend(candidacy::reason(daemon, pid));
+    text.extend(candidate.iter().flat_map(constraints));
     let mut reasons = stay::reasons(daemon, pid);
     reasons.extend(candidate.and_then(|candidate| candidate.found));
     if reasons.is_empty() {
@@ -234,7 +243,7 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
     let mut text = Vec::new();
     let options = &candidate.options;
     if candidate.held || options.pin {
-        text.extend(candidate.forbids(""));
+        text.extend(candidate.forbids("", &[]));
     }
     if !options.only.is_empty() {
         text.push(format!("It may go only to {}.", options.only.join(", ")));
@@ -337,14 +346,19 @@ fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
 #[must_use]
 pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
     let own = daemon.cluster.node();
-    let mut rows = vec![node_row(own.clone(), NodeState::Up, Some(&daemon.report()))];
-    let now = Instant::now();
+    let report = daemon.report();
+    let state = if report.draining {
+        NodeState::Draining
+    } else {
+        NodeState::Up
+    };
+    let mut rows = vec![node_row(own.clone(), state, Some(&report))];
     let peers = daemon.peers();
     let mut members = daemon.cluster.members();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     for member in members.into_iter().filter(|member| member.name != own) {
         let report = peers.get(&member.name).map(|Health { report, .. }| report);
-        let state = peers.state(&member.name, now);
+        let state = peers.state(&member.name);
         rows.push(node_row(member.name, state, report));
     }
     rows
@@ -355,11 +369,19 @@ fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow 
         name,
         state,
         load: report.map(|report| report.load),
-        speed: None,
+        speed: report.map(|report| report.speed.value),
+        speed_estimated: report.map(|report| report.speed.estimated),
         cpus: report.map(|report| report.cpus),
+        throttled_cpus: report.map(|report| report.throttled_cpus),
+        cpu_pressure_percent: report.and_then(|report| report.pressure.cpu_some),
+        memory_pressure_percent: report.and_then(|report| report.pressure.memory_full),
         memory_total_bytes: report.map(|report| report.memory_total_bytes),
         memory_available_bytes: report.map(|report| report.memory_available_bytes),
+        memory_promised_bytes: report.map(|report| report.memory_promised_bytes),
         guests: report.map(|report| report.guests),
+        blocked: report.map(|report| report.blocked),
+        stays: report.map(|report| report.stays),
+        labels: report.map(|report| report.labels.clone()),
         class: report.map(|report| report.class.to_string()),
     }
 }

@@ -11,7 +11,7 @@ use whimd::cluster::Cluster;
 use whimd::daemon::Daemon;
 use whimd::places::{PlaceError, make_directory};
 use whimd::settings::Settings;
-use whimd::{hosting, membership, port, server, watching};
+use whimd::{hosting, owner, port, pulse, server, watching};
 
 /// Every connection and every supervisor takes descriptors; the soft limit is made for programs that
 /// use select(2). Guests have the soft limits of their homes, so ours must not be lower: root may lift
@@ -98,7 +98,7 @@ async fn run(settings: Settings) -> Result<()> {
         )
     })?;
     let listen = settings.config.listen;
-    let listener = port::open(listen).await.with_context(|| {
+    let (listener, socket) = port::open(listen).await.with_context(|| {
         let port = listen.port();
         format!(
             "{listen} cannot be opened: if another program listens there, such as the daemon of \
@@ -114,7 +114,9 @@ async fn run(settings: Settings) -> Result<()> {
     hosting::take_up(&daemon).await;
     watching::remove_leftovers(&daemon);
     tokio::spawn(Arc::clone(&daemon).tick());
-    tokio::spawn(membership::beat(Arc::clone(&daemon)));
+    tokio::spawn(Arc::clone(&daemon).learn_speed());
+    tokio::spawn(owner::watch(Arc::clone(&daemon)));
+    tokio::spawn(pulse::run(Arc::clone(&daemon), socket));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));
     tokio::spawn(server::serve(Arc::clone(&daemon), control));
     tracing::info!(node = daemon.cluster.node(), address = %heard, "ready");

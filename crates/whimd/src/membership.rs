@@ -1,84 +1,41 @@
-//! Heartbeats, the list of members as it spreads, renewals, and leaving.
+//! The list of members as it spreads, keys, renewals, and leaving.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio_rustls::client::TlsStream;
 use whim_net::name::NodeName;
 use whim_net::roster::SignedRoster;
 use whim_net::state::RenewRequest;
 use whim_net::tls::issue::Issued;
+use whim_net::tls::{Part, Secret};
 use whim_net::{PeerIdentity, StateError};
 
 use crate::cluster::{self, CallError, ClusterError};
 use crate::daemon::Daemon;
 use crate::events::now_ms;
-use crate::peers::{self, HEARTBEAT, NodeReply, NodeRequest};
-use crate::sensors::Report;
+use crate::peers::{self, NodeReply, NodeRequest};
+use crate::word::About;
 use crate::{hosting, moving};
 
-/// An answer to a heartbeat that takes longer does not come any more.
+/// An answer of another daemon that takes longer does not come any more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Certificates and addresses are looked at this often.
-const UPKEEP: Duration = Duration::from_secs(60);
-
-/// Runs for ever: keeps one conversation with every member.
-pub async fn beat(daemon: Arc<Daemon>) {
-    let mut talks: HashMap<String, JoinHandle<()>> = HashMap::new();
-    let mut upkeep = Instant::now();
-    let mut interval = tokio::time::interval(HEARTBEAT);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = interval.tick() => {}
-            () = daemon.cluster.changed.notified() => {}
-        }
-        let own = daemon.cluster.node();
-        let members: Vec<String> = daemon
-            .cluster
-            .members()
-            .into_iter()
-            .map(|m| m.name)
-            .filter(|n| *n != own)
-            .collect();
-        talks.retain(|name, talk| {
-            let stays = members.contains(name) && !talk.is_finished();
-            if !stays {
-                talk.abort();
-                if !members.contains(name) {
-                    daemon.peers().forget(name);
-                }
-            }
-            stays
-        });
-        evict(&daemon, &own, &members);
-        for name in members {
-            let daemon = Arc::clone(&daemon);
-            talks
-                .entry(name.clone())
-                .or_insert_with(|| tokio::spawn(async move { talk(&daemon, &name).await }));
-        }
-        if daemon.cluster.is_member() && upkeep <= Instant::now() {
-            upkeep = Instant::now() + UPKEEP;
-            let daemon = Arc::clone(&daemon);
-            tokio::spawn(async move { keep_up(&daemon).await });
-        }
-    }
-}
 
 /// What has to do with nodes that are no members any more: our processes come home from there, and
 /// their guests go.
-fn evict(daemon: &Arc<Daemon>, own: &str, others: &[String]) {
-    let stranger = |name: &str| name != own && !others.iter().any(|other| other == name);
+pub fn evict(daemon: &Arc<Daemon>) {
     if !daemon.cluster.is_member() {
         return;
     }
+    let members = daemon.cluster.members();
+    let stranger = |name: &str| !members.iter().any(|member| member.name == name);
     for journey in daemon.journeys().live() {
         if stranger(journey.location()) && !daemon.is_moving(journey.about.pid) {
             let daemon = Arc::clone(daemon);
-            tokio::spawn(async move { moving::recall(&daemon, &journey).await });
+            tokio::spawn(async move {
+                // What goes wrong is in the log of events; it is tried again in a second.
+                let _ = moving::bring_back(&daemon, &journey).await;
+            });
         }
     }
     let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
@@ -88,64 +45,75 @@ fn evict(daemon: &Arc<Daemon>, own: &str, others: &[String]) {
     }
 }
 
-/// Tells one member each second that we live; connects again for as long as it is a member.
-async fn talk(daemon: &Arc<Daemon>, name: &str) {
-    loop {
-        match daemon.cluster.connect(name).await {
-            Ok(mut stream) => {
-                if let Err(error) = converse(daemon, name, &mut stream).await {
-                    tracing::debug!(name, %error, "a conversation ended");
-                }
-            }
-            Err(error) => tracing::debug!(name, %error, "a member is not reached"),
+/// Agrees with a member on keys for datagrams, in a session for that alone.
+///
+/// # Errors
+/// It is not reached, or does not want to.
+pub async fn agree(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), CallError> {
+    let mut stream = daemon.cluster.connect(node.as_str()).await?;
+    let sent = now_ms();
+    let reply = ask(&mut stream, &NodeRequest::Keys { time_ms: sent }).await?;
+    let NodeReply::Keys { time_ms } = reply else {
+        // It does not know us: its list is older than ours.
+        if let Some(request) = roster_request(daemon) {
+            ask(&mut stream, &request).await?;
         }
-        tokio::time::sleep(HEARTBEAT).await;
+        return Err(CallError::Unknown);
+    };
+    // Half of the round trip lies between its clock's reading and ours.
+    let middle = sent.midpoint(now_ms());
+    let skew = time_ms.cast_signed().saturating_sub(middle.cast_signed());
+    daemon.peers().differs(node.as_str(), skew);
+    let (socket, session) = stream.get_ref();
+    let address = socket.peer_addr().map_err(peers::FrameError::from)?;
+    let identity = |error: whim_net::tls::TlsError| CallError::Identity(error.to_string());
+    let secret = Secret::of_session(session).map_err(identity)?;
+    daemon.with_keyring(|ring, now| {
+        let installed = ring.install(now, node, &secret, Part::Asking, Some(address));
+        installed.map(drop).map_err(identity)
+    })?
+}
+
+/// A member asks for keys, in the session that gives this secret.
+pub fn agreed(daemon: &Daemon, peer: &PeerIdentity, secret: &Secret, time_ms: u64) -> NodeReply {
+    let now = now_ms();
+    let skew = time_ms.cast_signed().saturating_sub(now.cast_signed());
+    daemon.peers().differs(peer.node.as_str(), skew);
+    let installed = daemon.with_keyring(|ring, at| {
+        let fresh = ring.install(at, &peer.node, secret, Part::Answering, None);
+        fresh.map_err(|error| CallError::Identity(error.to_string()))
+    });
+    match installed {
+        Ok(Ok(_)) => NodeReply::Keys { time_ms: now },
+        Ok(Err(error)) | Err(error) => NodeReply::Refused {
+            reason: error.to_string(),
+        },
     }
 }
 
-async fn converse(
-    daemon: &Arc<Daemon>,
-    name: &str,
-    stream: &mut TlsStream<TcpStream>,
-) -> Result<(), CallError> {
-    let mut interval = tokio::time::interval(HEARTBEAT);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        let sent = now_ms();
-        let beat = NodeRequest::Heartbeat {
-            report: daemon.report(),
-            members: daemon.cluster.version(),
-            time_ms: sent,
-        };
-        let reply = ask(stream, &beat).await?;
-        let NodeReply::Heartbeat {
-            report,
-            members,
-            time_ms,
-        } = reply
-        else {
-            // It does not know us: its list is older than ours.
-            if let Some(request) = roster_request(daemon) {
-                ask(stream, &request).await?;
-            }
-            continue;
-        };
-        // Half of the round trip lies between its clock's reading and ours.
-        let middle = sent.midpoint(now_ms());
-        let skew = time_ms.cast_signed().saturating_sub(middle.cast_signed());
-        daemon.peers().heard(name, report, skew, Instant::now());
-        let ours = daemon.cluster.version();
-        if members > ours {
-            if let NodeReply::Members { signed } = ask(stream, &NodeRequest::WantMembers).await? {
-                take_roster(daemon, signed);
-            }
-        } else if members < ours
-            && let Some(request) = roster_request(daemon)
-        {
-            ask(stream, &request).await?;
-        }
+/// Asks a member what its state leaves out.
+///
+/// # Errors
+/// It is not reached, or its answer makes no sense.
+pub async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
+    let request = NodeRequest::About;
+    match daemon.cluster.call(node, &request, ANSWER_TIMEOUT).await? {
+        NodeReply::About { about } if about.is_sound() => Ok(about),
+        _ => Err(CallError::Refused("it tells no class and labels".into())),
     }
+}
+
+/// Takes up the list of a member that has a newer one.
+///
+/// # Errors
+/// It is not reached.
+pub async fn fetch_roster(daemon: &Arc<Daemon>, node: &str) -> Result<(), CallError> {
+    let request = NodeRequest::WantMembers;
+    let reply = daemon.cluster.call(node, &request, ANSWER_TIMEOUT).await?;
+    if let NodeReply::Members { signed } = reply {
+        take_roster(daemon, signed);
+    }
+    Ok(())
 }
 
 async fn ask(
@@ -181,6 +149,7 @@ fn take_roster(daemon: &Arc<Daemon>, signed: serde_json::Value) -> NodeReply {
     match daemon.cluster.accept_roster(&signed) {
         Ok(newer) => {
             if newer {
+                drop_keys(daemon);
                 tracing::info!(
                     version = daemon.cluster.version(),
                     "the list of members changed"
@@ -190,6 +159,14 @@ fn take_roster(daemon: &Arc<Daemon>, signed: serde_json::Value) -> NodeReply {
         }
         Err(error) => refused(&error),
     }
+}
+
+/// Whoever is no member any more is not listened to from now on.
+pub fn drop_keys(daemon: &Daemon) {
+    let members = daemon.cluster.members();
+    let is_member = |name: &NodeName| members.iter().any(|member| member.name == name.as_str());
+    // Without a cluster there are no keys.
+    let _ = daemon.with_keyring(|ring, _| ring.retain(is_member));
 }
 
 /// Sends our list of members to all of them, at once.
@@ -206,7 +183,7 @@ pub fn push(daemon: &Arc<Daemon>) {
     {
         let (daemon, request) = (Arc::clone(daemon), request.clone());
         tokio::spawn(async move {
-            // One that does not hear it now learns of it by the next heartbeat.
+            // One that does not hear it now learns of it by the next datagram.
             if let Err(error) = daemon
                 .cluster
                 .call(&member.name, &request, ANSWER_TIMEOUT)
@@ -215,24 +192,6 @@ pub fn push(daemon: &Arc<Daemon>) {
                 tracing::debug!(name = member.name, %error, "a member was not told of a change");
             }
         });
-    }
-}
-
-/// A heartbeat of another node came in.
-pub fn heard(
-    daemon: &Daemon,
-    name: &str,
-    report: Report,
-    _members: u64,
-    time_ms: u64,
-) -> NodeReply {
-    let now = now_ms();
-    let skew = time_ms.cast_signed().saturating_sub(now.cast_signed());
-    daemon.peers().heard(name, report, skew, Instant::now());
-    NodeReply::Heartbeat {
-        report: daemon.report(),
-        members: daemon.cluster.version(),
-        time_ms: now,
     }
 }
 
@@ -254,6 +213,15 @@ pub fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -
                 }
                 NodeReply::Done
             }),
+        NodeRequest::Keys { .. } => {
+            return NodeReply::Refused {
+                reason: "This session has given its keys".into(),
+            };
+        }
+        NodeRequest::About => {
+            let about = About::of(&daemon.report());
+            return NodeReply::About { about };
+        }
         NodeRequest::Leave => remove(daemon, &peer.node).map(|()| NodeReply::Done),
         _ => {
             return NodeReply::Refused {
@@ -293,6 +261,8 @@ pub fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError>
     daemon
         .cluster
         .with_state(|state| state.remove(node, cluster::now()))?;
+    drop_keys(daemon);
+    daemon.cluster.changed.notify_one();
     daemon.peers().forget(node.as_str());
     daemon.events.add(
         None,
@@ -341,6 +311,8 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError
         }
     }
     daemon.cluster.forget()?;
+    daemon.forget_keys();
+    daemon.cluster.changed.notify_one();
     daemon.events.add(
         None,
         "left-cluster",
@@ -350,7 +322,7 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.
-async fn keep_up(daemon: &Arc<Daemon>) {
+pub async fn keep_up(daemon: &Arc<Daemon>) {
     if let Err(error) = keep_certificate(daemon).await {
         tracing::warn!(%error, "this node's certificate was not renewed; trying again in a minute");
     }

@@ -34,6 +34,8 @@ pub enum MoveError {
     NotUp { node: String, state: NodeState },
     #[error("Node {node} is being drained: it takes no guests")]
     Draining { node: String },
+    #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
+    Blocked { node: String },
     #[error("Node {node} is of another kind than this one: {what}")]
     OtherClass { node: String, what: Difference },
     #[error("Process {pid} is on {node} already")]
@@ -46,6 +48,8 @@ pub enum MoveError {
         "No other node can take process {0} now: 'whim nodes' shows who is up, 'whim why {0}' what is asked of them"
     )]
     NoneBest(i32),
+    #[error("No node with the label @{label} can take process {pid} now: 'whim nodes' shows them")]
+    NoneLabelled { pid: i32, label: String },
     #[error("Process {pid} cannot move now. {}", .reasons.join(" "))]
     Stay { pid: i32, reasons: Vec<String> },
     #[error("{0}")]
@@ -93,9 +97,14 @@ pub struct Target {
 }
 
 fn target(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
-    let stat = processes::stat(pid)?;
     let credentials = processes::credentials(pid)?;
     caller.may_move(pid, &credentials)?;
+    found(daemon, pid, credentials)
+}
+
+/// A process that may be moved, whoever asks.
+fn found(daemon: &Daemon, pid: i32, credentials: Credentials) -> Result<Target, MoveError> {
+    let stat = processes::stat(pid)?;
     if !daemon.settings.root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
@@ -106,7 +115,10 @@ fn target(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveErro
         .cloned();
     // Whoever asks for a move by pid adopts the process by that.
     let candidate = known.unwrap_or_else(|| {
-        let candidate = Candidate::new(pid, stat.start_time, RunOptions::default());
+        let candidate = Candidate {
+            job: daemon.job_of(pid),
+            ..Candidate::new(pid, stat.start_time, RunOptions::default())
+        };
         candidates.add(candidate.clone());
         daemon.save_candidates(&candidates);
         candidate
@@ -157,10 +169,10 @@ pub async fn migrate(
             .await?
             .ok_or(MoveError::AtHome(pid));
     }
-    let node = if to == "best" {
-        best(daemon, &found)?
-    } else {
-        to.to_string()
+    let node = match to.strip_prefix('@') {
+        Some(label) => best_labelled(daemon, &found, label)?,
+        None if to == "best" => best(daemon, &found)?,
+        None => to.to_string(),
     };
     check_node(daemon, &found, &node)?;
     let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
@@ -248,21 +260,25 @@ fn check_node(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveEr
             node: node.to_string(),
         });
     }
-    if let Some(reason) = target.candidate.forbids(node) {
+    let labels = labels_of(daemon, node);
+    if let Some(reason) = target.candidate.forbids(node, &labels) {
         return Err(MoveError::Forbidden(reason));
     }
-    let (state, different) = {
+    let (state, blocked, different) = {
         let peers = daemon.peers();
-        let class = peers.get(node).map(|health| health.report.class.clone());
+        let report = peers.get(node).map(|health| &health.report);
+        let class = report.map(|report| report.class.clone());
+        let blocked = report.is_some_and(|report| report.blocked);
         let needed = target.candidate.features.as_ref();
         let sensors = daemon.sensors();
         let different = class.and_then(|class| sensors.class().difference(&class, needed));
-        (peers.state(node, Instant::now()), different)
+        (peers.state(node), blocked, different)
     };
     let node = node.to_string();
     match (state, different) {
         (NodeState::Down, _) => Err(MoveError::NotUp { node, state }),
         (NodeState::Draining, _) => Err(MoveError::Draining { node }),
+        _ if blocked => Err(MoveError::Blocked { node }),
         (NodeState::Up | NodeState::Suspect, Some(what)) => {
             Err(MoveError::OtherClass { node, what })
         }
@@ -270,23 +286,54 @@ fn check_node(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveEr
     }
 }
 
+/// As the node told last.
+fn labels_of(daemon: &Daemon, node: &str) -> Vec<String> {
+    let peers = daemon.peers();
+    let heard = peers.get(node);
+    heard.map_or_else(Vec::new, |health| health.report.labels.clone())
+}
+
+/// The least loaded node that could take it, of those with a label.
+fn best_labelled(daemon: &Daemon, target: &Target, label: &str) -> Result<String, MoveError> {
+    let labelled = |node: &str| labels_of(daemon, node).iter().any(|has| has == label);
+    let found = least_loaded(daemon, target, labelled);
+    found
+        .map(|(_, node)| node)
+        .ok_or_else(|| MoveError::NoneLabelled {
+            pid: target.stat.pid,
+            label: label.to_owned(),
+        })
+}
+
 /// The least loaded node that could take it.
 fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
+    let found = least_loaded(daemon, target, |_| true);
+    found
+        .map(|(_, node)| node)
+        .ok_or(MoveError::NoneBest(target.stat.pid))
+}
+
+/// Besides home and where it is: the least loaded of these nodes that could take it, and its load per
+/// CPU.
+fn least_loaded(
+    daemon: &Daemon,
+    target: &Target,
+    is_meant: impl Fn(&str) -> bool,
+) -> Option<(f64, String)> {
     let home = daemon.cluster.node();
     let here = target
         .journey
         .as_ref()
         .map_or(home.as_str(), Journey::location)
         .to_string();
-    let now = Instant::now();
     let mut candidates: Vec<(f64, String)> = Vec::new();
     for member in daemon.cluster.members() {
-        if member.name == home || member.name == here {
+        if member.name == home || member.name == here || !is_meant(&member.name) {
             continue;
         }
         let usable = check_node(daemon, target, &member.name).is_ok();
         let peers = daemon.peers();
-        let up = peers.state(&member.name, now) == NodeState::Up;
+        let up = peers.state(&member.name) == NodeState::Up;
         let Some(health) = peers.get(&member.name).filter(|_| usable && up) else {
             continue;
         };
@@ -297,11 +344,7 @@ fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
             ));
         }
     }
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let first = candidates.into_iter().next();
-    first
-        .map(|(_, name)| name)
-        .ok_or(MoveError::NoneBest(target.stat.pid))
+    candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// Says beforehand what takes long.
@@ -491,17 +534,52 @@ pub async fn bring(
     result.map(Some)
 }
 
-/// Brings a process home from a node that is no member any more.
-pub async fn recall(daemon: &Arc<Daemon>, journey: &Journey) {
+/// Brings a process home although its user has not asked for it.
+///
+/// # Errors
+/// It is being moved, or does not come.
+pub async fn bring_back(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let Some(_moving) = daemon.begin_move(pid) else {
-        return;
-    };
+    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
     let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
+    home(daemon, journey, &answers).await
+}
+
+async fn home(
+    daemon: &Arc<Daemon>,
+    journey: &Journey,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
     let began = Instant::now();
     let command = Command::Bring { hold: false };
-    let result = travel(daemon, &journey.about.journey, command, None, &answers).await;
-    note(daemon, pid, "home", &result, began.elapsed());
+    let result = travel(daemon, &journey.about.journey, command, None, answers).await;
+    note(daemon, journey.about.pid, "home", &result, began.elapsed());
+    result
+}
+
+/// Takes a process away from its host: to a node that is less busy than home, or home.
+///
+/// # Errors
+/// It is being moved, or neither node takes it; it is where it was.
+pub async fn take_away(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
+    let pid = journey.about.pid;
+    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
+    let found = found(daemon, pid, processes::credentials(pid)?)?;
+    let report = daemon.report();
+    let at_home = report.load / report.cpus.max(0.01);
+    let stays = report.stays || found.candidate.held || found.candidate.options.pin;
+    let better =
+        least_loaded(daemon, &found, |_| true).filter(|(load, _)| !stays && *load < at_home);
+    if let Some((_, node)) = better {
+        let began = Instant::now();
+        let result = onward(daemon, &found, journey, &node, &answers).await;
+        note(daemon, pid, &node, &result, began.elapsed());
+        if result.is_ok() {
+            return result;
+        }
+    }
+    home(daemon, journey, &answers).await
 }
 
 fn hold_at_home(daemon: &Daemon, pid: i32, held: bool) {

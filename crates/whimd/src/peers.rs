@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::HashMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use whim_journey::job::Slot;
@@ -12,12 +12,11 @@ use whim_net::roster::ROSTER_LENGTH_MAX;
 use crate::control::NodeState;
 use crate::guests::AdmitRequest;
 use crate::sensors::Report;
+use crate::swim::Reach;
+use crate::word::About;
 
-/// Every node tells every other one that it lives, this often.
-pub const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Without news for this long a node is suspected, and then taken to be down.
-pub const SUSPECT_AFTER: Duration = Duration::from_millis(2_500);
-pub const DOWN_AFTER: Duration = Duration::from_secs(5);
+/// Bytes a second of a move, until one has measured it: what one gigabit carries.
+const RATE: f64 = 100e6;
 /// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
 /// whose quotes are doubled.
 pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + 4096;
@@ -27,12 +26,12 @@ pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + 4096;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum NodeRequest {
-    /// `members`: version of the sender's list.
-    Heartbeat {
-        report: Report,
-        members: u64,
+    /// Let this session give us keys for datagrams; once in a session.
+    Keys {
         time_ms: u64,
     },
+    /// What does your state leave out?
+    About,
     Admit {
         request: AdmitRequest,
     },
@@ -40,6 +39,17 @@ pub enum NodeRequest {
     Release {
         journey: String,
         epoch: u32,
+    },
+    /// The host of this journey, which is the sender, wants to be rid of its guest. Answered when it has
+    /// left.
+    TakeAway {
+        journey: String,
+        epoch: u32,
+    },
+    /// An administrator of the sender's drains this node, or no longer; asked again and again, it tells
+    /// what is left.
+    Drain {
+        on: bool,
     },
     /// A signed list of members, of the one who holds the CA.
     Members {
@@ -64,10 +74,12 @@ pub enum NodeRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum NodeReply {
-    Heartbeat {
-        report: Report,
-        members: u64,
+    /// The sender has the keys.
+    Keys {
         time_ms: u64,
+    },
+    About {
+        about: About,
     },
     Slot {
         slot: Slot,
@@ -79,10 +91,24 @@ pub enum NodeReply {
     Renewed {
         certificate: serde_json::Value,
     },
+    Drain {
+        guests: u32,
+        own: Vec<OwnProcess>,
+        more: u32,
+    },
     Done,
     Refused {
         reason: String,
     },
+}
+
+/// A process whose home is being drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnProcess {
+    pub pid: i32,
+    pub name: String,
+    /// Where it is, if it has a journey.
+    pub location: Option<String>,
 }
 
 #[derive(Debug, Error)]
@@ -144,30 +170,49 @@ pub async fn receive<M: DeserializeOwned>(
 /// What we know of another node.
 #[derive(Clone, Debug)]
 pub struct Health {
+    /// When it told this of itself.
     pub heard: Instant,
     pub report: Report,
-    /// Its clock minus ours, in milliseconds, as the last heartbeat showed it.
+    /// Its clock minus ours, in milliseconds, as its last message showed it; 0 while none has.
     pub skew_ms: i64,
 }
 
-/// Nodes that were heard, by name.
+/// What is known of other nodes, by name.
 #[derive(Debug, Default)]
 pub struct Peers {
     by_name: HashMap<String, Health>,
+    reached: HashMap<String, Reach>,
+    skews: HashMap<String, i64>,
     /// Bytes a second that the last move to a node achieved.
     rates: HashMap<String, f64>,
 }
 
 impl Peers {
-    pub fn heard(&mut self, name: &str, report: Report, skew_ms: i64, now: Instant) {
-        self.by_name.insert(
-            name.to_string(),
-            Health {
-                heard: now,
-                report,
-                skew_ms,
-            },
-        );
+    /// Takes up what a node told of itself at this moment.
+    pub fn heard(&mut self, name: &str, report: Report, heard: Instant) {
+        let skew_ms = self.skews.get(name).copied().unwrap_or(0);
+        let health = Health {
+            heard,
+            report,
+            skew_ms,
+        };
+        self.by_name.insert(name.to_string(), health);
+    }
+
+    /// Whether a node is reached.
+    pub fn stands(&mut self, name: &str, reach: Reach) {
+        self.reached.insert(name.to_string(), reach);
+    }
+
+    /// How far a node's clock is from ours.
+    pub fn differs(&mut self, name: &str, skew_ms: i64) {
+        if let Some(health) = self.by_name.get_mut(name) {
+            health.skew_ms = skew_ms;
+        }
+        match self.skews.get_mut(name) {
+            Some(known) => *known = skew_ms,
+            None => drop(self.skews.insert(name.to_string(), skew_ms)),
+        }
     }
 
     #[must_use]
@@ -177,19 +222,20 @@ impl Peers {
 
     pub fn forget(&mut self, name: &str) {
         self.by_name.remove(name);
+        self.reached.remove(name);
+        self.skews.remove(name);
     }
 
-    /// State of a member; one that was never heard is down.
+    /// State of a member; one of which nothing is known is down.
     #[must_use]
-    pub fn state(&self, name: &str, now: Instant) -> NodeState {
-        let Some(health) = self.by_name.get(name) else {
-            return NodeState::Down;
-        };
-        match now.saturating_duration_since(health.heard) {
-            silence if silence > DOWN_AFTER => NodeState::Down,
-            silence if silence > SUSPECT_AFTER => NodeState::Suspect,
-            _ if health.report.draining => NodeState::Draining,
-            _ => NodeState::Up,
+    pub fn state(&self, name: &str) -> NodeState {
+        match self.reached.get(name) {
+            None | Some(Reach::Down) => NodeState::Down,
+            Some(Reach::Suspect) => NodeState::Suspect,
+            Some(Reach::Up) if self.get(name).is_some_and(|health| health.report.draining) => {
+                NodeState::Draining
+            }
+            Some(Reach::Up) => NodeState::Up,
         }
     }
 
@@ -205,11 +251,20 @@ impl Peers {
         }
     }
 
+    /// Bytes a second at which programs move, in the mean of the nodes to which it was measured.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        let count = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
+        match count {
+            0 => RATE,
+            count => self.rates.values().sum::<f64>() / f64::from(count),
+        }
+    }
+
     /// Expected freeze for so many bytes, in seconds.
     #[must_use]
     pub fn expected_freeze(&self, node: &str, bytes: u64) -> f64 {
-        // Until a move has measured it: what one CPU encrypts and one gigabit carries.
-        let rate = self.rates.get(node).copied().unwrap_or(100e6);
+        let rate = self.rates.get(node).copied().unwrap_or(RATE);
         let kib = f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX));
         kib * 1024.0 / rate
     }
@@ -268,30 +323,42 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_is_suspected_then_down() {
+    fn all_processes_that_a_draining_node_names_fit_into_an_answer() {
+        // A name has 15 bytes, each of which JSON may write as six.
+        let process = OwnProcess {
+            pid: i32::MIN,
+            name: "\u{1}".repeat(15),
+            location: Some("n".repeat(63)),
+        };
+        let reply = NodeReply::Drain {
+            guests: u32::MAX,
+            own: vec![process; crate::evacuation::NAMED_MAX],
+            more: u32::MAX,
+        };
+        let length = serde_json::to_vec(&reply).expect("encoded").len();
+        assert!(length <= FRAME_MAX, "{length}");
+    }
+
+    #[test]
+    fn a_node_is_as_it_is_reached_and_as_it_says() {
         let mut peers = Peers::default();
-        let now = Instant::now();
-        assert_eq!(peers.state("n2", now), NodeState::Down);
-        peers.heard("n2", Report::default(), 0, now);
-        assert_eq!(peers.state("n2", now), NodeState::Up);
-        assert_eq!(
-            peers.state("n2", now + Duration::from_secs(3)),
-            NodeState::Suspect
-        );
-        assert_eq!(
-            peers.state("n2", now + Duration::from_secs(6)),
-            NodeState::Down
-        );
-        peers.heard(
-            "n2",
-            Report {
-                draining: true,
-                ..Report::default()
-            },
-            0,
-            now,
-        );
-        assert_eq!(peers.state("n2", now), NodeState::Draining);
+        assert_eq!(peers.state("n2"), NodeState::Down);
+        peers.stands("n2", Reach::Up);
+        assert_eq!(peers.state("n2"), NodeState::Up);
+        let draining = Report {
+            draining: true,
+            ..Report::default()
+        };
+        peers.differs("n2", 7);
+        peers.heard("n2", draining, Instant::now());
+        assert_eq!(peers.state("n2"), NodeState::Draining);
+        assert_eq!(peers.get("n2").map(|health| health.skew_ms), Some(7));
+        peers.stands("n2", Reach::Suspect);
+        assert_eq!(peers.state("n2"), NodeState::Suspect);
+        peers.stands("n2", Reach::Down);
+        assert_eq!(peers.state("n2"), NodeState::Down);
+        peers.forget("n2");
+        assert!(peers.get("n2").is_none());
     }
 
     #[test]

@@ -4,14 +4,16 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use whim_net::name::Route;
+use whim_net::tls::Secret;
 use whim_net::{PeerIdentity, port};
 
 use crate::cluster::Standing;
 use crate::daemon::Daemon;
+use crate::evacuation::{self, Left};
 use crate::handshakes::Handshakes;
 use crate::hosting;
 use crate::membership;
@@ -26,17 +28,35 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections that have not shown yet who they are, or have not been handed on; more wait their turn.
 pub const HELLOS_MAX: usize = 256;
 
-/// Opens the port: as asked, or on IPv4 alone where the machine has no IPv6.
+/// So many numbers are tried where any port will do: the other protocol's may be taken.
+const PORTS_TRIED: u32 = 16;
+
+/// Opens the port, for connections and for datagrams: as asked, or on IPv4 alone where the machine has
+/// no IPv6.
 ///
 /// # Errors
 /// It is taken, or not ours to take.
-pub async fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
-    match TcpListener::bind(address).await {
-        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !is_taken(&error) => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+pub async fn open(address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
+    let mut tried = 1;
+    loop {
+        match open_both(address).await {
+            Err(error)
+                if address.ip().is_unspecified() && address.is_ipv6() && !is_taken(&error) =>
+            {
+                return open_both((Ipv4Addr::UNSPECIFIED, address.port()).into()).await;
+            }
+            Err(error) if address.port() == 0 && is_taken(&error) && tried < PORTS_TRIED => {
+                tried += 1;
+            }
+            opened => return opened,
         }
-        opened => opened,
     }
+}
+
+async fn open_both(address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
+    let listener = TcpListener::bind(address).await?;
+    let socket = UdpSocket::bind(listener.local_addr()?).await?;
+    Ok((listener, socket))
 }
 
 fn is_taken(error: &std::io::Error) -> bool {
@@ -134,6 +154,7 @@ async fn converse(
     let peer = whim_net::peer_identity(stream.get_ref().1).map_err(|e| e.to_string())?;
     // Members may stay.
     drop(permit);
+    let mut keyed = false;
     loop {
         let request = tokio::time::timeout(IDLE_TIMEOUT, peers::receive(&mut stream)).await;
         let request: NodeRequest = match request {
@@ -144,6 +165,13 @@ async fn converse(
         let reply = match (daemon.cluster.standing(&peer), request) {
             (Standing::Removed, _) => {
                 return Err(format!("{peer} was removed from the cluster"));
+            }
+            (Standing::Member, NodeRequest::Keys { time_ms }) if !keyed => {
+                keyed = true;
+                match Secret::of_session(stream.get_ref().1) {
+                    Ok(secret) => membership::agreed(daemon, &peer, &secret, time_ms),
+                    Err(error) => refused(&error),
+                }
             }
             // A list proves itself by its signature, and may be what tells us of the sender.
             (Standing::Member, request) | (_, request @ NodeRequest::Members { .. }) => {
@@ -160,16 +188,14 @@ async fn converse(
     }
 }
 
-async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
-    let refused = |error: &dyn std::fmt::Display| NodeReply::Refused {
+fn refused(error: &dyn std::fmt::Display) -> NodeReply {
+    NodeReply::Refused {
         reason: error.to_string(),
-    };
+    }
+}
+
+async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
     match request {
-        NodeRequest::Heartbeat {
-            report,
-            members,
-            time_ms,
-        } => membership::heard(daemon, peer.node.as_str(), report, members, time_ms),
         NodeRequest::Admit { request } => {
             match hosting::admit(daemon, peer.node.as_str(), request).await {
                 Ok((slot, supervisor_pid)) => NodeReply::Slot {
@@ -182,6 +208,16 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
         NodeRequest::Release { journey, epoch } => {
             hosting::release(daemon, peer.node.as_str(), &journey, epoch);
             NodeReply::Done
+        }
+        NodeRequest::TakeAway { journey, epoch } => {
+            match evacuation::take_away(daemon, peer.node.as_str(), &journey, epoch).await {
+                Ok(()) => NodeReply::Done,
+                Err(reason) => NodeReply::Refused { reason },
+            }
+        }
+        NodeRequest::Drain { on } => {
+            let Left { guests, own, more } = evacuation::drain(daemon, on).await;
+            NodeReply::Drain { guests, own, more }
         }
         other => membership::answer(daemon, peer, other),
     }
@@ -196,13 +232,14 @@ mod tests {
     use crate::handshakes::{HANDSHAKES_BURST, HANDSHAKES_PER_SECOND};
     use crate::settings::Settings;
     use std::path::Path;
+    use whim_attempts::{Attempt, Party};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// A daemon that is alone in its cluster, and its port.
     async fn alone(directory: &Path) -> (Arc<Daemon>, TcpListener) {
-        let listener = open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
-        let listener = listener.expect("a port");
+        let opened = open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
+        let (listener, _) = opened.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let identity = directory.join("identity");
         let cluster = Cluster::open(identity, vec![address], "x86-64".into()).expect("opened");
@@ -218,6 +255,32 @@ mod tests {
             faults: Faults::default(),
         };
         (Daemon::new(settings, cluster), listener)
+    }
+
+    #[tokio::test]
+    async fn a_session_gives_keys_once() {
+        let directory = tempfile::tempdir().expect("directory");
+        let (daemon, listener) = alone(directory.path()).await;
+        tokio::spawn(accept(Arc::clone(&daemon), listener, Arc::default()));
+        let mut member = daemon.cluster.connect("n1").await.expect("a handshake");
+        let attempt = Attempt::new(
+            Party::Member,
+            "have a session give the same keys for datagrams twice",
+        );
+        let mut replies = Vec::new();
+        for _ in 0..2 {
+            let asked = async {
+                peers::send(&mut member, &NodeRequest::Keys { time_ms: 5 }).await?;
+                peers::receive::<NodeReply>(&mut member).await
+            };
+            let reply = tokio::time::timeout(PATIENCE, asked).await;
+            replies.push(reply.expect("in time").expect("an answer"));
+        }
+        assert!(matches!(replies[0], NodeReply::Keys { .. }), "{replies:?}");
+        let NodeReply::Refused { reason } = &replies[1] else {
+            panic!("{replies:?}");
+        };
+        attempt.failed(reason);
     }
 
     #[tokio::test]

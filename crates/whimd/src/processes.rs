@@ -1,7 +1,8 @@
 //! What /proc says of a process, and who may move it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use thiserror::Error;
 
@@ -30,12 +31,27 @@ pub struct Stat {
     pub name: String,
     pub state: char,
     pub parent: i32,
+    pub group: i32,
+    /// Device number of its terminal; 0: it has none.
+    pub terminal: i32,
+    /// The group that reads from that terminal.
+    pub foreground: i32,
+    /// Page faults of children that have ended and were waited for.
+    pub reaped_faults: u64,
     /// utime + stime, in ticks.
     pub cpu_ticks: u64,
     pub threads: u32,
     /// Field 22, in ticks since boot.
     pub start_time: u64,
     pub resident_bytes: u64,
+}
+
+impl Stat {
+    /// Whether keys that are typed at its terminal are for it.
+    #[must_use]
+    pub fn is_foreground(&self) -> bool {
+        self.terminal != 0 && self.foreground == self.group
+    }
 }
 
 /// Parses the content of /proc/PID/stat; the name may hold spaces and parentheses.
@@ -49,6 +65,10 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
         name: name.to_string(),
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
+        group: fields.get(2)?.parse().ok()?,
+        terminal: fields.get(4)?.parse().ok()?,
+        foreground: fields.get(5)?.parse().ok()?,
+        reaped_faults: number(8)?,
         cpu_ticks: number(11)?.saturating_add(number(12)?),
         threads: u32::try_from(number(17)?).ok()?,
         start_time: number(19)?,
@@ -64,8 +84,8 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoPid(pid));
     }
-    let text = fs::read(format!("/proc/{pid}/stat")).map_err(|_| ProcessError::Gone(pid))?;
-    let stat = parse_stat(&String::from_utf8_lossy(&text)).ok_or(ProcessError::Gone(pid))?;
+    let text = short(&format!("/proc/{pid}/stat")).ok_or(ProcessError::Gone(pid))?;
+    let stat = parse_stat(&text).ok_or(ProcessError::Gone(pid))?;
     if matches!(stat.state, 'Z' | 'X') {
         Err(ProcessError::Gone(pid))
     } else {
@@ -79,13 +99,41 @@ pub fn lives(pid: i32, start_time: u64) -> bool {
     stat(pid).is_ok_and(|stat| stat.start_time == start_time)
 }
 
+/// The text of a file of the kernel's that is shorter than a page. The standard library asks such a file, whose
+/// size is 0, for its size and then four times for more; these are read hundreds of times a second.
+#[must_use]
+pub fn short(path: &str) -> Option<String> {
+    let mut file = fs::File::open(path).ok()?;
+    let mut bytes = [0; 4096];
+    let count = file.read(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(bytes.get(..count)?).into_owned())
+}
+
+/// The threads of a process; none, if it is gone.
+#[must_use]
+pub fn threads(pid: i32) -> Vec<i32> {
+    numbers_in(&format!("/proc/{pid}/task"))
+}
+
+/// The names in a directory of the kernel's that are numbers.
+fn numbers_in<C: FromIterator<i32>>(directory: &str) -> C {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The numbers of all processes, of zombies too.
+#[must_use]
+pub fn pids() -> HashSet<i32> {
+    numbers_in("/proc")
+}
+
 /// All processes, by pid (threads and zombies are left out).
 #[must_use]
 pub fn all() -> HashMap<i32, Stat> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(|pid| Some((pid, stat(pid).ok()?)))
+    let pids = pids().into_iter();
+    pids.filter_map(|pid| Some((pid, stat(pid).ok()?)))
         .collect()
 }
 

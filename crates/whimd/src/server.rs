@@ -12,12 +12,14 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use whim_net::name::NodeName;
 use whim_sys::credentials;
 
+use crate::balancing;
 use crate::candidates::Candidate;
 use crate::class::{Class, Features};
 use crate::clients::Clients;
 use crate::cluster::ClusterError;
 use crate::control::{ADMIN_GROUP, Answer, Finding, REQUEST_MAX, Request, RunOptions};
 use crate::daemon::Daemon;
+use crate::evacuation;
 use crate::health;
 use crate::listing;
 use crate::membership;
@@ -223,8 +225,8 @@ async fn handle(
             send_all(vec![Answer::CpuAway { time, moves }])
         }
         Request::Why { pid } => {
-            let lines = listing::why(daemon, pid).await.map_err(|e| e.to_string())?;
-            send_all(listing::answers(lines, |text| Answer::Notice { text }))
+            let why = listing::why(daemon, pid).await.map_err(|e| e.to_string())?;
+            send_all(vec![Answer::Why(why)])
         }
         Request::Doctor => {
             let findings: Vec<Finding> = health::findings(daemon);
@@ -310,6 +312,48 @@ async fn administer(
             }
             done(daemon.cluster.with_state(|state| state.backup(&file)))
         }
+        other => order(daemon, other, answers).await,
+    }
+}
+
+/// What this node, or another one, is told: who may leave, who may come.
+async fn order(
+    daemon: &Arc<Daemon>,
+    request: Request,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    match request {
+        Request::Stay { on } => {
+            let orders = daemon.change_orders(|orders| orders.stay = on);
+            Ok(Some(orders.sentence()))
+        }
+        Request::Block { on } => {
+            let orders = daemon.change_orders(|orders| orders.block = on);
+            Ok(Some(orders.sentence()))
+        }
+        Request::Expel => {
+            daemon.change_orders(|orders| orders.block = true);
+            evacuation::expel(daemon, answers).await;
+            Ok(Some(
+                "No guests are left, and new ones are refused: 'whim unblock' admits them".into(),
+            ))
+        }
+        Request::Evacuate { undo: false } => Ok(Some(evacuation::evacuate(daemon, answers).await)),
+        Request::Evacuate { undo: true } => {
+            let orders = daemon.change_orders(|orders| orders.evacuate = false);
+            Ok(Some(orders.sentence()))
+        }
+        Request::BringAll => {
+            daemon.change_orders(|orders| orders.stay = true);
+            let count = evacuation::bring_all(daemon, answers).await;
+            Ok(Some(format!(
+                "{count} processes have come home and stay: 'whim go' lets them leave"
+            )))
+        }
+        Request::Drain { node, wait } => evacuation::drain_node(daemon, &node, wait, answers)
+            .await
+            .map(Some),
+        Request::Undrain { node } => evacuation::undrain_node(daemon, &node).await.map(Some),
         _ => Err("The request is not understood: whim and whimd are of different versions".into()),
     }
 }
@@ -334,7 +378,11 @@ async fn migrate(
     answers: &UnboundedSender<Answer>,
 ) -> Outcome {
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
-    let work = async move { moving::migrate(&daemon, &caller, pid, &to, &sender).await };
+    let work = async move {
+        let result = moving::migrate(&daemon, &caller, pid, &to, &sender).await;
+        balancing::placed(&daemon, pid);
+        result
+    };
     let report = detached(work).await?;
     let event = whim_journey::job::Event::Done { report };
     let _ = answers.send(Answer::Journey { event });
@@ -349,7 +397,11 @@ async fn bring(
     answers: &UnboundedSender<Answer>,
 ) -> Outcome {
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
-    let work = async move { moving::bring(&daemon, &caller, pid, hold, &sender).await };
+    let work = async move {
+        let result = moving::bring(&daemon, &caller, pid, hold, &sender).await;
+        balancing::placed(&daemon, pid);
+        result
+    };
     let Some(report) = detached(work).await? else {
         let held = if hold {
             " and stays there until 'whim go'"
@@ -378,6 +430,7 @@ async fn register(
             check_options(daemon, &options)?;
             let mut candidate = Candidate {
                 declared: true,
+                job: daemon.job_of(stat.pid),
                 ..Candidate::new(stat.pid, stat.start_time, options.clone())
             };
             if options.portable {
@@ -403,6 +456,9 @@ async fn register(
     if let Some(node) = options.on {
         let (daemon, caller) = (Arc::clone(daemon), caller.clone());
         tokio::spawn(async move { first_move(&daemon, &caller, stat.start_time, &node).await });
+    } else {
+        let (daemon, pid) = (Arc::clone(daemon), stat.pid);
+        tokio::spawn(async move { balancing::place_new(&daemon, pid).await });
     }
 }
 
@@ -431,10 +487,12 @@ fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
 fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
     let named = options.only.iter().chain(&options.avoid).chain(&options.on);
     for name in named {
-        if name.starts_with('@') {
-            return Err(format!(
-                "Labels such as {name} are not known yet: name the nodes"
-            ));
+        if let Some(label) = name.strip_prefix('@') {
+            // To avoid what nobody is is no mistake.
+            if !options.avoid.contains(name) {
+                check_label(daemon, label)?;
+            }
+            continue;
         }
         if name != "best" && daemon.cluster.member(name).is_none() {
             let known: Vec<_> = daemon
@@ -456,6 +514,32 @@ fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
     Ok(())
 }
 
+fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
+    let rows = listing::nodes(daemon);
+    let mut known: Vec<String> = rows
+        .into_iter()
+        .filter_map(|row| row.labels)
+        .flatten()
+        .collect();
+    if known.iter().any(|known| known == label) {
+        return Ok(());
+    }
+    known.sort();
+    known.dedup();
+    let known = if known.is_empty() {
+        "none (labels in a node's configuration)".into()
+    } else {
+        known
+            .iter()
+            .map(|label| format!("@{label}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    Err(format!(
+        "No node has the label @{label}; this cluster's labels: {known}"
+    ))
+}
+
 async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, start_time: u64, node: &str) {
     let deadline = tokio::time::Instant::now() + FIRST_MOVE;
     let (answers, _unheard) = unbounded_channel();
@@ -464,7 +548,10 @@ async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, start_time: u64, node
             return;
         }
         match moving::migrate(daemon, caller, caller.pid, node, &answers).await {
-            Ok(_) | Err(MoveError::There { .. }) => return,
+            Ok(_) | Err(MoveError::There { .. }) => {
+                balancing::placed(daemon, caller.pid);
+                return;
+            }
             Err(error) if tokio::time::Instant::now() >= deadline => {
                 tracing::info!(%error, pid = caller.pid, "'whim run --on' was not done");
                 return;

@@ -20,9 +20,10 @@ pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let forbidden = untraceable(Scope::here(), settings.root, declared);
     let found = stay::reasons(pid, &policy);
     let found = found.iter().map(|reason| format!("{reason}."));
-    forbidden
+    let kept = daemon.orders().keeps();
+    kept.into_iter()
+        .chain(forbidden)
         .map(str::to_owned)
-        .into_iter()
         .chain(found)
         .collect()
 }

@@ -1,0 +1,583 @@
+//! The balancer at work: once a second it looks at this node's programs and at what is known of the nodes,
+//! and moves what [`whim_balance::balancer`] says.
+
+mod lives;
+mod watch;
+mod words;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+use whim_balance::balancer::{Balancer, Fixed, Habits, Known, Order, Program};
+use whim_balance::cost::Size;
+use whim_balance::decide::{self, Candidate as Weighed, Node, Rules};
+use whim_balance::{Millis, NodeId};
+use whim_journey::job::State;
+
+use crate::candidates::Candidate;
+use crate::control::{Class as Kind, Decided, NodeState};
+use crate::daemon::Daemon;
+use crate::journeys::Journey;
+use crate::processes::{self, Caller, Stat};
+use crate::sensors::Report;
+use crate::word::node_id as id;
+use crate::{candidacy, moving};
+use lives::Lives;
+use watch::{Place, Seen, Watched};
+
+/// Whether a process is a candidate is asked again after this, in milliseconds.
+const CHECK_EVERY: Millis = 10_000;
+/// What a user has put somewhere stays there for this long, in milliseconds.
+const PLACED: Millis = 60_000;
+/// The model of past lives is written down so often, in milliseconds.
+const SAVE_EVERY: Millis = 60_000;
+/// A change of place that came so long after a request was asked for by it, in milliseconds.
+const ASKED: Millis = 3_000;
+/// Who runs less than this of a core waits for something, maybe for its user.
+const IDLE: f64 = 0.1;
+/// CPU seconds of a program of which nothing is known.
+const UNKNOWN_DONE: f64 = 30.0;
+
+/// What the balancer keeps between two looks.
+#[derive(Debug)]
+pub struct Balancing {
+    own: String,
+    balancer: Balancer,
+    watched: HashMap<i32, (Watched, u32, String)>,
+    lives: Lives,
+    /// When the model was written down last, and how many lives it held then.
+    saved: (Millis, u64),
+    /// Whether a process was a candidate, and when that was asked.
+    candidates: HashMap<i32, (u64, Millis, bool)>,
+    /// When users have moved their processes by hand, and when anybody has.
+    placed: HashMap<i32, Millis>,
+    asked: HashMap<i32, Millis>,
+    /// When each guest was first seen.
+    guests: HashMap<(String, u32), Millis>,
+}
+
+impl Balancing {
+    /// `own`: name of this node; `lives`: what an earlier daemon wrote down.
+    #[must_use]
+    pub fn new(own: &str, lives: &[u8]) -> Self {
+        let lives = Lives::parse(lives);
+        Self {
+            own: own.to_owned(),
+            balancer: Balancer::new(id(own), Rules::default(), Habits::default()),
+            watched: HashMap::new(),
+            saved: (0, lives.count()),
+            lives,
+            candidates: HashMap::new(),
+            placed: HashMap::new(),
+            asked: HashMap::new(),
+            guests: HashMap::new(),
+        }
+    }
+
+    /// A request to move a process has ended.
+    pub fn moved(&mut self, now: Millis, pid: i32) {
+        self.asked.insert(pid, now);
+    }
+}
+
+/// A user has moved a process by hand: there it stays for a while.
+pub fn placed(daemon: &Daemon, pid: i32) {
+    let now = daemon.clock_ms();
+    daemon.balancing().placed.insert(pid, now);
+}
+
+/// File of the model of past lives, in the directory of the daemon's state.
+pub const LIVES: &str = Lives::FILE;
+
+/// A process by its pid and its beginning: pids come again.
+fn process(pid: i32, start_time: u64) -> u64 {
+    start_time << 22 | u64::from(pid.unsigned_abs())
+}
+
+fn pid_of(process: u64) -> i32 {
+    i32::try_from(process & ((1 << 22) - 1)).unwrap_or(0)
+}
+
+/// What a look takes from the daemon before it begins.
+struct View {
+    now: Millis,
+    own: String,
+    report: Report,
+    names: HashMap<NodeId, String>,
+    reports: HashMap<String, Report>,
+    known: Vec<Known>,
+    rate: f64,
+    uptime: Option<f64>,
+    /// One of this node's own programs is being moved, or was a moment ago.
+    moving: bool,
+}
+
+/// Looks, and begins what is to be moved.
+pub async fn look(daemon: &Arc<Daemon>) {
+    let looking = Arc::clone(daemon);
+    let orders = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
+    for order in orders.unwrap_or_default() {
+        let daemon = Arc::clone(daemon);
+        tokio::spawn(async move { carry_out(&daemon, order).await });
+    }
+}
+
+async fn carry_out(daemon: &Arc<Daemon>, (order, to): (Order, String)) {
+    let pid = pid_of(order.process);
+    let caller = Caller {
+        pid: std::process::id().cast_signed(),
+        uid: processes::credentials(pid).map_or(0, |credentials| credentials.uids[0]),
+        gid: 0,
+        admin: true,
+    };
+    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
+    let result = moving::migrate(daemon, &caller, pid, &to, &answers).await;
+    if let Err(error) = &result {
+        tracing::debug!(pid, to, %error, "the balancer could not move a process");
+    }
+    let now = daemon.clock_ms();
+    daemon
+        .balancing()
+        .balancer
+        .ended(now, order.process, result.is_ok());
+}
+
+/// A program has just begun: the one that lasts begins where it costs least, and does not wait for the next
+/// second's look.
+pub async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
+    let uid = processes::credentials(pid).map_or(0, |credentials| credentials.uids[0]);
+    let Ok(stat) = processes::stat(pid) else {
+        return;
+    };
+    let class = daemon
+        .candidates()
+        .get(pid)
+        .and_then(|candidate| candidate.options.class);
+    let lasts = class == Some(Kind::Batch) || daemon.balancing().lives.last(uid, &stat.name);
+    if daemon.settings.config.balance.enabled && lasts {
+        look(daemon).await;
+    }
+}
+
+/// Orders, and the names of the nodes that they name.
+fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
+    let mut view = view(daemon);
+    let candidates = daemon.candidates().sorted();
+    let journeys = daemon.journeys().sorted();
+    let mut balancing = daemon.balancing();
+    view.moving |= !balancing.asked.is_empty();
+    if balancing.own != view.own {
+        // It has got another name: it has joined a cluster.
+        *balancing = Balancing::new(
+            &view.own,
+            &serde_json::to_vec(&balancing.lives).unwrap_or_default(),
+        );
+    }
+    balancing.balancer.rules.rate = view.rate;
+    let programs = programs(daemon, &mut balancing, &view, &candidates, &journeys);
+    let urgency = urgency(daemon, &mut balancing, &view, &programs);
+    let mut sensors = daemon.sensors();
+    let growth = growth(&view, &programs, sensors.memory_growth());
+    sensors.set_urgency(urgency);
+    sensors.set_growth(growth);
+    drop(sensors);
+    if !daemon.settings.config.balance.enabled || !daemon.cluster.is_member() {
+        return Vec::new();
+    }
+    let nodes = u32::try_from(view.known.len()).unwrap_or(u32::MAX);
+    let known = known_with(&view, urgency, growth, &programs);
+    let orders = balancing.balancer.look(view.now, nodes, &known, &programs);
+    save_lives(daemon, &mut balancing, view.now);
+    drop(balancing);
+    let name = |node: NodeId| view.names.get(&node).cloned().unwrap_or_default();
+    for order in &orders {
+        let text = words::order(order, &name);
+        daemon
+            .events
+            .add(Some(pid_of(order.process)), "decided", text);
+    }
+    orders
+        .into_iter()
+        .map(|order| (order, name(order.to)))
+        .collect()
+}
+
+/// By how much the use of this node's memory grows: `all`, unless some of it comes with a program that
+/// moves. Taken for growth, that would be sent on as soon as it has come.
+fn growth(view: &View, programs: &[Program], all: f64) -> f64 {
+    let quiet = view.report.guests == 0 && !view.moving;
+    let ours = growth_on(id(&view.own), programs);
+    if quiet { ours.max(all) } else { ours }
+}
+
+/// By how much our own programs grow that are on a node.
+fn growth_on(node: NodeId, programs: &[Program]) -> f64 {
+    let there = programs.iter().filter(|program| program.at == node);
+    there.map(|program| program.growth.max(0.0)).sum()
+}
+
+/// What is known of the nodes, with what our own programs say. What others told of their growth is that of
+/// their own programs.
+fn known_with(view: &View, urgency: f64, growth: f64, programs: &[Program]) -> Vec<Known> {
+    let own = id(&view.own);
+    let with = |known: &Known| {
+        let mut known = *known;
+        if known.node.node == own {
+            known.node.urgency = urgency;
+            known.growth = growth;
+        } else {
+            known.growth += growth_on(known.node.node, programs);
+        }
+        known
+    };
+    view.known.iter().map(with).collect()
+}
+
+fn save_lives(daemon: &Daemon, balancing: &mut Balancing, now: Millis) {
+    let (at, saved) = balancing.saved;
+    if now < at + SAVE_EVERY || saved == balancing.lives.count() {
+        return;
+    }
+    if let Ok(bytes) = serde_json::to_vec(&balancing.lives) {
+        daemon.save(LIVES, &bytes);
+    }
+    balancing.saved = (now, balancing.lives.count());
+}
+
+fn view(daemon: &Daemon) -> View {
+    let now = daemon.clock_ms();
+    let own = daemon.cluster.node();
+    let report = daemon.report();
+    let takes = !report.draining;
+    let used = report
+        .memory_total_bytes
+        .saturating_sub(report.memory_available_bytes);
+    let mut known = vec![known(&own, &report, used, now, takes)];
+    let mut names = HashMap::from([(id(&own), own.clone())]);
+    let mut reports = HashMap::new();
+    let peers = daemon.peers();
+    let instant = Instant::now();
+    for member in daemon.cluster.members() {
+        let Some(health) = peers.get(&member.name).filter(|_| member.name != own) else {
+            continue;
+        };
+        let told = &health.report;
+        let age = instant.saturating_duration_since(health.heard).as_millis();
+        let at = now.saturating_sub(u64::try_from(age).unwrap_or(u64::MAX));
+        let free = told.memory_available_bytes.min(told.guests_left_bytes);
+        let used = told.memory_total_bytes.saturating_sub(free);
+        let up = peers.state(&member.name) == NodeState::Up;
+        known.push(self::known(
+            &member.name,
+            told,
+            used,
+            at,
+            up && !told.blocked,
+        ));
+        names.insert(id(&member.name), member.name.clone());
+        reports.insert(member.name, told.clone());
+    }
+    let rate = peers.rate();
+    drop(peers);
+    View {
+        now,
+        own,
+        report,
+        names,
+        reports,
+        known,
+        rate,
+        uptime: uptime(),
+        moving: daemon.moves_some(),
+    }
+}
+
+fn known(name: &str, report: &Report, used: u64, at: Millis, takes: bool) -> Known {
+    let size = Size {
+        speed: report.cpus * report.speed.value,
+        memory: float(report.memory_total_bytes),
+    };
+    Known {
+        node: Node {
+            node: id(name),
+            size,
+            cores: report.cpus,
+            running: report.running,
+            urgency: report.urgency,
+            memory: float(used.saturating_add(report.memory_promised_bytes)),
+        },
+        at,
+        takes,
+        growth: report.memory_growth_bytes,
+    }
+}
+
+fn float(bytes: u64) -> f64 {
+    f64::from(u32::try_from(bytes >> 12).unwrap_or(u32::MAX)) * 4096.0
+}
+
+fn programs(
+    daemon: &Daemon,
+    balancing: &mut Balancing,
+    view: &View,
+    candidates: &[Candidate],
+    journeys: &[Journey],
+) -> Vec<Program> {
+    let mut programs = Vec::new();
+    for candidate in candidates {
+        let Some(stat) = candidate.stat() else {
+            continue;
+        };
+        let journey = journeys.iter().find(|journey| journey.is_of(&stat));
+        watch_one(daemon, balancing, view, &stat, journey);
+        programs.extend(program(daemon, balancing, view, candidate, &stat));
+    }
+    let lives: std::collections::HashSet<i32> = candidates.iter().map(|c| c.pid).collect();
+    let ended: Vec<i32> = balancing
+        .watched
+        .keys()
+        .copied()
+        .filter(|pid| !lives.contains(pid))
+        .collect();
+    for pid in ended {
+        if let Some((watched, uid, name)) = balancing.watched.remove(&pid) {
+            balancing.lives.ended(uid, &name, watched.done);
+        }
+    }
+    balancing.candidates.retain(|pid, _| lives.contains(pid));
+    balancing
+        .placed
+        .retain(|pid, at| lives.contains(pid) && *at + PLACED > view.now);
+    balancing.asked.retain(|_, at| *at + ASKED > view.now);
+    programs
+}
+
+/// Looks at one program, wherever it is.
+fn watch_one(
+    daemon: &Daemon,
+    balancing: &mut Balancing,
+    view: &View,
+    stat: &Stat,
+    journey: Option<&Journey>,
+) {
+    let away = journey.and_then(|journey| journey.status.as_ref());
+    let away = away.filter(|status| status.state != State::Home && status.location != view.own);
+    let node = away.map_or(&view.own, |status| &status.location);
+    let report = if *node == view.own {
+        Some(&view.report)
+    } else {
+        view.reports.get(node)
+    };
+    let place = Place {
+        node: node.clone(),
+        is_home: away.is_none(),
+        cores: report.map_or(1.0, |report| report.cpus),
+        running: report.map_or(1.0, |report| report.running),
+        speed: report.map_or(1.0, |report| report.speed.value),
+    };
+    let told = daemon.is_moving(stat.pid) || balancing.asked.contains_key(&stat.pid);
+    let known = balancing.watched.get(&stat.pid);
+    if known.is_none_or(|(watched, _, _)| watched.start_time != stat.start_time) {
+        let ticks = f64::from(u32::try_from(stat.cpu_ticks).unwrap_or(u32::MAX));
+        let watched = Watched::new(stat.start_time, &view.own, ticks / 100.0);
+        let uid = processes::credentials(stat.pid).map_or(0, |credentials| credentials.uids[0]);
+        balancing
+            .watched
+            .insert(stat.pid, (watched, uid, stat.name.clone()));
+    }
+    let Some((watched, _, name)) = balancing.watched.get_mut(&stat.pid) else {
+        return;
+    };
+    let seen = match away {
+        None => watch::at_home(stat.pid, stat),
+        Some(status) => Seen {
+            ran_ns: status.cpu_ns,
+            busy_ns: status.cpu_ns,
+            memory: status.resident_bytes,
+            calls: status.forwarded_calls,
+            bytes: 0,
+            reaped: 0,
+        },
+    };
+    // It may be another program since exec, and its life is noted by its name.
+    if *name != stat.name {
+        name.clone_from(&stat.name);
+    }
+    watched.threads = stat.threads;
+    // In the middle of a move neither side shows what the program does.
+    if !daemon.is_moving(stat.pid) {
+        watched.look(view.now, &place, seen, told);
+    }
+}
+
+fn program(
+    daemon: &Daemon,
+    balancing: &mut Balancing,
+    view: &View,
+    candidate: &Candidate,
+    stat: &Stat,
+) -> Option<Program> {
+    let fixed = fixed(daemon, balancing, view, candidate, stat);
+    let home = id(&view.own);
+    let (watched, uid, name) = balancing.watched.get(&stat.pid)?;
+    let (memory, age) = (float(watched.memory), age(stat, view.uptime));
+    let trip = balancing.balancer.rules.move_takes(memory);
+    let loses = watched.loses(trip);
+    let at = id(watched.node());
+    let is_batch = candidate.options.class == Some(Kind::Batch);
+    let idle = watched.ran < IDLE && watched.was_seen_twice();
+    let lasts = is_batch || balancing.lives.last(*uid, name);
+    // What has just begun has shown nothing yet: such a program computes.
+    let expected = if lasts && !watched.was_seen_twice() {
+        1.0
+    } else {
+        0.0
+    };
+    Some(Program {
+        candidate: Weighed {
+            process: process(stat.pid, stat.start_time),
+            cpus: watched.cpus().max(expected),
+            memory,
+            done: watched.done,
+            age,
+            here: watched.here(view.now, age),
+            loses_here: if at == home { 0.0 } else { loses },
+            loses_away: loses,
+            home,
+        },
+        at,
+        growth: watched.growth(),
+        terminal: stat.is_foreground() && idle && !is_batch,
+        fixed,
+        forbidden: forbidden(daemon, view, candidate),
+        lasts,
+    })
+}
+
+/// Seconds since this machine began, if it tells.
+fn uptime() -> Option<f64> {
+    let text = processes::short("/proc/uptime")?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Seconds since a process began.
+fn age(stat: &Stat, uptime: Option<f64>) -> f64 {
+    let began = f64::from(u32::try_from(stat.start_time).unwrap_or(u32::MAX)) / 100.0;
+    uptime.map_or(0.0, |uptime| (uptime - began).max(0.0))
+}
+
+fn fixed(
+    daemon: &Daemon,
+    balancing: &mut Balancing,
+    view: &View,
+    candidate: &Candidate,
+    stat: &Stat,
+) -> Option<Fixed> {
+    let pid = stat.pid;
+    if balancing
+        .placed
+        .get(&pid)
+        .is_some_and(|at| at + PLACED > view.now)
+    {
+        return Some(Fixed::Placed);
+    }
+    if candidate.options.class == Some(Kind::Interactive) {
+        return Some(Fixed::Interactive);
+    }
+    let stopped = matches!(stat.state, 'T' | 't');
+    let is_told = candidate.held || candidate.options.pin || view.report.stays || stopped;
+    let known = balancing.candidates.get(&pid).copied();
+    let fresh = known.filter(|(start_time, at, _)| {
+        *start_time == stat.start_time && at + CHECK_EVERY > view.now
+    });
+    let may = fresh.map_or_else(|| candidacy::check(daemon, pid).is_ok(), |(_, _, may)| may);
+    if fresh.is_none() {
+        balancing
+            .candidates
+            .insert(pid, (stat.start_time, view.now, may));
+    }
+    (is_told || !may).then_some(Fixed::Told)
+}
+
+fn forbidden(daemon: &Daemon, view: &View, candidate: &Candidate) -> Vec<NodeId> {
+    let sensors = daemon.sensors();
+    let needed = candidate.features.as_ref();
+    let no = |(name, report): &(&String, &Report)| {
+        candidate.forbids(name, &report.labels).is_some()
+            || sensors.class().difference(&report.class, needed).is_some()
+    };
+    view.reports
+        .iter()
+        .filter(no)
+        .map(|(name, _)| id(name))
+        .collect()
+}
+
+/// The sum of the urgencies of what computes on this node: its own programs, guests, and all others.
+fn urgency(daemon: &Daemon, balancing: &mut Balancing, view: &View, programs: &[Program]) -> f64 {
+    let home = id(&view.own);
+    let here = programs.iter().filter(|program| program.at == home);
+    let (mut busy, mut sum) = (0.0, 0.0);
+    for program in here {
+        let candidate = &program.candidate;
+        busy += candidate.cpus;
+        sum += candidate.cpus.min(1.0) * decide::urgency(candidate.done);
+    }
+    let share = (view.report.cpus / view.report.running.max(view.report.cpus).max(0.01)).min(1.0);
+    let guests = daemon.guests();
+    balancing
+        .guests
+        .retain(|key, _| guests.by_key.contains_key(key));
+    for (key, guest) in &guests.by_key {
+        let since = *balancing.guests.entry(key.clone()).or_insert(view.now);
+        let milliseconds = u32::try_from(view.now.saturating_sub(since)).unwrap_or(u32::MAX);
+        let came_with = u32::try_from(guest.request.done_ms / 1000).unwrap_or(u32::MAX);
+        let done = f64::from(came_with) + f64::from(milliseconds) / 1000.0 * share;
+        busy += 1.0;
+        sum += decide::urgency(done);
+    }
+    let others = (view.report.running - busy).max(0.0);
+    sum + others * decide::urgency(UNKNOWN_DONE)
+}
+
+/// CPU time that a process has used so far, as far as it was watched, in milliseconds.
+#[must_use]
+pub fn done_ms(daemon: &Daemon, pid: i32) -> u64 {
+    let balancing = daemon.balancing();
+    let seconds = balancing
+        .watched
+        .get(&pid)
+        .map_or(0.0, |(watched, _, _)| watched.done);
+    u64::try_from(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_millis())
+        .unwrap_or(u64::MAX)
+}
+
+/// What the balancer decided about a process last, as a sentence and as its record.
+#[must_use]
+pub fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decided>)> {
+    if !daemon.settings.config.balance.enabled {
+        let sentence = "This node moves nothing by itself: [balance] enabled, or --no-balance.";
+        return Some((sentence.into(), None));
+    }
+    let own = daemon.cluster.node();
+    let members = daemon.cluster.members();
+    let name = |node: NodeId| {
+        let mut names = members.iter().map(|member| &member.name).chain([&own]);
+        names
+            .find(|name| id(name) == node)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let balancing = daemon.balancing();
+    let record = balancing
+        .balancer
+        .record(process(stat.pid, stat.start_time))?;
+    let (watched, _, _) = balancing.watched.get(&stat.pid)?;
+    let mut text = words::record(record, daemon.clock_ms(), watched.node(), &name);
+    let trip = balancing.balancer.rules.move_takes(float(watched.memory));
+    text.push_str(&words::measured(watched, trip));
+    let names = members.iter().map(|member| &member.name).chain([&own]);
+    let nodes = names.map(|name| (name.clone(), id(name).0)).collect();
+    let record = *record;
+    Some((text, Some(Decided { record, nodes })))
+}

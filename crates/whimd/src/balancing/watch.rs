@@ -1,0 +1,364 @@
+//! What each candidate does, from one look to the next: the sensors of programs.
+
+use std::fs;
+use whim_balance::Millis;
+use whim_balance::load::{Demand, Wanted};
+
+use crate::processes::{self, TICKS_PER_SECOND};
+use crate::sensors::queue;
+
+/// Seconds that one call loses by travelling home and back, until a cluster has measured its own.
+pub const CALL: f64 = 150e-6;
+/// Bytes a second that forwarded calls carry.
+const CARRIED: f64 = 200e6;
+/// Seconds after which half of what was learnt about trips home is forgotten.
+const TRIPS_HALF: f64 = 600.0;
+/// Beside the two moves of a trip home, the call itself and the decision to leave again, in seconds.
+const TRIP_EXTRA: f64 = 0.2;
+/// Nobody is taken to lose more than this for a second of computing, or to compute less.
+const LOSES_MOST: f64 = 100.0;
+const RUNS_LEAST: f64 = 0.01;
+/// Looks during which a program may still be arriving.
+const ARRIVES: u32 = 3;
+/// Above so many calls a second, what a guest does not run it waits for home.
+const ASKS_MUCH: f64 = 50.0;
+
+/// What one look at a process at home finds; all but memory counts from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Nanoseconds run by all threads, and run or waited for a CPU.
+    pub ran_ns: u64,
+    pub busy_ns: u64,
+    pub memory: u64,
+    /// Reads and writes, and their bytes; away: all forwarded calls.
+    pub calls: u64,
+    pub bytes: u64,
+    /// Page faults of children that have ended: who starts programs has more each time.
+    pub reaped: u64,
+}
+
+/// Where a program computes, and with whom it shares the place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    pub node: String,
+    pub is_home: bool,
+    /// Its cores, and threads that could run there.
+    pub cores: f64,
+    pub running: f64,
+    pub speed: f64,
+}
+
+/// One candidate under observation.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    pub start_time: u64,
+    node: String,
+    last: Option<(Millis, Seen)>,
+    demand: Wanted,
+    runs: Demand,
+    asks: Demand,
+    carries: Demand,
+    waits: Demand,
+    starts: Demand,
+    growth: Demand,
+    /// Cores' worth that it ran in the last look.
+    pub ran: f64,
+    /// Seconds of a core of speed 1.
+    pub done: f64,
+    /// `None`: it has never moved.
+    came: Option<Millis>,
+    /// Since it came to where it is.
+    looks: u32,
+    /// Trips home that nobody asked for, and seconds away, both fading.
+    trips: f64,
+    away: f64,
+    pub memory: u64,
+    pub threads: u32,
+}
+
+impl Watched {
+    /// `done`: seconds of CPU time that it has used before anybody watched.
+    #[must_use]
+    pub fn new(start_time: u64, node: &str, done: f64) -> Self {
+        Self {
+            start_time,
+            node: node.to_owned(),
+            last: None,
+            demand: Wanted::default(),
+            runs: Demand::default(),
+            asks: Demand::default(),
+            carries: Demand::default(),
+            waits: Demand::default(),
+            starts: Demand::default(),
+            growth: Demand::default(),
+            ran: 0.0,
+            done,
+            came: None,
+            looks: 0,
+            trips: 0.0,
+            away: 0.0,
+            memory: 0,
+            threads: 1,
+        }
+    }
+
+    /// Takes a look. `told`: its last change of place was asked for, by a user or by us.
+    pub fn look(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
+        if place.node != self.node {
+            if place.is_home && !told {
+                self.trips += 1.0;
+            }
+            self.node.clone_from(&place.node);
+            self.came = Some(now);
+            self.last = None;
+            self.looks = 0;
+        }
+        self.memory = seen.memory;
+        self.looks = self.looks.saturating_add(1);
+        let last = self.last.replace((now, seen));
+        let Some((then, before)) = last.filter(|(then, _)| *then < now) else {
+            return;
+        };
+        let seconds = float(now - then) / 1000.0;
+        let rate = |now: u64, before: u64| float(now.saturating_sub(before)) / seconds;
+        self.ran = rate(seen.ran_ns, before.ran_ns) / 1e9;
+        self.done += self.ran * seconds * place.speed;
+        let share = (place.cores / place.running.max(place.cores).max(0.01)).min(1.0);
+        let wanted = if place.is_home {
+            // Threads that have ended have taken their sums along.
+            (rate(seen.busy_ns, before.busy_ns) / 1e9).max(self.ran)
+        } else {
+            // What its host does not tell: what it would have run, had it not had to share.
+            self.ran / share.max(0.01)
+        };
+        let wanted = wanted.min(f64::from(self.threads.max(1)));
+        self.demand.sample(wanted);
+        self.runs.sample(self.ran);
+        let calls = rate(seen.calls, before.calls);
+        self.asks.sample(calls);
+        self.carries.sample(rate(seen.bytes, before.bytes));
+        // The first calls after an arrival take longer: connections are new, and pages are missing.
+        let waits = !place.is_home && calls > ASKS_MUCH && self.looks > ARRIVES;
+        self.waits
+            .sample(if waits { (1.0 - wanted).max(0.0) } else { 0.0 });
+        self.starts.sample(if seen.reaped > before.reaped {
+            1.0
+        } else {
+            0.0
+        });
+        // Memory that has just come did not grow here.
+        let has_come = self.came.is_none() || self.looks > ARRIVES;
+        if has_come && before.memory > 0 {
+            self.growth.sample(rate(seen.memory, before.memory));
+        }
+        let kept = 0.5f64.powf(seconds / TRIPS_HALF);
+        self.trips *= kept;
+        self.away = self.away * kept + if place.is_home { 0.0 } else { seconds };
+    }
+
+    /// Where it computes.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Before that, what it does is not known.
+    #[must_use]
+    pub fn was_seen_twice(&self) -> bool {
+        self.looks > 1
+    }
+
+    /// Cores that it would keep busy.
+    #[must_use]
+    pub fn cpus(&self) -> f64 {
+        self.demand.value()
+    }
+
+    /// Bytes a second.
+    #[must_use]
+    pub fn growth(&self) -> f64 {
+        self.growth.value()
+    }
+
+    /// Seconds since it came to where it is, for a program of this age.
+    #[must_use]
+    pub fn here(&self, now: Millis, age: f64) -> f64 {
+        match self.came {
+            Some(came) => float(now.saturating_sub(came)) / 1000.0,
+            None => age,
+        }
+    }
+
+    /// Trips home a second that it would make if it were away. Before it was, who starts programs again
+    /// and again is taken at its word.
+    #[must_use]
+    pub fn trips(&self) -> f64 {
+        let made = self.trips / (self.away + 1.0);
+        made.max(self.starts.value())
+    }
+
+    /// Calls a second that would travel, or do.
+    #[must_use]
+    pub fn calls(&self) -> f64 {
+        self.asks.value()
+    }
+
+    /// Seconds that it loses away from home for each second that it computes: by what it asks home, and by
+    /// its trips, of `trip` seconds each way.
+    #[must_use]
+    pub fn loses(&self, trip: f64) -> f64 {
+        let asks = self.asks.value() * CALL + self.carries.value() / CARRIED;
+        let trips = self.trips() * (2.0 * trip + TRIP_EXTRA);
+        let lost = asks.max(self.waits.value()) + trips;
+        (lost / self.runs.value().max(RUNS_LEAST)).min(LOSES_MOST)
+    }
+}
+
+fn float(value: u64) -> f64 {
+    // Differences of a second or so: far below what a double holds.
+    f64::from(u32::try_from(value >> 16).unwrap_or(u32::MAX)) * 65536.0
+        + f64::from(u32::try_from(value & 0xffff).unwrap_or(0))
+}
+
+/// What /proc says of a process that is at home.
+#[must_use]
+pub fn at_home(pid: i32, stat: &processes::Stat) -> Seen {
+    let (calls, bytes) = io(pid);
+    Seen {
+        ran_ns: stat
+            .cpu_ticks
+            .saturating_mul(1_000_000_000 / TICKS_PER_SECOND),
+        busy_ns: busy(pid),
+        memory: stat.resident_bytes,
+        calls,
+        bytes,
+        reaped: stat.reaped_faults,
+    }
+}
+
+/// Nanoseconds that the threads which a process has now have run or waited for a CPU.
+fn busy(pid: i32) -> u64 {
+    let threads = processes::threads(pid).into_iter();
+    threads.filter_map(queue::read).fold(0, u64::saturating_add)
+}
+
+/// Reads and writes of a process, and their bytes.
+fn io(pid: i32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    let field = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    let calls = field("syscr:").saturating_add(field("syscw:"));
+    (calls, field("rchar:").saturating_add(field("wchar:")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn place(node: &str, is_home: bool) -> Place {
+        Place {
+            node: node.into(),
+            is_home,
+            cores: 1.0,
+            running: 2.0,
+            speed: 1.0,
+        }
+    }
+
+    /// Looks once a second for so many seconds at one that does so much in each.
+    fn watch(watched: &mut Watched, from: u64, seconds: u64, place: &Place, each: Seen) {
+        for second in from..=from + seconds {
+            let seen = Seen {
+                ran_ns: each.ran_ns * second,
+                busy_ns: each.busy_ns * second,
+                memory: each.memory * second,
+                calls: each.calls * second,
+                bytes: each.bytes * second,
+                reaped: each.reaped * second,
+            };
+            watched.look(second * 1000, place, seen, false);
+        }
+    }
+
+    #[test]
+    fn who_shares_a_core_wants_a_whole_one_at_home_and_away() {
+        let half = Seen {
+            ran_ns: SECOND / 2,
+            busy_ns: SECOND,
+            ..Seen::default()
+        };
+        let mut watched = Watched::new(1, "n1", 0.0);
+        watch(&mut watched, 0, 20, &place("n1", true), half);
+        assert!((watched.cpus() - 1.0).abs() < 0.01, "{}", watched.cpus());
+        assert!((watched.done - 10.0).abs() < 0.01, "{}", watched.done);
+        watch(&mut watched, 21, 20, &place("n2", false), half);
+        assert!((watched.cpus() - 1.0).abs() < 0.01, "{}", watched.cpus());
+        assert!((watched.here(41_000, 41.0) - 20.0).abs() < 0.01);
+        assert!(watched.loses(0.1) < 0.01);
+    }
+
+    #[test]
+    fn who_asks_home_much_loses_much() {
+        let reader = Seen {
+            ran_ns: SECOND / 5,
+            busy_ns: SECOND / 5,
+            calls: 2_000,
+            ..Seen::default()
+        };
+        let mut watched = Watched::new(1, "n2", 0.0);
+        watch(&mut watched, 0, 20, &place("n2", false), reader);
+        assert!(watched.loses(0.1) > 2.0, "{}", watched.loses(0.1));
+        // As soon as it computes again, it loses nothing.
+        let computes = Seen {
+            ran_ns: SECOND / 2,
+            ..Seen::default()
+        };
+        watched.last = None;
+        watch(&mut watched, 21, 20, &place("n2", false), computes);
+        assert!(watched.loses(0.1) < 0.01, "{}", watched.loses(0.1));
+    }
+
+    #[test]
+    fn who_starts_programs_again_and_again_would_travel_for_each() {
+        let script = Seen {
+            ran_ns: SECOND / 10,
+            busy_ns: SECOND / 10,
+            reaped: 500,
+            ..Seen::default()
+        };
+        let mut watched = Watched::new(1, "n1", 0.0);
+        watch(&mut watched, 0, 20, &place("n1", true), script);
+        assert!(watched.trips() > 0.9 && watched.loses(0.1) > 0.3);
+    }
+
+    #[test]
+    fn trips_that_were_not_asked_for_count() {
+        let mut watched = Watched::new(1, "n2", 0.0);
+        let seen = Seen::default();
+        watched.look(0, &place("n2", false), seen, false);
+        watched.look(1_000, &place("n2", false), seen, false);
+        watched.look(2_000, &place("n1", true), seen, true);
+        assert!(watched.trips() < 1e-9);
+        watched.look(3_000, &place("n2", false), seen, true);
+        watched.look(4_000, &place("n2", false), seen, true);
+        watched.look(5_000, &place("n1", true), seen, false);
+        assert!(watched.trips() > 0.3, "{}", watched.trips());
+    }
+
+    #[test]
+    fn this_process_has_run_and_read() {
+        let pid = std::process::id().cast_signed();
+        let stat = processes::stat(pid).expect("it lives");
+        let seen = at_home(pid, &stat);
+        assert!(
+            seen.memory > 0 && seen.calls > 0 && seen.bytes > 0,
+            "{seen:?}"
+        );
+        assert!(seen.busy_ns > 0, "{seen:?}");
+    }
+}

@@ -1,0 +1,217 @@
+//! The balancer's decisions as sentences, with the numbers that decided.
+
+use whim_balance::balancer::{Fixed, Order, Record, Verdict};
+use whim_balance::decide::{Numbers, Stay};
+use whim_balance::pace::{Cause, Pace};
+use whim_balance::{Millis, NodeId};
+
+use super::watch::Watched;
+
+/// Why a program was, or is to be, moved.
+#[must_use]
+pub fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Load => "there is less to wait for there",
+        Cause::Calls => "most of what it does is asking home",
+        Cause::Terminal => "it waits for its user at a terminal",
+        Cause::Memory => "memory runs out where it is",
+    }
+}
+
+/// An order as a sentence; `name` gives the names of nodes.
+#[must_use]
+pub fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
+    let (from, to) = (name(order.from), name(order.to));
+    let why = cause(order.cause);
+    let numbers = match order.cause {
+        Cause::Memory => {
+            let (frees, lacks) = (
+                mebibytes(order.numbers.relieves),
+                mebibytes(order.numbers.adds),
+            );
+            format!("{from} will lack {lacks:.0} MiB, it takes {frees:.0} MiB along")
+        }
+        Cause::Terminal => format!("it stands still for {}", seconds(order.numbers.cost)),
+        Cause::Load | Cause::Calls => weighed(&order.numbers, &from, &to),
+    };
+    format!("From {from} to {to}, since {why}: {numbers}")
+}
+
+fn weighed(numbers: &Numbers, from: &str, to: &str) -> String {
+    format!(
+        "it relieves {from} of {:.3} and costs {to} {:.3}; it gains {}, and stands still for {}",
+        numbers.relieves,
+        numbers.adds,
+        seconds(numbers.gain),
+        seconds(numbers.cost)
+    )
+}
+
+/// What was measured of a program.
+#[must_use]
+pub fn measured(watched: &Watched, trip: f64) -> String {
+    let mut text = format!(
+        " It wants {:.2} cores, and has used {} of CPU time;",
+        watched.cpus(),
+        seconds(watched.done)
+    );
+    text.push_str(&format!(
+        " away from home it loses {} for each second that it computes: {:.0} calls and {:.2} trips home a second.",
+        seconds(watched.loses(trip)),
+        watched.calls(),
+        watched.trips()
+    ));
+    text
+}
+
+fn mebibytes(bytes: f64) -> f64 {
+    bytes / 1_048_576.0
+}
+
+/// A time that a person can take in.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
+        s if s < 100.0 => format!("{s:.1} s"),
+        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.0} h", s / 3600.0),
+    }
+}
+
+/// What was decided about a program last; `from` is where it is.
+#[must_use]
+pub fn record(record: &Record, now: Millis, from: &str, name: &dyn Fn(NodeId) -> String) -> String {
+    let since = now.saturating_sub(record.since) / 1000;
+    let sentence = verdict(&record.verdict, from, name);
+    match (record.verdict, since) {
+        (Verdict::Move(_), _) => format!("Balancer, {since} s ago: {sentence}."),
+        (_, 0..=1) => format!("Balancer, now: {sentence}."),
+        _ => format!("Balancer, for {since} s: {sentence}."),
+    }
+}
+
+fn verdict(verdict: &Verdict, from: &str, name: &dyn Fn(NodeId) -> String) -> String {
+    match verdict {
+        Verdict::Move(decided) => order(decided, name),
+        Verdict::Moving => "it is being moved".into(),
+        Verdict::Fixed(Fixed::Told) => "it stays, as it was told or has to".into(),
+        Verdict::Fixed(Fixed::Interactive) => {
+            "it stays, since it was started with '--class interactive'".into()
+        }
+        Verdict::Fixed(Fixed::Placed) => "it stays where its user has just put it".into(),
+        Verdict::Young { least } => {
+            format!(
+                "it stays, since it has not lived for {} yet",
+                seconds(*least)
+            )
+        }
+        Verdict::Light { cpus, least } => {
+            format!("it stays, since it wants {cpus:.2} of a core, less than {least:.2}")
+        }
+        Verdict::Terminal => "it stays, since its user sits before it".into(),
+        Verdict::Spent { cause: spent, most } => format!(
+            "it stays, although {}: it was moved for that {most} times within an hour, as often as it may be",
+            cause(*spent)
+        ),
+        Verdict::Paced(numbers) => {
+            let to = name(numbers.to);
+            format!(
+                "it stays for now, although {}: without news, a node moves one program in {} s",
+                weighed(numbers, from, &to),
+                Pace::UNASKED_EVERY / 1000
+            )
+        }
+        Verdict::Failed { wait_ms } => {
+            format!(
+                "it stays, since the last try failed; the next is in {} s",
+                wait_ms.div_ceil(1000)
+            )
+        }
+        Verdict::Stay(why) => stay(why, from, name),
+    }
+}
+
+fn stay(why: &Stay, from: &str, name: &dyn Fn(NodeId) -> String) -> String {
+    match why {
+        Stay::NoCandidate | Stay::NoNode => "it stays, since no other node may have it".into(),
+        Stay::JustCame => "it stays, since it came a short time ago, for its age".into(),
+        Stay::NoRoom => "it stays, since no other node has room for it".into(),
+        Stay::NotCheaper(numbers) => format!(
+            "it stays, since no node is better by enough: to {}, {}",
+            name(numbers.to),
+            weighed(numbers, from, &name(numbers.to))
+        ),
+        Stay::NotWorth(numbers) => format!(
+            "it stays, since a move costs more than it gains: to {}, {}",
+            name(numbers.to),
+            weighed(numbers, from, &name(numbers.to))
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(node: NodeId) -> String {
+        format!("n{}", node.0)
+    }
+
+    const NUMBERS: Numbers = Numbers {
+        process: 7,
+        to: NodeId(2),
+        relieves: 0.75,
+        adds: 0.25,
+        gain: 12.34,
+        cost: 0.056,
+    };
+
+    #[test]
+    fn the_numbers_that_decided_are_said() {
+        let order = |cause| Order {
+            process: 7,
+            from: NodeId(1),
+            to: NodeId(2),
+            cause,
+            numbers: NUMBERS,
+        };
+        let record = |verdict, since| Record {
+            verdict,
+            at: 9_000,
+            since,
+        };
+        let said = |verdict, since| super::record(&record(verdict, since), 9_000, "n1", &name);
+        assert_eq!(
+            said(Verdict::Move(order(Cause::Load)), 2_000),
+            "Balancer, 7 s ago: From n1 to n2, since there is less to wait for there: it relieves n1 of 0.750 \
+             and costs n2 0.250; it gains 12.3 s, and stands still for 56 ms."
+        );
+        assert_eq!(
+            said(Verdict::Stay(Stay::NotCheaper(NUMBERS)), 4_000),
+            "Balancer, for 5 s: it stays, since no node is better by enough: to n2, it relieves n1 of 0.750 \
+             and costs n2 0.250; it gains 12.3 s, and stands still for 56 ms."
+        );
+        assert_eq!(
+            said(
+                Verdict::Light {
+                    cpus: 0.1,
+                    least: 0.3
+                },
+                9_000
+            ),
+            "Balancer, now: it stays, since it wants 0.10 of a core, less than 0.30."
+        );
+    }
+
+    #[test]
+    fn times_are_said_as_people_say_them() {
+        for (time, said) in [
+            (0.0504, "50 ms"),
+            (2.0, "2.0 s"),
+            (300.0, "5 min"),
+            (7200.0, "2 h"),
+        ] {
+            assert_eq!(seconds(time), said);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! How many threads run or wait for a CPU, in the mean of the time between two looks.
+//!
+//! A look at who runs just now, once a second, sees a thread that works for a hundredth of it as all or
+//! nothing. The kernel sums up for each thread how long it has run and how long it has waited for a CPU
+//! (`Documentation/scheduler/sched-stats.rst`): the growth of that sum, over the time that has passed, is
+//! the mean.
+
+use std::collections::HashMap;
+use whim_balance::Millis;
+
+use super::scope::Scope;
+use crate::processes;
+
+/// What was seen at the last look.
+#[derive(Debug, Default)]
+pub struct Queue {
+    at: Option<Millis>,
+    /// Nanoseconds that each thread had run or waited, and at how many looks that was the same.
+    threads: HashMap<i32, (u64, u32)>,
+    looks: u32,
+}
+
+/// A thread that did nothing at so many looks is looked at once in so many.
+const QUIET: u32 = 4;
+
+impl Queue {
+    /// Takes a look; the first one, and those where the kernel sums up nothing, tell of that moment.
+    pub fn look(&mut self, scope: &Scope, now: Millis) -> f64 {
+        self.looks = self.looks.wrapping_add(1);
+        let Some(threads) = scope.threads().map(|threads| self.busy(&threads)) else {
+            return scope.runnable();
+        };
+        let before = self.at.replace(now);
+        let mean = before.and_then(|before| self.mean(&threads, now.saturating_sub(before)));
+        self.threads = threads;
+        mean.unwrap_or_else(|| scope.runnable())
+    }
+
+    /// How long each of these threads has run or waited; those that are gone are left out.
+    fn busy(&self, threads: &[i32]) -> HashMap<i32, (u64, u32)> {
+        threads
+            .iter()
+            .filter_map(|tid| Some((*tid, self.one(*tid)?)))
+            .collect()
+    }
+
+    fn one(&self, tid: i32) -> Option<(u64, u32)> {
+        let Some((before, quiet)) = self.threads.get(&tid).copied() else {
+            return Some((read(tid)?, 0));
+        };
+        let turn = tid
+            .unsigned_abs()
+            .wrapping_add(self.looks)
+            .is_multiple_of(QUIET);
+        if quiet >= QUIET && !turn {
+            return Some((before, quiet));
+        }
+        let now = read(tid)?;
+        Some((
+            now,
+            if now == before {
+                quiet.saturating_add(1)
+            } else {
+                0
+            },
+        ))
+    }
+
+    fn mean(&self, threads: &HashMap<i32, (u64, u32)>, elapsed_ms: Millis) -> Option<f64> {
+        if elapsed_ms == 0 || threads.is_empty() {
+            return None;
+        }
+        let elapsed = elapsed_ms.saturating_mul(1_000_000);
+        let grown = threads.iter().map(|(tid, (now, _))| {
+            // A number may have come again: the new thread's sum is smaller.
+            let before = self.threads.get(tid).map(|(before, _)| before);
+            let before = before.filter(|before| *before <= now);
+            (now - before.copied().unwrap_or(0)).min(elapsed)
+        });
+        Some(super::cpus_worth(grown.sum(), elapsed_ms))
+    }
+}
+
+/// How long a thread has run or waited, in nanoseconds.
+pub fn read(tid: i32) -> Option<u64> {
+    sum(&processes::short(&format!("/proc/{tid}/schedstat"))?)
+}
+
+/// Of a line such as `59597 1200 7`: nanoseconds run and waited, and how often.
+fn sum(text: &str) -> Option<u64> {
+    let mut words = text.split_whitespace();
+    let mut next = || words.next()?.parse::<u64>().ok();
+    next()?.checked_add(next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn the_mean_is_what_has_grown() {
+        let queue = Queue {
+            at: Some(0),
+            threads: HashMap::from([(1, (5_000_000_000, 0)), (2, (100, 0)), (4, (900, 0))]),
+            looks: 0,
+        };
+        // Half a second of one, nothing of the next, a new one's quarter, and a number that came again.
+        let sums = [(1, 5_500_000_000), (2, 100), (3, 250_000_000), (4, 800)];
+        let now = HashMap::from(sums.map(|(tid, sum)| (tid, (sum, 0))));
+        let mean = queue.mean(&now, 1000).expect("a mean");
+        assert!((mean - 0.75).abs() < 1e-3, "{mean}");
+        // Of what a thread did before it came here, no more counts than there was time.
+        let moved = HashMap::from([(9, (70_000_000_000, 0))]);
+        let mean = queue.mean(&moved, 1000).expect("a mean");
+        assert!((mean - 1.0).abs() < 1e-9, "{mean}");
+        assert_eq!(queue.mean(&now, 0), None);
+        assert_eq!(queue.mean(&HashMap::new(), 1000), None);
+    }
+
+    #[test]
+    fn who_does_nothing_is_looked_at_now_and_then() {
+        let own = std::process::id().cast_signed();
+        let mut queue = Queue {
+            at: Some(0),
+            threads: HashMap::from([(own, (1, QUIET))]),
+            looks: 0,
+        };
+        let mut seen = 0;
+        for _ in 0..QUIET {
+            queue.looks += 1;
+            seen += u32::from(queue.busy(&[own])[&own].0 != 1);
+        }
+        assert_eq!(seen, 1);
+        // One that has just begun is looked at each time.
+        queue.threads = HashMap::from([(own, (1, 0))]);
+        assert!(queue.busy(&[own])[&own].0 != 1);
+    }
+
+    #[test]
+    fn lines_are_read() {
+        assert_eq!(sum("59597 3 1\n"), Some(59600));
+        for odd in ["", "7", "a b c", "18446744073709551615 1 0"] {
+            assert_eq!(sum(odd), None, "{odd}");
+        }
+    }
+
+    /// However busy the machine is: who does not run waits.
+    #[test]
+    fn who_computes_counts_as_one_and_who_sleeps_as_nothing() {
+        let start = |words: &[&str]| {
+            let spawned = Command::new(words[0]).args(&words[1..]).spawn();
+            spawned.expect("a process")
+        };
+        let mut hog = start(&["sh", "-c", "while :; do :; done"]);
+        let mut idle = start(&["sleep", "60"]);
+        let tids = [hog.id(), idle.id()].map(u32::cast_signed);
+        let begun = std::time::Instant::now();
+        let queue = Queue {
+            at: Some(0),
+            threads: Queue::default().busy(&tids),
+            looks: 0,
+        };
+        let elapsed = loop {
+            let elapsed = u64::try_from(begun.elapsed().as_millis()).expect("short");
+            if elapsed >= 1000 {
+                break elapsed;
+            }
+            std::thread::yield_now();
+        };
+        let now = Queue::default().busy(&tids);
+        let mean = |tid: i32| {
+            let alone = HashMap::from([(tid, now[&tid])]);
+            queue.mean(&alone, elapsed).expect("a mean")
+        };
+        let (hogs, idles) = (mean(tids[0]), mean(tids[1]));
+        for child in [&mut hog, &mut idle] {
+            child.kill().expect("it lives");
+            child.wait().expect("it ended");
+        }
+        // What it waits just now is summed up when it runs again.
+        assert!(hogs > 0.7 && idles < 0.2, "{hogs}, {idles}");
+    }
+}

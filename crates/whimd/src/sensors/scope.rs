@@ -1,0 +1,237 @@
+//! What counts as this node, and what the kernel tells of it.
+//!
+//! A machine is a node with all that runs on it. A node of a lab, a container or a batch job is less: the
+//! tasks of a control group, with the limits of that group. Load, pressure and memory are those of the
+//! group then, or a busy neighbour on the same machine would look like our own work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use whim_sys::cgroup::{self, Membership, Version};
+
+use crate::cgroup::{LEAF, pids_below};
+use crate::processes;
+
+/// The part of the machine that is this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Machine,
+    /// All processes of our pid namespace, and the groups that hold them.
+    Namespace(Vec<Membership>),
+    /// The processes of these groups.
+    Groups(Vec<Membership>),
+}
+
+impl Scope {
+    /// Finds out what this daemon's node is. `job`: whether it runs below a batch job.
+    #[must_use]
+    pub fn find(job: bool) -> Self {
+        // Inode of the first pid namespace, fixed in the kernel (PROC_PID_INIT_INO).
+        let first = "pid:[4026531836]";
+        let ours = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let of_self = cgroup::of("self");
+        if job {
+            let groups: Vec<Membership> = of_self.into_iter().filter_map(of_job).collect();
+            if !groups.is_empty() {
+                return Self::Groups(groups);
+            }
+        } else if ours.as_os_str() != first {
+            return Self::Namespace(of_self.into_iter().map(of_namespace).collect());
+        }
+        Self::Machine
+    }
+
+    fn groups(&self) -> &[Membership] {
+        match self {
+            Self::Machine => &[],
+            Self::Namespace(groups) | Self::Groups(groups) => groups,
+        }
+    }
+
+    /// How many threads run or wait for a CPU just now, those of this daemon not counted.
+    #[must_use]
+    pub fn runnable(&self) -> f64 {
+        let running = match self.threads() {
+            // The thread that asks is running.
+            None => running_on_machine().unwrap_or(0).saturating_sub(1),
+            Some(threads) => threads.into_iter().map(|tid| u32::from(runs(tid))).sum(),
+        };
+        f64::from(running)
+    }
+
+    /// The threads that count, but for this daemon's; `None`: all of the machine.
+    pub(super) fn threads(&self) -> Option<Vec<i32>> {
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let mut threads = Vec::new();
+        match self {
+            Self::Machine => return None,
+            Self::Namespace(_) => {
+                for stat in processes::all().values().filter(|stat| stat.pid != own) {
+                    if stat.threads == 1 {
+                        threads.push(stat.pid);
+                    } else {
+                        threads.extend(processes::threads(stat.pid));
+                    }
+                }
+            }
+            Self::Groups(groups) => {
+                let others = pids_of(groups).into_iter().filter(|pid| *pid != own);
+                threads.extend(others.flat_map(processes::threads));
+            }
+        }
+        Some(threads)
+    }
+
+    /// A file of the node's pressure, such as `cpu`; where the kernel has none (before 4.20, or
+    /// switched off), nothing.
+    pub(super) fn pressure_file(&self, resource: &str) -> Option<PathBuf> {
+        let file = match self {
+            Self::Machine => Path::new("/proc/pressure").join(resource),
+            _ => {
+                // Limits may be version 1's: pressure is known to version 2 alone, beside them.
+                let two = self.groups().iter().find(|g| g.version == Version::Two)?;
+                two.directory.join(format!("{resource}.pressure"))
+            }
+        };
+        file.exists().then_some(file)
+    }
+
+    /// For how long its tasks were kept from running by a limit of their CPU time, in nanoseconds since
+    /// the group was made, summed over CPUs.
+    #[must_use]
+    pub fn throttled_ns(&self) -> Option<u64> {
+        self.groups().iter().find_map(|group| {
+            let text = fs::read_to_string(group.directory.join("cpu.stat")).ok()?;
+            let field = |name: &str| -> Option<u64> {
+                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+                line.trim().parse().ok()
+            };
+            let microseconds = field("throttled_usec ");
+            microseconds
+                .map(|us| us.saturating_mul(1000))
+                .or_else(|| field("throttled_time "))
+        })
+    }
+}
+
+/// A group whose directory is another one.
+fn at(group: Membership, directory: PathBuf) -> Membership {
+    Membership { directory, ..group }
+}
+
+/// A lab keeps its node's processes in a leaf of the node's group; of a container we see nothing above
+/// its own group.
+fn of_namespace(group: Membership) -> Membership {
+    if group.directory.file_name().is_some_and(|name| name == LEAF) {
+        let node = group.directory.parent().map(Path::to_path_buf);
+        let directory = node.unwrap_or_else(|| group.directory.clone());
+        return at(group, directory);
+    }
+    let visible = group
+        .directory
+        .ancestors()
+        .take_while(|above| above.join("cgroup.procs").exists());
+    let highest = visible.last().map(Path::to_path_buf);
+    let directory = highest.unwrap_or_else(|| group.directory.clone());
+    at(group, directory)
+}
+
+/// Slurm's plugins keep a job in a group `job_NUMBER`, its steps below.
+fn of_job(group: Membership) -> Option<Membership> {
+    let is_job = |path: &&Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_prefix("job_"))
+            .is_some_and(|number| number.parse::<u64>().is_ok())
+    };
+    let directory = group.directory.ancestors().find(is_job)?.to_path_buf();
+    Some(at(group, directory))
+}
+
+fn running_on_machine() -> Option<u32> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace()
+        .nth(3)?
+        .split('/')
+        .next()?
+        .parse()
+        .ok()
+}
+
+fn runs(tid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let state = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state == Some('R')
+}
+
+/// The processes of groups and of those below them.
+fn pids_of(groups: &[Membership]) -> Vec<i32> {
+    // All hierarchies hold the same processes: one is enough.
+    let first = groups.first().map(|group| group.directory.clone());
+    pids_below(first.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(directory: &str) -> Membership {
+        Membership {
+            version: Version::Two,
+            controllers: Vec::new(),
+            directory: directory.into(),
+        }
+    }
+
+    #[test]
+    fn a_lab_s_node_is_the_group_above_its_leaf() {
+        let found = of_namespace(group("/c/whim-lab/a/n1/main"));
+        assert_eq!(found.directory, Path::new("/c/whim-lab/a/n1"));
+    }
+
+    #[test]
+    fn a_container_is_the_highest_group_that_it_sees() {
+        let top = tempfile::tempdir().expect("a directory");
+        let own = top.path().join("system.slice/whimd.service");
+        fs::create_dir_all(&own).expect("made");
+        for directory in [&own, &top.path().join("system.slice")] {
+            fs::write(directory.join("cgroup.procs"), "").expect("written");
+        }
+        let found = of_namespace(at(group("/"), own.clone()));
+        assert_eq!(found.directory, top.path().join("system.slice"));
+    }
+
+    #[test]
+    fn a_batch_job_is_its_own_group() {
+        let step = "/c/system.slice/slurmstepd.scope/job_17/step_0/user/task_0";
+        let found = of_job(group(step)).expect("a job");
+        assert_eq!(
+            found.directory,
+            Path::new("/c/system.slice/slurmstepd.scope/job_17")
+        );
+        assert_eq!(of_job(group("/c/user.slice/job_x")), None);
+    }
+
+    #[test]
+    fn the_processes_of_a_group_are_found_in_those_below_too() {
+        let top = tempfile::tempdir().expect("a directory");
+        let below = top.path().join("step_0/task_1");
+        fs::create_dir_all(&below).expect("made");
+        fs::write(top.path().join("cgroup.procs"), "7\n").expect("written");
+        fs::write(below.join("cgroup.procs"), "8\n9\n").expect("written");
+        let found = pids_of(&[at(group("/"), top.path().to_path_buf())]);
+        assert_eq!(found, [7, 8, 9]);
+    }
+
+    #[test]
+    fn what_throttles_is_told_in_nanoseconds_by_both_versions() {
+        let top = tempfile::tempdir().expect("a directory");
+        let scope = Scope::Groups(vec![at(group("/"), top.path().to_path_buf())]);
+        let file = top.path().join("cpu.stat");
+        assert_eq!(scope.throttled_ns(), None);
+        fs::write(&file, "nr_periods 9\nnr_throttled 2\nthrottled_time 5000\n").expect("written");
+        assert_eq!(scope.throttled_ns(), Some(5000));
+        fs::write(&file, "usage_usec 9\nthrottled_usec 6\n").expect("written");
+        assert_eq!(scope.throttled_ns(), Some(6000));
+    }
+}
