@@ -68,12 +68,14 @@ install: build
 	install -D -m 644 $(TARGET)/dist/completions/whim.fish $(datadir)/fish/vendor_completions.d/whim.fish
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd.service > $(unitdir)/whimd.service
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd-user.service > $(userdir)/whimd.service
+	sed 's|@bindir@|$(PREFIX)/bin|' dist/whim-evacuate.service > $(unitdir)/whim-evacuate.service
 	install -m 644 dist/whim.sysusers $(sysusers)/whim.conf
 	test -e $(confdir)/config.toml || install -m 644 dist/config.toml $(confdir)/config.toml
 	@if [ -z "$(DESTDIR)" ]; then dist/make-group; fi
 
 uninstall:
 	rm -f $(PROGRAMS:%=$(bindir)/%) $(mandir)/man1/whim.1 $(mandir)/man1/whim-*.1
-	rm -f $(mandir)/man1/whimd.1 $(unitdir)/whimd.service $(userdir)/whimd.service $(sysusers)/whim.conf
+	rm -f $(mandir)/man1/whimd.1 $(unitdir)/whimd.service $(unitdir)/whim-evacuate.service
+	rm -f $(userdir)/whimd.service $(sysusers)/whim.conf
 	rm -f $(datadir)/bash-completion/completions/whim $(datadir)/zsh/site-functions/_whim
 	rm -f $(datadir)/fish/vendor_completions.d/whim.fish

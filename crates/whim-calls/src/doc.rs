@@ -29,8 +29,9 @@ address range that is reserved while away; 32-bit and x32 calls.
 
 What is known not to be exact: a path that reaches the own `/proc` through a working directory or
 a symbolic link shows the deputy. `setpriority` and `sched_setscheduler` act on the deputy, and then
-on the computation as far as its host allows; `ioprio_set` acts on the deputy. Structures that the kernel fills only in part travel as a whole,
-so another thread's change to the untouched part during the call is lost.
+on the computation as far as its host allows; `ioprio_set` acts on the deputy. Structures that the
+kernel fills only in part travel as a whole, so another thread's change to the untouched part during
+the call is lost.
 ";
 
 /// The cases that test a call, by its name.

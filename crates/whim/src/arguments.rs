@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
-use whimd::control::LeaseChoice;
+use whimd::control::{Class, LeaseChoice};
 
 /// Ordinary machines as one computer: programs move between them while they run.
 #[derive(Debug, Parser)]
@@ -26,13 +26,7 @@ pub struct Arguments {
     )]
     pub socket: Option<PathBuf>,
     /// Wait this many seconds for a daemon that is being started
-    #[arg(
-        long,
-        global = true,
-        value_name = "S",
-        default_value_t = 0,
-        hide = true
-    )]
+    #[arg(long, value_name = "S", default_value_t = 0, hide = true)]
     pub wait: u64,
     #[command(subcommand)]
     pub verb: Verb,
@@ -65,30 +59,57 @@ impl FromStr for ProcessName {
 pub enum Verb {
     /// Run a program that may move
     Run(Box<Run>),
+    /// Start a shell in which everything typed may move
+    Shell(Shelled),
     /// Let a program move that runs already
     Adopt { pid: ProcessName },
     /// Move a process; returns when it has moved
     Migrate {
         pid: ProcessName,
-        /// A node's name, 'home', or 'best': the least loaded node other than the present one
-        #[arg(value_name = "NODE|home|best")]
+        /// A node's name, 'home', or 'best': the least loaded node other than the present one, or @LABEL:
+        /// of those with a label
+        #[arg(value_name = "NODE|home|best|@LABEL")]
         to: String,
         /// Print the report as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Bring a process home
+    /// Bring a process home; without one, all of this node's, which stay then
     Bring {
         /// Keep it there, for strace or gdb, until 'whim go'
-        #[arg(long)]
+        #[arg(long, requires = "pid")]
         hold: bool,
-        pid: ProcessName,
+        pid: Option<ProcessName>,
         /// Print the report as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Let a process move again that 'bring --hold' keeps at home
-    Go { pid: ProcessName },
+    /// Let a process move again that 'bring --hold' keeps; without one, this node's own ('stay')
+    Go { pid: Option<ProcessName> },
+    /// This node's own processes may not leave, until 'whim go'
+    Stay,
+    /// Admit no more guests, until 'whim unblock'
+    Block,
+    /// Admit guests again
+    Unblock,
+    /// Send all guests away and admit no more, until 'whim unblock'; returns when they have left
+    Expel,
+    /// Before this node goes down (shutdown, a failing UPS, a spot notice): guests leave, no more come, and
+    /// the processes that would end with it are named; returns when no guest is left
+    Evacuate {
+        /// It does not go down after all
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Empty a node: its guests leave, no more come, its own processes stay
+    Drain {
+        /// Until its own processes have ended, too
+        #[arg(long)]
+        wait: bool,
+        node: String,
+    },
+    /// End 'whim drain'
+    Undrain { node: String },
     /// List processes that may move, and where they are
     Ps {
         /// Ended ones too, and guests of other nodes
@@ -99,7 +120,12 @@ pub enum Verb {
         json: bool,
     },
     /// Say why a process stays, or where it is
-    Why { pid: ProcessName },
+    Why {
+        pid: ProcessName,
+        /// Print the sentences, and the record of the last decision, as one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what moved, and why
     Log {
         /// How many calls this process sent home
@@ -176,20 +202,16 @@ pub enum Generated {
 #[derive(Debug, Args)]
 pub struct Run {
     /// Send it there as soon as it runs
-    #[arg(long, value_name = "NODE", conflicts_with = "pin")]
+    #[arg(long, value_name = "NODE|@LABEL|best", conflicts_with = "pin")]
     pub on: Option<String>,
-    /// Only these nodes may host it
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// These nodes may not host it
-    #[arg(long, value_name = "A", value_delimiter = ',')]
-    pub avoid: Vec<String>,
+    #[command(flatten)]
+    pub hosts: Hosts,
     /// It does not move
     #[arg(long)]
     pub pin: bool,
-    /// Seconds after which home and host act without each other, or 'inf'
-    #[arg(long, value_name = "S|inf")]
-    pub lease: Option<LeaseChoice>,
+    /// What the balancer is told of it: that it computes, or that somebody sits before it and it stays
+    #[arg(long, value_enum)]
+    pub class: Option<Class>,
     /// Use only CPU features that nodes of several kinds share, as far as the C library decides
     #[arg(long)]
     pub portable: bool,
@@ -207,6 +229,53 @@ pub struct Run {
         value_name = "CMD"
     )]
     pub command: Vec<OsString>,
+}
+
+/// Who may host a program and what it starts, and for how long without being heard of.
+#[derive(Debug, Args)]
+pub struct Hosts {
+    /// Only these nodes, or those with these labels, may host it
+    #[arg(long, value_name = "A,B,@LABEL", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// These nodes, or those with these labels, may not host it
+    #[arg(long, value_name = "A,@LABEL", value_delimiter = ',')]
+    pub avoid: Vec<String>,
+    /// Seconds after which home and host act without each other, or 'inf'
+    #[arg(long, value_name = "S|inf")]
+    pub lease: Option<LeaseChoice>,
+}
+
+#[derive(Debug, Args)]
+pub struct Shelled {
+    #[command(flatten)]
+    pub hosts: Hosts,
+    /// Arguments of the shell
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARG"
+    )]
+    pub arguments: Vec<OsString>,
+}
+
+impl Shelled {
+    /// The user's own shell, as a program that may move: what it starts may as well.
+    #[must_use]
+    pub fn run(self) -> Run {
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        let mut command = vec![shell.unwrap_or_else(|| "/bin/sh".into())];
+        command.extend(self.arguments);
+        Run {
+            on: None,
+            hosts: self.hosts,
+            pin: false,
+            class: None,
+            portable: false,
+            time: false,
+            run_name: None,
+            command,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
     match arguments.verb {
         Verb::Run(run) if run.time => timing::run(&connect),
         Verb::Run(run) => run::run(connect(), *run),
+        Verb::Shell(shell) => run::run(connect(), shell.run()),
         Verb::Doctor { json } if doctor::examine(connect(), json) => ExitCode::SUCCESS,
         Verb::Doctor { .. } => ExitCode::FAILURE,
         Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
@@ -73,7 +74,9 @@ fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
 /// of the program.
 fn wrong_use(error: &clap::Error) -> ExitCode {
     let _ = error.print();
-    let runs = std::env::args_os().nth(1).is_some_and(|word| word == "run");
+    let runs = std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "run" || word == "shell");
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ if runs => ExitCode::from(run::FAILED),
@@ -102,7 +105,12 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
             };
             Ok(moves::perform(connect()?, &request, json)?)
         }
-        Verb::Bring { hold, pid, json } => {
+        Verb::Bring { pid: None, .. } => say(connect, &Request::BringAll),
+        Verb::Bring {
+            hold,
+            pid: Some(pid),
+            json,
+        } => {
             let request = Request::Bring {
                 pid: here(&pid, connect)?,
                 hold,
@@ -115,18 +123,14 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
                 pid: here(&pid, connect)?,
             },
         ),
-        Verb::Go { pid } => say(
+        Verb::Go { pid: None } => say(connect, &Request::Stay { on: false }),
+        Verb::Go { pid: Some(pid) } => say(
             connect,
             &Request::Go {
                 pid: here(&pid, connect)?,
             },
         ),
-        Verb::Why { pid } => say(
-            connect,
-            &Request::Why {
-                pid: here(&pid, connect)?,
-            },
-        ),
+        Verb::Why { pid, json } => show_why(connect, here(&pid, connect)?, json),
         Verb::Ps { all, json } => list_processes(connect()?, all, json),
         Verb::Nodes { json } => list_nodes(connect()?, json),
         Verb::Log { calls, json } => show_log(connect, calls, json),
@@ -169,6 +173,13 @@ fn administrative_request(verb: Verb) -> Result<Request> {
                 advertise,
             }
         }
+        Verb::Stay => Request::Stay { on: true },
+        Verb::Block => Request::Block { on: true },
+        Verb::Unblock => Request::Block { on: false },
+        Verb::Expel => Request::Expel,
+        Verb::Evacuate { undo } => Request::Evacuate { undo },
+        Verb::Drain { wait, node } => Request::Drain { node, wait },
+        Verb::Undrain { node } => Request::Undrain { node },
         Verb::Token => Request::Token,
         Verb::Leave { force } => Request::Leave { force },
         Verb::Remove { node } => Request::Remove { node },
@@ -212,6 +223,15 @@ fn say(connect: &Connect<'_>, request: &Request) -> Result<()> {
         _ => {}
     })?;
     text.iter().for_each(|text| output::line(text));
+    Ok(())
+}
+
+fn show_why(connect: &Connect<'_>, pid: i32, json: bool) -> Result<()> {
+    connect()?.ask(&Request::Why { pid }, |answer| match answer {
+        Answer::Why(why) if json => output::json(&why),
+        Answer::Why(why) => why.sentences.iter().for_each(|text| output::line(text)),
+        _ => {}
+    })?;
     Ok(())
 }
 

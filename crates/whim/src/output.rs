@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
-use whimd::control::{LogRow, NodeRow, ProcessRow};
+use whimd::control::{LogRow, NodeRow, NodeState, ProcessRow};
 
 /// Writes a line; a reader that has gone (`whim ps | head -1`) is no error.
 pub fn line(text: &str) {
@@ -92,6 +92,7 @@ pub fn processes(rows: &[ProcessRow]) {
         .iter()
         .map(|row| {
             let why = row.stay.as_ref().or(row.reason.as_ref());
+            let why = why.or(row.not_candidate.as_ref());
             vec![
                 row.pid.to_string(),
                 row.home.clone(),
@@ -111,6 +112,30 @@ pub fn processes(rows: &[ProcessRow]) {
     table(&head, &["PID", "MOVES", "CPU", "MEM"], &cells);
 }
 
+/// Whether it is there, and what it was told. A drained node does both of the other two.
+fn node_state(row: &NodeRow) -> String {
+    let mut state = row.state.to_string();
+    if row.state != NodeState::Draining {
+        for (told, word) in [(row.blocked, "blocked"), (row.stays, "stays")] {
+            if told == Some(true) {
+                state = format!("{state}, {word}");
+            }
+        }
+    }
+    state
+}
+
+/// With a tilde where it is an estimate.
+fn speed(row: &NodeRow) -> String {
+    let tilde = if row.speed_estimated == Some(true) {
+        "~"
+    } else {
+        ""
+    };
+    row.speed
+        .map_or("-".into(), |speed| format!("{tilde}{speed:.2}"))
+}
+
 /// `whim nodes`.
 pub fn nodes(rows: &[NodeRow]) {
     let number = |value: Option<f64>, digits: usize| match value {
@@ -118,34 +143,46 @@ pub fn nodes(rows: &[NodeRow]) {
         None => "-".into(),
     };
     let size = |value: Option<u64>| value.map_or("-".into(), bytes);
+    let any = rows
+        .iter()
+        .any(|row| row.labels.as_ref().is_some_and(|labels| !labels.is_empty()));
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
-            vec![
+            let labels = row
+                .labels
+                .as_ref()
+                .map_or("-".into(), |labels| labels.join(","));
+            let mut cells = vec![
                 row.name.clone(),
-                row.state.to_string(),
+                node_state(row),
                 number(row.load, 2),
                 number(row.cpus, 1),
+                speed(row),
                 size(row.memory_available_bytes),
                 size(row.memory_total_bytes),
                 row.guests.map_or("-".into(), |guests| guests.to_string()),
                 row.class.clone().unwrap_or_else(|| "-".into()),
-            ]
+            ];
+            cells.extend(any.then_some(labels));
+            cells
         })
         .collect();
-    let head = [
+    let mut head = vec![
         "NAME",
         "STATE",
         "LOAD",
         "CPUS",
+        "SPEED",
         "AVAILABLE",
         "MEMORY",
         "GUESTS",
         "CLASS",
     ];
+    head.extend(any.then_some("LABELS"));
     table(
         &head,
-        &["LOAD", "CPUS", "AVAILABLE", "MEMORY", "GUESTS"],
+        &["LOAD", "CPUS", "SPEED", "AVAILABLE", "MEMORY", "GUESTS"],
         &cells,
     );
 }

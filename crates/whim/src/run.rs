@@ -21,10 +21,11 @@ const NOT_FOUND: u8 = 127;
 pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
     let options = RunOptions {
         on: arguments.on,
-        only: arguments.only,
-        avoid: arguments.avoid,
+        only: arguments.hosts.only,
+        avoid: arguments.hosts.avoid,
         pin: arguments.pin,
-        lease: arguments.lease,
+        class: arguments.class,
+        lease: arguments.hosts.lease,
         portable: arguments.portable,
         run: arguments.run_name,
     };

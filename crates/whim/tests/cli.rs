@@ -181,15 +181,23 @@ fn a_node_without_a_cluster_lists_itself_and_says_what_to_do() {
         "state",
         "load",
         "speed",
+        "speed_estimated",
         "cpus",
+        "throttled_cpus",
+        "cpu_pressure_percent",
+        "memory_pressure_percent",
         "memory_total_bytes",
         "memory_available_bytes",
+        "memory_promised_bytes",
         "guests",
+        "blocked",
+        "stays",
+        "labels",
         "class",
     ]);
     assert_eq!(names, expected);
     assert_eq!(rows[0]["state"], "up");
-    assert!(rows[0]["speed"].is_null());
+    assert_eq!(rows[0]["speed"], 1.0);
     for words in [&["token"][..], &["leave"], &["remove", "n2"]] {
         let error = bad(&daemon.ask(words), 1);
         assert!(error.contains("whim init"), "{error}");
@@ -445,6 +453,7 @@ fn candidates_and_their_descendants_are_listed_across_a_restart() {
         "cpu_percent",
         "memory_bytes",
         "stay",
+        "not_candidate",
         "home_supervisor_pid",
         "guest_supervisor_pid",
         "command",
@@ -663,6 +672,39 @@ fn a_silent_node_goes_down_and_comes_back() {
     c.run();
     see_up(&a, &["c"]);
     see_up(&c, &["a", "b"]);
+}
+
+#[test]
+fn nodes_that_call_into_the_network_are_proposed_and_no_more() {
+    let place = place();
+    let file = place.path().join("discover.toml");
+    std::fs::write(&file, "discover = true\n").expect("written");
+    let network = Network::new(3);
+    let with = ["--lab", "--config", &file.display().to_string()];
+    let [a, b] = [(1, "a"), (2, "b")]
+        .map(|(index, name)| Daemon::start(place.path().join(name), network.enter(index), &with));
+    let c = Daemon::start(place.path().join("c"), network.enter(3), &["--lab"]);
+    good(&a.ask(&["init", "--node", "a"]));
+    let says = |daemon: &Daemon| {
+        let output = daemon.ask(&["doctor"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    until("a has heard of b, and b of a's cluster", || {
+        let (ours, theirs) = (says(&a), says(&b));
+        let heard = ours.contains("Somebody at 10.77.0.2:7946 says that it is node")
+            && theirs.contains("Somebody at 10.77.0.1:7946 says that it is node a of cluster")
+            && theirs.contains("whim join 10.77.0.1:7946 TOKEN");
+        heard.then_some(())
+    });
+    // Who does not want it neither calls nor listens, and nobody is a member by it.
+    assert!(!says(&a).contains("10.77.0.3") && !says(&c).contains("Somebody"));
+    assert_eq!(a.rows(&["nodes", "--json"]).len(), 1);
+    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
+    see_up(&a, &["b"]);
+    until("nothing is proposed any more", || {
+        let quiet = !says(&a).contains("Somebody") && !says(&b).contains("Somebody");
+        quiet.then_some(())
+    });
 }
 
 /// Lets this node's certificate look as if most of its life were over; the daemon must not run.
