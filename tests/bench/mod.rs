@@ -1,6 +1,7 @@
 //! Measurements: each writes rows of `docs/benchmarks.md`, and fails when a goal is missed on a
 //! machine that had nothing else to do.
 
+mod balance;
 mod calls;
 mod figures;
 mod freeze;
@@ -8,6 +9,7 @@ mod home;
 mod load;
 mod overhead;
 pub mod peer;
+mod reactions;
 mod speed;
 mod worker;
 
@@ -15,11 +17,13 @@ use whim_system_tests::Case;
 
 pub fn cases() -> Vec<Case> {
     vec![
+        Case::new("bench::balance", |_| balance::measure()),
         Case::new("bench::calls::one_cpu", |_| calls::one_cpu()),
         Case::new("bench::calls::two_cpus", |_| calls::two_cpus()),
         Case::new("bench::freeze", |_| freeze::measure()),
         Case::new("bench::home", |_| home::measure()),
         Case::new("bench::overhead", |_| overhead::measure()),
+        Case::new("bench::reactions", |_| reactions::measure()),
         Case::new("bench::speed", |_| speed::measure()),
     ]
 }

@@ -33,6 +33,8 @@ pub struct Cluster {
     programs: PathBuf,
     directory: PathBuf,
     nodes: usize,
+    /// Its nodes move programs by themselves.
+    balances: bool,
     /// In a cluster of plain users: who gives commands on which node.
     pub(crate) accounts: Vec<Account>,
     /// Theirs; threads of a test share the cluster.
@@ -82,6 +84,16 @@ impl Cluster {
         Self::prepare(nodes)?.start(options)
     }
 
+    /// The same, and its nodes move programs by themselves. In others only the test moves them.
+    ///
+    /// # Errors
+    /// When it does not come up; nothing of it is left then.
+    pub fn balancing(nodes: usize, options: &[&str]) -> Result<Self> {
+        let mut cluster = Self::prepare(nodes)?;
+        cluster.balances = true;
+        cluster.start(options)
+    }
+
     /// The same, where one of our programs runs under limits that [`Self::limit_programs`] sets.
     ///
     /// # Errors
@@ -111,6 +123,15 @@ impl Cluster {
             .find(|group| group.join(format!("{controller}.max")).exists())
     }
 
+    /// A node's control group where the kernel tells of its pressure: version 2, beside limits of version 1.
+    #[must_use]
+    pub fn pressure_group(&self, node: &str) -> Option<PathBuf> {
+        let below = Path::new("whim-lab").join(&self.name).join(node);
+        let places = ["unified", ""].map(|place| Path::new("/sys/fs/cgroup").join(place));
+        let mut groups = places.iter().map(|place| place.join(&below));
+        groups.find(|group| group.join("memory.pressure").exists())
+    }
+
     fn prepare(nodes: usize) -> Result<Self> {
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("t{}-{number}", std::process::id());
@@ -121,6 +142,7 @@ impl Cluster {
             name,
             directory,
             nodes,
+            balances: false,
             accounts: Vec::new(),
             daemons: Mutex::default(),
         })
@@ -131,6 +153,9 @@ impl Cluster {
         let count = self.nodes.to_string();
         let mut words = vec!["up", "--nodes", &count];
         words.extend(options);
+        if !self.balances {
+            words.extend(["--daemon-arg", "--no-balance"]);
+        }
         process::succeed(&mut self.lab_command(&words), SLOW).context("The lab did not come up")?;
         Ok(self)
     }

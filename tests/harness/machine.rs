@@ -73,7 +73,7 @@ impl Workshop {
         let (programs, guests) = (own.join("opt/whim"), own.join("opt/guests"));
         fs::create_dir_all(&programs)?;
         fs::create_dir_all(&guests)?;
-        let built = place::programs("machines")?;
+        let built = place::built()?;
         for name in ["whim", "whimd", "whim-home", "whim-guest"] {
             strip(&built.join(name), &programs.join(name))?;
         }
@@ -263,7 +263,7 @@ impl Machine {
     /// # Errors
     /// When it does not.
     pub fn start_daemon(&mut self) -> Result<()> {
-        self.run("setsid whimd >/run/whimd.log 2>&1 & whim --wait 60 nodes >/dev/null")
+        self.run("setsid whimd --no-balance >/run/whimd.log 2>&1 & whim --wait 60 nodes >/dev/null")
             .map(drop)
     }
 

@@ -22,7 +22,10 @@ pub fn is_hidden(path: &Path) -> bool {
 }
 
 /// The directory in which cargo puts programs; `WHIM_BIN_DIR` wins.
-fn built() -> Result<PathBuf> {
+///
+/// # Errors
+/// When nothing has been built.
+pub fn built() -> Result<PathBuf> {
     if let Some(directory) = std::env::var_os("WHIM_BIN_DIR") {
         return Ok(PathBuf::from(directory));
     }
@@ -78,10 +81,12 @@ pub fn programs(lab: &str) -> Result<PathBuf> {
         return Ok(built);
     }
     let copies = room()?.join(copies_of(lab));
+    // Of a run that was killed, whose number has come again: those may be other programs.
+    let _ = fs::remove_dir_all(&copies);
     fs::create_dir_all(&copies)?;
     for program in PROGRAMS.iter().chain(&["whim-lab-node"]) {
         let (from, to) = (built.join(program), copies.join(program));
-        if from.is_file() && !to.exists() {
+        if from.is_file() {
             // A link costs nothing; another file system wants a copy.
             fs::hard_link(&from, &to)
                 .or_else(|_| fs::copy(&from, &to).map(drop))

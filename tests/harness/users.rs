@@ -100,7 +100,7 @@ impl Cluster {
         let daemon = self.whimd_path();
         let number = account.daemon_number();
         let script = format!(
-            "echo $$ > {} && exec {by} {}",
+            "echo $$ > {} && exec {by} {} --no-balance",
             number.display(),
             daemon.display()
         );

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod bad_input;
+mod balancing;
 mod behaviours;
 #[path = "../bench/mod.rs"]
 mod bench;
@@ -21,6 +22,7 @@ mod conformance;
 mod costs;
 mod crashes;
 mod crowds;
+mod cuts;
 mod escape;
 mod exactness;
 mod exhaustion;
@@ -32,10 +34,15 @@ mod losses;
 mod ltp;
 mod machines;
 mod matrix;
+mod membership;
 mod memory;
+mod orders;
 mod priorities;
 mod programs;
 mod schedules;
+mod sensing;
+mod simulations;
+mod slurm;
 mod stay;
 mod stops;
 mod terminals;
@@ -61,9 +68,12 @@ fn main() -> ExitCode {
 
 fn cases() -> Result<Vec<Case>> {
     let mut cases = programs::cases()?;
+    cases.extend(balancing::cases());
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
     cases.extend(conformance::cases()?);
+    cases.extend(cuts::cases());
+    cases.extend(slurm::cases());
     cases.extend(stay::cases());
     cases.extend(stops::cases());
     cases.extend(bad_input::cases());
@@ -72,7 +82,11 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(breaks::cases());
     cases.extend(matrix::cases());
     cases.extend(schedules::cases());
+    cases.extend(sensing::cases());
+    cases.extend(simulations::cases());
+    cases.extend(membership::cases());
     cases.extend(memory::cases());
+    cases.extend(orders::cases());
     cases.extend(priorities::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());

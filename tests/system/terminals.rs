@@ -421,6 +421,13 @@ fn background() -> Result<()> {
     })
 }
 
+/// The pid that a job says first.
+fn pid_of(terminal: &mut Terminal) -> Result<i32> {
+    terminal.wait_for("\npid=")?;
+    let text = terminal.wait_for("\r\n")?;
+    Ok(String::from_utf8_lossy(&text).trim().parse()?)
+}
+
 /// A program that is away, as a job of a shell: stopped by a key, it does not move and says why; it
 /// goes on in the background and in the foreground, where it is, and moves again.
 fn jobs(cluster: &Cluster) -> Result<()> {
@@ -439,10 +446,7 @@ fn jobs(cluster: &Cluster) -> Result<()> {
                    print \"pid=$$\\n\"; while (1) { select(undef,undef,undef,0.1) >= 0 \
                    or $!{EINTR} or die \"odd \", $!+0 }'";
         terminal.press(&format!("{prefix}{job}\r"))?;
-        terminal.wait_for("\npid=")?;
-        let pid: i32 = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
-            .trim()
-            .parse()?;
+        let pid = pid_of(&mut terminal)?;
         let mut seen = Vec::new();
         for way in ["bg", "fg"] {
             if moves {
@@ -502,10 +506,7 @@ fn waiting_job(cluster: &Cluster) -> Result<()> {
     let job = "python3 -c 'import os, select; e = select.epoll(); print(f\"pid={os.getpid()}\", flush=True)
 while True: e.poll(0.5); print(\"wai\" \"ted\", flush=True)'";
     terminal.press(&format!("{whim} run -- {job}\r"))?;
-    terminal.wait_for("\npid=")?;
-    let pid: i32 = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
-        .trim()
-        .parse()?;
+    let pid = pid_of(&mut terminal)?;
     cluster.move_to(pid, "n2")?;
     for _ in 0..3 {
         terminal.wait_for("waited\r\n")?;
@@ -553,12 +554,9 @@ fn keys() -> Result<()> {
                 for (key, number) in [(INTERRUPT, 130), ("\x1c", 131)] {
                     let line = format!("{prefix}dash -c 'echo pid=$$; {command}'\r");
                     terminal.press(&line)?;
-                    terminal.wait_for("\npid=")?;
-                    let pid = String::from_utf8_lossy(&terminal.wait_for("\r\n")?)
-                        .trim()
-                        .to_owned();
+                    let pid = pid_of(&mut terminal)?;
                     if moves {
-                        cluster.move_to(pid.parse()?, "n2")?;
+                        cluster.move_to(pid, "n2")?;
                     }
                     let title = || format!("a shell that {what}, status {number}, moves {moves}");
                     terminal.ask(key, PROMPT).with_context(title)?;

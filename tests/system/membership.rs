@@ -1,0 +1,273 @@
+//! Who is in the cluster, and who is reached: nodes that die, leave, return, are cut off, or lie.
+
+use std::time::{Duration, Instant};
+
+use whim_attempts::{Attempt, Party};
+use whim_system_tests::process::eventually;
+use whim_system_tests::{Case, Cluster, Context, Result, ensure};
+
+/// A dead node is down everywhere within this time.
+const DOWN: Duration = Duration::from_secs(10);
+/// Whatever else is to come about, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+/// Longer than it takes to hold a node for dead.
+const LONG: Duration = Duration::from_secs(7);
+/// Deaths in the full set.
+const DEATHS: usize = 20;
+
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, nodes, body: fn(&Cluster) -> Result<()>| {
+        Case::new(format!("membership::{name}"), move |_| {
+            let cluster = Cluster::up(nodes)?;
+            cluster.explaining(|| body(&cluster))
+        })
+    };
+    vec![
+        case("a_dead_node_is_down", 3, |cluster| deaths(cluster, 1)),
+        case("full::dead_nodes_are_down", 4, |cluster| {
+            deaths(cluster, DEATHS)
+        }),
+        case("full::bad_links_part_nobody", 3, bad_links),
+        case("leave_and_return", 3, leave_and_return),
+        case("a_cut_that_others_bridge", 3, bridged),
+        case("split_and_healed", 3, split),
+        case("daemon_restarts_unnoticed", 3, restart),
+        case("changed_address", 3, changed_address),
+        case("strange_datagrams", 3, strange),
+    ]
+}
+
+/// How node `on` has node `of`.
+fn state(cluster: &Cluster, on: &str, of: &str) -> Result<String> {
+    let rows = cluster.whim(on, &["nodes", "--json"])?;
+    let rows = rows
+        .lines()
+        .map(serde_json::from_str::<serde_json::Value>)
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let row = rows.iter().find(|row| row["name"] == of);
+    let state = row.map_or(Some("unknown"), |row| row["state"].as_str());
+    Ok(state.context("A node without a state")?.to_owned())
+}
+
+fn becomes(cluster: &Cluster, on: &str, of: &str, wanted: &str, most: Duration) -> Result<()> {
+    eventually(most, &format!("{of} is {wanted} on {on}"), || {
+        Ok((state(cluster, on, of)? == wanted).then_some(()))
+    })
+}
+
+fn names(cluster: &Cluster) -> Vec<String> {
+    (1..=cluster.nodes())
+        .map(|node| format!("n{node}"))
+        .collect()
+}
+
+fn all_up(cluster: &Cluster) -> Result<()> {
+    let names = names(cluster);
+    for on in &names {
+        for of in &names {
+            becomes(cluster, on, of, "up", SOON)?;
+        }
+    }
+    Ok(())
+}
+
+fn deaths(cluster: &Cluster, count: usize) -> Result<()> {
+    let names = names(cluster);
+    let mut worst = Duration::ZERO;
+    for round in 0..count {
+        all_up(cluster)?;
+        let dead = &names[1 + round % (names.len() - 1)];
+        cluster.lab(&["kill", dead])?;
+        let killed = Instant::now();
+        for on in names.iter().filter(|name| *name != dead) {
+            let left = DOWN.saturating_sub(killed.elapsed());
+            becomes(cluster, on, dead, "down", left)?;
+        }
+        worst = worst.max(killed.elapsed());
+        println!("{dead} is down everywhere after {:?}", killed.elapsed());
+        for on in names.iter().filter(|name| *name != dead) {
+            for of in names.iter().filter(|name| *name != dead) {
+                ensure!(state(cluster, on, of)? == "up", "{of} is not up on {on}");
+            }
+        }
+        cluster.lab(&["start", dead])?;
+    }
+    println!("{count} deaths, noticed within {worst:?}");
+    all_up(cluster)
+}
+
+fn leave_and_return(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    cluster.whim("n3", &["leave"])?;
+    for on in ["n1", "n2"] {
+        becomes(cluster, on, "n3", "unknown", SOON)?;
+    }
+    let token = cluster.whim("n1", &["token"])?;
+    cluster.whim("n3", &["join", "10.99.0.1", token.trim(), "--node", "n3"])?;
+    all_up(cluster)
+}
+
+/// Two nodes that do not reach each other are up for each other while a third one reaches both.
+fn bridged(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    cluster.lab(&["cut", "n1", "n2"])?;
+    let begun = Instant::now();
+    while begun.elapsed() < LONG {
+        for (on, of) in [("n1", "n2"), ("n2", "n1"), ("n3", "n1"), ("n3", "n2")] {
+            let state = state(cluster, on, of)?;
+            ensure!(state != "down", "{of} is {state} on {on}");
+        }
+    }
+    cluster.lab(&["heal", "n1", "n2"])?;
+    all_up(cluster)
+}
+
+/// Long ways, small packets, and one in ten lost: for a minute nobody is held for dead, and next to never
+/// is anybody suspected.
+fn bad_links(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    for (a, b) in [("n1", "n2"), ("n1", "n3"), ("n2", "n3")] {
+        let link = ["link", a, b, "--loss", "10%", "--delay", "200ms"];
+        cluster.lab(&[&link[..], &["--mtu", "576"]].concat())?;
+    }
+    let begun = Instant::now();
+    let (mut looks, mut suspicions) = (0, 0);
+    while begun.elapsed() < Duration::from_secs(60) {
+        for (on, of) in [("n1", "n2"), ("n2", "n3"), ("n3", "n1")] {
+            let seen = state(cluster, on, of)?;
+            ensure!(seen != "down", "{of} is {seen} on {on}");
+            looks += 1;
+            suspicions += u32::from(seen == "suspect");
+        }
+    }
+    println!("{suspicions} of {looks} looks saw a suspicion");
+    ensure!(
+        looks > 60 && suspicions * 20 < looks,
+        "{suspicions} of {looks}"
+    );
+    all_up(cluster)
+}
+
+fn split(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    for other in ["n1", "n3"] {
+        cluster.lab(&["cut", other, "n2"])?;
+    }
+    for (on, of) in [("n1", "n2"), ("n3", "n2"), ("n2", "n1"), ("n2", "n3")] {
+        becomes(cluster, on, of, "down", SOON)?;
+    }
+    ensure!(state(cluster, "n1", "n3")? == "up");
+    for other in ["n1", "n3"] {
+        cluster.lab(&["heal", other, "n2"])?;
+    }
+    all_up(cluster)
+}
+
+fn restart(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    cluster.restart_daemon("n2")?;
+    let begun = Instant::now();
+    while begun.elapsed() < LONG {
+        let seen = state(cluster, "n1", "n2")?;
+        ensure!(seen != "down", "n2 is {seen} on n1");
+    }
+    all_up(cluster)
+}
+
+/// A node loses the address by which the others speak to it, and has another one.
+fn changed_address(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    let addresses = cluster.run("n2", &["ip", "-o", "addr", "show", "dev", "eth0"])?;
+    if !addresses.contains("fd99::2") {
+        println!("left out: this machine has no IPv6");
+        return Ok(());
+    }
+    cluster.run("n2", &["ip", "addr", "del", "10.99.0.2/32", "dev", "eth0"])?;
+    let begun = Instant::now();
+    for (on, of) in [("n1", "n2"), ("n2", "n1"), ("n3", "n2"), ("n2", "n3")] {
+        eventually(
+            SOON,
+            &format!("{on} hears {of} at its other address"),
+            || {
+                // By then it would be down, were it not found.
+                Ok((begun.elapsed() > LONG && state(cluster, on, of)? == "up").then_some(()))
+            },
+        )?;
+    }
+    calm(cluster)
+}
+
+/// Whoever has no key is not listened to, and what is repeated from elsewhere does nothing.
+fn strange(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    let flood = r#"
+import os, random, socket, sys, time
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+random.seed(7)
+end = time.time() + 2
+sent = 0
+while time.time() < end:
+    kind = random.choice([b"\x01", b"\x02", b"\x00", os.urandom(1)])
+    out.sendto(kind + os.urandom(random.randrange(0, 700)), ("10.99.0.1", 7946))
+    sent += 1
+    if sent % 50 == 0:
+        time.sleep(0.01)
+print(sent)
+"#;
+    let noise = Attempt::new(
+        Party::ForeignNode,
+        "by datagrams: drown a member in noise, so that others hold it for dead",
+    );
+    let sent = cluster.run("n3", &["python3", "-c", flood])?;
+    println!("{} datagrams", sent.trim());
+    let repeat = r#"
+import socket, sys, time
+tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+tap.settimeout(0.2)
+seen = []
+end = time.time() + 2
+while time.time() < end:
+    try:
+        packet = tap.recv(2048)
+    except TimeoutError:
+        continue
+    header = (packet[0] & 15) * 4
+    udp = packet[header:]
+    if packet[9] == 17 and udp[2:4] == (7946).to_bytes(2, "big"):
+        seen.append((socket.inet_ntoa(packet[16:20]), udp[8:]))
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for turn in range(20):
+    for to, text in seen:
+        out.sendto(text, (to, 7946))
+        out.sendto(text, ("10.99.0.3", 7946))
+    time.sleep(0.05)
+print(len(seen))
+"#;
+    let repetition = Attempt::new(
+        Party::ForeignNode,
+        "by datagrams: repeat those of members from another address and port",
+    );
+    let heard = cluster.run("n1", &["python3", "-c", repeat])?;
+    ensure!(
+        heard.trim().parse::<u32>()? > 4,
+        "nothing was heard: {heard}"
+    );
+    calm(cluster)?;
+    noise.failed("all stay up");
+    repetition.failed("all stay up, and hear each other where they are");
+    Ok(())
+}
+
+/// For longer than it takes to hold a node for dead, nobody does.
+fn calm(cluster: &Cluster) -> Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(4) {
+        for on in ["n1", "n2", "n3"] {
+            for of in ["n1", "n2", "n3"] {
+                let seen = state(cluster, on, of)?;
+                ensure!(seen != "down", "{of} is {seen} on {on}");
+            }
+        }
+    }
+    all_up(cluster)
+}
