@@ -7,6 +7,8 @@ mod checks;
 mod conformance;
 mod demo;
 mod dist;
+mod durations;
+mod full;
 mod fuzz;
 mod ltp;
 mod process;
@@ -21,7 +23,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::system::{Part, Selection};
+use crate::full::Part;
+use crate::system::Selection;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
@@ -32,6 +35,8 @@ Usage: cargo xtask TASK
   test               ci, then the quick system tests
   test-full [k/n]    all system tests, miri, memcheck, and each fuzz target for ten minutes; or
                      part k of n; what has passed is not run again
+  parts N [--write]  how long each of N parts takes; --write first takes over into
+                     tests/durations.txt what tests have taken here
   system [FILTER]    the system tests whose name contains FILTER
   conformance [--check]
                      writes docs/syscalls.md; with --check, only looks whether it is as the table
@@ -83,8 +88,10 @@ fn run(words: &[&str]) -> Result<bool> {
             system::run(&workspace, &Selection::Quick, &mut tally);
             tally.close(&workspace)
         }
-        ["test-full"] => full(&workspace, Part::WHOLE),
-        ["test-full", part] => full(&workspace, part.parse()?),
+        ["test-full"] => full::run(&workspace, Part::WHOLE),
+        ["test-full", part] => full::run(&workspace, part.parse()?),
+        ["parts", count] => full::plan(&workspace, parts(count)?, false),
+        ["parts", count, "--write"] => full::plan(&workspace, parts(count)?, true),
         ["system"] => some(&workspace, String::new()),
         ["system", filter] => some(&workspace, (*filter).to_owned()),
         ["tidy"] => {
@@ -125,48 +132,11 @@ fn attempts_wish(options: &[&str]) -> Result<attempts::Wish> {
     Ok(wish)
 }
 
-fn full(workspace: &Workspace, part: Part) -> Result<bool> {
-    let mut tally = Tally::default();
-    system::run(workspace, &Selection::Full(part), &mut tally);
-    if let Err(error) = beside(workspace, part, &mut tally) {
-        tally.fail(format!("beside the system tests: {error:#}"));
+fn parts(count: &str) -> Result<usize> {
+    match count.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => bail!("'{count}' is not a number of parts"),
     }
-    tally.close(workspace)
-}
-
-/// What the full set has beside the system tests. These too take turns, and what has passed is not run
-/// again.
-fn beside(workspace: &Workspace, part: Part, tally: &mut Tally) -> Result<()> {
-    let mut record = system::Record::open(workspace)?;
-    let mut names = vec!["memcheck".to_owned(), "miri".to_owned()];
-    let targets = fuzz::targets(workspace)?;
-    names.extend(targets.into_iter().map(|target| format!("fuzz {target}")));
-    let mut is_built = false;
-    for (position, name) in names.iter().enumerate() {
-        if !part.holds(position) {
-            continue;
-        }
-        if record.has(name) {
-            println!("{name} ... ok, in an earlier run");
-            tally.pass(1);
-            continue;
-        }
-        let passed = match (name.as_str(), name.strip_prefix("fuzz ")) {
-            (_, Some(target)) => {
-                if !is_built {
-                    fuzz::build(workspace)?;
-                    is_built = true;
-                }
-                fuzz::one(workspace, target, fuzz::SECONDS, tally)?
-            }
-            ("miri", None) => soundness::miri(workspace, tally)?,
-            _ => soundness::memcheck(workspace, tally)?,
-        };
-        if passed {
-            record.add(name)?;
-        }
-    }
-    Ok(())
 }
 
 fn one(workspace: &Workspace, task: fn(&Workspace, &mut Tally) -> Result<bool>) -> Result<bool> {

@@ -1,22 +1,20 @@
 //! The system tests: real processes in labs, each test in a process of its own.
 //!
-//! One process per test gives a time limit to each, a record of what has passed and parts of equal
-//! shape, none of which the test harness has. The kind of a test is told by its path: a segment
-//! `full` marks a slow one, a segment `bench` a measurement, anything else is quick.
+//! One process per test gives a time limit to each, which the test harness does not have. The kind of
+//! a test is told by its path: a segment `full` marks a slow one, a segment `bench` a measurement,
+//! anything else is quick.
 
-use std::collections::BTreeSet;
 use std::env;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::checks::SYSTEM_TESTS;
+use crate::durations;
 use crate::process::{self, Ending};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -26,42 +24,10 @@ const FULL_LIMIT: Duration = Duration::from_secs(40 * 60);
 /// How much of a failed test's output is shown; the whole is in its log.
 const SHOWN_LINES: usize = 60;
 
-/// Part `index` (from 1) of `count`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    index: usize,
-    count: usize,
-}
-
-impl Part {
-    pub const WHOLE: Self = Self { index: 1, count: 1 };
-
-    /// Neighbours in the list are of one kind and cost alike, so parts take turns.
-    pub fn holds(self, position: usize) -> bool {
-        position % self.count == self.index - 1
-    }
-}
-
-impl FromStr for Part {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let parsed = text
-            .split_once('/')
-            .and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
-        match parsed {
-            Some((index, count)) if 1 <= index && index <= count => Ok(Self { index, count }),
-            _ => bail!("'{text}' is not a part: write k/n with 1 <= k <= n, for example 2/4"),
-        }
-    }
-}
-
 /// Which tests to run.
 #[derive(Debug)]
 pub enum Selection {
     Quick,
-    /// Quick and slow ones; those that passed in an earlier run of the same sources are left out.
-    Full(Part),
     /// Those, of any kind but measurements, whose path contains this.
     Named(String),
 }
@@ -82,6 +48,11 @@ fn kind(name: &str) -> Kind {
     }
 }
 
+/// Whether the test of this path is a quick one.
+pub fn is_quick(name: &str) -> bool {
+    kind(name) == Kind::Quick
+}
+
 /// One test: the program that holds it and its path there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
@@ -91,7 +62,7 @@ pub struct Case {
 
 impl Case {
     pub fn is_quick(&self) -> bool {
-        kind(&self.name) == Kind::Quick
+        is_quick(&self.name)
     }
 
     pub fn is_bench(&self) -> bool {
@@ -192,18 +163,12 @@ pub fn run(workspace: &Workspace, selection: &Selection, tally: &mut Tally) {
 
 fn run_selected(workspace: &Workspace, selection: &Selection, tally: &mut Tally) -> Result<()> {
     let built = build(workspace, false)?;
-    let mut record = match selection {
-        Selection::Full(_) => Record::open(workspace)?,
-        Selection::Quick | Selection::Named(_) => Record::none(),
-    };
     let selected = select(&built.cases, selection);
     println!("{} of {} system tests", selected.len(), built.cases.len());
     for case in selected {
-        if record.has(&case.name) {
-            println!("test {} ... ok, in an earlier run", case.name);
-            tally.pass(1);
-        } else if run_case(workspace, &built, case, &[], tally)? {
-            record.add(&case.name)?;
+        let begun = Instant::now();
+        if run_case(workspace, &built, case, &[], tally)? {
+            durations::note(workspace, &case.name, begun.elapsed())?;
         }
     }
     Ok(())
@@ -214,11 +179,6 @@ fn select<'a>(cases: &'a [Case], selection: &Selection) -> Vec<&'a Case> {
     match selection {
         Selection::Quick => tests
             .filter(|case| kind(&case.name) == Kind::Quick)
-            .collect(),
-        Selection::Full(part) => tests
-            .enumerate()
-            .filter(|(position, _)| part.holds(*position))
-            .map(|(_, case)| case)
             .collect(),
         Selection::Named(filter) => tests.filter(|case| case.name.contains(filter)).collect(),
     }
@@ -295,73 +255,6 @@ fn show_end(log: &Path) {
     }
 }
 
-/// What has passed with the present sources, so that a long run can be taken up again.
-pub struct Record {
-    path: Option<PathBuf>,
-    passed: BTreeSet<String>,
-}
-
-impl Record {
-    fn none() -> Self {
-        Self {
-            path: None,
-            passed: BTreeSet::new(),
-        }
-    }
-
-    /// # Errors
-    /// Git cannot tell the sources apart.
-    pub fn open(workspace: &Workspace) -> Result<Self> {
-        let path = workspace.output(&format!("passed-{}", sources_id(workspace)?))?;
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let passed = text.lines().map(str::to_owned).collect();
-        Ok(Self {
-            path: Some(path),
-            passed,
-        })
-    }
-
-    pub fn has(&self, name: &str) -> bool {
-        self.passed.contains(name)
-    }
-
-    /// Written at once: the run may be ended at any moment.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn add(&mut self, name: &str) -> Result<()> {
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
-        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        writeln!(file, "{name}").with_context(|| format!("Could not write {}", path.display()))
-    }
-}
-
-/// An identity of the sources as they are, committed or not.
-fn sources_id(workspace: &Workspace) -> Result<String> {
-    let git = |arguments: &[&str]| -> Result<String> {
-        let output = Command::new("git")
-            .args(arguments)
-            .current_dir(&workspace.root)
-            .output()?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let head = git(&["rev-parse", "HEAD"]).context("Could not ask git for the commit")?;
-    let changes = git(&["diff", "HEAD"]).context("Could not ask git for local changes")?;
-    if changes.is_empty() {
-        return Ok(head);
-    }
-    Ok(format!("{head}-{:016x}", fingerprint(changes.as_bytes())))
-}
-
-/// FNV-1a: enough to tell one set of local changes from another.
-fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
@@ -387,28 +280,11 @@ mod test {
     }
 
     #[test]
-    fn the_parts_hold_every_test_once() {
-        let all = cases(&["a", "b::full::c", "bench::x", "d", "e", "f"]);
-        let mut seen = Vec::new();
-        for part in ["1/3", "2/3", "3/3"] {
-            let part = part.parse().unwrap();
-            seen.extend(names(&select(&all, &Selection::Full(part))));
-        }
-        seen.sort();
-        assert_eq!(seen, ["a", "b::full::c", "d", "e", "f"]);
-        assert_eq!(
-            names(&select(&all, &Selection::Quick)),
-            ["a", "d", "e", "f"]
-        );
-    }
-
-    #[test]
-    fn a_part_out_of_range_is_refused() {
-        for text in ["0/3", "4/3", "1", "a/b", "1/0", ""] {
-            let error = text.parse::<Part>().unwrap_err().to_string();
-            assert!(error.contains("k/n"), "{text}: {error}");
-        }
-        assert_eq!("2/4".parse::<Part>().unwrap(), Part { index: 2, count: 4 });
+    fn the_quick_set_holds_no_slow_test() {
+        let all = cases(&["a", "b::full::c", "bench::x", "d"]);
+        assert_eq!(names(&select(&all, &Selection::Quick)), ["a", "d"]);
+        let named = Selection::Named("c".to_owned());
+        assert_eq!(names(&select(&all, &named)), ["b::full::c"]);
     }
 
     #[test]

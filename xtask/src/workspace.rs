@@ -1,7 +1,8 @@
 //! Where things are: the workspace, its files, its crates and its build output.
 
 use std::env;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -128,6 +129,17 @@ impl Workspace {
         }
         Ok(roots)
     }
+}
+
+/// Adds a line to a file, which need not be there yet.
+///
+/// # Errors
+/// It cannot be written.
+pub fn append(path: &Path, line: &str) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.create(true).append(true).open(path);
+    file.and_then(|mut file| writeln!(file, "{line}"))
+        .with_context(|| format!("Could not write {}", path.display()))
 }
 
 fn array(value: &Value) -> &[Value] {
