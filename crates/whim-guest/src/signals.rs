@@ -8,6 +8,7 @@ use crate::capture::{asking, is_about_to_ask, rewound, without_stop};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
+use std::str::SplitWhitespace;
 use whim_calls::{Call, Signal};
 use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_image::model::QueuedSignal;
@@ -39,6 +40,13 @@ fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
 fn refuses_background(signal: i32, info: &[u8]) -> bool {
     const SI_KERNEL: i32 = 0x80;
     matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && word(info, 8) == SI_KERNEL
+}
+
+/// The number of a call and the words of its arguments, as /proc/PID/syscall has them.
+fn called(text: &str) -> (Option<i64>, SplitWhitespace<'_>) {
+    let mut words = text.split_whitespace();
+    let number = words.next().and_then(|word| word.parse().ok());
+    (number, words)
 }
 
 fn bit(signal: i32) -> u64 {
@@ -297,8 +305,9 @@ impl Guest {
             // (`mask_for_home`). The call is made again, with the mask.
             return Ok(());
         }
-        if blocked {
-            // No delivery stop comes where the true siginfo could be put in place of a ticket.
+        if blocked || chosen.is_some_and(|host| self.may_begin_to_wait(host, signal)) {
+            // No delivery stop comes where the true siginfo could be put in place of a ticket, or it is
+            // not known whether one comes: the kernel decides.
             let executor = target.unwrap_or(self.host);
             return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
@@ -336,11 +345,32 @@ impl Guest {
         })
     }
 
-    fn waits_for(&self, host: i32, signal: i32) -> bool {
+    /// The call in which the thread sleeps with its arguments, or that it runs.
+    fn sleeps_in(&self, host: i32) -> String {
         let path = format!("/proc/{}/task/{host}/syscall", self.host);
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let mut words = text.split_whitespace();
-        let number = words.next().and_then(|word| word.parse().ok());
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// Whether a thread that seems not to block the signal may be on its way into a wait for it, or out of
+    /// one. The signal would be taken for one that nobody waits for, and be lost, or end the program.
+    fn may_begin_to_wait(&self, host: i32, signal: i32) -> bool {
+        let Some(thread) = self.threads.get(&host) else {
+            return false;
+        };
+        if thread.waiting.is_some() || !matches!(thread.trace, Trace::Running) {
+            return false;
+        }
+        let sleeps_in = self.sleeps_in(host);
+        let waits = called(&sleeps_in).0 == Some(libc::SYS_rt_sigtimedwait);
+        waits
+            || sleeps_in.starts_with("running")
+            || self.blocked(host) & bit(signal) != 0
+            || self.sleeps_in(host) != sleeps_in
+    }
+
+    fn waits_for(&self, host: i32, signal: i32) -> bool {
+        let text = self.sleeps_in(host);
+        let (number, mut words) = called(&text);
         if number != Some(libc::SYS_rt_sigtimedwait) {
             return false;
         }

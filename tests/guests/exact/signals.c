@@ -315,6 +315,49 @@ CASE(waited_for, AWAY)
     }
 }
 
+/* A signal that comes at the very moment when the program begins to wait for it: one that would be
+ * ignored, one that would end it, one with a handler. Each is taken, with its sender. */
+CASE(as_the_wait_begins, AWAY)
+{
+    int all[] = {SIGCHLD, SIGUSR1, SIGUSR2, 0}, words[2];
+    sigset_t set;
+    siginfo_t info;
+    sigemptyset(&set);
+    for (int i = 0; all[i]; i++)
+        sigaddset(&set, all[i]);
+    block(SIG_BLOCK, all);
+    catch(SIGUSR2, 0);
+    need(pipe(words) == 0, "pipe");
+    fflush(stdout);
+    pid_t sender = fork();
+    need(sender >= 0, "fork");
+    if (sender == 0) {
+        int number;
+        close(words[1]);
+        while (read(words[0], &number, sizeof number) == sizeof number)
+            kill(getppid(), number);
+        _exit(0);
+    }
+    close(words[0]);
+    meet();
+    int good = 0;
+    for (int i = 0; i < 900; i++) {
+        need(write(words[1], &all[i % 3], sizeof(int)) == sizeof(int), "write");
+        for (int64_t begun = now(); now() - begun < i % 100 * 5;)
+            ;
+        int number = sigtimedwait(&set, &info, &(struct timespec){5, 0});
+        if (number == all[i % 3] && info.si_code == SI_USER && info.si_pid == sender)
+            good++;
+        else
+            tell_taken(number, &info);
+    }
+    printf("%d taken\n", good);
+    tell_caught();
+    // Its end is a signal, too.
+    close(words[1]);
+    tell_taken(sigtimedwait(&set, &info, &(struct timespec){5, 0}), &info);
+}
+
 /* One thread waits for all signals of the process, as many programs do it. Of two that are queued it
  * takes the smaller number first: each is sent when the one before it has been taken. */
 static siginfo_t taken[4];
