@@ -9,6 +9,7 @@
 mod surroundings;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use crate::decide::{self, Candidate, Decision, Node, Numbers, Rules, Scene, Stay};
 use crate::pace::{Cause, Pace};
@@ -124,6 +125,8 @@ pub struct Habits {
     pub horizon: f64,
     /// A program that has come less than so many seconds ago is not sent on for a want that is only foreseen.
     pub settled: f64,
+    /// Of more programs than CPUs, some share one: they take turns at that.
+    pub fair: bool,
 }
 
 impl Default for Habits {
@@ -133,6 +136,7 @@ impl Default for Habits {
             light: 0.3,
             horizon: 5.0,
             settled: 10.0,
+            fair: false,
         }
     }
 }
@@ -267,6 +271,7 @@ impl Balancer {
         }
         self.usher(now, &mut open, &mut scene, &mut orders);
         self.spread(now, open, &mut scene, &mut orders);
+        self.take_turns(now, programs, &mut scene, &mut orders);
         orders
     }
 

@@ -26,6 +26,8 @@ pub enum Cause {
     Terminal,
     /// The node's memory runs out.
     Memory,
+    /// It is another program's turn to share a CPU: see `Habits::fair`.
+    Turn,
 }
 
 impl Cause {
@@ -33,10 +35,15 @@ impl Cause {
     #[must_use]
     pub fn most(self) -> Option<usize> {
         match self {
-            Self::Load => Some(6),
+            Self::Load | Self::Turn => Some(6),
             Self::Calls | Self::Terminal => Some(12),
             Self::Memory => None,
         }
+    }
+
+    /// Turns count as moves for load.
+    fn counts_as(self) -> Self {
+        if self == Self::Turn { Self::Load } else { self }
     }
 }
 
@@ -76,7 +83,8 @@ impl Pace {
     pub fn is_spent(&self, now: Millis, process: u64, cause: Cause) -> bool {
         let moves = self.moves.get(&process);
         let lately = |moves: &VecDeque<(Millis, Cause)>| {
-            let same = moves.iter().filter(|(_, other)| *other == cause);
+            let same = moves.iter();
+            let same = same.filter(|(_, other)| other.counts_as() == cause.counts_as());
             same.filter(|(at, _)| at + HOUR > now).count()
         };
         let most = cause.most();
@@ -103,7 +111,7 @@ impl Pace {
         let moves = self.moves.entry(process).or_default();
         moves.retain(|(at, _)| at + HOUR > now);
         moves.push_back((now, cause));
-        if cause != Cause::Load {
+        if cause.counts_as() != Cause::Load {
             return;
         }
         self.news.retain(|at| at + Self::NEWS_LASTS > now);

@@ -99,6 +99,9 @@ pub struct RunArguments {
     /// Nothing moves by itself
     #[arg(long)]
     pub no_balance: bool,
+    /// Programs take turns at sharing CPUs
+    #[arg(long)]
+    pub fair: bool,
     /// Bytes a second of a move
     #[arg(long, default_value_t = 100e6)]
     pub rate: f64,
@@ -120,6 +123,7 @@ impl RunArguments {
     pub fn setting(&self) -> Result<Setting, String> {
         let mut setting = Setting::new(self.seed, self.machines()?, self.seconds);
         setting.balance = !self.no_balance;
+        setting.habits.fair = self.fair;
         setting.trace = self.svg.is_some();
         setting.rate = self.rate.max(1.0);
         setting.rules.rate = setting.rate;

@@ -1,6 +1,7 @@
 //! Invariants, checked in many runs; each line of the result is one of them, at its worst.
 
 mod ages;
+mod fair;
 mod faults;
 mod pingpong;
 mod speed;
@@ -25,6 +26,8 @@ pub enum Subject {
     Ages,
     /// 16 programs on one node are spread over four
     Spread,
+    /// Programs that take turns at sharing a CPU get nearly the same, by few moves
+    Fair,
     /// How long simulations of 1,000 and 10,000 nodes take
     Speed,
 }
@@ -106,6 +109,7 @@ pub fn check(subject: Subject, extent: &Extent) -> Checked {
         Subject::Faults => faults::one(seed),
         Subject::Ages => ages::one(seed, extent.nodes),
         Subject::Spread => spread::one(seed),
+        Subject::Fair => fair::one(seed, extent.hours),
         Subject::Speed => speed::one(seed, extent.nodes),
     };
     // Times are taken one after the other.
@@ -343,5 +347,12 @@ mod tests {
     #[test]
     fn programs_spread_over_the_lab() {
         holds(Subject::Spread, &Extent { seeds: 3, ..EXTENT });
+        holds(
+            Subject::Fair,
+            &Extent {
+                hours: 2.0,
+                ..EXTENT
+            },
+        );
     }
 }

@@ -41,7 +41,7 @@ pub fn draw(outcome: &Outcome) -> String {
     let moves = moves.filter(|moved| moved.from < nodes && moved.to < nodes);
     for moved in moves.take(MOVES_MAX) {
         let colour = match moved.cause {
-            Cause::Load => "black",
+            Cause::Load | Cause::Turn => "black",
             Cause::Calls | Cause::Terminal => "blue",
             Cause::Memory => "red",
         };

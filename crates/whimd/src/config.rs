@@ -64,6 +64,7 @@ struct WrittenBalance {
     uid_min: Option<u32>,
     sessions: Option<Vec<String>>,
     beyond_job: Option<bool>,
+    fair: Option<bool>,
 }
 
 /// The configuration; every key has a default.
@@ -121,6 +122,8 @@ pub struct Balance {
     pub sessions: Vec<String>,
     /// Whether programs of a Slurm job may go to nodes that the job does not have.
     pub beyond_job: bool,
+    /// Whether programs that share a CPU, while others have one for themselves, take turns at that.
+    pub fair: bool,
 }
 
 impl Default for Balance {
@@ -130,6 +133,7 @@ impl Default for Balance {
             uid_min: whim_balance::candidate::UID_MIN,
             sessions: Vec::new(),
             beyond_job: false,
+            fair: false,
         }
     }
 }
@@ -288,6 +292,7 @@ impl Config {
                     uid_min: balance.uid_min.unwrap_or(base.balance.uid_min),
                     sessions: balance.sessions.unwrap_or(base.balance.sessions),
                     beyond_job: balance.beyond_job.unwrap_or(base.balance.beyond_job),
+                    fair: balance.fair.unwrap_or(base.balance.fair),
                 },
                 None => base.balance,
             },

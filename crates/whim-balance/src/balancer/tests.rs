@@ -477,3 +477,49 @@ fn who_shares_a_node_with_others_guests_waits_for_its_turn() {
     let different: HashSet<u64> = all.into_iter().collect();
     assert!(different.len() > 8, "{different:?}");
 }
+
+/// Two of three share a CPU, and nothing new happens; gives the turns that are taken at this moment.
+fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Order> {
+    let habits = Habits {
+        fair,
+        ..Habits::default()
+    };
+    let mut balancer = Balancer::new(HOME, Rules::default(), habits);
+    let mut programs = [program(1), program(2), away(3)];
+    programs[2].candidate.done = 200.0;
+    // Of the two it is the second that has got more.
+    programs[1].candidate.done = 110.0;
+    change(&mut programs);
+    assert_eq!(look(&mut balancer, 1_000, &programs), []);
+    look(&mut balancer, 1_000 + Pace::NEWS_LASTS, &programs)
+}
+
+#[test]
+fn who_shares_a_cpu_takes_turns_where_that_is_wanted() {
+    assert_eq!(turns(false, |_| {}), []);
+    let taken = turns(true, |_| {});
+    let [order] = taken[..] else {
+        panic!("{taken:?}");
+    };
+    assert_eq!((order.process, order.to), (2, OTHER));
+    assert_eq!(order.cause, Cause::Turn);
+    // The first has had 100 s less than the third, in the same time.
+    assert!((order.numbers.gain - 100.0).abs() < 1.0, "{order:?}");
+    assert_eq!(
+        turns(true, |programs| programs[0].candidate.here = 119.0),
+        []
+    );
+    assert_eq!(
+        turns(true, |programs| programs[2].candidate.done = 100.0),
+        []
+    );
+    assert_eq!(
+        turns(true, |programs| programs[1].forbidden = vec![OTHER])[0].process,
+        1
+    );
+    let told = |programs: &mut [Program]| {
+        programs[0].fixed = Some(Fixed::Told);
+        programs[1].fixed = Some(Fixed::Told);
+    };
+    assert_eq!(turns(true, told), []);
+}

@@ -65,8 +65,8 @@ fn few(scenario: Scenario, one_home: bool, outcome: &Outcome, settled: f64) -> V
             most("moves for load a minute, in the mean", value, 1.0)
         }
     };
-    let of_one = outcome.most_of_one(Cause::Load) as f64;
-    let others = [Cause::Calls, Cause::Terminal].map(|cause| outcome.most_of_one(cause));
+    let of_one = outcome.most_of_one(&[Cause::Load]) as f64;
+    let others = [Cause::Calls, Cause::Terminal].map(|cause| outcome.most_of_one(&[cause]));
     let others = others.into_iter().max().unwrap_or(0) as f64;
     vec![
         rate,

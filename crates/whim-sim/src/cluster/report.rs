@@ -188,9 +188,13 @@ impl Outcome {
 
     /// The most moves of one program for a cause, in any hour.
     #[must_use]
-    pub fn most_of_one(&self, cause: Cause) -> usize {
+    pub fn most_of_one(&self, causes: &[Cause]) -> usize {
         let mut times = std::collections::BTreeMap::<usize, Vec<f64>>::new();
-        for moved in self.moves.iter().filter(|moved| moved.cause == cause) {
+        for moved in self
+            .moves
+            .iter()
+            .filter(|moved| causes.contains(&moved.cause))
+        {
             times.entry(moved.program).or_default().push(moved.at);
         }
         let hour = |times: &Vec<f64>| {
@@ -251,8 +255,8 @@ mod tests {
         };
         assert_eq!(outcome.most_within(Cause::Load, 60.0, 0.0), 2);
         assert_eq!(outcome.most_within(Cause::Load, 60.0, 30.0), 1);
-        assert_eq!(outcome.most_of_one(Cause::Load), 2);
-        assert_eq!(outcome.most_of_one(Cause::Memory), 1);
+        assert_eq!(outcome.most_of_one(&[Cause::Load]), 2);
+        assert_eq!(outcome.most_of_one(&[Cause::Memory]), 1);
         assert!((outcome.per_minute(Cause::Load, 60.0) - 1.0 / 60.0).abs() < 1e-9);
     }
 }

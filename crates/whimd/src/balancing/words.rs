@@ -15,6 +15,7 @@ pub fn cause(cause: Cause) -> &'static str {
         Cause::Calls => "most of what it does is asking home",
         Cause::Terminal => "it waits for its user at a terminal",
         Cause::Memory => "memory runs out where it is",
+        Cause::Turn => "it goes on sharing a CPU there, and another program has its own here",
     }
 }
 
@@ -32,6 +33,11 @@ pub fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
             format!("{from} will lack {lacks:.0} MiB, it takes {frees:.0} MiB along")
         }
         Cause::Terminal => format!("it stands still for {}", seconds(order.numbers.cost)),
+        Cause::Turn => format!(
+            "it evens out {}, and stands still for {}",
+            seconds(order.numbers.gain),
+            seconds(order.numbers.cost)
+        ),
         Cause::Load | Cause::Calls => weighed(&order.numbers, &from, &to),
     };
     format!("From {from} to {to}, since {why}: {numbers}")
