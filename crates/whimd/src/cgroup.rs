@@ -47,12 +47,29 @@ const GROUPS_MAX: usize = 4096;
 
 /// The processes of these groups and of those below them.
 #[must_use]
-pub fn pids_below(mut left: Vec<PathBuf>) -> Vec<i32> {
+pub fn pids_below(left: Vec<PathBuf>) -> Vec<i32> {
+    listed_below(left, "cgroup.procs")
+}
+
+/// The threads of a group and of those below it, those of other pid namespaces left out.
+#[must_use]
+pub fn threads_below(group: &Membership) -> Vec<i32> {
+    let file = match group.version {
+        Version::One => "tasks",
+        Version::Two => "cgroup.threads",
+    };
+    let mut threads = listed_below(vec![group.directory.clone()], file);
+    threads.retain(|tid| *tid != 0);
+    threads
+}
+
+/// What this file lists in these groups and in those below them.
+fn listed_below(mut left: Vec<PathBuf>, file: &str) -> Vec<i32> {
     let mut pids = Vec::new();
     let mut seen = 0;
     while let Some(group) = left.pop() {
         seen += 1;
-        let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        let text = fs::read_to_string(group.join(file)).unwrap_or_default();
         pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
         let below = fs::read_dir(&group).into_iter().flatten().flatten();
         let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

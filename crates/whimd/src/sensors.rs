@@ -72,6 +72,8 @@ pub struct Sensors {
     throttled: Option<(Millis, u64)>,
     throttled_cpus: f64,
     memory: Growth,
+    cpus: f64,
+    pressure: Pressure,
     urgency: f64,
     growth: f64,
     speed: Speed,
@@ -107,9 +109,12 @@ impl Sensors {
     /// `class` and `speed`: of this node.
     #[must_use]
     pub fn new(class: Class, speed: Speed) -> Self {
+        // Set in every task of a Slurm job.
+        let scope = Scope::find(std::env::var_os("SLURM_JOB_ID").is_some());
         Self {
-            // Set in every task of a Slurm job.
-            scope: Scope::find(std::env::var_os("SLURM_JOB_ID").is_some()),
+            cpus: cpus(),
+            pressure: Pressure::of(&scope),
+            scope,
             queue: Queue::default(),
             load: Load::default(),
             recent: Recent::default(),
@@ -123,7 +128,7 @@ impl Sensors {
         }
     }
 
-    /// Looks at the run queue and the limits; to be called once a second.
+    /// Looks at the run queue, the pressure and the limits; to be called once a second.
     pub fn sample(&mut self, now: Millis) {
         let runnable = self.queue.look(&self.scope, now);
         self.load.sample(runnable);
@@ -135,6 +140,8 @@ impl Sensors {
         };
         self.throttled = throttled;
         self.memory.look(now, memory());
+        self.cpus = cpus();
+        self.pressure = Pressure::of(&self.scope);
     }
 
     /// What this node tells of itself; guests, promises, orders and labels are for the caller to fill in.
@@ -143,7 +150,7 @@ impl Sensors {
         let (memory_total_bytes, memory_available_bytes) = memory();
         Report {
             load: self.load.told(),
-            cpus: cpus(),
+            cpus: self.cpus,
             running: self.recent.mean(),
             urgency: self.urgency,
             speed: self.speed,
@@ -153,7 +160,7 @@ impl Sensors {
             memory_promised_bytes: 0,
             memory_growth_bytes: self.growth,
             guests_left_bytes: 0,
-            pressure: Pressure::of(&self.scope),
+            pressure: self.pressure,
             guests: 0,
             blocked: false,
             stays: false,
@@ -166,7 +173,7 @@ impl Sensors {
     /// What this node believes of its own load, per CPU: see [`whim_balance::load`].
     #[must_use]
     pub fn own_load(&self) -> f64 {
-        self.load.own() / cpus().max(0.01)
+        self.load.own() / self.cpus.max(0.01)
     }
 
     /// By how much what is in use grows in a second, whatever the reason.

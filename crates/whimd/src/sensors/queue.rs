@@ -5,7 +5,9 @@
 //! (`Documentation/scheduler/sched-stats.rst`): the growth of that sum, over the time that has passed, is
 //! the mean.
 
+use nix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
+use std::time::Duration;
 use whim_balance::Millis;
 
 use super::scope::Scope;
@@ -18,22 +20,44 @@ pub struct Queue {
     /// Nanoseconds that each thread had run or waited, and at how many looks that was the same.
     threads: HashMap<i32, (u64, u32)>,
     looks: u32,
+    /// When the CPU time of the whole node was read, and what it was without this daemon's, in nanoseconds.
+    used: Option<(Millis, u64)>,
 }
 
 /// A thread that did nothing at so many looks is looked at once in so many.
 const QUIET: u32 = 4;
+/// Where all threads together use less of a core, none is looked at: who waits for a CPU long gets more.
+const IDLE: f64 = 0.01;
 
 impl Queue {
     /// Takes a look; the first one, and those where the kernel sums up nothing, tell of that moment.
     pub fn look(&mut self, scope: &Scope, now: Millis) -> f64 {
         self.looks = self.looks.wrapping_add(1);
-        let Some(threads) = scope.threads().map(|threads| self.busy(&threads)) else {
+        let Some(threads) = scope.threads() else {
             return scope.runnable();
         };
+        let used = self.used(scope, now).filter(|_| threads.whole);
+        if let Some(used) = used.filter(|used| *used < IDLE) {
+            // What is known of each is old by the next look.
+            self.at = None;
+            self.threads.clear();
+            return used;
+        }
+        let threads = self.busy(&threads.numbers);
         let before = self.at.replace(now);
         let mean = before.and_then(|before| self.mean(&threads, now.saturating_sub(before)));
         self.threads = threads;
         mean.unwrap_or_else(|| scope.runnable())
+    }
+
+    /// How many CPUs the node's tasks have used since the last look, but for this daemon.
+    fn used(&mut self, scope: &Scope, now: Millis) -> Option<f64> {
+        let own = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok()?;
+        let own = u64::try_from(Duration::from(own).as_nanos()).ok()?;
+        let used = scope.used_ns()?.saturating_sub(own);
+        let (at, before) = self.used.replace((now, used))?;
+        let elapsed = now.checked_sub(at).filter(|elapsed| *elapsed > 0)?;
+        Some(super::cpus_worth(used.saturating_sub(before), elapsed))
     }
 
     /// How long each of these threads has run or waited; those that are gone are left out.
@@ -103,7 +127,7 @@ mod tests {
         let queue = Queue {
             at: Some(0),
             threads: HashMap::from([(1, (5_000_000_000, 0)), (2, (100, 0)), (4, (900, 0))]),
-            looks: 0,
+            ..Queue::default()
         };
         // Half a second of one, nothing of the next, a new one's quarter, and a number that came again.
         let sums = [(1, 5_500_000_000), (2, 100), (3, 250_000_000), (4, 800)];
@@ -124,7 +148,7 @@ mod tests {
         let mut queue = Queue {
             at: Some(0),
             threads: HashMap::from([(own, (1, QUIET))]),
-            looks: 0,
+            ..Queue::default()
         };
         let mut seen = 0;
         for _ in 0..QUIET {
@@ -159,7 +183,7 @@ mod tests {
         let queue = Queue {
             at: Some(0),
             threads: Queue::default().busy(&tids),
-            looks: 0,
+            ..Queue::default()
         };
         let elapsed = loop {
             let elapsed = u64::try_from(begun.elapsed().as_millis()).expect("short");

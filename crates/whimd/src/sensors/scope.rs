@@ -4,11 +4,12 @@
 //! tasks of a control group, with the limits of that group. Load, pressure and memory are those of the
 //! group then, or a busy neighbour on the same machine would look like our own work.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use whim_sys::cgroup::{self, Membership, Version};
 
-use crate::cgroup::{LEAF, pids_below};
+use crate::cgroup::{LEAF, threads_below};
 use crate::processes;
 
 /// The part of the machine that is this node.
@@ -53,32 +54,47 @@ impl Scope {
         let running = match self.threads() {
             // The thread that asks is running.
             None => running_on_machine().unwrap_or(0).saturating_sub(1),
-            Some(threads) => threads.into_iter().map(|tid| u32::from(runs(tid))).sum(),
+            Some(threads) => threads
+                .numbers
+                .into_iter()
+                .map(|tid| u32::from(runs(tid)))
+                .sum(),
         };
         f64::from(running)
     }
 
     /// The threads that count, but for this daemon's; `None`: all of the machine.
-    pub(super) fn threads(&self) -> Option<Vec<i32>> {
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
-        let mut threads = Vec::new();
-        match self {
+    pub(super) fn threads(&self) -> Option<Threads> {
+        let mut threads = match self {
             Self::Machine => return None,
-            Self::Namespace(_) => {
-                for stat in processes::all().values().filter(|stat| stat.pid != own) {
-                    if stat.threads == 1 {
-                        threads.push(stat.pid);
-                    } else {
-                        threads.extend(processes::threads(stat.pid));
-                    }
-                }
+            Self::Namespace(groups) => {
+                let numbers = threads_of(groups);
+                let known: HashSet<i32> = numbers.iter().copied().collect();
+                let whole = processes::pids().is_subset(&known);
+                let numbers = if whole { numbers } else { threads_of_all() };
+                Threads { numbers, whole }
             }
-            Self::Groups(groups) => {
-                let others = pids_of(groups).into_iter().filter(|pid| *pid != own);
-                threads.extend(others.flat_map(processes::threads));
-            }
-        }
+            Self::Groups(groups) => Threads {
+                numbers: threads_of(groups),
+                whole: true,
+            },
+        };
+        let own = processes::threads(std::process::id().cast_signed());
+        threads.numbers.retain(|tid| !own.contains(tid));
         Some(threads)
+    }
+
+    /// CPU time that the tasks of the node's groups have used, this daemon's too, in nanoseconds.
+    pub(super) fn used_ns(&self) -> Option<u64> {
+        self.groups().iter().find_map(|group| {
+            if group.has("cpuacct") {
+                let text = fs::read_to_string(group.directory.join("cpuacct.usage")).ok()?;
+                return text.trim().parse().ok();
+            }
+            let text = fs::read_to_string(group.directory.join("cpu.stat")).ok()?;
+            let line = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
+            Some(line.trim().parse::<u64>().ok()?.saturating_mul(1000))
+        })
     }
 
     /// A file of the node's pressure, such as `cpu`; where the kernel has none (before 4.20, or
@@ -164,11 +180,27 @@ fn runs(tid: i32) -> bool {
     state == Some('R')
 }
 
-/// The processes of groups and of those below them.
-fn pids_of(groups: &[Membership]) -> Vec<i32> {
-    // All hierarchies hold the same processes: one is enough.
-    let first = groups.first().map(|group| group.directory.clone());
-    pids_below(first.into_iter().collect())
+/// Threads of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Threads {
+    pub numbers: Vec<i32>,
+    /// All of them are in the node's groups.
+    pub whole: bool,
+}
+
+/// The threads of groups and of those below them.
+fn threads_of(groups: &[Membership]) -> Vec<i32> {
+    // All hierarchies hold the same threads: one is enough.
+    groups.first().map(threads_below).unwrap_or_default()
+}
+
+/// The threads of all processes that we see.
+fn threads_of_all() -> Vec<i32> {
+    let of = |stat: processes::Stat| match stat.threads {
+        1 => vec![stat.pid],
+        _ => processes::threads(stat.pid),
+    };
+    processes::all().into_values().flat_map(of).collect()
 }
 
 #[cfg(test)]
@@ -213,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn the_processes_of_a_group_are_found_in_those_below_too() {
+    fn the_threads_of_a_group_are_found_in_those_below_too() {
         let top = tempfile::tempdir().expect("a directory");
         let below = top.path().join("step_0/task_1");
         fs::create_dir_all(&below).expect("made");
-        fs::write(top.path().join("cgroup.procs"), "7\n").expect("written");
-        fs::write(below.join("cgroup.procs"), "8\n9\n").expect("written");
-        let found = pids_of(&[at(group("/"), top.path().to_path_buf())]);
+        fs::write(top.path().join("cgroup.threads"), "7\n").expect("written");
+        fs::write(below.join("cgroup.threads"), "8\n0\n9\n").expect("written");
+        let found = threads_of(&[at(group("/"), top.path().to_path_buf())]);
         assert_eq!(found, [7, 8, 9]);
     }
 
