@@ -380,6 +380,16 @@ pub enum Lab {
         lab: LabName,
         node: String,
     },
+    /// Write down each second what the lab's programs do, for whim-sim
+    Record {
+        #[command(flatten)]
+        lab: LabName,
+        /// A new file; its name has to end in .jsonl
+        file: PathBuf,
+        /// End after S seconds; without it, when the lab or this command is ended
+        #[arg(long, value_name = "S")]
+        seconds: Option<u64>,
+    },
     /// Say what the lab is like
     Status {
         #[command(flatten)]

@@ -10,6 +10,7 @@ use whim_lab::{Bootstrap, Lab, LabError, LabStatus, LinkSettings, Options, Place
 
 use crate::arguments::{Lab as Verb, LabUp, LinkOptions};
 use crate::output;
+use crate::recording::{self, RecordingError};
 use crate::run::FAILED;
 
 /// A node's daemon answers within this many seconds, or the lab is not made.
@@ -21,6 +22,8 @@ pub enum LaboratoryError {
     Lab(#[from] LabError),
     #[error(transparent)]
     Options(#[from] OptionsError),
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     #[error("This program does not know where it lies ({0})")]
     OwnPath(std::io::Error),
     #[error("There is no daemon at {0}: build or install whimd, or name it with --daemon")]
@@ -65,6 +68,10 @@ pub fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
         } => Lab::open(&lab.name)?.start_daemon(&node)?,
         Verb::Pause { lab, node } => Lab::open(&lab.name)?.pause(&node)?,
         Verb::Resume { lab, node } => Lab::open(&lab.name)?.resume(&node)?,
+        Verb::Record { lab, file, seconds } => {
+            let told = recording::record(&lab.name, &file, seconds)?;
+            output::line(&told.to_string());
+        }
         Verb::Status { lab, json } => status(&Lab::status_of(&lab.name)?, json),
         Verb::Down { lab } => Lab::down(&lab.name)?,
     }

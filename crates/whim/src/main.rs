@@ -17,6 +17,7 @@ mod laboratory;
 mod moves;
 mod output;
 mod portable;
+mod recording;
 mod run;
 mod timing;
 

@@ -57,13 +57,18 @@ pub struct Balancing {
 }
 
 impl Balancing {
-    /// `own`: name of this node; `lives`: what an earlier daemon wrote down.
+    /// `own`: name of this node; `lives`: what an earlier daemon wrote down; `fair`: programs take turns at
+    /// sharing CPUs.
     #[must_use]
-    pub fn new(own: &str, lives: &[u8]) -> Self {
+    pub fn new(own: &str, lives: &[u8], fair: bool) -> Self {
         let lives = Lives::parse(lives);
+        let habits = Habits {
+            fair,
+            ..Habits::default()
+        };
         Self {
             own: own.to_owned(),
-            balancer: Balancer::new(id(own), Rules::default(), Habits::default()),
+            balancer: Balancer::new(id(own), Rules::default(), habits),
             watched: HashMap::new(),
             saved: (0, lives.count()),
             lives,
@@ -168,10 +173,8 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     view.moving |= !balancing.asked.is_empty();
     if balancing.own != view.own {
         // It has got another name: it has joined a cluster.
-        *balancing = Balancing::new(
-            &view.own,
-            &serde_json::to_vec(&balancing.lives).unwrap_or_default(),
-        );
+        let lives = serde_json::to_vec(&balancing.lives).unwrap_or_default();
+        *balancing = Balancing::new(&view.own, &lives, daemon.settings.config.balance.fair);
     }
     balancing.balancer.rules.rate = view.rate;
     let programs = programs(daemon, &mut balancing, &view, &candidates, &journeys);
@@ -550,6 +553,29 @@ pub fn done_ms(daemon: &Daemon, pid: i32) -> u64 {
         .map_or(0.0, |(watched, _, _)| watched.done);
     u64::try_from(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_millis())
         .unwrap_or(u64::MAX)
+}
+
+/// What a program does, by the last looks at it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Does {
+    /// Cores that it would keep busy, and those that it got.
+    pub wanted: f64,
+    pub got: f64,
+    /// Calls for its home in a second.
+    pub calls: f64,
+}
+
+/// What this program does, if it has been looked at twice where it is.
+#[must_use]
+pub fn does(daemon: &Daemon, stat: &Stat) -> Option<Does> {
+    let balancing = daemon.balancing();
+    let (watched, _, _) = balancing.watched.get(&stat.pid)?;
+    let same = watched.start_time == stat.start_time && watched.was_seen_twice();
+    same.then(|| Does {
+        wanted: watched.cpus(),
+        got: watched.ran,
+        calls: watched.calls(),
+    })
 }
 
 /// What the balancer decided about a process last, as a sentence and as its record.

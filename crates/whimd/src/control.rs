@@ -218,6 +218,15 @@ pub struct ProcessRow {
     pub reason: Option<String>,
     pub moves: u32,
     pub cpu_percent: f64,
+    /// Cores that it would keep busy, and those that it got, by the balancer's last looks; null: it looks at
+    /// its own node's programs only.
+    #[serde(default)]
+    pub cpus_wanted: Option<f64>,
+    #[serde(default)]
+    pub cpus_got: Option<f64>,
+    /// Calls for its home in a second; at home, those that would be.
+    #[serde(default)]
+    pub home_calls: Option<f64>,
     pub memory_bytes: u64,
     /// Why it cannot move now, a sentence.
     pub stay: Option<String>,
@@ -527,6 +536,9 @@ mod tests {
             state: State::InDoubt,
             reason: None,
             moves: 2,
+            cpus_wanted: None,
+            cpus_got: None,
+            home_calls: None,
             cpu_percent: 99.5,
             memory_bytes: 4096,
             stay: None,

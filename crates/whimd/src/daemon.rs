@@ -101,7 +101,7 @@ impl Daemon {
         let noted = || speed::noted(&settings.state.join(speed::FILE), &speed::cpu());
         let speed = fixed.or_else(noted).unwrap_or_default();
         let lives = std::fs::read(settings.state.join(balancing::LIVES)).unwrap_or_default();
-        let balancing = Balancing::new(&cluster.node(), &lives);
+        let balancing = Balancing::new(&cluster.node(), &lives, settings.config.balance.fair);
         let orders = Orders::load(&settings.state.join(orders::FILE));
         Arc::new(Self {
             settings,

@@ -47,10 +47,16 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             continue;
         };
         let journey = journeys.iter().find(|journey| journey.is_of(&stat));
-        rows.push(match journey {
+        let mut row = match journey {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
             None => home_row(daemon, &candidate, &stat),
-        });
+        };
+        if let Some(does) = balancing::does(daemon, &stat) {
+            row.cpus_wanted = Some(does.wanted);
+            row.cpus_got = Some(does.got);
+            row.home_calls = Some(does.calls);
+        }
+        rows.push(row);
     }
     rows
 }
@@ -65,6 +71,9 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
         state: if stopped { State::Stopped } else { State::Home },
         reason: None,
         moves: candidate.moves,
+        cpus_wanted: None,
+        cpus_got: None,
+        home_calls: None,
         cpu_percent: candidate.cpu_percent,
         memory_bytes: stat.resident_bytes,
         stay: stay_of(daemon, candidate, stat.pid),
@@ -119,6 +128,9 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             .or_else(|| status.and_then(|status| status.reason.clone()))
             .or(held),
         moves: journey.moves(),
+        cpus_wanted: None,
+        cpus_got: None,
+        home_calls: None,
         cpu_percent: journey.cpu_percent,
         memory_bytes: resident
             .or_else(|| stat.map(|stat| stat.resident_bytes))
@@ -149,6 +161,9 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
         state: State::Away,
         reason: None,
         moves: guest.request.epoch,
+        cpus_wanted: None,
+        cpus_got: None,
+        home_calls: None,
         cpu_percent: 0.0,
         memory_bytes: guest.request.memory_bytes,
         stay: None,
