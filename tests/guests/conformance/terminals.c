@@ -30,15 +30,24 @@ static void nothing_typed(void)
     alarm_in(20);
 }
 
-/* What the other side sees. */
+/* What the other side sees. The kernel hands it over in pieces if it is busy. */
 static void tell_master(long result)
 {
     char bytes[200];
+    long count = -1;
     struct pollfd ready = {master, POLLIN, 0};
-    poll(&ready, 1, result > 0 ? 1000 : 0);
-    fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
-    long count = read(master, bytes, sizeof bytes);
-    fcntl(master, F_SETFL, O_RDWR);
+    int wait = result > 0 ? 1000 : 0;
+    for (long more = 0; more >= 0; wait = 50) {
+        poll(&ready, 1, wait);
+        fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
+        long begun = count > 0 ? count : 0;
+        more = read(master, bytes + begun, sizeof bytes - begun);
+        fcntl(master, F_SETFL, O_RDWR);
+        if (more >= 0)
+            count = begun + more;
+        if (more == 0)
+            break;
+    }
     tell("  master: %ld", count);
     for (long i = 0; i < count; i++)
         tell("%02x", (unsigned char)bytes[i]);
