@@ -11,7 +11,7 @@ use serde_json::Value;
 use whim_system_tests::{Cluster, Context, Result, case};
 
 /// A run during which others used more than this share of all CPU time is disturbed.
-const FOREIGN_MAX: f64 = 0.10;
+const FOREIGN_MAX: f64 = 0.05;
 /// A disturbed run is repeated, but no more than this often for each that is wanted.
 const TRIES_EACH: usize = 3;
 /// How long one measurement waits, in all, for others to finish, in seconds; `WHIM_BENCH_PATIENCE`

@@ -12,6 +12,7 @@ use whim_system_tests::{Cluster, Result, Running, Talk, ensure, place};
 use super::figures::{Goals, Row, median, quantile};
 use super::load::Watch;
 use crate::balancing::{Obedient, at_terminal, await_place, busy, tell};
+use crate::orders::{desktop, knows};
 
 const RUNS: usize = 3;
 const LIMIT: Duration = Duration::from_secs(600);
@@ -25,6 +26,7 @@ for line in sys.stdin: print(2 * line.strip(), flush=True)";
 pub fn measure() -> Result<()> {
     let mut goals = Goals::default();
     drain(&mut goals)?;
+    owner(&mut goals)?;
     homeward(&mut goals)?;
     keys(&mut goals)?;
     build(&mut goals)?;
@@ -95,6 +97,54 @@ fn drain(goals: &mut Goals) -> Result<()> {
         row.load(&kept)?;
         goals.judge(
             &format!("drained in {took:.1} s, at most {most:.1}"),
+            took <= most,
+            kept.disturbed,
+        );
+        Ok(())
+    })
+}
+
+/// The owner of a node with 10 guests of 100 MB comes back.
+fn owner(goals: &mut Goals) -> Result<()> {
+    const GUESTS: usize = 10;
+    let cluster = Cluster::up(3)?;
+    cluster.explaining(|| {
+        let mut programs = holders(&cluster, GUESTS)?;
+        let rate = rate(&cluster, programs[0].1)?;
+        cluster.move_to(programs[0].1, "home")?;
+        let (mut terminal, path) = desktop(&cluster)?;
+        let text = format!("owner = true\nowner_idle = 2\nowner_terminals = [\"{path}\"]\n");
+        cluster.configure("n2", &text)?;
+        cluster.restart_daemon("n2")?;
+        let mut watch = Watch::new(&cluster)?;
+        let kept = watch.steady(RUNS, || {
+            knows(&cluster, "n2", "blocked", &false.into())?;
+            for (_, pid) in &programs {
+                cluster.move_to(*pid, "n2")?;
+            }
+            let begun = Instant::now();
+            eventually(LIMIT, "the guests have left", || {
+                terminal.press(":\n")?;
+                Ok(cluster.rows("n2", true)?.is_empty().then_some(()))
+            })?;
+            Ok(seconds(begun))
+        })?;
+        for (talk, pid) in &mut programs {
+            talk.say("word")?;
+            ensure!(talk.line()? == "wordword", "{pid} lost something");
+        }
+        let row = Row::new(
+            "reactions",
+            "the owner of a node with 10 guests of 100 MB returns",
+        );
+        let took = median(&kept.samples);
+        let most = f64::from(u32::try_from(GUESTS)?) * GUEST_BYTES / rate + 2.0;
+        row.put("one move", rate / 1e6, "MB/s")?;
+        row.put("empty after", took, "s")?;
+        row.put("bytes / rate + 2 s", most, "s")?;
+        row.load(&kept)?;
+        goals.judge(
+            &format!("empty in {took:.1} s, at most {most:.1}"),
             took <= most,
             kept.disturbed,
         );

@@ -72,6 +72,7 @@ pub fn cases() -> Vec<Case> {
             QUARTERS,
             |cluster| rest(cluster, Some(60)),
         ),
+        case("full::some_of_many_are_asked", 11, &[], asked),
         Case::new("balancing::full::memory_is_ushered_20_times", |_| {
             usher_often()
         }),
@@ -166,6 +167,25 @@ fn await_why(cluster: &Cluster, pid: i32, sentence: &str) -> Result<()> {
         &format!("'whim why {pid}' says '{sentence}'"),
         || Ok(why(cluster, pid)?.contains(sentence).then_some(())),
     )
+}
+
+/// In a large cluster, here one of eleven, a node asks some others before it moves anything. Without that it
+/// would know nothing fresh: everybody tells one node a second, chosen by chance.
+fn asked(cluster: &Cluster) -> Result<()> {
+    cluster.configure("n1", "[balance]\nask_above = 3\n")?;
+    cluster.restart_daemon("n1")?;
+    let start = |name: &&str| Obedient::start(cluster, name, &[], "compute");
+    let programs: Vec<Obedient> = ["one", "two", "three", "four"]
+        .iter()
+        .map(start)
+        .collect::<Result<_>>()?;
+    // The machine has fewer cores than the nodes together claim: that all of them leave is not said.
+    eventually(PATIENCE, "programs leave n1", || {
+        let rows = cluster.rows("n1", false)?;
+        let away = rows.iter().filter(|row| row.place != "n1");
+        Ok((away.count() >= 2).then_some(()))
+    })?;
+    programs.into_iter().try_for_each(Obedient::end)
 }
 
 /// What was decided about a process, the last one last.

@@ -68,7 +68,7 @@ fn node(cluster: &Cluster, name: &str) -> Result<Value> {
 }
 
 /// Waits until n1 knows this of a node.
-fn knows(cluster: &Cluster, name: &str, what: &str, value: &Value) -> Result<()> {
+pub(crate) fn knows(cluster: &Cluster, name: &str, what: &str, value: &Value) -> Result<()> {
     eventually(SHORT, &format!("n1 knows {what} {value} of {name}"), || {
         Ok((node(cluster, name)?[what] == *value).then_some(()))
     })
@@ -174,7 +174,8 @@ fn evacuate(cluster: &Cluster) -> Result<()> {
 }
 
 /// Somebody types at a terminal of n2, which is his.
-fn owner(cluster: &Cluster) -> Result<()> {
+/// A shell before n2, in a terminal of which this is the path.
+pub(crate) fn desktop(cluster: &Cluster) -> Result<(Terminal, String)> {
     let mut terminal = Terminal::start(&cluster.command("n2", &["sh"]))?;
     let shown = terminal.ask("tty\n", "/dev/pts/")?;
     let rest = terminal.wait_for("\r")?;
@@ -183,7 +184,12 @@ fn owner(cluster: &Cluster) -> Result<()> {
         !shown.is_empty() && number.parse::<u32>().is_ok(),
         "No terminal: {number}"
     );
-    let text = format!("owner = true\nowner_idle = 2\nowner_terminals = [\"/dev/pts/{number}\"]\n");
+    Ok((terminal, format!("/dev/pts/{number}")))
+}
+
+fn owner(cluster: &Cluster) -> Result<()> {
+    let (mut terminal, path) = desktop(cluster)?;
+    let text = format!("owner = true\nowner_idle = 2\nowner_terminals = [\"{path}\"]\n");
     cluster.configure("n2", &text)?;
     cluster.restart_daemon("n2")?;
     // What was typed just now was typing, too.

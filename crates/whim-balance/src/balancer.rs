@@ -189,6 +189,8 @@ pub struct Balancer {
     own: NodeId,
     pub rules: Rules,
     pub habits: Habits,
+    /// It is told of some nodes only, of others each time: who is missing has not gone.
+    pub sampled: bool,
     pace: Pace,
     pending: Vec<Pending>,
     /// Until when a program is left alone, and for how long it was.
@@ -207,6 +209,7 @@ impl Balancer {
             own,
             rules,
             habits,
+            sampled: false,
             pace: Pace::default(),
             pending: Vec::new(),
             failed: HashMap::new(),
@@ -305,7 +308,8 @@ impl Balancer {
             .collect();
         let nodes = up.symmetric_difference(&self.up).count();
         // A node that comes may take several programs.
-        let news = gone + came + if self.up.is_empty() { 0 } else { 4 * nodes };
+        let tells = !self.up.is_empty() && !self.sampled;
+        let news = gone + came + if tells { 4 * nodes } else { 0 };
         self.up = up;
         (0..news).for_each(|_| self.pace.news(now));
     }

@@ -13,21 +13,21 @@ pub const ALL_UP_TO: usize = 256;
 /// Of more, this is multiplied by the logarithm (to base 2) of their number.
 const FACTOR: usize = 2;
 
-/// How many of so many nodes are asked.
+/// How many of so many nodes are asked: up to `above`, usually [`ALL_UP_TO`], all.
 #[must_use]
-pub fn size(all: usize) -> usize {
-    if all <= ALL_UP_TO {
+pub fn size(all: usize, above: usize) -> usize {
+    if all <= above {
         return all;
     }
-    let logarithm = usize::try_from(all.ilog2()).unwrap_or(usize::MAX);
-    FACTOR * (logarithm + 1)
+    let logarithm = usize::try_from(all.max(1).ilog2()).unwrap_or(usize::MAX);
+    (FACTOR * (logarithm + 1)).min(all)
 }
 
 /// Places of those that are asked, of so many, each at most once. `below(n)` gives a number below n by
 /// chance.
 #[must_use]
-pub fn some(all: usize, mut below: impl FnMut(usize) -> usize) -> Vec<usize> {
-    let wanted = size(all);
+pub fn some(all: usize, above: usize, mut below: impl FnMut(usize) -> usize) -> Vec<usize> {
+    let wanted = size(all, above);
     if wanted == all {
         return (0..all).collect();
     }
@@ -49,18 +49,25 @@ mod tests {
 
     #[test]
     fn few_are_all_asked_and_of_many_some() {
-        assert_eq!(some(ALL_UP_TO, |_| 0).len(), ALL_UP_TO);
-        assert_eq!(size(ALL_UP_TO + 1), 18);
-        assert_eq!((size(1024), size(10_000)), (22, 28));
-        assert!(some(0, |_| 0).is_empty());
+        assert_eq!(some(ALL_UP_TO, ALL_UP_TO, |_| 0).len(), ALL_UP_TO);
+        let asked = |all| size(all, ALL_UP_TO);
+        assert_eq!(
+            (asked(ALL_UP_TO + 1), asked(1024), asked(10_000)),
+            (18, 22, 28)
+        );
+        assert!(some(0, 0, |_| 0).is_empty());
+        assert_eq!((size(1, 0), size(3, 0), size(10, 4)), (1, 3, 8));
     }
 
     proptest! {
         #[test]
-        fn nobody_is_asked_twice(all in 0..20_000usize, numbers in proptest::collection::vec(any::<usize>(), 64)) {
+        fn nobody_is_asked_twice(
+            all in 0..20_000usize, above in 0..300usize,
+            numbers in proptest::collection::vec(any::<usize>(), 64),
+        ) {
             let mut numbers = numbers.into_iter().cycle();
-            let chosen = some(all, |limit| numbers.next().unwrap_or(0) % limit);
-            prop_assert_eq!(chosen.len(), size(all));
+            let chosen = some(all, above, |limit| numbers.next().unwrap_or(0) % limit);
+            prop_assert_eq!(chosen.len(), size(all, above));
             prop_assert!(chosen.iter().all(|place| *place < all));
             let different: HashSet<usize> = chosen.iter().copied().collect();
             prop_assert_eq!(different.len(), chosen.len());

@@ -5,7 +5,7 @@ mod lives;
 mod watch;
 mod words;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use whim_balance::balancer::{Balancer, Fixed, Habits, Known, Order, Program};
@@ -35,6 +35,8 @@ const SAVE_EVERY: Millis = 60_000;
 const ASKED: Millis = 3_000;
 /// Who runs less than this of a core waits for something, maybe for its user.
 const IDLE: f64 = 0.1;
+/// Where some nodes are asked, they are asked once a second: older words are those of others, in milliseconds.
+const FRESH: u128 = 2_000;
 /// CPU seconds of a program of which nothing is known.
 const UNKNOWN_DONE: f64 = 30.0;
 
@@ -113,6 +115,8 @@ struct View {
     known: Vec<Known>,
     rate: f64,
     uptime: Option<f64>,
+    /// What is known is of some nodes only: those that were asked a moment ago, and our own programs' hosts.
+    sampled: bool,
     /// One of this node's own programs is being moved, or was a moment ago.
     moving: bool,
 }
@@ -187,7 +191,8 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     if !daemon.settings.config.balance.enabled || !daemon.cluster.is_member() {
         return Vec::new();
     }
-    let nodes = u32::try_from(view.known.len()).unwrap_or(u32::MAX);
+    let nodes = u32::try_from(view.names.len()).unwrap_or(u32::MAX);
+    balancing.balancer.sampled = view.sampled;
     let known = known_with(&view, urgency, growth, &programs);
     let orders = balancing.balancer.look(view.now, nodes, &known, &programs);
     save_lives(daemon, &mut balancing, view.now);
@@ -258,14 +263,27 @@ fn view(daemon: &Daemon) -> View {
     let mut known = vec![known(&own, &report, used, now, takes)];
     let mut names = HashMap::from([(id(&own), own.clone())]);
     let mut reports = HashMap::new();
+    let members = daemon.cluster.members();
+    // Ourselves not counted, as in `pulse`.
+    let sampled = members.len() > daemon.settings.config.balance.ask_above + 1;
+    let hosts = if sampled {
+        hosts(daemon)
+    } else {
+        HashSet::new()
+    };
     let peers = daemon.peers();
     let instant = Instant::now();
-    for member in daemon.cluster.members() {
+    for member in members {
         let Some(health) = peers.get(&member.name).filter(|_| member.name != own) else {
             continue;
         };
         let told = &health.report;
+        reports.insert(member.name.clone(), told.clone());
+        names.insert(id(&member.name), member.name.clone());
         let age = instant.saturating_duration_since(health.heard).as_millis();
+        if sampled && age > FRESH && !hosts.contains(&member.name) {
+            continue;
+        }
         let at = now.saturating_sub(u64::try_from(age).unwrap_or(u64::MAX));
         let free = told.memory_available_bytes.min(told.guests_left_bytes);
         let used = told.memory_total_bytes.saturating_sub(free);
@@ -277,8 +295,6 @@ fn view(daemon: &Daemon) -> View {
             at,
             up && !told.blocked,
         ));
-        names.insert(id(&member.name), member.name.clone());
-        reports.insert(member.name, told.clone());
     }
     let rate = peers.rate();
     drop(peers);
@@ -291,8 +307,16 @@ fn view(daemon: &Daemon) -> View {
         known,
         rate,
         uptime: uptime(),
+        sampled,
         moving: daemon.moves_some(),
     }
+}
+
+/// Nodes on which programs of this node compute.
+fn hosts(daemon: &Daemon) -> HashSet<String> {
+    let journeys = daemon.journeys().sorted().into_iter();
+    let live = journeys.filter(Journey::is_live);
+    live.map(|journey| journey.location().to_string()).collect()
 }
 
 fn known(name: &str, report: &Report, used: u64, at: Millis, takes: bool) -> Known {
@@ -335,7 +359,7 @@ fn programs(
         watch_one(daemon, balancing, view, &stat, journey);
         programs.extend(program(daemon, balancing, view, candidate, &stat));
     }
-    let lives: std::collections::HashSet<i32> = candidates.iter().map(|c| c.pid).collect();
+    let lives: HashSet<i32> = candidates.iter().map(|c| c.pid).collect();
     let ended: Vec<i32> = balancing
         .watched
         .keys()

@@ -65,6 +65,7 @@ struct WrittenBalance {
     sessions: Option<Vec<String>>,
     beyond_job: Option<bool>,
     fair: Option<bool>,
+    ask_above: Option<usize>,
 }
 
 /// The configuration; every key has a default.
@@ -124,6 +125,8 @@ pub struct Balance {
     pub beyond_job: bool,
     /// Whether programs that share a CPU, while others have one for themselves, take turns at that.
     pub fair: bool,
+    /// In a cluster of more nodes, some are asked before each decision, and only those count.
+    pub ask_above: usize,
 }
 
 impl Default for Balance {
@@ -134,6 +137,7 @@ impl Default for Balance {
             sessions: Vec::new(),
             beyond_job: false,
             fair: false,
+            ask_above: whim_balance::sample::ALL_UP_TO,
         }
     }
 }
@@ -293,6 +297,7 @@ impl Config {
                     sessions: balance.sessions.unwrap_or(base.balance.sessions),
                     beyond_job: balance.beyond_job.unwrap_or(base.balance.beyond_job),
                     fair: balance.fair.unwrap_or(base.balance.fair),
+                    ask_above: balance.ask_above.unwrap_or(base.balance.ask_above),
                 },
                 None => base.balance,
             },

@@ -88,7 +88,7 @@ pub fn word(data: &[u8]) {
         let mut sends = match head.kind {
             Kind::Swim => swim.handle(now, swim::Event::Message { from, bytes }),
             Kind::Words => words(&mut view, body),
-            Kind::Hello => Vec::new(),
+            Kind::Hello | Kind::Ask => Vec::new(),
         };
         if swim.due() <= now {
             sends.extend(swim.handle(now, swim::Event::Tick));

@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use whim_balance::NodeId;
-use whim_balance::window::View;
+use whim_balance::window::{View, Word};
+use whim_balance::{NodeId, sample};
 use whim_net::NodeName;
 use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
 
@@ -297,6 +297,7 @@ impl Pulse {
         let others = self.names.iter().filter(|(id, _)| Some(**id) != own);
         let live = others.filter(|(id, _)| up(self.reached.get(id)));
         let mut live: Vec<NodeName> = live.map(|(_, name)| name.clone()).collect();
+        self.ask_some(&live);
         if self.names.len() > ALL_MAX && !live.is_empty() {
             let place = self.chance.random_range(0..live.len());
             live = vec![live.swap_remove(place)];
@@ -315,12 +316,48 @@ impl Pulse {
         if nodes.is_empty() {
             return;
         }
-        let state = word::encode(&self.daemon.report(), self.own_about.1);
-        let words = self.view.message(self.daemon.clock_ms(), state);
+        let words = self.view.message(self.daemon.clock_ms(), self.state());
         let bodies = word::pack(&words);
         for node in nodes {
             for body in &bodies {
                 self.send(node, Kind::Words, body.clone());
+            }
+        }
+    }
+
+    /// What this node is now.
+    fn state(&self) -> State {
+        word::encode(&self.daemon.report(), self.own_about.1)
+    }
+
+    /// Somebody who is about to decide asks what this node is now: an answer is no longer than what others
+    /// would tell of it anyhow.
+    fn tell_own(&mut self, to: &NodeName) {
+        let Some(node) = self.view_owner() else {
+            return;
+        };
+        let own = Word {
+            node,
+            age_ms: 0,
+            state: self.state(),
+        };
+        for body in word::pack(&[own]) {
+            self.send(to, Kind::Words, body);
+        }
+    }
+
+    /// In a large cluster what is known of most nodes is old. While there is something to be decided, some
+    /// are asked, others each time, and only what is fresh counts (`balancing`).
+    fn ask_some(&mut self, live: &[NodeName]) {
+        let above = self.daemon.settings.config.balance.ask_above;
+        if live.len() <= above || self.daemon.candidates().is_empty() {
+            return;
+        }
+        let chance = &mut self.chance;
+        let asked = sample::some(live.len(), above, |limit| chance.random_range(0..limit));
+        for place in asked {
+            if let Some(node) = live.get(place) {
+                self.send(node, Kind::Ask, Vec::new());
             }
         }
     }
@@ -428,6 +465,7 @@ impl Pulse {
                 self.swim(self.daemon.clock(), event);
             }
             Kind::Words => self.take_words(body),
+            Kind::Ask => self.tell_own(from),
         }
     }
 
@@ -450,9 +488,8 @@ impl Pulse {
         let words = word::unpack(body);
         let now = self.daemon.clock_ms();
         let own = self.view_owner();
-        let known = |word: &whim_balance::window::Word<State>| {
-            Some(word.node) != own && self.names.contains_key(&word.node)
-        };
+        let known =
+            |word: &Word<State>| Some(word.node) != own && self.names.contains_key(&word.node);
         let words: Vec<_> = words.into_iter().filter(known).collect();
         let before: Vec<_> = words
             .iter()

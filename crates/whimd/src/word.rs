@@ -60,6 +60,8 @@ pub enum Kind {
     Hello = 0,
     Swim = 1,
     Words = 2,
+    /// Tell me of yourself, now.
+    Ask = 3,
 }
 
 /// What stands before everything.
@@ -89,6 +91,7 @@ impl Head {
             0 => Kind::Hello,
             1 => Kind::Swim,
             2 => Kind::Words,
+            3 => Kind::Ask,
             _ => return None,
         };
         let (members, time_ms) = (take(&mut rest)?, take(&mut rest)?);

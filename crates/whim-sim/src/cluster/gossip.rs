@@ -78,7 +78,9 @@ impl Cluster {
             known.extend(entries.map(|entry| self.known_of(own, entry)));
             return known;
         }
-        let mut asked = sample::some(all, |limit| self.chance.random_range(0..limit));
+        let mut asked = sample::some(all, sample::ALL_UP_TO, |limit| {
+            self.chance.random_range(0..limit)
+        });
         let entries = self.nodes[own].view.entries();
         let mut nodes: Vec<usize> = asked
             .drain(..)

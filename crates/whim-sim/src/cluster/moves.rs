@@ -7,6 +7,7 @@ use rand::RngExt;
 use whim_balance::balancer::{Known, Order, Program as Own};
 use whim_balance::decide::Candidate;
 use whim_balance::pace::Cause;
+use whim_balance::sample;
 
 /// A program on its way.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,9 @@ impl Cluster {
         Self::grow(own, &mut known, &programs);
         let count = u32::try_from(self.member_count(own)).unwrap_or(u32::MAX);
         let now = millis(self.now);
-        let orders = self.nodes[own].balancer.look(now, count, &known, &programs);
+        let node = &mut self.nodes[own];
+        node.balancer.sampled = node.view.entries().len() > sample::ALL_UP_TO;
+        let orders = node.balancer.look(now, count, &known, &programs);
         self.outcome.looks += 1;
         for order in orders {
             if !self.depart(own, &order) {
