@@ -138,14 +138,15 @@ impl Watch {
         let usage = |group: &Path| {
             usage_s(group).with_context(|| format!("{} counts no CPU time", group.display()))
         };
-        let own = getrusage(UsageWho::RUSAGE_SELF)?;
+        // And what it has started outside the lab: `whim lab exec` brings each command there.
+        let own = [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN];
+        let own = own
+            .map(|who| getrusage(who).map(|u| seconds(u.user_time()) + seconds(u.system_time())));
+        let own = own.into_iter().sum::<Result<f64, _>>()?;
         let all = usage(&self.top)? + stolen_s()?;
         Ok(Moment {
             at: Instant::now(),
-            foreign_s: all
-                - usage(&self.lab)?
-                - seconds(own.user_time())
-                - seconds(own.system_time()),
+            foreign_s: all - usage(&self.lab)? - own,
         })
     }
 

@@ -6,6 +6,7 @@ mod calls;
 mod figures;
 mod freeze;
 mod home;
+mod idle;
 mod load;
 mod overhead;
 pub mod peer;
@@ -22,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("bench::calls::two_cpus", |_| calls::two_cpus()),
         Case::new("bench::freeze", |_| freeze::measure()),
         Case::new("bench::home", |_| home::measure()),
+        Case::new("bench::idle", |_| idle::measure()),
         Case::new("bench::overhead", |_| overhead::measure()),
         Case::new("bench::reactions", |_| reactions::measure()),
         Case::new("bench::speed", |_| speed::measure()),

@@ -39,14 +39,9 @@ fn seconds(begun: Instant) -> f64 {
 
 /// Programs of n1 that hold so much memory each.
 fn holders(cluster: &Cluster, count: usize) -> Result<Vec<(Talk, i32)>> {
-    let whim = cluster.whim_path().display().to_string();
-    let words = [whim.as_str(), "run", "--", "python3", "-c", HOLDER];
+    let python = ["python3", "-c", HOLDER];
     (0..count)
-        .map(|_| {
-            let mut talk = Talk::start(cluster, &mut cluster.command("n1", &words))?;
-            let pid = talk.ready()?;
-            Ok((talk, pid))
-        })
+        .map(|_| Talk::run(cluster, &[], &python))
         .collect()
 }
 

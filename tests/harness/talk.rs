@@ -89,6 +89,31 @@ impl Talk {
         })
     }
 
+    /// Starts a guest on n1 by `whim run`, with these options, and waits until it is ready; gives its pid, too.
+    ///
+    /// # Errors
+    /// When it cannot be started, or is not ready in time.
+    pub fn run(cluster: &Cluster, options: &[&str], words: &[&str]) -> Result<(Self, i32)> {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        Self::run_in(cluster, &format!("talk-{number}"), options, words)
+    }
+
+    /// The same in a directory of this name.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_in(
+        cluster: &Cluster,
+        name: &str,
+        options: &[&str],
+        words: &[&str],
+    ) -> Result<(Self, i32)> {
+        let all = [&["run"], options, &["--"], words].concat();
+        let mut talk = Self::start_in(cluster, name, &mut cluster.whim_command("n1", &all))?;
+        let pid = talk.ready()?;
+        Ok((talk, pid))
+    }
+
     /// Where it runs.
     #[must_use]
     pub fn directory(&self) -> &Path {

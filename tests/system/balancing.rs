@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use whim_system_tests::process::eventually;
 use whim_system_tests::terminal::Terminal;
-use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, ensure};
+use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, case, ensure};
 
 /// A decision may have to wait for the minute's own (see `whim_balance::pace`), on a busy machine.
 const QUARTERS: &[&str] = &["--cpu", "0.4,0.4,0.4,0.4"];
@@ -116,12 +116,8 @@ impl Obedient {
         fs::create_dir_all(&directory)?;
         let file = directory.join("order");
         fs::write(&file, order)?;
-        let whim = cluster.whim_path().display().to_string();
-        let mut words = vec![whim.as_str(), "run"];
-        words.extend(options);
-        words.extend(["--", "python3", "-c", OBEDIENT]);
-        let mut talk = Talk::start_in(cluster, name, &mut cluster.command("n1", &words))?;
-        let pid = talk.ready()?;
+        let python = ["python3", "-c", OBEDIENT];
+        let (talk, pid) = Talk::run_in(cluster, name, options, &python)?;
         Ok(Self {
             talk,
             pid,
@@ -288,13 +284,10 @@ fn forks(cluster: &Cluster) -> Result<()> {
     let hogs = busy(cluster, 2)?;
     let script =
         "echo ready $$; n=0; while [ -e go ]; do n=$((n + 1)); /bin/true; done; echo $((n > 99))";
-    let whim = cluster.whim_path().display().to_string();
     let directory = cluster.directory().join("forks");
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("go"), "")?;
-    let words = [whim.as_str(), "run", "--", "sh", "-c", script];
-    let mut talk = Talk::start_in(cluster, "forks", &mut cluster.command("n1", &words))?;
-    let pid = talk.ready()?;
+    let (mut talk, pid) = Talk::run_in(cluster, "forks", &[], &["sh", "-c", script])?;
     // A node without anything to do is next to it, and still it is not worth while.
     await_why(cluster, pid, "trips home a second")?;
     eventually(PATIENCE, "it has been weighed many times", || {
@@ -433,8 +426,8 @@ fn twice(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// One program more than there are nodes, for ten minutes; each computes all the time, or for so many
-/// seconds of twice as many.
+/// One program more than there are nodes, for ten minutes (`WHIM_REST_MINUTES`); each computes all the time, or
+/// for so many seconds of twice as many.
 fn rest(cluster: &Cluster, half_period: Option<u32>) -> Result<()> {
     let script = match half_period {
         None => "import os\nprint('ready', os.getpid(), flush=True)\nwhile True: pass".to_owned(),
@@ -444,15 +437,9 @@ fn rest(cluster: &Cluster, half_period: Option<u32>) -> Result<()> {
              time.sleep({seconds})"
         ),
     };
-    let whim = cluster.whim_path().display().to_string();
-    let words = [whim.as_str(), "run", "--", "python3", "-c", &script];
-    let start = |_| -> Result<(Talk, i32)> {
-        let mut talk = Talk::start(cluster, &mut cluster.command("n1", &words))?;
-        let pid = talk.ready()?;
-        Ok((talk, pid))
-    };
+    let start = |_| Talk::run(cluster, &[], &["python3", "-c", &script]);
     let programs: Vec<(Talk, i32)> = (0..5).map(start).collect::<Result<_>>()?;
-    let minutes = 10;
+    let minutes = u64::from(case::number("WHIM_REST_MINUTES")?.unwrap_or(10));
     let settled = now_ms()? + 30_000;
     let end = Instant::now() + Duration::from_secs(30 + 60 * minutes);
     // What is observed is that nothing happens.
@@ -527,13 +514,7 @@ print(sum(c[0] + c[-1] for c in b), flush=True)";
 
 /// Runs three of them on n1; microseconds during which all stood still there for want of memory.
 fn ushered(cluster: &Cluster, eater: &str, pieces: usize) -> Result<u64> {
-    let whim = cluster.whim_path().display().to_string();
-    let words = [whim.as_str(), "run", "--", "python3", "-c", eater];
-    let start = |_| -> Result<(Talk, i32)> {
-        let mut talk = Talk::start(cluster, &mut cluster.command("n1", &words))?;
-        let pid = talk.ready()?;
-        Ok((talk, pid))
-    };
+    let start = |_| Talk::run(cluster, &[], &["python3", "-c", eater]);
     let mut eaters: Vec<(Talk, i32)> = (0..3).map(start).collect::<Result<_>>()?;
     for (talk, _) in &mut eaters {
         talk.say("enough")?;

@@ -38,22 +38,11 @@ pub fn cases() -> Vec<Case> {
 
 /// Programs of n1 on n2, under this lease.
 fn start(cluster: &Cluster, lease: &str) -> Result<Vec<(Talk, i32)>> {
-    let whim = cluster.whim_path().display().to_string();
-    let words = [
-        whim.as_str(),
-        "run",
-        "--lease",
-        lease,
-        "--",
-        "python3",
-        "-c",
-        COUNTER,
-    ];
+    let python = ["python3", "-c", COUNTER];
     (0..PROGRAMS)
         .map(|number| {
             let name = format!("counter-{number}");
-            let mut talk = Talk::start_in(cluster, &name, &mut cluster.command("n1", &words))?;
-            let pid = talk.ready()?;
+            let (talk, pid) = Talk::run_in(cluster, &name, &["--lease", lease], &python)?;
             cluster.move_to(pid, "n2")?;
             Ok((talk, pid))
         })

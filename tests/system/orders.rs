@@ -35,16 +35,9 @@ pub fn cases() -> Vec<Case> {
 
 /// Programs of n1 that answer, and their pids.
 fn echoes(cluster: &Cluster, count: usize, options: &[&str]) -> Result<Vec<(Talk, i32)>> {
-    let whim = cluster.whim_path().display().to_string();
+    let python = ["python3", "-c", ECHO];
     (0..count)
-        .map(|_| {
-            let mut words = vec![whim.as_str(), "run"];
-            words.extend(options);
-            words.extend(["--", "python3", "-c", ECHO]);
-            let mut talk = Talk::start(cluster, &mut cluster.command("n1", &words))?;
-            let pid = talk.ready()?;
-            Ok((talk, pid))
-        })
+        .map(|_| Talk::run(cluster, options, &python))
         .collect()
 }
 

@@ -4,6 +4,7 @@ mod pressure;
 pub mod queue;
 mod scope;
 pub mod speed;
+mod steal;
 
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -22,6 +23,7 @@ pub use speed::Speed;
 pub struct Report {
     /// Threads that run or wait for a CPU, as it is told to others: see [`whim_balance::load`].
     pub load: f64,
+    /// That its tasks may use by its limits, and really get: a hypervisor may take some of their time.
     pub cpus: f64,
     /// The same in the mean of the last seconds: see [`Recent`].
     #[serde(default)]
@@ -72,6 +74,7 @@ pub struct Sensors {
     throttled: Option<(Millis, u64)>,
     throttled_cpus: f64,
     memory: Growth,
+    got: steal::Got,
     cpus: f64,
     pressure: Pressure,
     urgency: f64,
@@ -112,7 +115,8 @@ impl Sensors {
         // Set in every task of a Slurm job.
         let scope = Scope::find(std::env::var_os("SLURM_JOB_ID").is_some());
         Self {
-            cpus: cpus(),
+            got: steal::Got::default(),
+            cpus: cpus(1.0),
             pressure: Pressure::of(&scope),
             scope,
             queue: Queue::default(),
@@ -140,7 +144,8 @@ impl Sensors {
         };
         self.throttled = throttled;
         self.memory.look(now, memory());
-        self.cpus = cpus();
+        self.got.look();
+        self.cpus = cpus(self.got.part());
         self.pressure = Pressure::of(&self.scope);
     }
 
@@ -221,9 +226,10 @@ fn cpus_worth(nanoseconds: u64, elapsed_ms: Millis) -> f64 {
     small(nanoseconds / 1000) / small(elapsed_ms) / 1000.0
 }
 
-fn cpus() -> f64 {
+/// CPUs that this node's tasks may use, of which they really get this part.
+fn cpus(got: f64) -> f64 {
     let online = std::thread::available_parallelism().map_or(1, usize::from);
-    let online = f64::from(u32::try_from(online).unwrap_or(1));
+    let online = f64::from(u32::try_from(online).unwrap_or(1)) * got;
     cgroup::cpu_limit().map_or(online, |limit| limit.min(online))
 }
 

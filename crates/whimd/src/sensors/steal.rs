@@ -1,0 +1,122 @@
+//! What of a virtual machine's CPUs its programs really get: a hypervisor may give them to others meanwhile.
+//!
+//! The kernel counts for how long a CPU of this machine wanted to run and did not ("steal", proc(5)). Where
+//! programs get three quarters of the time that they should, two CPUs are worth one and a half.
+
+use crate::processes;
+
+/// CPU time of the whole machine since it began, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticks {
+    ran: u64,
+    stolen: u64,
+}
+
+/// Part of the wanted time that was got, fading.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Got {
+    last: Option<Ticks>,
+    part: f64,
+}
+
+/// Fewer ticks since the last look tell nothing: they are hundredths of a second.
+const LEAST: u64 = 5;
+/// A CPU that gets less than this is taken to get it all the same.
+const PART_LEAST: f64 = 0.05;
+
+impl Default for Got {
+    fn default() -> Self {
+        Self {
+            last: None,
+            part: 1.0,
+        }
+    }
+}
+
+impl Got {
+    /// Takes a look, once a second.
+    pub fn look(&mut self) {
+        let line = processes::short("/proc/stat").unwrap_or_default();
+        if let Some(now) = ticks(&line) {
+            self.take(now);
+        }
+    }
+
+    fn take(&mut self, now: Ticks) {
+        let Some(before) = self.last.replace(now) else {
+            return;
+        };
+        let ran = now.ran.saturating_sub(before.ran);
+        let stolen = now.stolen.saturating_sub(before.stolen);
+        if ran + stolen < LEAST {
+            return;
+        }
+        let float = |ticks: u64| f64::from(u32::try_from(ticks).unwrap_or(u32::MAX));
+        let part = float(ran) / float(ran + stolen);
+        self.part = (7.0 * self.part + part) / 8.0;
+    }
+
+    /// From nearly 0 to 1.
+    #[must_use]
+    pub fn part(self) -> f64 {
+        self.part.max(PART_LEAST)
+    }
+}
+
+/// Of the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, and guests' time,
+/// which is in user's.
+fn ticks(text: &str) -> Option<Ticks> {
+    let line = text.lines().next()?.strip_prefix("cpu ")?;
+    let fields = line.split_whitespace().map(|word| word.parse::<u64>().ok());
+    let fields: Vec<u64> = fields.collect::<Option<_>>()?;
+    let ran = [0, 1, 2, 5, 6].into_iter();
+    let ran = ran.map(|field| fields.get(field).copied());
+    Some(Ticks {
+        ran: ran.sum::<Option<u64>>()?,
+        stolen: *fields.get(7)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(ran: u64, stolen: u64) -> Ticks {
+        Ticks { ran, stolen }
+    }
+
+    #[test]
+    fn the_first_line_is_read() {
+        let text = "cpu  10 2 30 400 50 6 7 8 9 1\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(ticks(text), Some(of(55, 8)));
+        for odd in [
+            "",
+            "cpu0 1 2 3 4 5 6 7 8",
+            "cpu  1 2 3",
+            "cpu  1 2 x 4 5 6 7 8",
+        ] {
+            assert_eq!(ticks(odd), None, "{odd}");
+        }
+        let mut got = Got::default();
+        got.look();
+        assert!(got.last.is_some());
+    }
+
+    #[test]
+    fn what_is_stolen_lowers_what_is_got_and_idle_time_tells_nothing() {
+        let mut got = Got::default();
+        got.take(of(0, 0));
+        for look in 1..=100 {
+            got.take(of(75 * look, 25 * look));
+        }
+        assert!((got.part() - 0.75).abs() < 1e-3, "{got:?}");
+        let before = got.part();
+        got.take(of(75 * 100 + 4, 25 * 100));
+        assert!((got.part() - before).abs() < 1e-12);
+        // All of it stolen: something is left to divide by.
+        for look in 101..=200 {
+            got.take(of(75 * 100 + 4, 25 * 100 * look));
+        }
+        assert!((got.part() - PART_LEAST).abs() < 1e-12, "{got:?}");
+    }
+}
