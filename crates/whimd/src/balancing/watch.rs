@@ -20,8 +20,10 @@ const LOSES_MOST: f64 = 100.0;
 const RUNS_LEAST: f64 = 0.01;
 /// Looks during which a program may still be arriving.
 const ARRIVES: u32 = 3;
-/// Above so many calls a second, what a guest does not run it waits for home.
-const ASKS_MUCH: f64 = 50.0;
+/// Above so many calls a second, in the fading mean, what a guest does not run it waits for home. Single looks
+/// say too much or too little: a busy node's daemon looks late, and what a guest has run is told now and then.
+/// Fewer calls than these take no time worth speaking of unless each travels for ten milliseconds.
+const ASKS_MUCH: f64 = 100.0;
 
 /// What one look at a process at home finds; all but memory counts from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -138,7 +140,7 @@ impl Watched {
         self.asks.sample(calls);
         self.carries.sample(rate(seen.bytes, before.bytes));
         // The first calls after an arrival take longer: connections are new, and pages are missing.
-        let waits = !place.is_home && calls > ASKS_MUCH && self.looks > ARRIVES;
+        let waits = !place.is_home && self.asks.value() > ASKS_MUCH && self.looks > ARRIVES;
         self.waits
             .sample(if waits { (1.0 - wanted).max(0.0) } else { 0.0 });
         self.starts.sample(if seen.reaped > before.reaped {
