@@ -441,7 +441,7 @@ mod tests {
             assert!(text.len() <= HEAD_MAX + 4);
             assert_eq!(Head::read(&text), Some((head, &b"rest"[..])));
         }
-        for odd in [&[][..], &[3, 1, 1], &[1, 0x80], &[1, 5], &[1; 2]] {
+        for odd in [&[][..], &[4, 1, 1], &[1, 0x80], &[1, 5], &[1; 2]] {
             assert_eq!(Head::read(odd), None, "{odd:?}");
         }
         let endless = [&[1][..], &[0xff; 20]].concat();
