@@ -64,8 +64,7 @@ impl Guest {
     /// Tracing failed, or the guest ended.
     pub fn freeze(&mut self) -> Result<(), GuestError> {
         self.holds.move_away = true;
-        let sleepers = self.sleepers();
-        self.interrupt_all()?;
+        let sleepers = self.interrupt_sleepers()?;
         let hosts: Vec<i32> = self.threads.keys().copied().collect();
         for host in &hosts {
             self.leave_call(*host)?;

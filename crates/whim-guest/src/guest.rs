@@ -231,6 +231,23 @@ pub struct Guest {
 }
 
 impl Thread {
+    /// Interrupts the thread where it runs.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub fn interrupt(&mut self) -> Result<(), GuestError> {
+        if !matches!(self.trace, Trace::Running) {
+            return Ok(());
+        }
+        match Running::assume(self.host).interrupt() {
+            Ok(()) => self.trace = Trace::Interrupted,
+            // Its end is on its way to us.
+            Err(TraceError::Died) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// Home goes on with the forwarded call that the thread waits in, and the thread is to ask for
     /// its result; false if it waits in no such call.
     pub fn leaves_its_call_to_home(&mut self) -> bool {
@@ -417,14 +434,7 @@ impl Guest {
     /// Tracing failed.
     pub fn interrupt_all(&mut self) -> Result<(), GuestError> {
         for thread in self.threads.values_mut() {
-            if matches!(thread.trace, Trace::Running) {
-                match Running::assume(thread.host).interrupt() {
-                    Ok(()) => thread.trace = Trace::Interrupted,
-                    // Its end is on its way to us.
-                    Err(TraceError::Died) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            thread.interrupt()?;
         }
         Ok(())
     }

@@ -12,9 +12,7 @@ use std::time::Duration;
 use whim_image::freeze_calls::{
     EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, timeout_result, true_number,
 };
-use whim_image::freeze_observe::{
-    Observation, elapsed_ns, monotonic_ns, observe_sleep, sleeping_in,
-};
+use whim_image::freeze_observe::{Observation, elapsed_ns, monotonic_ns, observe_and_stop};
 use whim_image::model::{Activity, ProcessImage};
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Phase, Running, Stopped, UserRegs};
@@ -142,25 +140,36 @@ impl Guest {
         })
     }
 
-    /// Looks at all threads before they are stopped.
-    pub(crate) fn sleepers(&self) -> Vec<Sleeper> {
-        let sleeper = |host: &i32| {
-            let number = sleeping_in(self.host, *host)?;
-            let known = matches!(
-                i64::try_from(number).ok()?,
-                libc::SYS_restart_syscall
-                    | libc::SYS_nanosleep
-                    | libc::SYS_clock_nanosleep
-                    | libc::SYS_futex
-                    | libc::SYS_rt_sigtimedwait
-            );
-            known.then(|| Sleeper {
-                host: *host,
-                number,
-                before: observe_sleep(self.host, *host),
+    /// Interrupts all threads, and tells of those that sleep in a call with a time.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(crate) fn interrupt_sleepers(&mut self) -> Result<Vec<Sleeper>, GuestError> {
+        let known = |number| {
+            i64::try_from(number).is_ok_and(|number| {
+                matches!(
+                    number,
+                    libc::SYS_restart_syscall
+                        | libc::SYS_nanosleep
+                        | libc::SYS_clock_nanosleep
+                        | libc::SYS_futex
+                        | libc::SYS_rt_sigtimedwait
+                )
             })
         };
-        self.threads.keys().filter_map(sleeper).collect()
+        let process = self.host;
+        let mut sleepers = Vec::new();
+        for thread in self.threads.values_mut() {
+            let host = thread.host;
+            let (seen, interrupted) = observe_and_stop(process, host, known, || thread.interrupt());
+            interrupted?;
+            sleepers.extend(seen.map(|(number, before)| Sleeper {
+                host,
+                number,
+                before,
+            }));
+        }
+        Ok(sleepers)
     }
 
     /// Notes until when those wait that are stopped in their call now.

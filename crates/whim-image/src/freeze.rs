@@ -12,7 +12,7 @@
 //! itself when the tracer dies. See `freeze_calls` for how calls are kept from noticing.
 
 use crate::freeze_calls::{self, Call, Subject};
-use crate::freeze_observe::{Observation, Status, is_runnable, observe, sleeping_in};
+use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
 use crate::inject::Injection;
 use crate::maps::{self, MapEntry};
@@ -426,10 +426,13 @@ impl Frozen {
             std::thread::sleep(Duration::from_millis(1));
             sleeping = sleeping_in(self.pid, tid);
         }
-        let before = observe(self.pid, tid, sleeping);
         match Running::seize(tid, Options::SYSGOOD) {
             Ok(running) => {
-                match running.interrupt() {
+                let interrupt = || running.interrupt();
+                let concerns = freeze_calls::needs_elapsed;
+                let (seen, interrupted) = observe_and_stop(self.pid, tid, concerns, interrupt);
+                let before = seen.map(|(_, before)| before).unwrap_or_default();
+                match interrupted {
                     Ok(()) | Err(TraceError::Died) => {}
                     Err(error) => return Err(error.into()),
                 }

@@ -2,8 +2,9 @@
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use std::fs;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// How a thread stood before it was interrupted; empty where its call needs no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,31 +56,71 @@ pub fn sleeping_in(pid: i32, tid: i32) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// Looks at a thread that is about to be interrupted. `number`: the call in which it sleeps.
-#[must_use]
-pub fn observe(pid: i32, tid: i32, number: Option<u64>) -> Observation {
-    if number.is_some_and(crate::freeze_calls::needs_elapsed) {
-        observe_sleep(pid, tid)
-    } else {
-        Observation::default()
+/// Looks at a thread, and at once does what stops it: one that ran on between the two could stand in
+/// its next call, and the last call's sleep would be taken off that one's time. `concerns`: whether
+/// the sleep of a call counts, by its number. Gives that number and what was seen, and the stop's
+/// result.
+pub fn observe_and_stop<T>(
+    pid: i32,
+    tid: i32,
+    concerns: impl Fn(u64) -> bool,
+    stop: impl FnOnce() -> T,
+) -> (Option<(u64, Observation)>, T) {
+    let runs = RunCount::open(pid, tid);
+    let count = || runs.as_ref().and_then(RunCount::read);
+    for _ in 0..LOOKS_MAX {
+        let first = count();
+        let Some(number) = sleeping_in(pid, tid).filter(|number| concerns(*number)) else {
+            break;
+        };
+        let seen = Observation {
+            asleep: asleep(pid, tid),
+            deadline_ns: None,
+        };
+        let again = Instant::now();
+        if count() == first && again.elapsed() < LOOK_TO_STOP_MAX {
+            return (Some((number, seen)), stop());
+        }
+    }
+    (None, stop())
+}
+
+/// How often one looks whether a thread rests while it is looked at. One that does not has slept
+/// for no time that counts.
+const LOOKS_MAX: usize = 8;
+
+/// Between the last look and the stop. A thread takes longer to wake, to return and to be in its
+/// next call; a tracer that lost its CPU meanwhile looks again.
+const LOOK_TO_STOP_MAX: Duration = Duration::from_micros(50);
+
+/// How often a thread was given a CPU: a short file, read again as the last thing before a stop.
+struct RunCount(File);
+
+impl RunCount {
+    fn open(pid: i32, tid: i32) -> Option<Self> {
+        let file = File::open(format!("/proc/{pid}/task/{tid}/schedstat"));
+        file.ok().map(Self)
+    }
+
+    /// The file's text: the time that it ran, the time that it waited to, the count. All are 0 on a
+    /// kernel that does not count.
+    fn read(&self) -> Option<([u8; 64], usize)> {
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        Some((text, length))
     }
 }
 
-/// As [`observe`], whatever the call.
-#[must_use]
-pub fn observe_sleep(pid: i32, tid: i32) -> Observation {
-    let asleep = scheduling(pid, tid).and_then(|(since_ns, voluntary_switches)| {
-        let (state, cpu) = state_and_cpu(pid, tid)?;
-        (state == 'S').then_some(Asleep {
-            since_ns,
-            voluntary_switches,
-            cpu,
-        })
-    });
-    Observation {
-        asleep,
-        deadline_ns: None,
-    }
+fn asleep(pid: i32, tid: i32) -> Option<Asleep> {
+    // 0: the kernel has moved the sleeping thread to another CPU, and forgotten since when it
+    // sleeps (Linux from 6.12, which leaves a sleeper in the queue of its CPU for a while).
+    let (since_ns, voluntary_switches) = scheduling(pid, tid).filter(|(since, _)| *since != 0)?;
+    let (state, cpu) = state_and_cpu(pid, tid)?;
+    (state == 'S').then_some(Asleep {
+        since_ns,
+        voluntary_switches,
+        cpu,
+    })
 }
 
 /// How long a thread that is stopped now had slept in its call, in nanoseconds: 0 unless it slept
@@ -284,6 +325,36 @@ mod tests {
             (Status::read(pid, tid).map(|status| status.tgid).ok(), state)
         });
         assert_eq!(named.join().unwrap(), (Some(pid), Some('R')));
+    }
+
+    #[test]
+    fn only_one_that_sleeps_in_the_call_is_observed() {
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let (told, tid) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            told.send(nix::unistd::gettid().as_raw()).unwrap();
+            ends.recv().unwrap_err()
+        });
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let tid = tid.recv().unwrap();
+        let look = |number| observe_and_stop(pid, tid, |called| called == number, || 7);
+        let futex = 202;
+        let (seen, _) = std::iter::repeat_with(|| look(futex))
+            .find(|(seen, stopped)| {
+                *stopped == 7 && seen.is_some_and(|(_, one)| one.asleep.is_some())
+            })
+            .unwrap();
+        assert_eq!(seen.map(|(number, _)| number), Some(futex));
+        assert_eq!(
+            look(futex + 1),
+            (None, 7),
+            "another call does not concern us"
+        );
+        let own = nix::unistd::gettid().as_raw();
+        let (seen, _) = observe_and_stop(pid, own, |_| true, || 7);
+        assert!(seen.is_none_or(|(_, one)| one.asleep.is_none()));
+        drop(end);
+        sleeper.join().unwrap();
     }
 
     #[test]

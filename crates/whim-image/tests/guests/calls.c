@@ -94,6 +94,27 @@ static void one_epoll_wait(void) {
     double t = now();
     expect("epoll_wait", syscall(SYS_epoll_wait, epoll_fd, &e, 1, TIMEOUT_MS), 0, t, TIMEOUT_MS);
 }
+/* One wait directly behind another, and the second looks through many descriptors before it sleeps:
+ * a stop often meets it awake, and the first one's sleep is not its own. */
+#define LOOKED_AT 2000
+static int looks_fd, looked_at[LOOKED_AT];
+static void set_epoll_second(void) {
+    looks_fd = epoll_create1(0);
+    for (int i = 0; i < LOOKED_AT; i++) {
+        struct epoll_event e = {.events = EPOLLIN};
+        looked_at[i] = eventfd(0, 0);
+        epoll_ctl(looks_fd, EPOLL_CTL_ADD, looked_at[i], &e);
+    }
+}
+static void one_epoll_second(void) {
+    struct epoll_event e;
+    uint64_t one = 1;
+    for (int i = 0; i < LOOKED_AT; i++)
+        if (write(looked_at[i], &one, 8) != 8 || read(looked_at[i], &one, 8) != 8) wrong("eventfd", 0, errno, 0);
+    if (syscall(SYS_epoll_wait, epoll_fd, &e, 1, 4) != 0) wrong("first epoll_wait", 0, errno, 0);
+    double t = now();
+    expect("second epoll_wait", syscall(SYS_epoll_wait, looks_fd, &e, 1, 6), 0, t, 6);
+}
 static void one_epoll_pwait(void) {
     struct epoll_event e;
     double t = now();
@@ -666,6 +687,7 @@ static void nothing(void) {}
 struct test { const char *name; void (*set)(void), (*one)(void); };
 static const struct test tests[] = {
     {"epoll_wait", nothing, one_epoll_wait},
+    {"epoll_second", set_epoll_second, one_epoll_second},
     {"epoll_pwait", nothing, one_epoll_pwait},
     {"epoll_pwait2", nothing, one_epoll_pwait2},
     {"epoll_event", set_epoll_event, one_epoll_event},
