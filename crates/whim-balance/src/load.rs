@@ -88,20 +88,20 @@ impl Demand {
     }
 }
 
-/// The CPUs that a program wants, fading in the same way, but right from its first sample on. A mean that
-/// begins at nothing says for seconds that a young program wants little; and two were sent where there was
-/// room for one, and one of them sent on.
+/// A rate that fades in the same way, but is right from its first sample on. A mean that begins at nothing
+/// says for seconds that a young program wants few CPUs; and two were sent where there was room for one, and
+/// one of them sent on. And that it grows little: a node that young programs filled was seen too late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct PromptDemand {
     sum: Demand,
     /// What the sum would be, had each sample been 1.
     weight: Demand,
 }
 
-impl Wanted {
-    /// Takes what was wanted in the last second.
-    pub fn sample(&mut self, cpus: f64) {
-        self.sum.sample(cpus);
+impl PromptDemand {
+    /// Takes what was used in the last second, per second.
+    pub fn sample(&mut self, used: f64) {
+        self.sum.sample(used);
         self.weight.sample(1.0);
     }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_is_wanted_is_known_from_the_first_sample_on() {
-        let mut wanted = Wanted::default();
+        let mut wanted = PromptDemand::default();
         assert!(wanted.value().abs() < 1e-9);
         for _ in 0..5 {
             wanted.sample(0.9);

@@ -56,14 +56,19 @@ impl Cluster {
     }
 
     /// By how much the memory of nodes grows: by what they tell of their own programs, and what ours there
-    /// grow.
+    /// grow now.
     fn grow(own: usize, known: &mut [Known], programs: &[Own]) {
-        for node in known.iter_mut().filter(|node| node.node.node != id(own)) {
+        for node in known {
             let there = programs
                 .iter()
                 .filter(|program| program.at == node.node.node);
             let ours: f64 = there.map(|program| program.growth.max(0.0)).sum();
-            node.growth += ours;
+            let told = if node.node.node == id(own) {
+                0.0
+            } else {
+                node.growth
+            };
+            node.growth = told + ours;
         }
     }
 

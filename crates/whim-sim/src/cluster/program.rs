@@ -2,7 +2,7 @@
 
 use super::{Micros, SECOND, seconds};
 use std::rc::Rc;
-use whim_balance::load::{Demand, Wanted};
+use whim_balance::load::{Demand, PromptDemand};
 
 /// Seconds that a call loses by travelling home and back.
 pub const CALL: f64 = 150e-6;
@@ -152,8 +152,8 @@ pub struct Program {
 pub struct Senses {
     /// When, and the sums then.
     last: Option<(Micros, f64, f64, f64)>,
-    cpus: Wanted,
-    growth: Demand,
+    cpus: PromptDemand,
+    growth: PromptDemand,
     asks: Demand,
     /// Since it came to where it is.
     looks: u32,

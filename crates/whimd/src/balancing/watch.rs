@@ -2,7 +2,7 @@
 
 use std::fs;
 use whim_balance::Millis;
-use whim_balance::load::{Demand, Wanted};
+use whim_balance::load::{Demand, PromptDemand};
 
 use crate::processes::{self, TICKS_PER_SECOND};
 use crate::sensors::queue;
@@ -56,13 +56,13 @@ pub struct Watched {
     pub start_time: u64,
     node: String,
     last: Option<(Millis, Seen)>,
-    demand: Wanted,
+    demand: PromptDemand,
     runs: Demand,
     asks: Demand,
     carries: Demand,
     waits: Demand,
     starts: Demand,
-    growth: Demand,
+    growth: PromptDemand,
     /// Cores' worth that it ran in the last look.
     pub ran: f64,
     /// Seconds of a core of speed 1.
@@ -86,13 +86,13 @@ impl Watched {
             start_time,
             node: node.to_owned(),
             last: None,
-            demand: Wanted::default(),
+            demand: PromptDemand::default(),
             runs: Demand::default(),
             asks: Demand::default(),
             carries: Demand::default(),
             waits: Demand::default(),
             starts: Demand::default(),
-            growth: Demand::default(),
+            growth: PromptDemand::default(),
             ran: 0.0,
             done,
             came: None,
