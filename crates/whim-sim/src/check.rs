@@ -8,6 +8,7 @@ mod speed;
 mod spread;
 mod ushering;
 
+use crate::cluster::{Setting, seconds};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -50,6 +51,16 @@ pub struct Figure {
     pub limit: Limit,
 }
 
+impl Figure {
+    fn new(what: impl Into<String>, value: f64, limit: Limit) -> Self {
+        Self {
+            what: what.into(),
+            value,
+            limit,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
@@ -71,6 +82,15 @@ impl Limit {
             Self::AtLeast(_) => value < than,
         }
     }
+}
+
+/// Time in which programs find their places, after the last one has begun.
+const SETTLES: f64 = 30.0;
+
+/// When programs have found their places, in seconds.
+fn settled(setting: &Setting) -> f64 {
+    let last = setting.programs.last();
+    last.map_or(0.0, |program| seconds(program.arrives)) + SETTLES
 }
 
 /// A figure in all runs.

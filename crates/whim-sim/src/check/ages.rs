@@ -15,11 +15,8 @@ pub fn one(seed: u64, most: usize) -> Found {
         let window = u32::try_from(WINDOW).unwrap_or(u32::MAX);
         let expected = expected_age(count, window);
         let measured = Cluster::new(setting).mean_age(120);
-        Figure {
-            what: format!("{nodes} nodes: mean age, off the expected {expected:.2} s by"),
-            value: (measured / expected - 1.0).abs(),
-            limit: Limit::AtMost(0.2),
-        }
+        let what = format!("{nodes} nodes: mean age, off the expected {expected:.2} s by");
+        Figure::new(what, (measured / expected - 1.0).abs(), Limit::AtMost(0.2))
     };
     let sizes = sizes.take_while(|nodes| *nodes <= most.min(1024));
     (sizes.map(figure).collect(), Vec::new())

@@ -38,19 +38,14 @@ pub fn one(seed: u64) -> Found {
         ));
     }
     let lost = (outcome.lost_host + outcome.lost_home) as f64 / programs.max(1) as f64;
-    let figure = |what: &str, value, limit| Figure {
-        what: what.to_owned(),
-        value,
-        limit,
-    };
     let figures = vec![
-        figure(
+        Figure::new(
             "part of the programs that was lost",
             lost,
             Limit::AtMost(1.0),
         ),
-        figure("moves", outcome.moves.len() as f64, Limit::AtLeast(0.0)),
-        figure(
+        Figure::new("moves", outcome.moves.len() as f64, Limit::AtLeast(0.0)),
+        Figure::new(
             "moves that failed on their way",
             outcome.failed as f64,
             Limit::AtLeast(0.0),

@@ -4,13 +4,10 @@
 //! "At most one balancer move per minute" is read as: in any minute of the whole cluster where all programs
 //! have one home, whose balancer alone decides; in the mean where each node decides for its own.
 
-use super::{Figure, Found, Limit};
-use crate::cluster::{self, Outcome, Setting, seconds};
+use super::{Figure, Found, Limit, settled};
+use crate::cluster::{self, Outcome, Setting};
 use crate::scenario::{self, Scenario};
 use whim_balance::pace::Cause;
-
-/// Time in which programs find their places, after the last one has begun.
-const SETTLES: f64 = 30.0;
 
 const SCENARIOS: [(Scenario, bool); 6] = [
     (Scenario::Crowd, true),
@@ -33,16 +30,13 @@ pub fn one(seed: u64, hours: f64) -> Found {
         };
         let mut setting = Setting::new(seed, machines, hours * 3600.0);
         scenario::fill(&mut setting, scenario);
-        let begun = setting.programs.last().map_or(0.0, |p| seconds(p.arrives));
+        let settled = settled(&setting);
         let outcome = cluster::run(setting);
-        figures.extend(few(scenario, one_home, &outcome, begun + SETTLES));
+        figures.extend(few(scenario, one_home, &outcome, settled));
         let hogs = matches!(scenario, Scenario::Crowd | Scenario::Scattered);
         if hogs && !is_lab {
-            figures.push(Figure {
-                what: format!("{scenario}: least progress over most"),
-                value: outcome.fairness(),
-                limit: Limit::AtLeast(0.45),
-            });
+            let what = format!("{scenario}: least progress over most");
+            figures.push(Figure::new(what, outcome.fairness(), Limit::AtLeast(0.45)));
         }
         broken.extend(outcome.broken);
     }
@@ -50,10 +44,8 @@ pub fn one(seed: u64, hours: f64) -> Found {
 }
 
 fn few(scenario: Scenario, one_home: bool, outcome: &Outcome, settled: f64) -> Vec<Figure> {
-    let most = |what: &str, value, limit| Figure {
-        what: format!("{scenario}: {what}"),
-        value,
-        limit: Limit::AtMost(limit),
+    let most = |what, value, limit| {
+        Figure::new(format!("{scenario}: {what}"), value, Limit::AtMost(limit))
     };
     let rate = match one_home {
         true => {

@@ -16,11 +16,8 @@ pub fn one(seed: u64, most: usize) -> Found {
         scenario::fill(&mut setting, Scenario::Lifetimes(0.7));
         let begun = used();
         let outcome = cluster::run(setting);
-        figures.push(Figure {
-            what: format!("{nodes} nodes for 600 s: seconds of CPU time"),
-            value: used() - begun,
-            limit: Limit::AtMost(limit),
-        });
+        let what = format!("{nodes} nodes for 600 s: seconds of CPU time");
+        figures.push(Figure::new(what, used() - begun, Limit::AtMost(limit)));
         broken.extend(outcome.broken);
     }
     (figures, broken)

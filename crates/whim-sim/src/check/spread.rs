@@ -16,20 +16,18 @@ pub fn one(seed: u64) -> Found {
         let ideal = setting.programs.len() as f64 * 10.0 / rates;
         let outcome = cluster::run(setting);
         let done = outcome.left == 0;
-        figures.push(Figure {
-            what: format!("{scenario}: makespan over the ideal"),
-            value: if done {
-                outcome.makespan / ideal
-            } else {
-                f64::MAX
-            },
-            limit: Limit::AtMost(limit),
-        });
-        figures.push(Figure {
-            what: format!("{scenario}: moves of one program"),
-            value: outcome.most_moves() as f64,
-            limit: Limit::AtMost(18.0),
-        });
+        let part = if done {
+            outcome.makespan / ideal
+        } else {
+            f64::MAX
+        };
+        let what = format!("{scenario}: makespan over the ideal");
+        figures.push(Figure::new(what, part, Limit::AtMost(limit)));
+        let (what, moves) = (
+            format!("{scenario}: moves of one program"),
+            outcome.most_moves(),
+        );
+        figures.push(Figure::new(what, moves as f64, Limit::AtMost(18.0)));
         broken.extend(outcome.broken);
     }
     (figures, broken)

@@ -21,28 +21,23 @@ pub fn one(seed: u64) -> Found {
         scenario::fill(&mut setting, scenario);
         let programs = setting.programs.len().max(1) as f64;
         let outcome = cluster::run(setting);
-        figures.push(Figure {
-            what: format!("{scenario}: part of its memory that a node had in use"),
-            value: outcome.peaks.iter().copied().fold(0.0, f64::max),
-            limit: Limit::AtMost(limit),
-        });
+        let mut at_most = |what: &str, value, limit| {
+            let what = format!("{scenario}: {what}");
+            figures.push(Figure::new(what, value, Limit::AtMost(limit)));
+        };
+        let peak = outcome.peaks.iter().copied().fold(0.0, f64::max);
+        at_most("part of its memory that a node had in use", peak, limit);
         let ushered = outcome.moves.iter();
         let ushered = ushered.filter(|moved| moved.cause == Cause::Memory).count();
-        figures.push(Figure {
-            what: format!("{scenario}: moves for memory, of each program"),
-            value: ushered as f64 / programs,
-            limit: Limit::AtMost(10.0),
-        });
+        let ushered = ushered as f64 / programs;
+        at_most("moves for memory, of each program", ushered, 10.0);
         let crowded = if scenario == Scenario::Tight {
             2.0
         } else {
             0.0
         };
-        figures.push(Figure {
-            what: format!("{scenario}: moves that found no room any more"),
-            value: outcome.crowded as f64,
-            limit: Limit::AtMost(crowded),
-        });
+        let found_none = outcome.crowded as f64;
+        at_most("moves that found no room any more", found_none, crowded);
         broken.extend(outcome.broken);
     }
     (figures, broken)
