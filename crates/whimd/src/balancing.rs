@@ -19,7 +19,7 @@ use crate::control::{Class as Kind, Decided, NodeState};
 use crate::daemon::Daemon;
 use crate::journeys::Journey;
 use crate::processes::{self, Caller, Stat};
-use crate::sensors::Report;
+use crate::sensors::{Report, float};
 use crate::word::node_id as id;
 use crate::{candidacy, moving};
 use lives::Lives;
@@ -339,10 +339,6 @@ fn known(name: &str, report: &Report, used: u64, at: Millis, takes: bool) -> Kno
     }
 }
 
-fn float(bytes: u64) -> f64 {
-    f64::from(u32::try_from(bytes >> 12).unwrap_or(u32::MAX)) * 4096.0
-}
-
 fn programs(
     daemon: &Daemon,
     balancing: &mut Balancing,
@@ -405,7 +401,7 @@ fn watch_one(
     let told = daemon.is_moving(stat.pid) || balancing.asked.contains_key(&stat.pid);
     let known = balancing.watched.get(&stat.pid);
     if known.is_none_or(|(watched, _, _)| watched.start_time != stat.start_time) {
-        let ticks = f64::from(u32::try_from(stat.cpu_ticks).unwrap_or(u32::MAX));
+        let ticks = float(stat.cpu_ticks);
         let watched = Watched::new(stat.start_time, &view.own, ticks / 100.0);
         let uid = processes::credentials(stat.pid).map_or(0, |credentials| credentials.uids[0]);
         balancing
@@ -489,7 +485,7 @@ fn uptime() -> Option<f64> {
 
 /// Seconds since a process began.
 fn age(stat: &Stat, uptime: Option<f64>) -> f64 {
-    let began = f64::from(u32::try_from(stat.start_time).unwrap_or(u32::MAX)) / 100.0;
+    let began = float(stat.start_time) / 100.0;
     uptime.map_or(0.0, |uptime| (uptime - began).max(0.0))
 }
 

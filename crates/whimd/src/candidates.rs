@@ -8,6 +8,7 @@ use crate::batch::Job;
 use crate::class::Features;
 use crate::control::RunOptions;
 use crate::processes::{self, Stat};
+use crate::sensors::float;
 
 /// One process that may move.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -241,7 +242,7 @@ fn percent(before: Option<(u64, u64)>, now: (u64, u64)) -> f64 {
     }
     let milliseconds = ticks * 1000 / processes::TICKS_PER_SECOND;
     let tenths = milliseconds.saturating_mul(1000) / elapsed;
-    f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0
+    float(tenths) / 10.0
 }
 
 #[cfg(test)]

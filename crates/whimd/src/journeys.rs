@@ -11,6 +11,7 @@ use whim_journey::job::{Event, State, Status};
 use whim_sys::foreign::Limit;
 
 use crate::processes::Stat;
+use crate::sensors::float;
 
 /// Journals of ended journeys that are kept.
 const KEPT: usize = 1000;
@@ -126,7 +127,7 @@ impl Journey {
             Some((then, cpu_ns)) if now_ms >= then + 200 => {
                 let micros = status.cpu_ns.saturating_sub(cpu_ns) / 1000;
                 let tenths = micros / (now_ms - then).max(1);
-                self.cpu_percent = f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0;
+                self.cpu_percent = float(tenths) / 10.0;
                 self.seen = Some((now_ms, status.cpu_ns));
             }
             Some(_) => {}

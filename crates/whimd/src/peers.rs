@@ -11,7 +11,7 @@ use whim_net::roster::ROSTER_LENGTH_MAX;
 
 use crate::control::NodeState;
 use crate::guests::AdmitRequest;
-use crate::sensors::Report;
+use crate::sensors::{Report, float};
 use crate::swim::Reach;
 use crate::word::About;
 
@@ -243,11 +243,8 @@ impl Peers {
     pub fn moved(&mut self, node: &str, bytes: u64, milliseconds: f64) {
         // Small moves measure round trips, not the network.
         if bytes > 8 << 20 && milliseconds > 0.0 {
-            let mebibytes = f64::from(u32::try_from(bytes >> 20).unwrap_or(u32::MAX));
-            self.rates.insert(
-                node.to_string(),
-                mebibytes * 1_048_576.0 * 1000.0 / milliseconds,
-            );
+            let rate = float(bytes) * 1000.0 / milliseconds;
+            self.rates.insert(node.to_string(), rate);
         }
     }
 
@@ -265,8 +262,7 @@ impl Peers {
     #[must_use]
     pub fn expected_freeze(&self, node: &str, bytes: u64) -> f64 {
         let rate = self.rates.get(node).copied().unwrap_or(RATE);
-        let kib = f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX));
-        kib * 1024.0 / rate
+        float(bytes) / rate
     }
 }
 

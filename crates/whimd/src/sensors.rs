@@ -220,10 +220,16 @@ fn throttled_cpus(before: (Millis, u64), now: (Millis, u64)) -> f64 {
     }
 }
 
+/// A count, to reckon with; exact below 2^53.
+#[must_use]
+pub fn float(count: u64) -> f64 {
+    let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX));
+    half(count >> 32) * 4_294_967_296.0 + half(count)
+}
+
 /// As how many CPUs so many nanoseconds are, over a time that is not 0.
 fn cpus_worth(nanoseconds: u64, elapsed_ms: Millis) -> f64 {
-    let small = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
-    small(nanoseconds / 1000) / small(elapsed_ms) / 1000.0
+    float(nanoseconds) / float(elapsed_ms) / 1e6
 }
 
 /// CPUs that this node's tasks may use, of which they really get this part.

@@ -5,7 +5,7 @@ use whim_balance::Millis;
 use whim_balance::load::{Demand, PromptDemand};
 
 use crate::processes::{self, TICKS_PER_SECOND};
-use crate::sensors::queue;
+use crate::sensors::{float, queue};
 
 /// Seconds that one call loses by travelling home and back, until a cluster has measured its own.
 pub const CALL: f64 = 150e-6;
@@ -214,12 +214,6 @@ impl Watched {
         let lost = asks.max(self.waits.value()) + trips;
         (lost / self.runs.value().max(RUNS_LEAST)).min(LOSES_MOST)
     }
-}
-
-fn float(value: u64) -> f64 {
-    // Differences of a second or so: far below what a double holds.
-    f64::from(u32::try_from(value >> 16).unwrap_or(u32::MAX)) * 65536.0
-        + f64::from(u32::try_from(value & 0xffff).unwrap_or(0))
 }
 
 /// What /proc says of a process that is at home.

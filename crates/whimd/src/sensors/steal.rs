@@ -4,6 +4,7 @@
 //! programs get three quarters of the time that they should, two CPUs are worth one and a half.
 
 use crate::processes;
+use crate::sensors::float;
 
 /// CPU time of the whole machine since it began, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,6 @@ impl Got {
         if ran + stolen < LEAST {
             return;
         }
-        let float = |ticks: u64| f64::from(u32::try_from(ticks).unwrap_or(u32::MAX));
         let part = float(ran) / float(ran + stolen);
         self.part = (7.0 * self.part + part) / 8.0;
     }
