@@ -91,9 +91,7 @@ impl Scope {
                 let text = fs::read_to_string(group.directory.join("cpuacct.usage")).ok()?;
                 return text.trim().parse().ok();
             }
-            let text = fs::read_to_string(group.directory.join("cpu.stat")).ok()?;
-            let line = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
-            Some(line.trim().parse::<u64>().ok()?.saturating_mul(1000))
+            Some(cpu_stat(group, "usage_usec ")?.saturating_mul(1000))
         })
     }
 
@@ -116,17 +114,20 @@ impl Scope {
     #[must_use]
     pub fn throttled_ns(&self) -> Option<u64> {
         self.groups().iter().find_map(|group| {
-            let text = fs::read_to_string(group.directory.join("cpu.stat")).ok()?;
-            let field = |name: &str| -> Option<u64> {
-                let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-                line.trim().parse().ok()
-            };
-            let microseconds = field("throttled_usec ");
+            // Version 2 counts microseconds, version 1 nanoseconds.
+            let microseconds = cpu_stat(group, "throttled_usec ");
             microseconds
                 .map(|us| us.saturating_mul(1000))
-                .or_else(|| field("throttled_time "))
+                .or_else(|| cpu_stat(group, "throttled_time "))
         })
     }
+}
+
+/// A number of a group's `cpu.stat`, by its name and the space behind it.
+fn cpu_stat(group: &Membership, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(group.directory.join("cpu.stat")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
 }
 
 /// A group whose directory is another one.
