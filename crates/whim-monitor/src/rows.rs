@@ -1,0 +1,243 @@
+//! Rows of `whim ps`, `whim nodes` and `whim log`; the names are stable.
+
+use serde::{Deserialize, Serialize};
+use whim_journey::job::State;
+
+/// A row of `whim ps`; the names are stable.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    pub pid: i32,
+    pub home: String,
+    pub r#where: String,
+    pub state: State,
+    /// Why it ended, or what keeps it in its state.
+    pub reason: Option<String>,
+    pub moves: u32,
+    pub cpu_percent: f64,
+    /// Cores that it would keep busy, and those that it got, by the balancer's last looks; null: it looks at
+    /// its own node's programs only.
+    #[serde(default)]
+    pub cpus_wanted: Option<f64>,
+    #[serde(default)]
+    pub cpus_got: Option<f64>,
+    /// Calls for its home in a second; at home, those that would be.
+    #[serde(default)]
+    pub home_calls: Option<f64>,
+    pub memory_bytes: u64,
+    /// Why it cannot move now, a sentence.
+    pub stay: Option<String>,
+    /// Why the cluster does not move it by itself, a sentence.
+    #[serde(default)]
+    pub not_candidate: Option<String>,
+    /// Who runs it at home; null: not told.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    #[serde(default)]
+    pub user: Option<String>,
+    /// The process that has started it, of the same home; null: not told.
+    #[serde(default)]
+    pub parent: Option<i32>,
+    pub home_supervisor_pid: Option<i32>,
+    /// As the host's pid namespace has it.
+    pub guest_supervisor_pid: Option<i32>,
+    /// With its arguments, which may hold secrets, for its user and administrators of its home alone; others
+    /// see the program's name.
+    pub command: String,
+}
+
+/// State of a node, as `whim nodes` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    Up,
+    Suspect,
+    Down,
+    Draining,
+}
+
+impl std::fmt::Display for NodeState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Suspect => "suspect",
+            Self::Down => "down",
+            Self::Draining => "draining",
+        })
+    }
+}
+
+/// A row of `whim nodes`; the names are stable. What an unreachable node last said is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    pub name: String,
+    pub state: NodeState,
+    /// Threads that run or wait for a CPU: it rises at once, and falls over some seconds. Null, as all
+    /// that follows: never heard.
+    pub load: Option<f64>,
+    /// Of one core: 1 is an ordinary one.
+    pub speed: Option<f64>,
+    /// Its speed was not measured yet.
+    #[serde(default)]
+    pub speed_estimated: Option<bool>,
+    pub cpus: Option<f64>,
+    /// CPUs' worth of waiting for a limit of the node's CPU time, in the last second.
+    #[serde(default)]
+    pub throttled_cpus: Option<f64>,
+    /// Of the last ten seconds, how much some task waited for a CPU, and how much none could go on for
+    /// want of memory; null also where the kernel does not tell.
+    #[serde(default)]
+    pub cpu_pressure_percent: Option<f64>,
+    #[serde(default)]
+    pub memory_pressure_percent: Option<f64>,
+    pub memory_total_bytes: Option<u64>,
+    pub memory_available_bytes: Option<u64>,
+    /// What of it is promised to guests that have not come, or not all of them.
+    #[serde(default)]
+    pub memory_promised_bytes: Option<u64>,
+    pub guests: Option<u32>,
+    /// Whether it refuses guests, and whether it keeps its own processes.
+    #[serde(default)]
+    pub blocked: Option<bool>,
+    #[serde(default)]
+    pub stays: Option<bool>,
+    #[serde(default)]
+    pub labels: Option<Vec<String>>,
+    /// Short name of its migration class: programs move between nodes of equal class; portable ones
+    /// between those that are equal up to the dash.
+    pub class: Option<String>,
+}
+
+/// A line of `whim log`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LogRow {
+    /// Milliseconds since 1970.
+    pub time_ms: u64,
+    pub pid: Option<i32>,
+    /// One word: `moved`, `refused`, `ended`, `joined`, ...
+    pub what: String,
+    pub text: String,
+}
+
+impl NodeRow {
+    /// Memory in use, as a part of all; `None`: not known.
+    #[must_use]
+    pub fn memory_part(&self) -> Option<f64> {
+        let (total, available) = (self.memory_total_bytes?, self.memory_available_bytes?);
+        let used = total.saturating_sub(available);
+        (total > 0).then(|| float(used) / float(total))
+    }
+
+    /// Load for each CPU; `None`: not known.
+    #[must_use]
+    pub fn load_part(&self) -> Option<f64> {
+        let cpus = self.cpus.filter(|cpus| *cpus > 0.0)?;
+        Some(self.load? / cpus)
+    }
+}
+
+/// A count, to reckon with; exact below 2^53.
+fn float(count: u64) -> f64 {
+    let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX));
+    half(count >> 32) * 4_294_967_296.0 + half(count)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn process(home: &str, pid: i32) -> ProcessRow {
+        ProcessRow {
+            pid,
+            home: home.into(),
+            r#where: home.into(),
+            state: State::Home,
+            reason: None,
+            moves: 0,
+            cpu_percent: 50.0,
+            cpus_wanted: None,
+            cpus_got: None,
+            home_calls: None,
+            memory_bytes: 1 << 20,
+            stay: None,
+            not_candidate: None,
+            uid: Some(1000),
+            user: None,
+            parent: None,
+            home_supervisor_pid: None,
+            guest_supervisor_pid: None,
+            command: format!("program {pid}"),
+        }
+    }
+
+    pub(crate) fn node(name: &str) -> NodeRow {
+        NodeRow {
+            name: name.into(),
+            state: NodeState::Up,
+            load: Some(1.0),
+            speed: Some(1.0),
+            speed_estimated: None,
+            cpus: Some(2.0),
+            throttled_cpus: None,
+            cpu_pressure_percent: None,
+            memory_pressure_percent: None,
+            memory_total_bytes: Some(8 << 30),
+            memory_available_bytes: Some(6 << 30),
+            memory_promised_bytes: None,
+            guests: Some(0),
+            blocked: None,
+            stays: None,
+            labels: None,
+            class: None,
+        }
+    }
+
+    #[test]
+    fn a_row_of_ps_has_the_documented_names() {
+        let row = ProcessRow {
+            state: State::InDoubt,
+            ..process("n1", 7)
+        };
+        let value = serde_json::to_value(&row).expect("json");
+        let mut names: Vec<_> = value.as_object().expect("object").keys().cloned().collect();
+        names.sort();
+        let mut expected = vec![
+            "pid",
+            "home",
+            "where",
+            "state",
+            "reason",
+            "moves",
+            "cpu_percent",
+            "cpus_wanted",
+            "cpus_got",
+            "home_calls",
+            "memory_bytes",
+            "stay",
+            "not_candidate",
+            "uid",
+            "user",
+            "parent",
+            "home_supervisor_pid",
+            "guest_supervisor_pid",
+            "command",
+        ];
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        assert_eq!(value["state"], "in-doubt");
+    }
+
+    #[test]
+    fn parts_are_of_what_is_known() {
+        let row = node("n1");
+        assert_eq!(
+            (row.memory_part(), row.load_part()),
+            (Some(0.25), Some(0.5))
+        );
+        let unknown = NodeRow {
+            load: None,
+            memory_total_bytes: Some(0),
+            ..row
+        };
+        assert_eq!((unknown.memory_part(), unknown.load_part()), (None, None));
+    }
+}
