@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use whim_balance::balancer::Record;
 use whim_image::model::CpuTime;
-use whim_journey::job::{Event, State};
+use whim_journey::job::Event;
+use whim_monitor::feed::Update;
+pub use whim_monitor::rows::{LogRow, NodeRow, NodeState, ProcessRow};
 
 use crate::places::{Environment, Places};
 
@@ -182,6 +184,8 @@ pub enum Request {
         run: String,
     },
     Nodes,
+    /// All rows, and from then on what changes of them, until the client goes away: the feed of the monitors.
+    Watch,
     Init {
         node: Option<String>,
         advertise: Vec<String>,
@@ -205,111 +209,6 @@ pub enum Request {
         file: PathBuf,
     },
     Doctor,
-}
-
-/// A row of `whim ps`; the names are stable.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProcessRow {
-    pub pid: i32,
-    pub home: String,
-    pub r#where: String,
-    pub state: State,
-    /// Why it ended, or what keeps it in its state.
-    pub reason: Option<String>,
-    pub moves: u32,
-    pub cpu_percent: f64,
-    /// Cores that it would keep busy, and those that it got, by the balancer's last looks; null: it looks at
-    /// its own node's programs only.
-    #[serde(default)]
-    pub cpus_wanted: Option<f64>,
-    #[serde(default)]
-    pub cpus_got: Option<f64>,
-    /// Calls for its home in a second; at home, those that would be.
-    #[serde(default)]
-    pub home_calls: Option<f64>,
-    pub memory_bytes: u64,
-    /// Why it cannot move now, a sentence.
-    pub stay: Option<String>,
-    /// Why the cluster does not move it by itself, a sentence.
-    #[serde(default)]
-    pub not_candidate: Option<String>,
-    pub home_supervisor_pid: Option<i32>,
-    /// As the host's pid namespace has it.
-    pub guest_supervisor_pid: Option<i32>,
-    pub command: String,
-}
-
-/// State of a node, as `whim nodes` prints it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeState {
-    Up,
-    Suspect,
-    Down,
-    Draining,
-}
-
-impl std::fmt::Display for NodeState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Up => "up",
-            Self::Suspect => "suspect",
-            Self::Down => "down",
-            Self::Draining => "draining",
-        })
-    }
-}
-
-/// A row of `whim nodes`; the names are stable. What an unreachable node last said is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NodeRow {
-    pub name: String,
-    pub state: NodeState,
-    /// Threads that run or wait for a CPU: it rises at once, and falls over some seconds. Null, as all
-    /// that follows: never heard.
-    pub load: Option<f64>,
-    /// Of one core: 1 is an ordinary one.
-    pub speed: Option<f64>,
-    /// Its speed was not measured yet.
-    #[serde(default)]
-    pub speed_estimated: Option<bool>,
-    pub cpus: Option<f64>,
-    /// CPUs' worth of waiting for a limit of the node's CPU time, in the last second.
-    #[serde(default)]
-    pub throttled_cpus: Option<f64>,
-    /// Of the last ten seconds, how much some task waited for a CPU, and how much none could go on for
-    /// want of memory; null also where the kernel does not tell.
-    #[serde(default)]
-    pub cpu_pressure_percent: Option<f64>,
-    #[serde(default)]
-    pub memory_pressure_percent: Option<f64>,
-    pub memory_total_bytes: Option<u64>,
-    pub memory_available_bytes: Option<u64>,
-    /// What of it is promised to guests that have not come, or not all of them.
-    #[serde(default)]
-    pub memory_promised_bytes: Option<u64>,
-    pub guests: Option<u32>,
-    /// Whether it refuses guests, and whether it keeps its own processes.
-    #[serde(default)]
-    pub blocked: Option<bool>,
-    #[serde(default)]
-    pub stays: Option<bool>,
-    #[serde(default)]
-    pub labels: Option<Vec<String>>,
-    /// Short name of its migration class: programs move between nodes of equal class; portable ones
-    /// between those that are equal up to the dash.
-    pub class: Option<String>,
-}
-
-/// A line of `whim log`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LogRow {
-    /// Milliseconds since 1970.
-    pub time_ms: u64,
-    pub pid: Option<i32>,
-    /// One word: `moved`, `refused`, `ended`, `joined`, ...
-    pub what: String,
-    pub text: String,
 }
 
 /// Something that `whim doctor` looked at, with how to mend it.
@@ -339,6 +238,7 @@ pub enum Answer {
     Process(ProcessRow),
     Node(NodeRow),
     Log(LogRow),
+    Update(Update),
     CpuAway {
         time: CpuTime,
         moves: u32,
@@ -525,51 +425,5 @@ mod tests {
         for bad in ["", "0", "-1", "nan", "1e99", "soon"] {
             assert!(bad.parse::<LeaseChoice>().is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_row_of_ps_has_the_documented_names() {
-        let row = ProcessRow {
-            pid: 1,
-            home: "n1".into(),
-            r#where: "n2".into(),
-            state: State::InDoubt,
-            reason: None,
-            moves: 2,
-            cpus_wanted: None,
-            cpus_got: None,
-            home_calls: None,
-            cpu_percent: 99.5,
-            memory_bytes: 4096,
-            stay: None,
-            not_candidate: None,
-            home_supervisor_pid: Some(7),
-            guest_supervisor_pid: None,
-            command: "sleep 1".into(),
-        };
-        let value = serde_json::to_value(&row).expect("json");
-        let mut names: Vec<_> = value.as_object().expect("object").keys().cloned().collect();
-        names.sort();
-        let mut expected = vec![
-            "pid",
-            "home",
-            "where",
-            "state",
-            "reason",
-            "moves",
-            "cpu_percent",
-            "cpus_wanted",
-            "cpus_got",
-            "home_calls",
-            "memory_bytes",
-            "stay",
-            "not_candidate",
-            "home_supervisor_pid",
-            "guest_supervisor_pid",
-            "command",
-        ];
-        expected.sort_unstable();
-        assert_eq!(names, expected);
-        assert_eq!(value["state"], "in-doubt");
     }
 }

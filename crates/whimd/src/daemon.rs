@@ -21,6 +21,7 @@ use crate::processes;
 use crate::sensors::speed::{self, Idle, Speed};
 use crate::sensors::{Report, Sensors};
 use crate::settings::Settings;
+use crate::telling::Telling;
 use crate::{cgroup, hosting, watching};
 
 /// All processes are looked at again after this, in milliseconds.
@@ -60,6 +61,8 @@ pub struct Daemon {
     pub looked: tokio::sync::Notify,
     /// What the last look at all processes found.
     seen: Mutex<SeenProcesses>,
+    /// What the monitors are told.
+    pub telling: Telling,
     /// Held while guests are sent away.
     pub expelling: tokio::sync::Mutex<()>,
 }
@@ -81,6 +84,7 @@ impl Drop for MovingGuard {
         lock(&self.daemon.moving).remove(&self.pid);
         let now = self.daemon.clock_ms();
         self.daemon.balancing().moved(now, self.pid);
+        self.daemon.telling.look_again();
     }
 }
 
@@ -121,6 +125,7 @@ impl Daemon {
             discovery: Mutex::default(),
             looked: tokio::sync::Notify::new(),
             seen: Mutex::default(),
+            telling: Telling::default(),
             expelling: tokio::sync::Mutex::default(),
         })
     }

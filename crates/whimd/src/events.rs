@@ -1,5 +1,6 @@
 //! What happened on this node, for `whim log`: lines of JSON in the state directory.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,12 +14,23 @@ use crate::control::LogRow;
 const LOG_MAX: u64 = 8 << 20;
 /// `whim log` shows this many lines at most.
 pub const SHOWN_MAX: usize = 10_000;
+/// Lines that are remembered for the monitors.
+const RECENT_MAX: usize = 200;
 
 /// The log. A disk that is full costs lines of the log, never a move.
 #[derive(Debug)]
 pub struct Events {
     path: PathBuf,
     file: Mutex<Option<File>>,
+    /// What happened since this daemon began, for the monitors.
+    recent: Mutex<Recent>,
+}
+
+/// The last lines, and how many there have been.
+#[derive(Debug, Default)]
+struct Recent {
+    count: u64,
+    rows: VecDeque<LogRow>,
 }
 
 /// Milliseconds since 1970.
@@ -35,7 +47,8 @@ impl Events {
     #[must_use]
     pub fn open(path: PathBuf) -> Self {
         let file = Mutex::new(open(&path));
-        Self { path, file }
+        let recent = Mutex::default();
+        Self { path, file, recent }
     }
 
     /// Adds a line. `what` is one word.
@@ -51,6 +64,7 @@ impl Events {
             return;
         };
         line.push(b'\n');
+        self.remember(row);
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let full = file
             .as_ref()
@@ -68,6 +82,26 @@ impl Events {
         {
             tracing::warn!(%error, "the log cannot be written");
         }
+    }
+
+    fn remember(&self, row: LogRow) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.rows.len() == RECENT_MAX {
+            recent.rows.pop_front();
+        }
+        recent.rows.push_back(row);
+        recent.count += 1;
+    }
+
+    /// The lines that came after the first `known` of this daemon's, as far as they are remembered, and how
+    /// many there have been now.
+    #[must_use]
+    pub fn after(&self, known: u64) -> (Vec<LogRow>, u64) {
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = usize::try_from(recent.count.saturating_sub(known)).unwrap_or(usize::MAX);
+        let skipped = recent.rows.len().saturating_sub(fresh);
+        let rows = recent.rows.iter().skip(skipped).cloned().collect();
+        (rows, recent.count)
     }
 
     /// The last lines, oldest first.
@@ -114,6 +148,23 @@ mod tests {
         assert_eq!(shown(), (SHOWN_MAX, "1".to_owned()));
         events.add(None, "moved", "one more");
         assert_eq!(shown(), (SHOWN_MAX, "2".to_owned()));
+    }
+
+    #[test]
+    fn monitors_are_told_what_is_new() {
+        let directory = tempfile::tempdir().expect("directory");
+        let events = Events::open(directory.path().join("events.jsonl"));
+        assert_eq!(events.after(0), (Vec::new(), 0));
+        for number in 1..=RECENT_MAX + 3 {
+            events.add(None, "moved", number.to_string());
+        }
+        let (rows, count) = events.after(0);
+        assert_eq!((rows.len(), count), (RECENT_MAX, RECENT_MAX as u64 + 3));
+        assert_eq!(rows[0].text, "4");
+        let (rows, again) = events.after(count - 2);
+        let texts: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
+        assert_eq!((texts, again), (vec!["202", "203"], count));
+        assert_eq!(events.after(count), (Vec::new(), count));
     }
 
     #[test]

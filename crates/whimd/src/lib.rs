@@ -42,5 +42,6 @@ pub mod settings;
 pub mod stay;
 pub mod supervisor;
 pub mod swim;
+pub mod telling;
 pub mod watching;
 pub mod word;

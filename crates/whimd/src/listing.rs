@@ -1,5 +1,6 @@
 //! What `whim ps`, `why`, `log` and `nodes` show.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_image::model::CpuTime;
@@ -13,7 +14,7 @@ use crate::daemon::Daemon;
 use crate::journeys::{JournalSummary, Journey, read_journal};
 use crate::moving::MoveError;
 use crate::peers::Health;
-use crate::processes::{self, Stat};
+use crate::processes::{self, Caller, Stat};
 use crate::sensors::Report;
 use crate::stay;
 use crate::watching;
@@ -28,7 +29,28 @@ pub async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
     if all {
         rows.extend(guest_rows(daemon));
     }
+    name_users(&mut rows);
     rows
+}
+
+/// The name of a user is asked for once, not for each process.
+fn name_users(rows: &mut [ProcessRow]) {
+    let mut names: HashMap<u32, String> = HashMap::new();
+    for row in rows {
+        let Some(uid) = row.uid else { continue };
+        let name = names
+            .entry(uid)
+            .or_insert_with(|| processes::user_name(uid));
+        row.user = Some(name.clone());
+    }
+}
+
+/// What this one may see of the rows: of others' processes the program's name alone.
+pub fn hide(rows: &mut [ProcessRow], caller: &Caller) {
+    let others = |row: &&mut ProcessRow| !row.uid.is_some_and(|uid| caller.may_see(uid));
+    for row in rows.iter_mut().filter(others) {
+        row.command = processes::program(&row.command).to_owned();
+    }
 }
 
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
@@ -51,6 +73,10 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
             None => home_row(daemon, &candidate, &stat),
         };
+        row.parent = Some(stat.parent);
+        if let Ok(credentials) = processes::credentials(stat.pid) {
+            row.uid = Some(credentials.uids[0]);
+        }
         if let Some(does) = balancing::does(daemon, &stat) {
             row.cpus_wanted = Some(does.wanted);
             row.cpus_got = Some(does.got);
@@ -78,6 +104,9 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
         memory_bytes: stat.resident_bytes,
         stay: stay_of(daemon, candidate, stat.pid),
         not_candidate: candidacy::reason(daemon, stat.pid),
+        uid: None,
+        user: None,
+        parent: None,
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
         command: processes::command(stat.pid),
@@ -143,6 +172,9 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             _ => None,
         },
         not_candidate: stat.and_then(|stat| candidacy::reason(daemon, stat.pid)),
+        uid: Some(about.requested_by),
+        user: None,
+        parent: None,
         home_supervisor_pid: journey.supervisor_pid.filter(|_| journey.is_live()),
         guest_supervisor_pid: about
             .guest_supervisor_pid
@@ -168,6 +200,9 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
         memory_bytes: guest.request.memory_bytes,
         stay: None,
         not_candidate: None,
+        uid: guest.private_id,
+        user: None,
+        parent: None,
         home_supervisor_pid: None,
         guest_supervisor_pid: Some(guest.supervisor_pid),
         command: format!(
@@ -182,8 +217,8 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
 ///
 /// # Errors
 /// There is no such process.
-pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Why, MoveError> {
-    let sentences = sentences(daemon, pid).await?;
+pub async fn why(daemon: &Arc<Daemon>, caller: &Caller, pid: i32) -> Result<Why, MoveError> {
+    let sentences = sentences(daemon, caller, pid).await?;
     let stat = processes::stat(pid).ok();
     let (sentence, decision) = match stat.and_then(|stat| balancing::why(daemon, &stat)) {
         Some((sentence, decision)) => (Some(sentence), decision),
@@ -197,19 +232,23 @@ pub async fn why(daemon: &Arc<Daemon>, pid: i32) -> Result<Why, MoveError> {
 }
 
 /// What it is, and what keeps it where it is.
-async fn sentences(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveError> {
+async fn sentences(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+) -> Result<Vec<String>, MoveError> {
     watching::refresh_all(daemon).await;
     let stat = match processes::stat(pid) {
         Ok(stat) => stat,
         Err(error) => {
-            return last_end(daemon, pid)
+            return last_end(daemon, caller, pid)
                 .map(|text| vec![text])
                 .ok_or(error.into());
         }
     };
     let journey = daemon.journeys().of_process(pid).cloned();
     let candidate = daemon.candidates().get(pid).cloned();
-    let mut text = vec![format!("Process {pid}: {}", processes::command(pid))];
+    let mut text = vec![format!("Process {pid}: {}", command(caller, pid))];
     if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
         text.push(format!(
             "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
@@ -227,7 +266,7 @@ async fn sentences(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveEr
     if tracer != 0 {
         text.push(format!(
             "It is traced by {tracer} ({}).",
-            processes::command(tracer)
+            command(caller, tracer)
         ));
     }
     text.extend(candidacy::reason(daemon, pid));
@@ -242,6 +281,16 @@ async fn sentences(daemon: &Arc<Daemon>, pid: i32) -> Result<Vec<String>, MoveEr
     }
     text.extend(reasons);
     Ok(text)
+}
+
+/// The command line of a process, or as much of it as this one may see.
+fn command(caller: &Caller, pid: i32) -> String {
+    let command = processes::command(pid);
+    let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
+    match user.is_ok_and(|uid| caller.may_see(uid)) {
+        true => command,
+        false => processes::program(&command).to_owned(),
+    }
 }
 
 /// Why a process that is at home has come back, if nobody asked for it.
@@ -269,16 +318,21 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
     text
 }
 
-fn last_end(daemon: &Daemon, pid: i32) -> Option<String> {
+fn last_end(daemon: &Daemon, caller: &Caller, pid: i32) -> Option<String> {
     let journeys = daemon.journeys().sorted();
     let journey = journeys
         .into_iter()
         .rev()
         .find(|journey| journey.about.pid == pid)?;
-    let end = journey.about.end?;
+    let about = journey.about;
+    let command = match caller.may_see(about.requested_by) {
+        true => about.command.as_str(),
+        false => processes::program(&about.command),
+    };
+    let end = about.end?;
     Some(format!(
-        "Process {pid} ({}) has ended: {}",
-        journey.about.command, end.reason
+        "Process {pid} ({command}) has ended: {}",
+        end.reason
     ))
 }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use whim_journey::job::Slot;
 use whim_net::roster::ROSTER_LENGTH_MAX;
 
-use crate::control::NodeState;
+use crate::control::{NodeState, ProcessRow};
 use crate::guests::AdmitRequest;
 use crate::sensors::{Report, float};
 use crate::swim::Reach;
@@ -55,6 +55,8 @@ pub enum NodeRequest {
     Members {
         signed: serde_json::Value,
     },
+    /// Which processes have their home with you, and where are they? For the monitors of the sender.
+    Processes,
     /// Send me your list of members.
     WantMembers,
     /// To the holder of the CA: sign a new certificate for the sender.
@@ -90,6 +92,10 @@ pub enum NodeReply {
     },
     Renewed {
         certificate: serde_json::Value,
+    },
+    /// Without arguments of commands; of more than fit, the busiest.
+    Processes {
+        rows: Vec<ProcessRow>,
     },
     Drain {
         guests: u32,

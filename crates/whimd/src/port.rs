@@ -18,6 +18,7 @@ use crate::handshakes::Handshakes;
 use crate::hosting;
 use crate::membership;
 use crate::peers::{self, FrameError, NodeReply, NodeRequest};
+use crate::telling;
 
 /// A connection says whom it is for within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -219,6 +220,9 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
             let Left { guests, own, more } = evacuation::drain(daemon, on).await;
             NodeReply::Drain { guests, own, more }
         }
+        NodeRequest::Processes => NodeReply::Processes {
+            rows: telling::for_peers(daemon).await,
+        },
         other => membership::answer(daemon, peer, other),
     }
 }

@@ -157,6 +157,13 @@ pub fn command(pid: i32) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Of a command line, the program's name alone.
+#[must_use]
+pub fn program(command: &str) -> &str {
+    let first = command.split(' ').next().unwrap_or_default();
+    first.rsplit('/').next().unwrap_or_default()
+}
+
 /// Credentials of a process, as /proc/PID/status has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
@@ -220,6 +227,12 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Whether this one may see with which arguments a process of this user was started: they may hold secrets.
+    #[must_use]
+    pub fn may_see(&self, uid: u32) -> bool {
+        self.admin || self.uid == uid
+    }
+
     /// The rule of PTRACE_MODE_ATTACH_REALCREDS, applied by us since the daemon itself has more
     /// rights than the one who asks: all three uids and gids equal, dumpable, no capabilities that
     /// the caller lacks.

@@ -25,11 +25,12 @@ use crate::listing;
 use crate::membership;
 use crate::moving::{self, MoveError};
 use crate::processes::{self, Caller};
+use crate::telling;
 
 /// A client that does not send its request within this time is dropped.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that takes nothing of its answers for this time is dropped.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// `whim run --on` is tried for this long: a program that has just been started may stay for a
 /// moment, while its loader works.
 const FIRST_MOVE: Duration = Duration::from_secs(10);
@@ -135,6 +136,10 @@ async fn client(daemon: &Arc<Daemon>, clients: &Arc<Clients>, stream: UnixStream
             Ok(Ok(length)) if length > 0 && line.ends_with(b"\n") => {}
             _ => return,
         }
+        if matches!(serde_json::from_slice(&line), Ok(Request::Watch)) {
+            telling::serve(daemon, &caller, &mut lines, &mut write).await;
+            return;
+        }
         let (answers, queue) = unbounded_channel::<Answer>();
         let work = serve_request(daemon, &caller, &line, answers, &mut lines);
         let (last, written) = tokio::join!(work, write_all(&mut write, queue));
@@ -182,7 +187,7 @@ async fn write_all(write: &mut OwnedWriteHalf, mut queue: UnboundedReceiver<Answ
     true
 }
 
-async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
+pub async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     write.write_all(&line).await
@@ -211,10 +216,11 @@ async fn handle(
         Request::Migrate { pid, to } => migrate(daemon, caller, pid, to, answers).await,
         Request::Bring { pid, hold } => bring(daemon, caller, pid, hold, answers).await,
         Request::Go { pid } => text(moving::go(daemon, caller, pid)),
-        Request::Processes { all } => send_all(listing::answers(
-            listing::processes(daemon, all).await,
-            Answer::Process,
-        )),
+        Request::Processes { all } => {
+            let mut rows = listing::processes(daemon, all).await;
+            listing::hide(&mut rows, caller);
+            send_all(listing::answers(rows, Answer::Process))
+        }
         Request::Nodes => send_all(listing::answers(listing::nodes(daemon), Answer::Node)),
         Request::Log { calls } => send_all(listing::answers(
             listing::log(daemon, calls).await,
@@ -225,7 +231,9 @@ async fn handle(
             send_all(vec![Answer::CpuAway { time, moves }])
         }
         Request::Why { pid } => {
-            let why = listing::why(daemon, pid).await.map_err(|e| e.to_string())?;
+            let why = listing::why(daemon, caller, pid)
+                .await
+                .map_err(|e| e.to_string())?;
             send_all(vec![Answer::Why(why)])
         }
         Request::Doctor => {
