@@ -32,6 +32,20 @@ pub struct Arguments {
     pub verb: Verb,
 }
 
+/// How a monitor shows what it sees.
+#[derive(Debug, Args)]
+pub struct Seen {
+    /// The feed, one JSON object per line, until it is interrupted
+    #[arg(long)]
+    pub json: bool,
+    /// One picture, as a table (or, with --json, as objects), and no more; so it is without a terminal
+    #[arg(long)]
+    pub once: bool,
+    /// A feed that was recorded with --json; '-': standard input
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+}
+
 /// `PID` (of this node) or `HOME:PID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessName {
@@ -135,6 +149,10 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Show the programs of the cluster as they run and move; keys sort, filter, move, signal, explain
+    Top(Seen),
+    /// Show the nodes of the cluster as bars, and what they were lately
+    Mon(Seen),
     /// List the nodes of the cluster
     Nodes {
         /// One JSON object per line

@@ -3,8 +3,9 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whimd::config::Config;
 use whimd::control::{Answer, Client, ControlError, Request};
@@ -14,6 +15,7 @@ mod arguments;
 mod doctor;
 mod generated;
 mod laboratory;
+mod monitor;
 mod moves;
 mod output;
 mod portable;
@@ -21,7 +23,7 @@ mod recording;
 mod run;
 mod timing;
 
-use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Verb};
+use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
 
 /// Between two attempts to reach a daemon that is being started.
 const RETRY: Duration = Duration::from_millis(20);
@@ -45,11 +47,32 @@ fn main() -> ExitCode {
         Verb::Shell(shell) => run::run(connect(), shell.run()),
         Verb::Doctor { json } if doctor::examine(connect(), json) => ExitCode::SUCCESS,
         Verb::Doctor { .. } => ExitCode::FAILURE,
+        Verb::Top(seen) => watched(monitor::top, socket, wait, &seen),
+        Verb::Mon(seen) => watched(monitor::mon, socket, wait, &seen),
         Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
         verb => match perform(verb, &connect) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&causes(&error)),
         },
+    }
+}
+
+/// A monitor, which connects from its own threads.
+fn watched(
+    show: impl Fn(&monitor::Connect, &monitor::Options) -> Result<()>,
+    socket: Option<PathBuf>,
+    wait: Duration,
+    seen: &Seen,
+) -> ExitCode {
+    let connect: monitor::Connect = Arc::new(move || connect(socket.as_deref(), wait));
+    let options = monitor::Options {
+        json: seen.json,
+        once: seen.once,
+        from: seen.from.clone(),
+    };
+    match show(&connect, &options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&causes(&error)),
     }
 }
 

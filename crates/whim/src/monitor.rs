@@ -1,0 +1,275 @@
+//! `whim top` and `whim mon`: the cluster in a terminal, as it changes.
+//!
+//! Three threads: one reads the feed, one reads keys, and one, which alone has the picture, draws. Orders
+//! (a move, a question) are given to the daemon by a thread of their own: the picture does not stand still
+//! while a program moves.
+
+mod menu;
+mod mon;
+mod source;
+mod text;
+mod top;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ratatui::crossterm::event::{Event, KeyEvent, KeyEventKind, read};
+use ratatui::{DefaultTerminal, Frame};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use whim_monitor::feed::{Key, Update};
+use whim_monitor::model::Model;
+use whimd::control::{Answer, Client, ControlError, Request};
+
+use crate::output;
+use source::Source;
+
+/// How a monitor was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub json: bool,
+    pub once: bool,
+    /// A recorded feed, or `-`; `None`: the daemon's.
+    pub from: Option<PathBuf>,
+}
+
+/// A way to the daemon, from any thread.
+pub type Connect = Arc<dyn Fn() -> Result<Client, ControlError> + Send + Sync>;
+
+/// What the threads tell the one that draws.
+enum Message {
+    Update(Box<Update>),
+    /// The feed has ended; with what is wrong.
+    Ended(Option<String>),
+    Key(KeyEvent),
+    Resized,
+    /// How an order went.
+    Said(String),
+    /// An answer that wants to be read: a head, and lines.
+    Told(String, Vec<String>),
+}
+
+/// What a screen wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Order {
+    Nothing,
+    Quit,
+    Move { key: Key, to: String },
+    Signal { key: Key, signal: Signal },
+    Why(Key),
+}
+
+/// One of the monitors.
+trait Screen {
+    fn key(&mut self, key: KeyEvent, model: &Model) -> Order;
+    fn draw(&mut self, frame: &mut Frame<'_>, model: &Model);
+    /// A sentence for the user.
+    fn say(&mut self, text: String);
+    /// A text to be read and closed.
+    fn show(&mut self, head: String, lines: Vec<String>);
+}
+
+/// `whim top`.
+///
+/// # Errors
+/// There is no daemon, no feed, or no terminal.
+pub fn top(connect: &Connect, options: &Options) -> Result<()> {
+    if options.json || options.once || !io::stdout().is_terminal() {
+        return print(connect, options, |model| {
+            let rows = whim_monitor::order::Choice::default().list(model);
+            let rows: Vec<_> = rows.into_iter().map(|one| one.row.clone()).collect();
+            output::processes(&rows);
+        });
+    }
+    watch(connect, options, &mut top::Top::default())
+}
+
+/// `whim mon`.
+///
+/// # Errors
+/// As [`top`].
+pub fn mon(connect: &Connect, options: &Options) -> Result<()> {
+    if options.json || options.once || !io::stdout().is_terminal() {
+        return print(connect, options, |model| {
+            let rows: Vec<_> = model.nodes().map(|node| node.row.clone()).collect();
+            output::nodes(&rows);
+        });
+    }
+    watch(connect, options, &mut mon::Mon::default())
+}
+
+/// Without a terminal: the feed as it comes, or one picture of it.
+fn print(connect: &Connect, options: &Options, show: impl Fn(&Model)) -> Result<()> {
+    let mut source = Source::open(connect, options.from.as_deref())?;
+    let mut model = Model::default();
+    while let Some(update) = source.next()? {
+        if options.json {
+            output::json(&update);
+        }
+        if model.apply(update) && (options.once || !options.json) {
+            break;
+        }
+    }
+    if !options.json {
+        show(&model);
+    }
+    Ok(())
+}
+
+fn watch(connect: &Connect, options: &Options, screen: &mut dyn Screen) -> Result<()> {
+    let source = Source::open(connect, options.from.as_deref())?;
+    let (sender, receiver) = channel();
+    follow(source, sender.clone());
+    let mut terminal = ratatui::try_init().context("The terminal cannot be used")?;
+    listen(sender.clone());
+    let orders = options.from.is_none().then(|| Arc::clone(connect));
+    let ended = run(&mut terminal, screen, &receiver, &sender, orders.as_ref());
+    ratatui::restore();
+    ended
+}
+
+/// Reads the feed.
+fn follow(mut source: Source, sender: Sender<Message>) {
+    std::thread::spawn(move || {
+        loop {
+            let message = match source.next() {
+                Ok(Some(update)) => Message::Update(Box::new(update)),
+                Ok(None) => Message::Ended(None),
+                Err(error) => Message::Ended(Some(error.to_string())),
+            };
+            let last = matches!(message, Message::Ended(_));
+            if sender.send(message).is_err() || last {
+                return;
+            }
+        }
+    });
+}
+
+/// Reads keys.
+fn listen(sender: Sender<Message>) {
+    std::thread::spawn(move || {
+        while let Ok(event) = read() {
+            let message = match event {
+                Event::Key(key) if key.kind != KeyEventKind::Release => Message::Key(key),
+                Event::Resize(..) => Message::Resized,
+                _ => continue,
+            };
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Draws whenever the picture is whole, and after each key; what comes meanwhile is taken up first.
+fn run(
+    terminal: &mut DefaultTerminal,
+    screen: &mut dyn Screen,
+    receiver: &Receiver<Message>,
+    sender: &Sender<Message>,
+    orders: Option<&Connect>,
+) -> Result<()> {
+    let mut model = Model::default();
+    while let Ok(first) = receiver.recv() {
+        let mut paint = false;
+        for message in std::iter::once(first).chain(receiver.try_iter()) {
+            paint |= match message {
+                Message::Update(update) => model.apply(*update),
+                Message::Ended(None) => false,
+                Message::Ended(Some(reason)) => {
+                    anyhow::bail!("{reason}");
+                }
+                Message::Key(key) => {
+                    let order = screen.key(key, &model);
+                    if order == Order::Quit {
+                        return Ok(());
+                    }
+                    carry_out(order, screen, sender, orders);
+                    true
+                }
+                Message::Resized => true,
+                Message::Said(text) => {
+                    screen.say(text);
+                    true
+                }
+                Message::Told(head, lines) => {
+                    screen.show(head, lines);
+                    true
+                }
+            };
+        }
+        if paint {
+            terminal.draw(|frame| screen.draw(frame, &model))?;
+        }
+    }
+    Ok(())
+}
+
+fn carry_out(
+    order: Order,
+    screen: &mut dyn Screen,
+    sender: &Sender<Message>,
+    orders: Option<&Connect>,
+) {
+    if order == Order::Nothing {
+        return;
+    }
+    let Some(connect) = orders else {
+        screen.say("This is a recorded feed: nothing can be done to its programs".into());
+        return;
+    };
+    if let Order::Move { key, to } = &order {
+        screen.say(format!("{key} is going to {to} ..."));
+    }
+    let (connect, sender) = (Arc::clone(connect), sender.clone());
+    std::thread::spawn(move || {
+        let message = match perform(order, &*connect) {
+            Ok(message) => message,
+            Err(error) => Message::Said(error.to_string()),
+        };
+        // The monitor may have been left meanwhile.
+        let _ = sender.send(message);
+    });
+}
+
+type Connecting = dyn Fn() -> Result<Client, ControlError> + Send + Sync;
+
+fn perform(order: Order, connect: &Connecting) -> Result<Message> {
+    let here = |key: &Key| {
+        let name = crate::arguments::ProcessName {
+            home: Some(key.home.clone()),
+            pid: key.pid,
+        };
+        crate::here(&name, connect)
+    };
+    Ok(match order {
+        Order::Move { key, to } => {
+            let pid = here(&key)?;
+            connect()?.ask(
+                &Request::Migrate {
+                    pid,
+                    to: to.clone(),
+                },
+                |_| {},
+            )?;
+            Message::Said(format!("{key} has gone to {to}"))
+        }
+        Order::Signal { key, signal } => {
+            kill(Pid::from_raw(here(&key)?), signal)
+                .with_context(|| format!("{key} could not be sent {signal}"))?;
+            Message::Said(format!("{key} was sent {signal}"))
+        }
+        Order::Why(key) => {
+            let mut lines = Vec::new();
+            connect()?.ask(&Request::Why { pid: here(&key)? }, |answer| {
+                if let Answer::Why(why) = answer {
+                    lines = why.sentences;
+                }
+            })?;
+            Message::Told(format!("Why {key}"), lines)
+        }
+        Order::Nothing | Order::Quit => Message::Resized,
+    })
+}

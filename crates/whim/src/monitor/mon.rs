@@ -1,0 +1,249 @@
+//! `whim mon`: a line for each node, with bars and what they were lately.
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+use whim_monitor::history::History;
+use whim_monitor::model::{Model, Node};
+use whimd::control::NodeState;
+
+use super::menu::draw_text;
+use super::text::{bar, left, right, spark};
+use super::{Order, Screen};
+use crate::output::bytes;
+
+const HELP: [&str; 5] = [
+    "Arrows, PgUp, PgDn, Home, End  scroll",
+    "h   bars, or what load and memory were in the last minutes",
+    "t   totals of the cluster, or not",
+    "F1 ?  this",
+    "F10 q  leave",
+];
+
+/// Columns of the name, the state and the guests.
+const NAMED: usize = 12 + 1 + 9 + 1 + 6 + 1;
+
+/// The screen.
+#[derive(Debug, Default)]
+pub struct Mon {
+    history: bool,
+    without_totals: bool,
+    first: usize,
+    room: usize,
+    said: Option<String>,
+    text: Option<(String, Vec<String>)>,
+}
+
+impl Screen for Mon {
+    fn key(&mut self, key: KeyEvent, model: &Model) -> Order {
+        self.said = None;
+        let closes = self.text.take().is_some();
+        let most = model.nodes().count().saturating_sub(self.room);
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return Order::Quit;
+            }
+            _ if closes => {}
+            KeyCode::Char('q') | KeyCode::F(10) => return Order::Quit,
+            KeyCode::Char('h') => self.history = !self.history,
+            KeyCode::Char('t') => self.without_totals = !self.without_totals,
+            KeyCode::F(1) | KeyCode::Char('?') => {
+                self.show("Keys".into(), HELP.map(String::from).into());
+            }
+            KeyCode::Up => self.first = self.first.saturating_sub(1),
+            KeyCode::Down => self.first += 1,
+            KeyCode::PageUp => self.first = self.first.saturating_sub(self.room),
+            KeyCode::PageDown => self.first += self.room,
+            KeyCode::Home => self.first = 0,
+            KeyCode::End => self.first = most,
+            _ => {}
+        }
+        self.first = self.first.min(most);
+        Order::Nothing
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>, model: &Model) {
+        let totals = u16::from(!self.without_totals);
+        let areas = Layout::vertical([
+            Constraint::Length(totals),
+            Constraint::Length(1),
+            Constraint::Min(1),
+            Constraint::Length(1),
+        ]);
+        let [head, columns, body, foot] = areas.areas(frame.area());
+        let sums = model.totals();
+        let used = sums
+            .memory_total_bytes
+            .saturating_sub(sums.memory_available_bytes);
+        let text = format!(
+            "{} of {} nodes up   load {:.1} of {:.1} CPUs   memory {} of {}   {} programs, {} away",
+            sums.up,
+            sums.nodes,
+            sums.load,
+            sums.cpus,
+            bytes(used),
+            bytes(sums.memory_total_bytes),
+            sums.processes,
+            sums.away,
+        );
+        frame.render_widget(Line::from(text), head);
+        let width = half(columns);
+        let titles = format!(
+            "{} {} {} {} {}",
+            left("NODE", 12),
+            left("STATE", 9),
+            right("GUESTS", 6),
+            left("LOAD, OF ITS CPUS", width),
+            left("MEMORY", width),
+        );
+        let green = Style::new().fg(Color::Black).bg(Color::Green);
+        frame.render_widget(Line::from(titles).style(green), columns);
+        self.room = usize::from(body.height);
+        self.first = self
+            .first
+            .min(model.nodes().count().saturating_sub(self.room));
+        for (node, row) in model.nodes().skip(self.first).zip(body.rows()) {
+            frame.render_widget(self.line(node, half(row)), row);
+        }
+        let hint = " F1 Help   h History   t Totals   q Quit".to_owned();
+        let said = self.said.clone().unwrap_or(hint);
+        frame.render_widget(Line::from(said), foot);
+        if let Some((head, lines)) = &self.text {
+            draw_text(frame, head, lines);
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        self.said = Some(text);
+    }
+
+    fn show(&mut self, head: String, lines: Vec<String>) {
+        self.text = Some((head, lines));
+    }
+}
+
+/// Columns of each of the two bars.
+fn half(area: Rect) -> usize {
+    usize::from(area.width).saturating_sub(NAMED + 1) / 2
+}
+
+impl Mon {
+    fn line(&self, node: &Node, width: usize) -> Line<'static> {
+        let row = &node.row;
+        let colour = match row.state {
+            NodeState::Up => Color::Reset,
+            NodeState::Suspect | NodeState::Draining => Color::Yellow,
+            NodeState::Down => Color::Red,
+        };
+        let guests = row.guests.map_or("-".into(), |guests| guests.to_string());
+        let named = format!(
+            "{} {} {} ",
+            left(&row.name, 12),
+            left(&row.state.to_string(), 9),
+            right(&guests, 6),
+        );
+        let mut spans = vec![Span::styled(named, Style::new().fg(colour))];
+        if row.state == NodeState::Down {
+            return Line::from(spans);
+        }
+        if self.history {
+            let drawn = |history: &History| {
+                let line = spark(history.latest(width));
+                Span::styled(right(&line, width), Style::new().fg(Color::Green))
+            };
+            spans.extend([drawn(&node.load), Span::raw(" "), drawn(&node.memory)]);
+            return Line::from(spans);
+        }
+        let (load, cpus) = (row.load.unwrap_or(0.0), row.cpus.unwrap_or(0.0));
+        let word = format!("{load:.1} of {cpus:.1}");
+        spans.extend(bar(row.load_part().unwrap_or(0.0), width, &word));
+        spans.push(Span::raw(" "));
+        let total = row.memory_total_bytes.unwrap_or(0);
+        let used = total.saturating_sub(row.memory_available_bytes.unwrap_or(0));
+        let word = format!("{} of {}", bytes(used), bytes(total));
+        spans.extend(bar(row.memory_part().unwrap_or(0.0), width, &word));
+        Line::from(spans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn model() -> Model {
+        let mut model = Model::default();
+        for number in 1..=20 {
+            let state = if number == 2 { "down" } else { "up" };
+            let line = format!(
+                r#"{{"update":"node","name":"n{number:02}","state":"{state}","load":1.0,"speed":1.0,"cpus":2.0,
+                   "memory_total_bytes":8589934592,"memory_available_bytes":2147483648,"guests":3,"class":"a"}}"#
+            );
+            model.apply(serde_json::from_str(&line).expect("a line"));
+        }
+        for second in 1..=3u64 {
+            model.apply(whim_monitor::feed::Update::Tick {
+                time_ms: second * 1000,
+            });
+        }
+        model
+    }
+
+    fn screen(mon: &mut Mon, model: &Model) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(100, 8)).expect("a terminal");
+        terminal
+            .draw(|frame| mon.draw(frame, model))
+            .expect("drawn");
+        let buffer = terminal.backend().buffer();
+        let line = |row: u16| {
+            (0..100)
+                .map(|column| buffer[(column, row)].symbol())
+                .collect()
+        };
+        (0..8).map(line).collect()
+    }
+
+    #[test]
+    fn nodes_have_bars_and_a_history() {
+        let (mut mon, model) = (Mon::default(), model());
+        let lines = screen(&mut mon, &model);
+        assert!(
+            lines[0].contains("19 of 20 nodes up   load 19.0 of 38.0 CPUs"),
+            "{lines:#?}"
+        );
+        assert!(
+            lines[2].contains("n01") && lines[2].contains("1.0 of 2.0]"),
+            "{lines:#?}"
+        );
+        assert!(lines[2].contains("6.0 GiB of 8.0 GiB]"), "{lines:#?}");
+        assert!(
+            lines[3].contains("down") && !lines[3].contains('['),
+            "{lines:#?}"
+        );
+        mon.key(KeyEvent::from(KeyCode::Char('h')), &model);
+        let lines = screen(&mut mon, &model);
+        assert!(
+            lines[2].contains("▄▄▄") && lines[2].contains("▆▆▆"),
+            "{lines:#?}"
+        );
+    }
+
+    #[test]
+    fn keys_scroll_within_the_list() {
+        let (mut mon, model) = (Mon::default(), model());
+        screen(&mut mon, &model);
+        let mut press = |code: KeyCode| {
+            let order = mon.key(KeyEvent::from(code), &model);
+            (order, screen(&mut mon, &model)[2][..3].to_owned())
+        };
+        assert_eq!(press(KeyCode::Down), (Order::Nothing, "n02".into()));
+        assert_eq!(press(KeyCode::PageDown), (Order::Nothing, "n07".into()));
+        assert_eq!(press(KeyCode::End), (Order::Nothing, "n16".into()));
+        assert_eq!(press(KeyCode::Down), (Order::Nothing, "n16".into()));
+        assert_eq!(press(KeyCode::Home), (Order::Nothing, "n01".into()));
+        assert_eq!(press(KeyCode::Char('q')).0, Order::Quit);
+    }
+}
