@@ -36,6 +36,7 @@ mod machines;
 mod matrix;
 mod membership;
 mod memory;
+mod monitors;
 mod orders;
 mod priorities;
 mod programs;
@@ -71,6 +72,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(balancing::cases());
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
+    cases.extend(monitors::cases());
     cases.extend(conformance::cases()?);
     cases.extend(cuts::cases());
     cases.extend(slurm::cases());

@@ -1,0 +1,180 @@
+//! `whim top` and `whim mon`: what they are told, by whom they are seen, and what their keys do.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use whim_attempts::{Attempt, Party};
+use whim_system_tests::process;
+use whim_system_tests::terminal::Terminal;
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What must be seen by nobody but its user and administrators of its home.
+const SECRET: &str = "token-4ae81";
+/// Waits for its end; arguments are nothing to it.
+const WAITS: &str = "import os, sys
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()";
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::in_lab("monitors::of_the_whole_cluster", 3, whole_cluster),
+        Case::in_lab("monitors::arguments_of_others", 2, arguments_of_others),
+        Case::in_lab("monitors::keys_of_top", 2, keys_of_top),
+        Case::in_lab("monitors::mon", 2, mon),
+    ]
+}
+
+/// A feed that is being read.
+struct Feed {
+    talk: Talk,
+    rows: HashMap<i64, Value>,
+}
+
+impl Feed {
+    fn open(cluster: &Cluster, node: &str) -> Result<Self> {
+        let mut command = cluster.whim_command(node, &["top", "--json"]);
+        let talk = Talk::start(cluster, &mut command)?;
+        let rows = HashMap::new();
+        Ok(Self { talk, rows })
+    }
+
+    /// Reads on until a program is as wanted, or is gone.
+    fn until(&mut self, pid: i32, is_so: impl Fn(Option<&Value>) -> bool) -> Result<Option<Value>> {
+        loop {
+            let update: Value = serde_json::from_str(&self.talk.line()?)?;
+            match update["update"].as_str() {
+                Some("process") => {
+                    let pid = update["pid"].as_i64().context("no pid")?;
+                    self.rows.insert(pid, update);
+                }
+                Some("process-gone") => {
+                    self.rows.remove(&update["pid"].as_i64().context("no pid")?);
+                }
+                Some("tick") if is_so(self.rows.get(&pid.into())) => {
+                    return Ok(self.rows.get(&pid.into()).cloned());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn close(mut self) -> Result<()> {
+        self.talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+        self.talk.end().map(drop)
+    }
+}
+
+/// A node that is neither its home nor its host sees a program come, move and end.
+fn whole_cluster(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS, SECRET])?;
+    let mut feed = Feed::open(cluster, "n3")?;
+    let row = feed.until(pid, |row| row.is_some())?.context("no row")?;
+    ensure!(row["home"] == "n1" && row["where"] == "n1", "{row}");
+    let attempt = Attempt::new(
+        Party::Member,
+        "read the arguments of another node's program",
+    );
+    let command = row["command"].as_str().unwrap_or_default();
+    ensure!(
+        command.starts_with("python3") && !command.contains(' '),
+        "{row}"
+    );
+    attempt.failed("the name of the program is told, and no more");
+    ensure!(row["user"] == "root" && row["uid"].is_null(), "{row}");
+    for place in ["n2", "n3", "n1"] {
+        cluster.have_on(pid, place)?;
+        feed.until(pid, |row| row.is_some_and(|row| row["where"] == place))?;
+    }
+    let once = cluster.whim("n2", &["top", "--once"])?;
+    ensure!(
+        once.contains(&pid.to_string()) && !once.contains(SECRET),
+        "{once}"
+    );
+    talk.go()?;
+    talk.succeed()?;
+    feed.until(pid, |row| row.is_none())?;
+    // What was recorded can be looked at again.
+    let lines = r#"{"update":"tick","time_ms":1}"#;
+    let record = cluster.directory().join("record");
+    std::fs::write(&record, lines)?;
+    let record = record.display().to_string();
+    let shown = cluster.whim("n1", &["top", "--once", "--from", &record])?;
+    ensure!(shown.starts_with("PID"), "{shown}");
+    std::fs::write(&record, "no feed\n")?;
+    let refused = cluster.refused("n1", &["top", "--once", "--from", &record])?;
+    ensure!(refused.contains("no line of a feed"), "{refused}");
+    feed.close()
+}
+
+/// Users see of each other's programs that they are there, and not how they were started.
+fn arguments_of_others(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS, SECRET])?;
+    let own = cluster.whim("n1", &["ps"])?;
+    ensure!(own.contains(SECRET), "{own}");
+    let whim = cluster.whim_path().display().to_string();
+    let number = pid.to_string();
+    for words in [
+        &["ps", "--all"][..],
+        &["ps", "--json"],
+        &["top", "--once"],
+        &["top", "--once", "--json"],
+        &["why", &number],
+    ] {
+        let what = format!(
+            "read the arguments of another user's program by whim {}",
+            words.join(" ")
+        );
+        let attempt = Attempt::new(Party::LocalUser, what.replace(&number, "PID"));
+        let all = [&[whim.as_str()], words].concat();
+        let mut command = cluster.command_as("nobody", "n1", &all);
+        let text = process::succeed(&mut command, PATIENCE)?;
+        ensure!(
+            text.contains("python3") && !text.contains(SECRET),
+            "{words:?}: {text}"
+        );
+        attempt.failed("the name of the program is told, and no more");
+    }
+    talk.go()?;
+    talk.succeed()?;
+    let what = "read the arguments of another user's program when it has ended";
+    let attempt = Attempt::new(Party::LocalUser, what);
+    let all = [whim.as_str(), "ps", "--all"];
+    let text = process::succeed(&mut cluster.command_as("nobody", "n1", &all), PATIENCE)?;
+    ensure!(!text.contains(SECRET), "{text}");
+    attempt.failed("it is not told");
+    Ok(())
+}
+
+/// A person moves a program, asks why it is there, and ends it, in a real terminal.
+fn keys_of_top(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS, SECRET])?;
+    let mut terminal = Terminal::start(&cluster.whim_command("n1", &["top"]))?;
+    terminal.wait_for("python3")?;
+    // Only letters that change on the screen are sent: of "home" and "away", all four.
+    terminal.ask("m", "best")?;
+    // To the last line of the menu, which is n2.
+    terminal.ask("\x1b[F\r", "away")?;
+    ensure!(cluster.place(pid)? == "n2", "It is elsewhere");
+    terminal.ask("w", "epoch")?;
+    // Any key closes the text; Esc and a letter at once would be one key, with Alt.
+    terminal.press("x")?;
+    terminal.ask("k", "SIGTERM")?;
+    terminal.press("\r")?;
+    let status = talk.end()?;
+    ensure!(!status.success(), "It has ended by itself");
+    terminal.press("q")?;
+    ensure!(terminal.end()?.success(), "top has failed");
+    Ok(())
+}
+
+fn mon(cluster: &Cluster) -> Result<()> {
+    let mut terminal = Terminal::start(&cluster.whim_command("n2", &["mon"]))?;
+    terminal.wait_for("n2")?;
+    terminal.press("q")?;
+    ensure!(terminal.end()?.success(), "mon has failed");
+    let once = cluster.whim("n2", &["mon", "--once"])?;
+    ensure!(once.lines().count() == 3 && once.contains("n1"), "{once}");
+    Ok(())
+}
