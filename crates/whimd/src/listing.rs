@@ -45,9 +45,11 @@ fn name_users(rows: &mut [ProcessRow]) {
     }
 }
 
-/// What this one may see of the rows: of others' processes the program's name alone.
-pub fn hide(rows: &mut [ProcessRow], caller: &Caller) {
-    let others = |row: &&mut ProcessRow| !row.uid.is_some_and(|uid| caller.may_see(uid));
+/// What this one may see of the rows: of others' processes of this node the program's name alone. Other nodes
+/// tell no more of theirs.
+pub fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
+    let may_see = |row: &ProcessRow| row.uid.is_some_and(|uid| caller.may_see(uid));
+    let others = |row: &&mut ProcessRow| row.home == node && !may_see(row);
     for row in rows.iter_mut().filter(others) {
         row.command = processes::program(&row.command).to_owned();
     }
@@ -458,4 +460,46 @@ fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow 
 /// Rows as answers.
 pub fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer> {
     rows.into_iter().map(make).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(home: &str, uid: u32, command: &str) -> ProcessRow {
+        let line = format!(
+            r#"{{"pid":1,"home":"{home}","where":"n1","state":"home","reason":null,"moves":0,"uid":{uid},
+               "cpu_percent":1.0,"memory_bytes":1,"stay":null,"home_supervisor_pid":null,
+               "guest_supervisor_pid":null,"command":"{command}"}}"#
+        );
+        serde_json::from_str(&line).expect("a row")
+    }
+
+    fn seen_by(uid: u32, admin: bool) -> Vec<String> {
+        let caller = Caller {
+            pid: 1,
+            uid,
+            gid: uid,
+            admin,
+        };
+        let mut rows = [
+            row("n1", 1000, "/bin/program secret"),
+            row("n1", 1001, "/usr/bin/other secret"),
+            row("n2", 65_000, "[guest of uid 65000]"),
+        ];
+        hide("n1", &mut rows, &caller);
+        rows.into_iter().map(|row| row.command).collect()
+    }
+
+    #[test]
+    fn arguments_are_for_their_user_and_administrators() {
+        let guest = "[guest of uid 65000]";
+        assert_eq!(
+            seen_by(1000, false),
+            ["/bin/program secret", "other", guest]
+        );
+        assert_eq!(seen_by(7, false), ["program", "other", guest]);
+        let all = ["/bin/program secret", "/usr/bin/other secret", guest];
+        assert_eq!(seen_by(7, true), all);
+    }
 }

@@ -218,7 +218,7 @@ async fn handle(
         Request::Go { pid } => text(moving::go(daemon, caller, pid)),
         Request::Processes { all } => {
             let mut rows = listing::processes(daemon, all).await;
-            listing::hide(&mut rows, caller);
+            listing::hide(&daemon.cluster.node(), &mut rows, caller);
             send_all(listing::answers(rows, Answer::Process))
         }
         Request::Nodes => send_all(listing::answers(listing::nodes(daemon), Answer::Node)),

@@ -136,7 +136,7 @@ impl Watcher {
 
     fn answers(&mut self, daemon: &Daemon, picture: &Picture) -> Vec<Answer> {
         let mut processes = picture.processes.clone();
-        listing::hide(&mut processes, &self.caller);
+        listing::hide(&daemon.cluster.node(), &mut processes, &self.caller);
         let (log, count): (Vec<LogRow>, u64) = daemon.events.after(self.log);
         self.log = count;
         let nodes = picture.nodes.clone();
