@@ -273,3 +273,17 @@ fn perform(order: Order, connect: &Connecting) -> Result<Message> {
         Order::Nothing | Order::Quit => Message::Resized,
     })
 }
+
+/// What a screen shows in a terminal of 100 columns and so many lines.
+#[cfg(test)]
+fn drawn(screen: &mut dyn Screen, model: &Model, lines: u16) -> Vec<String> {
+    const COLUMNS: u16 = 100;
+    let backend = ratatui::backend::TestBackend::new(COLUMNS, lines);
+    let mut terminal = ratatui::Terminal::new(backend).expect("a terminal");
+    let drawn = terminal.draw(|frame| screen.draw(frame, model));
+    drawn.expect("drawn");
+    let buffer = terminal.backend().buffer();
+    let cell = |column, line| buffer[(column, line)].symbol();
+    let line = |line| (0..COLUMNS).map(|column| cell(column, line)).collect();
+    (0..lines).map(line).collect()
+}

@@ -419,6 +419,34 @@ fn pipes_pass_through_run() {
     assert!(child.wait().expect("ended").success());
 }
 
+/// Names of a row of `whim ps --json`.
+const NAMES: [&str; 19] = [
+    "pid",
+    "home",
+    "where",
+    "state",
+    "reason",
+    "moves",
+    "cpu_percent",
+    "cpus_got",
+    "cpus_wanted",
+    "home_calls",
+    "memory_bytes",
+    "stay",
+    "not_candidate",
+    "uid",
+    "user",
+    "parent",
+    "home_supervisor_pid",
+    "guest_supervisor_pid",
+    "command",
+];
+
+fn names(row: &serde_json::Value) -> BTreeSet<&str> {
+    let row = row.as_object().expect("object");
+    row.keys().map(String::as_str).collect()
+}
+
 #[test]
 fn candidates_and_their_descendants_are_listed_across_a_restart() {
     let place = place();
@@ -437,34 +465,7 @@ fn candidates_and_their_descendants_are_listed_across_a_restart() {
         .iter()
         .find(|row| row["pid"] == pid)
         .expect("the shell");
-    let names: BTreeSet<&str> = row
-        .as_object()
-        .expect("object")
-        .keys()
-        .map(String::as_str)
-        .collect();
-    let expected = BTreeSet::from([
-        "pid",
-        "home",
-        "where",
-        "state",
-        "reason",
-        "moves",
-        "cpu_percent",
-        "cpus_got",
-        "cpus_wanted",
-        "home_calls",
-        "memory_bytes",
-        "stay",
-        "not_candidate",
-        "uid",
-        "user",
-        "parent",
-        "home_supervisor_pid",
-        "guest_supervisor_pid",
-        "command",
-    ]);
-    assert_eq!(names, expected);
+    assert_eq!(names(row), BTreeSet::from(NAMES));
     assert_eq!((&row["home"], &row["where"]), (&"n1".into(), &"n1".into()));
     assert_eq!((&row["state"], &row["moves"]), (&"home".into(), &0.into()));
     assert!(

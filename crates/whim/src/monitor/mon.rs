@@ -171,8 +171,7 @@ impl Mon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
+    use crate::monitor::drawn;
 
     fn model() -> Model {
         let mut model = Model::default();
@@ -193,17 +192,7 @@ mod tests {
     }
 
     fn screen(mon: &mut Mon, model: &Model) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(100, 8)).expect("a terminal");
-        terminal
-            .draw(|frame| mon.draw(frame, model))
-            .expect("drawn");
-        let buffer = terminal.backend().buffer();
-        let line = |row: u16| {
-            (0..100)
-                .map(|column| buffer[(column, row)].symbol())
-                .collect()
-        };
-        (0..8).map(line).collect()
+        drawn(mon, model, 8)
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::monitor::drawn;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use whim_monitor::feed::Update;
@@ -36,17 +37,7 @@ fn tell(model: &mut Model, line: &str) {
 }
 
 fn screen(top: &mut Top, model: &Model) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(100, 12)).expect("a terminal");
-    terminal
-        .draw(|frame| top.draw(frame, model))
-        .expect("drawn");
-    let buffer = terminal.backend().buffer();
-    let line = |row: u16| {
-        (0..100)
-            .map(|column| buffer[(column, row)].symbol())
-            .collect()
-    };
-    (0..12).map(line).collect()
+    drawn(top, model, 12)
 }
 
 fn press(top: &mut Top, model: &Model, keys: &[KeyCode]) -> Order {
