@@ -89,7 +89,7 @@ pub fn top(connect: &Connect, options: &Options) -> Result<()> {
 /// `whim mon`.
 ///
 /// # Errors
-/// As [`top`].
+/// As [`top()`].
 pub fn mon(connect: &Connect, options: &Options) -> Result<()> {
     if options.json || options.once || !io::stdout().is_terminal() {
         return print(connect, options, |model| {
