@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
+use whim_monitor::order::state;
 use whimd::control::{LogRow, NodeRow, NodeState, ProcessRow};
 
 /// Writes a line; a reader that has gone (`whim ps | head -1`) is no error.
@@ -78,14 +79,6 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-fn state_name(row: &ProcessRow) -> String {
-    // The same word as in JSON.
-    serde_json::to_value(row.state)
-        .ok()
-        .and_then(|value| value.as_str().map(ToString::to_string))
-        .unwrap_or_default()
-}
-
 /// `whim ps`.
 pub fn processes(rows: &[ProcessRow]) {
     let cells: Vec<Vec<String>> = rows
@@ -97,7 +90,7 @@ pub fn processes(rows: &[ProcessRow]) {
                 row.pid.to_string(),
                 row.home.clone(),
                 row.r#where.clone(),
-                state_name(row),
+                state(row).to_owned(),
                 row.moves.to_string(),
                 format!("{:.0}%", row.cpu_percent),
                 bytes(row.memory_bytes),
