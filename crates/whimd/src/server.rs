@@ -136,12 +136,13 @@ async fn client(daemon: &Arc<Daemon>, clients: &Arc<Clients>, stream: UnixStream
             Ok(Ok(length)) if length > 0 && line.ends_with(b"\n") => {}
             _ => return,
         }
-        if matches!(serde_json::from_slice(&line), Ok(Request::Watch)) {
+        let request = serde_json::from_slice::<Request>(&line);
+        if matches!(request, Ok(Request::Watch)) {
             telling::serve(daemon, &caller, &mut lines, &mut write).await;
             return;
         }
         let (answers, queue) = unbounded_channel::<Answer>();
-        let work = serve_request(daemon, &caller, &line, answers, &mut lines);
+        let work = serve_request(daemon, &caller, request, answers, &mut lines);
         let (last, written) = tokio::join!(work, write_all(&mut write, queue));
         if last || !written {
             return;
@@ -149,15 +150,15 @@ async fn client(daemon: &Arc<Daemon>, clients: &Arc<Clients>, stream: UnixStream
     }
 }
 
-/// Does what one line asks for; true if nothing may follow it.
+/// Does what one request asks for; true if nothing may follow it.
 async fn serve_request(
     daemon: &Arc<Daemon>,
     caller: &Caller,
-    line: &[u8],
+    request: Result<Request, serde_json::Error>,
     answers: UnboundedSender<Answer>,
     lines: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
 ) -> bool {
-    let answer = match serde_json::from_slice::<Request>(line) {
+    let answer = match request {
         Ok(Request::Register { options }) => {
             register(daemon, caller, options, &answers, lines).await;
             return true;
