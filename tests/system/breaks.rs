@@ -17,8 +17,9 @@ const LEASE: Duration = Duration::from_secs(2);
 const LONG_LEASE: Duration = Duration::from_secs(8);
 /// Memory of the program whose moves are disturbed: its way takes long enough to be hit.
 const MEGABYTES: &str = "96";
-/// Rounds of the program that makes eight calls in each.
-const ROUNDS: &str = "3000";
+/// Rounds of the program that makes eight calls in each: a run takes a few seconds even where to wake up
+/// takes long.
+const ROUNDS: &str = "600";
 /// So many connections break at least while it runs, in no more than so many runs.
 const BROKEN_MIN: usize = 10;
 const RUNS_MAX: u32 = 8;
