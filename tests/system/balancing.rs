@@ -9,11 +9,13 @@ use serde_json::Value;
 
 use whim_system_tests::process::eventually;
 use whim_system_tests::terminal::Terminal;
-use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, case, ensure};
+use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, bail, case, ensure};
 
 /// A decision may have to wait for the minute's own (see `whim_balance::pace`), on a busy machine.
 const QUARTERS: &[&str] = &["--cpu", "0.4,0.4,0.4,0.4"];
 const PATIENCE: Duration = Duration::from_secs(100);
+/// So often a program may come home for another reason than the one that is looked for.
+const CALLS_MAX: u32 = 3;
 /// Looks at a file four times a second, and does what it says until that is `end`: `compute`; `read`, which is
 /// asking home again and again; `wait`, for a line.
 const OBEDIENT: &str = "import os, sys, time
@@ -231,18 +233,28 @@ fn spread(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// It leaves home to compute, and is called home when it reads there. Other work on this machine can make
+/// its host a bad place before it is seen how much it asks: then it comes home for that, and once more.
+fn called_home(cluster: &Cluster, program: &Obedient) -> Result<()> {
+    let mut decisions = Vec::new();
+    for _ in 0..CALLS_MAX {
+        program.tell("compute")?;
+        await_place(cluster, program.pid, "n2")?;
+        program.tell("read")?;
+        await_place(cluster, program.pid, "n1")?;
+        decisions = decided(cluster, program.pid)?;
+        let last = decisions.last().context("Nothing was decided")?;
+        if last.starts_with("From n2 to n1, since most of what it does is asking home") {
+            return Ok(());
+        }
+    }
+    bail!("It was never called home for what it asks: {decisions:?}")
+}
+
 fn reader(cluster: &Cluster) -> Result<()> {
     let hogs = busy(cluster, 1)?;
     let program = Obedient::start(cluster, "reader", &[], "compute")?;
-    await_place(cluster, program.pid, "n2")?;
-    program.tell("read")?;
-    await_place(cluster, program.pid, "n1")?;
-    let decisions = decided(cluster, program.pid)?;
-    let last = decisions.last().context("Nothing was decided")?;
-    ensure!(
-        last.starts_with("From n2 to n1, since most of what it does is asking home"),
-        "{last}"
-    );
+    called_home(cluster, &program)?;
     numbers_are_those_of_the_record(cluster, program.pid)?;
     program.tell("compute")?;
     await_place(cluster, program.pid, "n2")?;
