@@ -1,0 +1,177 @@
+// The map: a card for each node, a button for each process, and those that fly.
+const SHOWN_MAX = 60;
+const FLIGHT_MS = 900;
+
+function element(name, classes, text) {
+  const made = document.createElement(name);
+  if (classes) made.className = classes;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+function makeMeter(kind) {
+  const root = element("div", "meter " + kind);
+  const bar = element("span", "bar");
+  const track = element("span", "track");
+  const number = element("span", "number");
+  track.append(bar);
+  root.append(element("span", "", kind), track, number);
+  return { root: root, bar: bar, number: number };
+}
+
+// One node.
+class Card {
+  constructor(name) {
+    this.name = name;
+    this.root = element("section", "node");
+    this.root.dataset.node = name;
+    this.head = element("button", "", name);
+    this.head.type = "button";
+    this.head.dataset.node = name;
+    this.state = element("span", "state");
+    const head = element("div", "head");
+    head.append(this.head, this.state);
+    this.load = makeMeter("load");
+    this.memory = makeMeter("memory");
+    this.list = element("ul", "processes");
+    this.more = element("p", "more");
+    this.root.append(head, this.load.root, this.memory.root, this.list, this.more);
+  }
+
+  draw(node, count) {
+    const load = loadPart(node);
+    const memory = memoryPart(node);
+    this.root.className = "node " + node.state;
+    setText(this.state, node.state === "up" ? (node.blocked ? "takes no guests" : "") : node.state);
+    const loadText = load === null ? "unknown" : node.load.toFixed(2) + " / " + node.cpus;
+    const memoryText = memory === null ? "unknown" : Math.round(memory * 100) + " %";
+    this.load.bar.style.transform = "scaleX(" + Math.min(load || 0, 1).toFixed(3) + ")";
+    this.memory.bar.style.transform = "scaleX(" + Math.min(memory || 0, 1).toFixed(3) + ")";
+    setText(this.load.number, loadText);
+    setText(this.memory.number, memoryText);
+    const label = this.name + ", " + node.state + ", load " + loadText.replace("/", "of") +
+      " CPUs, memory " + memoryText + ", " + count + (count === 1 ? " process" : " processes");
+    if (this.head.getAttribute("aria-label") !== label) this.head.setAttribute("aria-label", label);
+  }
+}
+
+// All of them. `self` says whose session it is, and which node is home.
+class Map_ {
+  constructor(root, self) {
+    this.root = root;
+    this.self = self;
+    this.cards = new Map();
+    this.chips = new Map();
+  }
+
+  mayMove(row) {
+    return row.home === this.self.node && (this.self.admin || row.uid === this.self.uid) && row.state !== "ended";
+  }
+
+  // Draws what has changed, or all of it.
+  draw(picture, nodes, processes) {
+    for (const name of nodes) if (!picture.nodes.has(name)) this.dropCard(name);
+    let added = false;
+    for (const name of picture.nodes.keys()) {
+      if (this.cards.has(name)) continue;
+      this.cards.set(name, new Card(name));
+      added = true;
+    }
+    if (added) this.order();
+    for (const key of processes) this.place(key, picture.processes.get(key));
+    for (const name of nodes) {
+      const card = this.cards.get(name);
+      if (card) this.settle(card, picture);
+    }
+  }
+
+  drawAll(picture) {
+    const nodes = new Set([...this.cards.keys(), ...picture.nodes.keys()]);
+    const processes = new Set([...this.chips.keys(), ...picture.processes.keys()]);
+    this.draw(picture, nodes, processes);
+  }
+
+  dropCard(name) {
+    const card = this.cards.get(name);
+    if (!card) return;
+    card.root.remove();
+    this.cards.delete(name);
+  }
+
+  order() {
+    const names = [...this.cards.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    for (const name of names) this.root.append(this.cards.get(name).root);
+  }
+
+  // A process is on its node's card, or on none.
+  place(key, row) {
+    let chip = this.chips.get(key);
+    if (!row) {
+      if (chip) chip.item.remove();
+      this.chips.delete(key);
+      return;
+    }
+    if (!chip) {
+      const item = element("li");
+      const button = element("button", "process");
+      button.type = "button";
+      button.dataset.key = key;
+      button.tabIndex = -1;
+      item.append(button);
+      chip = { item: item, button: button, where: null };
+      this.chips.set(key, chip);
+    }
+    const mine = this.mayMove(row);
+    const classes = "process" + (row.home === row.where ? "" : " away") +
+      (row.state === "moving" ? " moving" : "") + (mine ? " mine" : "");
+    if (chip.button.className !== classes) chip.button.className = classes;
+    chip.mine = mine;
+    const cpu = Math.round(row.cpu_percent) + " %";
+    setText(chip.button, nameOf(row) + " " + row.pid + " · " + cpu);
+    const label = nameOf(row) + " " + key + " on " + row.where + ", " + row.state + ", " + cpu + " of a CPU";
+    if (chip.button.getAttribute("aria-label") !== label) chip.button.setAttribute("aria-label", label);
+    chip.row = row;
+  }
+
+  // Puts the processes of a node on its card: those that may be moved first, no more than can be read.
+  settle(card, picture) {
+    const node = picture.nodes.get(card.name);
+    const here = [];
+    for (const [key, row] of picture.processes) if (row.where === card.name) here.push(key);
+    card.draw(node, here.length);
+    const rank = (key) => (this.chips.get(key).mine ? 0 : 1);
+    here.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b, "en", { numeric: true }));
+    const shown = here.slice(0, SHOWN_MAX).map((key) => this.chips.get(key).item);
+    const now = card.list.children;
+    const same = now.length === shown.length && shown.every((item, at) => now[at] === item);
+    if (!same) card.list.replaceChildren(...shown);
+    if (!card.list.querySelector('[tabindex="0"]') && shown[0]) shown[0].firstChild.tabIndex = 0;
+    const left = here.length - shown.length;
+    setText(card.more, left > 0 ? "and " + left + " more" : "");
+  }
+
+  // Which cards hold what the changed processes say.
+  fly(flights) {
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden) return;
+    const sky = document.getElementById("sky");
+    for (const flight of flights.slice(-40)) {
+      const from = this.cards.get(flight.from);
+      const to = this.cards.get(flight.to);
+      if (!from || !to) continue;
+      const start = from.list.getBoundingClientRect();
+      const chip = this.chips.get(flight.key);
+      const end = (chip && chip.item.isConnected ? chip.item : to.list).getBoundingClientRect();
+      const bird = element("span", "flying", flight.name);
+      sky.append(bird);
+      const at = (box) => "translate(" + box.left + "px," + box.top + "px)";
+      const middle = "translate(" + (start.left + end.left) / 2 + "px," + (Math.min(start.top, end.top) - 40) + "px)";
+      const motion = bird.animate([{ transform: at(start) }, { transform: middle }, { transform: at(end) }],
+        { duration: FLIGHT_MS, easing: "ease-in-out" });
+      motion.onfinish = () => bird.remove();
+    }
+  }
+}

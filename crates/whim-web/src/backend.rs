@@ -1,0 +1,54 @@
+//! What the page asks of the daemon.
+
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use tokio::sync::mpsc::Receiver;
+use whim_monitor::feed::Update;
+
+/// Who looks, as the page shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Greeting {
+    /// The node that serves the page: the home of the processes that may be moved from here.
+    pub node: String,
+    pub uid: u32,
+    pub user: String,
+    /// Whether this one may drain nodes and move everybody's processes.
+    pub admin: bool,
+}
+
+/// What the page may have done. Each has its command, and the rights of that command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Order {
+    Migrate { pid: i32, to: String },
+    Bring { pid: i32, hold: bool },
+    Go { pid: i32 },
+    Drain { node: String },
+    Undrain { node: String },
+    Why { pid: i32 },
+}
+
+/// How it went: sentences for the user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Told {
+    pub sentences: Vec<String>,
+}
+
+/// The daemon, as the page sees it.
+pub trait Backend: Send + Sync + 'static {
+    /// One user, with all rights that this one has.
+    type Who: Clone + Send + Sync + 'static;
+
+    fn greeting(&self, who: &Self::Who) -> Greeting;
+
+    /// All rows, and from then on what changes of them, in batches that end with a tick. It ends when the
+    /// receiver is dropped.
+    fn follow(&self, who: Self::Who) -> Receiver<Vec<Update>>;
+
+    /// Does it, with this one's rights; an error is a sentence for the user.
+    fn order(
+        &self,
+        who: Self::Who,
+        order: Order,
+    ) -> impl Future<Output = Result<Told, String>> + Send;
+}
