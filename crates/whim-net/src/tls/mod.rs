@@ -20,6 +20,7 @@ use crate::revocation::{RevocationList, Revoked};
 
 pub mod digest;
 pub mod issue;
+pub mod page;
 pub(crate) mod seal;
 pub(crate) mod session;
 mod verify;
