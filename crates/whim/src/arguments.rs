@@ -153,6 +153,13 @@ pub enum Verb {
     Top(Seen),
     /// Show the nodes of the cluster as bars, and what they were lately
     Mon(Seen),
+    /// Print a link to the page: the cluster in a browser, live, with your rights. It opens once, within
+    /// five minutes, and for you alone
+    Web {
+        /// Print the link, how long it is good, and the certificate's fingerprint as one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// List the nodes of the cluster
     Nodes {
         /// One JSON object per line

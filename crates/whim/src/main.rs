@@ -157,6 +157,7 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
         Verb::Why { pid, json } => show_why(connect, here(&pid, connect)?, json),
         Verb::Ps { all, json } => list_processes(connect()?, all, json),
         Verb::Nodes { json } => list_nodes(connect()?, json),
+        Verb::Web { json } => show_link(connect()?, json),
         Verb::Log { calls, json } => show_log(connect, calls, json),
         Verb::Config(ConfigVerb::Check { file }) => check_config(file.as_deref()),
         Verb::Completions { shell } => {
@@ -286,6 +287,22 @@ fn list_nodes(mut client: Client, json: bool) -> Result<()> {
     } else {
         output::nodes(&rows);
     }
+    Ok(())
+}
+
+fn show_link(mut client: Client, json: bool) -> Result<()> {
+    client.ask(&Request::Web, |answer| match answer {
+        Answer::Link(link) if json => output::json(&link),
+        Answer::Link(link) => {
+            output::line(&link.url);
+            if let Some(fingerprint) = link.certificate_sha256 {
+                output::line(&format!(
+                    "The browser will warn of the certificate: trust it if its SHA-256 is {fingerprint}"
+                ));
+            }
+        }
+        _ => {}
+    })?;
     Ok(())
 }
 

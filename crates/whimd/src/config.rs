@@ -1,7 +1,7 @@
 //! `/etc/whim/config.toml`: strict, and nothing needs it.
 
 use serde::Deserialize;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -12,6 +12,8 @@ use crate::features::NAMES;
 pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
 /// TCP and UDP port of every node.
 pub const PORT: u16 = 7946;
+/// TCP port of the page, on this machine alone.
+pub const WEB_PORT: u16 = 7947;
 /// Guests of a node, unless its configuration says otherwise.
 pub const GUESTS_MAX: u32 = 1024;
 /// No configuration is longer, in bytes.
@@ -52,6 +54,7 @@ struct Written {
     labels: Option<Vec<String>>,
     balance: Option<WrittenBalance>,
     discover: Option<bool>,
+    web: Option<Web>,
     owner: Option<bool>,
     owner_idle: Option<u64>,
     owner_terminals: Option<Vec<PathBuf>>,
@@ -85,7 +88,42 @@ pub struct Config {
     /// Whether this node calls into its local networks that it is there, and says who else does.
     pub discover: bool,
     pub balance: Balance,
+    pub web: Web,
     pub owner: Owner,
+}
+
+/// `[web]`: the page that `whim web` opens.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Web {
+    pub enabled: bool,
+    /// Where it is served; `None`: at the usual port of this machine alone. Elsewhere it is served by TLS.
+    pub listen: Option<SocketAddr>,
+    /// Names under which browsers find it, other than its address.
+    pub names: Vec<String>,
+    /// PEM files for TLS; without them the daemon makes its own, and `whim web` tells its fingerprint.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+}
+
+impl Web {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, WEB_PORT));
+        self.listen.unwrap_or(usual)
+    }
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            listen: None,
+            names: Vec::new(),
+            certificate: None,
+            key: None,
+        }
+    }
 }
 
 /// Whether the node belongs to somebody who sits before it.
@@ -233,6 +271,7 @@ impl Default for Config {
             labels: Vec::new(),
             discover: false,
             balance: Balance::default(),
+            web: Web::default(),
             owner: Owner::default(),
         }
     }
@@ -301,6 +340,7 @@ impl Config {
                 },
                 None => base.balance,
             },
+            web: written.web.unwrap_or(base.web),
             owner: Owner {
                 enabled: written.owner.unwrap_or(base.owner.enabled),
                 idle: written.owner_idle.unwrap_or(base.owner.idle),
@@ -361,20 +401,14 @@ impl Config {
                 self.labels.len()
             ));
         }
-        for group in &self.balance.sessions {
-            let name = group.trim_matches('/');
-            if name.is_empty() || name.contains("..") {
-                return Err(format!(
-                    "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
-                ));
-            }
-        }
         let odd = self.labels.iter().find(|label| !is_label(label));
         if let Some(odd) = odd {
             return Err(format!(
                 "labels holds {odd:?}: a label has 1 to 63 letters, digits, '-', '_' and '.'"
             ));
         }
+        self.check_balance()?;
+        self.check_web()?;
         for address in &self.advertise {
             let port = address
                 .rsplit_once(':')
@@ -386,6 +420,35 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    fn check_balance(&self) -> Result<(), String> {
+        for group in &self.balance.sessions {
+            let name = group.trim_matches('/');
+            if name.is_empty() || name.contains("..") {
+                return Err(format!(
+                    "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_web(&self) -> Result<(), String> {
+        let web = &self.web;
+        if web.certificate.is_some() != web.key.is_some() {
+            return Err("web.certificate and web.key go together: give both, or neither".into());
+        }
+        let is_name = |name: &String| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.[]:".contains(&byte);
+            (1..=253).contains(&name.len()) && name.bytes().all(allowed)
+        };
+        match web.names.iter().find(|name| !is_name(name)) {
+            Some(odd) => Err(format!(
+                "web.names holds {odd:?}, which is no name of a machine: give names as they stand in an address, without a port"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Reads a file. A missing one gives `None`.
@@ -513,6 +576,10 @@ mod tests {
             ("[guests]\nuid_start = 4294967000", "uid_start"),
             ("advertise = [\"here\"]", "advertise"),
             ("listen = \"7946\"", "listen"),
+            ("[web]\nlisten = \"7947\"", "listen"),
+            ("[web]\nnames = [\"a b\"]", "web.names"),
+            ("[web]\nkey = \"/k\"", "web.certificate"),
+            ("[balance]\nsessions = [\"../x\"]", "balance.sessions"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(word), "{error}");

@@ -186,6 +186,8 @@ pub enum Request {
     Nodes,
     /// All rows, and from then on what changes of them, until the client goes away: the feed of the monitors.
     Watch,
+    /// A link to the page, with the rights of the one who asks.
+    Web,
     Init {
         node: Option<String>,
         advertise: Vec<String>,
@@ -209,6 +211,16 @@ pub enum Request {
         file: PathBuf,
     },
     Doctor,
+}
+
+/// `whim web --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    pub url: String,
+    /// How long the link can be opened, in seconds.
+    pub good_for_seconds: u64,
+    /// SHA-256 of the certificate by which the page is served; null: it is served over loopback, without.
+    pub certificate_sha256: Option<String>,
 }
 
 /// Something that `whim doctor` looked at, with how to mend it.
@@ -257,6 +269,8 @@ pub enum Answer {
     Token {
         token: String,
     },
+    /// To the page; it opens one session.
+    Link(Link),
     /// What the supervisor says of a journey.
     Journey {
         event: Event,

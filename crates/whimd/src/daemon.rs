@@ -22,6 +22,7 @@ use crate::sensors::speed::{self, Idle, Speed};
 use crate::sensors::{Report, Sensors};
 use crate::settings::Settings;
 use crate::telling::Telling;
+use crate::web::WebPage;
 use crate::{cgroup, hosting, watching};
 
 /// All processes are looked at again after this, in milliseconds.
@@ -63,6 +64,8 @@ pub struct Daemon {
     seen: Mutex<SeenProcesses>,
     /// What the monitors are told.
     pub telling: Telling,
+    /// The page, while anybody looks at it.
+    pub web: WebPage,
     /// Held while guests are sent away.
     pub expelling: tokio::sync::Mutex<()>,
 }
@@ -126,6 +129,7 @@ impl Daemon {
             looked: tokio::sync::Notify::new(),
             seen: Mutex::default(),
             telling: Telling::default(),
+            web: WebPage::default(),
             expelling: tokio::sync::Mutex::default(),
         })
     }

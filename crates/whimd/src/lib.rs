@@ -44,4 +44,5 @@ pub mod supervisor;
 pub mod swim;
 pub mod telling;
 pub mod watching;
+pub mod web;
 pub mod word;

@@ -26,6 +26,7 @@ use crate::membership;
 use crate::moving::{self, MoveError};
 use crate::processes::{self, Caller};
 use crate::telling;
+use crate::web;
 
 /// A client that does not send its request within this time is dropped.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -196,6 +197,25 @@ pub async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io:
 
 type Outcome = Result<Option<String>, String>;
 
+/// Does what the page asks for: the same, with the same rights, as if its user had asked here.
+///
+/// # Errors
+/// A sentence for the user.
+pub async fn ask(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: Request,
+) -> Result<(Vec<Answer>, Option<String>), String> {
+    let (answers, mut queue) = unbounded_channel();
+    let text = handle(daemon, caller, request, &answers).await?;
+    drop(answers);
+    let mut all = Vec::new();
+    while let Some(answer) = queue.recv().await {
+        all.push(answer);
+    }
+    Ok((all, text))
+}
+
 fn text(result: Result<impl Into<Option<String>>, impl std::fmt::Display>) -> Outcome {
     result.map(Into::into).map_err(|error| error.to_string())
 }
@@ -236,6 +256,12 @@ async fn handle(
                 .await
                 .map_err(|e| e.to_string())?;
             send_all(vec![Answer::Why(why)])
+        }
+        Request::Web => {
+            let link = web::invite(daemon, caller)
+                .await
+                .map_err(|e| e.to_string())?;
+            send_all(vec![Answer::Link(link)])
         }
         Request::Doctor => {
             let findings: Vec<Finding> = health::findings(daemon);

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use whim_monitor::feed::Teller;
+use whim_monitor::feed::{Teller, Update};
 
 use crate::cluster::CallError;
 use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
@@ -89,6 +89,30 @@ impl Telling {
     }
 }
 
+/// What one who watches is told.
+pub struct Feed {
+    pictures: watch::Receiver<Arc<Picture>>,
+    watcher: Watcher,
+}
+
+/// Begins to tell somebody what there is and what changes, with what this one may see.
+#[must_use]
+pub fn follow(daemon: &Arc<Daemon>, caller: &Caller) -> Feed {
+    Feed {
+        pictures: daemon.telling.watch(daemon),
+        watcher: Watcher::new(caller.clone()),
+    }
+}
+
+impl Feed {
+    /// The next batch, which ends with a tick; `None`: the daemon tells no more.
+    pub async fn next(&mut self, daemon: &Daemon) -> Option<Vec<Update>> {
+        self.pictures.changed().await.ok()?;
+        let picture = Arc::clone(&self.pictures.borrow_and_update());
+        Some(self.watcher.updates(daemon, &picture))
+    }
+}
+
 /// Tells a client what changes, until it goes away.
 pub async fn serve(
     daemon: &Arc<Daemon>,
@@ -96,19 +120,16 @@ pub async fn serve(
     lines: &mut BufReader<OwnedReadHalf>,
     write: &mut OwnedWriteHalf,
 ) {
-    let mut pictures = daemon.telling.watch(daemon);
-    let mut watcher = Watcher::new(caller.clone());
+    let mut feed = follow(daemon, caller);
     loop {
         let mut byte = [0];
-        tokio::select! {
-            changed = pictures.changed() => if changed.is_err() {
-                return;
-            },
+        let updates = tokio::select! {
+            updates = feed.next(daemon) => updates,
             // It has nothing more to say: it has gone.
-            _ = lines.read(&mut byte) => return,
-        }
-        let picture = Arc::clone(&pictures.borrow_and_update());
-        for answer in watcher.answers(daemon, &picture) {
+            _ = lines.read(&mut byte) => None,
+        };
+        let Some(updates) = updates else { return };
+        for answer in updates.into_iter().map(Answer::Update) {
             let written = tokio::time::timeout(ANSWER_TIMEOUT, write_line(write, &answer)).await;
             if !matches!(written, Ok(Ok(()))) {
                 return;
@@ -134,14 +155,13 @@ impl Watcher {
         }
     }
 
-    fn answers(&mut self, daemon: &Daemon, picture: &Picture) -> Vec<Answer> {
+    fn updates(&mut self, daemon: &Daemon, picture: &Picture) -> Vec<Update> {
         let mut processes = picture.processes.clone();
         listing::hide(&daemon.cluster.node(), &mut processes, &self.caller);
         let (log, count): (Vec<LogRow>, u64) = daemon.events.after(self.log);
         self.log = count;
         let nodes = picture.nodes.clone();
-        let updates = self.teller.tell(picture.time_ms, nodes, processes, log);
-        updates.into_iter().map(Answer::Update).collect()
+        self.teller.tell(picture.time_ms, nodes, processes, log)
     }
 }
 
