@@ -38,6 +38,7 @@ mod membership;
 mod memory;
 mod monitors;
 mod orders;
+mod page;
 mod priorities;
 mod programs;
 mod schedules;
@@ -73,6 +74,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
     cases.extend(monitors::cases());
+    cases.extend(page::cases());
     cases.extend(conformance::cases()?);
     cases.extend(cuts::cases());
     cases.extend(slurm::cases());
