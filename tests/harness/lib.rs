@@ -16,6 +16,7 @@ pub mod random;
 pub mod talk;
 pub mod terminal;
 pub mod users;
+pub mod webdriver;
 
 pub use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 pub use case::{Case, Setting};

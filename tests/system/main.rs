@@ -17,6 +17,7 @@ mod behaviours;
 #[path = "../bench/mod.rs"]
 mod bench;
 mod breaks;
+mod browser;
 mod clocks;
 mod conformance;
 mod costs;
@@ -75,6 +76,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(clocks::cases());
     cases.extend(monitors::cases());
     cases.extend(page::cases());
+    cases.extend(browser::cases());
     cases.extend(conformance::cases()?);
     cases.extend(cuts::cases());
     cases.extend(slurm::cases());

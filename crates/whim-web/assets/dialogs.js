@@ -97,7 +97,7 @@ class NodeDialog {
     get("node-command").textContent = (drains ? "whim undrain " : "whim drain ") + name;
     const part = (value) => (value === null || value === undefined ? null : value.toFixed(1) + " % of the last ten seconds");
     fill(get("node-facts"), [
-      ["State", node.state], ["CPUs", node.cpus === null ? null : String(node.cpus)],
+      ["State", node.state], ["CPUs", node.cpus === null ? null : number(node.cpus)],
       ["Speed", node.speed === null ? null : node.speed.toFixed(2) + (node.speed_estimated ? " (estimated)" : "")],
       ["Load", node.load === null ? null : node.load.toFixed(2)],
       ["Memory", node.memory_total_bytes ? bytes(node.memory_available_bytes) + " of " + bytes(node.memory_total_bytes) + " are free" : null],

@@ -42,19 +42,19 @@ class Card {
     this.root.append(head, this.load.root, this.memory.root, this.list, this.more);
   }
 
-  draw(node, count) {
+  draw(node, processes) {
     const load = loadPart(node);
     const memory = memoryPart(node);
     this.root.className = "node " + node.state;
     setText(this.state, node.state === "up" ? (node.blocked ? "takes no guests" : "") : node.state);
-    const loadText = load === null ? "unknown" : node.load.toFixed(2) + " / " + node.cpus;
+    const loadText = load === null ? "unknown" : node.load.toFixed(2) + " / " + number(node.cpus);
     const memoryText = memory === null ? "unknown" : Math.round(memory * 100) + " %";
     this.load.bar.style.transform = "scaleX(" + Math.min(load || 0, 1).toFixed(3) + ")";
     this.memory.bar.style.transform = "scaleX(" + Math.min(memory || 0, 1).toFixed(3) + ")";
     setText(this.load.number, loadText);
     setText(this.memory.number, memoryText);
     const label = this.name + ", " + node.state + ", load " + loadText.replace("/", "of") +
-      " CPUs, memory " + memoryText + ", " + count + (count === 1 ? " process" : " processes");
+      " CPUs, memory " + memoryText + ", " + count(processes, "process", "processes");
     if (this.head.getAttribute("aria-label") !== label) this.head.setAttribute("aria-label", label);
   }
 }
@@ -131,8 +131,9 @@ class Map_ {
     if (chip.button.className !== classes) chip.button.className = classes;
     chip.mine = mine;
     const cpu = Math.round(row.cpu_percent) + " %";
-    setText(chip.button, nameOf(row) + " " + row.pid + " · " + cpu);
-    const label = nameOf(row) + " " + key + " on " + row.where + ", " + row.state + ", " + cpu + " of a CPU";
+    const text = nameOf(row) + " " + row.pid + " · " + cpu;
+    setText(chip.button, text);
+    const label = text + " of a CPU, home " + row.home + ", on " + row.where + ", " + row.state;
     if (chip.button.getAttribute("aria-label") !== label) chip.button.setAttribute("aria-label", label);
     chip.row = row;
   }

@@ -113,3 +113,12 @@ function bytes(count) {
   }
   return (unit === 0 ? count : count.toFixed(1)) + " " + units[unit];
 }
+
+// Without a fraction where there is none to be seen.
+function number(value) {
+  return String(Math.round(value * 10) / 10);
+}
+
+function count(number, one, more) {
+  return number + " " + (number === 1 ? one : more);
+}

@@ -34,7 +34,9 @@ async function order(what) {
     return { sentences: [] };
   }
   const told = await answer.json();
-  if (what.order !== "why" && told.sentences.length) tell(told.sentences.join(" "));
+  // A move is told by the feed, as everybody's are.
+  const isTold = what.order === "why" || what.order === "migrate";
+  if (!isTold && told.sentences.length) tell(told.sentences.join(" "));
   return told;
 }
 
@@ -51,8 +53,8 @@ function drawTotals(picture) {
     free += node.memory_available_bytes || 0;
   }
   for (const row of picture.processes.values()) if (row.home !== row.where) away += 1;
-  setText(document.getElementById("totals"), up + " of " + picture.nodes.size + " nodes are up; load " + load.toFixed(1) +
-    " on " + cpus.toFixed(0) + " CPUs; " + bytes(free) + " free; " + picture.processes.size + " processes, " + away + " away");
+  setText(document.getElementById("totals"), up + " of " + count(picture.nodes.size, "node", "nodes") + " up; load " + load.toFixed(1) +
+    " on " + cpus.toFixed(0) + " CPUs; " + bytes(free) + " free; " + count(picture.processes.size, "process", "processes") + ", " + away + " away");
 }
 
 function drawLog() {

@@ -1,0 +1,191 @@
+//! The page in a real browser: what is dragged moves, keys do all that a pointer does, and who cannot see it
+//! well can read it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use whim_system_tests::process::{self, eventually};
+use whim_system_tests::webdriver::{ENTER, ESCAPE, RIGHT, WebDriver};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, place};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const FETCH: Duration = Duration::from_secs(300);
+/// Of the driver; the node has its own network.
+const PORT: u16 = 9515;
+const SIZE: (u32, u32) = (1280, 900);
+/// Waits for its end.
+const WAITS: &str = "import os, sys
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()";
+
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
+        Case::in_lab(format!("browser::full::{name}"), 3, body)
+    };
+    vec![
+        case("drag", drag),
+        case("keys_alone", keys_alone),
+        case("for_all_eyes", for_all_eyes),
+    ]
+}
+
+fn with_browser(cluster: &Cluster, body: impl FnOnce(&WebDriver<'_>) -> Result<()>) -> Result<()> {
+    let place = |words: &[&str]| cluster.command("n1", words);
+    let room = cluster.directory().join("browser");
+    let browser = WebDriver::start(&place, &room, PORT, SIZE)?;
+    let told: Value = serde_json::from_str(&cluster.whim("n1", &["web", "--json"])?)?;
+    browser.go(told["url"].as_str().context("A link has an address")?)?;
+    browser.until("document.querySelectorAll('.node').length === 3")?;
+    body(&browser)
+}
+
+fn program(cluster: &Cluster) -> Result<(Talk, i32)> {
+    Talk::run(cluster, &[], &["python3", "-c", WAITS])
+}
+
+fn chip(pid: i32) -> String {
+    format!(".process[data-key=\"n1:{pid}\"]")
+}
+
+fn on_card(node: &str, pid: i32) -> String {
+    let selector = format!(".node[data-node=\"{node}\"] {}", chip(pid));
+    format!("document.querySelector('{selector}')")
+}
+
+fn await_place(cluster: &Cluster, pid: i32, node: &str) -> Result<()> {
+    eventually(PATIENCE, &format!("{pid} is on {node}"), || {
+        Ok((cluster.place(pid)? == node).then_some(()))
+    })
+}
+
+fn end(mut talk: Talk) -> Result<()> {
+    talk.go()?;
+    talk.succeed()
+}
+
+fn drag(cluster: &Cluster) -> Result<()> {
+    let (talk, pid) = program(cluster)?;
+    with_browser(cluster, |browser| {
+        browser.until(&on_card("n1", pid))?;
+        browser.drag(&chip(pid), ".node[data-node=n2]")?;
+        browser.until(&on_card("n2", pid))?;
+        await_place(cluster, pid, "n2")?;
+        browser.until(
+            "document.getElementById('say').textContent.includes('has moved from n1 to n2')",
+        )?;
+        // Where it is let go beside every card, nothing happens; a click that follows opens it.
+        browser.drag(&chip(pid), "h1")?;
+        browser.click(&chip(pid))?;
+        browser.until("document.getElementById('process').open")?;
+        browser.until("document.querySelectorAll('#why li').length > 0")?;
+        browser.keys(&[ESCAPE])?;
+        browser.drag(&chip(pid), ".node[data-node=n1]")?;
+        await_place(cluster, pid, "n1")
+    })?;
+    end(talk)
+}
+
+/// A program is moved, explained and brought home, a node is drained and looked at again, the past and the other
+/// theme are seen, and the session ends: without a pointer.
+fn keys_alone(cluster: &Cluster) -> Result<()> {
+    let (talk, pid) = program(cluster)?;
+    with_browser(cluster, |browser| {
+        browser.until(&on_card("n1", pid))?;
+        browser.tab_to(&chip(pid))?;
+        browser.keys(&[ENTER])?;
+        browser.until("document.querySelectorAll('#why li').length > 0")?;
+        browser.tab_to("#target")?;
+        // The list of nodes: n2 is first, n3 the next one.
+        browser.keys(&[RIGHT])?;
+        browser.until("document.getElementById('target').value === 'n3'")?;
+        let command = format!("whim migrate n1:{pid} n3");
+        browser.until(&format!(
+            "document.getElementById('process-command').textContent === '{command}'"
+        ))?;
+        browser.tab_to("#move-it")?;
+        browser.keys(&[ENTER])?;
+        await_place(cluster, pid, "n3")?;
+        browser.until(&on_card("n3", pid))?;
+        browser.tab_to("button[data-node=n3]")?;
+        browser.keys(&[ENTER])?;
+        browser.until("document.getElementById('node').open")?;
+        browser.tab_to("#drain")?;
+        browser.keys(&[ENTER])?;
+        eventually(PATIENCE, "it has left n3", || {
+            Ok((cluster.place(pid)? != "n3").then_some(()))
+        })?;
+        browser.until("document.querySelector('.node.draining[data-node=n3]')")?;
+        browser.tab_to("#past")?;
+        browser.keys(&['\u{e012}'])?;
+        browser.until("document.body.classList.contains('past')")?;
+        browser.tab_to("#now")?;
+        browser.keys(&[ENTER])?;
+        browser.until("!document.body.classList.contains('past')")?;
+        browser.tab_to("#theme")?;
+        browser.keys(&[ENTER])?;
+        browser.until("document.documentElement.dataset.theme")?;
+        browser.tab_to("#leave")?;
+        browser.keys(&[ENTER])?;
+        browser.until("document.body.textContent.includes('Nobody is known here')")
+    })?;
+    end(talk)
+}
+
+fn axe() -> Result<String> {
+    let root = place::toolchain().join("axe");
+    let script = place::toolchain().join("../scripts/fetch-axe");
+    process::succeed(Command::new(script).arg(&root), FETCH)?;
+    Ok(fs::read_to_string(root.join("axe.min.js"))?)
+}
+
+/// Contrast, names and roles, by axe-core, of the page and its windows in both themes; pictures of each.
+fn for_all_eyes(cluster: &Cluster) -> Result<()> {
+    let axe = axe()?;
+    let (talk, pid) = program(cluster)?;
+    cluster.move_to(pid, "n2")?;
+    with_browser(cluster, |browser| {
+        browser.until(&on_card("n2", pid))?;
+        browser.run(&axe, &json!([]))?;
+        for theme in ["light", "dark"] {
+            browser.run("showTheme(arguments[0])", &json!([theme]))?;
+            look(browser, &format!("page-{theme}"))?;
+            browser.click(&chip(pid))?;
+            browser.until("document.querySelectorAll('#why li').length > 0")?;
+            look(browser, &format!("page-process-{theme}"))?;
+            browser.keys(&[ESCAPE])?;
+            browser.click("button[data-node=n2]")?;
+            browser.until("document.getElementById('node').open")?;
+            look(browser, &format!("page-node-{theme}"))?;
+            browser.keys(&[ESCAPE])?;
+        }
+        Ok(())
+    })?;
+    end(talk)
+}
+
+/// Where pictures go: `WHIM_PICTURES`, or below the tests' own.
+fn pictures() -> Result<PathBuf> {
+    let given = std::env::var_os("WHIM_PICTURES").map(PathBuf::from);
+    let directory = match given {
+        Some(directory) => directory,
+        None => place::room()?.join("pictures"),
+    };
+    fs::create_dir_all(&directory)?;
+    Ok(directory)
+}
+
+fn look(browser: &WebDriver<'_>, name: &str) -> Result<()> {
+    let found = browser.run(
+        "return axe.run(document, { resultTypes: ['violations'] }).then((all) => all.violations.map(
+            (one) => one.id + ': ' + one.help + ' ' + one.nodes.map((node) => node.html).join(' ')))",
+        &json!([]),
+    )?;
+    ensure!(found == json!([]), "{name}: {found}");
+    let file = pictures()?.join(name).with_extension("png");
+    browser.screenshot(Path::new(&file))?;
+    println!("{}", file.display());
+    Ok(())
+}
