@@ -8,6 +8,7 @@ mod freeze;
 mod home;
 mod idle;
 mod load;
+mod monitors;
 mod overhead;
 pub mod peer;
 mod reactions;
@@ -24,6 +25,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("bench::freeze", |_| freeze::measure()),
         Case::new("bench::home", |_| home::measure()),
         Case::new("bench::idle", |_| idle::measure()),
+        Case::new("bench::monitors::page", |_| monitors::page()),
+        Case::new("bench::monitors::top", |_| monitors::top()),
         Case::new("bench::overhead", |_| overhead::measure()),
         Case::new("bench::reactions", |_| reactions::measure()),
         Case::new("bench::speed", |_| speed::measure()),

@@ -6,6 +6,7 @@ pub mod case;
 pub mod cluster;
 pub mod compare;
 pub mod cutter;
+pub mod feed;
 pub mod guest;
 pub mod machine;
 pub mod mover;

@@ -67,6 +67,12 @@ impl Running {
             .ok_or_else(|| anyhow!("{} has not ended after {limit:?}", self.name))
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Sends a signal to it, if it still runs.
     pub fn signal(&mut self, signal: Signal) {
         if matches!(self.wait_up_to(Duration::ZERO), Ok(None)) {

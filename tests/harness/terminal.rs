@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::pty::{Winsize, openpty};
+use nix::unistd::Pid;
 
 use crate::process::Running;
 
@@ -81,6 +82,12 @@ impl Terminal {
             pending: Vec::new(),
             program,
         })
+    }
+
+    /// Of what holds the session; the program itself is its child.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.program.pid()
     }
 
     /// # Errors

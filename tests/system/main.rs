@@ -29,6 +29,7 @@ mod exactness;
 mod exhaustion;
 mod faults;
 mod hostile;
+mod json;
 mod kernels;
 mod kinds;
 mod losses;
@@ -75,6 +76,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(behaviours::cases());
     cases.extend(clocks::cases());
     cases.extend(monitors::cases());
+    cases.extend(json::cases());
     cases.extend(page::cases());
     cases.extend(browser::cases());
     cases.extend(conformance::cases()?);
