@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod fuzz;
 pub mod guard;
 pub mod listen;
 pub mod page;

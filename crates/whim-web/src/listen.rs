@@ -107,7 +107,11 @@ async fn serve_one(
     }
 }
 
-async fn talk(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router, connected: Connected) {
+pub(crate) async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    connected: Connected,
+) {
     let service = tower::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(connected);
         tower::ServiceExt::oneshot(router.clone(), request)
