@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::webdriver::{ENTER, ESCAPE, RIGHT, WebDriver};
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, place};
+use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, ensure, place};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const FETCH: Duration = Duration::from_secs(300);
@@ -134,6 +134,28 @@ fn keys_alone(cluster: &Cluster) -> Result<()> {
     end(talk)
 }
 
+/// Programs that wait, here and there, so that pictures have something to show.
+fn company(cluster: &Cluster) -> Result<Vec<Running>> {
+    let programs: [&[&str]; 5] = [
+        &["perl", "-e", "sleep 600"],
+        &["sleep", "600"],
+        &["tail", "-f", "/dev/null"],
+        &["python3", "-c", "import signal; signal.pause()"],
+        &["perl", "-e", "sleep while 1"],
+    ];
+    let start = |words: &&[&str]| Running::spawn(&mut cluster.run_command("n1", words));
+    let running: Vec<Running> = programs.iter().map(start).collect::<Result<_>>()?;
+    let rows = eventually(PATIENCE, "all have begun", || {
+        let rows = cluster.rows("n1", false)?;
+        let begun = rows.iter().all(|row| !row.command.contains("whim"));
+        Ok((rows.len() == 6 && begun).then_some(rows))
+    })?;
+    for (row, node) in rows.iter().rev().zip(["n2", "n3", "n3"]) {
+        cluster.have_on(row.pid, node)?;
+    }
+    Ok(running)
+}
+
 fn axe() -> Result<String> {
     let root = place::toolchain().join("axe");
     let script = place::toolchain().join("../scripts/fetch-axe");
@@ -145,6 +167,7 @@ fn axe() -> Result<String> {
 fn for_all_eyes(cluster: &Cluster) -> Result<()> {
     let axe = axe()?;
     let (talk, pid) = program(cluster)?;
+    let _others = company(cluster)?;
     cluster.move_to(pid, "n2")?;
     with_browser(cluster, |browser| {
         browser.until(&on_card("n2", pid))?;

@@ -150,10 +150,7 @@ fn all_documented() -> Result<()> {
         let help = process::succeed(Command::new(&whim).args(words).arg("--help"), PATIENCE)?;
         if help.contains("--json") {
             found += 1;
-            ensure!(
-                text.contains(&format!("{name}")),
-                "{name} is not in docs/json.md"
-            );
+            ensure!(text.contains(&name), "{name} is not in docs/json.md");
         }
         let Some((_, commands)) = help.split_once("Commands:\n") else {
             continue;
