@@ -11,6 +11,7 @@ mod durations;
 mod full;
 mod fuzz;
 mod ltp;
+mod pictures;
 mod process;
 mod soundness;
 mod system;
@@ -49,6 +50,8 @@ Usage: cargo xtask TASK
                      tests/traps.toml fail without; --write writes docs/traps.md
   ltp DIR [--write]  the Linux Test Project's tests of system calls, built in DIR, at home and away;
                      --write writes docs/ltp.md
+  pictures [--check] writes docs/pictures, from the policy's code and the simulator; with --check, only
+                     looks whether they are as they would be written
   fuzz [TARGET...] [--seconds N] [--keep]
                      builds the fuzz targets and runs each for N seconds (600); --keep takes small
                      inputs that reach something new into fuzz/corpus
@@ -105,6 +108,8 @@ fn run(words: &[&str]) -> Result<bool> {
         ["traps", words @ ..] => traps::run(&workspace, words),
         ["ltp", directory] => ltp::run(&workspace, directory.as_ref(), false),
         ["ltp", directory, "--write"] => ltp::run(&workspace, directory.as_ref(), true),
+        ["pictures"] => pictures::run(&workspace, false),
+        ["pictures", "--check"] => pictures::run(&workspace, true),
         ["fuzz", options @ ..] => fuzz::run(&workspace, &fuzz::Wish::parse(options)?),
         ["miri"] => one(&workspace, soundness::miri),
         ["memcheck"] => one(&workspace, soundness::memcheck),
