@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use whim_balance::balancer::Habits;
+use whim_balance::balancer::{Habits, STEADY};
 use whim_balance::cost::{Scale, Size, Use};
 use whim_balance::decide::Rules;
 use whim_balance::pace::{Cause, Pace};
@@ -180,7 +180,10 @@ fn asked() -> Vec<(String, String)> {
                 "Does it lose more than {} s a second by asking home?",
                 rules.bearable
             ),
-            format!("home; at most {} times an hour", most(Cause::Calls)),
+            format!(
+                "home, unless that is worse; {} times an hour",
+                most(Cause::Calls)
+            ),
         ),
         (
             format!(
@@ -208,14 +211,18 @@ fn asked() -> Vec<(String, String)> {
             "it stays".to_owned(),
         ),
         (
-            format!("Was it moved for load {} times this hour?", most(Cause::Load)),
+            format!(
+                "Was it moved for load {} times this hour?",
+                most(Cause::Load)
+            ),
             "it stays".to_owned(),
         ),
         (
             format!(
-                "Is there no news of the last {} s, and was one moved within {} s?",
+                "No news for {} s, and: one moved within {} s, or not right for {} s yet?",
                 Pace::NEWS_LASTS / 1000,
-                Pace::UNASKED_EVERY / 1000
+                Pace::UNASKED_EVERY / 1000,
+                STEADY / 1000
             ),
             "it stays for now".to_owned(),
         ),
@@ -226,7 +233,7 @@ fn asked() -> Vec<(String, String)> {
 fn questions() -> String {
     let asked = asked();
     let height = 42 * u32::try_from(asked.len() + 1).unwrap_or_default() + 16;
-    let mut text = begin(760, height, "What is asked of a program, once a second");
+    let mut text = begin(780, height, "What is asked of a program, once a second");
     for (row, (question, then)) in asked.iter().enumerate() {
         let top = 8 + 42 * row;
         let (middle, bottom) = (top + 20, top + 30);
@@ -235,7 +242,7 @@ fn questions() -> String {
             "<rect class=\"box\" x=\"8\" y=\"{top}\" width=\"460\" height=\"30\" rx=\"4\"/>\n\
              <text x=\"18\" y=\"{middle}\">{question}</text>\n\
              <text x=\"480\" y=\"{middle}\">yes</text>\n\
-             <rect class=\"yes\" x=\"510\" y=\"{top}\" width=\"240\" height=\"30\" rx=\"4\"/>\n\
+             <rect class=\"yes\" x=\"510\" y=\"{top}\" width=\"262\" height=\"30\" rx=\"4\"/>\n\
              <text x=\"520\" y=\"{middle}\">{then}</text>\n\
              <path class=\"line\" d=\"M30 {bottom}v12\"/>"
         );
@@ -261,6 +268,9 @@ mod tests {
             fs::read_to_string(root.join(DIRECTORY).join(format!("{name}.svg"))).expect("a picture")
         };
         assert!(stored("cost") == cost(), "run `cargo xtask pictures`");
-        assert!(stored("questions") == questions(), "run `cargo xtask pictures`");
+        assert!(
+            stored("questions") == questions(),
+            "run `cargo xtask pictures`"
+        );
     }
 }

@@ -181,7 +181,7 @@ const SETTLES: Millis = 3_500;
 const PROMISED: Millis = 1_000;
 /// Without news, a program is moved for load only if that was right at every look for so long. Loads that
 /// swing look, at some moment, as if a move would pay; a while later as if it would pay to undo it.
-const STEADY: Millis = 20_000;
+pub const STEADY: Millis = 20_000;
 
 /// Decides for the programs of one node.
 #[derive(Clone, Debug)]

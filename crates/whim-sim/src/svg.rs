@@ -24,13 +24,16 @@ const STYLE: &str = "<style>\n\
     .load{fill:#2c4a33;stroke:#7fb48a} .memory{stroke:#e0b060} .move{stroke:#f2f2f2;fill:#f2f2f2}\n\
     .calls{stroke:#79b8ff;fill:#79b8ff} .short{stroke:#ff7b72;fill:#ff7b72}}\n\
     </style>\n";
+/// Seconds that are shown before the first program begins.
+const BEFORE: f64 = 5.0;
 const GIB: f64 = (1u32 << 30) as f64;
 
 /// The first nodes and the first moves, if there are many.
 #[must_use]
 pub fn draw(outcome: &Outcome) -> String {
     let nodes = outcome.peaks.len().min(NODES_MAX);
-    let from = outcome.samples.first().map_or(0.0, |sample| sample.at);
+    let busy = outcome.samples.iter().find(|sample| sample.programs > 0);
+    let from = busy.map_or(0.0, |sample| (sample.at - BEFORE).max(0.0));
     let picture = Picture {
         from,
         seconds: (outcome.over_at - from).max(1.0),
@@ -92,7 +95,7 @@ impl Picture {
         let base = TOP + ROW * (node as f64 + 1.0) - 5.0;
         let own: Vec<&Sample> = samples
             .iter()
-            .filter(|sample| sample.node == node)
+            .filter(|sample| sample.node == node && sample.at >= self.from)
             .collect();
         let step = own.len().div_ceil(POINTS_MAX).max(1);
         let line = |value: &dyn Fn(&Sample) -> f64| {
