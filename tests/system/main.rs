@@ -38,6 +38,7 @@ mod machines;
 mod matrix;
 mod membership;
 mod memory;
+mod messages;
 mod monitors;
 mod orders;
 mod page;
@@ -94,6 +95,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(simulations::cases());
     cases.extend(membership::cases());
     cases.extend(memory::cases());
+    cases.extend(messages::cases());
     cases.extend(orders::cases());
     cases.extend(priorities::cases());
     cases.extend(crashes::cases());

@@ -341,6 +341,10 @@ fn diagnose(address: SocketAddr, error: ChannelError) -> JoinError {
         },
         ChannelError::Protocol(reason) => JoinError::NotWhim { address, reason },
         ChannelError::Closed | ChannelError::RefusedByPeer(_) => JoinError::NotHolder { address },
+        // Who closes without having read what came resets the connection.
+        ChannelError::Lost(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+            JoinError::NotHolder { address }
+        }
         ChannelError::Timeout { seconds, .. } => JoinError::Silent { address, seconds },
         source => JoinError::Channel { address, source },
     }

@@ -246,6 +246,16 @@ fn causes_are_told_apart() {
     assert!(matches!(error, JoinError::NotWhim { .. }), "{error}");
     let error = answer(b"");
     assert!(matches!(error, JoinError::NotHolder { .. }), "{error}");
+    // A node that is not the holder hangs up when it has seen for whom the connection is.
+    let (address, listener) = sockets();
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("accept");
+        // Something has come, and is not read.
+        let _ = stream.peek(&mut [0]).expect("a first byte");
+    });
+    let error = ask(&address.to_string(), TIMEOUT);
+    server.join().expect("joined");
+    assert!(matches!(error, JoinError::NotHolder { .. }), "{error}");
 }
 
 #[test]

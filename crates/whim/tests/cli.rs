@@ -612,6 +612,10 @@ fn a_join_that_fails_says_why() {
     good(&c.ask(&["init", "--node", "c"]));
     let error = join("10.77.0.1", &token(&c));
     assert!(error.contains("another cluster"), "{error}");
+    good(&c.ask(&["leave"]));
+    good(&c.ask(&["join", "10.77.0.1", &token(&a), "--node", "c"]));
+    let error = join("10.77.0.3", &one);
+    assert!(error.contains("admits no new nodes"), "{error}");
     let error = bad(&b.ask(&["join", "10.77.0.1", &one, "--node", "B!"]), 1);
     assert!(error.contains("not usable"), "{error}");
     // None of this has spent the token.
