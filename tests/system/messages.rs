@@ -260,20 +260,15 @@ fn orders(heard: &mut Heard) -> Result<()> {
     cluster.whim("n1", &["drain", "n1"])?;
     heard.refused("n1", &["migrate", &pid, "n2"])?;
     cluster.whim("n1", &["undrain", "n1"])?;
-    for (word, opposite) in [
-        (&["block"][..], &["unblock"][..]),
-        (&["drain", "n2"], &["undrain", "n2"]),
-    ] {
-        cluster.whim("n2", word)?;
-        crate::orders::knows(cluster, "n2", "blocked", &true.into()).or_else(|error| {
-            // A drained node is told by its state.
-            let drained = crate::orders::knows(cluster, "n2", "state", &"draining".into());
-            drained.map_err(|_| error)
-        })?;
-        heard.refused("n1", &["migrate", &pid, "n2"])?;
-        cluster.whim("n2", opposite)?;
-    }
-    Ok(())
+    cluster.whim("n2", &["block"])?;
+    crate::orders::knows(cluster, "n2", "blocked", &true.into())?;
+    heard.refused("n1", &["migrate", &pid, "n2"])?;
+    cluster.whim("n2", &["unblock"])?;
+    cluster.whim("n2", &["drain", "n2"])?;
+    crate::orders::knows(cluster, "n2", "state", &"draining".into())?;
+    heard.refused("n1", &["migrate", &pid, "n2"])?;
+    cluster.whim("n2", &["undrain", "n2"])?;
+    crate::orders::knows(cluster, "n2", "state", &"up".into())
 }
 
 /// A host without room.
@@ -326,10 +321,15 @@ fn loss(heard: &mut Heard) -> Result<()> {
     let cluster = heard.cluster;
     let (_talk, pid) = waiting(cluster, &[])?;
     let (_lost, lost) = waiting(cluster, &[])?;
-    cluster.move_to(lost.parse()?, "n2")?;
+    let number = lost.parse()?;
+    cluster.move_to(number, "n2")?;
     cluster.lab(&["kill", "n2"])?;
-    let row = cluster.ended_row(lost.parse()?)?;
-    heard.said.push(row.reason.unwrap_or_default());
+    let reason = eventually(SHORT, "the guest of n2 is given up", || {
+        let mut rows = cluster.rows("n1", true)?.into_iter();
+        let row = rows.find(|row| row.pid == number && row.state == "ended");
+        Ok(row.and_then(|row| row.reason))
+    })?;
+    heard.said.push(reason);
     crate::orders::knows(cluster, "n2", "state", &"down".into())?;
     heard.refused("n1", &["migrate", &pid, "n2"])?;
     heard.refused("n1", &["migrate", &pid, "best"])
