@@ -28,6 +28,7 @@ mod escape;
 mod exactness;
 mod exhaustion;
 mod faults;
+mod first_hour;
 mod hostile;
 mod json;
 mod kernels;
@@ -105,6 +106,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(exactness::cases()?);
     cases.extend(exhaustion::cases());
     cases.extend(faults::cases());
+    cases.extend(first_hour::cases());
     cases.extend(hostile::cases());
     cases.extend(kernels::cases());
     cases.extend(kinds::cases());
