@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::pictures;
 use crate::process;
 use crate::tally::Tally;
 use crate::tidy;
@@ -27,6 +28,7 @@ pub fn run_all(workspace: &Workspace, tally: &mut Tally) {
     tests(workspace, tally);
     deny(workspace, tally);
     docs(workspace, tally);
+    pictures(workspace, tally);
 }
 
 /// Runs the checks of the sources.
@@ -126,6 +128,12 @@ fn deny(workspace: &Workspace, tally: &mut Tally) {
     ];
     let arguments = [&check[..], &["bans", "licenses", "sources"]].concat();
     cargo_check(workspace, tally, "dependencies", &arguments);
+}
+
+/// Whether the pictures of the documents show what the policy does now.
+fn pictures(workspace: &Workspace, tally: &mut Tally) {
+    let findings = pictures::stale(workspace).unwrap_or_else(|error| vec![format!("{error:#}")]);
+    tally.check("pictures", &findings);
 }
 
 fn docs(workspace: &Workspace, tally: &mut Tally) {

@@ -42,22 +42,35 @@ const STYLE: &str = "<style>\n\
 /// Writes all pictures; with `check` only looks whether they are as they would be written.
 ///
 /// # Errors
-/// When the simulator does not run, or a picture cannot be read or written.
+/// When the simulator does not run, or a picture cannot be written.
 pub fn run(workspace: &Workspace, check: bool) -> Result<bool> {
+    if check {
+        let stale = stale(workspace)?;
+        stale.iter().for_each(|finding| println!("{finding}"));
+        return Ok(stale.is_empty());
+    }
     let directory = workspace.root.join(DIRECTORY);
     fs::create_dir_all(&directory)
         .with_context(|| format!("Could not make the directory {DIRECTORY}"))?;
-    let mut stale = false;
     for (name, text) in all(workspace)? {
         let path = directory.join(format!("{name}.svg"));
-        if !check {
-            fs::write(&path, text).with_context(|| format!("Could not write {name}.svg"))?;
-        } else if fs::read_to_string(&path).ok().as_deref() != Some(text.as_str()) {
-            println!("{DIRECTORY}/{name}.svg is stale: run `cargo xtask pictures`");
-            stale = true;
-        }
+        fs::write(&path, text).with_context(|| format!("Could not write {name}.svg"))?;
     }
-    Ok(!stale)
+    Ok(true)
+}
+
+/// Which pictures are not as they would be written.
+///
+/// # Errors
+/// When the simulator does not run.
+pub fn stale(workspace: &Workspace) -> Result<Vec<String>> {
+    let directory = workspace.root.join(DIRECTORY);
+    let stored = |name: &str| fs::read_to_string(directory.join(format!("{name}.svg"))).ok();
+    let all = all(workspace)?.into_iter();
+    let stale = all.filter(|(name, text)| stored(name).as_ref() != Some(text));
+    Ok(stale
+        .map(|(name, _)| format!("{DIRECTORY}/{name}.svg is stale: run `cargo xtask pictures`"))
+        .collect())
 }
 
 fn all(workspace: &Workspace) -> Result<Vec<(&'static str, String)>> {
@@ -157,9 +170,17 @@ fn cost() -> String {
 
 /// What is asked of a program at each look, and what the first "yes" leads to.
 fn asked() -> Vec<(String, String)> {
+    [goes_home(), stays()].concat()
+}
+
+fn most(cause: Cause) -> usize {
+    cause.most().unwrap_or_default()
+}
+
+/// The questions that come before any weighing.
+fn goes_home() -> Vec<(String, String)> {
     let (habits, rules) = (Habits::default(), Rules::default());
-    let most = |cause: Cause| cause.most().unwrap_or_default();
-    let pairs = [
+    vec![
         (
             "Is it being moved, told to stay, or did the last try fail a moment ago?".to_owned(),
             "it stays".to_owned(),
@@ -185,6 +206,13 @@ fn asked() -> Vec<(String, String)> {
                 most(Cause::Calls)
             ),
         ),
+    ]
+}
+
+/// The questions whose "yes" keeps it.
+fn stays() -> Vec<(String, String)> {
+    let (habits, rules) = (Habits::default(), Rules::default());
+    vec![
         (
             format!(
                 "Is it younger than {} s, or wants less than {} of a core?",
@@ -226,8 +254,7 @@ fn asked() -> Vec<(String, String)> {
             ),
             "it stays for now".to_owned(),
         ),
-    ];
-    pairs.to_vec()
+    ]
 }
 
 fn questions() -> String {
