@@ -198,13 +198,10 @@ fn goes_home() -> Vec<(String, String)> {
         ),
         (
             format!(
-                "Does it lose more than {} s a second by asking home?",
+                "Does it lose over {} s a second by asking home, and is home no worse?",
                 rules.bearable
             ),
-            format!(
-                "home, unless that is worse; {} times an hour",
-                most(Cause::Calls)
-            ),
+            format!("home; at most {} times an hour", most(Cause::Calls)),
         ),
     ]
 }
