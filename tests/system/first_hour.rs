@@ -16,7 +16,7 @@ const FIRST: &str = "10.99.0.1";
 /// Begin lines of what a lab does not have.
 const NOT_HERE: [&str; 2] = ["sudo apt-get", "sudo systemctl"];
 /// A block of commands has ended within this time, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 const END: &str = "the block has ended";
 
 pub fn cases() -> Vec<Case> {
