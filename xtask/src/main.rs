@@ -52,6 +52,7 @@ Usage: cargo xtask TASK
                      --write writes docs/ltp.md
   pictures [--check] writes docs/pictures, from the policy's code and the simulator; with --check, only
                      looks whether they are as they would be written
+  screenshots        runs the page's test in a real browser, and takes its screenshots into docs/pictures
   fuzz [TARGET...] [--seconds N] [--keep]
                      builds the fuzz targets and runs each for N seconds (600); --keep takes small
                      inputs that reach something new into fuzz/corpus
@@ -110,6 +111,11 @@ fn run(words: &[&str]) -> Result<bool> {
         ["ltp", directory, "--write"] => ltp::run(&workspace, directory.as_ref(), true),
         ["pictures"] => pictures::run(&workspace, false),
         ["pictures", "--check"] => pictures::run(&workspace, true),
+        ["screenshots"] => {
+            let seen = some(&workspace, pictures::SCREENSHOTS_OF.to_owned())?;
+            pictures::take_screenshots(&workspace)?;
+            Ok(seen)
+        }
         ["fuzz", options @ ..] => fuzz::run(&workspace, &fuzz::Wish::parse(options)?),
         ["miri"] => one(&workspace, soundness::miri),
         ["memcheck"] => one(&workspace, soundness::memcheck),

@@ -39,6 +39,25 @@ const STYLE: &str = "<style>\n\
     .yes{fill:#22382a;stroke:#7fd492}}\n\
     </style>\n";
 
+/// The test that makes screenshots, below `target/system-tests/pictures`, and those that the documents show.
+pub const SCREENSHOTS_OF: &str = "browser::full::for_all_eyes";
+const SCREENSHOTS: [&str; 3] = ["page-light.png", "page-dark.png", "page-process-light.png"];
+
+/// Takes the screenshots of the last run of their test into the documents.
+///
+/// # Errors
+/// When the test has made none.
+pub fn take_screenshots(workspace: &Workspace) -> Result<()> {
+    let made = workspace.target.join("system-tests/pictures");
+    for name in SCREENSHOTS {
+        let to = workspace.root.join(DIRECTORY).join(name);
+        std::fs::copy(made.join(name), &to)
+            .with_context(|| format!("The test has made no {name}"))?;
+        println!("{}", to.display());
+    }
+    Ok(())
+}
+
 /// Writes all pictures; with `check` only looks whether they are as they would be written.
 ///
 /// # Errors
