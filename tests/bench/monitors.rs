@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -61,7 +61,7 @@ pub fn top() -> Result<()> {
         samples.push(begun.elapsed().as_secs_f64() * 1e3);
         std::thread::sleep(PAUSE.saturating_sub(begun.elapsed()));
     }
-    let pid = child_of(terminal.pid())?;
+    let pid = terminal.pid();
     let (before, begun) = (used(pid)?, Instant::now());
     for step in 0..SECONDS {
         feed.write_all(&lines(&simulation.next(now_ms(), &mark(step)))?)?;
@@ -137,16 +137,8 @@ fn lines(updates: &[Update]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The program that `setsid` has started.
-fn child_of(pid: Pid) -> Result<u32> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = fs::read_to_string(Path::new(&path))?;
-    let first = text.split_whitespace().next().context("It has a child")?;
-    Ok(first.parse()?)
-}
-
 /// CPU seconds that a process has used.
-fn used(pid: u32) -> Result<f64> {
+fn used(pid: Pid) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, rest) = text.rsplit_once(") ").context("a line of stat")?;
     let mut fields = rest.split_whitespace().skip(11);

@@ -84,7 +84,7 @@ impl Terminal {
         })
     }
 
-    /// Of what holds the session; the program itself is its child.
+    /// Of the program.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.program.pid()

@@ -40,9 +40,10 @@ class Card {
     this.list = element("ul", "processes");
     this.more = element("p", "more");
     this.root.append(head, this.load.root, this.memory.root, this.list, this.more);
+    this.count = 0;
   }
 
-  draw(node, processes) {
+  draw(node) {
     const load = loadPart(node);
     const memory = memoryPart(node);
     this.root.className = "node " + node.state;
@@ -54,7 +55,7 @@ class Card {
     setText(this.load.number, loadText);
     setText(this.memory.number, memoryText);
     const label = this.name + ", " + node.state + ", load " + loadText.replace("/", "of") +
-      " CPUs, memory " + memoryText + ", " + count(processes, "process", "processes");
+      " CPUs, memory " + memoryText + ", " + count(this.count, "process", "processes");
     if (this.head.getAttribute("aria-label") !== label) this.head.setAttribute("aria-label", label);
   }
 }
@@ -72,27 +73,35 @@ class Map_ {
     return row.home === this.self.node && (this.self.admin || row.uid === this.self.uid) && row.state !== "ended";
   }
 
-  // Draws what has changed, or all of it.
-  draw(picture, nodes, processes) {
+  // Draws what has changed: numbers of nodes, processes, and which processes are on which cards.
+  draw(picture, nodes, processes, cards) {
     for (const name of nodes) if (!picture.nodes.has(name)) this.dropCard(name);
     let added = false;
     for (const name of picture.nodes.keys()) {
       if (this.cards.has(name)) continue;
       this.cards.set(name, new Card(name));
+      cards.add(name);
       added = true;
     }
     if (added) this.order();
     for (const key of processes) this.place(key, picture.processes.get(key));
-    for (const name of nodes) {
+    if (cards.size) {
+      const groups = byNode(picture.processes);
+      for (const name of cards) {
+        const card = this.cards.get(name);
+        if (card) this.settle(card, groups.get(name) || []);
+      }
+    }
+    for (const name of new Set([...nodes, ...cards])) {
       const card = this.cards.get(name);
-      if (card) this.settle(card, picture);
+      if (card) card.draw(picture.nodes.get(name));
     }
   }
 
   drawAll(picture) {
     const nodes = new Set([...this.cards.keys(), ...picture.nodes.keys()]);
     const processes = new Set([...this.chips.keys(), ...picture.processes.keys()]);
-    this.draw(picture, nodes, processes);
+    this.draw(picture, nodes, processes, new Set(nodes));
   }
 
   dropCard(name) {
@@ -103,7 +112,7 @@ class Map_ {
   }
 
   order() {
-    const names = [...this.cards.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    const names = [...this.cards.keys()].sort(inOrder);
     for (const name of names) this.root.append(this.cards.get(name).root);
   }
 
@@ -121,31 +130,33 @@ class Map_ {
       button.type = "button";
       button.dataset.key = key;
       button.tabIndex = -1;
+      const text = document.createTextNode("");
+      button.append(text);
       item.append(button);
-      chip = { item: item, button: button, where: null };
+      chip = { item: item, button: button, text: text, mine: false, classes: "", label: "" };
       this.chips.set(key, chip);
     }
     const mine = this.mayMove(row);
     const classes = "process" + (row.home === row.where ? "" : " away") +
       (row.state === "moving" ? " moving" : "") + (mine ? " mine" : "");
-    if (chip.button.className !== classes) chip.button.className = classes;
     chip.mine = mine;
+    if (chip.classes !== classes) chip.button.className = classes;
+    chip.classes = classes;
     const cpu = Math.round(row.cpu_percent) + " %";
     const text = nameOf(row) + " " + row.pid + " · " + cpu;
-    setText(chip.button, text);
     const label = text + " of a CPU, home " + row.home + ", on " + row.where + ", " + row.state;
-    if (chip.button.getAttribute("aria-label") !== label) chip.button.setAttribute("aria-label", label);
-    chip.row = row;
+    if (chip.label === label) return;
+    chip.label = label;
+    // A text node of its own: to replace it would lay out more.
+    chip.text.data = text;
+    chip.button.setAttribute("aria-label", label);
   }
 
   // Puts the processes of a node on its card: those that may be moved first, no more than can be read.
-  settle(card, picture) {
-    const node = picture.nodes.get(card.name);
-    const here = [];
-    for (const [key, row] of picture.processes) if (row.where === card.name) here.push(key);
-    card.draw(node, here.length);
+  settle(card, here) {
+    card.count = here.length;
     const rank = (key) => (this.chips.get(key).mine ? 0 : 1);
-    here.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b, "en", { numeric: true }));
+    here.sort((a, b) => rank(a) - rank(b) || inOrder(a, b));
     const shown = here.slice(0, SHOWN_MAX).map((key) => this.chips.get(key).item);
     const now = card.list.children;
     const same = now.length === shown.length && shown.every((item, at) => now[at] === item);
@@ -155,7 +166,7 @@ class Map_ {
     setText(card.more, left > 0 ? "and " + left + " more" : "");
   }
 
-  // Which cards hold what the changed processes say.
+  // Those that have just moved.
   fly(flights) {
     if (matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden) return;
     const sky = document.getElementById("sky");

@@ -16,6 +16,8 @@ class Model {
     // What has changed since it was drawn.
     this.changedNodes = new Set();
     this.changedProcesses = new Set();
+    // Nodes to which a process has come, or which one has left.
+    this.changedCards = new Set();
     this.flights = [];
     // Each second: the nodes' numbers, and where processes were. A map of places is shared by frames between
     // which nothing moved.
@@ -39,7 +41,7 @@ class Model {
       case "process-gone": {
         const key = keyOf(update);
         const known = this.processes.get(key);
-        if (known) this.changedNodes.add(known.where);
+        if (known) this.changedCards.add(known.where);
         this.processes.delete(key);
         this.changedProcesses.add(key);
         this.places = null;
@@ -63,8 +65,8 @@ class Model {
     }
     if (!known || known.where !== row.where) {
       this.places = null;
-      if (known) this.changedNodes.add(known.where);
-      this.changedNodes.add(row.where);
+      if (known) this.changedCards.add(known.where);
+      this.changedCards.add(row.where);
     }
     this.processes.set(key, row);
     this.changedProcesses.add(key);
@@ -82,6 +84,18 @@ class Model {
     if (this.frames.length > FRAMES_MAX) this.frames.shift();
   }
 
+  // What the next feed says first is all there is: what it does not name has gone.
+  forget() {
+    for (const name of this.nodes.keys()) {
+      this.changedNodes.add(name);
+      this.changedCards.add(name);
+    }
+    for (const key of this.processes.keys()) this.changedProcesses.add(key);
+    this.nodes.clear();
+    this.processes.clear();
+    this.places = null;
+  }
+
   // The nodes and processes of so many seconds ago; 0: now.
   picture(ago) {
     const frame = ago > 0 ? this.frames[this.frames.length - 1 - ago] : null;
@@ -89,6 +103,20 @@ class Model {
     return { nodes: frame.nodes, processes: frame.places, time: frame.time };
   }
 }
+
+// Which processes are on each node.
+function byNode(processes) {
+  const groups = new Map();
+  for (const [key, row] of processes) {
+    const group = groups.get(row.where);
+    if (group) group.push(key);
+    else groups.set(row.where, [key]);
+  }
+  return groups;
+}
+
+// n2 before n10. One for all: to make one takes longer than to compare.
+const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 
 function nameOf(row) {
   const first = row.command.split(" ")[0];

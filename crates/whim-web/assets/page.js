@@ -81,12 +81,7 @@ function paint() {
   const since = arrived;
   arrived = null;
   if (ago === 0) {
-    const changed = model.changedNodes;
-    for (const key of model.changedProcesses) {
-      const row = model.processes.get(key);
-      if (row && !map.chips.has(key)) changed.add(row.where);
-    }
-    map.draw(model.picture(0), changed, model.changedProcesses);
+    map.draw(model.picture(0), model.changedNodes, model.changedProcesses, model.changedCards);
     map.fly(model.flights);
     drawTotals(model.picture(0));
   }
@@ -95,6 +90,7 @@ function paint() {
   }
   model.changedNodes = new Set();
   model.changedProcesses = new Set();
+  model.changedCards = new Set();
   model.flights = [];
   const last = model.log.length ? model.log[model.log.length - 1].time_ms + model.log.length : 0;
   if (last !== logLength) drawLog();
@@ -120,9 +116,7 @@ function follow() {
   feed.onmessage = heard;
   feed.onerror = () => {
     tell("The feed is interrupted: the page asks again");
-    // What the next feed says first is all there is.
-    model.nodes.clear();
-    model.processes.clear();
+    model.forget();
   };
 }
 
