@@ -1,0 +1,179 @@
+//! The values that labels may have.
+
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+use std::fmt;
+
+macro_rules! label {
+    ($(#[$about:meta])* $name:ident { $($(#[$of_one:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$of_one])* $variant,)+ }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// As the label has it.
+            #[must_use]
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder) -> fmt::Result {
+                EncodeLabelValue::encode(&self.word(), encoder)
+            }
+        }
+    };
+}
+
+label! {
+    /// Why a process is moved.
+    Cause {
+        /// Somebody asked for it: `whim migrate`, `bring`, `top`.
+        User = "user",
+        /// The balancer: less to wait for elsewhere.
+        Load = "load",
+        /// The balancer: most of what it does is asking home.
+        Calls = "calls",
+        /// The balancer: it waits for its user at a terminal.
+        Terminal = "terminal",
+        /// The balancer: memory runs out.
+        Memory = "memory",
+        /// The balancer: its turn to share a CPU.
+        Turn = "turn",
+        /// Its host wants to be rid of it.
+        Host = "host",
+        /// This node was told to bring its processes home, or the host is no member any more.
+        Order = "order",
+        /// It came home by itself, for a call that runs there alone.
+        Itself = "itself",
+    }
+}
+
+label! {
+    /// How far a move came that failed.
+    Phase {
+        Admit = "admit",
+        Freeze = "freeze",
+        Capture = "capture",
+        Transfer = "transfer",
+        Rebuild = "rebuild",
+        Commit = "commit",
+        Convert = "convert",
+        Away = "away",
+        Onward = "onward",
+        Home = "home",
+    }
+}
+
+label! {
+    /// Why a move was not begun.
+    Refusal {
+        /// A stay reason of the process.
+        Stay = "stay",
+        /// The node is unknown, down, drained or blocked, or none is fit.
+        Node = "node",
+        /// The node is of another kind.
+        Kind = "kind",
+        /// What `whim run` was told of it.
+        Bounds = "bounds",
+        /// It is there already.
+        There = "there",
+        /// It is being moved.
+        Busy = "busy",
+        /// There is no such process, or it is not the caller's.
+        Process = "process",
+    }
+}
+
+label! {
+    /// Why this node did not admit a guest.
+    Unadmitted {
+        Draining = "draining",
+        Blocked = "blocked",
+        /// As many guests as the configuration allows.
+        Guests = "guests",
+        /// The same of one user.
+        User = "user",
+        Kind = "kind",
+        Memory = "memory",
+        Threads = "threads",
+        /// Something went wrong here, or the request makes no sense.
+        Other = "other",
+    }
+}
+
+label! {
+    /// What the balancer decided about a program at a look.
+    Verdict {
+        Move = "move",
+        Moving = "moving",
+        Told = "told",
+        Interactive = "interactive",
+        Placed = "placed",
+        Young = "young",
+        Light = "light",
+        Terminal = "terminal",
+        Spent = "spent",
+        Paced = "paced",
+        Failed = "failed",
+        NoCandidate = "no-candidate",
+        NoNode = "no-node",
+        JustCame = "just-came",
+        NoRoom = "no-room",
+        NotCheaper = "not-cheaper",
+        NotWorth = "not-worth",
+    }
+}
+
+label! {
+    /// Where a guest of this node stands.
+    GuestState {
+        /// Admitted; its supervisor is being started.
+        Starting = "starting",
+        /// Its supervisor runs.
+        Started = "started",
+    }
+}
+
+label! {
+    /// State of a process of this node, as `whim ps` has it.
+    State {
+        Home = "home",
+        Away = "away",
+        Moving = "moving",
+        Stopped = "stopped",
+        InDoubt = "in-doubt",
+    }
+}
+
+label! {
+    /// Where the computation of a process is.
+    Place {
+        Here = "here",
+        Elsewhere = "elsewhere",
+    }
+}
+
+label! {
+    /// How a member stands, as `whim nodes` has it.
+    Reach {
+        Up = "up",
+        Suspect = "suspect",
+        Down = "down",
+        Draining = "draining",
+    }
+}
+
+label! {
+    /// What a node was told.
+    Order {
+        /// No guests.
+        Block = "block",
+        /// Its own processes stay.
+        Stay = "stay",
+        Drain = "drain",
+    }
+}
