@@ -21,7 +21,7 @@ use crate::journeys::Journey;
 use crate::processes::{self, Caller, Stat};
 use crate::sensors::{Report, float};
 use crate::word::node_id as id;
-use crate::{candidacy, moving};
+use crate::{candidacy, metrics_words as words_of_metrics, moving};
 use lives::Lives;
 use watch::{Place, Seen, Watched};
 
@@ -140,7 +140,8 @@ async fn carry_out(daemon: &Arc<Daemon>, (order, to): (Order, String)) {
         admin: true,
     };
     let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
-    let result = moving::migrate(daemon, &caller, pid, &to, &answers).await;
+    let cause = words_of_metrics::cause(order.cause);
+    let result = moving::migrate_for(daemon, &caller, pid, &to, cause, &answers).await;
     if let Err(error) = &result {
         tracing::debug!(pid, to, %error, "the balancer could not move a process");
     }
@@ -196,6 +197,11 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     let known = known_with(&view, urgency, growth, &programs);
     let orders = balancing.balancer.look(view.now, nodes, &known, &programs);
     save_lives(daemon, &mut balancing, view.now);
+    let records = programs
+        .iter()
+        .filter_map(|program| balancing.balancer.record(program.candidate.process));
+    let verdicts = records.map(|record| words_of_metrics::verdict(&record.verdict));
+    daemon.metrics.counters().looked(verdicts);
     drop(balancing);
     let name = |node: NodeId| view.names.get(&node).cloned().unwrap_or_default();
     for order in &orders {

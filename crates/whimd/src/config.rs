@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::control::LeaseChoice;
 use crate::features::NAMES;
+use crate::history::Keep;
 
 /// Where the configuration is looked for when no other file is named.
 pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
@@ -14,6 +15,8 @@ pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
 pub const PORT: u16 = 7946;
 /// TCP port of the page, on this machine alone.
 pub const WEB_PORT: u16 = 7947;
+/// TCP port on which metrics are told, by custom: the configuration has to name it, with an address.
+pub const METRICS_PORT: u16 = 9947;
 /// Guests of a node, unless its configuration says otherwise.
 pub const GUESTS_MAX: u32 = 1024;
 /// No configuration is longer, in bytes.
@@ -58,6 +61,8 @@ struct Written {
     owner: Option<bool>,
     owner_idle: Option<u64>,
     owner_terminals: Option<Vec<PathBuf>>,
+    metrics: Option<Metrics>,
+    history: Option<History>,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +95,35 @@ pub struct Config {
     pub balance: Balance,
     pub web: Web,
     pub owner: Owner,
+    pub metrics: Metrics,
+    pub history: History,
+}
+
+/// `[metrics]`: what Prometheus is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// Where; `None`: nowhere. Whoever reaches it may ask.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Metrics {
+    fn check(&self) -> Result<(), String> {
+        match self.listen {
+            Some(listen) if listen.port() == 0 => Err(format!(
+                "metrics.listen has port 0, where nobody finds it: give ADDRESS:PORT, such as \"127.0.0.1:{METRICS_PORT}\""
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `[history]`: what is kept of this node's past.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct History {
+    /// `None`: what is usual on such a system.
+    pub keep: Option<Keep>,
 }
 
 /// `[web]`: the page that `whim web` opens.
@@ -273,6 +307,8 @@ impl Default for Config {
             balance: Balance::default(),
             web: Web::default(),
             owner: Owner::default(),
+            metrics: Metrics::default(),
+            history: History::default(),
         }
     }
 }
@@ -346,8 +382,11 @@ impl Config {
                 idle: written.owner_idle.unwrap_or(base.owner.idle),
                 terminals: written.owner_terminals.unwrap_or(base.owner.terminals),
             },
+            metrics: written.metrics.unwrap_or(base.metrics),
+            history: written.history.unwrap_or(base.history),
         };
-        config.check().map_err(invalid)?;
+        let checked = config.check().and_then(|()| config.metrics.check());
+        checked.map_err(invalid)?;
         Ok(config)
     }
 
@@ -563,6 +602,22 @@ mod tests {
     }
 
     #[test]
+    fn metrics_and_history_are_as_the_file_says() {
+        let config = parse("[metrics]\nlisten = \"[::1]:9947\"\n[history]\nkeep = \"off\"");
+        let config = config.expect("valid");
+        assert_eq!(
+            config.metrics.listen.map(|at| at.port()),
+            Some(METRICS_PORT)
+        );
+        assert_eq!(config.history.keep, Some(Keep::Off));
+        assert_eq!(
+            parse("[history]\nkeep = \"7d\"").map(|c| c.history.keep),
+            Ok(Some(Keep::Days(7)))
+        );
+        assert_eq!(Config::default().metrics.listen, None);
+    }
+
+    #[test]
     fn unknown_keys_and_values_out_of_range_are_refused_by_name() {
         for (text, word) in [
             ("lisen = 1", "lisen"),
@@ -580,6 +635,9 @@ mod tests {
             ("[web]\nnames = [\"a b\"]", "web.names"),
             ("[web]\nkey = \"/k\"", "web.certificate"),
             ("[balance]\nsessions = [\"../x\"]", "balance.sessions"),
+            ("[metrics]\nlisten = \"127.0.0.1:0\"", "127.0.0.1:9947"),
+            ("[metrics]\nport = 9947", "port"),
+            ("[history]\nkeep = \"1y\"", "history.keep"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(word), "{error}");

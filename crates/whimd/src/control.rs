@@ -16,6 +16,7 @@ use whim_journey::job::Event;
 use whim_monitor::feed::Update;
 pub use whim_monitor::rows::{LogRow, NodeRow, NodeState, ProcessRow};
 
+use crate::history::HistoryRow;
 use crate::places::{Environment, Places};
 
 /// No request is longer, in bytes.
@@ -179,6 +180,11 @@ pub enum Request {
     Log {
         calls: Option<i32>,
     },
+    /// What this node was like between these times, in milliseconds since 1970, and what moved.
+    History {
+        from_ms: u64,
+        to_ms: u64,
+    },
     /// What the programs of a run have used away, once its journeys are over.
     CpuAway {
         run: String,
@@ -250,6 +256,7 @@ pub enum Answer {
     Process(ProcessRow),
     Node(NodeRow),
     Log(LogRow),
+    History(HistoryRow),
     Update(Update),
     CpuAway {
         time: CpuTime,

@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use whim_metrics::Metrics;
+use whim_metrics::labels::{Cause, Phase};
 use whim_net::datagram::Keyring;
 
 use crate::balancing::{self, Balancing};
@@ -14,6 +16,7 @@ use crate::cluster::{CallError, Cluster};
 use crate::discovery::Discovery;
 use crate::events::Events;
 use crate::guests::Guests;
+use crate::history_task::History;
 use crate::journeys::Journeys;
 use crate::orders::{self, Orders};
 use crate::peers::Peers;
@@ -51,8 +54,8 @@ pub struct Daemon {
     journeys: Mutex<Journeys>,
     guests: Mutex<Guests>,
     peers: Mutex<Peers>,
-    /// Processes that a request of the user moves just now.
-    moving: Mutex<HashSet<i32>>,
+    /// Processes that a request moves just now.
+    moving: Mutex<HashMap<i32, UnderWay>>,
     orders: Mutex<Orders>,
     balancing: Mutex<Balancing>,
     /// For datagrams; of the name that this node has now.
@@ -66,6 +69,9 @@ pub struct Daemon {
     pub telling: Telling,
     /// The page, while anybody looks at it.
     pub web: WebPage,
+    /// What Prometheus is told.
+    pub metrics: Metrics,
+    pub history: History,
     /// Held while guests are sent away.
     pub expelling: tokio::sync::Mutex<()>,
 }
@@ -73,6 +79,14 @@ pub struct Daemon {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No holder leaves half a change behind: what a panic interrupted is still a whole value.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A request to move a process, as far as it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderWay {
+    pub cause: Cause,
+    /// `None`: the move has not begun, and may be refused.
+    pub phase: Option<Phase>,
 }
 
 /// A process that is being moved; dropped when that is over.
@@ -110,6 +124,7 @@ impl Daemon {
         let lives = std::fs::read(settings.state.join(balancing::LIVES)).unwrap_or_default();
         let balancing = Balancing::new(&cluster.node(), &lives, settings.config.balance.fair);
         let orders = Orders::load(&settings.state.join(orders::FILE));
+        let history = History::new(&settings.state, settings.config.history.keep);
         Arc::new(Self {
             settings,
             cluster: Arc::new(cluster),
@@ -130,6 +145,8 @@ impl Daemon {
             seen: Mutex::default(),
             telling: Telling::default(),
             web: WebPage::default(),
+            metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+            history,
             expelling: tokio::sync::Mutex::default(),
         })
     }
@@ -277,18 +294,39 @@ impl Daemon {
 
     /// Reserves a process for one move; `None`: it is being moved already.
     #[must_use]
-    pub fn begin_move(self: &Arc<Self>, pid: i32) -> Option<MovingGuard> {
-        let fresh = lock(&self.moving).insert(pid);
-        fresh.then(|| MovingGuard {
+    pub fn begin_move(self: &Arc<Self>, pid: i32, cause: Cause) -> Option<MovingGuard> {
+        let mut moving = lock(&self.moving);
+        if moving.contains_key(&pid) {
+            return None;
+        }
+        moving.insert(pid, UnderWay { cause, phase: None });
+        drop(moving);
+        Some(MovingGuard {
             daemon: Arc::clone(self),
             pid,
         })
     }
 
+    /// The move of a process has come to this phase.
+    pub fn came_to(&self, pid: i32, phase: Phase) {
+        if let Some(under_way) = lock(&self.moving).get_mut(&pid) {
+            if under_way.phase.is_none() {
+                self.metrics.counters().move_begun(under_way.cause);
+            }
+            under_way.phase = Some(phase);
+        }
+    }
+
+    /// How far the move of a process has come.
+    #[must_use]
+    pub fn under_way(&self, pid: i32) -> Option<UnderWay> {
+        lock(&self.moving).get(&pid).copied()
+    }
+
     /// Whether a request of the user moves this process just now.
     #[must_use]
     pub fn is_moving(&self, pid: i32) -> bool {
-        lock(&self.moving).contains(&pid)
+        lock(&self.moving).contains_key(&pid)
     }
 
     /// Whether any process is being moved.

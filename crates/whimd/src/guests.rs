@@ -166,6 +166,12 @@ impl Guests {
         !self.starting.is_empty()
     }
 
+    /// Admitted, and without a supervisor yet.
+    #[must_use]
+    pub fn starting(&self) -> u32 {
+        u32::try_from(self.starting.len()).unwrap_or(u32::MAX)
+    }
+
     /// Guests of one journey, the newest stay first.
     #[must_use]
     pub fn of_journey(&self, journey: &str) -> Vec<Guest> {

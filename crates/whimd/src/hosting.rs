@@ -17,6 +17,7 @@ use crate::cgroup;
 use crate::cluster::ClusterError;
 use crate::daemon::Daemon;
 use crate::guests::{AdmitError, AdmitRequest, Guest, about_file};
+use crate::metrics_words;
 use crate::settings::socket_in;
 use crate::supervisor::{self, Start, SupervisorError};
 
@@ -51,6 +52,20 @@ pub enum HostError {
 /// # Errors
 /// Why not, as a sentence for the user at the other node.
 pub async fn admit(
+    daemon: &Arc<Daemon>,
+    asker: &str,
+    request: AdmitRequest,
+) -> Result<(Slot, i32), HostError> {
+    let admitted = take_in(daemon, asker, request).await;
+    let counters = daemon.metrics.counters();
+    match &admitted {
+        Ok(_) => counters.guest_admitted(),
+        Err(error) => counters.guest_refused(metrics_words::unadmitted(error)),
+    }
+    admitted
+}
+
+async fn take_in(
     daemon: &Arc<Daemon>,
     asker: &str,
     request: AdmitRequest,

@@ -11,7 +11,7 @@ use whimd::cluster::Cluster;
 use whimd::daemon::Daemon;
 use whimd::places::{PlaceError, make_directory};
 use whimd::settings::Settings;
-use whimd::{hosting, owner, port, pulse, server, watching};
+use whimd::{history_task, hosting, metrics, owner, port, pulse, server, watching};
 
 /// Every connection and every supervisor takes descriptors; the soft limit is made for programs that
 /// use select(2). Guests have the soft limits of their homes, so ours must not be lower: root may lift
@@ -119,6 +119,8 @@ async fn run(settings: Settings) -> Result<()> {
     tokio::spawn(pulse::run(Arc::clone(&daemon), socket));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));
     tokio::spawn(server::serve(Arc::clone(&daemon), control));
+    tokio::spawn(history_task::run(Arc::clone(&daemon)));
+    metrics::start(&daemon).await;
     tracing::info!(node = daemon.cluster.node(), address = %heard, "ready");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -126,6 +128,7 @@ async fn run(settings: Settings) -> Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    history_task::end(&daemon).await;
     // Supervisors and their guests go on: a new daemon finds them again.
     let _ = std::fs::remove_file(control_path);
     tracing::info!("ended");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::sync::mpsc::UnboundedSender;
 use whim_journey::job::{Command, Event, MoveReport, State};
+use whim_metrics::labels::{Cause, Phase};
 
 use crate::candidates::Candidate;
 use crate::class::Difference;
@@ -13,7 +14,9 @@ use crate::control::{Answer, NodeState, RunOptions};
 use crate::daemon::Daemon;
 use crate::departing::{admit, new_journey, release, start_home, write_about};
 use crate::events::now_ms;
+use crate::history::{MoveRow, Outcome};
 use crate::journeys::{About, Journey};
+use crate::metrics_words as words;
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
 use crate::settings::socket_in;
 use crate::stay;
@@ -162,20 +165,39 @@ pub async fn migrate(
     to: &str,
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
-    let found = target(daemon, caller, pid)?;
+    migrate_for(daemon, caller, pid, to, Cause::User, answers).await
+}
+
+/// The same, whoever wants it.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn migrate_for(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    to: &str,
+    cause: Cause,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
+    let refused = |error: &MoveError| count_refusal(daemon, error);
+    let found = target(daemon, caller, pid).inspect_err(refused)?;
     let home = daemon.cluster.node();
     if to == "home" || (to == home && daemon.cluster.member(to).is_none_or(|m| m.name == home)) {
-        return bring(daemon, caller, pid, false, answers)
+        return bring_for(daemon, caller, pid, false, cause, answers)
             .await?
-            .ok_or(MoveError::AtHome(pid));
+            .ok_or(MoveError::AtHome(pid))
+            .inspect_err(refused);
     }
     let node = match to.strip_prefix('@') {
-        Some(label) => best_labelled(daemon, &found, label)?,
-        None if to == "best" => best(daemon, &found)?,
-        None => to.to_string(),
+        Some(label) => best_labelled(daemon, &found, label),
+        None if to == "best" => best(daemon, &found),
+        None => Ok(to.to_string()),
     };
-    check_node(daemon, &found, &node)?;
-    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let node = node.inspect_err(refused)?;
+    check_node(daemon, &found, &node).inspect_err(refused)?;
+    let moving = daemon.begin_move(pid, cause).ok_or(MoveError::Busy(pid));
+    let _moving = moving.inspect_err(refused)?;
     if let Some(candidate) = daemon.candidates().get_mut(pid) {
         candidate.found = None;
     }
@@ -200,6 +222,86 @@ pub async fn migrate(
     result
 }
 
+fn count_refusal(daemon: &Daemon, error: &MoveError) {
+    daemon
+        .metrics
+        .counters()
+        .move_refused(words::refusal(error));
+}
+
+/// Counts a request that has ended, and takes the move into the history, if one had begun.
+fn count(
+    daemon: &Daemon,
+    pid: i32,
+    node: &str,
+    result: &Result<MoveReport, MoveError>,
+    elapsed: Duration,
+) {
+    let counters = daemon.metrics.counters();
+    let Some(under_way) = daemon.under_way(pid) else {
+        return;
+    };
+    let cause = under_way.cause;
+    let journey = daemon.journeys().of_process(pid).cloned();
+    let row = MoveRow {
+        cause: cause.word().to_owned(),
+        total_ms: elapsed.as_secs_f64() * 1000.0,
+        ..row(daemon, pid, journey.as_ref())
+    };
+    let row = match (result, under_way.phase) {
+        (Ok(report), _) => {
+            let freeze_seconds = report.freeze_ms / 1000.0;
+            counters.move_done(cause, report.bytes, freeze_seconds, elapsed.as_secs_f64());
+            MoveRow {
+                from: report.from.clone(),
+                to: report.to.clone(),
+                bytes: report.bytes,
+                freeze_ms: report.freeze_ms,
+                ..row
+            }
+        }
+        (Err(error), Some(phase)) => {
+            counters.move_failed(cause, phase);
+            MoveRow {
+                to: match node {
+                    "home" => daemon.cluster.node(),
+                    node => node.to_owned(),
+                },
+                outcome: Outcome::Failed,
+                phase: Some(phase.word().to_owned()),
+                reason: Some(error.to_string()),
+                ..row
+            }
+        }
+        (Err(error), None) => return count_refusal(daemon, error),
+    };
+    daemon.history.note(row);
+}
+
+/// A process and where it is, for the history.
+pub fn row(daemon: &Daemon, pid: i32, journey: Option<&Journey>) -> MoveRow {
+    let own = daemon.cluster.node();
+    let command = journey.map_or_else(|| processes::command(pid), |j| j.about.command.clone());
+    // Whose it is cannot be told any more when it is gone: who has moved it is its user, or root.
+    let asked = journey.map_or(0, |journey| journey.about.requested_by);
+    let uid = processes::credentials(pid).map_or(asked, |credentials| credentials.uids[0]);
+    MoveRow {
+        time_ms: now_ms(),
+        pid,
+        program: processes::program(&command).to_owned(),
+        uid,
+        from: journey.map_or(own.as_str(), Journey::location).to_owned(),
+        to: own,
+        cause: String::new(),
+        outcome: Outcome::Done,
+        phase: None,
+        reason: None,
+        bytes: 0,
+        freeze_ms: 0.0,
+        total_ms: 0.0,
+    }
+}
+
 fn note(
     daemon: &Daemon,
     pid: i32,
@@ -207,6 +309,7 @@ fn note(
     result: &Result<MoveReport, MoveError>,
     elapsed: Duration,
 ) {
+    count(daemon, pid, node, result, elapsed);
     daemon.settings.faults.point("before-move-logged");
     match result {
         Ok(report) => {
@@ -386,6 +489,7 @@ async fn leave(
         end: None,
     };
     announce(daemon, node, target.stat.resident_bytes, answers);
+    daemon.came_to(pid, Phase::Admit);
     let (slot, guest_pid) = admit(daemon, target, &about.journey, node, 1).await?;
     if let Err(error) = start_home(daemon, target, &about).await {
         release(daemon, node, &about.journey, 1).await;
@@ -422,6 +526,7 @@ async fn onward(
         .as_ref()
         .map_or(0, |status| status.resident_bytes);
     announce(daemon, node, bytes, answers);
+    daemon.came_to(target.stat.pid, Phase::Admit);
     let (slot, guest_pid) = admit(daemon, target, id, node, epoch).await?;
     let travelled = travel(daemon, id, Command::Move { slot }, Some(guest_pid), answers).await;
     if travelled.is_err() {
@@ -451,6 +556,9 @@ async fn travel(
         Command::Move { slot } => Some((slot.node.clone(), slot.epoch)),
         _ => None,
     });
+    if matches!(command, Command::Bring { .. }) {
+        daemon.came_to(pid, Phase::Home);
+    }
     daemon.settings.faults.point("before-command");
     let mut conversation = Conversation::begin(&socket, &command).await?;
     daemon.settings.faults.point("after-command");
@@ -464,6 +572,9 @@ async fn travel(
             }) => break Err(found_stay(daemon, pid, &reason)),
             Ok(Event::Refused { reason, .. }) => break Err(MoveError::Refused(reason)),
             Ok(event) => {
+                if let Event::Phase { phase, .. } = event {
+                    daemon.came_to(pid, words::phase(phase));
+                }
                 daemon.settings.faults.point("phase-heard");
                 tell(answers, Answer::Journey { event });
             }
@@ -516,14 +627,27 @@ pub async fn bring(
     hold: bool,
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
-    let found = target(daemon, caller, pid)?;
+    bring_for(daemon, caller, pid, hold, Cause::User, answers).await
+}
+
+async fn bring_for(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    hold: bool,
+    cause: Cause,
+    answers: &Answers,
+) -> Result<Option<MoveReport>, MoveError> {
+    let refused = |error: &MoveError| count_refusal(daemon, error);
+    let found = target(daemon, caller, pid).inspect_err(refused)?;
     if hold {
         hold_at_home(daemon, pid, true);
     }
     let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
         return Ok(None);
     };
-    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let moving = daemon.begin_move(pid, cause).ok_or(MoveError::Busy(pid));
+    let _moving = moving.inspect_err(refused)?;
     let began = Instant::now();
     let id = &journey.about.journey;
     let result = travel(daemon, id, Command::Bring { hold }, None, answers).await;
@@ -540,7 +664,8 @@ pub async fn bring(
 /// It is being moved, or does not come.
 pub async fn bring_back(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let moving = daemon.begin_move(pid, Cause::Order);
+    let _moving = moving.ok_or(MoveError::Busy(pid))?;
     let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
     home(daemon, journey, &answers).await
 }
@@ -563,7 +688,8 @@ async fn home(
 /// It is being moved, or neither node takes it; it is where it was.
 pub async fn take_away(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let _moving = daemon.begin_move(pid).ok_or(MoveError::Busy(pid))?;
+    let moving = daemon.begin_move(pid, Cause::Host);
+    let _moving = moving.ok_or(MoveError::Busy(pid))?;
     let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
     let found = found(daemon, pid, processes::credentials(pid)?)?;
     let report = daemon.report();

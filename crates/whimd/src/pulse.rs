@@ -279,6 +279,12 @@ impl Pulse {
             if before == Some(reach) {
                 continue;
             }
+            let counters = self.daemon.metrics.counters();
+            match (before, reach) {
+                (Some(Reach::Up | Reach::Suspect), Reach::Down) => counters.link_lost(),
+                (Some(Reach::Down), Reach::Up | Reach::Suspect) => counters.link_healed(),
+                _ => {}
+            }
             self.daemon.peers().stands(name.as_str(), reach);
             tracing::info!(node = %name, ?reach, "a member");
             if reach == Reach::Up && before != Some(Reach::Suspect) {

@@ -21,6 +21,7 @@ use crate::control::{ADMIN_GROUP, Answer, Finding, REQUEST_MAX, Request, RunOpti
 use crate::daemon::Daemon;
 use crate::evacuation;
 use crate::health;
+use crate::history_task;
 use crate::listing;
 use crate::membership;
 use crate::moving::{self, MoveError};
@@ -247,6 +248,11 @@ async fn handle(
             listing::log(daemon, calls).await,
             Answer::Log,
         )),
+        Request::History { from_ms, to_ms } => {
+            let rows = history_task::rows(daemon, caller, from_ms, to_ms).await;
+            let rows = rows.map_err(|error| error.to_string())?;
+            send_all(listing::answers(rows, Answer::History))
+        }
         Request::CpuAway { run } => {
             let (time, moves) = listing::cpu_away(daemon, &run).await;
             send_all(vec![Answer::CpuAway { time, moves }])

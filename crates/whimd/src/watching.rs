@@ -4,12 +4,14 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_journey::job::{Command, Event, State};
+use whim_metrics::labels::Cause;
 use whim_sys::foreign;
 
 use crate::daemon::Daemon;
 use crate::departing::{forget, release, write_about};
 use crate::events::now_ms;
 use crate::journeys::{End, JournalSummary, Journey, Raised, read_journal};
+use crate::moving;
 use crate::processes;
 use crate::settings::socket_in;
 use crate::supervisor::{Conversation, SupervisorError};
@@ -110,6 +112,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     };
     if at_home {
         if let Some(reason) = &summary.came_home_for {
+            note_return(daemon, &journey, reason);
             let text = format!("Home by itself: {reason}");
             daemon.events.add(Some(about.pid), "moved", text);
         }
@@ -137,6 +140,20 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings.faults.point("journey-end-noted");
     let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
     daemon.settings.faults.point("home-directory-removed");
+}
+
+/// It came home without being asked.
+fn note_return(daemon: &Daemon, journey: &Journey, reason: &str) {
+    daemon.metrics.counters().came_home();
+    let host = journey.status.as_ref().map(|status| &status.location);
+    let mut row = moving::row(daemon, journey.about.pid, Some(journey));
+    // What it said last of itself may be that it is at home already.
+    if let Some(host) = host.filter(|host| **host != row.to) {
+        row.from.clone_from(host);
+    }
+    row.cause = Cause::Itself.word().to_owned();
+    row.reason = Some(reason.to_owned());
+    daemon.history.note(row);
 }
 
 /// Its supervisor was killed: hosts where the process was, or to which it was on its way, hear it from
