@@ -69,6 +69,33 @@ impl FromStr for ProcessName {
     }
 }
 
+/// `2h`, `90m`, `30d`, `45s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ago {
+    pub milliseconds: u64,
+}
+
+impl FromStr for Ago {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let units = [
+            ("s", 1000),
+            ("m", 60_000),
+            ("h", 3_600_000),
+            ("d", 86_400_000),
+        ];
+        let parsed = units.iter().find_map(|(unit, milliseconds)| {
+            let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+            number.checked_mul(*milliseconds)
+        });
+        match parsed {
+            Some(milliseconds) if milliseconds > 0 => Ok(Self { milliseconds }),
+            _ => Err("give a number and s, m, h or d, such as 90m, 2h or 7d".into()),
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a program that may move
@@ -145,6 +172,15 @@ pub enum Verb {
         /// How many calls this process sent home
         #[arg(long, value_name = "PID")]
         calls: Option<ProcessName>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what this node was like, and what moved
+    History {
+        /// From so long ago: a number and s, m, h or d
+        #[arg(long, value_name = "TIME", default_value = "2h")]
+        since: Ago,
         /// One JSON object per line
         #[arg(long)]
         json: bool,
@@ -511,6 +547,17 @@ mod tests {
         assert_eq!("n2:17".parse(), Ok(name(Some("n2"), 17)));
         for bad in ["", "0", "-3", "x", ":4", "n2:", "99999999999"] {
             assert!(bad.parse::<ProcessName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_ago_have_a_unit() {
+        let ago = |milliseconds| Ok(Ago { milliseconds });
+        assert_eq!("45s".parse(), ago(45_000));
+        assert_eq!("2h".parse(), ago(7_200_000));
+        assert_eq!("30d".parse(), ago(2_592_000_000));
+        for bad in ["", "2", "h", "0m", "-1h", "1.5h", "2w", "99999999999999d"] {
+            assert!(bad.parse::<Ago>().is_err(), "{bad}");
         }
     }
 

@@ -14,6 +14,7 @@ use whimd::places::Places;
 mod arguments;
 mod doctor;
 mod generated;
+mod history;
 mod laboratory;
 mod monitor;
 mod moves;
@@ -159,6 +160,7 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
         Verb::Nodes { json } => list_nodes(connect()?, json),
         Verb::Web { json } => show_link(connect()?, json),
         Verb::Log { calls, json } => show_log(connect, calls, json),
+        Verb::History { since, json } => Ok(history::show(connect()?, since, json)?),
         Verb::Config(ConfigVerb::Check { file }) => check_config(file.as_deref()),
         Verb::Completions { shell } => {
             generated::completions(shell);

@@ -192,7 +192,8 @@ pub fn log(row: &LogRow) {
 }
 
 /// A moment in UTC, to the second.
-fn moment(time_ms: u64) -> String {
+#[must_use]
+pub fn moment(time_ms: u64) -> String {
     let since = (UNIX_EPOCH + Duration::from_millis(time_ms)).duration_since(UNIX_EPOCH);
     let seconds = since.unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
