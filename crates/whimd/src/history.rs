@@ -432,6 +432,39 @@ mod tests {
     }
 
     #[test]
+    fn moves_have_stable_names() {
+        let row = serde_json::to_value(HistoryRow::Move(row(7))).expect("encoded");
+        let mut names: Vec<&str> = row
+            .as_object()
+            .expect("object")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        names.sort_unstable();
+        let expected = [
+            "bytes",
+            "cause",
+            "freeze_ms",
+            "from",
+            "history",
+            "outcome",
+            "phase",
+            "pid",
+            "program",
+            "reason",
+            "time_ms",
+            "to",
+            "total_ms",
+            "uid",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(
+            (&row["history"], &row["outcome"]),
+            (&"move".into(), &"done".into())
+        );
+    }
+
+    #[test]
     fn what_is_kept_is_days_or_nothing() {
         assert_eq!(Keep::parse("off"), Ok(Keep::Off));
         assert_eq!(Keep::parse("1d"), Ok(Keep::Days(1)));
