@@ -1,5 +1,6 @@
 //! What a node remembers: moves and minutes, through the death of its daemon, a damaged file and a full disk.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
@@ -87,10 +88,7 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
     );
     // The node was looked at meanwhile.
     let sample = eventually(PATIENCE, "a sample", || Ok(rows(cluster, "sample")?.pop()))?;
-    ensure!(
-        sample["cpus"].as_f64() > Some(0.0) && sample["looks"].as_u64() > Some(0),
-        "{sample}"
-    );
+    has_stable_names(&sample)?;
     let table = cluster.whim("n1", &["history"])?;
     let shown = table.contains("OF CPUS") && table.contains("failed at admit");
     ensure!(shown && table.contains("python3"), "{table}");
@@ -111,6 +109,24 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
     attempt.failed("the program's name and where it went are told, and no more");
     talk.go()?;
     talk.succeed()
+}
+
+fn has_stable_names(sample: &Value) -> Result<()> {
+    let names: BTreeSet<&str> = (sample.as_object().context("no object")?.keys())
+        .map(String::as_str)
+        .collect();
+    let expected =
+        "history time_ms span_ms looks load memory_used_bytes guests cpus memory_total_bytes";
+    ensure!(names == expected.split(' ').collect(), "{sample}");
+    let load = &sample["load"];
+    let spread = ["min", "mean", "max"].map(|name| load[name].as_f64());
+    ensure!(spread.is_sorted() && spread[0].is_some(), "{sample}");
+    ensure!(sample["cpus"].as_f64() > Some(0.0), "{sample}");
+    ensure!(
+        sample["looks"].as_u64() > Some(0) && sample["span_ms"] == 60_000,
+        "{sample}"
+    );
+    Ok(())
 }
 
 /// Where nothing is wanted nothing is kept, and `whim history` says why.

@@ -164,42 +164,6 @@ fn a_configuration_is_checked_without_a_daemon() {
 }
 
 #[test]
-fn a_node_remembers_what_it_was_like() {
-    let place = place();
-    let daemon = alone(&place);
-    // It looks at itself as soon as it runs.
-    let rows = until("a sample", || {
-        let rows = daemon.rows(&["history", "--json"]);
-        (!rows.is_empty()).then_some(rows)
-    });
-    let names: BTreeSet<&str> = rows[0]
-        .as_object()
-        .expect("object")
-        .keys()
-        .map(String::as_str)
-        .collect();
-    let expected = BTreeSet::from([
-        "history",
-        "time_ms",
-        "span_ms",
-        "looks",
-        "load",
-        "memory_used_bytes",
-        "guests",
-        "cpus",
-        "memory_total_bytes",
-    ]);
-    assert_eq!(names, expected);
-    assert_eq!(rows[0]["history"], "sample");
-    assert_eq!(rows[0]["span_ms"], 60_000);
-    assert!(rows[0]["load"]["mean"].is_number(), "{}", rows[0]);
-    let table = good(&daemon.ask(&["history", "--since", "90m"]));
-    assert!(table.starts_with("TIME "), "{table}");
-    let error = bad(&daemon.ask(&["history", "--since", "soon"]), 2);
-    assert!(error.contains("such as 90m, 2h or 7d"), "{error}");
-}
-
-#[test]
 fn a_node_without_a_cluster_lists_itself_and_says_what_to_do() {
     let place = place();
     let daemon = alone(&place);

@@ -206,7 +206,7 @@ mod tests {
             cause: "user".into(),
             outcome: Outcome::Failed,
             phase: None,
-            reason: Some("It has /home/secret open".into()),
+            reason: Some("It has a secret file open".into()),
             bytes: 0,
             freeze_ms: 0.0,
             total_ms: 0.0,
