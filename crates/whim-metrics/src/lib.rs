@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod exposition;
+pub mod fuzz;
 pub mod labels;
 mod metrics;
 mod snapshot;

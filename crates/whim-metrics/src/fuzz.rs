@@ -1,0 +1,25 @@
+//! Entry of a fuzz target in `fuzz/`; its corpus is replayed by the tests of this crate.
+
+use crate::exposition::{Format, negotiate, plain};
+
+/// Any Accept header gives a form, and OpenMetrics only to one who has named it; any text can be made plain,
+/// and stays so.
+pub fn accept(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if negotiate(Some(text)) == Format::OpenMetrics {
+        let named = text.to_ascii_lowercase();
+        assert!(named.contains("application/openmetrics-text"));
+    }
+    let once = plain(text);
+    assert!(!once.lines().any(|line| line == "# EOF"));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn corpus_of_accept() {
+        whim_corpus::replay("accept", super::accept);
+    }
+}
