@@ -22,6 +22,7 @@ sys.stdin.readline()";
 pub fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("history::of_moves", 2, of_moves),
+        Case::in_lab("history::home_by_itself", 2, home_by_itself),
         Case::in_lab("history::off", 2, off),
         Case::in_lab("history::full::killed", 2, killed),
         Case::in_lab("history::full::disk_full", 2, disk_full),
@@ -107,6 +108,27 @@ fn of_moves(cluster: &Cluster) -> Result<()> {
         );
     }
     attempt.failed("the program's name and where it went are told, and no more");
+    talk.go()?;
+    talk.succeed()
+}
+
+/// What comes home by itself is remembered with its reason.
+fn home_by_itself(cluster: &Cluster) -> Result<()> {
+    let forks = format!("{WAITS}\nos.waitpid(os.fork() or os._exit(0), 0)\nsys.stdin.readline()");
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", &forks])?;
+    cluster.move_to(pid, "n2")?;
+    talk.go()?;
+    let row = eventually(PATIENCE, "it is remembered", || {
+        let mut moves = rows(cluster, "move")?.into_iter();
+        Ok(moves.find(|row| row["cause"] == "itself"))
+    })?;
+    ensure!(row["from"] == "n2" && row["to"] == "n1", "{row}");
+    ensure!(row["outcome"] == "done" && row["pid"] == pid, "{row}");
+    ensure!(
+        row["reason"].as_str().is_some_and(|text| !text.is_empty()),
+        "{row}"
+    );
+    println!("{row}");
     talk.go()?;
     talk.succeed()
 }

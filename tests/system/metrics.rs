@@ -259,6 +259,10 @@ fn of_nobody(cluster: &Cluster) -> Result<()> {
         }
     }
     attempt.failed("numbers of the node are told, and no more");
+    // A host that wants to be rid of it is another cause.
+    cluster.whim("n2", &["expel"])?;
+    scraped_with(cluster, "n1", "\nwhim_moves_done_total{cause=\"host\"} 1\n")?;
+    scraped_with(cluster, "n2", "\nwhim_node_orders{order=\"block\"} 1.0\n")?;
     talk.go()?;
     talk.succeed()
 }

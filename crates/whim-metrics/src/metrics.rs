@@ -243,13 +243,6 @@ impl Counters {
         self.moves.duration.observe(seconds);
     }
 
-    /// A process came home without being asked for: nobody timed it.
-    pub fn came_home(&self) {
-        let cause = Cause::Itself;
-        self.moves.begun.get_or_create(&OfCause { cause }).inc();
-        self.moves.done.get_or_create(&OfCause { cause }).inc();
-    }
-
     /// A move that had begun failed.
     pub fn move_failed(&self, cause: Cause, phase: Phase) {
         self.moves.failed.get_or_create(&OfCause { cause }).inc();

@@ -296,15 +296,20 @@ impl Recorder {
 /// of that since 1970. What was not looked at leaves a gap.
 #[must_use]
 pub fn thin(samples: Vec<SampleRow>, span_ms: u64) -> Vec<SampleRow> {
-    let span_ms = span_ms.max(MINUTE);
-    let mut thinned: Vec<SampleRow> = Vec::new();
+    let mut thinned = Vec::new();
     for sample in samples {
-        match thinned.last_mut() {
-            Some(last) if last.time_ms / span_ms == sample.time_ms / span_ms => last.take(&sample),
-            _ => thinned.push(sample),
-        }
+        add(&mut thinned, sample, span_ms);
     }
     thinned
+}
+
+/// The same, of samples that come one by one.
+pub fn add(thinned: &mut Vec<SampleRow>, sample: SampleRow, span_ms: u64) {
+    let place = |sample: &SampleRow| sample.time_ms / span_ms.max(MINUTE);
+    match thinned.last_mut() {
+        Some(last) if place(last) == place(&sample) => last.take(&sample),
+        _ => thinned.push(sample),
+    }
 }
 
 /// For how long each sample has to stand so that there are at most so many, in whole minutes.

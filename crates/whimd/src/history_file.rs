@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-use crate::history::{Batch, Keep, MINUTE, MoveRow, SampleRow};
+use crate::history::{Batch, Keep, MINUTE, MoveRow, SampleRow, add, span};
 
 /// What the database keeps in memory, in bytes.
 pub const CACHE_MAX: usize = 4 << 20;
@@ -120,7 +120,8 @@ impl HistoryFile {
         }
     }
 
-    /// Samples and moves of a time, in its order, the first not before `from_ms`, the last before `to_ms`.
+    /// Samples and moves of a time, in its order, samples put together where there are more than
+    /// [`SAMPLES_TOLD_MAX`]; the first not before `from_ms`, the last before `to_ms`.
     ///
     /// # Errors
     /// [`HistoryError::Off`], [`HistoryError::Unopened`], [`HistoryError::Damaged`],
@@ -245,8 +246,11 @@ fn fetch(
     }
     // Of a database that was just made there are no tables.
     if let Some(table) = there(transaction.open_table(SAMPLES))? {
+        let span_ms = span_of(&table, from_ms, to_ms)?;
         for entry in table.range(from_ms..to_ms)? {
-            samples.extend(decode(entry?.1.value()));
+            if let Some(sample) = decode(entry?.1.value()) {
+                add(&mut samples, sample, span_ms);
+            }
         }
     }
     if let Some(table) = there(transaction.open_table(MOVES))? {
@@ -257,6 +261,21 @@ fn fetch(
         moves.reverse();
     }
     Ok((samples, moves))
+}
+
+/// For how long a sample has to stand so that an answer holds them: what is there counts, not what is asked
+/// for.
+fn span_of(
+    table: &impl ReadableTable<u64, &'static [u8]>,
+    from_ms: u64,
+    to_ms: u64,
+) -> Result<u64, redb::Error> {
+    let mut range = table.range(from_ms..to_ms)?;
+    let first = range.next().transpose()?.map(|(key, _)| key.value());
+    let last = range.next_back().transpose()?.map(|(key, _)| key.value());
+    let first = first.unwrap_or(0);
+    let end = last.unwrap_or(first).saturating_add(MINUTE);
+    Ok(span(first, end, SAMPLES_TOLD_MAX))
 }
 
 fn there<T>(opened: Result<T, redb::TableError>) -> Result<Option<T>, redb::Error> {

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 use whim_image::model::CpuTime;
-use whim_journey::job::{Event, State, Status};
+use whim_journey::job::{Event, MoveReport, State, Status};
 use whim_sys::foreign::Limit;
 
 use crate::processes::Stat;
@@ -162,6 +162,7 @@ pub struct JournalSummary {
     pub last_host: Option<String>,
     /// Why it came home, if nobody asked for it.
     pub came_home_for: Option<String>,
+    pub last_move: Option<MoveReport>,
     pub epoch: u32,
     /// Forwarded calls by name, of the stays away that have ended.
     pub calls: BTreeMap<String, u64>,
@@ -214,8 +215,9 @@ pub(crate) fn summarize(journal: impl BufRead) -> JournalSummary {
             Ok(Event::Refused { .. }) => read.raised.clear(),
             Ok(Event::Done { report }) => {
                 read.done += 1;
-                read.last_host = Some(report.to);
-                read.came_home_for = report.reason;
+                read.last_host = Some(report.to.clone());
+                read.came_home_for.clone_from(&report.reason);
+                read.last_move = Some(report);
             }
             Ok(Event::Calls { calls }) => {
                 for (call, count) in calls {

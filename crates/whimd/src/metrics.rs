@@ -36,7 +36,7 @@ pub const CONNECTIONS_MAX: usize = 16;
 /// Longest head of a request, in bytes, and its header lines.
 pub const HEAD_MAX: usize = 8 << 10;
 pub const HEADER_LINES_MAX: usize = 64;
-/// The head of a request has come within this time, and the whole conversation is over within the second.
+/// The head of a request has to come within the first of these times, and all is over within the other.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 const ALL_WITHIN: Duration = Duration::from_secs(10);
 /// A text is told again for so long: the sensors look once a second.

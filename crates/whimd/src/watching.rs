@@ -3,13 +3,14 @@
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whim_journey::job::{Command, Event, State};
+use whim_journey::job::{Command, Event, MoveReport, State};
 use whim_metrics::labels::Cause;
 use whim_sys::foreign;
 
 use crate::daemon::Daemon;
 use crate::departing::{forget, release, write_about};
 use crate::events::now_ms;
+use crate::history::MoveRow;
 use crate::journeys::{End, JournalSummary, Journey, Raised, read_journal};
 use crate::moving;
 use crate::processes;
@@ -112,7 +113,9 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     };
     if at_home {
         if let Some(reason) = &summary.came_home_for {
-            note_return(daemon, &journey, reason);
+            if let Some(report) = &summary.last_move {
+                note_return(daemon, &journey, report);
+            }
             let text = format!("Home by itself: {reason}");
             daemon.events.add(Some(about.pid), "moved", text);
         }
@@ -142,18 +145,21 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings.faults.point("home-directory-removed");
 }
 
-/// It came home without being asked.
-fn note_return(daemon: &Daemon, journey: &Journey, reason: &str) {
-    daemon.metrics.counters().came_home();
-    let host = journey.status.as_ref().map(|status| &status.location);
-    let mut row = moving::row(daemon, journey.about.pid, Some(journey));
-    // What it said last of itself may be that it is at home already.
-    if let Some(host) = host.filter(|host| **host != row.to) {
-        row.from.clone_from(host);
-    }
-    row.cause = Cause::Itself.word().to_owned();
-    row.reason = Some(reason.to_owned());
-    daemon.history.note(row);
+/// It came home without being asked: counted and remembered at the end, as its journal tells.
+fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
+    let (cause, counters) = (Cause::Itself, daemon.metrics.counters());
+    counters.move_begun(cause);
+    let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);
+    counters.move_done(cause, report.bytes, frozen, took);
+    daemon.history.note(MoveRow {
+        cause: cause.word().to_owned(),
+        from: report.from.clone(),
+        reason: report.reason.clone(),
+        bytes: report.bytes,
+        freeze_ms: report.freeze_ms,
+        total_ms: report.total_ms,
+        ..moving::row(daemon, journey.about.pid, Some(journey))
+    });
 }
 
 /// Its supervisor was killed: hosts where the process was, or to which it was on its way, hear it from

@@ -49,7 +49,6 @@ fn moved(counters: &Counters) {
         counters.move_done(*cause, 4096, 0.012, 0.2);
         counters.move_failed(*cause, Phase::Transfer);
     }
-    counters.came_home();
     Phase::ALL
         .iter()
         .for_each(|phase| counters.move_failed(Cause::User, *phase));

@@ -201,6 +201,33 @@ fn the_file_does_not_grow_for_ever() {
 }
 
 #[test]
+fn more_samples_than_an_answer_holds_are_put_together() {
+    let directory = tempfile::tempdir().expect("directory");
+    let mut file = HistoryFile::new(directory.path().join("history.redb"), Keep::Days(30));
+    file.write(NOW, &batch(NOW, 0..0)).expect("written");
+    let most = SAMPLES_TOLD_MAX;
+    // All in one, which nobody but a test does.
+    let database = file.database.as_ref().expect("open");
+    let transaction = database.begin_write().expect("begun");
+    {
+        let mut table = transaction.open_table(SAMPLES).expect("table");
+        for minute in 1..=most {
+            let row = sample(NOW + minute * MINUTE, 1.0);
+            table
+                .insert(row.time_ms, encode(&row).as_slice())
+                .expect("put");
+        }
+    }
+    transaction.commit().expect("committed");
+    let (whole, _) = file.read(NOW, NOW + (most - 1) * MINUTE).expect("read");
+    assert_eq!(u64::try_from(whole.len()).expect("few"), most - 1);
+    let (together, _) = file.read(0, u64::MAX).expect("read");
+    assert!(u64::try_from(together.len()).expect("few") <= most);
+    let looks: u32 = together.iter().map(|sample| sample.looks).sum();
+    assert_eq!(u64::from(looks), most + 1);
+}
+
+#[test]
 fn of_more_moves_than_their_limits_the_newest_are_kept_and_told() {
     let directory = tempfile::tempdir().expect("directory");
     let mut file = file(directory.path());
