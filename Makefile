@@ -3,21 +3,28 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 PART    ?= 1/1
+# Of `make deb`: what is built (release, dev), and the package's revision.
+PROFILE  ?= release
+REVISION ?= 1
 
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RUST     := scripts/with-rust
 CARGO    := $(RUST) cargo
 PROGRAMS := whim whimd whim-home whim-guest
+# Where built programs are, and what is made of their command lines.
+BUILT     := $(TARGET)/release
+GENERATED := $(TARGET)/dist
 
 bindir     = $(DESTDIR)$(PREFIX)/bin
 mandir     = $(DESTDIR)$(PREFIX)/share/man
 datadir    = $(DESTDIR)$(PREFIX)/share
+zshdir     = $(datadir)/zsh/site-functions
 unitdir    = $(DESTDIR)$(PREFIX)/lib/systemd/system
 userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench install uninstall fmt lint
+.PHONY: help demo build test test-full bench install install-files deb uninstall fmt lint
 
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
@@ -25,6 +32,7 @@ help:
 	@echo "make test-full PART=k/n  all tests, also fuzz targets, or a part; can be taken up again"
 	@echo "make bench               the measurements of docs/benchmarks.md"
 	@echo "make install PREFIX=DIR  programs, units, man pages, completions"
+	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
 
 demo:
@@ -60,22 +68,32 @@ build:
 	$(CARGO) xtask dist $(TARGET)/dist
 
 install: build
+	@$(MAKE) install-files
+	@if [ -z "$(DESTDIR)" ]; then dist/make-group; fi
+
+# What belongs where, of programs that are built already.
+install-files:
 	install -d $(bindir) $(mandir)/man1 $(unitdir) $(userdir) $(sysusers) $(confdir)
-	install -m 755 $(PROGRAMS:%=$(TARGET)/release/%) $(bindir)
-	install -m 644 $(TARGET)/dist/man/*.1 $(mandir)/man1
-	install -D -m 644 $(TARGET)/dist/completions/whim.bash $(datadir)/bash-completion/completions/whim
-	install -D -m 644 $(TARGET)/dist/completions/_whim $(datadir)/zsh/site-functions/_whim
-	install -D -m 644 $(TARGET)/dist/completions/whim.fish $(datadir)/fish/vendor_completions.d/whim.fish
+	install -m 755 $(PROGRAMS:%=$(BUILT)/%) $(bindir)
+	install -m 644 $(GENERATED)/man/*.1 $(mandir)/man1
+	install -D -m 644 $(GENERATED)/completions/whim.bash $(datadir)/bash-completion/completions/whim
+	install -D -m 644 $(GENERATED)/completions/_whim $(zshdir)/_whim
+	install -D -m 644 $(GENERATED)/completions/whim.fish $(datadir)/fish/vendor_completions.d/whim.fish
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd.service > $(unitdir)/whimd.service
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whimd-user.service > $(userdir)/whimd.service
 	sed 's|@bindir@|$(PREFIX)/bin|' dist/whim-evacuate.service > $(unitdir)/whim-evacuate.service
 	install -m 644 dist/whim.sysusers $(sysusers)/whim.conf
 	test -e $(confdir)/config.toml || install -m 644 dist/config.toml $(confdir)/config.toml
-	@if [ -z "$(DESTDIR)" ]; then dist/make-group; fi
+
+# Cargo puts programs of the profile 'dev' into 'debug'.
+deb:
+	@scripts/bootstrap deb
+	$(CARGO) build --locked --workspace --exclude xtask --bins --profile $(PROFILE)
+	scripts/deb $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) $(TARGET)/deb $(REVISION)
 
 uninstall:
 	rm -f $(PROGRAMS:%=$(bindir)/%) $(mandir)/man1/whim.1 $(mandir)/man1/whim-*.1
 	rm -f $(mandir)/man1/whimd.1 $(unitdir)/whimd.service $(unitdir)/whim-evacuate.service
 	rm -f $(userdir)/whimd.service $(sysusers)/whim.conf
-	rm -f $(datadir)/bash-completion/completions/whim $(datadir)/zsh/site-functions/_whim
+	rm -f $(datadir)/bash-completion/completions/whim $(zshdir)/_whim
 	rm -f $(datadir)/fish/vendor_completions.d/whim.fish
