@@ -29,6 +29,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
             Some("Start whimd as root, for all users of this machine"),
         ));
     }
+    findings.extend(filter());
     findings.extend(programs(daemon));
     findings.extend(discovered(daemon));
     let Some(expires) = daemon.cluster.expires() else {
@@ -64,6 +65,22 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
     findings.extend(members(daemon));
     findings.push(limits(daemon));
     findings
+}
+
+/// What a service manager or a container filters ends calls before they are seen here: guests inherit it.
+fn filter() -> Option<Finding> {
+    let status = crate::processes::short("/proc/self/status")?;
+    let mode = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp:"))?;
+    (mode.trim() != "0").then(|| {
+        finding(
+            "filter",
+            Grade::Warning,
+            "The daemon runs under a filter of system calls, and so do guests: what it forbids fails or ends them here, and works at their homes".into(),
+            Some("Take SystemCallFilter=, SystemCallArchitectures=, Restrict...= and the like out of the unit, or start the container without such a filter"),
+        )
+    })
 }
 
 /// Nodes that could join, or clusters that could be joined.
