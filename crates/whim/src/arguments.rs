@@ -244,6 +244,17 @@ pub enum Verb {
     /// The configuration
     #[command(subcommand)]
     Config(ConfigVerb),
+    /// Show what the daemon goes by, or change it, until the daemon ends
+    Tune {
+        /// As in the configuration, with its table, such as balance.fair; without one, all are shown
+        key: Option<String>,
+        /// As in the configuration, such as true, 40, '["gpu"]'; only administrators change anything
+        #[arg(requires = "key")]
+        value: Option<String>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
     /// Print completions for a shell
     Completions { shell: Shell },
     /// Write the man pages into a directory
@@ -361,6 +372,9 @@ pub enum ConfigVerb {
     Check {
         /// Default: /etc/whim/config.toml; without root ~/.config/whim/config.toml
         file: Option<PathBuf>,
+        /// Print what was found as one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 

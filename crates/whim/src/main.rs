@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whimd::config::Config;
 use whimd::control::{Answer, Client, ControlError, Request};
-use whimd::places::Places;
 
 mod arguments;
+mod check;
 mod doctor;
 mod generated;
 mod history;
@@ -23,6 +22,7 @@ mod portable;
 mod recording;
 mod run;
 mod timing;
+mod tune;
 
 use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
 
@@ -161,7 +161,8 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
         Verb::Web { json } => show_link(connect()?, json),
         Verb::Log { calls, json } => show_log(connect, calls, json),
         Verb::History { since, json } => Ok(history::show(connect()?, since, json)?),
-        Verb::Config(ConfigVerb::Check { file }) => check_config(file.as_deref()),
+        Verb::Config(ConfigVerb::Check { file, json }) => check::perform(file.as_deref(), json),
+        Verb::Tune { key, value, json } => tune::perform(connect()?, key, value, json),
         Verb::Completions { shell } => {
             generated::completions(shell);
             Ok(())
@@ -319,21 +320,5 @@ fn show_log(connect: &Connect<'_>, calls: Option<ProcessName>, json: bool) -> Re
             }
         }
     })?;
-    Ok(())
-}
-
-fn check_config(named: Option<&Path>) -> Result<()> {
-    let usual = Places::here().config;
-    let file = named.unwrap_or(&usual);
-    match Config::load(file)? {
-        Some(_) => output::line(&format!("{} is valid", file.display())),
-        None if file == usual => {
-            output::line(&format!(
-                "{} is not there: the defaults hold",
-                file.display()
-            ));
-        }
-        None => anyhow::bail!("The configuration {} is not there", file.display()),
-    }
     Ok(())
 }

@@ -128,42 +128,6 @@ fn wrong_use_is_told_apart_from_failure() {
 }
 
 #[test]
-fn a_configuration_is_checked_without_a_daemon() {
-    let place = place();
-    let file = place.path().join("config.toml");
-    let check = || {
-        Command::new(whim())
-            .args(["config", "check"])
-            .arg(&file)
-            .output()
-            .expect("runs")
-    };
-    let error = bad(&check(), 1);
-    assert!(error.contains("is not there"), "{error}");
-    std::fs::write(&file, "lease = 5\n[guests]\nmemory_percent = 50\n").expect("written");
-    good(&check());
-    for (text, word) in [
-        ("leese = 5", "leese"),
-        ("lease = -1", "lease"),
-        ("[guests]\npids = 1", "pids"),
-    ] {
-        std::fs::write(&file, text).expect("written");
-        let error = bad(&check(), 1);
-        assert!(
-            error.contains(word) && error.contains("config.toml"),
-            "{error}"
-        );
-    }
-    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/config.toml");
-    good(
-        &Command::new(whim())
-            .args(["config", "check", sample])
-            .output()
-            .expect("runs"),
-    );
-}
-
-#[test]
 fn a_node_without_a_cluster_lists_itself_and_says_what_to_do() {
     let place = place();
     let daemon = alone(&place);

@@ -1,6 +1,6 @@
 //! The daemon's command line, from which its help and man page are made.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Arguments {
         }
         config.allow_root |= self.allow_root;
         config.balance.enabled &= !self.no_balance;
-        config.check().map_err(anyhow::Error::msg)?;
+        config.check().map_err(|odd| anyhow!(odd.reason))?;
         let own = std::env::current_exe().context("whimd does not know where it lies")?;
         let beside = own.parent().map(Path::to_path_buf).unwrap_or_default();
         let state = self.state.or(places.state).ok_or(PlaceError::NoHome)?;

@@ -164,13 +164,14 @@ pub async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
         .get(pid)
         .and_then(|candidate| candidate.options.class);
     let lasts = class == Some(Kind::Batch) || daemon.balancing().lives.last(uid, &stat.name);
-    if daemon.settings.config.balance.enabled && lasts {
+    if daemon.config().balance.enabled && lasts {
         look(daemon).await;
     }
 }
 
 /// Orders, and the names of the nodes that they name.
 fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
+    let config = daemon.config();
     let mut view = view(daemon);
     let candidates = daemon.candidates().sorted();
     let journeys = daemon.journeys().sorted();
@@ -179,8 +180,9 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     if balancing.own != view.own {
         // It has got another name: it has joined a cluster.
         let lives = serde_json::to_vec(&balancing.lives).unwrap_or_default();
-        *balancing = Balancing::new(&view.own, &lives, daemon.settings.config.balance.fair);
+        *balancing = Balancing::new(&view.own, &lives, config.balance.fair);
     }
+    balancing.balancer.habits.fair = config.balance.fair;
     balancing.balancer.rules.rate = view.rate;
     let programs = programs(daemon, &mut balancing, &view, &candidates, &journeys);
     let urgency = urgency(daemon, &mut balancing, &view, &programs);
@@ -189,7 +191,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     sensors.set_urgency(urgency);
     sensors.set_growth(growth);
     drop(sensors);
-    if !daemon.settings.config.balance.enabled || !daemon.cluster.is_member() {
+    if !config.balance.enabled || !daemon.cluster.is_member() {
         return Vec::new();
     }
     let nodes = u32::try_from(view.names.len()).unwrap_or(u32::MAX);
@@ -271,7 +273,7 @@ fn view(daemon: &Daemon) -> View {
     let mut reports = HashMap::new();
     let members = daemon.cluster.members();
     // Ourselves not counted, as in `pulse`.
-    let sampled = members.len() > daemon.settings.config.balance.ask_above + 1;
+    let sampled = members.len() > daemon.config().balance.ask_above + 1;
     let hosts = if sampled {
         hosts(daemon)
     } else {
@@ -607,7 +609,7 @@ pub fn does(daemon: &Daemon, stat: &Stat) -> Option<Does> {
 /// What the balancer decided about a process last, as a sentence and as its record.
 #[must_use]
 pub fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decided>)> {
-    if !daemon.settings.config.balance.enabled {
+    if !daemon.config().balance.enabled {
         let sentence = "This node moves nothing by itself: [balance] enabled, or --no-balance.";
         return Some((sentence.into(), None));
     }

@@ -29,7 +29,7 @@ pub fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     candidate::check(&Facts {
         uid,
-        uid_min: daemon.settings.config.balance.uid_min,
+        uid_min: daemon.config().balance.uid_min,
         registered: known.is_some() && known == stat.map(|stat| stat.start_time),
         service: service(&groups),
         leads: leads(Path::new(SESSIONS), pid),

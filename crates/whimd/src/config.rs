@@ -1,5 +1,8 @@
 //! `/etc/whim/config.toml`: strict, and nothing needs it.
 
+mod fault;
+mod written;
+
 use serde::Deserialize;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,6 +11,8 @@ use thiserror::Error;
 use crate::control::LeaseChoice;
 use crate::features::NAMES;
 use crate::history::Keep;
+pub use fault::{Fault, Odd};
+use written::Written;
 
 /// Where the configuration is looked for when no other file is named.
 pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
@@ -35,45 +40,13 @@ pub enum ConfigError {
     },
     #[error("The configuration {path} is longer than 1 MiB: it cannot be ours")]
     TooLong { path: PathBuf },
-    #[error("The configuration {path} is not valid: {reason}")]
-    Invalid { path: PathBuf, reason: String },
+    #[error("The configuration {path} is not valid: {fault}")]
+    Invalid { path: PathBuf, fault: Fault },
 }
 
 fn is_label(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=63).contains(&text.len()) && text.bytes().all(allowed)
-}
-
-/// The file, as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    listen: Option<SocketAddr>,
-    advertise: Option<Vec<String>>,
-    lease: Option<Lease>,
-    allow_root: Option<bool>,
-    guests: Option<Guests>,
-    cpu: Option<Cpu>,
-    labels: Option<Vec<String>>,
-    balance: Option<WrittenBalance>,
-    discover: Option<bool>,
-    web: Option<Web>,
-    owner: Option<bool>,
-    owner_idle: Option<u64>,
-    owner_terminals: Option<Vec<PathBuf>>,
-    metrics: Option<Metrics>,
-    history: Option<History>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenBalance {
-    enabled: Option<bool>,
-    uid_min: Option<u32>,
-    sessions: Option<Vec<String>>,
-    beyond_job: Option<bool>,
-    fair: Option<bool>,
-    ask_above: Option<usize>,
 }
 
 /// The configuration; every key has a default.
@@ -94,9 +67,9 @@ pub struct Config {
     pub discover: bool,
     pub balance: Balance,
     pub web: Web,
-    pub owner: Owner,
     pub metrics: Metrics,
     pub history: History,
+    pub owner: Owner,
 }
 
 /// `[metrics]`: what Prometheus is told.
@@ -108,10 +81,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Odd> {
         match self.listen {
-            Some(listen) if listen.port() == 0 => Err(format!(
-                "metrics.listen has port 0, where nobody finds it: give ADDRESS:PORT, such as \"127.0.0.1:{METRICS_PORT}\""
+            Some(listen) if listen.port() == 0 => Err(Odd::new(
+                "metrics.listen",
+                format!(
+                    "metrics.listen has port 0, where nobody finds it: give ADDRESS:PORT, such as \"127.0.0.1:{METRICS_PORT}\""
+                ),
             )),
             _ => Ok(()),
         }
@@ -127,8 +103,7 @@ pub struct History {
 }
 
 /// `[web]`: the page that `whim web` opens.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Web {
     pub enabled: bool,
     /// Where it is served; `None`: at the usual port of this machine alone. Elsewhere it is served by TLS.
@@ -156,6 +131,35 @@ impl Default for Web {
             names: Vec::new(),
             certificate: None,
             key: None,
+        }
+    }
+}
+
+impl Web {
+    fn check(&self) -> Result<(), Odd> {
+        if self.certificate.is_some() != self.key.is_some() {
+            let key = if self.key.is_some() {
+                "web.key"
+            } else {
+                "web.certificate"
+            };
+            return Err(Odd::new(
+                key,
+                "web.certificate and web.key go together: give both, or neither".into(),
+            ));
+        }
+        let is_name = |name: &String| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.[]:".contains(&byte);
+            (1..=253).contains(&name.len()) && name.bytes().all(allowed)
+        };
+        match self.names.iter().find(|name| !is_name(name)) {
+            Some(odd) => Err(Odd::new(
+                "web.names",
+                format!(
+                    "web.names holds {odd:?}, which is no name of a machine: give names as they stand in an address, without a port"
+                ),
+            )),
+            None => Ok(()),
         }
     }
 }
@@ -240,8 +244,7 @@ impl<'de> Deserialize<'de> for Lease {
 }
 
 /// `[guests]`: what visitors may take of this node.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guests {
     /// How many there may be at the same time, up to 65536; 0: none.
     pub max: u32,
@@ -267,6 +270,41 @@ impl Guests {
     pub fn share(&self, memory_total_bytes: u64) -> u64 {
         memory_total_bytes / 100 * u64::from(self.memory_percent)
     }
+
+    fn check(&self) -> Result<(), Odd> {
+        if self.max > 65_536 {
+            return Err(Odd::new(
+                "guests.max",
+                format!("guests.max is {}, it must be 0 to 65536", self.max),
+            ));
+        }
+        if !(1..=100).contains(&self.memory_percent) {
+            return Err(Odd::new(
+                "guests.memory_percent",
+                format!(
+                    "guests.memory_percent is {}, it must be 1 to 100",
+                    self.memory_percent
+                ),
+            ));
+        }
+        if !(16..=65_536).contains(&self.pids) {
+            return Err(Odd::new(
+                "guests.pids",
+                format!("guests.pids is {}, it must be 16 to 65536", self.pids),
+            ));
+        }
+        let end = self.uid_start.checked_add(self.uid_count);
+        if self.uid_count == 0 || self.uid_start < 1000 || end.is_none_or(|e| e > UID_MAX) {
+            return Err(Odd::new(
+                "guests.uid_start",
+                format!(
+                    "guests.uid_start = {} with guests.uid_count = {} is no usable range: it must lie between 1000 and {UID_MAX}",
+                    self.uid_start, self.uid_count
+                ),
+            ));
+        }
+        Ok(())
+    }
 }
 
 impl Default for Guests {
@@ -284,8 +322,7 @@ impl Default for Guests {
 }
 
 /// What this node tells of its CPU.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// Speed of one core, where 1 is an ordinary one; `None`: it is measured.
     pub speed: Option<f64>,
@@ -306,9 +343,9 @@ impl Default for Config {
             discover: false,
             balance: Balance::default(),
             web: Web::default(),
-            owner: Owner::default(),
             metrics: Metrics::default(),
             history: History::default(),
+            owner: Owner::default(),
         }
     }
 }
@@ -344,49 +381,35 @@ impl Config {
 
     /// As [`Config::parse`], where what the text does not say is as in `base`.
     fn parse_over(text: &str, path: &Path, base: Self) -> Result<Self, ConfigError> {
-        let invalid = |reason: String| ConfigError::Invalid {
+        let invalid = |fault| ConfigError::Invalid {
             path: path.to_path_buf(),
-            reason,
+            fault,
         };
         let written: Written =
-            toml::from_str(text).map_err(|e| invalid(e.to_string().trim_end().to_string()))?;
-        let config = Self {
-            listen: written.listen.unwrap_or(base.listen),
-            advertise: written.advertise.unwrap_or(base.advertise),
-            lease: written.lease.unwrap_or(base.lease),
-            allow_root: written.allow_root.unwrap_or(base.allow_root),
-            guests: written.guests.unwrap_or(base.guests),
-            cpu: match written.cpu {
-                Some(cpu) => Cpu {
-                    speed: cpu.speed.or(base.cpu.speed),
-                    ..cpu
-                },
-                None => base.cpu,
-            },
-            labels: written.labels.unwrap_or(base.labels),
-            discover: written.discover.unwrap_or(base.discover),
-            balance: match written.balance {
-                Some(balance) => Balance {
-                    enabled: balance.enabled.unwrap_or(base.balance.enabled),
-                    uid_min: balance.uid_min.unwrap_or(base.balance.uid_min),
-                    sessions: balance.sessions.unwrap_or(base.balance.sessions),
-                    beyond_job: balance.beyond_job.unwrap_or(base.balance.beyond_job),
-                    fair: balance.fair.unwrap_or(base.balance.fair),
-                    ask_above: balance.ask_above.unwrap_or(base.balance.ask_above),
-                },
-                None => base.balance,
-            },
-            web: written.web.unwrap_or(base.web),
-            owner: Owner {
-                enabled: written.owner.unwrap_or(base.owner.enabled),
-                idle: written.owner_idle.unwrap_or(base.owner.idle),
-                terminals: written.owner_terminals.unwrap_or(base.owner.terminals),
-            },
-            metrics: written.metrics.unwrap_or(base.metrics),
-            history: written.history.unwrap_or(base.history),
+            toml::from_str(text).map_err(|error| invalid(Fault::read(&error, text)))?;
+        let config = written.over(base);
+        config.check().map_err(|odd| invalid(odd.of(text)))?;
+        Ok(config)
+    }
+
+    /// The same with another value of one key, such as `balance.fair`.
+    ///
+    /// # Errors
+    /// There is no such key, or the value is of another type or out of range.
+    pub fn with(&self, key: &str, value: toml::Value) -> Result<Self, Fault> {
+        let fault = |reason| Fault {
+            line: None,
+            key: Some(key.to_owned()),
+            reason,
         };
-        let checked = config.check().and_then(|()| config.metrics.check());
-        checked.map_err(invalid)?;
+        let mut entry = value;
+        for part in key.rsplit('.') {
+            entry = toml::Table::from_iter([(part.to_owned(), entry)]).into();
+        }
+        let written = Written::deserialize(entry);
+        let written = written.map_err(|error| fault(error.message().trim_end().to_owned()))?;
+        let config = written.over(self.clone());
+        config.check().map_err(|odd| fault(odd.reason))?;
         Ok(config)
     }
 
@@ -394,100 +417,76 @@ impl Config {
     ///
     /// # Errors
     /// Which key is out of range, and how it should be.
-    pub fn check(&self) -> Result<(), String> {
-        let guests = &self.guests;
-        if guests.max > 65_536 {
-            return Err(format!(
-                "guests.max is {}, it must be 0 to 65536",
-                guests.max
-            ));
-        }
-        if !(1..=100).contains(&guests.memory_percent) {
-            return Err(format!(
-                "guests.memory_percent is {}, it must be 1 to 100",
-                guests.memory_percent
-            ));
-        }
-        if !(16..=65_536).contains(&guests.pids) {
-            return Err(format!(
-                "guests.pids is {}, it must be 16 to 65536",
-                guests.pids
-            ));
-        }
-        let end = guests.uid_start.checked_add(guests.uid_count);
-        if guests.uid_count == 0 || guests.uid_start < 1000 || end.is_none_or(|e| e > UID_MAX) {
-            return Err(format!(
-                "guests.uid_start = {} with guests.uid_count = {} is no usable range: it must lie between 1000 and {UID_MAX}",
-                guests.uid_start, guests.uid_count
-            ));
-        }
+    pub fn check(&self) -> Result<(), Odd> {
+        self.guests.check()?;
+        self.web.check()?;
+        self.metrics.check()?;
+        self.check_names()?;
         let speed = self.cpu.speed.unwrap_or(1.0);
         if !(0.01..=100.0).contains(&speed) {
-            return Err(format!(
-                "cpu.speed is {speed}, it must be 0.01 to 100: 1 is an ordinary core"
+            return Err(Odd::new(
+                "cpu.speed",
+                format!("cpu.speed is {speed}, it must be 0.01 to 100: 1 is an ordinary core"),
             ));
         }
-        for name in &self.cpu.hide {
-            if !NAMES.iter().any(|feature| feature.name == name) {
-                return Err(format!(
-                    "cpu.hide holds {name:?}, which is no feature that is known here: give names as in /proc/cpuinfo, such as \"avx2\""
-                ));
-            }
-        }
-        if self.labels.len() > LABELS_MAX {
-            return Err(format!(
-                "labels holds {} words, {LABELS_MAX} at most are allowed",
-                self.labels.len()
-            ));
-        }
-        let odd = self.labels.iter().find(|label| !is_label(label));
-        if let Some(odd) = odd {
-            return Err(format!(
-                "labels holds {odd:?}: a label has 1 to 63 letters, digits, '-', '_' and '.'"
-            ));
-        }
-        self.check_balance()?;
-        self.check_web()?;
         for address in &self.advertise {
             let port = address
                 .rsplit_once(':')
                 .and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none_or(|port| port == 0) {
-                return Err(format!(
-                    "advertise holds {address:?}, which is not HOST:PORT, such as \"192.0.2.7:7946\" or \"[2001:db8::7]:7946\""
+                return Err(Odd::new(
+                    "advertise",
+                    format!(
+                        "advertise holds {address:?}, which is not HOST:PORT, such as \"192.0.2.7:7946\" or \"[2001:db8::7]:7946\""
+                    ),
                 ));
             }
         }
         Ok(())
     }
 
-    fn check_balance(&self) -> Result<(), String> {
+    /// Names of features, of labels and of control groups.
+    fn check_names(&self) -> Result<(), Odd> {
+        for name in &self.cpu.hide {
+            if !NAMES.iter().any(|feature| feature.name == name) {
+                return Err(Odd::new(
+                    "cpu.hide",
+                    format!(
+                        "cpu.hide holds {name:?}, which is no feature that is known here: give names as in /proc/cpuinfo, such as \"avx2\""
+                    ),
+                ));
+            }
+        }
+        if self.labels.len() > LABELS_MAX {
+            return Err(Odd::new(
+                "labels",
+                format!(
+                    "labels holds {} words, {LABELS_MAX} at most are allowed",
+                    self.labels.len()
+                ),
+            ));
+        }
         for group in &self.balance.sessions {
             let name = group.trim_matches('/');
             if name.is_empty() || name.contains("..") {
-                return Err(format!(
-                    "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
+                return Err(Odd::new(
+                    "balance.sessions",
+                    format!(
+                        "balance.sessions holds {group:?}: give the name of a control group, such as \"batch.slice\""
+                    ),
                 ));
             }
         }
+        let odd = self.labels.iter().find(|label| !is_label(label));
+        if let Some(odd) = odd {
+            return Err(Odd::new(
+                "labels",
+                format!(
+                    "labels holds {odd:?}: a label has 1 to 63 letters, digits, '-', '_' and '.'"
+                ),
+            ));
+        }
         Ok(())
-    }
-
-    fn check_web(&self) -> Result<(), String> {
-        let web = &self.web;
-        if web.certificate.is_some() != web.key.is_some() {
-            return Err("web.certificate and web.key go together: give both, or neither".into());
-        }
-        let is_name = |name: &String| {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.[]:".contains(&byte);
-            (1..=253).contains(&name.len()) && name.bytes().all(allowed)
-        };
-        match web.names.iter().find(|name| !is_name(name)) {
-            Some(odd) => Err(format!(
-                "web.names holds {odd:?}, which is no name of a machine: give names as they stand in an address, without a port"
-            )),
-            None => Ok(()),
-        }
     }
 
     /// Reads a file. A missing one gives `None`.
@@ -601,20 +600,93 @@ mod tests {
         }
     }
 
+    /// Keys that the parser takes there: it names them when it is given another one.
+    fn keys(table: &str) -> Vec<String> {
+        let text = if table.is_empty() {
+            "no_such_key = 1".to_owned()
+        } else {
+            format!("[{table}]\nno_such_key = 1")
+        };
+        let error = parse(&text).expect_err("no such key");
+        let (_, expected) = error.split_once("expected").expect("it names others");
+        let names = expected.split('`').skip(1).step_by(2);
+        names.map(str::to_owned).collect()
+    }
+
     #[test]
-    fn metrics_and_history_are_as_the_file_says() {
-        let config = parse("[metrics]\nlisten = \"[::1]:9947\"\n[history]\nkeep = \"off\"");
-        let config = config.expect("valid");
-        assert_eq!(
-            config.metrics.listen.map(|at| at.port()),
-            Some(METRICS_PORT)
-        );
-        assert_eq!(config.history.keep, Some(Keep::Off));
-        assert_eq!(
-            parse("[history]\nkeep = \"7d\"").map(|c| c.history.keep),
-            Ok(Some(Keep::Days(7)))
-        );
-        assert_eq!(Config::default().metrics.listen, None);
+    fn the_sample_names_each_key_and_is_valid_with_all_of_them() {
+        let sample = include_str!("../../../dist/config.toml");
+        assert_eq!(parse(sample), Ok(Config::default()));
+        let uncommented: Vec<&str> = sample
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => key,
+                _ => line,
+            })
+            .collect();
+        let text = uncommented.join("\n");
+        let config = parse(&text).expect("valid");
+        // All but examples are the defaults.
+        let expected = Config {
+            advertise: config.advertise.clone(),
+            cpu: config.cpu.clone(),
+            ..Config::default()
+        };
+        assert_eq!(config, expected);
+        let tree: toml::Table = text.parse().expect("TOML");
+        let mut count = 0;
+        for table in ["", "guests", "cpu", "balance"] {
+            let here = match table {
+                "" => Some(&tree),
+                name => tree[name].as_table(),
+            };
+            for key in keys(table) {
+                let there = here.is_some_and(|here| here.contains_key(&key));
+                assert!(there, "{table}.{key} is missing in dist/config.toml");
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{count} keys");
+    }
+
+    #[test]
+    fn a_fault_is_of_a_line_and_a_key() {
+        let fault = |text: &str| match Config::parse(text, Path::new("config.toml")) {
+            Err(ConfigError::Invalid { fault, .. }) => fault,
+            other => panic!("{text}: {other:?}"),
+        };
+        for (text, line, key, words) in [
+            ("# first\nlisen = 1", 2, Some("lisen"), "expected one of"),
+            (
+                "[guests]\n\nmax = 70000",
+                3,
+                Some("guests.max"),
+                "0 to 65536",
+            ),
+            ("guests.max = 70000", 1, Some("guests.max"), "0 to 65536"),
+            ("[guests]\nmax = \"many\"", 2, Some("guests.max"), "u32"),
+            ("[guests]\nmox = 1", 2, Some("guests.mox"), "memory_percent"),
+            (
+                "lease = 30\nlabels = [\"a\",\n\"b c\"]",
+                2,
+                Some("labels"),
+                "a label has",
+            ),
+            ("lease = true", 1, Some("lease"), "seconds"),
+            ("[balance]\nfair = maybe", 2, None, ""),
+        ] {
+            let fault = fault(text);
+            assert_eq!(
+                (fault.line, fault.key.as_deref()),
+                (Some(line), key),
+                "{text}: {fault}"
+            );
+            assert!(fault.reason.contains(words), "{text}: {fault}");
+            assert!(!fault.reason.contains('\n'), "{fault}");
+            let said = fault.to_string();
+            assert!(said.starts_with(&format!("line {line}: ")), "{said}");
+            assert!(said.ends_with("the default holds then"), "{said}");
+        }
     }
 
     #[test]

@@ -217,6 +217,22 @@ pub enum Request {
         file: PathBuf,
     },
     Doctor,
+    /// Shows what the daemon goes by, of one key or of all; with a value, changes it.
+    Tune {
+        key: Option<String>,
+        value: Option<String>,
+    },
+}
+
+/// A row of `whim tune`; the names are stable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knob {
+    /// As in the configuration, with its table: `balance.fair`.
+    pub key: String,
+    /// What holds now.
+    pub value: serde_json::Value,
+    /// What the daemon was started with.
+    pub configured: serde_json::Value,
 }
 
 /// `whim web --json`.
@@ -263,6 +279,7 @@ pub enum Answer {
         moves: u32,
     },
     Finding(Finding),
+    Knob(Knob),
     /// To `whim run --portable`: CPU features that the C library is not to use, in its own words.
     Without {
         hwcaps: Vec<String>,

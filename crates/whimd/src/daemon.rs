@@ -13,6 +13,7 @@ use crate::batch::Job;
 use crate::candidates::Candidates;
 use crate::class::Class;
 use crate::cluster::{CallError, Cluster};
+use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::events::Events;
 use crate::guests::Guests;
@@ -44,6 +45,8 @@ struct SeenProcesses {
 #[derive(Debug)]
 pub struct Daemon {
     pub settings: Settings,
+    /// What holds of the configuration: `whim tune` changes it.
+    config: Mutex<Arc<Config>>,
     pub cluster: Arc<Cluster>,
     pub events: Events,
     /// Files by which supervisors enter their control groups.
@@ -126,6 +129,7 @@ impl Daemon {
         let orders = Orders::load(&settings.state.join(orders::FILE));
         let history = History::new(&settings.state, settings.config.history.keep);
         Arc::new(Self {
+            config: Mutex::new(Arc::new(settings.config.clone())),
             settings,
             cluster: Arc::new(cluster),
             events,
@@ -201,6 +205,26 @@ impl Daemon {
         lock(&self.balancing)
     }
 
+    /// What holds now of the configuration.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&lock(&self.config))
+    }
+
+    /// Changes what holds of it until this daemon ends; gives what held before, and what holds now.
+    ///
+    /// # Errors
+    /// Those of `change`; then all is as before.
+    pub fn change_config<E>(
+        &self,
+        change: impl FnOnce(&Config) -> Result<Config, E>,
+    ) -> Result<(Arc<Config>, Arc<Config>), E> {
+        let mut config = lock(&self.config);
+        let after = Arc::new(change(&config)?);
+        let before = std::mem::replace(&mut *config, Arc::clone(&after));
+        Ok((before, after))
+    }
+
     #[must_use]
     pub fn orders(&self) -> Orders {
         *lock(&self.orders)
@@ -250,7 +274,7 @@ impl Daemon {
             blocked: orders.refuses(),
             stays: orders.keeps().is_some(),
             draining: orders.drain,
-            labels: self.settings.config.labels.clone(),
+            labels: self.config().labels.clone(),
             ..self.sensors().report()
         };
         let guests = self.guests();
@@ -259,7 +283,7 @@ impl Daemon {
         // Where no group counts what they use, all of them count as here: better than twice.
         report.memory_promised_bytes = used.map_or(0, |used| taken.saturating_sub(used));
         report.guests_left_bytes =
-            guests.left(&report, used.unwrap_or(taken), &self.settings.config.guests);
+            guests.left(&report, used.unwrap_or(taken), &self.config().guests);
         report
     }
 
@@ -267,7 +291,7 @@ impl Daemon {
     #[must_use]
     pub fn guests_share(&self) -> u64 {
         let (total, _) = crate::sensors::memory();
-        self.settings.config.guests.share(total)
+        self.config().guests.share(total)
     }
 
     /// Says so to the supervisors of guests and to the kernel, as far as that is not done: an earlier
@@ -338,7 +362,7 @@ impl Daemon {
     /// The batch job to whose nodes a process is bound.
     #[must_use]
     pub fn job_of(&self, pid: i32) -> Option<Job> {
-        let bound = !self.settings.config.balance.beyond_job;
+        let bound = !self.config().balance.beyond_job;
         bound.then(|| Job::of(pid)).flatten()
     }
 
@@ -368,7 +392,8 @@ impl Daemon {
 
     /// Looks at all processes: the dead are forgotten, descendants found, CPU use measured.
     pub fn refresh_candidates(&self) {
-        let sessions = &self.settings.config.balance.sessions;
+        let config = self.config();
+        let sessions = &config.balance.sessions;
         if self.candidates().is_empty() && sessions.is_empty() {
             return;
         }

@@ -116,7 +116,7 @@ pub fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
     candidate
         .options
         .lease
-        .unwrap_or(daemon.settings.config.lease.0)
+        .unwrap_or(daemon.config().lease.0)
         .milliseconds()
 }
 

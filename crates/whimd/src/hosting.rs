@@ -78,7 +78,8 @@ async fn take_in(
     let id = JourneyId::new(request.journey.as_str())?;
     let node = daemon.cluster.node();
     let report = daemon.report();
-    let limits = &daemon.settings.config.guests;
+    let config = daemon.config();
+    let limits = &config.guests;
     let used = cgroup::guests_use(&daemon.settings.group_prefix()).unwrap_or(0);
     daemon
         .guests()
@@ -111,7 +112,8 @@ async fn take_in(
 
 /// The uid under which this guest runs; `None` where we cannot become somebody else.
 fn private_id(daemon: &Daemon, request: &AdmitRequest) -> Result<Option<u32>, HostError> {
-    let limits = &daemon.settings.config.guests;
+    let config = daemon.config();
+    let limits = &config.guests;
     if !daemon.settings.root || !is_mapped(limits.uid_start) {
         return Ok(None);
     }
@@ -168,7 +170,7 @@ async fn start(
         cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
         memory_limit_bytes: Some(daemon.guests_share()),
         memory_share: Some(settings.guests_share().display().to_string()),
-        own_vdso: settings.config.guests.own_vdso,
+        own_vdso: daemon.config().guests.own_vdso,
         crash_at: settings.faults.of_guest(),
     };
     let launch = Launch {
@@ -211,7 +213,7 @@ async fn start(
 }
 
 fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
-    let (share, pids) = (daemon.guests_share(), daemon.settings.config.guests.pids);
+    let (share, pids) = (daemon.guests_share(), daemon.config().guests.pids);
     let prefix = daemon.settings.group_prefix();
     let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
     for missing in &groups.missing {

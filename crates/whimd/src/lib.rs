@@ -48,6 +48,7 @@ pub mod stay;
 pub mod supervisor;
 pub mod swim;
 pub mod telling;
+pub mod tuning;
 pub mod watching;
 pub mod web;
 pub mod word;

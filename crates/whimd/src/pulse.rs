@@ -355,7 +355,7 @@ impl Pulse {
     /// In a large cluster what is known of most nodes is old. While there is something to be decided, some
     /// are asked, others each time, and only what is fresh counts (`balancing`).
     fn ask_some(&mut self, live: &[NodeName]) {
-        let above = self.daemon.settings.config.balance.ask_above;
+        let above = self.daemon.config().balance.ask_above;
         if live.len() <= above || self.daemon.candidates().is_empty() {
             return;
         }

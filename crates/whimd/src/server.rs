@@ -28,6 +28,7 @@ use crate::moving::{self, MoveError};
 use crate::processes::{self, Caller};
 use crate::telling;
 use crate::web;
+use crate::tuning;
 
 /// A client that does not send its request within this time is dropped.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -273,6 +274,10 @@ async fn handle(
             let findings: Vec<Finding> = health::findings(daemon);
             send_all(listing::answers(findings, Answer::Finding))
         }
+        Request::Tune { key, value: None } => send_all(listing::answers(
+            tuning::show(daemon, key.as_deref())?,
+            Answer::Knob,
+        )),
         administrative => {
             if !caller.admin {
                 return Err(format!(
@@ -395,6 +400,16 @@ async fn order(
             .await
             .map(Some),
         Request::Undrain { node } => evacuation::undrain_node(daemon, &node).await.map(Some),
+        Request::Tune {
+            key: Some(key),
+            value: Some(value),
+        } => {
+            let done = tuning::set(daemon, &key, &value)?;
+            for knob in tuning::show(daemon, Some(&key))? {
+                let _ = answers.send(Answer::Knob(knob));
+            }
+            Ok(Some(done))
+        }
         _ => Err("The request is not understood: whim and whimd are of different versions".into()),
     }
 }

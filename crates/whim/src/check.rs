@@ -1,0 +1,69 @@
+//! `whim config check`: the daemon's own reading of a configuration, without the daemon.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use whimd::config::{Config, ConfigError, Fault};
+use whimd::places::Places;
+
+use crate::output;
+
+/// What was found, with `--json`; the names are stable.
+#[derive(Debug, Serialize)]
+struct Checked {
+    file: PathBuf,
+    valid: bool,
+    /// Without a file the defaults hold.
+    present: bool,
+    /// Null, each, where it is valid, and where that cannot be told.
+    line: Option<usize>,
+    key: Option<String>,
+    reason: Option<String>,
+}
+
+impl Checked {
+    /// `optional`: the defaults hold where there is no such file.
+    fn new(file: &Path, read: &Result<Option<Config>, ConfigError>, optional: bool) -> Self {
+        let plain = |reason| Fault {
+            line: None,
+            key: None,
+            reason,
+        };
+        let fault = match read {
+            Ok(None) if !optional => Some(plain("it is not there".to_owned())),
+            Ok(_) => None,
+            Err(ConfigError::Invalid { fault, .. }) => Some(fault.clone()),
+            Err(other) => Some(plain(other.to_string())),
+        };
+        Self {
+            file: file.to_owned(),
+            valid: fault.is_none(),
+            present: !matches!(read, Ok(None)),
+            line: fault.as_ref().and_then(|fault| fault.line),
+            key: fault.as_ref().and_then(|fault| fault.key.clone()),
+            reason: fault.map(|fault| fault.reason),
+        }
+    }
+}
+
+/// Says whether the file can be used, or what its first fault is.
+///
+/// # Errors
+/// It cannot be used: with file, line and key.
+pub fn perform(named: Option<&Path>, json: bool) -> Result<()> {
+    let usual = Places::here().config;
+    let file = named.unwrap_or(&usual);
+    let optional = file == usual;
+    let read = Config::load(file);
+    if json {
+        output::json(&Checked::new(file, &read, optional));
+    }
+    let place = file.display();
+    match read? {
+        None if !optional => bail!("The configuration {place} is not there"),
+        _ if json => {}
+        None => output::line(&format!("{place} is not there: the defaults hold")),
+        Some(_) => output::line(&format!("{place} is valid")),
+    }
+    Ok(())
+}
