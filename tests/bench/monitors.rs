@@ -7,7 +7,6 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::stat::Mode;
-use nix::unistd::Pid;
 use serde_json::json;
 use tokio::sync::mpsc::{Receiver, channel};
 use whim_monitor::feed::Update;
@@ -138,7 +137,7 @@ fn lines(updates: &[Update]) -> Result<Vec<u8>> {
 }
 
 /// CPU seconds that a process has used.
-fn used(pid: Pid) -> Result<f64> {
+fn used(pid: i32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, rest) = text.rsplit_once(") ").context("a line of stat")?;
     let mut fields = rest.split_whitespace().skip(11);

@@ -5,6 +5,7 @@
 pub mod case;
 pub mod cluster;
 pub mod compare;
+pub mod container;
 pub mod cutter;
 pub mod feed;
 pub mod guest;

@@ -67,10 +67,10 @@ impl Running {
             .ok_or_else(|| anyhow!("{} has not ended after {limit:?}", self.name))
     }
 
-    /// Its number.
+    /// Its process id.
     #[must_use]
-    pub fn pid(&self) -> Pid {
-        self.pid
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
     }
 
     /// Sends a signal to it, if it still runs.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::pty::{Winsize, openpty};
-use nix::unistd::Pid;
 
 use crate::process::Running;
 
@@ -86,7 +85,7 @@ impl Terminal {
 
     /// Of the program.
     #[must_use]
-    pub fn pid(&self) -> Pid {
+    pub fn pid(&self) -> i32 {
         self.program.pid()
     }
 

@@ -45,6 +45,7 @@ mod metrics;
 mod monitors;
 mod orders;
 mod page;
+mod packages;
 mod priorities;
 mod programs;
 mod schedules;
@@ -102,6 +103,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(memory::cases());
     cases.extend(messages::cases());
     cases.extend(orders::cases());
+    cases.extend(packages::cases());
     cases.extend(priorities::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());
