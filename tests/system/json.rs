@@ -54,6 +54,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
         "list" => value.is_array(),
         "object" => value.is_object(),
         "null" => value.is_null(),
+        "any" => true,
         _ => false,
     })
 }
@@ -89,7 +90,7 @@ fn as_documented(cluster: &Cluster) -> Result<()> {
     let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
     let number = pid.to_string();
     // In this order: what the later ones say is of what the former ones did.
-    let commands: [(&str, &[&str]); 12] = [
+    let commands: [(&str, &[&str]); 16] = [
         ("whim ps", &["ps"]),
         ("whim migrate", &["migrate", &number, "n2"]),
         ("whim ps", &["ps", "--all"]),
@@ -102,19 +103,39 @@ fn as_documented(cluster: &Cluster) -> Result<()> {
         ("whim top", &["top", "--once"]),
         ("whim top", &["mon", "--once"]),
         ("whim migrate", &["bring", &number]),
+        ("whim config check", &["config", "check"]),
+        ("whim tune", &["tune"]),
+        ("whim tune", &["tune", "balance.fair", "true"]),
+        ("whim history", &["history"]),
     ];
     for (name, words) in commands {
         let text = cluster.whim("n1", &[words, &["--json"]].concat())?;
-        if name == "whim top" {
-            check_feed(&text, &tables)?;
-        } else {
-            check_lines(name, &text, table(name)?)?;
+        match name {
+            "whim top" => check_feed(&text, &tables)?,
+            "whim history" => check_history(&text, &tables)?,
+            _ => check_lines(name, &text, table(name)?)?,
         }
     }
     let status = cluster.lab(&["status", "--json"])?;
     check_lines("whim lab status", &status, table("whim lab status")?)?;
     talk.go()?;
     talk.succeed()
+}
+
+fn check_history(text: &str, tables: &BTreeMap<String, Names>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for line in text.lines() {
+        let mut row: Value = serde_json::from_str(line)?;
+        let object = row.as_object_mut().context("A row is an object")?;
+        let kind = object.remove("history").context("A row says what it is")?;
+        let kind = format!("whim history {}", kind.as_str().context("In a word")?);
+        let names = tables.get(&kind).with_context(|| format!("No {kind}"))?;
+        check(&kind, &row, names)?;
+        seen.insert(kind);
+    }
+    let expected = ["whim history move", "whim history sample"].map(str::to_owned);
+    ensure!(seen == expected.into(), "The history has {seen:?}");
+    Ok(())
 }
 
 fn check_feed(text: &str, tables: &BTreeMap<String, Names>) -> Result<()> {
@@ -163,6 +184,6 @@ fn all_documented() -> Result<()> {
                 .map(|word| format!("{name} {word}")),
         );
     }
-    ensure!(found >= 11, "Only {found} commands were found");
+    ensure!(found >= 14, "Only {found} commands were found");
     Ok(())
 }

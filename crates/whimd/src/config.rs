@@ -630,12 +630,21 @@ mod tests {
         let expected = Config {
             advertise: config.advertise.clone(),
             cpu: config.cpu.clone(),
+            web: Web {
+                listen: config.web.listen,
+                certificate: config.web.certificate.clone(),
+                key: config.web.key.clone(),
+                ..Web::default()
+            },
+            metrics: config.metrics.clone(),
+            history: config.history.clone(),
             ..Config::default()
         };
         assert_eq!(config, expected);
+        assert_eq!(config.web.listen, Some(Web::default().address()));
         let tree: toml::Table = text.parse().expect("TOML");
         let mut count = 0;
-        for table in ["", "guests", "cpu", "balance"] {
+        for table in ["", "guests", "cpu", "balance", "web", "metrics", "history"] {
             let here = match table {
                 "" => Some(&tree),
                 name => tree[name].as_table(),

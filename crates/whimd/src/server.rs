@@ -27,8 +27,8 @@ use crate::membership;
 use crate::moving::{self, MoveError};
 use crate::processes::{self, Caller};
 use crate::telling;
-use crate::web;
 use crate::tuning;
+use crate::web;
 
 /// A client that does not send its request within this time is dropped.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
