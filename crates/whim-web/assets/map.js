@@ -131,9 +131,10 @@ class Map_ {
       button.dataset.key = key;
       button.tabIndex = -1;
       const text = document.createTextNode("");
-      button.append(text);
+      const cpu = element("span", "cpu");
+      button.append(text, cpu);
       item.append(button);
-      chip = { item: item, button: button, text: text, mine: false, classes: "", label: "" };
+      chip = { item: item, button: button, text: text, cpu: cpu, share: 0, mine: false, classes: "", label: "" };
       this.chips.set(key, chip);
     }
     const mine = this.mayMove(row);
@@ -142,12 +143,14 @@ class Map_ {
     chip.mine = mine;
     if (chip.classes !== classes) chip.button.className = classes;
     chip.classes = classes;
-    const cpu = Math.round(row.cpu_percent) + " %";
-    const text = nameOf(row) + " " + row.pid + " · " + cpu;
-    const label = text + " of a CPU, home " + row.home + ", on " + row.where + ", " + row.state;
+    // Drawn as a bar, in steps: a number for each of a thousand processes would be laid out anew each second.
+    const share = Math.min(Math.round(row.cpu_percent / 5) / 20, 1);
+    if (chip.share !== share) chip.cpu.style.transform = "scaleX(" + share + ")";
+    chip.share = share;
+    const text = nameOf(row) + " " + row.pid;
+    const label = text + ", home " + row.home + ", on " + row.where + ", " + row.state;
     if (chip.label === label) return;
     chip.label = label;
-    // A text node of its own: to replace it would lay out more.
     chip.text.data = text;
     chip.button.setAttribute("aria-label", label);
   }

@@ -105,9 +105,10 @@ function paint() {
 }
 
 function heard(event) {
+  const now = performance.now();
   for (const update of JSON.parse(event.data)) model.apply(update);
   if (arrived !== null) return;
-  arrived = performance.now();
+  arrived = now;
   requestAnimationFrame(paint);
 }
 
