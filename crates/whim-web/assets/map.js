@@ -1,6 +1,7 @@
 // The map: a card for each node, a button for each process, and those that fly.
 const SHOWN_MAX = 60;
 const FLIGHT_MS = 900;
+const FLIGHTS_MAX = 24;
 
 function element(name, classes, text) {
   const made = document.createElement(name);
@@ -58,6 +59,16 @@ class Card {
       " CPUs, memory " + memoryText + ", " + count(this.count, "process", "processes");
     if (this.head.getAttribute("aria-label") !== label) this.head.setAttribute("aria-label", label);
   }
+}
+
+// Makes these the children of a list, and touches no other than those that come or go.
+function arrange(list, wanted) {
+  const stay = new Set(wanted);
+  for (const item of [...list.children]) if (!stay.has(item)) item.remove();
+  wanted.forEach((item, at) => {
+    const there = list.children[at] || null;
+    if (there !== item) list.insertBefore(item, there);
+  });
 }
 
 // All of them. `self` says whose session it is, and which node is home.
@@ -161,9 +172,7 @@ class Map_ {
     const rank = (key) => (this.chips.get(key).mine ? 0 : 1);
     here.sort((a, b) => rank(a) - rank(b) || inOrder(a, b));
     const shown = here.slice(0, SHOWN_MAX).map((key) => this.chips.get(key).item);
-    const now = card.list.children;
-    const same = now.length === shown.length && shown.every((item, at) => now[at] === item);
-    if (!same) card.list.replaceChildren(...shown);
+    arrange(card.list, shown);
     if (!card.list.querySelector('[tabindex="0"]') && shown[0]) shown[0].firstChild.tabIndex = 0;
     const left = here.length - shown.length;
     setText(card.more, left > 0 ? "and " + left + " more" : "");
@@ -172,17 +181,21 @@ class Map_ {
   // Those that have just moved.
   fly(flights) {
     if (matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden) return;
-    const sky = document.getElementById("sky");
-    for (const flight of flights.slice(-40)) {
+    // All places are asked for before anything is put into the sky: each of them alone would lay the page out.
+    const ways = [];
+    for (const flight of flights.slice(-FLIGHTS_MAX)) {
       const from = this.cards.get(flight.from);
       const to = this.cards.get(flight.to);
       if (!from || !to) continue;
-      const start = from.list.getBoundingClientRect();
       const chip = this.chips.get(flight.key);
-      const end = (chip && chip.item.isConnected ? chip.item : to.list).getBoundingClientRect();
-      const bird = element("span", "flying", flight.name);
+      const end = chip && chip.item.isConnected ? chip.item : to.list;
+      ways.push({ name: flight.name, start: from.list.getBoundingClientRect(), end: end.getBoundingClientRect() });
+    }
+    const sky = document.getElementById("sky");
+    const at = (box) => "translate(" + box.left + "px," + box.top + "px)";
+    for (const { name, start, end } of ways) {
+      const bird = element("span", "flying", name);
       sky.append(bird);
-      const at = (box) => "translate(" + box.left + "px," + box.top + "px)";
       const middle = "translate(" + (start.left + end.left) / 2 + "px," + (Math.min(start.top, end.top) - 40) + "px)";
       const motion = bird.animate([{ transform: at(start) }, { transform: middle }, { transform: at(end) }],
         { duration: FLIGHT_MS, easing: "ease-in-out" });
