@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("clocks::of_a_run", |_| of_a_run()),
         Case::new("clocks::waits", |_| waits()),
         Case::new("clocks::nested", |_| nested()),
-        Case::new("clocks::nested_waits", |_| nested_waits()),
+        Case::new("clocks::full::nested_waits", |_| nested_waits()),
         Case::new("clocks::skewed", |_| skewed()),
         Case::new("clocks::full::far_away", |_| far_away()),
         Case::new("clocks::near_again", |_| near_again()),
