@@ -8,7 +8,7 @@ use whim_system_tests::process::eventually;
 use whim_system_tests::{Cluster, Context, Result, Running, ensure};
 
 use super::figures::{Goals, Row, median};
-use super::load::Watch;
+use super::load::{Watch, cpu_seconds};
 
 const NODES: usize = 20;
 /// Of the processes of n1, those that sleep, and those that do a little each second.
@@ -19,8 +19,6 @@ const LASTS: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(600);
 const GOAL_PERCENT: f64 = 0.3;
 const GOAL_MB: f64 = 40.0;
-/// What /proc/PID/stat counts in, a second.
-const TICKS: f64 = 100.0;
 
 pub fn measure() -> Result<()> {
     let cluster = Cluster::balancing(NODES, &[])?;
@@ -72,12 +70,7 @@ pub fn measure() -> Result<()> {
 /// CPU seconds that a process has used.
 fn used(cluster: &Cluster, pid: &str) -> Result<f64> {
     let text = cluster.run("n1", &["cat", &format!("/proc/{pid}/stat")])?;
-    let (_, rest) = text.rsplit_once(") ").context("a line of stat")?;
-    let field = |number: usize| -> Result<f64> {
-        let word = rest.split_whitespace().nth(number).context("a field")?;
-        Ok(word.parse()?)
-    };
-    Ok((field(11)? + field(12)?) / TICKS)
+    cpu_seconds(&text)
 }
 
 /// Megabytes of memory that a process has.

@@ -158,6 +158,17 @@ impl Watch {
     }
 }
 
+/// CPU seconds that a process has used, by its line of /proc/PID/stat.
+///
+/// # Errors
+/// It is no such line.
+pub fn cpu_seconds(stat: &str) -> Result<f64> {
+    let (_, rest) = stat.rsplit_once(") ").context("a line of stat")?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut next = || -> Result<f64> { Ok(fields.next().context("a field")?.parse()?) };
+    Ok((next()? + next()?) / TICKS)
+}
+
 fn seconds(time: TimeVal) -> f64 {
     // A test does not run for centuries.
     #[allow(clippy::cast_precision_loss)]

@@ -15,12 +15,13 @@ use whim_system_tests::place;
 use whim_system_tests::process::eventually;
 use whim_system_tests::terminal::Terminal;
 use whim_system_tests::webdriver::WebDriver;
-use whim_system_tests::{Context, Result, ensure};
+use whim_system_tests::{Result, ensure};
 use whim_web::guard::Guard;
 use whim_web::serve::Web;
 use whim_web::{Backend, Greeting, Order, Told, listen};
 
 use super::figures::{Goals, Row, quantile};
+use super::load::cpu_seconds;
 
 const NODES: u32 = 50;
 const PROCESSES: u32 = 1000;
@@ -33,7 +34,6 @@ const SECONDS: u32 = 30;
 const PATIENCE: Duration = Duration::from_secs(120);
 const GOAL_MS: f64 = 100.0;
 const GOAL_PERCENT: f64 = 3.0;
-const TICKS: f64 = 100.0;
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -138,11 +138,7 @@ fn lines(updates: &[Update]) -> Result<Vec<u8>> {
 
 /// CPU seconds that a process has used.
 fn used(pid: i32) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = text.rsplit_once(") ").context("a line of stat")?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let mut next = || -> Result<f64> { Ok(fields.next().context("a field")?.parse()?) };
-    Ok((next()? + next()?) / TICKS)
+    cpu_seconds(&fs::read_to_string(format!("/proc/{pid}/stat"))?)
 }
 
 fn free_port() -> Result<u16> {

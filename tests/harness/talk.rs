@@ -19,6 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
+/// A program of Python's that says that it is ready and waits for a line; arguments are nothing to it.
+pub const WAITS: &str = "import os, sys
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()";
+
 /// A guest, what is said to it, and what it says. Dropping it ends it.
 #[derive(Debug)]
 pub struct Talk {

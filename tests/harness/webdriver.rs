@@ -162,7 +162,7 @@ impl<'a> WebDriver<'a> {
     /// There is no such element.
     pub fn click(&self, selector: &str) -> Result<()> {
         let at = self.middle(selector)?;
-        self.pointer(&[json!({"type": "pointerDown", "button": 0})], at, None)
+        self.pointer(at, None)
     }
 
     /// Drags the one to the other, in steps, as a hand does.
@@ -171,20 +171,15 @@ impl<'a> WebDriver<'a> {
     /// One of them is not there.
     pub fn drag(&self, from: &str, to: &str) -> Result<()> {
         let (start, end) = (self.middle(from)?, self.middle(to)?);
-        self.pointer(
-            &[json!({"type": "pointerDown", "button": 0})],
-            start,
-            Some(end),
-        )
+        self.pointer(start, Some(end))
     }
 
-    fn pointer(&self, down: &[Value], from: (f64, f64), to: Option<(f64, f64)>) -> Result<()> {
+    fn pointer(&self, from: (f64, f64), to: Option<(f64, f64)>) -> Result<()> {
         let at = |(x, y): (f64, f64), duration: u32| {
             json!({"type": "pointerMove", "origin": "viewport", "duration": duration,
                    "x": x.round(), "y": y.round()})
         };
-        let mut actions = vec![at(from, 0)];
-        actions.extend_from_slice(down);
+        let mut actions = vec![at(from, 0), json!({"type": "pointerDown", "button": 0})];
         actions.extend(to.map(|to| at(to, 300)));
         actions.push(json!({"type": "pointerUp", "button": 0}));
         let source = json!({"type": "pointer", "id": "mouse", "actions": actions});

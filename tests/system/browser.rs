@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use whim_system_tests::process::{self, eventually};
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::webdriver::{ENTER, ESCAPE, RIGHT, WebDriver};
 use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, ensure, place};
 
@@ -16,10 +17,6 @@ const FETCH: Duration = Duration::from_secs(300);
 /// Of the driver; the node has its own network.
 const PORT: u16 = 9515;
 const SIZE: (u32, u32) = (1280, 900);
-/// Waits for its end.
-const WAITS: &str = "import os, sys
-print('ready', os.getpid(), flush=True)
-sys.stdin.readline()";
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {

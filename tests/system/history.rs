@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use whim_attempts::{Attempt, Party};
 use whim_system_tests::process::{self, eventually};
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,9 +16,6 @@ const A_MINUTE: Duration = Duration::from_secs(90);
 const STATE: &str = "/var/lib/whim";
 /// What must be seen by nobody but its user.
 const SECRET: &str = "token-0f42b";
-const WAITS: &str = "import os, sys
-print('ready', os.getpid(), flush=True)
-sys.stdin.readline()";
 
 pub fn cases() -> Vec<Case> {
     vec![

@@ -6,12 +6,10 @@ use std::process::Command;
 
 use serde_json::Value;
 use whim_system_tests::process;
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-const WAITS: &str = "import os, sys
-print('ready', os.getpid(), flush=True)
-sys.stdin.readline()";
 
 pub fn cases() -> Vec<Case> {
     vec![

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use whim_attempts::{Attempt, Party};
 use whim_system_tests::process::{self, Running, eventually};
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, place};
 
 use promql::Scraped;
@@ -18,9 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FETCH: Duration = Duration::from_secs(300);
 /// What must be seen by nobody but its user.
 const SECRET: &str = "token-93c1f";
-const WAITS: &str = "import os, sys
-print('ready', os.getpid(), flush=True)
-sys.stdin.readline()";
 const PORT: u16 = 9947;
 const ASK: &str = "import sys, urllib.request
 request = urllib.request.Request('http://127.0.0.1:9947/metrics', headers={'Accept': sys.argv[1]})

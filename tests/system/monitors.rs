@@ -6,16 +6,13 @@ use std::time::Duration;
 use serde_json::Value;
 use whim_attempts::{Attempt, Party};
 use whim_system_tests::process;
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::terminal::Terminal;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What must be seen by nobody but its user and administrators of its home.
 const SECRET: &str = "token-4ae81";
-/// Waits for its end; arguments are nothing to it.
-const WAITS: &str = "import os, sys
-print('ready', os.getpid(), flush=True)
-sys.stdin.readline()";
 
 pub fn cases() -> Vec<Case> {
     vec![

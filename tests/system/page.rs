@@ -9,15 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use whim_attempts::{Attempt, Party};
 use whim_system_tests::process::{self, Running, eventually};
+use whim_system_tests::talk::WAITS;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, bail, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What must be seen by nobody but its user.
 const SECRET: &str = "token-71c09";
-/// Waits for its end; arguments are nothing to it.
-const WAITS: &str = "import os, sys
-print('ready', os.getpid(), flush=True)
-sys.stdin.readline()";
 
 pub fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
@@ -77,9 +74,9 @@ impl<'a> Browser<'a> {
     fn entered(cluster: &'a Cluster, user: &'static str) -> Result<Self> {
         let url = link(cluster, user)?;
         let mut browser = Self::new(cluster, user, origin_of(&url)?)?;
-        let answer = browser.get(&url, &[])?;
+        let answer = browser.ask(&url, &[])?;
         ensure!(answer.status == 303, "{answer:?}");
-        let page = browser.get(&browser.at("/"), &[])?;
+        let page = browser.ask(&browser.at("/"), &[])?;
         ensure!(page.status == 200, "{page:?}");
         browser.token = meta(&page.body, "token")?;
         Ok(browser)
@@ -115,10 +112,6 @@ impl<'a> Browser<'a> {
             head: head.to_ascii_lowercase(),
             body: body.to_owned(),
         })
-    }
-
-    fn get(&self, url: &str, options: &[&str]) -> Result<Answer> {
-        self.ask(url, options)
     }
 
     /// As the page's own script does; `changed` takes the place of headers of the same name.
@@ -303,16 +296,16 @@ fn link_of_another(cluster: &Cluster) -> Result<()> {
     let url = link(cluster, "root")?;
     let attempt = Attempt::new(Party::LocalUser, "open the page by another user's link");
     let other = Browser::new(cluster, "nobody", origin_of(&url)?)?;
-    let answer = other.get(&url, &[])?;
+    let answer = other.ask(&url, &[])?;
     ensure!(
         answer.status == 403 && !answer.head.contains("set-cookie"),
         "{answer:?}"
     );
-    ensure!(other.get(&other.at("/"), &[])?.status == 401, "It is in");
+    ensure!(other.ask(&other.at("/"), &[])?.status == 401, "It is in");
     attempt.failed("the kernel tells whose the connection is; the link stays good for its owner");
     let owner = Browser::new(cluster, "root", origin_of(&url)?)?;
     ensure!(
-        owner.get(&url, &[])?.status == 303,
+        owner.ask(&url, &[])?.status == 303,
         "It is not good any more"
     );
     Ok(())
@@ -321,10 +314,10 @@ fn link_of_another(cluster: &Cluster) -> Result<()> {
 fn link_twice(cluster: &Cluster) -> Result<()> {
     let url = link(cluster, "root")?;
     let first = Browser::new(cluster, "root", origin_of(&url)?)?;
-    ensure!(first.get(&url, &[])?.status == 303, "It is not good");
+    ensure!(first.ask(&url, &[])?.status == 303, "It is not good");
     let attempt = Attempt::new(Party::LocalUser, "open the page by a link that was used");
     fs::remove_file(&first.jar)?;
-    let answer = first.get(&url, &[])?;
+    let answer = first.ask(&url, &[])?;
     ensure!(
         answer.status == 410 && !answer.head.contains("set-cookie"),
         "{answer:?}"
@@ -350,7 +343,7 @@ fn session_of_another(cluster: &Cluster) -> Result<()> {
     )?;
     ensure!(read.contains("whim-"), "There is no cookie to show: {read}");
     for path in ["/", "/feed"] {
-        let answer = thief.get(&thief.at(path), &[])?;
+        let answer = thief.ask(&thief.at(path), &[])?;
         ensure!(answer.status == 401, "{path}: {answer:?}");
     }
     let answer = thief.order(&json!({"order": "drain", "node": "n2"}), &[])?;
@@ -377,7 +370,7 @@ fn foreign_origin(cluster: &Cluster) -> Result<()> {
         let answer = browser.order(&order, &[(name, value)])?;
         ensure!(answer.status == 403, "{name}: {value}: {answer:?}");
         let header = format!("{name}: {value}");
-        let feed = browser.get(&browser.at("/feed"), &["--header", &header])?;
+        let feed = browser.ask(&browser.at("/feed"), &["--header", &header])?;
         ensure!(feed.status == 403, "{header}: {feed:?}");
         attempt.failed("it is refused, and so is the feed");
     }
@@ -393,7 +386,7 @@ fn foreign_name(cluster: &Cluster) -> Result<()> {
         let attempt = Attempt::new(Party::Stranger, what);
         let header = format!("Host: {name}");
         for path in ["/", "/feed", "/page.js", "/enter?key=0"] {
-            let answer = browser.get(&browser.at(path), &["--header", &header])?;
+            let answer = browser.ask(&browser.at(path), &["--header", &header])?;
             ensure!(answer.status == 403, "{name}{path}: {answer:?}");
         }
         attempt.failed("only the page's own names are answered");
@@ -430,7 +423,7 @@ fn nobody_looks_on(cluster: &Cluster) -> Result<()> {
     let url = link(cluster, "root")?;
     let stranger = Browser::new(cluster, "root", origin_of(&url)?)?;
     for path in ["/", "/feed"] {
-        let answer = stranger.get(&stranger.at(path), &[])?;
+        let answer = stranger.ask(&stranger.at(path), &[])?;
         ensure!(answer.status == 401, "{path}: {answer:?}");
         for header in [
             "frame-ancestors 'none'",
@@ -458,7 +451,7 @@ fn nobody_looks_on(cluster: &Cluster) -> Result<()> {
     )?;
     ensure!(left.status == 200, "{left:?}");
     ensure!(
-        known.get(&known.at("/"), &[])?.status == 401,
+        known.ask(&known.at("/"), &[])?.status == 401,
         "The session is not over"
     );
     Ok(())
@@ -489,15 +482,15 @@ fn elsewhere_by_tls(cluster: &Cluster) -> Result<()> {
         "{shown} is not {fingerprint}"
     );
     let browser = Browser::new(cluster, "root", origin_of(&url)?)?;
-    let plain = browser.get(&url.replace("https:", "http:"), &[]);
+    let plain = browser.ask(&url.replace("https:", "http:"), &[]);
     ensure!(plain.is_err(), "It answers without TLS: {plain:?}");
-    let answer = browser.get(&url, &[])?;
+    let answer = browser.ask(&url, &[])?;
     ensure!(answer.status == 303, "{answer:?}");
     ensure!(
         answer.head.contains("; secure") && answer.head.contains("__host-whim"),
         "{answer:?}"
     );
-    ensure!(browser.get(&browser.at("/"), &[])?.status == 200, "No page");
+    ensure!(browser.ask(&browser.at("/"), &[])?.status == 200, "No page");
     // The certificate is kept: who trusts it is not asked again.
     cluster.restart_daemon("n1")?;
     let again: Value = serde_json::from_str(&cluster.whim("n1", &["web", "--json"])?)?;

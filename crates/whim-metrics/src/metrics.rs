@@ -312,12 +312,6 @@ struct Gauges {
     daemon_start: Number,
 }
 
-/// A count, to be told; exact below 2^53.
-fn float(count: u64) -> f64 {
-    let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX));
-    half(count >> 32) * 4_294_967_296.0 + half(count)
-}
-
 impl Gauges {
     fn register(registry: &mut Register<'_>) -> Self {
         Self {
@@ -347,9 +341,9 @@ impl Gauges {
         self.cpus.set(now.cpus);
         self.throttled.set(now.throttled_cpus);
         self.speed.set(now.speed_ratio);
-        self.memory_total.set(float(now.memory_total_bytes));
-        self.memory_available.set(float(now.memory_available_bytes));
-        self.memory_promised.set(float(now.memory_promised_bytes));
+        self.memory_total.set(now.memory_total_bytes);
+        self.memory_available.set(now.memory_available_bytes);
+        self.memory_promised.set(now.memory_promised_bytes);
         self.cpu_pressure.set(now.cpu_pressure_ratio);
         self.memory_pressure.set(now.memory_pressure_ratio);
         self.certificate.set(now.certificate_remaining_seconds);
@@ -357,7 +351,7 @@ impl Gauges {
         self.daemon_cpu
             .inner()
             .store(now.daemon_cpu_seconds.to_bits(), Ordering::Relaxed);
-        self.daemon_resident.set(float(now.daemon_resident_bytes));
+        self.daemon_resident.set(now.daemon_resident_bytes);
         self.daemon_start.set(now.daemon_start_seconds);
         self.set_counts(now);
     }

@@ -12,10 +12,10 @@ pub struct Snapshot {
     pub throttled_cpus: f64,
     /// Of one core: 1 is an ordinary one.
     pub speed_ratio: f64,
-    pub memory_total_bytes: u64,
-    pub memory_available_bytes: u64,
+    pub memory_total_bytes: f64,
+    pub memory_available_bytes: f64,
     /// What of that guests will need that have not come, or not all of them.
-    pub memory_promised_bytes: u64,
+    pub memory_promised_bytes: f64,
     /// Parts, from 0 to 1, of the last ten seconds.
     pub cpu_pressure_ratio: Option<f64>,
     pub memory_pressure_ratio: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Snapshot {
     /// Whether the balancer looks at this node's programs.
     pub balances: bool,
     pub daemon_cpu_seconds: f64,
-    pub daemon_resident_bytes: u64,
+    pub daemon_resident_bytes: f64,
     /// Since 1970.
     pub daemon_start_seconds: f64,
 }

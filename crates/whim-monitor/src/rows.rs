@@ -136,7 +136,8 @@ impl NodeRow {
 }
 
 /// A count, to reckon with; exact below 2^53.
-fn float(count: u64) -> f64 {
+#[must_use]
+pub fn float(count: u64) -> f64 {
     let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX));
     half(count >> 32) * 4_294_967_296.0 + half(count)
 }

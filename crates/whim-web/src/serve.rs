@@ -30,7 +30,7 @@ use crate::sessions::{Known, SECRET, SessionError, Sessions};
 pub const ORDER_MAX: usize = 4096;
 /// Pages that are told what changes, at a time.
 pub const FEEDS_MAX: usize = 64;
-/// No name or address of a page is longer than its secret.
+/// Length of a secret as text.
 const KEY: usize = 2 * SECRET;
 
 #[derive(Debug, Error)]

@@ -178,9 +178,9 @@ pub fn snapshot(daemon: &Daemon) -> Snapshot {
         cpus: report.cpus,
         throttled_cpus: report.throttled_cpus,
         speed_ratio: report.speed.value,
-        memory_total_bytes: report.memory_total_bytes,
-        memory_available_bytes: report.memory_available_bytes,
-        memory_promised_bytes: report.memory_promised_bytes,
+        memory_total_bytes: float(report.memory_total_bytes),
+        memory_available_bytes: float(report.memory_available_bytes),
+        memory_promised_bytes: float(report.memory_promised_bytes),
         cpu_pressure_ratio: ratio(report.pressure.cpu_some),
         memory_pressure_ratio: ratio(report.pressure.memory_full),
         blocked: report.blocked,
@@ -192,7 +192,7 @@ pub fn snapshot(daemon: &Daemon) -> Snapshot {
         certificate_remaining_seconds: remaining(daemon),
         balances: daemon.settings.config.balance.enabled && daemon.cluster.is_member(),
         daemon_cpu_seconds,
-        daemon_resident_bytes,
+        daemon_resident_bytes: float(daemon_resident_bytes),
         daemon_start_seconds: float(cluster::now()) - daemon.clock().as_secs_f64(),
     }
 }

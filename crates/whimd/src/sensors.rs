@@ -17,6 +17,7 @@ pub use pressure::Pressure;
 use queue::Queue;
 pub use scope::Scope;
 pub use speed::Speed;
+pub use whim_monitor::rows::float;
 
 /// What a node tells of itself, as a word of [`crate::word`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -218,13 +219,6 @@ fn throttled_cpus(before: (Millis, u64), now: (Millis, u64)) -> f64 {
         0 => 0.0,
         elapsed_ms => cpus_worth(now.1.saturating_sub(before.1), elapsed_ms),
     }
-}
-
-/// A count, to reckon with; exact below 2^53.
-#[must_use]
-pub fn float(count: u64) -> f64 {
-    let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX));
-    half(count >> 32) * 4_294_967_296.0 + half(count)
 }
 
 /// As how many CPUs so many nanoseconds are, over a time that is not 0.

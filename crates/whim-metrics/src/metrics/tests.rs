@@ -15,9 +15,9 @@ fn full() -> Snapshot {
         cpus: 2.0,
         throttled_cpus: 0.25,
         speed_ratio: 1.5,
-        memory_total_bytes: 8 << 30,
-        memory_available_bytes: 4 << 30,
-        memory_promised_bytes: 1 << 30,
+        memory_total_bytes: 8.0 * 1_073_741_824.0,
+        memory_available_bytes: 4.0 * 1_073_741_824.0,
+        memory_promised_bytes: 1_073_741_824.0,
         cpu_pressure_ratio: Some(0.1),
         memory_pressure_ratio: Some(0.2),
         blocked: true,
@@ -37,7 +37,7 @@ fn full() -> Snapshot {
         certificate_remaining_seconds: Some(86_400.0),
         balances: true,
         daemon_cpu_seconds: 1.25,
-        daemon_resident_bytes: 20 << 20,
+        daemon_resident_bytes: 20.0 * 1_048_576.0,
         daemon_start_seconds: 1.7e9,
     }
 }
