@@ -37,7 +37,7 @@ class ProcessDialog {
     }));
     const may = this.map.mayMove(row);
     for (const id of ["target", "move-it", "bring", "go"]) get(id).disabled = !may || names.length === 0;
-    const own = row.home === this.map.self.node;
+    const own = row.home === this.map.viewer.node;
     fill(get("process-facts"), [
       ["Home", row.home], ["Is on", row.where], ["State", row.state],
       ["CPU", Math.round(row.cpu_percent) + " % of one"], ["Memory", bytes(row.memory_bytes)],
@@ -72,9 +72,9 @@ class ProcessDialog {
 }
 
 class NodeDialog {
-  constructor(model, self, order) {
+  constructor(model, viewer, order) {
     this.model = model;
-    this.self = self;
+    this.viewer = viewer;
     this.name = null;
     this.root = document.getElementById("node");
     const give = (word) => () => {
@@ -92,8 +92,8 @@ class NodeDialog {
     const get = (id) => document.getElementById(id);
     get("node-name").textContent = name;
     const drains = node.state === "draining";
-    get("drain").disabled = !this.self.admin || drains;
-    get("undrain").disabled = !this.self.admin || !drains;
+    get("drain").disabled = !this.viewer.admin || drains;
+    get("undrain").disabled = !this.viewer.admin || !drains;
     get("node-command").textContent = (drains ? "whim undrain " : "whim drain ") + name;
     const part = (value) => (value === null || value === undefined ? null : value.toFixed(1) + " % of the last ten seconds");
     fill(get("node-facts"), [
@@ -104,7 +104,7 @@ class NodeDialog {
       ["Waited for a CPU", part(node.cpu_pressure_percent)], ["Stood still for memory", part(node.memory_pressure_percent)],
       ["Guests", node.guests === null ? null : String(node.guests)], ["Labels", (node.labels || []).join(", ")],
       ["Migration class", node.class],
-      ["Draining", this.self.admin ? null : "Only root or a member of whim-admin may drain a node"],
+      ["Draining", this.viewer.admin ? null : "Only root or a member of whim-admin may drain a node"],
     ]);
     this.drawHistory();
     if (!this.root.open) this.root.showModal();

@@ -71,17 +71,17 @@ function arrange(list, wanted) {
   });
 }
 
-// All of them. `self` says whose session it is, and which node is home.
-class Map_ {
-  constructor(root, self) {
+// All of them. `viewer` says whose session it is, and which node is home.
+class NodeMap {
+  constructor(root, viewer) {
     this.root = root;
-    this.self = self;
+    this.viewer = viewer;
     this.cards = new Map();
     this.chips = new Map();
   }
 
   mayMove(row) {
-    return row.home === this.self.node && (this.self.admin || row.uid === this.self.uid) && row.state !== "ended";
+    return row.home === this.viewer.node && (this.viewer.admin || row.uid === this.viewer.uid) && row.state !== "ended";
   }
 
   // Draws what has changed: numbers of nodes, processes, and which processes are on which cards.

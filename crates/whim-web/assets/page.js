@@ -1,8 +1,8 @@
 // The page: the feed, the orders, keys and the pointer.
 const meta = (name) => document.querySelector('meta[name="' + name + '"]').content;
-const self_ = { node: meta("node"), uid: Number(meta("uid")), admin: meta("admin") === "true" };
+const viewer = { node: meta("node"), uid: Number(meta("uid")), admin: meta("admin") === "true" };
 const model = new Model();
-const map = new Map_(document.getElementById("map"), self_);
+const map = new NodeMap(document.getElementById("map"), viewer);
 const say = document.getElementById("say");
 const past = document.getElementById("past");
 let ago = 0;
@@ -17,7 +17,7 @@ function tell(text) {
 }
 
 async function order(what) {
-  if (what.order === "migrate") tell(self_.node + ":" + what.pid + " is going to " + what.to);
+  if (what.order === "migrate") tell(viewer.node + ":" + what.pid + " is going to " + what.to);
   let answer;
   try {
     answer = await fetch("/orders", {
@@ -41,7 +41,7 @@ async function order(what) {
 }
 
 const processDialog = new ProcessDialog(model, map, order);
-const nodeDialog = new NodeDialog(model, self_, order);
+const nodeDialog = new NodeDialog(model, viewer, order);
 
 function drawTotals(picture) {
   let cpus = 0, load = 0, free = 0, up = 0, away = 0;
