@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("clocks::cpu_time", |_| cpu_time()),
         Case::new("clocks::of_a_run", |_| of_a_run()),
-        Case::new("clocks::waits", |_| waits()),
+        Case::new("clocks::full::waits", |_| waits()),
         Case::new("clocks::nested", |_| nested()),
         Case::new("clocks::full::nested_waits", |_| nested_waits()),
         Case::new("clocks::skewed", |_| skewed()),

@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
         case("short_cut_is_survived", short_cut),
         case("home_killed", home_killed),
         case("cut_in_a_call_blocks_nobody", cut_in_calls),
-        case("host_killed_in_a_call_blocks_nobody", kill_in_calls),
+        case("full::host_killed_in_a_call_blocks_nobody", kill_in_calls),
         case("daemons_restart", daemons_restart),
         case("daemons_killed_during_moves", daemons_killed_during_moves),
         case("killed_while_away", killed_while_away),

@@ -43,7 +43,7 @@ pub fn cases() -> Vec<Case> {
             let names: Vec<String> = SAMPLE.iter().map(|name| (*name).to_owned()).collect();
             all(setting, &program()?, names, QUICK)
         }),
-        Case::new("stops::signals_without_effect", |_| nudged()),
+        Case::new("stops::full::signals_without_effect", |_| nudged()),
         Case::new("stops::full::every_call", |setting| {
             let program = program()?;
             let mut list = std::process::Command::new(&program);

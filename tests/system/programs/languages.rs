@@ -9,13 +9,13 @@ pub const PYTHON: &str = "/usr/bin/python3";
 pub const PROGRAMS: &[Program] = &[
     Program::new("python_numeric", 200, |s| python(s, "numeric.py")).runs(20),
     Program::new("python_threads", 1500, |s| python(s, "threads.py")),
-    Program::new("python_subprocess", 130, |s| python(s, "children.py")),
+    Program::new("python_subprocess", 130, |s| python(s, "children.py")).not_in_gate(),
     Program::new("python_sockets", 500, |s| python(s, "sockets.py")),
     Program::new("python_sqlite3", 120, |s| python(s, "database.py")),
-    Program::new("python_imports", 12, |s| python(s, "imports.py")),
-    Program::new("python_numpy", 90, |s| python(s, "arrays.py")),
+    Program::new("python_imports", 12, |s| python(s, "imports.py")).not_in_gate(),
+    Program::new("python_numpy", 90, |s| python(s, "arrays.py")).not_in_gate(),
     Program::new("java_threads", 100, |s| java(s, "Work")).between_kernels(),
-    Program::new("java_sockets", 60, |s| java(s, "Echo")),
+    Program::new("java_sockets", 60, |s| java(s, "Echo")).not_in_gate(),
     Program::new("go_goroutines", 70, go)
         .runs(20)
         .between_kernels(),
@@ -29,7 +29,8 @@ pub const PROGRAMS: &[Program] = &[
     .between_kernels(),
     Program::new("node_files", 130, |s| {
         interpreted("node", "files.js", s.size)
-    }),
+    })
+    .not_in_gate(),
 ];
 
 fn python(setup: &Setup<'_>, source: &str) -> Result<Launch> {

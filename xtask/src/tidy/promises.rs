@@ -71,6 +71,10 @@ pub fn has_test(sources: &str, name: &str) -> bool {
         || sources.contains(&format!("\"{path}"))
         || sources.contains(&format!("mod {path};"))
         || (sources.contains(&format!("\"{last}\"")) && sources.contains(&format!("{module}::")))
+        || path.split_once("::full::").is_some_and(|(module, last)| {
+            sources.contains(&format!("\"full::{last}\""))
+                && sources.contains(&format!("{module}::"))
+        })
 }
 
 #[cfg(test)]
@@ -83,12 +87,16 @@ mod tests {
         let found = promises(text);
         let names = vec!["x::one".to_owned(), "two".to_owned()];
         assert_eq!(found, [(3, names), (4, vec![])]);
-        let sources = "fn one() {} Case::new(\"y::four\"); mod five;";
+        let sources =
+            "fn one() {} Case::new(\"y::four\"); mod five; \"z::{name}\"; \"full::seven\"";
         assert!(
             has_test(sources, "x::one")
                 && has_test(sources, "y::four")
                 && has_test(sources, "five::")
+                && has_test(sources, "z::full::seven")
         );
-        assert!(!has_test(sources, "x::two") && !has_test(sources, "six::"));
+        for missing in ["x::two", "six::", "z::full::eight", "w::full::seven"] {
+            assert!(!has_test(sources, missing), "{missing}");
+        }
     }
 }
