@@ -115,6 +115,7 @@ fn keys_alone(cluster: &Cluster) -> Result<()> {
             Ok((cluster.place(pid)? != "n3").then_some(()))
         })?;
         browser.until("document.querySelector('.node.draining[data-node=n3]')")?;
+        look_back(browser)?;
         browser.tab_to("#past")?;
         browser.keys(&['\u{e012}'])?;
         browser.until("document.body.classList.contains('past')")?;
@@ -129,6 +130,23 @@ fn keys_alone(cluster: &Cluster) -> Result<()> {
         browser.until("document.body.textContent.includes('Nobody is known here')")
     })?;
     end(talk)
+}
+
+/// The past that the node itself has kept: of its minutes there are fewer by now than frames that the page has seen.
+fn look_back(browser: &WebDriver<'_>) -> Result<()> {
+    let points =
+        "document.querySelector('#node-history .load').getAttribute('points').split(' ').length";
+    browser.tab_to("button[data-node=n1]")?;
+    browser.keys(&[ENTER])?;
+    browser.until(&format!(
+        "document.getElementById('node').open && {points} > 4"
+    ))?;
+    browser.tab_to("#span")?;
+    browser.keys(&[RIGHT])?;
+    browser.until("document.getElementById('span').value === '1'")?;
+    browser.until(&format!("{points} < 4"))?;
+    browser.until("document.getElementById('span-note').textContent === ''")?;
+    browser.keys(&[ESCAPE])
 }
 
 /// Programs that wait, here and there, so that pictures have something to show.

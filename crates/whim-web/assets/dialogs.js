@@ -75,7 +75,10 @@ class NodeDialog {
   constructor(model, viewer, order) {
     this.model = model;
     this.viewer = viewer;
+    this.order = order;
     this.name = null;
+    this.span = document.getElementById("span");
+    this.span.addEventListener("change", () => this.drawHistory());
     this.root = document.getElementById("node");
     const give = (word) => () => {
       this.root.close();
@@ -106,25 +109,52 @@ class NodeDialog {
       ["Migration class", node.class],
       ["Draining", this.viewer.admin ? null : "Only root or a member of whim-admin may drain a node"],
     ]);
+    // Each node keeps its own past, and tells it to who looks at its page.
+    const own = name === this.viewer.node;
+    if (!own) this.span.value = "0";
+    for (const option of this.span.options) option.disabled = !own && option.value !== "0";
     this.drawHistory();
     if (!this.root.open) this.root.showModal();
   }
 
-  drawHistory() {
-    const svg = document.getElementById("node-history");
-    const line = (kind, part) => {
-      const points = [];
-      const first = FRAMES_MAX - this.model.frames.length;
-      this.model.frames.forEach((frame, at) => {
-        const node = frame.nodes.get(this.name);
-        const value = node ? part(node) : null;
-        if (value !== null) points.push((first + at) + "," + (118 - 116 * Math.min(value, 1)).toFixed(1));
-      });
+  async drawHistory() {
+    const hours = Number(this.span.value);
+    const own = this.name === this.viewer.node;
+    const note = document.getElementById("span-note");
+    setText(note, own ? "" : "(further back: at " + this.name + "'s own page, or by whim history there)");
+    if (hours === 0) {
+      this.drawLines(this.seen(), FRAMES_MAX);
+      return;
+    }
+    const end = Date.now();
+    const told = await this.order({ order: "past", hours: hours });
+    if (Number(this.span.value) !== hours) return;
+    const length = hours * 3600e3;
+    const points = (told.past || []).map((past) => [past.time_ms - (end - length), past.load, past.memory]);
+    if (!points.length) setText(note, "(nothing was kept of it)");
+    this.drawLines(points, length);
+  }
+
+  // What the page itself has seen of the node: a second for each frame.
+  seen() {
+    const first = FRAMES_MAX - this.model.frames.length;
+    return this.model.frames.map((frame, at) => {
+      const node = frame.nodes.get(this.name);
+      return [first + at, node ? loadPart(node) : null, node ? memoryPart(node) : null];
+    });
+  }
+
+  // Points are a time, from 0 to length, and two parts of all.
+  drawLines(points, length) {
+    const line = (kind, index) => {
+      const known = points.filter((point) => point[index] !== null);
       const made = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+      const x = (time) => (600 * time / length).toFixed(1);
+      const y = (part) => (118 - 116 * Math.min(part, 1)).toFixed(1);
       made.setAttribute("class", kind);
-      made.setAttribute("points", points.join(" "));
+      made.setAttribute("points", known.map((point) => x(point[0]) + "," + y(point[index])).join(" "));
       return made;
     };
-    svg.replaceChildren(line("load", loadPart), line("memory", memoryPart));
+    document.getElementById("node-history").replaceChildren(line("load", 1), line("memory", 2));
   }
 }

@@ -35,7 +35,7 @@ async function order(what) {
   }
   const told = await answer.json();
   // A move is told by the feed, as everybody's are.
-  const isTold = what.order === "why" || what.order === "migrate";
+  const isTold = ["why", "migrate", "past"].includes(what.order);
   if (!isTold && told.sentences.length) tell(told.sentences.join(" "));
   return told;
 }

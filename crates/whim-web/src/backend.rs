@@ -20,18 +20,51 @@ pub struct Greeting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
-    Migrate { pid: i32, to: String },
-    Bring { pid: i32, hold: bool },
-    Go { pid: i32 },
-    Drain { node: String },
-    Undrain { node: String },
-    Why { pid: i32 },
+    Migrate {
+        pid: i32,
+        to: String,
+    },
+    Bring {
+        pid: i32,
+        hold: bool,
+    },
+    Go {
+        pid: i32,
+    },
+    Drain {
+        node: String,
+    },
+    Undrain {
+        node: String,
+    },
+    Why {
+        pid: i32,
+    },
+    /// How the node that serves the page was in the last hours, no more than [`HOURS_MAX`].
+    Past {
+        hours: u32,
+    },
 }
 
-/// How it went: sentences for the user.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// Nothing is kept for longer than a year.
+pub const HOURS_MAX: u32 = 366 * 24;
+
+/// How a node was over a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Past {
+    /// The middle of it, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// Threads that ran or waited for a CPU, as a part of its CPUs, on average.
+    pub load: f64,
+    /// Memory in use, as a part of all, on average.
+    pub memory: f64,
+}
+
+/// How it went: sentences for the user, and the past if that was asked for, the earliest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Told {
     pub sentences: Vec<String>,
+    pub past: Vec<Past>,
 }
 
 /// The daemon, as the page sees it.

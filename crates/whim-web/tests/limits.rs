@@ -36,7 +36,8 @@ impl Backend for Quiet {
 
     async fn order(&self, (): (), order: Order) -> Result<Told, String> {
         let sentences = vec![format!("{order:?}")];
-        Ok(Told { sentences })
+        let past = Vec::new();
+        Ok(Told { sentences, past })
     }
 }
 

@@ -16,6 +16,7 @@ use whim_monitor::feed::Update;
 use whim_net::files::{self, FileError};
 use whim_net::tls::TlsError;
 use whim_net::tls::page::PageCertificate;
+use whim_web::backend::{HOURS_MAX, Past};
 use whim_web::guard::Guard;
 use whim_web::serve::{Web, WebError};
 use whim_web::sessions::LINK_LASTS;
@@ -24,12 +25,16 @@ use whim_web::{Backend, Greeting, Order, Told, listen};
 use crate::config;
 use crate::control::{Answer, Link, Request};
 use crate::daemon::Daemon;
+use crate::events::now_ms;
+use crate::history::{HistoryRow, SampleRow};
 use crate::processes::{self, Caller};
+use crate::sensors::float;
 use crate::server;
 use crate::telling;
 
 /// How often it is seen whether anybody has a session still.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+const HOUR_MS: u64 = 3_600_000;
 /// Name of the certificate that the daemon makes for its page, in its state directory.
 const CERTIFICATE: &str = "web.pem";
 
@@ -250,17 +255,25 @@ impl Backend for Page {
 
     async fn order(&self, who: Caller, order: Order) -> Result<Told, String> {
         let done = done(&order, &self.0.cluster.node());
-        let (answers, text) = server::ask(&self.0, &who, request(order)).await?;
-        let said = answers.into_iter().flat_map(sentences);
-        let mut sentences: Vec<String> = said.chain(text).collect();
-        if sentences.is_empty() {
-            sentences.extend(done);
+        let (answers, text) = server::ask(&self.0, &who, request(order, now_ms())).await?;
+        let mut told = Told::default();
+        for answer in answers {
+            match answer {
+                Answer::Why(why) => told.sentences.extend(why.sentences),
+                Answer::Notice { text } => told.sentences.push(text),
+                Answer::History(HistoryRow::Sample(sample)) => told.past.push(past(&sample)),
+                _ => {}
+            }
         }
-        Ok(Told { sentences })
+        told.sentences.extend(text);
+        if told.sentences.is_empty() {
+            told.sentences.extend(done);
+        }
+        Ok(told)
     }
 }
 
-fn request(order: Order) -> Request {
+fn request(order: Order, now_ms: u64) -> Request {
     match order {
         Order::Migrate { pid, to } => Request::Migrate { pid, to },
         Order::Bring { pid, hold } => Request::Bring { pid, hold },
@@ -268,6 +281,22 @@ fn request(order: Order) -> Request {
         Order::Drain { node } => Request::Drain { node, wait: false },
         Order::Undrain { node } => Request::Undrain { node },
         Order::Why { pid } => Request::Why { pid },
+        Order::Past { hours } => Request::History {
+            from_ms: now_ms.saturating_sub(u64::from(hours.min(HOURS_MAX)) * HOUR_MS),
+            to_ms: now_ms,
+        },
+    }
+}
+
+fn past(sample: &SampleRow) -> Past {
+    let part = |value: f64, of: f64| if of > 0.0 { value / of } else { 0.0 };
+    Past {
+        time_ms: sample.time_ms + sample.span_ms / 2,
+        load: part(sample.load.mean, sample.cpus),
+        memory: part(
+            sample.memory_used_bytes.mean,
+            float(sample.memory_total_bytes),
+        ),
     }
 }
 
@@ -277,14 +306,8 @@ fn done(order: &Order, node: &str) -> Option<String> {
         Order::Migrate { pid, to } => Some(format!("{node}:{pid} has gone to {to}")),
         Order::Bring { pid, .. } => Some(format!("{node}:{pid} has come home")),
         Order::Go { pid } => Some(format!("{node}:{pid} may move again")),
-        Order::Drain { .. } | Order::Undrain { .. } | Order::Why { .. } => None,
-    }
-}
-
-fn sentences(answer: Answer) -> Vec<String> {
-    match answer {
-        Answer::Why(why) => why.sentences,
-        Answer::Notice { text } => vec![text],
-        _ => Vec::new(),
+        Order::Drain { .. } | Order::Undrain { .. } | Order::Why { .. } | Order::Past { .. } => {
+            None
+        }
     }
 }
