@@ -23,6 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const NETWORK: &str = "10.77.0.";
 /// The user in each container.
 pub const USER: &str = "worker";
+/// Begins a session of the user's, in whose directory the command runs.
+const SESSION: [&str; 8] = [
+    "systemd-run",
+    "--quiet",
+    "--pipe",
+    "--wait",
+    "--collect",
+    "--property=User=worker",
+    "--property=PAMName=login",
+    "--property=WorkingDirectory=~",
+];
 
 /// What containers start from, and the network that is theirs alone.
 #[derive(Debug)]
@@ -85,6 +96,18 @@ impl Yard {
         lay.args(["-c", script, "sh", &yard.network]);
         succeed(&mut lay, PATIENCE)?;
         Ok(yard)
+    }
+
+    /// The distribution's packages that a test lets its machines fetch, with an index for apt.
+    #[must_use]
+    pub fn archive(&self) -> PathBuf {
+        self.base.with_file_name("archive")
+    }
+
+    /// The address of the container of this number.
+    #[must_use]
+    pub fn address(number: u8) -> String {
+        format!("{NETWORK}{number}")
     }
 
     /// A directory for files of the test.
@@ -191,7 +214,7 @@ impl Container {
     /// Its address in the network of containers.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("{NETWORK}{}", self.number)
+        Yard::address(self.number)
     }
 
     /// Its file system, seen from here.
@@ -261,17 +284,26 @@ impl Container {
         format!("{}: {}", self.name, String::from_utf8_lossy(&text))
     }
 
-    /// Runs a shell's script there as root.
+    /// A command of root's there.
     ///
     /// # Errors
-    /// When it cannot be run, or takes too long.
-    pub fn ask(&self, script: &str) -> Result<Said> {
+    /// When it is off.
+    fn command(&self, words: &[&str]) -> Result<Command> {
         let power = self.power.as_ref().context("The container is off")?;
         let mut command = Command::new("nsenter");
         command.args(["--all", "--target", &power.init.to_string()]);
         command.args(["env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]);
         command.arg("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        command.args(["DEBIAN_FRONTEND=noninteractive", "sh", "-c", script]);
+        command.arg("DEBIAN_FRONTEND=noninteractive").args(words);
+        Ok(command)
+    }
+
+    /// Runs a shell's script there as root.
+    ///
+    /// # Errors
+    /// When it cannot be run, or takes too long.
+    pub fn ask(&self, script: &str) -> Result<Said> {
+        let mut command = self.command(&["sh", "-c", script])?;
         let output = output(&mut command, PATIENCE)?;
         Ok(Said {
             success: output.status.success(),
@@ -303,10 +335,23 @@ impl Container {
     /// When it fails.
     pub fn run_as_user(&self, script: &str) -> Result<String> {
         ensure!(!script.contains('\''), "Not to be quoted: {script}");
-        self.run(&format!(
-            "systemd-run --quiet --pipe --wait --collect -p User={USER} -p PAMName=login \
-             -p WorkingDirectory=~ sh -c '{script}'"
-        ))
+        self.run(&format!("{} sh -c '{script}'", SESSION.join(" ")))
+    }
+
+    /// A shell of the user's, in such a session, that reads what it is to do from a pipe and ends with the
+    /// first command that fails. It has a directory of the user's, which is given, too.
+    ///
+    /// # Errors
+    /// When the machine is off.
+    pub fn shell_of_user(&self) -> Result<(Command, PathBuf)> {
+        let command = self.command(&[&SESSION[..], &["sh", "-e"]].concat())?;
+        Ok((command, self.home_of_user()))
+    }
+
+    /// The user's directory, seen from here.
+    #[must_use]
+    pub fn home_of_user(&self) -> PathBuf {
+        self.root.join("home").join(USER)
     }
 
     /// What its daemon has said last, for the explanation of a failure.

@@ -54,14 +54,22 @@ impl Talk {
     pub fn start_in(cluster: &Cluster, name: &str, command: &mut Command) -> Result<Self> {
         let directory = cluster.directory().join(name);
         fs::create_dir_all(&directory)?;
-        let errors = cluster.directory().join(format!("{name}.err"));
-        let (stdin, words) = std::io::pipe()?;
-        let (output, stdout) = std::io::pipe()?;
         // Other users write there, too.
         fs::set_permissions(
             &directory,
             std::os::unix::fs::PermissionsExt::from_mode(0o777),
         )?;
+        let errors = cluster.directory().join(format!("{name}.err"));
+        Self::start_at(directory, errors, command)
+    }
+
+    /// The same of whatever machine: in this directory, with this file for what it says of errors.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_at(directory: PathBuf, errors: PathBuf, command: &mut Command) -> Result<Self> {
+        let (stdin, words) = std::io::pipe()?;
+        let (output, stdout) = std::io::pipe()?;
         command.current_dir(&directory);
         command
             .stdin(stdin)

@@ -1,36 +1,62 @@
-//! The commands of `docs/first-hour.md`, as they stand there, in a lab.
-//!
-//! What a lab does not have is left out: packages and the service manager. Its machines have no names, so the
-//! first one is called by its address, and its user is root.
+//! The commands of `docs/first-hour.md`, as they stand there, on three machines that boot.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, bail, ensure};
+use whim_system_tests::container::{Container, USER, Yard};
+use whim_system_tests::process::succeed;
+use whim_system_tests::{Case, Context, Result, Talk, bail, ensure};
+
+use crate::packages::pack;
 
 const DOCUMENT: &str = "docs/first-hour.md";
 const MACHINES: [&str; 3] = ["n1", "n2", "n3"];
-/// Where n1 is in a lab.
-const FIRST: &str = "10.99.0.1";
-/// Begin lines of what a lab does not have.
-const NOT_HERE: [&str; 2] = ["sudo apt-get", "sudo systemctl"];
-/// A block of commands has ended within this time, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// A block of commands has said its next line within this time, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(900);
 const END: &str = "the block has ended";
+/// What the document fetches from the distribution, and where its copy is on a machine.
+const ARCHIVE: &str = "opt/archive";
 
 pub fn cases() -> Vec<Case> {
     vec![Case::new("first_hour::full::commands", |_| {
-        let cluster = Cluster::balancing(3, &["--cpu", "0.5", "--no-cluster"])?;
-        cluster.explaining(|| {
-            // That of real machines: a lab's is for tests of losses, on a machine that does nothing else.
-            for machine in MACHINES {
-                cluster.configure(machine, "lease = 30\n")?;
-                cluster.restart_daemon(machine)?;
-            }
-            commands(&cluster)
-        })
+        let yard = Yard::open()?;
+        let package = pack(yard.directory(), "1")?;
+        let mut machines = Vec::new();
+        for (name, number) in MACHINES.into_iter().zip(1..) {
+            let machine = yard.start(name, number)?;
+            equip(&yard, &machine, &package)?;
+            machines.push(machine);
+        }
+        let done = commands(&yard, &machines);
+        done.with_context(|| machines.iter().map(Container::explain).collect::<String>())
     })]
+}
+
+/// What the document takes for granted, and the distribution's programs that it fetches: containers have no way
+/// out.
+fn equip(yard: &Yard, machine: &Container, package: &Path) -> Result<()> {
+    let name = package.file_name().context("The package has no name")?;
+    fs::copy(package, machine.home_of_user().join(name))?;
+    let archive = machine.root().join(ARCHIVE);
+    let mut copy = Command::new("cp");
+    copy.arg("-r").arg(yard.archive()).arg(&archive);
+    succeed(&mut copy, PATIENCE)?;
+    fs::write(
+        machine.root().join("etc/apt/sources.list"),
+        format!("deb [trusted=yes] file:/{ARCHIVE} ./\n"),
+    )?;
+    fs::write(
+        machine.root().join("etc/sudoers.d/user"),
+        format!("{USER} ALL = NOPASSWD: ALL\n"),
+    )?;
+    let names = MACHINES.into_iter().zip(1..);
+    let names = names.map(|(name, number)| format!("{} {name}\n", Yard::address(number)));
+    let hosts = format!("127.0.0.1 localhost\n{}", names.collect::<String>());
+    fs::write(machine.root().join("etc/hosts"), hosts)?;
+    Ok(())
 }
 
 /// Commands, and the machines that they are for.
@@ -58,32 +84,35 @@ fn blocks(text: &str) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// The shells of the machines.
+/// The users' shells on the machines.
 struct Shells<'a> {
-    cluster: &'a Cluster,
+    yard: &'a Yard,
+    machines: &'a [Container],
     by_machine: HashMap<String, Talk>,
     token: String,
 }
 
 impl Shells<'_> {
+    fn open(&self, name: &str) -> Result<Talk> {
+        let mut machines = self.machines.iter();
+        let machine = machines.find(|machine| machine.name == name);
+        let (mut command, directory) = machine.context("No such machine")?.shell_of_user()?;
+        let errors = self.yard.directory().join(format!("{name}.err"));
+        let mut talk = Talk::start_at(directory, errors, &mut command)?.patient(PATIENCE);
+        talk.say("exec 2>&1")?;
+        Ok(talk)
+    }
+
     fn run(&mut self, machine: &str, text: &str) -> Result<()> {
         if !self.by_machine.contains_key(machine) {
-            let mut command = self.cluster.command(machine, &["sh", "-e"]);
-            let mut talk = Talk::start_in(self.cluster, machine, &mut command)?.patient(PATIENCE);
-            let programs = self.cluster.whim_path();
-            let programs = programs.parent().context("whim lies nowhere")?.display();
-            talk.say(&format!(
-                "PATH={programs}:$PATH; sudo() {{ \"$@\"; }}; exec 2>&1"
-            ))?;
-            self.by_machine.insert(machine.to_owned(), talk);
+            let shell = self.open(machine)?;
+            self.by_machine.insert(machine.to_owned(), shell);
         }
         let shell = self.by_machine.get_mut(machine).context("No shell")?;
-        let is_here = |line: &&str| !NOT_HERE.iter().any(|begins| line.starts_with(begins));
-        let lines: Vec<&str> = text.lines().filter(is_here).collect();
-        let lines = lines.join("\n").replace("TOKEN", &self.token);
-        let lines = lines.replace("join n1 ", &format!("join {FIRST} "));
-        println!("{machine}: {lines}");
-        shell.say(&format!("{lines}\necho {END}"))?;
+        let text = text.replace("TOKEN", &self.token);
+        println!("{machine}: {text}");
+        // No command may read what is for the shell.
+        shell.say(&format!("{{ {text}\n}} </dev/null\necho {END}"))?;
         let mut said = String::new();
         loop {
             let line = shell.line()?;
@@ -93,47 +122,59 @@ impl Shells<'_> {
             println!("    {line}");
             said = line;
         }
-        if lines.contains("whim token") {
+        if text.contains("whim token") {
             self.token = said;
         }
         Ok(())
     }
 }
 
-fn commands(cluster: &Cluster) -> Result<()> {
+fn commands(yard: &Yard, machines: &[Container]) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = std::fs::read_to_string(root.join(DOCUMENT))?;
-    let blocks = blocks(&text)?;
+    let blocks = blocks(&fs::read_to_string(root.join(DOCUMENT))?)?;
     ensure!(blocks.len() >= 12, "{} blocks", blocks.len());
-    let renders = cluster
-        .run("n1", &["sh", "-c", "command -v povray || true"])
-        .map(|path| !path.trim().is_empty())?;
     let mut shells = Shells {
-        cluster,
+        yard,
+        machines,
         by_machine: HashMap::new(),
         token: String::new(),
     };
     for block in &blocks {
-        if block.text.contains(" povray +I") && !renders {
-            println!("left out, there is no povray here: {}", block.text);
-            continue;
-        }
         for machine in &block.machines {
             shells.run(machine, &block.text)?;
         }
     }
-    let shell = &shells.by_machine["n1"];
-    let results = std::fs::read_dir(shell.directory())?.flatten();
-    let results = results.filter(|file| file.file_name().to_string_lossy().starts_with("sweep."));
-    let results = results.map(|file| std::fs::read_to_string(file.path()));
-    let results: Vec<String> = results.collect::<std::io::Result<_>>()?;
-    ensure!(
-        results.len() == 24 && results.iter().all(|text| text.lines().count() == 1),
-        "{results:?}"
-    );
-    let log = cluster.log()?;
-    let decided = log.iter().filter(|row| row["what"] == "decided").count();
+    let first = machines.first().context("No machine")?;
+    results(&first.home_of_user())?;
+    let log = first.run("whim log --json")?;
+    let decided = log.matches("\"what\":\"decided\"").count();
     println!("{decided} moves were decided");
     ensure!(decided > 0, "Nothing has moved by itself");
+    Ok(())
+}
+
+/// All frames are pictures, and each parameter has its line.
+fn results(directory: &Path) -> Result<()> {
+    let mut frames = 0;
+    let mut values = 0;
+    for file in fs::read_dir(directory)? {
+        let file = file?;
+        let name = file.file_name().to_string_lossy().into_owned();
+        if name.starts_with("frame") {
+            ensure!(
+                fs::read(file.path())?.starts_with(b"\x89PNG\r\n"),
+                "{name} is no picture"
+            );
+            frames += 1;
+        } else if name.starts_with("sweep.") {
+            let text = fs::read_to_string(file.path())?;
+            ensure!(text.lines().count() == 1, "{name}: {text:?}");
+            values += 1;
+        }
+    }
+    ensure!(
+        frames == 24 && values == 24,
+        "{frames} frames and {values} values"
+    );
     Ok(())
 }

@@ -46,20 +46,22 @@ struct Packages {
     next: PathBuf,
 }
 
+/// Packs what is built; the package's path.
+pub fn pack(directory: &Path, revision: &str) -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/deb");
+    let mut command = Command::new(script);
+    command.arg(place::built()?).arg(directory).arg(revision);
+    // Some containers unpack it, and nobody else.
+    command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip");
+    let said = succeed(&mut command, PACK_LIMIT)?;
+    Ok(PathBuf::from(said.trim()))
+}
+
 impl Packages {
     fn make(directory: &Path) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/deb");
-        let pack = |revision: &str| -> Result<PathBuf> {
-            let mut command = Command::new(&script);
-            command.arg(place::built()?).arg(directory).arg(revision);
-            // Four containers unpack it, and nobody else.
-            command.env("DPKG_DEB_COMPRESSOR_TYPE", "gzip");
-            let said = succeed(&mut command, PACK_LIMIT)?;
-            Ok(PathBuf::from(said.trim()))
-        };
         Ok(Self {
-            first: pack("1")?,
-            next: pack("2")?,
+            first: pack(directory, "1")?,
+            next: pack(directory, "2")?,
         })
     }
 
@@ -67,8 +69,7 @@ impl Packages {
         for (from, name) in [(&self.first, "first.deb"), (&self.next, "next.deb")] {
             fs::copy(from, container.root().join("root").join(name))?;
         }
-        let home = container.root().join("home").join(USER);
-        fs::write(home.join("count.pl"), COUNTER)?;
+        fs::write(container.home_of_user().join("count.pl"), COUNTER)?;
         Ok(())
     }
 }
@@ -274,7 +275,7 @@ impl<'a> Counter<'a> {
     }
 
     fn output(&self) -> Result<String> {
-        let path = self.home.root().join("home").join(USER).join(self.name);
+        let path = self.home.home_of_user().join(self.name);
         Ok(fs::read_to_string(path)?)
     }
 
