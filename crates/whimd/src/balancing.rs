@@ -174,7 +174,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     let config = daemon.config();
     let mut view = view(daemon);
     let candidates = daemon.candidates().sorted();
-    let journeys = daemon.journeys().sorted();
+    let journeys = daemon.journeys().sorted(Journey::is_live);
     let mut balancing = daemon.balancing();
     view.moving |= !balancing.asked.is_empty();
     if balancing.own != view.own {
@@ -322,8 +322,8 @@ fn view(daemon: &Daemon) -> View {
 
 /// Nodes on which programs of this node compute.
 fn hosts(daemon: &Daemon) -> HashSet<String> {
-    let journeys = daemon.journeys().sorted().into_iter();
-    let live = journeys.filter(Journey::is_live);
+    let journeys = daemon.journeys();
+    let live = journeys.by_id.values().filter(|journey| journey.is_live());
     live.map(|journey| journey.location().to_string()).collect()
 }
 

@@ -59,7 +59,7 @@ pub struct End {
 #[derive(Clone, Debug)]
 pub struct Journey {
     pub about: About,
-    /// As last heard from the supervisor.
+    /// As last heard from the supervisor; not kept of an ended one.
     pub status: Option<Status>,
     pub supervisor_pid: Option<i32>,
     /// Highest epoch that any slot was asked for.
@@ -136,6 +136,13 @@ impl Journey {
         self.epoch = self.epoch.max(status.epoch);
         self.supervisor_pid = Some(status.supervisor_pid);
         self.status = Some(status);
+    }
+
+    /// It is over. What is told of it later is little: many ended ones are kept.
+    pub fn take_end(&mut self, end: End) {
+        self.about.end = Some(end);
+        self.status = None;
+        self.cpu_percent = 0.0;
     }
 
     #[must_use]
@@ -321,12 +328,21 @@ impl Journeys {
             .collect()
     }
 
-    /// All, oldest first.
+    /// These, oldest first. To copy all of them each second is felt: ended ones are many.
     #[must_use]
-    pub fn sorted(&self) -> Vec<Journey> {
-        let mut list: Vec<Journey> = self.by_id.values().cloned().collect();
+    pub fn sorted(&self, which: impl Fn(&Journey) -> bool) -> Vec<Journey> {
+        let these = self.by_id.values().filter(|journey| which(journey));
+        let mut list: Vec<Journey> = these.cloned().collect();
         list.sort_by_key(|journey| journey.about.begun_ms);
         list
+    }
+
+    /// The newest of these.
+    #[must_use]
+    pub fn newest(&self, which: impl Fn(&About) -> bool) -> Option<About> {
+        let abouts = self.by_id.values().map(|journey| &journey.about);
+        let these = abouts.filter(|about| which(about));
+        these.max_by_key(|about| about.begun_ms).cloned()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::candidacy;
 use crate::candidates::Candidate;
 use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
 use crate::daemon::Daemon;
-use crate::journeys::{JournalSummary, Journey, read_journal};
+use crate::journeys::{About, JournalSummary, Journey, read_journal};
 use crate::moving::MoveError;
 use crate::peers::Health;
 use crate::processes::{self, Caller, Stat};
@@ -58,7 +58,7 @@ pub fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     daemon.refresh_candidates();
     let candidates = daemon.candidates().sorted();
-    let journeys = daemon.journeys().sorted();
+    let journeys = daemon.journeys().sorted(|j| all || j.is_live());
     let mut rows: Vec<ProcessRow> = Vec::new();
     if all {
         let ended = journeys
@@ -297,10 +297,8 @@ fn command(caller: &Caller, pid: i32) -> String {
 
 /// Why a process that is at home has come back, if nobody asked for it.
 fn came_home(daemon: &Daemon, stat: &processes::Stat) -> Option<String> {
-    let journeys = daemon.journeys().sorted();
-    let mut journeys = journeys.into_iter().rev().map(|journey| journey.about);
-    let last =
-        journeys.find(|about| (about.pid, about.start_time) == (stat.pid, stat.start_time))?;
+    let of_process = |about: &About| (about.pid, about.start_time) == (stat.pid, stat.start_time);
+    let last = daemon.journeys().newest(of_process)?;
     let reason = read_journal(&daemon.settings.journal(&last.journey)).came_home_for?;
     Some(format!("It came home by itself: {reason}"))
 }
@@ -321,12 +319,7 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
 }
 
 fn last_end(daemon: &Daemon, caller: &Caller, pid: i32) -> Option<String> {
-    let journeys = daemon.journeys().sorted();
-    let journey = journeys
-        .into_iter()
-        .rev()
-        .find(|journey| journey.about.pid == pid)?;
-    let about = journey.about;
+    let about = daemon.journeys().newest(|about| about.pid == pid)?;
     let command = match caller.may_see(about.requested_by) {
         true => about.command.as_str(),
         false => processes::program(&about.command),
@@ -345,9 +338,9 @@ pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
         return daemon.events.last();
     };
     watching::refresh_all(daemon).await;
-    let journeys = daemon.journeys().sorted();
+    let journeys = daemon.journeys().sorted(|j| j.about.pid == pid);
     let mut rows = Vec::new();
-    for journey in journeys.into_iter().filter(|j| j.about.pid == pid) {
+    for journey in journeys {
         let id = &journey.about.journey;
         let mut summary = read_journal(&daemon.settings.journal(id));
         if journey.is_live() {
@@ -374,11 +367,11 @@ const ENDING_MAX: Duration = Duration::from_secs(5);
 pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
     let begun = Instant::now();
     loop {
-        let (mut journeys, forgotten) = {
+        let (journeys, forgotten) = {
             let all = daemon.journeys();
-            (all.sorted(), all.forgotten_of(run))
+            let of_run = |journey: &Journey| journey.about.run.as_deref() == Some(run);
+            (all.sorted(of_run), all.forgotten_of(run))
         };
-        journeys.retain(|journey| journey.about.run.as_deref() == Some(run));
         let ending = |journey: &Journey| {
             let about = &journey.about;
             journey.is_live() && !processes::lives(about.pid, about.start_time)

@@ -107,8 +107,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         let Some(journey) = journeys.by_id.get_mut(id).filter(|j| j.is_live()) else {
             return;
         };
-        journey.about.end = Some(end);
-        journey.cpu_percent = 0.0;
+        journey.take_end(end);
         journey.about.clone()
     };
     if at_home {
