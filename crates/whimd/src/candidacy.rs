@@ -53,6 +53,8 @@ fn service(groups: &str) -> Option<String> {
 fn leads(sessions: &Path, pid: i32) -> Option<String> {
     use std::io::Read;
     let files = fs::read_dir(sessions).into_iter().flatten().flatten();
+    // Beside the files are pipes (`2.ref`), from which nothing can be read until the session ends.
+    let files = files.filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()));
     files.into_iter().find_map(|file| {
         let mut text = String::new();
         let file = fs::File::open(file.path()).ok()?;
@@ -105,5 +107,19 @@ mod tests {
         assert_eq!(leads(815).as_deref(), Some("tty"));
         assert_eq!(leads(471), None);
         assert_eq!(super::leads(Path::new("/nowhere"), 1), None);
+    }
+
+    #[test]
+    fn the_pipes_of_sessions_are_not_waited_for() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let pipe = directory.path().join("2.ref");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        // As logind does, which waits for its other end to be closed.
+        let held = fs::OpenOptions::new().read(true).write(true).open(&pipe);
+        let _held = held.expect("opened");
+        let (sender, led) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(leads(directory.path(), 4711)));
+        let led = led.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(led, Ok(None));
     }
 }
