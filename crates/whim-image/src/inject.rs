@@ -344,6 +344,10 @@ impl Frozen {
 
     /// The unused end of the vDSO's last page.
     fn find_cave(&self, entries: &[MapEntry], length: u64) -> Result<Range, FreezeError> {
+        // One that was killed meanwhile has no mappings any more.
+        if entries.is_empty() {
+            return Err(FreezeError::Gone(self.pid));
+        }
         let vdso = entries.iter().find(|entry| entry.name == "[vdso]");
         let end = vdso.ok_or(FreezeError::NoRoomForCode)?.range.end;
         let start = (end - length) & !(CAVE_ALIGNMENT - 1);
