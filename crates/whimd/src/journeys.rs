@@ -350,22 +350,29 @@ impl Journeys {
 mod tests {
     use super::*;
 
+    fn about(number: u64) -> About {
+        About {
+            journey: format!("j{number}"),
+            pid: 4711,
+            start_time: number,
+            command: "true".into(),
+            home: "n1".into(),
+            requested_by: 0,
+            begun_ms: 0,
+            run: None,
+            moves_before: 0,
+            guest_supervisor_pid: None,
+            end: None,
+        }
+    }
+
     #[test]
     fn journeys_that_ended_longest_ago_are_forgotten() {
         let mut journeys = Journeys::default();
         let mut add = |number: u64, ended: bool| {
             let at_ms = 1_000_000 - number;
             let about = About {
-                journey: format!("j{number}"),
-                pid: 4711,
-                start_time: number,
-                command: "true".into(),
-                home: "n1".into(),
-                requested_by: 0,
-                begun_ms: 0,
                 run: (number >= KEPT as u64 - 2).then(|| "r".into()),
-                moves_before: 0,
-                guest_supervisor_pid: None,
                 end: ended.then(|| End {
                     at_ms,
                     at_home: true,
@@ -373,6 +380,7 @@ mod tests {
                     moves: 1,
                     location: None,
                 }),
+                ..about(number)
             };
             journeys
                 .by_id
@@ -396,6 +404,41 @@ mod tests {
         assert!(journeys.by_id.contains_key("j9999"));
         // `whim run --time` counts them still.
         assert_eq!(journeys.forgotten_of("r").1, 6);
+    }
+
+    #[test]
+    fn what_has_ended_is_no_longer_looked_at_each_second() {
+        let mut journeys = Journeys::default();
+        for (number, begun_ms) in [(1, 30), (2, 10), (3, 20)] {
+            let about = About {
+                begun_ms,
+                ..about(number)
+            };
+            let journey = Journey::new(about);
+            journeys
+                .by_id
+                .insert(journey.about.journey.clone(), journey);
+        }
+        let ids = |list: Vec<Journey>| -> Vec<String> {
+            list.into_iter().map(|j| j.about.journey).collect()
+        };
+        assert_eq!(ids(journeys.sorted(Journey::is_live)), ["j2", "j3", "j1"]);
+        let end = End {
+            at_ms: 40,
+            at_home: true,
+            reason: "It is at home again".into(),
+            moves: 2,
+            location: None,
+        };
+        let first = journeys.by_id.get_mut("j1").expect("there");
+        first.cpu_percent = 90.0;
+        first.take_end(end);
+        assert_eq!((first.state(), first.moves()), (State::Ended, 2));
+        assert!(first.status.is_none() && first.cpu_percent == 0.0);
+        assert_eq!(ids(journeys.sorted(Journey::is_live)), ["j2", "j3"]);
+        let newest = journeys.newest(|about| about.pid == 4711);
+        assert_eq!(newest.map(|about| about.journey).as_deref(), Some("j1"));
+        assert!(journeys.newest(|about| about.pid == 1).is_none());
     }
 
     #[test]
