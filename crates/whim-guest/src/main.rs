@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .with_ansi(false)
         .init();
+    whim_sys::heap::share();
     let outcome = run();
     crash::tell_passed();
     match outcome {

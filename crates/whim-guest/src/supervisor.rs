@@ -562,7 +562,9 @@ impl Supervisor {
         guest.resume()?;
         self.guest = Some(guest);
         let clocks = self.arrival.ahead().clocks()?;
-        self.say(ToHome::Started { clocks })
+        self.say(ToHome::Started { clocks })?;
+        whim_sys::heap::give_back();
+        Ok(())
     }
 
     /// Frames of the guest being left, if the process comes from another host.

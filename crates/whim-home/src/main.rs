@@ -20,6 +20,7 @@ fn main() -> Result<()> {
         // The log is a file.
         .with_ansi(false)
         .init();
+    whim_sys::heap::share();
     let outcome = take_job().and_then(whim_home::supervisor::run);
     whim_sys::crash::tell_passed();
     if let Err(error) = &outcome {
