@@ -153,6 +153,7 @@ impl Away {
         listener: &UnixListener,
         journal: &mut Journal,
     ) -> Result<Ending> {
+        whim_sys::heap::give_back();
         let stops = watch_children()?;
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;

@@ -247,7 +247,6 @@ fn leave(
     client.send(&Event::Done { report });
     drop(client);
     crash::section();
-    whim_sys::heap::give_back();
     match away.run(identity, listener, journal)? {
         Ending::Home(home) => {
             *holding = home.holding;
