@@ -191,8 +191,12 @@ pub(super) struct Threads {
 
 /// The threads of groups and of those below them.
 fn threads_of(groups: &[Membership]) -> Vec<i32> {
-    // All hierarchies hold the same threads: one is enough.
-    groups.first().map(threads_below).unwrap_or_default()
+    // All hierarchies hold the same threads: one is enough, and that with the fewest groups below. A hierarchy
+    // of which the node has no part of its own has all of the machine's.
+    let deepest = groups
+        .iter()
+        .max_by_key(|group| group.directory.components().count());
+    deepest.map(threads_below).unwrap_or_default()
 }
 
 /// The threads of all processes that we see.
