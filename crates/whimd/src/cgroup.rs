@@ -102,16 +102,20 @@ pub fn members(names: &[String]) -> Vec<i32> {
 
 /// The groups of this daemon, which seldom change: asked again after [`OWN_LASTS`].
 fn own() -> Arc<Vec<Membership>> {
-    static OWN: Mutex<Option<(Instant, Arc<Vec<Membership>>)>> = Mutex::new(None);
-    let mut known = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((asked, own)) = known.as_ref()
-        && asked.elapsed() < OWN_LASTS
-    {
-        return Arc::clone(own);
+    static OWN: Kept<Arc<Vec<Membership>>> = Mutex::new(None);
+    kept(&OWN, || Arc::new(of("self")))
+}
+
+/// What was found out, and when.
+type Kept<T> = Mutex<Option<(Instant, T)>>;
+
+/// What is known, or found out anew after [`OWN_LASTS`].
+fn kept<T: Clone>(place: &Kept<T>, find: impl FnOnce() -> T) -> T {
+    let mut known = place.lock().unwrap_or_else(PoisonError::into_inner);
+    match known.as_ref() {
+        Some((asked, value)) if asked.elapsed() < OWN_LASTS => value.clone(),
+        _ => known.insert((Instant::now(), find())).1.clone(),
     }
-    let own = Arc::new(of("self"));
-    *known = Some((Instant::now(), Arc::clone(&own)));
-    own
 }
 
 /// CPUs that this process may use, if a group limits them.
@@ -138,34 +142,61 @@ pub fn cpu_limit() -> Option<f64> {
     least
 }
 
-/// Limit and use of memory, in bytes, of the group that limits this process, if one does.
+/// Limit and use of memory, in bytes, of the group that limits this process, if one does. Which one it is is
+/// asked again after [`OWN_LASTS`], since this is asked for several times a second.
 #[must_use]
 pub fn memory_limit() -> Option<(u64, u64)> {
-    for membership in own().iter() {
-        let (limit, used, inactive) = match membership.version {
-            Version::Two => ("memory.max", "memory.current", "inactive_file "),
-            Version::One if membership.has("memory") => (
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_inactive_file ",
-            ),
-            Version::One => continue,
-        };
-        let mut directory = Some(membership.directory.as_path());
-        while let Some(here) = directory.filter(|d| d.join("cgroup.procs").exists()) {
-            // Version 1 says 'no limit' by a number near 2^63.
-            if let Some(limit) = number(&here.join(limit)).filter(|l| *l < 1 << 60) {
-                let stat = fs::read_to_string(here.join("memory.stat")).unwrap_or_default();
-                let cache = stat
-                    .lines()
-                    .find_map(|l| l.strip_prefix(inactive)?.parse().ok());
-                let used = number(&here.join(used)).unwrap_or(0);
-                return Some((limit, used.saturating_sub(cache.unwrap_or(0))));
-            }
-            directory = here.parent();
-        }
+    static LIMITING: Kept<Option<LimitingGroup>> = Mutex::new(None);
+    kept(&LIMITING, || LimitingGroup::of(&own()))?.read()
+}
+
+/// A group that limits memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LimitingGroup {
+    directory: PathBuf,
+    version: Version,
+}
+
+impl LimitingGroup {
+    /// The innermost of these groups and those above them.
+    fn of(groups: &[Membership]) -> Option<Self> {
+        let with_memory = groups
+            .iter()
+            .filter(|group| group.version == Version::Two || group.has("memory"));
+        with_memory.into_iter().find_map(|group| {
+            let version = group.version;
+            let above = group.directory.ancestors();
+            let mut above = above.take_while(|here| here.join("cgroup.procs").exists());
+            above.find_map(|here| {
+                let directory = here.to_owned();
+                let group = Self { directory, version };
+                group.limit().is_some().then_some(group)
+            })
+        })
     }
-    None
+
+    /// Its limit; version 1 says 'none' by a number near 2^63.
+    fn limit(&self) -> Option<u64> {
+        let file = match self.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        };
+        number(&self.directory.join(file)).filter(|limit| *limit < 1 << 60)
+    }
+
+    /// Limit and use, without what is clean cache.
+    fn read(&self) -> Option<(u64, u64)> {
+        let limit = self.limit()?;
+        let (used, inactive) = match self.version {
+            Version::One => ("memory.usage_in_bytes", "total_inactive_file "),
+            Version::Two => ("memory.current", "inactive_file "),
+        };
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
+        let mut lines = stat.lines();
+        let cache = lines.find_map(|line| line.strip_prefix(inactive)?.parse().ok());
+        let used = number(&self.directory.join(used)).unwrap_or(0);
+        Some((limit, used.saturating_sub(cache.unwrap_or(0))))
+    }
 }
 
 /// Where our groups are made: beside the group of a daemon that the service manager or a lab runs
