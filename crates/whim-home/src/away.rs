@@ -582,11 +582,11 @@ impl Away {
             report: report.clone(),
         });
         client.send(&Event::Done { report });
-        whim_sys::heap::give_back();
         let continues = self.held.iter().filter(|held| held.signal == libc::SIGCONT);
         let continues = u32::try_from(continues.count()).unwrap_or(u32::MAX);
         self.server.deputy.count_continues_from(continues);
         self.release_held();
+        whim_sys::heap::give_back();
         Ok(())
     }
 
