@@ -3,7 +3,6 @@
 use std::time::Duration;
 use whim_image::freeze::FreezeError;
 use whim_image::freeze_release::{Held, Progress};
-use whim_sys::ptrace;
 
 /// Longest sleep between two looks; a command may come meanwhile.
 const LOOK: Duration = Duration::from_millis(2);
@@ -35,22 +34,15 @@ impl Holding {
     /// # Errors
     /// Tracing failed; the threads go on, a call of theirs may end late.
     pub fn look(&mut self) -> Result<(), FreezeError> {
-        while let Some((tid, status)) = ptrace::wait_any_nonblocking()? {
-            let Some(at) = self.held.iter().position(|held| held.tid() == tid) else {
-                continue;
-            };
-            let held = self.held.swap_remove(at);
-            if let Progress::Held(held) = held.handle(status)? {
-                self.held.push(held);
+        let mut failed = None;
+        for held in self.take() {
+            match held.poll() {
+                Ok(Progress::Held(held)) => self.held.push(held),
+                Ok(Progress::Over) => {}
+                Err(error) => failed = Some(error),
             }
         }
-        let now = crate::link::clocks().monotonic_ns;
-        for held in &mut self.held {
-            if held.deadline_ns() <= now {
-                held.expire()?;
-            }
-        }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// How long nothing has to be done, at most.

@@ -512,7 +512,7 @@ impl Frozen {
         let Some(running) = one.running.take() else {
             return Ok(true);
         };
-        let stopped = match running.poll() {
+        let stopped = match running.poll_gently() {
             Ok(Polled::Still(running)) => {
                 one.running = Some(running);
                 return Ok(false);

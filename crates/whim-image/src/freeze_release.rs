@@ -13,7 +13,7 @@ use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::{self, Call, CallState, EINTR, TimeoutPlace};
 use crate::freeze_continue::{Continuation, continuation};
 use crate::freeze_observe::{Status as ThreadStatus, handler_is_due, monotonic_ns};
-use whim_sys::ptrace::{Phase, Polled, Running, Status, Stop, Stopped, Tid, TraceError, Waited};
+use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
 
 /// A thread with which its tracer stays until its call ends, because only the tracer knows when
 /// the call's time is over. If the tracer ends, the call takes at most one timeout too long.
@@ -129,17 +129,20 @@ impl Held {
         }
     }
 
-    /// Looks, without waiting, for an event of the thread, and at the clock; for owners without
-    /// an event loop.
+    /// Looks, without waiting, for an event of the thread, and at the clock.
     ///
     /// # Errors
     /// [`FreezeError`]
     pub fn poll(mut self) -> Result<Progress, FreezeError> {
         if !self.expired && monotonic_ns() >= self.deadline_ns {
-            self.expire()?;
+            match self.expire() {
+                // The look says that it has ended.
+                Ok(()) | Err(TraceError::Died) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         let tid = self.running.tid();
-        match self.running.poll() {
+        match self.running.poll_gently() {
             Ok(Polled::Still(running)) => Ok(Progress::Held(Self { running, ..self })),
             Ok(Polled::Event(Waited::Stopped(stopped))) => {
                 let stop = stopped.stop();
@@ -147,21 +150,15 @@ impl Held {
                     running: Running::assume(tid),
                     ..self
                 };
-                again.handle(Status::Stopped(stop))
+                again.handle(stop)
             }
             Ok(Polled::Event(_)) | Err(TraceError::Died) => Ok(Progress::Over),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes an event of the thread.
-    ///
-    /// # Errors
-    /// [`FreezeError`]
-    pub fn handle(self, status: Status) -> Result<Progress, FreezeError> {
-        let Status::Stopped(stop) = status else {
-            return Ok(Progress::Over);
-        };
+    /// Answers a stop of the thread.
+    fn handle(self, stop: Stop) -> Result<Progress, FreezeError> {
         let Self {
             pid,
             running,

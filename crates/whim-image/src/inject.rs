@@ -390,7 +390,7 @@ impl Frozen {
             } else {
                 0
             };
-            let stopped = match stopped.resume_to_syscall(signal)?.wait()? {
+            let stopped = match stopped.resume_to_syscall(signal)?.wait_gently()? {
                 Waited::Stopped(stopped) => stopped,
                 _ => return Err(TraceError::Died.into()),
             };
@@ -688,7 +688,7 @@ fn entry_registers(thread: &crate::freeze::FrozenThread, base: u64, decide: bool
 /// Waits for the stop that an interruption causes, passing on what cannot be blocked (SIGSTOP).
 pub(crate) fn wait_for_interrupt(mut running: Running) -> Result<Stopped, FreezeError> {
     loop {
-        let stopped = match running.wait()? {
+        let stopped = match running.wait_gently()? {
             Waited::Stopped(stopped) => stopped,
             _ => return Err(TraceError::Died.into()),
         };
@@ -707,7 +707,7 @@ pub(crate) fn wait_for_interrupt(mut running: Running) -> Result<Stopped, Freeze
 fn pass_unmaskable_stops(started: &mut [(usize, Running)]) -> Result<(), FreezeError> {
     for (_, running) in started {
         let tid = running.tid();
-        match std::mem::replace(running, Running::assume(tid)).poll()? {
+        match std::mem::replace(running, Running::assume(tid)).poll_gently()? {
             Polled::Still(still) => *running = still,
             Polled::Event(Waited::Stopped(stopped)) => {
                 let signal = if let Stop::Signal(signal) = stopped.stop() {

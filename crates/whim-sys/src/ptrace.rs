@@ -283,6 +283,52 @@ fn wait_raw(tid: Tid, flags: c_int) -> Result<Option<(Tid, Status)>, TraceError>
     }
 }
 
+/// What a look found that leaves the report with the kernel.
+enum Glance {
+    Nothing,
+    /// A signal is about to be delivered.
+    Signal(c_int),
+    /// A stop of another kind, or the end.
+    Other,
+}
+
+/// Looks at what a wait for `tid` would report.
+///
+/// A report that is taken takes a signal with it: the kernel keeps its number in the very word that a wait
+/// empties (`exit_code` of the task), and if the tracer dies between the wait and the resumption, the
+/// thread goes on without it.
+fn glance(tid: Tid) -> Result<Glance, TraceError> {
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOHANG | libc::WNOWAIT;
+    let id = libc::id_t::try_from(tid).map_err(|_| TraceError::Died)?;
+    // JUSTIFICATION: nix's waitid refuses __WALL and statuses with PTRACE_EVENT_*.
+    // SAFETY: siginfo_t is plain data, for which zeros are valid.
+    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // JUSTIFICATION: as above.
+    // SAFETY: `found` is a live siginfo_t.
+    if unsafe { libc::waitid(libc::P_PID, id, &raw mut found, flags) } == -1 {
+        return match Errno::last() {
+            Errno::EINTR => Ok(Glance::Nothing),
+            Errno::ECHILD => Err(TraceError::Died),
+            errno => Err(TraceError::Os {
+                call: "waitid",
+                tid,
+                errno,
+            }),
+        };
+    }
+    // JUSTIFICATION: siginfo_t is a union behind accessors.
+    // SAFETY: waitid fills the members of SIGCHLD, or leaves all zero.
+    let (pid, status) = unsafe { (found.si_pid(), found.si_status()) };
+    Ok(match (pid, found.si_code) {
+        (0, _) => Glance::Nothing,
+        // Stops of other kinds have more bits (PTRACE_EVENT_*, PTRACE_O_TRACESYSGOOD).
+        (_, libc::CLD_TRAPPED) if (1..=libc::SIGRTMAX()).contains(&status) => {
+            Glance::Signal(status)
+        }
+        _ => Glance::Other,
+    })
+}
+
 /// The next event of any tracee or child of the calling thread; `None` when there is none now.
 ///
 /// # Errors
@@ -353,15 +399,7 @@ impl Running {
     /// # Errors
     /// [`TraceError::Died`] when it is not ours any more.
     pub fn wait(self) -> Result<Waited, TraceError> {
-        let (tid, mut running) = (self.tid, self);
-        let mut patience = Patience::new();
-        loop {
-            match running.poll()? {
-                Polled::Event(event) => return Ok(event),
-                Polled::Still(still) => running = still,
-            }
-            patience.pause(tid);
-        }
+        self.wait_by(Self::poll)
     }
 
     /// Looks for its next event, without waiting.
@@ -374,6 +412,45 @@ impl Running {
             Some(event) => Polled::Event(event),
             None => Polled::Still(self),
         })
+    }
+
+    /// As [`poll`](Self::poll), but leaves a signal that is about to be delivered in the kernel's hands:
+    /// should the tracer die before it resumes the thread, the thread goes on with its signal.
+    ///
+    /// To be used where the process survives its tracer. The stop must be answered before the next
+    /// [`wait_any`], which would report it again.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    pub fn poll_gently(self) -> Result<Polled, TraceError> {
+        match glance(self.tid)? {
+            Glance::Nothing => Ok(Polled::Still(self)),
+            Glance::Signal(signal) => {
+                let stopped = self.into_stopped(Stop::Signal(signal));
+                Ok(Polled::Event(Waited::Stopped(stopped)))
+            }
+            Glance::Other => self.poll(),
+        }
+    }
+
+    /// As [`wait`](Self::wait), by [`poll_gently`](Self::poll_gently).
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_gently(self) -> Result<Waited, TraceError> {
+        self.wait_by(Self::poll_gently)
+    }
+
+    fn wait_by(self, look: fn(Self) -> Result<Polled, TraceError>) -> Result<Waited, TraceError> {
+        let (tid, mut running) = (self.tid, self);
+        let mut patience = Patience::new();
+        loop {
+            match look(running)? {
+                Polled::Event(event) => return Ok(event),
+                Polled::Still(still) => running = still,
+            }
+            patience.pause(tid);
+        }
     }
 
     /// Takes note of a stop that [`wait_any_nonblocking`] has reported.
