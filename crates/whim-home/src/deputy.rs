@@ -528,6 +528,12 @@ impl Deputy {
 
     fn answer(&mut self, slot: usize, stopped: Stopped) -> Result<Trace, DeputyError> {
         crash::point("deputy-stop");
+        // Any other stop consumes a pending interrupt (freeze.md A2). To ask again before the thread goes
+        // on ends its call here; asked later, the call has been set up once more.
+        if matches!(stopped.stop(), Stop::Signal(_) | Stop::SyscallStop) && self.is_to_be_cut(slot)
+        {
+            stopped.interrupt()?;
+        }
         let trace = match stopped.stop() {
             Stop::Signal(signal) => self.signal(slot, signal, stopped)?,
             Stop::Group(signal) => {
@@ -536,8 +542,8 @@ impl Deputy {
                     self.group_stopped = true;
                     self.events.push_back(DeputyEvent::GroupStop(signal));
                 }
-                let thread = &self.threads[slot];
-                if !self.deck.is_done(slot) && (thread.urgent || thread.cut != Cut::No) {
+                let urgent = self.threads[slot].urgent && !self.deck.is_done(slot);
+                if urgent || self.is_to_be_cut(slot) {
                     Trace::Running(self.interrupted(slot, stopped)?)
                 } else {
                     Trace::Listening(stopped.listen()?)
@@ -553,15 +559,16 @@ impl Deputy {
             }
             _ => Trace::Running(stopped.resume(0)?),
         };
-        // Any other stop consumes a pending interrupt (freeze.md A2): ask again.
-        let thread = &self.threads[slot];
-        let cut = thread.cut != Cut::No && !self.deck.is_done(slot);
-        if (cut || thread.raised)
+        if self.threads[slot].raised
             && let Trace::Running(running) = &trace
         {
             running.interrupt()?;
         }
         Ok(trace)
+    }
+
+    fn is_to_be_cut(&self, slot: usize) -> bool {
+        self.threads[slot].cut != Cut::No && !self.deck.is_done(slot)
     }
 
     fn signal(&mut self, slot: usize, signal: i32, stopped: Stopped) -> Result<Trace, DeputyError> {
@@ -635,20 +642,26 @@ impl Deputy {
     }
 
     /// At an interrupt: a call that had no effect yet is ended with -512..-516; a result stays.
+    ///
+    /// A thread that stands elsewhere (before its call, too, if the kernel is about to make it again) is
+    /// stopped when it enters its next call. Interrupted again at once, it would not get there: it took
+    /// seconds until it did, where a timer sent a signal each millisecond.
     fn interrupted(&mut self, slot: usize, stopped: Stopped) -> Result<Running, DeputyError> {
-        let cut = self.threads[slot].cut;
-        if cut != Cut::No && !self.deck.is_done(slot) {
-            let reasons = if cut == Cut::Asked {
-                ERESTART_RESTARTBLOCK..=ERESTARTSYS
-            } else {
-                REFUSED..=REFUSED
-            };
-            // Who does not use the terminal now is left alone.
-            if self.cut_call(&stopped, &reasons)? || cut == Cut::Background {
-                self.threads[slot].cut = Cut::No;
-            }
+        if !self.is_to_be_cut(slot) {
+            return Ok(stopped.resume(0)?);
         }
-        Ok(stopped.resume(0)?)
+        let cut = self.threads[slot].cut;
+        let reasons = if cut == Cut::Asked {
+            ERESTART_RESTARTBLOCK..=ERESTARTSYS
+        } else {
+            REFUSED..=REFUSED
+        };
+        // Who does not use the terminal now is left alone.
+        if self.cut_call(&stopped, &reasons)? || cut == Cut::Background {
+            self.threads[slot].cut = Cut::No;
+            return Ok(stopped.resume(0)?);
+        }
+        Ok(stopped.resume_to_syscall(0)?)
     }
 
     /// Stops all threads where they wait for work, for the way home. Signals must be masked in
