@@ -118,9 +118,29 @@ fn kept<T: Clone>(place: &Kept<T>, find: impl FnOnce() -> T) -> T {
     }
 }
 
-/// CPUs that this process may use, if a group limits them.
+/// CPUs of this process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cpus {
+    /// That are online, and that its mask allows.
+    pub online: f64,
+    /// To so many CPUs' time a group limits it.
+    pub limit: Option<f64>,
+}
+
+/// The CPUs of this process, asked again after [`OWN_LASTS`]: it takes some thirty files to find out.
 #[must_use]
-pub fn cpu_limit() -> Option<f64> {
+pub fn cpus() -> Cpus {
+    static CPUS: Kept<Cpus> = Mutex::new(None);
+    kept(&CPUS, || {
+        let online = std::thread::available_parallelism().map_or(1, usize::from);
+        Cpus {
+            online: f64::from(u32::try_from(online).unwrap_or(1)),
+            limit: cpu_limit(),
+        }
+    })
+}
+
+fn cpu_limit() -> Option<f64> {
     let mut least: Option<f64> = None;
     for membership in own().iter() {
         let limit = match membership.version {

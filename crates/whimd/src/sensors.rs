@@ -228,9 +228,9 @@ fn cpus_worth(nanoseconds: u64, elapsed_ms: Millis) -> f64 {
 
 /// CPUs that this node's tasks may use, of which they really get this part.
 fn cpus(got: f64) -> f64 {
-    let online = std::thread::available_parallelism().map_or(1, usize::from);
-    let online = f64::from(u32::try_from(online).unwrap_or(1)) * got;
-    cgroup::cpu_limit().map_or(online, |limit| limit.min(online))
+    let cpus = cgroup::cpus();
+    let online = cpus.online * got;
+    cpus.limit.map_or(online, |limit| limit.min(online))
 }
 
 /// Total and available memory of this node, in bytes, within the limits of its group.

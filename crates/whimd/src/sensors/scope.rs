@@ -91,7 +91,8 @@ impl Scope {
                 let text = fs::read_to_string(group.directory.join("cpuacct.usage")).ok()?;
                 return text.trim().parse().ok();
             }
-            Some(cpu_stat(group, "usage_usec ")?.saturating_mul(1000))
+            let usage = cpu_stat(group)?.value("usage_usec ")?;
+            Some(usage.saturating_mul(1000))
         })
     }
 
@@ -114,20 +115,32 @@ impl Scope {
     #[must_use]
     pub fn throttled_ns(&self) -> Option<u64> {
         self.groups().iter().find_map(|group| {
+            let stat = cpu_stat(group)?;
             // Version 2 counts microseconds, version 1 nanoseconds.
-            let microseconds = cpu_stat(group, "throttled_usec ");
+            let microseconds = stat.value("throttled_usec ");
             microseconds
                 .map(|us| us.saturating_mul(1000))
-                .or_else(|| cpu_stat(group, "throttled_time "))
+                .or_else(|| stat.value("throttled_time "))
         })
     }
 }
 
-/// A number of a group's `cpu.stat`, by its name and the space behind it.
-fn cpu_stat(group: &Membership, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(group.directory.join("cpu.stat")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().parse().ok()
+/// What a group's `cpu.stat` says.
+struct CpuStat(String);
+
+/// Of a group that counts CPU time.
+fn cpu_stat(group: &Membership) -> Option<CpuStat> {
+    let counts = group.version == Version::Two || group.has("cpu");
+    let text = || fs::read_to_string(group.directory.join("cpu.stat")).ok();
+    counts.then(text).flatten().map(CpuStat)
+}
+
+impl CpuStat {
+    /// A number, by its name and the space behind it.
+    fn value(&self, name: &str) -> Option<u64> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    }
 }
 
 /// A group whose directory is another one.
