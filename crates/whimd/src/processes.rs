@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use thiserror::Error;
 
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
@@ -84,7 +85,7 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
     if pid <= 0 {
         return Err(ProcessError::NoPid(pid));
     }
-    let text = short(&format!("/proc/{pid}/stat")).ok_or(ProcessError::Gone(pid))?;
+    let text = short(format!("/proc/{pid}/stat")).ok_or(ProcessError::Gone(pid))?;
     let stat = parse_stat(&text).ok_or(ProcessError::Gone(pid))?;
     if matches!(stat.state, 'Z' | 'X') {
         Err(ProcessError::Gone(pid))
@@ -102,7 +103,7 @@ pub fn lives(pid: i32, start_time: u64) -> bool {
 /// The text of a file of the kernel's that is shorter than a page. The standard library asks such a file, whose
 /// size is 0, for its size and then four times for more; these are read hundreds of times a second.
 #[must_use]
-pub fn short(path: &str) -> Option<String> {
+pub fn short(path: impl AsRef<Path>) -> Option<String> {
     let mut file = fs::File::open(path).ok()?;
     let mut bytes = [0; 4096];
     let count = file.read(&mut bytes).ok()?;

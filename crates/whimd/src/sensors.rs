@@ -7,7 +7,6 @@ pub mod speed;
 mod steal;
 
 use serde::{Deserialize, Serialize};
-use std::fs;
 use whim_balance::Millis;
 use whim_balance::load::{Demand, Load, Recent};
 
@@ -236,7 +235,7 @@ fn cpus(got: f64) -> f64 {
 /// Total and available memory of this node, in bytes, within the limits of its group.
 #[must_use]
 pub fn memory() -> (u64, u64) {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let text = crate::processes::short("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| -> u64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());

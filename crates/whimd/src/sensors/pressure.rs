@@ -2,8 +2,8 @@
 //!
 //! Source: `Documentation/accounting/psi.rst` of the kernel.
 
+use crate::processes::short;
 use serde::{Deserialize, Serialize};
-use std::fs;
 
 use super::scope::Scope;
 
@@ -23,10 +23,7 @@ pub struct Pressure {
 impl Pressure {
     #[must_use]
     pub fn of(scope: &Scope) -> Self {
-        let text = |resource| {
-            let file = scope.pressure_file(resource)?;
-            fs::read_to_string(file).ok()
-        };
+        let text = |resource| short(scope.pressure_file(resource)?);
         let memory = text("memory");
         let average = |text: &Option<String>, line| average(text.as_deref()?, line);
         Self {

@@ -107,7 +107,7 @@ impl Queue {
 
 /// How long a thread has run or waited, in nanoseconds.
 pub fn read(tid: i32) -> Option<u64> {
-    sum(&processes::short(&format!("/proc/{tid}/schedstat"))?)
+    sum(&processes::short(format!("/proc/{tid}/schedstat"))?)
 }
 
 /// Of a line such as `59597 1200 7`: nanoseconds run and waited, and how often.

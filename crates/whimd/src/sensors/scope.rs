@@ -88,7 +88,7 @@ impl Scope {
     pub(super) fn used_ns(&self) -> Option<u64> {
         self.groups().iter().find_map(|group| {
             if group.has("cpuacct") {
-                let text = fs::read_to_string(group.directory.join("cpuacct.usage")).ok()?;
+                let text = processes::short(group.directory.join("cpuacct.usage"))?;
                 return text.trim().parse().ok();
             }
             let usage = cpu_stat(group)?.value("usage_usec ")?;
@@ -96,8 +96,8 @@ impl Scope {
         })
     }
 
-    /// A file of the node's pressure, such as `cpu`; where the kernel has none (before 4.20, or
-    /// switched off), nothing.
+    /// A file of the node's pressure, such as `cpu`; kernels before 4.20 and those where it is switched off
+    /// do not have it.
     pub(super) fn pressure_file(&self, resource: &str) -> Option<PathBuf> {
         let file = match self {
             Self::Machine => Path::new("/proc/pressure").join(resource),
@@ -107,7 +107,7 @@ impl Scope {
                 two.directory.join(format!("{resource}.pressure"))
             }
         };
-        file.exists().then_some(file)
+        Some(file)
     }
 
     /// For how long its tasks were kept from running by a limit of their CPU time, in nanoseconds since
@@ -131,7 +131,7 @@ struct CpuStat(String);
 /// Of a group that counts CPU time.
 fn cpu_stat(group: &Membership) -> Option<CpuStat> {
     let counts = group.version == Version::Two || group.has("cpu");
-    let text = || fs::read_to_string(group.directory.join("cpu.stat")).ok();
+    let text = || processes::short(group.directory.join("cpu.stat"));
     counts.then(text).flatten().map(CpuStat)
 }
 
