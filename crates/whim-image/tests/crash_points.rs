@@ -15,10 +15,13 @@ use std::time::{Duration, Instant};
 use whim_image::capture::{CaptureError, CaptureOptions};
 use whim_image::freeze::{FreezeError, FreezeLimits, freeze};
 use whim_image::stay;
+use whim_sys::ptrace::{Options, Polled, Running, Stop, Waited};
 use whim_sys::{crash, stub};
 
 /// Environment variable with the pid that the tracer freezes.
 const TRACED: &str = "WHIM_TRACED";
+/// Environment variable with the pid whose next SIGTRAP a tracer looks at.
+const LOOKED_AT: &str = "WHIM_LOOKED_AT";
 /// Environment variable with the patience of the stub, in milliseconds.
 const PATIENCE: &str = "WHIM_PATIENCE";
 /// Patience of the stub: long enough for a tracer on a loaded machine, short for the test.
@@ -71,6 +74,36 @@ fn tracer() {
     let held = frozen.release().expect("a release");
     assert!(held.is_empty());
     println!("passed {}", crash::passed());
+}
+
+/// Not a test of its own: looks at the program's next SIGTRAP, and ends.
+#[test]
+fn looker() {
+    let Ok(pid) = std::env::var(LOOKED_AT) else {
+        return;
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let mut threads: Vec<Running> = threads
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|tid| Running::seize(tid, Options::NONE).ok())
+        .collect();
+    loop {
+        let mut still = Vec::with_capacity(threads.len());
+        for thread in threads {
+            match thread.poll_gently().expect("a look") {
+                Polled::Still(thread) => still.push(thread),
+                Polled::Event(Waited::Stopped(stopped)) => match stopped.stop() {
+                    // The only one that the program counts.
+                    Stop::Signal(libc::SIGTRAP) => return println!("seen"),
+                    Stop::Signal(other) => still.push(stopped.resume(other).expect("resumed")),
+                    _ => still.push(stopped.resume(0).expect("resumed")),
+                },
+                Polled::Event(_) => {}
+            }
+        }
+        assert!(!still.is_empty(), "the program has ended");
+        threads = still;
+    }
 }
 
 fn start_tracer(pid: i32, crash_at: u32) -> Child {
@@ -210,6 +243,27 @@ fn the_program_survives_a_tracer_that_dies_at_any_point() {
     println!("{deaths} deaths at {points} points");
     let tried = u32::try_from(numbers.len()).expect("a small number") - busy;
     assert!(deaths > tried * 9 / 10, "{deaths} of {tried}");
+}
+
+/// The kernel gives up a signal whose report is taken and whose thread nobody resumes.
+#[test]
+fn a_signal_outlives_the_tracer_that_saw_it() {
+    if std::env::var(LOOKED_AT).is_ok() {
+        return;
+    }
+    let mut survivor = Survivor::start();
+    for round in 0..20 {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "looker", "--nocapture", "--test-threads=1"])
+            .env(LOOKED_AT, survivor.pid().to_string())
+            .output()
+            .expect("a tracer");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("seen"), "{said}");
+        if let Err(line) = survivor.check() {
+            panic!("round {round}: {line}");
+        }
+    }
 }
 
 /// A tracer that is late finds threads that have gone on by themselves.
