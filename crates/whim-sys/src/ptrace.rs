@@ -8,12 +8,16 @@
 //! Dropping a value does nothing: a stopped thread stays stopped until its tracer ends, at which
 //! moment the kernel lets it go on.
 
+mod waits;
+
 use crate::crash;
 use crate::dead::Patience;
 use libc::{c_int, c_uint, c_void};
 use nix::errno::Errno;
 use std::ops::BitOr;
 use thiserror::Error;
+use waits::{Glance, glance, wait_raw, waited};
+pub use waits::{wait_any, wait_any_nonblocking};
 
 pub type Tid = i32;
 
@@ -259,99 +263,6 @@ fn request(
     };
     crash::point(call);
     result
-}
-
-fn wait_raw(tid: Tid, flags: c_int) -> Result<Option<(Tid, Status)>, TraceError> {
-    let mut raw: c_int = 0;
-    loop {
-        // JUSTIFICATION: nix's WaitStatus has no PTRACE_EVENT_STOP and refuses unknown signals.
-        // SAFETY: `raw` is a live c_int.
-        let found = unsafe { libc::waitpid(tid, &raw mut raw, flags) };
-        return match found {
-            0 => Ok(None),
-            -1 => match Errno::last() {
-                Errno::EINTR => continue,
-                Errno::ECHILD => Err(TraceError::Died),
-                errno => Err(TraceError::Os {
-                    call: "waitpid",
-                    tid,
-                    errno,
-                }),
-            },
-            found => Ok(Some((found, Status::from_raw(raw)))),
-        };
-    }
-}
-
-/// What a look found that leaves the report with the kernel.
-enum Glance {
-    Nothing,
-    /// A signal is about to be delivered.
-    Signal(c_int),
-    /// A stop of another kind, or the end.
-    Other,
-}
-
-/// Looks at what a wait for `tid` would report.
-///
-/// A report that is taken takes a signal with it: the kernel keeps its number in the very word that a wait
-/// empties (`exit_code` of the task), and if the tracer dies between the wait and the resumption, the
-/// thread goes on without it.
-fn glance(tid: Tid) -> Result<Glance, TraceError> {
-    let flags = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOHANG | libc::WNOWAIT;
-    let id = libc::id_t::try_from(tid).map_err(|_| TraceError::Died)?;
-    // JUSTIFICATION: nix's waitid refuses __WALL and statuses with PTRACE_EVENT_*.
-    // SAFETY: siginfo_t is plain data, for which zeros are valid.
-    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // JUSTIFICATION: as above.
-    // SAFETY: `found` is a live siginfo_t.
-    if unsafe { libc::waitid(libc::P_PID, id, &raw mut found, flags) } == -1 {
-        return match Errno::last() {
-            Errno::EINTR => Ok(Glance::Nothing),
-            Errno::ECHILD => Err(TraceError::Died),
-            errno => Err(TraceError::Os {
-                call: "waitid",
-                tid,
-                errno,
-            }),
-        };
-    }
-    // JUSTIFICATION: siginfo_t is a union behind accessors.
-    // SAFETY: waitid fills the members of SIGCHLD, or leaves all zero.
-    let (pid, status) = unsafe { (found.si_pid(), found.si_status()) };
-    Ok(match (pid, found.si_code) {
-        (0, _) => Glance::Nothing,
-        // Stops of other kinds have more bits (PTRACE_EVENT_*, PTRACE_O_TRACESYSGOOD).
-        (_, libc::CLD_TRAPPED) if (1..=libc::SIGRTMAX()).contains(&status) => {
-            Glance::Signal(status)
-        }
-        _ => Glance::Other,
-    })
-}
-
-/// The next event of any tracee or child of the calling thread; `None` when there is none now.
-///
-/// # Errors
-/// [`TraceError::Died`] when the thread has neither tracees nor children.
-pub fn wait_any_nonblocking() -> Result<Option<(Tid, Status)>, TraceError> {
-    wait_raw(-1, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG)
-}
-
-/// As [`wait_any_nonblocking`], but waits for an event.
-///
-/// # Errors
-/// [`TraceError::Died`] when the thread has neither tracees nor children.
-pub fn wait_any() -> Result<(Tid, Status), TraceError> {
-    wait_raw(-1, libc::__WALL | libc::__WNOTHREAD)?.ok_or(TraceError::Died)
-}
-
-fn waited(tid: Tid, status: Status) -> Option<Waited> {
-    match status {
-        Status::Stopped(stop) => Some(Waited::Stopped(Stopped { tid, stop })),
-        Status::Exited(code) => Some(Waited::Exited { tid, code }),
-        Status::Signaled { signal, core } => Some(Waited::Signaled { tid, signal, core }),
-        Status::Other(_) => None,
-    }
 }
 
 impl Running {
