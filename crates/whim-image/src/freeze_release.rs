@@ -18,8 +18,7 @@ use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, W
 /// A thread with which its tracer stays until its call ends, because only the tracer knows when
 /// the call's time is over. If the tracer ends, the call takes at most one timeout too long.
 ///
-/// The owner passes on every event of the thread ([`Held::handle`]) and, at
-/// [`Held::deadline_ns`], calls [`Held::expire`].
+/// The owner asks it again and again for what has happened ([`Held::poll`]).
 #[derive(Debug)]
 pub struct Held {
     pid: i32,
@@ -110,17 +109,8 @@ impl Held {
         self.running.tid()
     }
 
-    /// When its call's time is over, by CLOCK_MONOTONIC.
-    #[must_use]
-    pub fn deadline_ns(&self) -> u64 {
-        self.deadline_ns
-    }
-
-    /// To be called when the deadline has passed: cuts the call off.
-    ///
-    /// # Errors
-    /// [`TraceError`]
-    pub fn expire(&mut self) -> Result<(), TraceError> {
+    /// The deadline has passed: cuts the call off.
+    fn expire(&mut self) -> Result<(), TraceError> {
         self.expired = true;
         if self.in_call {
             self.running.interrupt()

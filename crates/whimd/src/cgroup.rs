@@ -127,7 +127,7 @@ pub struct Cpus {
     pub limit: Option<f64>,
 }
 
-/// The CPUs of this process, asked again after [`OWN_LASTS`]: it takes some thirty files to find out.
+/// The CPUs of this process, asked again after ten seconds: it takes some thirty files to find out.
 #[must_use]
 pub fn cpus() -> Cpus {
     static CPUS: Kept<Cpus> = Mutex::new(None);
@@ -163,7 +163,7 @@ fn cpu_limit() -> Option<f64> {
 }
 
 /// Limit and use of memory, in bytes, of the group that limits this process, if one does. Which one it is is
-/// asked again after [`OWN_LASTS`], since this is asked for several times a second.
+/// asked again after ten seconds, since this is asked for several times a second.
 #[must_use]
 pub fn memory_limit() -> Option<(u64, u64)> {
     static LIMITING: Kept<Option<LimitingGroup>> = Mutex::new(None);
