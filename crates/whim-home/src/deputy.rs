@@ -559,6 +559,7 @@ impl Deputy {
             }
             _ => Trace::Running(stopped.resume(0)?),
         };
+        // Its stop tells whether the signal that was raised has stopped the process.
         if self.threads[slot].raised
             && let Trace::Running(running) = &trace
         {

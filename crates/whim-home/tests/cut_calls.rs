@@ -9,7 +9,7 @@ use whim_journey::message::{CallRequest, WireDirection, WireRegion, WireReturned
 use whim_sys::crash;
 
 const ROUNDS: u32 = 100;
-/// A cut takes some twenty points; one that a timer kept from coming about took thousands.
+/// A cut takes fewer than thirty points; one that a timer kept from coming about took half a million.
 const POINTS_MAX: u32 = 100;
 const BUFFER: u64 = 0x7000_0000_0000;
 

@@ -99,15 +99,12 @@ impl Scope {
     /// A file of the node's pressure, such as `cpu`; kernels before 4.20 and those where it is switched off
     /// do not have it.
     pub(super) fn pressure_file(&self, resource: &str) -> Option<PathBuf> {
-        let file = match self {
-            Self::Machine => Path::new("/proc/pressure").join(resource),
-            _ => {
-                // Limits may be version 1's: pressure is known to version 2 alone, beside them.
-                let two = self.groups().iter().find(|g| g.version == Version::Two)?;
-                two.directory.join(format!("{resource}.pressure"))
-            }
-        };
-        Some(file)
+        if *self == Self::Machine {
+            return Some(Path::new("/proc/pressure").join(resource));
+        }
+        // Limits may be version 1's: pressure is known to version 2 alone, beside them.
+        let two = self.groups().iter().find(|g| g.version == Version::Two)?;
+        Some(two.directory.join(format!("{resource}.pressure")))
     }
 
     /// For how long its tasks were kept from running by a limit of their CPU time, in nanoseconds since
