@@ -112,13 +112,9 @@ impl Cluster {
     pub fn mean_age(mut self, seconds: u64) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0);
         for second in 1..=seconds {
-            while let Some(next) = self.planned.peek().copied() {
-                if next.0.at > second * SECOND {
-                    break;
-                }
-                self.planned.pop();
-                self.now = next.0.at;
-                self.happen(next.0.event);
+            while let Some((at, event)) = self.agenda.next(second * SECOND) {
+                self.now = at;
+                self.happen(event);
             }
             self.now = second * SECOND;
             if second > seconds / 2 {

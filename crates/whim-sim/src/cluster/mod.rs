@@ -13,6 +13,7 @@
 //!
 //! The same [`Setting`] gives the same run, always.
 
+mod agenda;
 mod faults;
 mod gossip;
 mod moves;
@@ -23,14 +24,14 @@ mod report;
 pub use faults::{Fault, FaultKind};
 pub use report::{Outcome, Sample};
 
+use agenda::Agenda;
 use faults::Troubles;
 use moves::Transfer;
 use node::{Machine, Node};
 use program::{Fate, Program, Spec, State};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use whim_balance::balancer::{Balancer, Habits};
 use whim_balance::decide::Rules;
@@ -138,32 +139,11 @@ enum Event {
     Leases,
 }
 
-/// An event and its time; of equal time the one that was planned first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Planned {
-    at: Micros,
-    turn: u64,
-    event: Event,
-}
-
-impl Ord for Planned {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at, self.turn).cmp(&(other.at, other.turn))
-    }
-}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 pub struct Cluster {
     setting: Setting,
     chance: Pcg64Mcg,
     now: Micros,
-    planned: BinaryHeap<Reverse<Planned>>,
-    turn: u64,
+    agenda: Agenda,
     nodes: Vec<Node>,
     programs: Vec<Program>,
     /// Of the workload, those that have begun.
@@ -191,8 +171,7 @@ impl Cluster {
         let mut cluster = Self {
             chance: Pcg64Mcg::seed_from_u64(setting.seed),
             now: 0,
-            planned: BinaryHeap::new(),
-            turn: 0,
+            agenda: Agenda::default(),
             nodes: nodes.collect(),
             programs: Vec::with_capacity(setting.programs.len()),
             arrived: 0,
@@ -223,19 +202,17 @@ impl Cluster {
     }
 
     fn plan(&mut self, at: Micros, event: Event) {
-        self.turn += 1;
-        let turn = self.turn;
-        self.planned.push(Reverse(Planned { at, turn, event }));
+        self.agenda.plan(at, event);
     }
 
     fn all(mut self) -> Outcome {
-        while let Some(Reverse(next)) = self.planned.pop() {
+        while let Some((at, event)) = self.agenda.next(self.setting.until) {
             let over = self.live == 0 && self.arrived == self.setting.programs.len();
-            if next.at > self.setting.until || over && self.may_end_early() {
+            if over && self.may_end_early() {
                 break;
             }
-            self.now = next.at;
-            self.happen(next.event);
+            self.now = at;
+            self.happen(event);
         }
         self.close()
     }
@@ -327,7 +304,7 @@ impl Cluster {
 
     fn tick(&mut self, node: usize) {
         let next = self.now + SECOND;
-        self.plan(next, Event::Tick(node));
+        self.agenda.plan_last(next, Event::Tick(node));
         if !self.nodes[node].alive {
             self.nodes[node].skip();
             return;
