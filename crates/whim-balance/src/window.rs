@@ -47,6 +47,10 @@ pub struct View<S> {
     own: NodeId,
     /// By node.
     entries: Vec<Entry<S>>,
+    /// No word is older: as long as this one is not too old, none has to be looked for that is.
+    oldest: Millis,
+    /// Words up to this age are likely to be those of the next message: a little more than in the last one.
+    likely: Millis,
 }
 
 impl<S: Clone> View<S> {
@@ -55,6 +59,8 @@ impl<S: Clone> View<S> {
         Self {
             own,
             entries: Vec::new(),
+            oldest: Millis::MAX,
+            likely: 0,
         }
     }
 
@@ -76,7 +82,7 @@ impl<S: Clone> View<S> {
 
     /// What to send now: our own state, and the freshest of the others'.
     #[must_use]
-    pub fn message(&self, now: Millis, state: S) -> Vec<Word<S>> {
+    pub fn message(&mut self, now: Millis, state: S) -> Vec<Word<S>> {
         let places = self.freshest(now);
         let own = Word {
             node: self.own,
@@ -97,20 +103,33 @@ impl<S: Clone> View<S> {
 
     /// Places of the entries that go into a message, in the order of nodes, which whoever takes them up is
     /// glad of.
-    fn freshest(&self, now: Millis) -> Vec<usize> {
+    fn freshest(&mut self, now: Millis) -> Vec<usize> {
         if self.entries.len() <= WINDOW {
             return (0..self.entries.len()).collect();
         }
-        // Of equal age the smaller number: the same run gives the same messages.
-        let ages = self.entries.iter().enumerate();
-        let mut ages: Vec<u64> = ages
-            .map(|(place, entry)| key(now.saturating_sub(entry.at), place))
-            .collect();
-        ages.select_nth_unstable(WINDOW);
+        // Of a thousand words a tenth is fresh enough, and selecting takes far longer than looking.
+        let mut ages = self.ages(now, self.likely);
+        if ages.len() < WINDOW {
+            ages = self.ages(now, Millis::MAX);
+        }
+        let (_, last, _) = ages.select_nth_unstable(WINDOW - 1);
+        let age = *last / PLACES;
+        self.likely = age + age / 4;
         let place = |key: &u64| usize::try_from(key % PLACES).unwrap_or(0);
         let mut places: Vec<usize> = ages[..WINDOW].iter().map(place).collect();
         places.sort_unstable();
         places
+    }
+
+    /// The ages of all words that are no older than this, with their places: of equal age the smaller
+    /// number comes first, so that the same run gives the same messages.
+    fn ages(&self, now: Millis, most: Millis) -> Vec<u64> {
+        let mut ages = Vec::with_capacity(4 * WINDOW);
+        let all = self.entries.iter().enumerate();
+        let all = all.map(|(place, entry)| (place, now.saturating_sub(entry.at)));
+        let fresh = all.filter(|(_, age)| *age <= most);
+        ages.extend(fresh.map(|(place, age)| key(age, place)));
+        ages
     }
 
     /// Takes a message up. Nobody else tells us about ourselves, and what is too old is not news.
@@ -119,6 +138,8 @@ impl<S: Clone> View<S> {
         let credible =
             |word: &Word<S>| word.node != self.own && Millis::from(word.age_ms) <= AGE_MAX_MS;
         let mut news: Vec<&Word<S>> = words.filter(|word| credible(word)).collect();
+        let times = news.iter().map(|word| entry_of(now, word).at);
+        self.oldest = times.fold(self.oldest, Millis::min);
         // Of two about the same node the newer one, or the first.
         news.sort_by_key(|word| (word.node, word.age_ms));
         news.dedup_by_key(|word| word.node);
@@ -182,6 +203,7 @@ impl<S: Clone> View<S> {
         let extra = times.len() - count;
         let (_, oldest_kept, _) = times.select_nth_unstable(extra);
         let oldest_kept = *oldest_kept;
+        self.oldest = oldest_kept / PLACES;
         let mut place = 0;
         self.entries.retain(|entry| {
             place += 1;
@@ -189,10 +211,19 @@ impl<S: Clone> View<S> {
         });
     }
 
-    /// Forgets nodes that are no members any more, and what is too old.
-    pub fn retain(&mut self, now: Millis, is_member: impl Fn(NodeId) -> bool) {
-        self.entries
-            .retain(|entry| entry.at + AGE_MAX_MS >= now && is_member(entry.node));
+    /// Forgets nodes that are no members any more.
+    pub fn forget(&mut self, is_gone: impl Fn(NodeId) -> bool) {
+        self.entries.retain(|entry| !is_gone(entry.node));
+    }
+
+    /// Forgets what is too old.
+    pub fn forget_old(&mut self, now: Millis) {
+        let is_old = |at: Millis| at.saturating_add(AGE_MAX_MS) < now;
+        if is_old(self.oldest) {
+            self.entries.retain(|entry| !is_old(entry.at));
+            let times = self.entries.iter().map(|entry| entry.at);
+            self.oldest = times.min().unwrap_or(Millis::MAX);
+        }
     }
 }
 
@@ -337,10 +368,14 @@ mod tests {
         view.merge(500_000, &[word(2, 200, "old"), word(3, 120_001, "too old")]);
         let known: Vec<&str> = view.entries().iter().map(|entry| entry.state).collect();
         assert_eq!(known, ["new"]);
-        view.retain(500_000 + AGE_MAX_MS - 100, |_| true);
+        view.forget_old(500_000 + AGE_MAX_MS - 100);
         assert_eq!(view.entries().len(), 1);
-        view.retain(500_000 + AGE_MAX_MS - 99, |_| true);
+        view.forget_old(500_000 + AGE_MAX_MS - 99);
         assert!(view.entries().is_empty());
+        view.merge(500_000, &[word(2, 100, "new"), word(3, 50, "gone")]);
+        view.forget(|node| node == NodeId(3));
+        let known: Vec<&str> = view.entries().iter().map(|entry| entry.state).collect();
+        assert_eq!(known, ["new"]);
     }
 
     #[test]

@@ -310,7 +310,8 @@ impl Pulse {
         }
         let now = self.daemon.clock_ms();
         let names = &self.names;
-        self.view.retain(now, |node| names.contains_key(&node));
+        self.view.forget_old(now);
+        self.view.forget(|node| !names.contains_key(&node));
         self.tell_to(&live);
     }
 

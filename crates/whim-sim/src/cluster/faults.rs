@@ -75,6 +75,11 @@ pub struct Members {
 
 impl Members {
     #[must_use]
+    pub fn are_all(&self) -> bool {
+        self.down.is_empty()
+    }
+
+    #[must_use]
     pub fn has(&self, node: usize) -> bool {
         !self.down.contains(&node)
     }

@@ -20,7 +20,10 @@ impl Cluster {
         let now = millis(self.now);
         let members = self.members(own);
         let view = &mut self.nodes[own].view;
-        view.retain(now, |node| members.has(number(node)));
+        view.forget_old(now);
+        if !members.are_all() {
+            view.forget(|node| !members.has(number(node)));
+        }
         let words = view.message(now, ());
         self.outcome.words += words.len() as u64;
         if all <= ALL {
