@@ -22,32 +22,46 @@ pub struct Queue {
     looks: u32,
     /// When the CPU time of the whole node was read, and what it was without this daemon's, in nanoseconds.
     used: Option<(Millis, u64)>,
+    /// At so many looks yet all threads are taken to be in the node's groups.
+    whole: u32,
 }
 
 /// A thread that did nothing at so many looks is looked at once in so many.
 const QUIET: u32 = 4;
 /// Where all threads together use less of a core, none is looked at: who waits for a CPU long gets more.
 const IDLE: f64 = 0.01;
+/// Whether all threads are in the node's groups is asked once in so many looks while it is idle: to list
+/// them took a third of what an idle daemon used.
+const WHOLE_LASTS: u32 = 10;
 
 impl Queue {
     /// Takes a look; the first one, and those where the kernel sums up nothing, tell of that moment.
     pub fn look(&mut self, scope: &Scope, now: Millis) -> f64 {
         self.looks = self.looks.wrapping_add(1);
+        let idle = self.used(scope, now).filter(|used| *used < IDLE);
+        if let (Some(used), Some(left)) = (idle, self.whole.checked_sub(1)) {
+            self.whole = left;
+            return self.is_idle(used);
+        }
         let Some(threads) = scope.threads() else {
             return scope.runnable();
         };
-        let used = self.used(scope, now).filter(|_| threads.whole);
-        if let Some(used) = used.filter(|used| *used < IDLE) {
-            // What is known of each is old by the next look.
-            self.at = None;
-            self.threads.clear();
-            return used;
+        self.whole = if threads.whole { WHOLE_LASTS } else { 0 };
+        if let Some(used) = idle.filter(|_| threads.whole) {
+            return self.is_idle(used);
         }
         let threads = self.busy(&threads.numbers);
         let before = self.at.replace(now);
         let mean = before.and_then(|before| self.mean(&threads, now.saturating_sub(before)));
         self.threads = threads;
         mean.unwrap_or_else(|| scope.runnable())
+    }
+
+    /// What is known of each thread is old by the next look.
+    fn is_idle(&mut self, used: f64) -> f64 {
+        self.at = None;
+        self.threads.clear();
+        used
     }
 
     /// How many CPUs the node's tasks have used since the last look, but for this daemon.
@@ -159,6 +173,41 @@ mod tests {
         // One that has just begun is looked at each time.
         queue.threads = HashMap::from([(own, (1, 0))]);
         assert!(queue.busy(&[own])[&own].0 != 1);
+    }
+
+    #[test]
+    fn whose_groups_hold_all_threads_is_asked_now_and_then_while_idle() {
+        use whim_sys::cgroup::{Membership, Version};
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let write =
+            |name: &str, text: &str| std::fs::write(path.join(name), text).expect("written");
+        let own = std::process::id();
+        write("tasks", &format!("{own}\n"));
+        write("cpuacct.usage", "0");
+        let scope = Scope::Groups(vec![Membership {
+            version: Version::One,
+            controllers: vec!["cpuacct".to_owned()],
+            directory: path.to_owned(),
+        }]);
+        let mut queue = Queue::default();
+        let mut left = Vec::new();
+        for second in 1..=u64::from(WHOLE_LASTS) + 2 {
+            queue.look(&scope, second * 1000);
+            left.push(queue.whole);
+        }
+        let down = (0..WHOLE_LASTS).rev();
+        let wanted: Vec<u32> = [WHOLE_LASTS]
+            .into_iter()
+            .chain(down)
+            .chain([WHOLE_LASTS])
+            .collect();
+        assert_eq!(left, wanted);
+        // Where something works they are looked at, each time.
+        queue.whole = 1;
+        write("cpuacct.usage", "900000000000000");
+        queue.look(&scope, 60_000);
+        assert_eq!(queue.whole, WHOLE_LASTS);
     }
 
     #[test]
