@@ -33,11 +33,15 @@ pub const OPERATIONS_MAX: usize = 63;
 const OPERATION: u64 = OPERATION_WORDS as u64 * 8;
 /// Code slot of one thread, in bytes.
 const CODE_SLOT: u64 = 1024;
-/// Data slot of one thread: operations, results, the word `done`, the word `pending`.
+/// Data slot of one thread: operations, results, the word `done`, the word `pending`, two of the wait.
 const DATA_SLOT: u64 = PAGE_SIZE;
 const RESULTS_OFFSET: u64 = OPERATIONS_MAX as u64 * OPERATION;
 const DONE_OFFSET: u64 = RESULTS_OFFSET + OPERATIONS_MAX as u64 * 8;
 const PENDING_OFFSET: u64 = DONE_OFFSET + 8;
+const _: () = assert!(
+    PENDING_OFFSET + 8 == DONE_OFFSET + stub::WAIT_OFFSET
+        && DONE_OFFSET + stub::WAIT_OFFSET + 16 <= DATA_SLOT
+);
 /// Memory for data of the operations, in bytes, beside [`SCRATCH_PER_THREAD`].
 const SCRATCH: u64 = 64 << 10;
 const SCRATCH_PER_THREAD: u64 = 64;

@@ -521,7 +521,9 @@ fn job_control_and_freezes_do_not_disturb_each_other() {
     std::thread::scope(|scope| {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
-            while stopped.recv_timeout(Duration::from_millis(1)).is_err() {
+            // Until it is told, or the other side is gone.
+            let goes_on = Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+            while stopped.recv_timeout(Duration::from_millis(1)) == goes_on {
                 kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("a signal");
                 kill(Pid::from_raw(pid), Signal::SIGCONT).expect("a signal");
             }

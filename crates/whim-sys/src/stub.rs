@@ -39,6 +39,8 @@ pub const RESTART_ENTRY: u64 = 2;
 /// Number of the system call in which the batch stub waits (ppoll: it keeps no restart block, so
 /// that of an interrupted sleep survives).
 pub const WAIT_CALL: u64 = 271;
+/// From the word `done` to the two words in which the kernel keeps what is left of the wait.
+pub const WAIT_OFFSET: u64 = 16;
 /// Words of one operation in memory: number and six arguments.
 pub const OPERATION_WORDS: usize = 7;
 
@@ -105,18 +107,27 @@ global_asm!(
     "add r12, 56",
     "dec r13",
     "jnz 2b",
-    // Tell the tracer and wait for it. r12: how often the wait may be begun anew.
+    // Tell the tracer and wait for it. r12: how often the wait may be begun anew; r13: how long it is. In
+    // memory of ours the kernel writes the rest of it back each time, so all together are no longer; in the
+    // code itself, where there is no such memory yet, it cannot.
     "mov r12d, 8",
+    "lea r13, [rip + whim_batch_patience]",
     "mov r14, [rip + whim_batch_done]",
     "test r14, r14",
     "jz 4f",
+    "mov r12d, 1000",
+    "mov rax, [r13]",
+    "mov rdx, [r13 + 8]",
+    "lea r13, [r14 + 16]",
+    "mov [r13], rax",
+    "mov [r13 + 8], rdx",
     "mov rax, [rip + whim_batch_sequence]",
     "mov [r14], rax",
     "4:",
     "mov eax, 271",
     "xor edi, edi",
     "xor esi, esi",
-    "lea rdx, [rip + whim_batch_patience]",
+    "mov rdx, r13",
     "xor r10d, r10d",
     "mov r8d, 8",
     "syscall",
@@ -323,7 +334,8 @@ pub struct BatchData {
     pub count: u64,
     /// Address that takes one word per operation; 0 = nowhere.
     pub results: u64,
-    /// Address of the word that becomes `sequence` when all are done; 0 = none.
+    /// Address of the word that becomes `sequence` when all are done; 0 = none. The third and fourth word from
+    /// there on are the stub's too ([`WAIT_OFFSET`]).
     pub done: u64,
     pub sequence: u64,
     /// Address of 8 writable bytes.
