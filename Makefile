@@ -24,7 +24,7 @@ userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt test-pipt install install-files deb uninstall fmt lint
 
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
@@ -34,6 +34,7 @@ help:
 	@echo "make install PREFIX=DIR  programs, units, man pages, completions"
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
+	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
 
 demo:
 	@scripts/bootstrap demo
@@ -52,6 +53,17 @@ test-full:
 bench:
 	@scripts/bootstrap bench
 	$(CARGO) xtask bench
+
+pipt:
+	@scripts/bootstrap demo
+	cd mpi && ../$(CARGO) build --locked --release
+
+test-pipt:
+	@scripts/bootstrap demo
+	cd mpi && ../$(CARGO) fmt --all --check
+	cd mpi && ../$(CARGO) clippy --locked --all-targets -- -D warnings
+	cd mpi && RUSTDOCFLAGS="-D warnings" ../$(CARGO) doc --locked --no-deps --quiet
+	cd mpi && ../$(CARGO) test --locked
 
 fmt:
 	@scripts/bootstrap demo

@@ -9,6 +9,8 @@ use toml::{Table, Value};
 use crate::workspace::Workspace;
 
 const REASONS: &str = "docs/dependencies.md";
+/// The image toolkit's workspace.
+const TOOLKIT: &str = "mpi";
 
 fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
     let text = workspace
@@ -20,9 +22,10 @@ fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
 
 /// Every dependency from outside has a line in `docs/dependencies.md`, and none is there in vain.
 pub fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
-    let manifest = manifest(workspace, Path::new("Cargo.toml"))?;
+    let mut names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
+    names.extend(outside(&manifest(workspace, &Path::new(TOOLKIT).join("Cargo.toml"))?));
     let text = workspace.text(Path::new(REASONS))?.unwrap_or_default();
-    Ok(compare(&outside(&manifest), &reasons(&text)))
+    Ok(compare(&names, &reasons(&text)))
 }
 
 /// Every dependency that the workspace names is used by a member.
@@ -42,8 +45,11 @@ pub fn unused(workspace: &Workspace) -> Result<Vec<String>> {
 
 fn member_manifests(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     let mut files = workspace.files()?;
-    // fuzz/ is a workspace of its own: cargo-fuzz builds it with another compiler.
-    let own = |path: &Path| path != Path::new("Cargo.toml") && !path.starts_with("fuzz");
+    // fuzz/ is a workspace of its own: cargo-fuzz builds it with another compiler. So is the toolkit.
+    let others = ["fuzz", TOOLKIT];
+    let own = |path: &Path| {
+        path != Path::new("Cargo.toml") && !others.iter().any(|other| path.starts_with(other))
+    };
     files.retain(|path| own(path) && path.ends_with("Cargo.toml"));
     Ok(files)
 }
