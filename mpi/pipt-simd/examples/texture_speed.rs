@@ -1,0 +1,95 @@
+//! Mega-pixels per second of processor time of one thread, for textures of four directions.
+//!
+//! `texture_speed [FILE WIDTH]`: without a file, an image of smoothed noise with grain; a file has one byte a
+//! pixel, row by row.
+
+use std::error::Error;
+
+use pipt_simd::Level;
+use pipt_simd::texture::{Feature, LevelImage, Levels, Parameters, Plan};
+
+const SIDE: usize = 512;
+
+/// Nanoseconds on a processor of this thread.
+fn processor_time() -> Result<u64, Box<dyn Error>> {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    Ok(times
+        .split_whitespace()
+        .next()
+        .ok_or("an empty schedstat")?
+        .parse()?)
+}
+
+/// Smoothed noise and grain, from 0 to 255.
+fn landscape(side: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        u8::try_from(state >> 56).unwrap_or(0)
+    };
+    let coarse: Vec<u8> = (0..side * side).map(|_| next()).collect();
+    let mut all = vec![0; side * side];
+    for (place, pixel) in all.iter_mut().enumerate() {
+        let (x, y) = (place % side, place / side);
+        let at = |scale: usize| {
+            let corner = |dx: usize, dy: usize| {
+                let place = (y / scale + dy) * 97 + x / scale + dx;
+                usize::from(coarse[place % coarse.len()])
+            };
+            let (u, v) = (x % scale, y % scale);
+            let above = corner(0, 0) * (scale - u) + corner(1, 0) * u;
+            let below = corner(0, 1) * (scale - u) + corner(1, 1) * u;
+            (above * (scale - v) + below * v) / (scale * scale)
+        };
+        let grain = usize::from(next()) / 8;
+        let value = (at(64) + at(16)) / 2 * 7 / 8 + grain;
+        *pixel = u8::try_from(value).unwrap_or(u8::MAX);
+    }
+    all
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (image, stride) = match &arguments[..] {
+        [file, width] => (std::fs::read(file)?, width.parse()?),
+        _ => (landscape(SIDE + 16), SIDE + 16),
+    };
+    println!(
+        "window levels set      Mpixel/s  masked (best of 3, {SIDE} x {SIDE} pixels, 8 features, 4 directions)"
+    );
+    for window in [5, 9, 15] {
+        for levels in [8_u16, 32, 64, 256] {
+            let quantised: Vec<u8> = image
+                .iter()
+                .map(|p| u8::try_from(u16::from(*p) * levels / 256).unwrap_or(u8::MAX))
+                .collect();
+            let mask: Vec<u8> = (0..image.len())
+                .map(|place| u8::from(place % 997 != 0))
+                .collect();
+            let plan = Plan::new(&Parameters::new(window, levels.into(), &Feature::EIGHT))?;
+            for level in Level::here() {
+                let mut best = [f64::INFINITY; 2];
+                for _ in 0..3 {
+                    for (mask, best) in [None, Some(&mask[..])].into_iter().zip(&mut best) {
+                        let image =
+                            LevelImage::new(Levels::U8(&quantised), mask, stride, SIDE, SIDE);
+                        let mut outputs = vec![vec![0.0_f32; SIDE * SIDE]; 8];
+                        let mut slices: Vec<&mut [f32]> =
+                            outputs.iter_mut().map(Vec::as_mut_slice).collect();
+                        let before = processor_time()?;
+                        plan.run(level, &image, &mut slices)?;
+                        *best = best.min((processor_time()? - before) as f64);
+                    }
+                }
+                let [speed, masked] = best.map(|time| (SIDE * SIDE) as f64 * 1e3 / time);
+                println!(
+                    "{window:6} {levels:6} {level:8} {speed:8.2}  {masked:6.2}",
+                    level = level.name()
+                );
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! Inner loops of the image toolkit, compiled for each instruction set and chosen at run time.
+//!
+//! All of them give the same bits: they count in integers until the last step, and sums of floats have one
+//! order. What an instruction set changes is the time. This is the one crate of the toolkit's kernels in
+//! which `unsafe` may be written, and what it is written for is [`level`]'s calls alone.
+
+pub mod level;
+pub mod noise;
+pub mod rank;
+pub mod texture;
+
+pub use level::Level;

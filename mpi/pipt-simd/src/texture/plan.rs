@@ -1,0 +1,539 @@
+//! What is done for a rectangle, row by row.
+
+use pipt_raster::rect::Halo;
+
+use super::finish;
+use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering};
+use super::image::{Geometry, Grey, Grid, LevelImage, Levels, PairRow};
+use super::logarithms::Logarithms;
+use super::matches::{self, Planes};
+use super::maximal::Maximal;
+use super::moments::{self, Columns, Step, Wanted};
+use super::parameters::{Combine, Offset, Pairs, Parameters, TextureError};
+use super::quantities::{COUNT, INVERSE, LOG_COUNT, Margin, Quantities, Quantity};
+use super::rows::Rows;
+use crate::Level;
+
+/// Rows that codes are made of at a time. More of them need more scratch, fewer are made again more often:
+/// a band of a window of w has w - 1 rows of its successor.
+const BAND: usize = 32;
+
+/// Parameters that were looked at, and what follows from them.
+pub struct Plan {
+    pub(super) parameters: Parameters,
+    halo: Halo,
+    pub(super) geometry: Vec<Geometry>,
+    pub(super) quantities: Quantities,
+    pub(super) logarithms: Logarithms,
+    /// Bits after the point of fixed-point terms.
+    fraction: u32,
+    /// Whether products of sums may not be exact as floats.
+    pub(super) wide: bool,
+}
+
+impl Plan {
+    /// # Errors
+    ///
+    /// The parameters name no feature, or what cannot be computed.
+    pub fn new(parameters: &Parameters) -> Result<Self, TextureError> {
+        let window = parameters.window;
+        if window.is_multiple_of(2) || !(3..=Parameters::MOST_WINDOW).contains(&window) {
+            return Err(TextureError::Window(window));
+        }
+        if !(2..=Parameters::MOST_LEVELS).contains(&parameters.levels) {
+            return Err(TextureError::Levels(parameters.levels));
+        }
+        let count = parameters.offsets.len();
+        if !(1..=Parameters::MOST_OFFSETS).contains(&count) {
+            return Err(TextureError::Offsets(count));
+        }
+        if parameters.features.is_empty() {
+            return Err(TextureError::NoFeature);
+        }
+        let halo = halo_of(parameters);
+        let geometry = parameters.offsets.iter();
+        let geometry = geometry.map(|offset| geometry_of(*offset, parameters, halo));
+        let geometry = geometry.collect::<Result<Vec<_>, _>>()?;
+        let most_pairs = window * window * count;
+        // Not more than 63 x 63 x 8 pairs, of which a margin counts two levels each.
+        let most_count = u16::try_from(2 * most_pairs).unwrap_or(u16::MAX);
+        let bits = usize::BITS - (window * window).leading_zeros();
+        Ok(Self {
+            parameters: parameters.clone(),
+            halo,
+            geometry,
+            quantities: Quantities::of(parameters, most_pairs)?,
+            logarithms: Logarithms::new(most_count),
+            fraction: u32::BITS - bits,
+            wide: parameters.levels > 256,
+        })
+    }
+
+    /// The margins that an image has to have around the pixels that results are wanted for: half a window,
+    /// and with [`Pairs::Reach`] what the offsets reach beyond it.
+    #[must_use]
+    pub const fn halo(&self) -> Halo {
+        self.halo
+    }
+
+    /// Names of the outputs, in their order: the features', and with [`Combine::Separate`] those of the
+    /// first offset, then those of the second one, and so on, each with its offset.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<String> {
+        let features = &self.parameters.features;
+        if self.parameters.combine != Combine::Separate {
+            return features.iter().map(|feature| feature.name()).collect();
+        }
+        let offsets = self.parameters.offsets.iter();
+        let names = offsets.flat_map(|offset| {
+            features
+                .iter()
+                .map(move |feature| format!("{}({offset})", feature.name()))
+        });
+        names.collect()
+    }
+
+    /// About how much memory a call of [`run`](Self::run) allocates for a rectangle of that width.
+    #[must_use]
+    pub fn scratch_bytes(&self, width: usize) -> usize {
+        let window = self.parameters.window;
+        let length = width + window;
+        let offsets = self.geometry.len();
+        let wanted = self.wanted(true);
+        let columns = Columns::bytes(&wanted, length) * offsets;
+        let rows = (self.quantities.rows() + self.parameters.features.len() + 1) * width * 8;
+        let codes: usize = self
+            .quantities
+            .margins()
+            .iter()
+            .map(|(margin, _)| {
+                let kinds = margin.kinds(self.parameters.symmetric);
+                let bins: usize = kinds
+                    .iter()
+                    .map(|kind| {
+                        let found = length * (BAND + window) * offsets * 8;
+                        let bins = usize::try_from(kind.codes(self.parameters.levels))
+                            .unwrap_or(usize::MAX);
+                        if kind.codes(self.parameters.levels) <= MOST_BINS {
+                            2 * bins
+                        } else {
+                            2 * found
+                        }
+                    })
+                    .sum();
+                bins + kinds.len() * offsets * length * (BAND + window) * 4
+            })
+            .sum();
+        columns + rows + codes + 4 * self.logarithms.of.len()
+    }
+
+    /// Computes every output for every pixel of a rectangle: each of `outputs` has `width` x `height` values,
+    /// row by row. A pixel without any valid pair is NaN.
+    ///
+    /// The same pixels give the same bits, whatever the rectangle, its neighbours in the call, the level
+    /// and the thread are.
+    ///
+    /// # Errors
+    ///
+    /// The image is smaller than its rectangle with its margins, a level of it is too large, or the outputs
+    /// are not as many or as large as they have to be.
+    pub fn run(
+        &self,
+        level: Level,
+        image: &LevelImage<'_>,
+        outputs: &mut [&mut [f32]],
+    ) -> Result<(), TextureError> {
+        image.check(self.halo, self.parameters.levels)?;
+        let pixels = image.width.checked_mul(image.height);
+        let pixels = pixels.ok_or(TextureError::Size(image.width, image.height))?;
+        let wanted = match self.parameters.combine {
+            Combine::Separate => self.parameters.features.len() * self.geometry.len(),
+            Combine::Mean | Combine::Sum => self.parameters.features.len(),
+        };
+        if outputs.len() != wanted {
+            return Err(TextureError::Outputs(outputs.len(), wanted));
+        }
+        if let Some(output) = outputs.iter().find(|output| output.len() != pixels) {
+            return Err(TextureError::Output(output.len(), pixels));
+        }
+        if pixels == 0 {
+            return Ok(());
+        }
+        let (mask, stride) = (image.mask, image.stride);
+        let size = (image.width, image.height);
+        match image.levels {
+            Levels::U8(levels) => {
+                let grid = Grid {
+                    levels,
+                    mask,
+                    stride,
+                };
+                Run::new(self, level, grid, size).all(moments::slide_u8, outputs);
+            }
+            Levels::U16(levels) => {
+                let grid = Grid {
+                    levels,
+                    mask,
+                    stride,
+                };
+                Run::new(self, level, grid, size).all(moments::slide_u16, outputs);
+            }
+        }
+        Ok(())
+    }
+
+    fn wanted(&self, masked: bool) -> Vec<Wanted> {
+        let pairs = self.parameters.window * self.parameters.window;
+        self.quantities
+            .wanted(self.parameters.levels, self.fraction, pairs, masked)
+    }
+
+    /// Whether pairs are compared with each other instead of counted in a histogram.
+    fn is_compared(&self, level: Level, margin: Margin) -> bool {
+        let largest = self.geometry.iter().map(Geometry::pairs).max().unwrap_or(0);
+        margin == Margin::Joint
+            && self.parameters.symmetric
+            && self.parameters.levels <= 256
+            && self.parameters.combine != Combine::Sum
+            && matches::is_faster(level, largest)
+    }
+
+    /// What a fixed-point sum is multiplied by.
+    pub(super) fn fixed_unit(&self) -> f64 {
+        1.0 / f64::from(1_u32 << self.fraction)
+    }
+}
+
+fn halo_of(parameters: &Parameters) -> Halo {
+    let half = u32::try_from(parameters.window / 2).unwrap_or(0);
+    let reach = |of: fn(&Offset) -> i32| {
+        let all = parameters.offsets.iter().map(of);
+        let most = all.max().unwrap_or(0).max(0).unsigned_abs();
+        match parameters.pairs {
+            Pairs::Inside => half,
+            Pairs::Reach => half.saturating_add(most),
+        }
+    };
+    Halo {
+        left: reach(|offset| offset.dx.saturating_neg()),
+        right: reach(|offset| offset.dx),
+        above: reach(|offset| offset.dy.saturating_neg()),
+        below: reach(|offset| offset.dy),
+    }
+}
+
+fn geometry_of(
+    offset: Offset,
+    parameters: &Parameters,
+    halo: Halo,
+) -> Result<Geometry, TextureError> {
+    let window = parameters.window;
+    let refused = TextureError::Offset(offset, window);
+    let whole = |pixels: u32| usize::try_from(pixels).map_err(|_| refused.clone());
+    let (along, down) = (
+        whole(offset.dx.unsigned_abs())?,
+        whole(offset.dy.unsigned_abs())?,
+    );
+    if (along == 0 && down == 0) || along >= window || down >= window {
+        return Err(refused);
+    }
+    // The first window's upper left corner, in the padded image.
+    let (left, above) = (
+        whole(halo.left)? - window / 2,
+        whole(halo.above)? - window / 2,
+    );
+    let axis = |corner: usize, by: i32, distance: usize| {
+        let inside = parameters.pairs == Pairs::Inside;
+        let first = if inside && by < 0 {
+            corner + distance
+        } else {
+            corner
+        };
+        let second = if by < 0 {
+            first - distance
+        } else {
+            first + distance
+        };
+        (
+            first,
+            second,
+            if inside { window - distance } else { window },
+        )
+    };
+    let (first_x, second_x, columns) = axis(left, offset.dx, along);
+    let (first_y, second_y, rows) = axis(above, offset.dy, down);
+    Ok(Geometry::new(
+        (first_x, first_y),
+        (second_x, second_y),
+        columns,
+        rows,
+    ))
+}
+
+type Slide<L> = fn(Level, &mut Columns, Step<'_>, PairRow<'_, L>, Option<PairRow<'_, L>>);
+
+/// A histogram's codes: of each offset, or of all of them together.
+struct Counted {
+    margin: Margin,
+    slots: super::histogram::Slots,
+    numbering: Numbering,
+    /// Those of an offset follow each other.
+    codes: Vec<Codes>,
+    histogram: Histogram,
+    /// Instead of codes, where comparing is faster: of each offset.
+    planes: Vec<Planes>,
+}
+
+/// A call.
+struct Run<'a, L> {
+    plan: &'a Plan,
+    level: Level,
+    grid: Grid<'a, L>,
+    width: usize,
+    height: usize,
+    wanted: Vec<Wanted>,
+    columns: Vec<Columns>,
+    counted: Vec<Counted>,
+    maximal: Option<Maximal>,
+    rows: Rows,
+    /// One row for each feature, and one for how many offsets are in them.
+    sums: Rows,
+}
+
+impl<'a, L: Grey> Run<'a, L> {
+    fn new(
+        plan: &'a Plan,
+        level: Level,
+        grid: Grid<'a, L>,
+        (width, height): (usize, usize),
+    ) -> Self {
+        let wanted = plan.wanted(grid.mask.is_some());
+        let columns = plan.geometry.iter();
+        let columns = columns
+            .map(|of| Columns::new(&wanted, width + of.columns - 1))
+            .collect();
+        let margins = plan.quantities.margins().into_iter();
+        let counted = margins.map(|(margin, slots)| {
+            let kinds = margin.kinds(plan.parameters.symmetric);
+            let size = |of: &Geometry| {
+                let rows = BAND.min(height) + of.rows - 1;
+                (width + of.columns - 1, rows)
+            };
+            let compared = plan.is_compared(level, margin);
+            let planes = plan.geometry.iter().filter(|_| compared).map(|of| {
+                let (length, rows) = size(of);
+                Planes::new(length, rows, of.columns, of.rows)
+            });
+            let codes = plan.geometry.iter().filter(|_| !compared).flat_map(|of| {
+                let (length, rows) = size(of);
+                let code = move |kind: &Kind| Codes::new(*kind, length, rows, of.columns, of.rows);
+                kinds.iter().map(code)
+            });
+            Counted {
+                margin,
+                slots,
+                numbering: Numbering::same(kinds[0], plan.parameters.levels),
+                codes: codes.collect(),
+                histogram: Histogram::default(),
+                planes: planes.collect(),
+            }
+        });
+        Self {
+            level,
+            grid,
+            width,
+            height,
+            columns,
+            counted: counted.collect(),
+            maximal: plan
+                .quantities
+                .has(Quantity::MaximalCorrelation)
+                .then(Maximal::default),
+            rows: Rows::new(plan.quantities.rows(), width),
+            sums: Rows::new(plan.parameters.features.len() + 1, width),
+            wanted,
+            plan,
+        }
+    }
+
+    fn all(&mut self, slide: Slide<L>, outputs: &mut [&mut [f32]]) {
+        let plan = self.plan;
+        let features = plan.parameters.features.len();
+        let offsets = plan.geometry.len();
+        for y in 0..self.height {
+            if y % BAND == 0 {
+                self.fill(y);
+            }
+            self.sums.clear();
+            for offset in 0..offsets {
+                let add = plan.parameters.combine == Combine::Sum && offset > 0;
+                self.sum(offset, y, add, slide);
+                match plan.parameters.combine {
+                    Combine::Separate => {
+                        self.count(offset..offset + 1, y % BAND, y);
+                        self.add_features(plan.geometry[offset].pairs());
+                        self.write(
+                            y,
+                            &mut outputs[offset * features..(offset + 1) * features],
+                            1,
+                        );
+                        self.sums.clear();
+                    }
+                    Combine::Mean => {
+                        self.count(offset..offset + 1, y % BAND, y);
+                        self.add_features(plan.geometry[offset].pairs());
+                    }
+                    Combine::Sum => {}
+                }
+            }
+            match plan.parameters.combine {
+                Combine::Separate => {}
+                Combine::Mean => self.write(y, outputs, offsets),
+                Combine::Sum => {
+                    self.count(0..offsets, y % BAND, y);
+                    self.add_features(plan.geometry.iter().map(Geometry::pairs).sum());
+                    self.write(y, outputs, 1);
+                }
+            }
+        }
+    }
+
+    /// Takes the codes of the band that begins with this row.
+    fn fill(&mut self, y: usize) {
+        let plan = self.plan;
+        let (grid, width) = (self.grid, self.width);
+        let levels = plan.parameters.levels;
+        let band = BAND.min(self.height - y);
+        let rows = |of: &'a Geometry| {
+            (y..y + band + of.rows - 1).map(move |row| of.row(&grid, row, width))
+        };
+        for counted in &mut self.counted {
+            for (planes, of) in counted.planes.iter_mut().zip(&plan.geometry) {
+                planes.fill(rows(of));
+            }
+            if !counted.planes.is_empty() {
+                continue;
+            }
+            let kinds = counted.margin.kinds(plan.parameters.symmetric);
+            if kinds[0].codes(levels) > MOST_BINS {
+                let all = plan.geometry.iter().flat_map(rows);
+                let empty = Numbering::same(kinds[0], 2);
+                let before = std::mem::replace(&mut counted.numbering, empty).into_codes();
+                counted.numbering = Numbering::find(kinds[0], levels, all, before);
+            }
+            let most = plan.logarithms.of.len() - 1;
+            counted.histogram.reserve(counted.numbering.bins(), most);
+            for (place, codes) in counted.codes.iter_mut().enumerate() {
+                let of = &plan.geometry[place / kinds.len()];
+                codes.fill(levels, rows(of), &counted.numbering);
+            }
+        }
+    }
+
+    /// The running sums of an offset.
+    fn sum(&mut self, offset: usize, y: usize, add: bool, slide: Slide<L>) {
+        let of = &self.plan.geometry[offset];
+        let step = Step {
+            wanted: &self.wanted,
+            fraction: self.plan.fraction,
+            pairs: of.columns,
+            add,
+        };
+        let (grid, width) = (self.grid, self.width);
+        let row = |row: usize| of.row(&grid, row, width);
+        let columns = &mut self.columns[offset];
+        if y == 0 {
+            for before in 0..of.rows - 1 {
+                slide(self.level, columns, step, row(before), None);
+            }
+        }
+        let old = y.checked_sub(1).map(row);
+        slide(self.level, columns, step, row(y + of.rows - 1), old);
+        moments::across(self.level, columns, step, &mut self.rows);
+    }
+
+    /// The histograms of some offsets together.
+    fn count(&mut self, offsets: std::ops::Range<usize>, row: usize, y: usize) {
+        let plan = self.plan;
+        for counted in &mut self.counted {
+            let growth = &plan.logarithms.growth;
+            if let Some(planes) = counted.planes.get(offsets.start) {
+                matches::run(
+                    self.level,
+                    planes,
+                    growth,
+                    row,
+                    counted.slots,
+                    &mut self.rows,
+                );
+                continue;
+            }
+            let kinds = counted.margin.kinds(plan.parameters.symmetric).len();
+            let codes = &counted.codes[offsets.start * kinds..offsets.end * kinds];
+            let number = (&counted.numbering, &growth[..]);
+            let slots = counted.slots;
+            counted
+                .histogram
+                .run(codes, number, row, slots, &mut self.rows);
+        }
+        if let Some(maximal) = &mut self.maximal {
+            let slot = plan.quantities.slot(Quantity::MaximalCorrelation);
+            let to = self.rows.row_mut(slot);
+            let symmetric = plan.parameters.symmetric;
+            maximal.run(&self.grid, &plan.geometry[offsets], y, symmetric, to);
+        }
+    }
+
+    /// Adds the features of what was summed and counted.
+    fn add_features(&mut self, pairs: usize) {
+        if self.grid.mask.is_none() {
+            #[allow(clippy::cast_precision_loss, reason = "at most 63 x 63 x 8")]
+            let pairs_real = pairs as f64;
+            self.rows.row_mut(COUNT).fill(pairs_real);
+            self.rows.row_mut(INVERSE).fill(1.0 / pairs_real);
+            self.rows
+                .row_mut(LOG_COUNT)
+                .fill(self.plan.logarithms.of[pairs]);
+        } else {
+            let used = self.plan.parameters.features.len();
+            let logarithms = &self.plan.logarithms.of;
+            for x in 0..self.width {
+                let count = self.rows.row(COUNT)[x];
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a number of pairs"
+                )]
+                let pairs = count as usize;
+                let any = pairs > 0;
+                self.rows.row_mut(INVERSE)[x] = if any { 1.0 / count } else { 0.0 };
+                self.rows.row_mut(LOG_COUNT)[x] = logarithms[pairs];
+                self.sums.row_mut(used)[x] += f64::from(u8::from(any));
+            }
+        }
+        finish::add_features(self.level, self.plan, &self.rows, &mut self.sums);
+    }
+
+    /// Writes a row of means over so many offsets.
+    fn write(&self, y: usize, outputs: &mut [&mut [f32]], offsets: usize) {
+        let used = self.sums.row(self.plan.parameters.features.len());
+        #[allow(clippy::cast_precision_loss, reason = "at most 8")]
+        let share = 1.0 / offsets as f64;
+        for (slot, output) in outputs.iter_mut().enumerate() {
+            let output = &mut output[y * self.width..(y + 1) * self.width];
+            let sums = output.iter_mut().zip(self.sums.row(slot));
+            #[allow(clippy::cast_possible_truncation, reason = "results are 32-bit floats")]
+            if self.grid.mask.is_none() {
+                sums.for_each(|(output, sum)| *output = (sum * share) as f32);
+            } else {
+                for ((output, sum), used) in sums.zip(used) {
+                    *output = if *used > 0.0 {
+                        (sum * (1.0 / used)) as f32
+                    } else {
+                        f32::NAN
+                    };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What has to be summed up and counted for the features that are asked for.
+
+use super::histogram::{Kind, Slots};
+use super::moments::{Moment, Wanted};
+use super::parameters::{Feature, Parameters, TextureError};
+
+/// What is counted in a histogram of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Margin {
+    /// Pairs.
+    Joint,
+    /// Sums of levels.
+    Sum,
+    /// Differences of levels.
+    Difference,
+    /// The levels of first pixels, and of symmetric matrices those of second ones with them.
+    First,
+    /// Of matrices that are not symmetric: the levels of second pixels.
+    Second,
+}
+
+impl Margin {
+    const ALL: [Self; 5] = [
+        Self::Joint,
+        Self::Sum,
+        Self::Difference,
+        Self::First,
+        Self::Second,
+    ];
+
+    /// What each pair puts into the histogram.
+    pub(super) const fn kinds(self, symmetric: bool) -> &'static [Kind] {
+        match (self, symmetric) {
+            (Self::Joint, true) => &[Kind::Unordered],
+            (Self::Joint, false) => &[Kind::Ordered],
+            (Self::Sum, _) => &[Kind::Sum],
+            (Self::Difference, _) => &[Kind::Difference],
+            (Self::First, true) => &[Kind::First, Kind::Second],
+            (Self::First, false) => &[Kind::First],
+            (Self::Second, _) => &[Kind::Second],
+        }
+    }
+}
+
+/// A number of each window that features are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantity {
+    Moment(Moment),
+    /// See [`Slots`].
+    Energy(Margin),
+    Log(Margin),
+    Most,
+    /// The feature itself.
+    MaximalCorrelation,
+}
+
+/// Rows that are always there: the number of pairs, 1 divided by it, and its `log2`.
+pub(super) const COUNT: usize = 0;
+pub(super) const INVERSE: usize = 1;
+pub(super) const LOG_COUNT: usize = 2;
+const FIRST_FREE: usize = 3;
+
+/// All the quantities, each once. Its place is its row.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Quantities {
+    all: Vec<Quantity>,
+}
+
+impl Quantities {
+    pub(super) fn of(parameters: &Parameters, most_pairs: usize) -> Result<Self, TextureError> {
+        let mut quantities = Self::default();
+        for feature in &parameters.features {
+            quantities.take(*feature, parameters, most_pairs)?;
+        }
+        Ok(quantities)
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        FIRST_FREE + self.all.len()
+    }
+
+    /// The row of a quantity. One that is not there has that of the count; [`take`](Self::take) has taken
+    /// all that a feature reads.
+    pub(super) fn slot(&self, quantity: Quantity) -> usize {
+        let place = self.all.iter().position(|all| *all == quantity);
+        place.map_or(COUNT, |place| FIRST_FREE + place)
+    }
+
+    pub(super) fn has(&self, quantity: Quantity) -> bool {
+        self.all.contains(&quantity)
+    }
+
+    /// The sums to keep for windows of so many pairs; the number of pairs is one of them, last, where not
+    /// every pair is valid.
+    pub(super) fn wanted(
+        &self,
+        levels: u32,
+        fraction: u32,
+        pairs: usize,
+        masked: bool,
+    ) -> Vec<Wanted> {
+        let wide = |moment: Moment| {
+            moment
+                .largest(levels, fraction)
+                .saturating_mul(pairs as u128)
+                > u128::from(u32::MAX)
+        };
+        let moments = self.all.iter().filter_map(|quantity| match quantity {
+            Quantity::Moment(moment) => Some(Wanted {
+                moment: *moment,
+                slot: self.slot(*quantity),
+                wide: wide(*moment),
+            }),
+            _ => None,
+        });
+        let count = masked.then_some(Wanted {
+            moment: Moment::Count,
+            slot: COUNT,
+            wide: false,
+        });
+        moments.chain(count).collect()
+    }
+
+    /// The histograms to keep.
+    pub(super) fn margins(&self) -> Vec<(Margin, Slots)> {
+        let slot = |quantity| self.has(quantity).then(|| self.slot(quantity));
+        let all = Margin::ALL.into_iter().map(|margin| {
+            let slots = Slots {
+                energy: slot(Quantity::Energy(margin)),
+                log: slot(Quantity::Log(margin)),
+                most: (margin == Margin::Joint)
+                    .then(|| slot(Quantity::Most))
+                    .flatten(),
+            };
+            (margin, slots)
+        });
+        all.filter(|(_, slots)| slots.energy.or(slots.log).or(slots.most).is_some())
+            .collect()
+    }
+
+    fn add(&mut self, quantities: &[Quantity]) {
+        for quantity in quantities {
+            if !self.has(*quantity) {
+                self.all.push(*quantity);
+            }
+        }
+    }
+
+    fn moments(&mut self, moments: &[Moment]) {
+        let quantities: Vec<Quantity> = moments.iter().copied().map(Quantity::Moment).collect();
+        self.add(&quantities);
+    }
+
+    fn take(
+        &mut self,
+        feature: Feature,
+        parameters: &Parameters,
+        most_pairs: usize,
+    ) -> Result<(), TextureError> {
+        check(feature, parameters)?;
+        let before = self.all.len();
+        if let Feature::Cluster { exponent } = feature {
+            self.cluster(exponent, parameters, most_pairs);
+        } else {
+            self.add_of(feature, parameters.symmetric);
+        }
+        let exact = self.all[before..].iter().all(|quantity| match quantity {
+            Quantity::Moment(moment) => fits(*moment, parameters.levels, most_pairs),
+            _ => true,
+        });
+        if exact {
+            Ok(())
+        } else {
+            Err(TextureError::TooLarge(feature.name()))
+        }
+    }
+
+    fn add_of(&mut self, feature: Feature, symmetric: bool) {
+        match feature {
+            Feature::Max => self.add(&[Quantity::Most]),
+            Feature::Energy => self.add(&[Quantity::Energy(Margin::Joint)]),
+            Feature::Contrast { exponent } => self.moments(&[Moment::Difference(exponent)]),
+            Feature::InverseDifferenceMoment => self.moments(&[Moment::InverseSquare]),
+            Feature::InverseMoment { exponent } => self.moments(&[Moment::InversePower(exponent)]),
+            Feature::Homogeneity => self.moments(&[Moment::InverseDifference]),
+            Feature::Correlation | Feature::Variance | Feature::CorrelationByVariance
+                if symmetric =>
+            {
+                self.moments(&[Moment::Sum(1), Moment::Sum(2), Moment::Difference(2)]);
+            }
+            Feature::Variance => self.moments(&[Moment::First(1), Moment::First(2)]),
+            Feature::Correlation | Feature::CorrelationByVariance => self.moments(&[
+                Moment::First(1),
+                Moment::First(2),
+                Moment::Second(1),
+                Moment::Second(2),
+                Moment::Product,
+            ]),
+            Feature::HaralickCorrelation => {
+                self.moments(&[Moment::Product, Moment::Sum(1)]);
+                self.add(&[Quantity::Energy(Margin::First)]);
+            }
+            Feature::Entropy => self.joint_entropy(symmetric),
+            Feature::SumAverage => self.moments(&[Moment::Sum(1)]),
+            Feature::SumVariance | Feature::Cluster { .. } => {
+                self.moments(&[Moment::Sum(1), Moment::Sum(2)])
+            }
+            Feature::SumEntropy => self.add(&[Quantity::Log(Margin::Sum)]),
+            Feature::DifferenceVariance => {
+                self.moments(&[Moment::Difference(1), Moment::Difference(2)]);
+            }
+            Feature::DifferenceEntropy => self.add(&[Quantity::Log(Margin::Difference)]),
+            Feature::InformationMeasure1 | Feature::InformationMeasure2 => {
+                self.joint_entropy(symmetric);
+                self.add(&[Quantity::Log(Margin::First)]);
+                if !symmetric {
+                    self.add(&[Quantity::Log(Margin::Second)]);
+                }
+            }
+            Feature::MaximalCorrelation => self.add(&[Quantity::MaximalCorrelation]),
+        }
+    }
+
+    fn joint_entropy(&mut self, symmetric: bool) {
+        self.add(&[Quantity::Log(Margin::Joint)]);
+        if symmetric {
+            self.moments(&[Moment::Same]);
+        }
+    }
+
+    fn cluster(&mut self, exponent: u32, parameters: &Parameters, most_pairs: usize) {
+        for power in 1..=exponent {
+            if fits(Moment::Sum(power), parameters.levels, most_pairs) {
+                self.moments(&[Moment::Sum(power)]);
+            } else {
+                self.moments(&[Moment::SumHigh(power), Moment::SumLow(power)]);
+            }
+        }
+    }
+}
+
+/// Whether sums of it are below 2^53, and so exact as floats.
+fn fits(moment: Moment, levels: u32, most_pairs: usize) -> bool {
+    moment.largest(levels, 0).saturating_mul(most_pairs as u128) < 1 << 53
+}
+
+/// Levels that a maximal correlation is computed of: it needs a matrix of as many rows and columns.
+const MOST_MAXIMAL: u32 = 256;
+
+fn check(feature: Feature, parameters: &Parameters) -> Result<(), TextureError> {
+    let within = |exponent: u32, least, most| {
+        if (least..=most).contains(&exponent) {
+            Ok(())
+        } else {
+            Err(TextureError::Exponent(feature.name(), least, most))
+        }
+    };
+    match feature {
+        Feature::Contrast { exponent } | Feature::InverseMoment { exponent } => {
+            within(exponent, 1, 4)
+        }
+        Feature::Cluster { exponent } => within(exponent, 2, 4),
+        Feature::CorrelationByVariance | Feature::HaralickCorrelation if !parameters.symmetric => {
+            Err(TextureError::NotSymmetric(feature.name()))
+        }
+        Feature::MaximalCorrelation if parameters.levels > MOST_MAXIMAL => {
+            Err(TextureError::TooManyLevels(feature.name(), MOST_MAXIMAL))
+        }
+        _ => Ok(()),
+    }
+}
