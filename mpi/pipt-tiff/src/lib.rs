@@ -1,0 +1,75 @@
+//! TIFF and BigTIFF files: parts of an image are read from them, and tiles are written to them, by many
+//! threads at once.
+//!
+//! The container (header, directories, strips and tiles, predictors, widths of samples) is our own, by TIFF
+//! 6.0, its Technical Notes and the BigTIFF design; streams are decoded by crates for each compression.
+//!
+//! # What is read
+//!
+//! Every file is either read as `tifffile` reads it, number by number, or refused by a sentence that names
+//! what it is. `tests/oracle.rs` compares them.
+//!
+//! | of a file | read | refused |
+//! |---|---|---|
+//! | format | TIFF and BigTIFF, both orders of bytes, each of up to 2^20 pages | |
+//! | layout | strips and tiles, bands beside each other or in planes, up to 65535 bands, tags of strips or tiles that are missing or sparse where they can be told | volumes (`ImageDepth`), bands of different widths or types |
+//! | integers | 1 to 64 bits, with a sign and without; odd widths become the next wider type; `FillOrder` 2 | |
+//! | floats | 32 and 64 bits; 16 and 24 become 32 bits by choice ([`Narrow`]) | 16 and 24 bits without a choice |
+//! | complex | magnitude, real or imaginary part by choice ([`Complex`]); floats of 2 x 16, 32, 64 bits, integers of 2 x 8, 16, 32 | without a choice |
+//! | meaning | numbers as they are: indices of palettes, values where 0 is white, CMYK, CIELab, YCbCr; further samples are bands | YCbCr with subsampled chroma, if not in JPEG |
+//! | predictors | 1; 2 of 8, 16, 32, 64 bits; 3 of floats of 16, 32, 64 bits | 2 of other widths, DNG's 34892 to 34895 |
+//! | lossless | none, PackBits, LZW of both kinds, Deflate (8, 32946), ZSTD, LZMA, CCITT run lengths (2, 32771), Group 3 of one and two dimensions, Group 4 | LERC, JBIG, JPEG 2000, JPEG XL, JPEG XR, PNG, ThunderScan, NeXT, Pixar, SGI log, and raw formats of cameras |
+//! | lossy | JPEG of 8 bits, baseline and progressive, YCbCr as RGB; WebP | JPEG of 12 bits, and of the old kind (6) |
+//!
+//! JPEG is the one exception from "number by number": its specification leaves the rounding of transforms
+//! and the widening of chroma open, and the decoder here (`zune-jpeg`) differs from libjpeg-turbo by up to 4
+//! of 255 in the files of the tests. Where JPEG pixels must be those of libjpeg-turbo, convert such files by
+//! it first.
+//!
+//! All tags are kept as they are ([`Tiff::tags`]), and those that stay true for an image that is made of
+//! another one can be handed on to a writer ([`Tiff::carried_tags`]).
+//!
+//! # What is written
+//!
+//! Tiled TIFF or BigTIFF, the lowest byte first, of any type and number of bands, in planes or beside each
+//! other; uncompressed, Deflate, ZSTD or LZW, with or without a predictor; names of bands and the value for
+//! no data as GDAL has them; overviews. Not written: strips, JPEG, WebP, palettes, samples below a byte.
+//!
+//! [`Design`] says what a file will be, and encodes tiles, which needs no file: it can be done anywhere.
+//! [`Writer`] puts them into the file. Planes are the default: a program that computes features gives each
+//! as it is ready, and one who wants a single feature reads nothing of the others.
+//!
+//! # Limits
+//!
+//! What a file says of itself is checked before memory is taken for it: [`directory::MAX_PAGES`],
+//! [`directory::MAX_TAGS`], [`directory::MAX_DIRECTORY_BYTES`], [`layout::MAX_CHUNKS`] and
+//! [`ReadOptions::chunk_bytes`]; a stream that decodes to more than its chunk is an error, and one that
+//! cannot decode to so much is told by its length.
+
+#![forbid(unsafe_code)]
+
+pub mod at;
+mod cache;
+mod codec;
+pub mod design;
+pub mod directory;
+mod encode;
+pub mod error;
+pub mod fuzz;
+mod journal;
+pub mod layout;
+pub mod metadata;
+mod overview;
+pub mod reader;
+pub mod tag;
+mod unpack;
+pub mod writer;
+
+pub use at::ReadAt;
+pub use codec::{Codec, Colours, Fax};
+pub use design::{Compression, Design, Interleave, Predict, Reduce, WriteOptions};
+pub use error::TiffError;
+pub use layout::{Complex, Layout, Narrow, Predictor};
+pub use reader::{ReadOptions, Tiff};
+pub use tag::{FieldType, Tag};
+pub use writer::{Finished, Writer};
