@@ -1,0 +1,238 @@
+//! From a job to images that can be computed.
+
+mod quantisers;
+mod textures;
+
+use crate::execute::ExecuteError;
+use crate::graph::{Graph, GraphError, Shape};
+use crate::input::{Input, InputError, Wanted};
+use crate::job::{From, Job};
+use crate::operation::{Edge, Noise, Order};
+use crate::parameter::Values;
+use crate::routine::{Family, Routine};
+use pipt_raster::{Rect, Size};
+use pipt_simd::noise::{self, NoiseError};
+use pipt_simd::rank::{self, Even, RankError, Trim, Window};
+use pipt_simd::{Level, texture};
+use pipt_tiff::Tag;
+use std::fmt;
+
+/// What a job needs of where it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The file that `foreach` has come to.
+    pub file: Option<&'a str>,
+    /// Left, upper, right and lower end of the part of the images that is wanted.
+    pub part: Option<[f64; 4]>,
+    pub threads: usize,
+    /// Bytes.
+    pub memory: u64,
+    pub level: Level,
+}
+
+/// The images of a job.
+pub struct Assembled {
+    pub graph: Graph,
+    /// Of each image of the job.
+    pub images: Vec<Image>,
+}
+
+/// An image of a job, and what it has from the file that it is made of.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Of the graph.
+    pub node: usize,
+    pub tags: Vec<Tag>,
+    /// Which part of the file's image it is, and how large that one is.
+    pub part: (Rect, Size),
+    /// The numbers of its bands, as noise counts them.
+    bands: Vec<u32>,
+    /// Of each band, between which numbers its samples can be, where that is known.
+    pub bounds: Vec<Option<(f64, f64)>>,
+}
+
+/// Why a job cannot be done.
+#[derive(Debug)]
+pub enum AssembleError {
+    Input(InputError),
+    Graph(GraphError),
+    Rank(RankError),
+    Noise(NoiseError),
+    Texture(texture::TextureError),
+    Levels(texture::QuantiseError),
+    /// The image could not be looked through for its range.
+    Survey(ExecuteError),
+    /// The file of thresholds, and what is wrong.
+    Thresholds(String, String),
+    /// All numbers of a type of floats are no range.
+    NoRange,
+}
+
+impl fmt::Display for AssembleError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(error) => write!(to, "{error}"),
+            Self::Graph(error) => write!(to, "{error}"),
+            Self::Rank(error) => write!(to, "{error}"),
+            Self::Noise(error) => write!(to, "{error}"),
+            Self::Texture(error) => write!(to, "{error}"),
+            Self::Levels(error) => write!(to, "{error}"),
+            Self::Survey(error) => write!(to, "The range of the image is not known: {error}"),
+            Self::Thresholds(name, what) => write!(to, "The thresholds in {name} {what}"),
+            Self::NoRange => write!(
+                to,
+                "range=type is for whole numbers: give LEAST:MOST, minmax or quantiles for floats"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AssembleError {}
+
+/// Opens what a job reads, looks through it where that is needed, and puts its images together.
+///
+/// # Errors
+///
+/// A file cannot be read, or a routine cannot do what it is asked to.
+pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleError> {
+    let mut all = Assembled {
+        graph: Graph::default(),
+        images: Vec::new(),
+    };
+    for image in &job.images {
+        let next = match &image.from {
+            From::File(input) => {
+                let path = input.path.as_deref().or(setting.file).unwrap_or_default();
+                all.read(path, &input.values, input.bands.as_deref(), setting)?
+            }
+            From::Routine {
+                routine,
+                image,
+                values,
+            } => all.make(routine, *image, values, setting)?,
+        };
+        all.images.push(next);
+    }
+    Ok(all)
+}
+
+impl Assembled {
+    fn read(
+        &mut self,
+        path: &str,
+        values: &Values,
+        bands: Option<&[u32]>,
+        setting: &Setting<'_>,
+    ) -> Result<Image, AssembleError> {
+        // An eighth of the memory for what is decoded and may be asked for again.
+        let cache = usize::try_from(setting.memory / 8).unwrap_or(usize::MAX);
+        let page = values
+            .whole("page")
+            .and_then(|page| usize::try_from(page).ok());
+        let wanted = Wanted {
+            page: page.unwrap_or(0),
+            bands: bands.map(<[u32]>::to_vec),
+            nodata: values.number("nodata"),
+            part: setting.part,
+            cache,
+        };
+        let mut input = Input::open(path, &wanted).map_err(AssembleError::Input)?;
+        if let Some(mask) = values.word("mask") {
+            let mask = Input::open(mask, &Wanted::default()).map_err(AssembleError::Input)?;
+            input = input.masked(mask).map_err(AssembleError::Input)?;
+        }
+        let shape = input.shape();
+        let count = u32::try_from(shape.bands.len()).unwrap_or(u32::MAX);
+        let (tags, part) = (input.tags(), input.part_of_file());
+        let bands = bands.map_or_else(|| (0..count).collect(), <[u32]>::to_vec);
+        Ok(Image {
+            bounds: vec![None; shape.bands.len()],
+            node: self.graph.read(shape, Box::new(input)),
+            tags,
+            part,
+            bands,
+        })
+    }
+
+    fn make(
+        &mut self,
+        routine: &Routine,
+        image: usize,
+        values: &Values,
+        setting: &Setting<'_>,
+    ) -> Result<Image, AssembleError> {
+        let of = self.images[image].clone();
+        let shape = self.graph.shape(of.node).clone();
+        match routine.family {
+            Family::Texture => self.texture(routine, &of, values, setting),
+            Family::Order => {
+                let order = order(routine, values)?;
+                self.same(of, shape, Box::new(order))
+            }
+            Family::Noise => {
+                let seed = values.whole("seed").unwrap_or(0);
+                let noise = Noise::new(noise(routine, values), seed, of.part, of.bands.clone());
+                let noise = noise.map_err(AssembleError::Noise)?;
+                self.same(of, shape, Box::new(noise))
+            }
+        }
+    }
+
+    /// Adds an image of the same bands.
+    fn same(
+        &mut self,
+        of: Image,
+        shape: Shape,
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
+        let node = self
+            .graph
+            .make(of.node, shape, operation)
+            .map_err(AssembleError::Graph)?;
+        Ok(Image { node, ..of })
+    }
+}
+
+fn edge(values: &Values) -> Edge {
+    match values.word("edge") {
+        Some("mirror") => Edge::Mirror,
+        Some("replicate") => Edge::Replicate,
+        Some("constant") => Edge::Constant(values.number("value").unwrap_or(0.0)),
+        Some("shrink") => Edge::Shrink,
+        Some("nodata") => Edge::Nodata,
+        _ => Edge::Reflect,
+    }
+}
+
+fn order(routine: &Routine, values: &Values) -> Result<Order, AssembleError> {
+    let size = values
+        .whole("size")
+        .and_then(|size| u32::try_from(size).ok())
+        .unwrap_or(3);
+    let window = match routine.name {
+        "CrossMedian" | "ATrimmedCrMean" => Window::Cross { arm: size / 2 },
+        _ => Window::square(size),
+    };
+    let operation = match values.number("trim") {
+        Some(part) => rank::Operation::TrimmedMean(Trim::Fraction(part)),
+        None => rank::Operation::Median(Even::Lower),
+    };
+    Order::new(window, operation, values.flag("fill"), edge(values)).map_err(AssembleError::Rank)
+}
+
+fn noise(routine: &Routine, values: &Values) -> noise::Noise {
+    let number = |name: &str| values.number(name).unwrap_or(0.0);
+    match routine.name {
+        "AddUniform" => noise::Noise::Uniform {
+            minimum: number("least"),
+            maximum: number("most"),
+        },
+        "AddBitError" => noise::Noise::BitError {
+            probability: number("probability"),
+        },
+        _ => noise::Noise::Gaussian {
+            mean: number("mean"),
+            deviation: number("deviation"),
+        },
+    }
+}

@@ -1,0 +1,250 @@
+//! How the samples of an image become grey levels: by one rule for the whole of it, never for a part.
+
+use super::{AssembleError, Setting};
+use crate::blocks::{Block, Grid};
+use crate::execute::{self, Group, Means, Sink, Watch};
+use crate::graph::{Failure, Graph, Part};
+use crate::parameter::{Value, Values};
+use crate::survey::{Extent, Ranks};
+use pipt_raster::{Sample, SampleType, of_type};
+use pipt_simd::texture::{QuantiseError, Quantiser};
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+
+/// Tiles of this size are looked through.
+const TILE: u32 = 512;
+/// Pixels of a row that one thread looks through at a time.
+const MOST: u32 = 4096;
+/// A file of thresholds has at most so many bytes.
+const FILE_MAX: u64 = 4 << 20;
+
+/// One for each band of a node.
+pub(super) fn quantisers(
+    graph: &Graph,
+    node: usize,
+    values: &Values,
+    setting: &Setting<'_>,
+) -> Result<Vec<Quantiser>, AssembleError> {
+    let bands = graph.shape(node).bands.len();
+    let kind = graph.shape(node).kind;
+    let levels = values
+        .whole("levels")
+        .and_then(|levels| u32::try_from(levels).ok())
+        .unwrap_or(64);
+    let all = |one: Result<Quantiser, QuantiseError>| {
+        one.map(|one| vec![one; bands])
+            .map_err(AssembleError::Levels)
+    };
+    if let Some(name) = values.word("thresholds") {
+        return all(Quantiser::bounds(&thresholds(name)?));
+    }
+    match values.get("range") {
+        Some(Value::Range(least, most)) => all(Quantiser::equal(*least, *most, levels)),
+        Some(Value::Word(word)) if word == "type" => {
+            let (least, most) = numbers_of(kind).ok_or(AssembleError::NoRange)?;
+            all(Quantiser::equal(least, most, levels))
+        }
+        Some(Value::Word(word)) if word == "quantiles" => {
+            let found = quantiles(graph, node, levels, setting)?;
+            let quantisers = found.iter().map(|bounds| match bounds.is_empty() {
+                // There is one number, or none.
+                true => Quantiser::equal(0.0, 1.0, levels),
+                false => Quantiser::bounds(bounds),
+            });
+            quantisers
+                .collect::<Result<_, _>>()
+                .map_err(AssembleError::Levels)
+        }
+        _ => {
+            let extents = extents(graph, node, setting)?;
+            let quantisers = extents.iter().map(|extent| {
+                let (least, most) = extent.least.zip(extent.greatest).unwrap_or((0.0, 1.0));
+                // All the same: any range has it in one level.
+                let most = if least < most {
+                    most
+                } else {
+                    least + least.abs().max(1.0)
+                };
+                Quantiser::equal(least, most, levels)
+            });
+            quantisers
+                .collect::<Result<_, _>>()
+                .map_err(AssembleError::Levels)
+        }
+    }
+}
+
+/// The least and the greatest number of a type of whole numbers.
+fn numbers_of(kind: SampleType) -> Option<(f64, f64)> {
+    fn of<T: Sample>() -> (f64, f64) {
+        (T::of_f64(f64::MIN).to_f64(), T::of_f64(f64::MAX).to_f64())
+    }
+    (!kind.is_float()).then(|| of_type!(kind, T => of::<T>()))
+}
+
+fn thresholds(name: &str) -> Result<Vec<f64>, AssembleError> {
+    let wrong = |what: String| AssembleError::Thresholds(name.to_owned(), what);
+    let about = fs::metadata(name).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if about.len() > FILE_MAX {
+        return Err(wrong(format!("are more than {FILE_MAX} bytes")));
+    }
+    let text =
+        fs::read_to_string(name).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let mut numbers = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.split('#').next().unwrap_or_default().trim();
+        if text.is_empty() {
+            continue;
+        }
+        let number = text.parse().ok().filter(|number: &f64| !number.is_nan());
+        numbers
+            .push(number.ok_or_else(|| wrong(format!("are no numbers: line {line} is '{text}'")))?);
+    }
+    Ok(numbers)
+}
+
+fn extents(
+    graph: &Graph,
+    node: usize,
+    setting: &Setting<'_>,
+) -> Result<Vec<Extent>, AssembleError> {
+    let look = Look {
+        all: Mutex::new(vec![Extent::default(); graph.shape(node).bands.len()]),
+        fresh: |_: &Extent| Extent::default(),
+        take: |extent: &mut Extent, part: &Part| extent.take(&part.samples, part.there.as_deref()),
+        join: |all: &mut Extent, one: &Extent| all.join(one),
+    };
+    look.through(graph, node, setting)?;
+    Ok(look
+        .all
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Of each band the samples before which so many parts of all lie, each once.
+fn quantiles(
+    graph: &Graph,
+    node: usize,
+    levels: u32,
+    setting: &Setting<'_>,
+) -> Result<Vec<Vec<f64>>, AssembleError> {
+    let kind = graph.shape(node).kind;
+    let extents = extents(graph, node, setting)?;
+    let ranks = extents.iter().map(|extent| {
+        let (count, levels) = (u128::from(extent.count), u128::from(levels));
+        let rank = |level: u128| u64::try_from(level * count / levels).unwrap_or(u64::MAX);
+        let ranks: Vec<u64> = match count {
+            0 => Vec::new(),
+            _ => (1..levels).map(rank).collect(),
+        };
+        Ranks::new(kind.bytes(), &ranks)
+    });
+    let look = Look {
+        all: Mutex::new(ranks.collect()),
+        fresh: Ranks::fresh,
+        take: |ranks: &mut Ranks, part: &Part| ranks.take(&part.samples, part.there.as_deref()),
+        join: |all: &mut Ranks, one: &Ranks| all.join(one),
+    };
+    loop {
+        let mut all = look.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.iter().any(Ranks::wants_more) {
+            let of = |ranks: &Ranks, extent: &Extent| bounds(kind, ranks, extent);
+            return Ok(all
+                .iter()
+                .zip(&extents)
+                .map(|(ranks, extent)| of(ranks, extent))
+                .collect());
+        }
+        drop(all);
+        look.through(graph, node, setting)?;
+        all = look.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter_mut()
+            .filter(|ranks| ranks.wants_more())
+            .for_each(Ranks::next);
+    }
+}
+
+/// Bounds of levels: those that are as low as all samples would make a level of which nothing is.
+fn bounds(kind: SampleType, ranks: &Ranks, extent: &Extent) -> Vec<f64> {
+    fn value<T: Sample>(key: u64) -> f64 {
+        T::of_key(key).to_f64()
+    }
+    let mut bounds: Vec<f64> = ranks
+        .keys()
+        .map(|key| of_type!(kind, T => value::<T>(key)))
+        .collect();
+    bounds.retain(|bound| extent.least.is_some_and(|least| *bound > least));
+    bounds.dedup();
+    bounds
+}
+
+/// Something that is learnt of each band of an image.
+struct Look<S, F, T, J> {
+    all: Mutex<Vec<S>>,
+    /// Of what is known, where nothing was seen yet.
+    fresh: F,
+    take: T,
+    join: J,
+}
+
+impl<S, F, T, J> Look<S, F, T, J>
+where
+    S: Send,
+    F: Fn(&S) -> S + Sync,
+    T: Fn(&mut S, &Part) + Sync,
+    J: Fn(&mut S, &S) + Sync,
+{
+    fn through(
+        &self,
+        graph: &Graph,
+        node: usize,
+        setting: &Setting<'_>,
+    ) -> Result<(), AssembleError> {
+        let group = Group {
+            grid: Grid {
+                size: graph.shape(node).size,
+                tile: TILE,
+            },
+            nodes: vec![node],
+        };
+        let groups = [group];
+        let (threads, tiles) =
+            execute::means(graph, &groups, setting.memory, setting.threads, MOST)
+                .map_err(AssembleError::Survey)?;
+        let means = Means {
+            threads,
+            tiles,
+            level: setting.level,
+        };
+        let [group] = &groups;
+        execute::execute(graph, group, self, means, 0, &Watch::default())
+            .map_err(AssembleError::Survey)
+    }
+}
+
+impl<S, F, T, J> Sink for Look<S, F, T, J>
+where
+    S: Send,
+    F: Fn(&S) -> S + Sync,
+    T: Fn(&mut S, &Part) + Sync,
+    J: Fn(&mut S, &S) + Sync,
+{
+    type Ready = S;
+
+    fn ready(&self, _: usize, band: u32, _: &Block, part: Part) -> Result<S, Failure> {
+        let mut one = {
+            let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            (self.fresh)(all.get(band as usize).ok_or("There is no such band")?)
+        };
+        (self.take)(&mut one, &part);
+        Ok(one)
+    }
+
+    fn keep(&self, _: &Block, ready: Vec<S>) -> Result<(), Failure> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter_mut()
+            .zip(&ready)
+            .for_each(|(all, one)| (self.join)(all, one));
+        Ok(())
+    }
+}

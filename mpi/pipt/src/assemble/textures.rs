@@ -1,0 +1,203 @@
+//! What the texture routines ask the kernels for.
+
+use super::{AssembleError, Assembled, Image, Setting, edge, quantisers};
+use crate::graph::Shape;
+use crate::operation::Texture;
+use crate::parameter::{Value, Values};
+use crate::routine::{FEATURES, Routine};
+use pipt_raster::SampleType;
+use pipt_simd::texture::{Combine, Feature, Logarithm, Offset, Pairs, Parameters};
+
+/// OTB's own offset, if none is given.
+const OTB_OFFSET: Offset = Offset { dx: 1, dy: 1 };
+
+impl Assembled {
+    pub(super) fn texture(
+        &mut self,
+        routine: &Routine,
+        of: &Image,
+        values: &Values,
+        setting: &Setting<'_>,
+    ) -> Result<Image, AssembleError> {
+        let quantisers = quantisers::quantisers(&self.graph, of.node, values, setting)?;
+        let levels = quantisers.iter().map(|one| one.levels()).max().unwrap_or(2);
+        let parameters = parameters(routine, values, levels);
+        let texture = Texture::new(&parameters, edge(values), quantisers);
+        let texture = texture.map_err(AssembleError::Texture)?;
+        let shape = self.graph.shape(of.node);
+        let names = texture.names().iter();
+        let name = |band: &str, feature: &str| match band {
+            "" => feature.to_owned(),
+            band => format!("{band}: {feature}"),
+        };
+        let bands: Vec<String> = shape
+            .bands
+            .iter()
+            .flat_map(|band| names.clone().map(move |feature| name(band, feature)))
+            .collect();
+        let bounds = bounds(&parameters).into_iter().cycle().take(bands.len());
+        let made = Shape {
+            size: shape.size,
+            kind: SampleType::F32,
+            nodata: Some(f64::NAN),
+            bands,
+        };
+        let numbers = (0..).take(made.bands.len()).collect();
+        let bounds = bounds.map(Some).collect();
+        let node = self.graph.make(of.node, made, Box::new(texture));
+        Ok(Image {
+            node: node.map_err(AssembleError::Graph)?,
+            tags: of.tags.clone(),
+            part: of.part,
+            bands: numbers,
+            bounds,
+        })
+    }
+}
+
+fn parameters(routine: &Routine, values: &Values, levels: u32) -> Parameters {
+    let window = values
+        .whole("window")
+        .and_then(|window| usize::try_from(window).ok())
+        .unwrap_or(9);
+    let mut parameters = match values.word("like") {
+        Some("otb") => Parameters::otb(window, levels, OTB_OFFSET),
+        Some("itk") => Parameters::itk(window, levels),
+        _ => Parameters::grass(window, levels),
+    };
+    let is_free = values.word("like").is_none();
+    let says = |name: &str| is_free || values.is_given(name);
+    if let (true, Some(Value::Offsets(offsets))) = (says("offsets"), values.get("offsets")) {
+        parameters.offsets = offsets
+            .iter()
+            .map(|(dx, dy)| Offset { dx: *dx, dy: *dy })
+            .collect();
+    }
+    if says("pairs") {
+        parameters.pairs = match values.word("pairs") {
+            Some("reach") => Pairs::Reach,
+            _ => Pairs::Inside,
+        };
+    }
+    if says("combine") {
+        parameters.combine = match values.word("combine") {
+            Some("sum") => Combine::Sum,
+            Some("separate") => Combine::Separate,
+            _ => Combine::Mean,
+        };
+    }
+    if says("symmetric") {
+        parameters.symmetric = values.flag("symmetric");
+    }
+    if values.word("logarithm") == Some("e") {
+        parameters.logarithm = Logarithm::Natural;
+    }
+    parameters.features = features(routine, values);
+    parameters
+}
+
+/// Those that were asked for; of a routine for one feature that one.
+fn features(routine: &Routine, values: &Values) -> Vec<Feature> {
+    let one = match routine.name {
+        "CoOccurMax" => "max",
+        "CoOccurEnergy" => "energy",
+        "CoOccurContrast" => "contrast",
+        "CoOccurInverseMoment" => "inverse-moment",
+        "CoOccurHomogeneity" => "homogeneity",
+        "CoOccurCorrelation" => "correlation",
+        "CoOccurEntropy" => "entropy",
+        "CoOccurCluster" => "cluster",
+        _ => "",
+    };
+    let names: Vec<&str> = match (one, values.get("features")) {
+        ("", Some(Value::Words(words))) => words.clone(),
+        ("", _) => FEATURES[..8].to_vec(),
+        (one, _) => vec![one],
+    };
+    names
+        .into_iter()
+        .map(|name| feature(name, values))
+        .collect()
+}
+
+fn feature(name: &str, values: &Values) -> Feature {
+    let exponent = |name: &str| {
+        let given = values
+            .whole(name)
+            .and_then(|exponent| u32::try_from(exponent).ok());
+        given.unwrap_or(2)
+    };
+    match name {
+        "energy" => Feature::Energy,
+        "contrast" => Feature::Contrast {
+            exponent: exponent("exponent"),
+        },
+        "inverse-moment" if values.word("moment") == Some("gonzalez") => Feature::InverseMoment {
+            exponent: exponent("exponent"),
+        },
+        "inverse-moment" => Feature::InverseDifferenceMoment,
+        "homogeneity" => Feature::Homogeneity,
+        "correlation" => Feature::Correlation,
+        "entropy" => Feature::Entropy,
+        "cluster" => Feature::Cluster {
+            exponent: exponent("cluster"),
+        },
+        "variance" => Feature::Variance,
+        "sum-average" => Feature::SumAverage,
+        "sum-variance" => Feature::SumVariance,
+        "sum-entropy" => Feature::SumEntropy,
+        "difference-variance" => Feature::DifferenceVariance,
+        "difference-entropy" => Feature::DifferenceEntropy,
+        "information-1" => Feature::InformationMeasure1,
+        "information-2" => Feature::InformationMeasure2,
+        "max-correlation" => Feature::MaximalCorrelation,
+        _ => Feature::Max,
+    }
+}
+
+/// Between which numbers the outputs of one band can be, by their definitions.
+fn bounds(parameters: &Parameters) -> Vec<(f64, f64)> {
+    let one = parameters
+        .features
+        .iter()
+        .map(|feature| bounds_of(*feature, parameters));
+    let one: Vec<(f64, f64)> = one.collect();
+    let times = match parameters.combine {
+        Combine::Separate => parameters.offsets.len(),
+        _ => 1,
+    };
+    one.iter()
+        .copied()
+        .cycle()
+        .take(one.len() * times)
+        .collect()
+}
+
+fn bounds_of(feature: Feature, parameters: &Parameters) -> (f64, f64) {
+    let most = f64::from(parameters.levels - 1);
+    let power = |base: f64, exponent: u32| base.powi(i32::try_from(exponent).unwrap_or(4));
+    let logarithm = |number: f64| match parameters.logarithm {
+        Logarithm::Binary => number.log2(),
+        Logarithm::Natural => number.ln(),
+    };
+    match feature {
+        Feature::Contrast { exponent } => (0.0, power(most, exponent)),
+        Feature::Correlation => (-1.0, 1.0),
+        Feature::Entropy => (0.0, logarithm((most + 1.0) * (most + 1.0))),
+        Feature::Cluster { exponent } => {
+            let bound = power(2.0 * most, exponent);
+            (if exponent % 2 == 0 { 0.0 } else { -bound }, bound)
+        }
+        Feature::Variance | Feature::DifferenceVariance => (0.0, most * most / 4.0),
+        Feature::SumAverage => (0.0, 2.0 * most),
+        Feature::SumVariance => (0.0, most * most),
+        Feature::SumEntropy => (0.0, logarithm(2.0 * most + 1.0)),
+        Feature::DifferenceEntropy => (0.0, logarithm(most + 1.0)),
+        Feature::InformationMeasure1 => (-1.0, 0.0),
+        // Divided by a variance, whose least is a matter of the window: not asked for by name.
+        Feature::CorrelationByVariance | Feature::HaralickCorrelation => {
+            (-most * most, most * most)
+        }
+        _ => (0.0, 1.0),
+    }
+}

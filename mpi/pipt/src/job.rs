@@ -1,0 +1,122 @@
+//! The batch file: which images are read, what is done with them, and what is written.
+//!
+//! ```text
+//! # One statement a line. Names stand for images; a # begins a comment.
+//! foreach scenes/*.tif as scene     # at most once and first: all that follows, for each of these files
+//! in scene                          # or: in path/to/file.tif as NAME page=0 bands=1,3-5 nodata=0 mask=clouds
+//! calm = SquareMedian scene size=15
+//! rough = CoOccurEntropy calm window=9 levels=64
+//! write rough results/{scene}-entropy.tif compress=zstd tile=512
+//! ```
+//!
+//! A file is read as a whole before anything is done, and all that is wrong is said at once, by line.
+
+mod line;
+mod parse;
+
+pub use parse::{INPUT, OUTPUT, bands, parse};
+
+use crate::parameter::Values;
+use crate::routine::Routine;
+use std::fmt;
+
+/// A batch file has at most so many bytes, and a job so many statements.
+pub const BYTES_MAX: usize = 1 << 20;
+pub const STATEMENTS_MAX: usize = 1000;
+
+/// A batch file, read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Job {
+    pub foreach: Option<Foreach>,
+    /// In their order: each takes only images that are named before.
+    pub images: Vec<Image>,
+    pub writes: Vec<Write>,
+}
+
+/// All of it, for each of several files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foreach {
+    /// Files, with `*` and `?`.
+    pub pattern: String,
+    /// What stands for one of them, and in braces for its name without directory and extension.
+    pub name: String,
+}
+
+/// An image with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    pub name: String,
+    /// Of the batch file, from 1.
+    pub line: usize,
+    pub from: From,
+}
+
+/// Where an image comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum From {
+    File(Input),
+    Routine {
+        routine: &'static Routine,
+        /// Place of the image that it is done to, in [`Job::images`].
+        image: usize,
+        values: Values,
+    },
+}
+
+/// A file to be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// None: that of `foreach`.
+    pub path: Option<String>,
+    /// `page`, `bands`, `nodata`, `mask`.
+    pub values: Values,
+    /// From 0; None: all.
+    pub bands: Option<Vec<u32>>,
+}
+
+/// An image to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    pub line: usize,
+    /// Place in [`Job::images`].
+    pub image: usize,
+    pub path: String,
+    pub values: Values,
+}
+
+/// What is wrong with a batch file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// From 1; 0: the file as a whole.
+    pub line: usize,
+    pub what: String,
+}
+
+/// All that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults(pub Vec<Fault>);
+
+impl Faults {
+    /// One, of a job that is in no file.
+    #[must_use]
+    pub fn one(what: String) -> Self {
+        Self(vec![Fault { line: 0, what }])
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, fault) in self.0.iter().enumerate() {
+            if number > 0 {
+                writeln!(to)?;
+            }
+            match fault.line {
+                0 => write!(to, "{}", fault.what)?,
+                line => write!(to, "Line {line}: {}", fault.what)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Faults {}

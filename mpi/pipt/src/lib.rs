@@ -1,0 +1,20 @@
+//! Texture, order statistics and noise of images of any size: the engine behind the command `pipt`.
+
+#![forbid(unsafe_code)]
+
+pub mod assemble;
+pub mod blocks;
+pub mod command;
+pub mod execute;
+pub mod graph;
+pub mod input;
+pub mod job;
+pub mod operation;
+pub mod output;
+pub mod parameter;
+pub mod place;
+pub mod routine;
+pub mod show;
+pub mod survey;
+pub mod verify;
+pub mod work;

@@ -1,0 +1,136 @@
+//! `pipt`: the command.
+
+#![forbid(unsafe_code)]
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pipt::command::{self, Asked, Work};
+use pipt::input::{File, Wanted};
+use pipt::{show, verify, work};
+use serde_json::json;
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Done; refused or failed, with a sentence on standard error; wrong use.
+const FAILED: u8 = 1;
+const WRONG_USE: u8 = 2;
+
+fn main() -> ExitCode {
+    let matches = command::command().get_matches();
+    let asked = match command::asked(&matches) {
+        Ok(asked) => asked,
+        Err(error) => return refuse(&error, WRONG_USE),
+    };
+    let done = match asked {
+        Asked::List { routine, json } => list(routine.as_deref(), json),
+        Asked::Info { files, json } => info(&files, json),
+        Asked::Plan(work) => plan(&work),
+        Asked::Run(work) => run(&work),
+        Asked::Verify(asked) => return verified(&asked),
+    };
+    match done {
+        Ok(text) => say(&text),
+        Err(error) => refuse(&error, FAILED),
+    }
+}
+
+/// Prints; who does not read to the end has seen enough.
+fn say(text: &str) -> ExitCode {
+    let _closed = std::io::stdout().lock().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn refuse(error: &dyn Display, code: u8) -> ExitCode {
+    eprintln!("pipt: {error}");
+    ExitCode::from(code)
+}
+
+fn lines(values: impl IntoIterator<Item = serde_json::Value>) -> String {
+    values
+        .into_iter()
+        .map(|value| format!("{value}\n"))
+        .collect()
+}
+
+fn list(routine: Option<&str>, json: bool) -> Result<String, String> {
+    let text = show::list(routine)?;
+    Ok(match json {
+        true => lines(show::list_json(routine)),
+        false => text,
+    })
+}
+
+fn info(files: &[PathBuf], json: bool) -> Result<String, String> {
+    let mut text = String::new();
+    for path in files {
+        let name = path.display().to_string();
+        let file = File::open(&name, &Wanted::default()).map_err(|error| error.to_string())?;
+        text += &match json {
+            true => lines([show::info_json(&name, &file)]),
+            false => show::info(&name, &file),
+        };
+    }
+    Ok(text)
+}
+
+fn plan(work: &Work) -> Result<String, String> {
+    let planned = work::plan(work).map_err(|error| error.to_string())?;
+    Ok(match work.how.json {
+        true => lines(planned.iter().map(work::Planned::json)),
+        false => planned
+            .iter()
+            .map(|planned| format!("{planned}\n"))
+            .collect(),
+    })
+}
+
+fn run(work: &Work) -> Result<String, String> {
+    let bar = progress(work.how.quiet || work.how.json);
+    let done = work::run(work, &|done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let written = done.map_err(|error| error.to_string())?;
+    Ok(match work.how.json {
+        true => lines(written.iter().map(work::Written::json)),
+        false => written
+            .iter()
+            .map(|one| {
+                format!(
+                    "{}: {} bands, {} bytes, {:.1} s\n",
+                    one.path.display(),
+                    one.bands,
+                    one.bytes,
+                    one.seconds
+                )
+            })
+            .collect(),
+    })
+}
+
+/// Shown on a terminal alone.
+fn progress(hidden: bool) -> ProgressBar {
+    let target = match hidden || !std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::hidden(),
+        false => ProgressDrawTarget::stderr(),
+    };
+    let style = ProgressStyle::with_template("{wide_bar} {percent} %  {elapsed} of about {eta}");
+    let bar = ProgressBar::with_draw_target(Some(0), target);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn verified(asked: &command::Verify) -> ExitCode {
+    match verify::verify(asked) {
+        Ok(found) => {
+            let text = match asked.json {
+                true => lines([json!(found.json())]),
+                false => found.to_string(),
+            };
+            say(&text);
+            ExitCode::from(if found.is_equal() { 0 } else { FAILED })
+        }
+        Err(error) => refuse(&error, FAILED),
+    }
+}

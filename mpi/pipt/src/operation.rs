@@ -1,0 +1,144 @@
+//! The routines as operations on parts of images.
+
+mod noise;
+mod order;
+mod texture;
+
+pub use noise::Noise;
+pub use order::Order;
+pub use texture::Texture;
+
+use crate::graph::{Failure, Given};
+use pipt_raster::rect::Halo;
+use pipt_raster::{Sample, Size};
+use pipt_simd::rank::{Padding, Plane, PlaneMut, pad};
+
+/// What lies beyond the edge of an image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Edge {
+    /// Its pixels again, turned round; the last one twice.
+    Reflect,
+    /// The same, the last one once.
+    Mirror,
+    /// The last pixel.
+    Replicate,
+    Constant(f64),
+    /// Nothing: the window ends there.
+    Shrink,
+    /// Nothing, and what a window would need it for is no data.
+    Nodata,
+}
+
+impl Edge {
+    fn of<T: Sample>(self) -> Padding<T> {
+        match self {
+            Self::Reflect => Padding::Reflect,
+            Self::Mirror => Padding::Mirror,
+            Self::Replicate | Self::Shrink | Self::Nodata => Padding::Replicate,
+            Self::Constant(value) => Padding::Constant(T::of_f64(value)),
+        }
+    }
+
+    /// Of whether samples are there.
+    fn of_mask(self) -> Padding<bool> {
+        match self {
+            Self::Reflect => Padding::Reflect,
+            Self::Mirror => Padding::Mirror,
+            Self::Replicate => Padding::Replicate,
+            Self::Constant(_) => Padding::Constant(true),
+            Self::Shrink | Self::Nodata => Padding::Constant(false),
+        }
+    }
+}
+
+/// Samples with the whole of a halo around what is wanted.
+struct Around<T> {
+    samples: Vec<T>,
+    there: Option<Vec<bool>>,
+    /// Columns and rows.
+    size: (usize, usize),
+}
+
+/// Puts around a part what lies beyond the edges of the image. The halo must not be wider on one side than
+/// on the other: what is reflected at the one edge would be beyond the other end of a small part.
+fn around<T: Sample>(
+    given: &Given<'_>,
+    values: &[T],
+    halo: Halo,
+    edge: Edge,
+) -> Result<Around<T>, Failure> {
+    let missing = missing(given, halo);
+    let (width, height) = (given.rect.width as usize, given.rect.height as usize);
+    let size = (
+        width + (missing.left + missing.right) as usize,
+        height + (missing.above + missing.below) as usize,
+    );
+    let image = Plane::new(values, width, height, width)?;
+    let mut samples = vec![T::default(); size.0 * size.1];
+    let mut whole = PlaneMut::new(&mut samples, size.0, size.1, size.0)?;
+    pad(image, missing, edge.of(), &mut whole)?;
+    let ends = matches!(edge, Edge::Shrink | Edge::Nodata) && missing != Halo::default();
+    let there = match (&given.part.there, ends) {
+        (None, false) => None,
+        (there, _) => {
+            let all;
+            let there = match there {
+                Some(there) => there,
+                None => {
+                    all = vec![true; width * height];
+                    &all
+                }
+            };
+            let image = Plane::new(there, width, height, width)?;
+            let mut padded = vec![false; size.0 * size.1];
+            let mut whole = PlaneMut::new(&mut padded, size.0, size.1, size.0)?;
+            pad(image, missing, edge.of_mask(), &mut whole)?;
+            Some(padded)
+        }
+    };
+    Ok(Around {
+        samples,
+        there,
+        size,
+    })
+}
+
+/// What of a halo around what is wanted lies outside the image.
+fn missing(given: &Given<'_>, halo: Halo) -> Halo {
+    let (wanted, rect) = (given.wanted, given.rect);
+    let ((right, below), (has_right, has_below)) = (wanted.end(), rect.end());
+    let rest = |halo: u32, has: u64| halo - u32::try_from(has).unwrap_or(halo).min(halo);
+    Halo {
+        left: halo.left - (wanted.x - rect.x).min(halo.left),
+        above: halo.above - (wanted.y - rect.y).min(halo.above),
+        right: rest(halo.right, has_right - right),
+        below: rest(halo.below, has_below - below),
+    }
+}
+
+/// Takes the data off where a window leaves the image.
+fn without_edges(given: &Given<'_>, halo: Halo, there: &mut [bool]) {
+    let Size { width, height } = given.size;
+    let within = |at: u32, before: u32, after: u32, all: u32| {
+        at >= before && u64::from(at) + u64::from(after) < u64::from(all)
+    };
+    let wanted = given.wanted;
+    let rows = there.chunks_exact_mut((wanted.width as usize).max(1));
+    for (row, y) in rows.zip(wanted.y..) {
+        let is_within = within(y, halo.above, halo.below, height);
+        for (there, x) in row.iter_mut().zip(wanted.x..) {
+            *there &= is_within && within(x, halo.left, halo.right, width);
+        }
+    }
+}
+
+/// As wide on both sides, so that a part can be reflected.
+fn even(halo: Halo) -> Halo {
+    let (across, down) = (halo.left.max(halo.right), halo.above.max(halo.below));
+    Halo {
+        left: across,
+        right: across,
+        above: down,
+        below: down,
+    }
+}

@@ -1,0 +1,302 @@
+//! Images that are written to files.
+
+use crate::assemble::Image;
+use crate::blocks::{Block, Grid, Tile};
+use crate::execute::Sink;
+use crate::graph::{Failure, Part, Shape, cut_samples};
+use crate::parameter::Values;
+use pipt_raster::{Info, Sample, SampleType, Samples, Size, each, of_type};
+use pipt_tiff::design::{Big, Compression, Design, Interleave, Predict, Reduce, WriteOptions};
+use pipt_tiff::writer::{self, Finished, Writer};
+use pipt_tiff::{Tag, TiffError};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Levels of compression, if none is given; Deflate's go to 12.
+const ZSTD: i32 = 3;
+const DEFLATE: i32 = 6;
+const DEFLATE_MOST: i32 = 12;
+
+/// Why a file cannot be written.
+#[derive(Debug)]
+pub enum OutputError {
+    /// It is there already.
+    Exists(PathBuf),
+    Tiff(PathBuf, Box<TiffError>),
+    /// What an interrupted run has left cannot be removed.
+    Part(PathBuf, std::io::Error),
+    /// `scale` wants numbers whose bounds are known.
+    NoBounds(PathBuf),
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists(path) => write!(
+                to,
+                "{} is there already: give another name, or --overwrite",
+                path.display()
+            ),
+            Self::Tiff(path, error) => {
+                write!(to, "{}: {error}", path.display())?;
+                let mut cause = std::error::Error::source(error.as_ref());
+                while let Some(error) = cause {
+                    write!(to, ": {error}")?;
+                    cause = error.source();
+                }
+                Ok(())
+            }
+            Self::Part(path, error) => {
+                write!(to, "{} cannot be removed: {error}", path.display())
+            }
+            Self::NoBounds(path) => write!(
+                to,
+                "{}: scale= is for texture features, between whose bounds it divides",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for OutputError {}
+
+/// How files are taken that are there, and whether work can go on after it was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    pub overwrite: bool,
+    pub resume: bool,
+    pub threads: usize,
+    /// Of what is done: work goes on only where the same was begun.
+    pub identity: u64,
+}
+
+/// A file that is being written.
+pub struct Output {
+    writer: Writer,
+    path: PathBuf,
+    kind: SampleType,
+    /// What stands for no data.
+    nodata: f64,
+    scales: Option<Vec<Scale>>,
+}
+
+/// From samples to whole numbers: `sample = offset + step * number`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Scale {
+    offset: f64,
+    step: f64,
+}
+
+impl Output {
+    /// # Errors
+    ///
+    /// The file cannot be made, or is there already.
+    pub fn begin(
+        path: &Path,
+        shape: &Shape,
+        image: &Image,
+        values: &Values,
+        manner: Manner,
+    ) -> Result<Self, OutputError> {
+        let of = |error| OutputError::Tiff(path.to_owned(), Box::new(error));
+        if path.exists() && !manner.overwrite {
+            return Err(OutputError::Exists(path.to_owned()));
+        }
+        let (kind, nodata, scales) = form(path, shape, image, values)?;
+        let tile = tile(values);
+        let info = Info {
+            size: shape.size,
+            bands: u32::try_from(shape.bands.len()).unwrap_or(u32::MAX),
+            kind,
+            nodata,
+            names: match shape.bands.iter().any(|name| !name.is_empty()) {
+                true => shape.bands.clone(),
+                false => Vec::new(),
+            },
+            grain: Size::new(tile, tile),
+        };
+        let mut options = options(values, image.tags.clone());
+        options.threads = manner.threads;
+        options.identity = manner.identity;
+        let design = Design::new(&info, options).map_err(of)?;
+        let part = writer::part_of(path);
+        if manner.overwrite && !manner.resume && part.exists() {
+            std::fs::remove_file(&part).map_err(|error| OutputError::Part(part.clone(), error))?;
+        }
+        let is_begun = part.exists();
+        let writer = match manner.resume && is_begun {
+            true => Writer::resume(path, design),
+            false => Writer::create(path, design),
+        };
+        Ok(Self {
+            writer: writer.map_err(of)?,
+            path: path.to_owned(),
+            kind,
+            nodata: nodata.unwrap_or(0.0),
+            scales,
+        })
+    }
+
+    /// The first place in the order of tiles that is not written.
+    #[must_use]
+    pub fn first_missing(&self) -> u64 {
+        let design = self.writer.design();
+        let missing = (0..design.tiles_to_give()).find(|number| !self.writer.is_done(*number));
+        missing.unwrap_or(design.tiles_to_give()) / design.planes()
+    }
+
+    /// # Errors
+    ///
+    /// Tiles are missing, or the disk does not take it.
+    pub fn finish(self) -> Result<Finished, OutputError> {
+        self.writer
+            .finish()
+            .map_err(|error| OutputError::Tiff(self.path, Box::new(error)))
+    }
+
+    fn form(&self, band: u32, part: &Part) -> Samples {
+        match self
+            .scales
+            .as_ref()
+            .and_then(|scales| scales.get(band as usize))
+        {
+            Some(scale) => {
+                let nodata = self.nodata;
+                of_type!(self.kind, T => scaled::<T>(part, *scale, nodata).into())
+            }
+            None => filled(part, self.nodata),
+        }
+    }
+}
+
+/// The type of the samples in the file, what stands for no data, and how they are scaled.
+type Form = (SampleType, Option<f64>, Option<Vec<Scale>>);
+
+fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Form, OutputError> {
+    // One number is kept for what has no data.
+    let (kind, least, most, nodata) = match values.word("scale") {
+        None => return Ok((shape.kind, shape.nodata, None)),
+        Some("i16") => (SampleType::I16, -32_767.0, 32_767.0, -32_768.0),
+        Some(_) => (SampleType::U16, 0.0, 65_534.0, 65_535.0),
+    };
+    let scale = |bounds: &Option<(f64, f64)>| {
+        let (low, high) = (*bounds)?;
+        let step = (high - low) / (most - least);
+        Some(Scale {
+            offset: low - least * step,
+            step,
+        })
+    };
+    let scales: Option<Vec<Scale>> = image.bounds.iter().map(scale).collect();
+    let scales = scales.ok_or_else(|| OutputError::NoBounds(path.to_owned()))?;
+    Ok((kind, Some(nodata), Some(scales)))
+}
+
+/// Pixels to a side of a file's tiles.
+#[must_use]
+pub fn tile(values: &Values) -> u32 {
+    let tile = values
+        .whole("tile")
+        .and_then(|tile| u32::try_from(tile).ok());
+    tile.unwrap_or(512)
+}
+
+fn options(values: &Values, tags: Vec<Tag>) -> WriteOptions {
+    let level = values
+        .whole("level")
+        .and_then(|level| i32::try_from(level).ok());
+    let tile = tile(values);
+    WriteOptions {
+        tile: Size::new(tile, tile),
+        compression: match values.word("compress") {
+            Some("none") => Compression::None,
+            Some("deflate") => Compression::Deflate(level.unwrap_or(DEFLATE).min(DEFLATE_MOST)),
+            Some("lzw") => Compression::Lzw,
+            _ => Compression::Zstd(level.unwrap_or(ZSTD)),
+        },
+        predict: Predict::Auto,
+        interleave: Interleave::Planar,
+        big: match values.word("bigtiff") {
+            Some("yes") => Big::Always,
+            Some("no") => Big::Never,
+            _ => Big::Auto,
+        },
+        overviews: values.flag("overviews").then_some(Reduce::Average),
+        tags,
+        resumable: true,
+        ..WriteOptions::default()
+    }
+}
+
+fn scaled<T: Sample>(part: &Part, scale: Scale, nodata: f64) -> Vec<T> {
+    let there = |place: usize| part.there.as_ref().is_none_or(|there| there[place]);
+    let values = part.samples.to_f64().into_iter().enumerate();
+    values
+        .map(|(place, value)| match there(place) && !value.is_nan() {
+            true => T::of_f64((value - scale.offset) / scale.step),
+            false => T::of_f64(nodata),
+        })
+        .collect()
+}
+
+/// The samples with what stands for no data in the places of those that are not there.
+fn filled(part: &Part, nodata: f64) -> Samples {
+    fn fill<T: Sample>(values: &[T], there: &[bool], nodata: f64) -> Vec<T> {
+        let nodata = T::of_f64(nodata);
+        let all = values.iter().zip(there);
+        all.map(|(value, there)| if *there { *value } else { nodata })
+            .collect()
+    }
+    match &part.there {
+        None => part.samples.clone(),
+        Some(there) => each!(&part.samples, values => fill(values, there, nodata).into()),
+    }
+}
+
+/// Files that are written together.
+pub struct Files {
+    pub outputs: Vec<Output>,
+    pub grid: Grid,
+}
+
+impl Sink for Files {
+    /// The tiles of a band, in their order.
+    type Ready = Vec<Vec<u8>>;
+
+    fn ready(
+        &self,
+        image: usize,
+        band: u32,
+        block: &Block,
+        part: Part,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let output = &self.outputs[image];
+        let samples = output.form(band, &part);
+        let design = output.writer.design();
+        let encode = |tile: Tile| {
+            let number = tile.turn * design.planes() + u64::from(band);
+            let cut = cut_samples(&samples, block.rect, tile.rect);
+            Ok(design.encode_tile(number, &[cut])?)
+        };
+        self.grid.tiles(block).map(encode).collect()
+    }
+
+    fn keep(&self, block: &Block, ready: Vec<Vec<Vec<u8>>>) -> Result<(), Failure> {
+        let mut bands = ready.into_iter();
+        for output in &self.outputs {
+            let planes = output.writer.design().planes();
+            let own = bands.by_ref().take(usize::try_from(planes)?);
+            let mut own: Vec<_> = own.map(Vec::into_iter).collect();
+            for tile in self.grid.tiles(block) {
+                for (band, tiles) in (0..).zip(&mut own) {
+                    let bytes = tiles.next().ok_or("A tile is missing")?;
+                    let number = tile.turn * planes + band;
+                    if !output.writer.is_done(number) {
+                        output.writer.put(number, bytes)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,374 @@
+//! Doing a job, or saying what it would take.
+
+use crate::assemble::{AssembleError, Assembled, Setting, assemble};
+use crate::blocks::Grid;
+use crate::command::{How, Work};
+use crate::execute::{self, ExecuteError, Group, Means, Watch};
+use crate::job::{Foreach, Job};
+use crate::output::{self, Files, Manner, Output, OutputError};
+use pipt_simd::Level;
+use pipt_simd::level::NoLevel;
+use serde_json::{Value, json};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Threads work on no more pixels of a row at a time, if nothing is said: longer blocks gain nothing, and
+/// shorter ones are shared more evenly.
+const MOST: u32 = 4096;
+/// A job is done for no more files.
+const FILES_MAX: usize = 100_000;
+/// Progress is shown so often.
+const SHOWS: Duration = Duration::from_millis(200);
+
+/// Why a job was not done.
+#[derive(Debug)]
+pub enum WorkError {
+    Level(NoLevel),
+    /// The pattern of `foreach`, and what is wrong with it.
+    Pattern(String, String),
+    /// Two files would be written under one name.
+    Same(PathBuf),
+    Assemble(AssembleError),
+    Output(OutputError),
+    Execute(ExecuteError),
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Level(error) => write!(to, "{error}"),
+            Self::Pattern(pattern, what) => write!(to, "foreach {pattern}: {what}"),
+            Self::Same(path) => write!(
+                to,
+                "Two results would be {}: files of foreach have the same name in several directories",
+                path.display()
+            ),
+            Self::Assemble(error) => write!(to, "{error}"),
+            Self::Output(error) => write!(to, "{error}"),
+            Self::Execute(error) => write!(to, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for WorkError {}
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub pixels: u64,
+    pub bands: usize,
+    /// Since its images were begun.
+    pub seconds: f64,
+    pub threads: usize,
+}
+
+impl Written {
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({
+            "written": self.path,
+            "bytes": self.bytes,
+            "pixels": self.pixels,
+            "bands": self.bands,
+            "seconds": self.seconds,
+            "threads": self.threads,
+        })
+    }
+}
+
+/// What an image of a job would take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    pub path: PathBuf,
+    pub size: pipt_raster::Size,
+    pub bands: usize,
+    pub kind: pipt_raster::SampleType,
+    pub threads: usize,
+    /// Pixels of a row that a thread works on at a time, and rows.
+    pub block: (u32, u32),
+    /// At the most, of all threads together.
+    pub memory: u64,
+    /// Before they are compressed.
+    pub bytes: u64,
+}
+
+impl Planned {
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({
+            "would_write": self.path,
+            "width": self.size.width,
+            "height": self.size.height,
+            "bands": self.bands,
+            "type": self.kind.name(),
+            "threads": self.threads,
+            "block_width": self.block.0,
+            "block_height": self.block.1,
+            "memory_bytes": self.memory,
+            "uncompressed_bytes": self.bytes,
+        })
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        write!(
+            to,
+            "{}: {} pixels, {} bands of {}, {} MiB before they are compressed; {} threads with {} x {} pixels \
+             at a time, {} MiB of memory",
+            self.path.display(),
+            self.size,
+            self.bands,
+            self.kind,
+            mebibytes(self.bytes),
+            self.threads,
+            self.block.0,
+            self.block.1,
+            mebibytes(self.memory)
+        )
+    }
+}
+
+/// A job for one of its files.
+struct One {
+    all: Assembled,
+    /// Of each write of the job.
+    paths: Vec<PathBuf>,
+    /// Writes by their place, which are done together.
+    groups: Vec<(Group, Vec<usize>)>,
+    means: Vec<Means>,
+}
+
+/// Does a job; `show` is called now and then with the pixels that are done, and how many there are.
+///
+/// # Errors
+///
+/// Something cannot be read, computed or written.
+pub fn run(work: &Work, show: &(dyn Fn(u64, u64) + Sync)) -> Result<Vec<Written>, WorkError> {
+    let mut written = Vec::new();
+    for file in files(&work.job)? {
+        let one = one(work, file.as_deref())?;
+        for (number, (group, writes)) in one.groups.iter().enumerate() {
+            written.extend(write(work, &one, (group, writes), one.means[number], show)?);
+        }
+    }
+    Ok(written)
+}
+
+/// Says what a job would take.
+///
+/// # Errors
+///
+/// Something cannot be read, or cannot be done.
+pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
+    let mut planned = Vec::new();
+    for file in files(&work.job)? {
+        let one = one(work, file.as_deref())?;
+        for ((group, writes), means) in one.groups.iter().zip(&one.means) {
+            let memory = execute::memory(&one.all.graph, group, means.tiles);
+            for (node, write) in group.nodes.iter().zip(writes) {
+                let shape = one.all.graph.shape(*node);
+                let across = means
+                    .tiles
+                    .saturating_mul(group.grid.tile)
+                    .min(shape.size.width);
+                planned.push(Planned {
+                    path: one.paths[*write].clone(),
+                    size: shape.size,
+                    bands: shape.bands.len(),
+                    kind: shape.kind,
+                    threads: means.threads,
+                    block: (across, group.grid.tile.min(shape.size.height)),
+                    memory: memory * means.threads as u64,
+                    bytes: shape.size.pixels() * (shape.bands.len() * shape.kind.bytes()) as u64,
+                });
+            }
+        }
+    }
+    Ok(planned)
+}
+
+/// The files that a job is done for; none, once, if it names its own.
+fn files(job: &Job) -> Result<Vec<Option<String>>, WorkError> {
+    let Some(Foreach { pattern, .. }) = &job.foreach else {
+        return Ok(vec![None]);
+    };
+    let wrong = |what: String| WorkError::Pattern(pattern.clone(), what);
+    let found = glob::glob(pattern).map_err(|error| wrong(error.to_string()))?;
+    let mut files = Vec::new();
+    for path in found {
+        let path = path.map_err(|error| wrong(error.to_string()))?;
+        let name = path
+            .to_str()
+            .ok_or_else(|| wrong(format!("{} is no UTF-8", path.display())))?;
+        files.push(Some(name.to_owned()));
+        if files.len() > FILES_MAX {
+            return Err(wrong(format!("there are more than {FILES_MAX} such files")));
+        }
+    }
+    match files.is_empty() {
+        true => Err(wrong("there is no such file".to_owned())),
+        false => Ok(files),
+    }
+}
+
+fn threads(how: &How) -> usize {
+    how.threads
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn one(work: &Work, file: Option<&str>) -> Result<One, WorkError> {
+    let how = &work.how;
+    let level = match &how.instructions {
+        Some(name) => name.parse().map_err(WorkError::Level)?,
+        None => Level::best(),
+    };
+    let threads = threads(how);
+    let setting = Setting {
+        file,
+        part: how.part,
+        threads,
+        memory: how.memory,
+        level,
+    };
+    let all = assemble(&work.job, &setting).map_err(WorkError::Assemble)?;
+    let paths = paths(&work.job, file)?;
+    let groups = groups(&work.job, &all);
+    let (of_cache, most) = (how.memory / 8, how.tile.unwrap_or(MOST));
+    let means = groups.iter().map(|(group, _)| {
+        let bytes = how.memory - of_cache;
+        let (threads, tiles) = execute::means(
+            &all.graph,
+            std::slice::from_ref(group),
+            bytes,
+            threads,
+            most,
+        )?;
+        Ok(Means {
+            threads,
+            tiles,
+            level,
+        })
+    });
+    let means = means
+        .collect::<Result<_, _>>()
+        .map_err(WorkError::Execute)?;
+    Ok(One {
+        all,
+        paths,
+        groups,
+        means,
+    })
+}
+
+/// The names of the files that are written.
+fn paths(job: &Job, file: Option<&str>) -> Result<Vec<PathBuf>, WorkError> {
+    let stem = file.and_then(|file| Path::new(file).file_stem()?.to_str());
+    let each = job
+        .foreach
+        .as_ref()
+        .map(|each| format!("{{{}}}", each.name));
+    let path = |path: &str| match (&each, stem) {
+        (Some(each), Some(stem)) => PathBuf::from(path.replace(each, stem)),
+        _ => PathBuf::from(path),
+    };
+    let paths: Vec<PathBuf> = job.writes.iter().map(|write| path(&write.path)).collect();
+    for (number, path) in paths.iter().enumerate() {
+        if paths[..number].contains(path) {
+            return Err(WorkError::Same(path.clone()));
+        }
+    }
+    Ok(paths)
+}
+
+/// Images of one size and of tiles of one size are computed together: what they have in common is computed
+/// once.
+fn groups(job: &Job, all: &Assembled) -> Vec<(Group, Vec<usize>)> {
+    let mut groups: Vec<(Group, Vec<usize>)> = Vec::new();
+    for (number, write) in job.writes.iter().enumerate() {
+        let node = all.images[write.image].node;
+        let grid = Grid {
+            size: all.graph.shape(node).size,
+            tile: output::tile(&write.values),
+        };
+        match groups.iter_mut().find(|(group, _)| group.grid == grid) {
+            Some((group, writes)) => {
+                group.nodes.push(node);
+                writes.push(number);
+            }
+            None => {
+                let nodes = vec![node];
+                groups.push((Group { grid, nodes }, vec![number]));
+            }
+        }
+    }
+    groups
+}
+
+fn write(
+    work: &Work,
+    one: &One,
+    (group, writes): (&Group, &[usize]),
+    means: Means,
+    show: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Vec<Written>, WorkError> {
+    let begun = Instant::now();
+    let manner = Manner {
+        overwrite: work.how.overwrite,
+        resume: work.how.resume,
+        threads: means.threads,
+        // What is done, to which part; not how.
+        identity: xxh3_64(format!("{:?} {:?}", work.job.images, work.how.part).as_bytes()),
+    };
+    let begin = |number: &usize| {
+        let write = &work.job.writes[*number];
+        let image = &one.all.images[write.image];
+        let shape = one.all.graph.shape(image.node);
+        Output::begin(&one.paths[*number], shape, image, &write.values, manner)
+    };
+    let outputs: Result<Vec<Output>, _> = writes.iter().map(begin).collect();
+    let files = Files {
+        outputs: outputs.map_err(WorkError::Output)?,
+        grid: group.grid,
+    };
+    let missing = files.outputs.iter().map(Output::first_missing);
+    let skip = missing.min().unwrap_or(0);
+    let (watch, all) = (Watch::default(), group.grid.size.pixels());
+    let graph = &one.all.graph;
+    let done = thread::scope(|scope| {
+        let worker = scope.spawn(|| execute::execute(graph, group, &files, means, skip, &watch));
+        while !worker.is_finished() {
+            show(watch.pixels.load(Ordering::Relaxed), all);
+            thread::park_timeout(SHOWS);
+        }
+        worker
+            .join()
+            .unwrap_or_else(|fault| std::panic::resume_unwind(fault))
+    });
+    done.map_err(WorkError::Execute)?;
+    let finish = |(output, node): (Output, &usize)| {
+        let shape = graph.shape(*node);
+        let finished = output.finish().map_err(WorkError::Output)?;
+        Ok(Written {
+            path: finished.path,
+            bytes: finished.bytes,
+            pixels: shape.size.pixels(),
+            bands: shape.bands.len(),
+            seconds: begun.elapsed().as_secs_f64(),
+            threads: means.threads,
+        })
+    };
+    files
+        .outputs
+        .into_iter()
+        .zip(&group.nodes)
+        .map(finish)
+        .collect()
+}

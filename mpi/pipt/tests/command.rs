@@ -1,0 +1,356 @@
+//! The command, as a user runs it: on files, from end to end.
+
+use pipt_raster::{Info, SampleType, Samples, Size};
+use pipt_tiff::{Design, WriteOptions, Writer};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const SIZE: Size = Size::new(700, 500);
+
+/// Waves with a little noise of their own: no two rows alike.
+fn sample(x: u32, y: u32, band: u32) -> u16 {
+    let wave = f64::from(x * (band + 1)) / 17.0 + f64::from(y) / 23.0;
+    let grain = u64::from(x) * 7919 + u64::from(y) * 104_729 + u64::from(band);
+    let value = 2000.0 + 900.0 * wave.sin() + f64::from(u32::try_from(grain % 301).unwrap_or(0));
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "1100 to 3201"
+    )]
+    let value = value as u16;
+    value
+}
+
+/// An image with two bands, in which 0 stands for no data: a square of it has none.
+fn image(path: &Path) {
+    let info = Info {
+        size: SIZE,
+        bands: 2,
+        kind: SampleType::U16,
+        nodata: Some(0.0),
+        names: vec!["red".to_owned(), "green".to_owned()],
+        grain: SIZE,
+    };
+    let options = WriteOptions {
+        tile: Size::new(128, 128),
+        ..WriteOptions::default()
+    };
+    let writer =
+        Writer::create(path, Design::new(&info, options).expect("a design")).expect("a file");
+    for number in 0..writer.design().tiles_to_give() {
+        let at = writer.design().tile(number).expect("a tile");
+        let rows = at.rect.y..at.rect.y + at.rect.height;
+        let columns = || at.rect.x..at.rect.x + at.rect.width;
+        let is_hole = |x: u32, y: u32| (300..340).contains(&x) && (200..230).contains(&y);
+        let of = |(x, y)| {
+            if is_hole(x, y) {
+                0
+            } else {
+                sample(x, y, at.band)
+            }
+        };
+        let all = rows.flat_map(|y| columns().map(move |x| (x, y))).map(of);
+        let samples: Samples = all.collect::<Vec<u16>>().into();
+        let bytes = writer
+            .design()
+            .encode_tile(number, &[samples])
+            .expect("encoded");
+        writer.put(number, bytes).expect("written");
+    }
+    writer.finish().expect("whole");
+}
+
+fn pipt(directory: &Path, words: &str) -> Output {
+    let output = command(directory, words).output();
+    output.expect("it was built")
+}
+
+fn command(directory: &Path, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pipt"));
+    command
+        .args(words.split_whitespace())
+        .current_dir(directory);
+    command
+}
+
+fn done(directory: &Path, words: &str) -> String {
+    let output = pipt(directory, words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn refused(directory: &Path, words: &str) -> (Option<i32>, String) {
+    let output = pipt(directory, words);
+    assert!(!output.status.success(), "{words}");
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_owned();
+    image(&path.join("a.tif"));
+    (directory, path)
+}
+
+const JOB: &str = "
+in a.tif
+calm = SquareMedian a size=5
+rough = CoOccur calm window=5 levels=16 features=energy,entropy,contrast edge=shrink
+loud = AddGaussian a deviation=40 seed=7
+soft = ATrimmedCrMean loud size=7 trim=0.2 edge=nodata
+write rough rough.tif tile=128
+write soft soft.tif tile=128 compress=deflate
+write loud loud.tif tile=64 compress=lzw overviews=yes
+";
+
+const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
+
+fn bytes(directory: &Path) -> Vec<Vec<u8>> {
+    let read = |name: &&str| fs::read(directory.join(name)).expect("written");
+    WRITTEN.iter().map(read).collect()
+}
+
+/// The same instruction sets as the kernels: those that this machine has.
+fn levels() -> Vec<&'static str> {
+    pipt_simd::Level::here()
+        .map(pipt_simd::Level::name)
+        .collect()
+}
+
+#[test]
+fn bytes_do_not_depend_on_how_the_work_is_done() {
+    let (_kept, path) = directory();
+    fs::write(path.join("job.txt"), JOB).expect("a job");
+    done(&path, "run job.txt --threads 1");
+    let first = bytes(&path);
+    let mut ways: Vec<String> = vec![
+        "--threads 2 --work-tile 64".to_owned(),
+        "--threads 4 --work-tile 256".to_owned(),
+        "--threads 3 --work-tile 100000".to_owned(),
+        "--threads 2 --ram 16M".to_owned(),
+    ];
+    ways.extend(
+        levels()
+            .iter()
+            .map(|level| format!("--instructions {level}")),
+    );
+    for way in ways {
+        done(&path, &format!("run job.txt --overwrite {way}"));
+        assert!(bytes(&path) == first, "{way}");
+    }
+}
+
+#[test]
+fn work_goes_on_where_it_was_killed() {
+    let (_kept, path) = directory();
+    fs::write(path.join("job.txt"), JOB).expect("a job");
+    done(&path, "run job.txt --threads 2");
+    let first = bytes(&path);
+    let mut resumed = 0;
+    for tiles in [1, 2, 5, 9, 14] {
+        for name in WRITTEN {
+            fs::remove_file(path.join(name)).expect("it is there");
+        }
+        let mut child = command(&path, "run job.txt --threads 2 --work-tile 128");
+        let mut child = child.stderr(Stdio::null()).spawn().expect("it was built");
+        let part = path.join("rough.tif.part");
+        let end = Instant::now() + Duration::from_secs(60);
+        // Killed when so many tiles are there, or a little later; sometimes it is faster.
+        let is_far = || fs::metadata(&part).is_ok_and(|about| about.len() > 2000 * tiles);
+        while !is_far() && child.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < end, "nothing is written");
+            std::thread::yield_now();
+        }
+        child.kill().expect("a signal");
+        child.wait().expect("it ended");
+        resumed += u32::from(part.exists());
+        let again = pipt(&path, "run job.txt --threads 1 --resume --overwrite");
+        let said = String::from_utf8_lossy(&again.stderr);
+        assert!(again.status.success(), "{said}");
+        assert!(bytes(&path) == first, "after {tiles}");
+    }
+    assert!(resumed > 0, "each was faster than the signal");
+    let left = fs::read_dir(&path).expect("readable").flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert_eq!(left.len(), 2 + WRITTEN.len(), "{left:?}");
+}
+
+#[test]
+fn what_an_interrupted_run_has_left_is_named_and_replaced() {
+    let (_kept, path) = directory();
+    fs::write(path.join("m.tif.part"), "half").expect("a file");
+    let (status, said) = refused(&path, "median a.tif m.tif");
+    assert!(
+        status == Some(1) && said.contains("m.tif.part is there already"),
+        "{said}"
+    );
+    let (status, said) = refused(&path, "median a.tif m.tif --resume");
+    assert!(
+        status == Some(1) && said.contains("m.tif.part.journal"),
+        "{said}"
+    );
+    done(&path, "median a.tif m.tif --overwrite");
+    assert!(!path.join("m.tif.part").exists());
+}
+
+#[test]
+fn a_part_is_what_the_whole_is_there() {
+    let (_kept, path) = directory();
+    done(&path, "noise a.tif whole.tif --deviation 25 --seed 3");
+    done(
+        &path,
+        "noise a.tif part.tif --deviation 25 --seed 3 --bbox 100,50,260,200",
+    );
+    // Of the whole, the same part.
+    done(
+        &path,
+        "median whole.tif same.tif --size 1 --bbox 100,50,260,200",
+    );
+    let said = done(&path, "verify part.tif --against same.tif");
+    assert!(
+        said.contains("Equal; the greatest difference is 0"),
+        "{said}"
+    );
+    let said = pipt(&path, "verify part.tif --against whole.tif");
+    assert_eq!(said.status.code(), Some(1));
+}
+
+#[test]
+fn medians_are_those_of_the_sorted_window() {
+    let (_kept, path) = directory();
+    done(&path, "median a.tif m.tif --size 3");
+    let file = pipt_tiff::Tiff::open(&path.join("m.tif"), pipt_tiff::ReadOptions::default());
+    let file = file.expect("a file");
+    let Samples::U16(found) = pipt_raster::Source::read(&file, 1, SIZE.rect()).expect("samples")
+    else {
+        panic!("another type");
+    };
+    for (x, y) in [(1, 1), (250, 100), (698, 498), (77, 311)] {
+        let mut window: Vec<u16> = (y - 1..=y + 1)
+            .flat_map(|y| (x - 1..=x + 1).map(move |x| sample(x, y, 1)))
+            .collect();
+        window.sort_unstable();
+        let place = y as usize * SIZE.width as usize + x as usize;
+        assert_eq!(found[place], window[4], "({x}, {y})");
+    }
+    let hole = 210 * SIZE.width as usize + 310;
+    assert_eq!(found[hole], 0, "there is no data");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_leaves_nothing() {
+    let (_kept, path) = directory();
+    fs::write(path.join("text.tif"), "no image").expect("a file");
+    fs::write(path.join("old.tif"), "mine").expect("a file");
+    for (words, code, expected) in [
+        ("median none.tif o.tif", 1, "none.tif"),
+        ("median text.tif o.tif", 1, "text.tif"),
+        ("median a.tif old.tif", 1, "old.tif is there already"),
+        ("median a.tif o.tif --size 4", 2, "size=4 cannot be"),
+        ("median a.tif o.tif --bands 3", 1, "has no band 3: it has 2"),
+        (
+            "median a.tif o.tif --bbox 9000,9000,9001,9001",
+            1,
+            "lies in the part",
+        ),
+        ("median a.tif /nowhere/o.tif", 1, "/nowhere/o.tif"),
+        (
+            "texture a.tif o.tif --instructions mmx",
+            1,
+            "no instruction set 'mmx'",
+        ),
+        ("texture a.tif o.tif --range 5", 2, "range=5 cannot be"),
+        ("median a.tif o.tif --scale u16", 1, "scale= is for texture"),
+        ("run a.tif", 2, "a.tif cannot be read"),
+    ] {
+        let (status, said) = refused(&path, words);
+        assert_eq!(status, Some(code), "{words}: {said}");
+        assert!(said.contains(expected), "{words}: {said}");
+        assert!(
+            !path.join("o.tif").exists() && !path.join("o.tif.part").exists(),
+            "{words}"
+        );
+    }
+    assert_eq!(
+        fs::read(path.join("old.tif")).expect("it is there"),
+        b"mine"
+    );
+}
+
+#[test]
+fn what_it_would_take_is_said_before_it_is_done() {
+    let (_kept, path) = directory();
+    let said = done(
+        &path,
+        "texture a.tif o.tif --window 5 --features energy --plan --json --ram 64M",
+    );
+    let planned: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (&planned["width"], &planned["bands"]),
+        (&700.into(), &2.into())
+    );
+    assert_eq!(planned["type"], "f32");
+    assert!(
+        planned["memory_bytes"]
+            .as_u64()
+            .is_some_and(|bytes| bytes <= 64 << 20),
+        "{planned}"
+    );
+    assert!(!path.join("o.tif").exists());
+    let said = done(&path, "info a.tif --json");
+    let about: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (&about["names"][1], &about["nodata"]),
+        (&"green".into(), &0.0.into())
+    );
+}
+
+#[test]
+fn each_file_of_a_pattern_is_worked_on() {
+    let (_kept, path) = directory();
+    fs::copy(path.join("a.tif"), path.join("b.tif")).expect("a copy");
+    let job =
+        "foreach ?.tif as one\nin one bands=2\nm = CrossMedian one size=5\nwrite m out-{one}.tif\n";
+    fs::write(path.join("job.txt"), job).expect("a job");
+    let said = done(&path, "run job.txt --json");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    let said = done(&path, "verify out-a.tif --against out-b.tif");
+    assert!(said.contains("Equal"), "{said}");
+    let (status, said) = refused(&path, "run job.txt");
+    assert!(status == Some(1) && said.contains("--overwrite"), "{said}");
+}
+
+#[test]
+fn features_as_whole_numbers_are_near_those_as_floats() {
+    let (_kept, path) = directory();
+    let texture = "--window 5 --levels 16 --features energy,correlation";
+    done(&path, &format!("texture a.tif f.tif {texture}"));
+    done(&path, &format!("texture a.tif u.tif {texture} --scale u16"));
+    let read = |name: &str| {
+        let file = pipt_tiff::Tiff::open(&path.join(name), pipt_tiff::ReadOptions::default());
+        let bands = file
+            .expect("a file")
+            .read_bands(0, 2, SIZE.rect())
+            .expect("bands");
+        bands.iter().map(Samples::to_f64).collect::<Vec<_>>()
+    };
+    let (floats, whole) = (read("f.tif"), read("u.tif"));
+    for (band, (least, most)) in [(0.0, 1.0), (-1.0, 1.0)].into_iter().enumerate() {
+        let step = (most - least) / 65_534.0;
+        for (float, whole) in floats[band].iter().zip(&whole[band]) {
+            match float.is_nan() {
+                true => assert!((whole - 65_535.0).abs() < 0.5, "{whole}"),
+                false => assert!(
+                    (least + step * whole - float).abs() <= step,
+                    "{float} {whole}"
+                ),
+            }
+        }
+    }
+}
