@@ -23,7 +23,10 @@ fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
 /// Every dependency from outside has a line in `docs/dependencies.md`, and none is there in vain.
 pub fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
     let mut names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
-    names.extend(outside(&manifest(workspace, &Path::new(TOOLKIT).join("Cargo.toml"))?));
+    names.extend(outside(&manifest(
+        workspace,
+        &Path::new(TOOLKIT).join("Cargo.toml"),
+    )?));
     let text = workspace.text(Path::new(REASONS))?.unwrap_or_default();
     Ok(compare(&names, &reasons(&text)))
 }
