@@ -117,6 +117,11 @@ class NodeDialog {
     if (!this.root.open) this.root.showModal();
   }
 
+  // While it is open the line of what the page sees grows.
+  follow() {
+    if (this.root.open && this.span.value === "0") this.drawHistory();
+  }
+
   async drawHistory() {
     const hours = Number(this.span.value);
     const own = this.name === this.viewer.node;

@@ -96,6 +96,7 @@ function paint() {
   if (last !== logLength) drawLog();
   logLength = last;
   drawTime();
+  nodeDialog.follow();
   if (since === null) return;
   // The next task runs when this frame was handed over.
   setTimeout(() => {
