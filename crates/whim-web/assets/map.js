@@ -1,7 +1,9 @@
 // The map: a card for each node, a button for each process, and those that fly.
 const SHOWN_MAX = 60;
 const FLIGHT_MS = 900;
-const FLIGHTS_MAX = 24;
+// In the air at a time: the eye follows few, and each costs a browser without a graphics processor a redraw of all
+// that lies on its way, sixty times a second.
+const FLIGHTS_MAX = 8;
 
 function element(name, classes, text) {
   const made = document.createElement(name);
@@ -183,7 +185,9 @@ class NodeMap {
     if (matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden) return;
     // All places are asked for before anything is put into the sky: each of them alone would lay the page out.
     const ways = [];
-    for (const flight of flights.slice(-FLIGHTS_MAX)) {
+    const sky = document.getElementById("sky");
+    const free = Math.max(FLIGHTS_MAX - sky.childElementCount, 0);
+    for (const flight of flights.slice(0, free)) {
       const from = this.cards.get(flight.from);
       const to = this.cards.get(flight.to);
       if (!from || !to) continue;
@@ -191,7 +195,6 @@ class NodeMap {
       const end = chip && chip.item.isConnected ? chip.item : to.list;
       ways.push({ name: flight.name, start: from.list.getBoundingClientRect(), end: end.getBoundingClientRect() });
     }
-    const sky = document.getElementById("sky");
     const at = (box) => "translate(" + box.left + "px," + box.top + "px)";
     for (const { name, start, end } of ways) {
       const bird = element("span", "flying", name);
