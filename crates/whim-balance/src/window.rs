@@ -138,7 +138,7 @@ impl<S: Clone> View<S> {
         let credible =
             |word: &Word<S>| word.node != self.own && Millis::from(word.age_ms) <= AGE_MAX_MS;
         let mut news: Vec<&Word<S>> = words.filter(|word| credible(word)).collect();
-        let times = news.iter().map(|word| entry_of(now, word).at);
+        let times = news.iter().map(|word| time_of(now, word));
         self.oldest = times.fold(self.oldest, Millis::min);
         // Of two about the same node the newer one, or the first.
         news.sort_by_key(|word| (word.node, word.age_ms));
@@ -234,10 +234,15 @@ fn key(time: Millis, place: usize) -> u64 {
     time.min(u64::MAX / PLACES - 1) * PLACES + place as u64
 }
 
+/// When it was so, by our clock.
+fn time_of<S>(now: Millis, word: &Word<S>) -> Millis {
+    now.saturating_sub(Millis::from(word.age_ms))
+}
+
 fn entry_of<S: Clone>(now: Millis, word: &Word<S>) -> Entry<S> {
     Entry {
         node: word.node,
-        at: now.saturating_sub(Millis::from(word.age_ms)),
+        at: time_of(now, word),
         state: word.state.clone(),
     }
 }
