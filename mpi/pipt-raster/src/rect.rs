@@ -20,6 +20,21 @@ impl Size {
         self.width as u64 * self.height as u64
     }
 
+    /// With so many pixels around it.
+    #[must_use]
+    pub const fn grown(self, halo: Halo) -> Self {
+        Self {
+            width: self
+                .width
+                .saturating_add(halo.left)
+                .saturating_add(halo.right),
+            height: self
+                .height
+                .saturating_add(halo.above)
+                .saturating_add(halo.below),
+        }
+    }
+
     /// All of it.
     #[must_use]
     pub const fn rect(self) -> Rect {
@@ -169,6 +184,8 @@ mod tests {
         assert_eq!(rect.grown(Halo::even(3), size), Rect::new(0, 0, 8, 6));
         let whole = size.rect();
         assert_eq!(whole.grown(Halo::even(u32::MAX), size), whole);
+        assert_eq!(size.grown(Halo::even(3)), Size::new(16, 12));
+        assert_eq!(size.grown(Halo::even(u32::MAX)).width, u32::MAX);
     }
 
     #[test]

@@ -186,6 +186,19 @@ pub struct Tag {
 }
 
 impl Tag {
+    fn of<const BYTES: usize>(
+        number: u16,
+        kind: FieldType,
+        values: impl ExactSizeIterator<Item = [u8; BYTES]>,
+    ) -> Self {
+        Self {
+            number,
+            kind,
+            count: values.len() as u64,
+            bytes: values.flatten().collect(),
+        }
+    }
+
     /// A text: its bytes and a zero.
     #[must_use]
     pub fn text(number: u16, text: &str) -> Self {
@@ -202,57 +215,41 @@ impl Tag {
     /// Numbers of 16 bits.
     #[must_use]
     pub fn shorts(number: u16, values: &[u16]) -> Self {
-        Self {
+        Self::of(
             number,
-            kind: FieldType::Short,
-            count: values.len() as u64,
-            bytes: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-        }
+            FieldType::Short,
+            values.iter().map(|value| value.to_le_bytes()),
+        )
     }
 
     /// Numbers of 32 bits.
     #[must_use]
     pub fn longs(number: u16, values: &[u32]) -> Self {
-        Self {
+        Self::of(
             number,
-            kind: FieldType::Long,
-            count: values.len() as u64,
-            bytes: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-        }
+            FieldType::Long,
+            values.iter().map(|value| value.to_le_bytes()),
+        )
     }
 
     /// Numbers of 64 bits, for BigTIFF alone.
     #[must_use]
     pub fn longs8(number: u16, values: &[u64]) -> Self {
-        Self {
+        Self::of(
             number,
-            kind: FieldType::Long8,
-            count: values.len() as u64,
-            bytes: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-        }
+            FieldType::Long8,
+            values.iter().map(|value| value.to_le_bytes()),
+        )
     }
 
     /// Floats of 64 bits.
     #[must_use]
     pub fn doubles(number: u16, values: &[f64]) -> Self {
-        Self {
+        Self::of(
             number,
-            kind: FieldType::Double,
-            count: values.len() as u64,
-            bytes: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-        }
+            FieldType::Double,
+            values.iter().map(|value| value.to_le_bytes()),
+        )
     }
 
     /// The values, where they are integers without a sign.

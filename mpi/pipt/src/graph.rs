@@ -190,14 +190,7 @@ impl Graph {
             let Some(halo) = halo else {
                 continue;
             };
-            let grown = Size::new(
-                size.width
-                    .saturating_add(halo.left)
-                    .saturating_add(halo.right),
-                size.height
-                    .saturating_add(halo.above)
-                    .saturating_add(halo.below),
-            );
+            let grown = size.grown(*halo);
             // One for the sample, and one for whether it is there.
             let sample = node.shape.kind.bytes() as u64 + 1;
             bytes += match &node.origin {

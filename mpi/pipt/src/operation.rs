@@ -10,8 +10,8 @@ pub use texture::Texture;
 
 use crate::graph::{Failure, Given};
 use pipt_raster::rect::Halo;
-use pipt_raster::{Sample, Size};
-use pipt_simd::rank::{Padding, Plane, PlaneMut, pad};
+use pipt_raster::{Rect, Sample, Size};
+use pipt_simd::rank::{Padding, Plane, PlaneMut, RankError, pad};
 
 /// What lies beyond the edge of an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,39 +68,40 @@ fn around<T: Sample>(
     edge: Edge,
 ) -> Result<Around<T>, Failure> {
     let missing = missing(given, halo);
-    let (width, height) = (given.rect.width as usize, given.rect.height as usize);
-    let size = (
-        width + (missing.left + missing.right) as usize,
-        height + (missing.above + missing.below) as usize,
-    );
-    let image = Plane::new(values, width, height, width)?;
-    let mut samples = vec![T::default(); size.0 * size.1];
-    let mut whole = PlaneMut::new(&mut samples, size.0, size.1, size.0)?;
-    pad(image, missing, edge.of(), &mut whole)?;
+    let size = given.rect.size().grown(missing);
+    let samples = padded(values, given.rect, missing, edge.of())?;
     let ends = matches!(edge, Edge::Shrink | Edge::Nodata) && missing != Halo::default();
-    let there = match (&given.part.there, ends) {
-        (None, false) => None,
-        (there, _) => {
-            let all;
-            let there = match there {
-                Some(there) => there,
-                None => {
-                    all = vec![true; width * height];
-                    &all
-                }
-            };
-            let image = Plane::new(there, width, height, width)?;
-            let mut padded = vec![false; size.0 * size.1];
-            let mut whole = PlaneMut::new(&mut padded, size.0, size.1, size.0)?;
-            pad(image, missing, edge.of_mask(), &mut whole)?;
-            Some(padded)
-        }
+    let mask = |there: &[bool]| padded(there, given.rect, missing, edge.of_mask());
+    let there = match &given.part.there {
+        Some(there) => Some(mask(there)?),
+        None if ends => Some(mask(&vec![true; values.len()])?),
+        None => None,
     };
     Ok(Around {
         samples,
         there,
-        size,
+        size: (size.width as usize, size.height as usize),
     })
+}
+
+/// A rectangle's values with what is missing around them.
+fn padded<T: Copy + Default>(
+    values: &[T],
+    rect: Rect,
+    missing: Halo,
+    padding: Padding<T>,
+) -> Result<Vec<T>, RankError> {
+    let (width, height) = (rect.width as usize, rect.height as usize);
+    let size = rect.size().grown(missing);
+    let (columns, rows) = (size.width as usize, size.height as usize);
+    let mut padded = vec![T::default(); columns * rows];
+    pad(
+        Plane::new(values, width, height, width)?,
+        missing,
+        padding,
+        &mut PlaneMut::new(&mut padded, columns, rows, columns)?,
+    )?;
+    Ok(padded)
 }
 
 /// What of a halo around what is wanted lies outside the image.

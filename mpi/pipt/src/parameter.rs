@@ -13,6 +13,24 @@ pub struct Parameter {
     pub about: &'static str,
 }
 
+impl Parameter {
+    /// One that need not be given: `default` is taken then, or nothing if that is empty.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        kind: Kind,
+        default: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            default: Some(default),
+            about,
+        }
+    }
+}
+
 /// What may be given for a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {

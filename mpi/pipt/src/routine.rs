@@ -67,21 +67,7 @@ fn distance(one: &str, other: &str) -> usize {
     last.last().copied().unwrap_or(0)
 }
 
-const fn parameter(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    about: &'static str,
-) -> Parameter {
-    Parameter {
-        name,
-        kind,
-        default: Some(default),
-        about,
-    }
-}
-
-const EDGE: Parameter = parameter(
+const EDGE: Parameter = Parameter::new(
     "edge",
     Kind::Choice(&[
         "reflect",
@@ -96,7 +82,7 @@ const EDGE: Parameter = parameter(
      the last one; VALUE; nothing; or the result is no data there",
 );
 
-const VALUE: Parameter = parameter(
+const VALUE: Parameter = Parameter::new(
     "value",
     Kind::Number(f64::MIN, f64::MAX),
     "0",
@@ -107,9 +93,9 @@ const VALUE: Parameter = parameter(
 macro_rules! texture {
     ($($more:expr),*) => {
         &[
-            parameter("window", Kind::Odd(3, 63), "9", "pixels to a side of the window"),
-            parameter("levels", Kind::Whole(2, 65_536), "64", "grey levels to which samples are reduced"),
-            parameter(
+            Parameter::new("window", Kind::Odd(3, 63), "9", "pixels to a side of the window"),
+            Parameter::new("levels", Kind::Whole(2, 65_536), "64", "grey levels to which samples are reduced"),
+            Parameter::new(
                 "range",
                 Kind::Range(&["minmax", "quantiles", "type"]),
                 "minmax",
@@ -117,22 +103,22 @@ macro_rules! texture {
                  equal steps (minmax) or so that all levels are as frequent (quantiles); all numbers of the \
                  type; or LEAST:MOST",
             ),
-            parameter("thresholds", Kind::Text, "", "a file of thresholds, a number a line, instead of a range"),
-            parameter("offsets", Kind::Offsets, "1:0,1:1,0:1,-1:1", "from one pixel of a pair to the other"),
-            parameter(
+            Parameter::new("thresholds", Kind::Text, "", "a file of thresholds, a number a line, instead of a range"),
+            Parameter::new("offsets", Kind::Offsets, "1:0,1:1,0:1,-1:1", "from one pixel of a pair to the other"),
+            Parameter::new(
                 "pairs",
                 Kind::Choice(&["inside", "reach"]),
                 "inside",
                 "whether both pixels of a pair lie in the window, or only the first has to",
             ),
-            parameter(
+            Parameter::new(
                 "combine",
                 Kind::Choice(&["mean", "sum", "separate"]),
                 "mean",
                 "of several offsets: the mean of their features; those of all pairs together; or each by itself",
             ),
-            parameter("symmetric", Kind::YesNo, "yes", "whether a pair counts both ways"),
-            parameter(
+            Parameter::new("symmetric", Kind::YesNo, "yes", "whether a pair counts both ways"),
+            Parameter::new(
                 "like",
                 Kind::Choice(&["grass", "otb", "itk"]),
                 "",
@@ -145,28 +131,28 @@ macro_rules! texture {
     };
 }
 
-const EXPONENT: Parameter = parameter(
+const EXPONENT: Parameter = Parameter::new(
     "exponent",
     Kind::Whole(1, 4),
     "2",
     "the power of the distance between two levels",
 );
 
-const MOMENT: Parameter = parameter(
+const MOMENT: Parameter = Parameter::new(
     "moment",
     Kind::Choice(&["haralick", "gonzalez"]),
     "haralick",
     "P / (1 + (i - j)^2); or P / |i - j|^2 of those that differ",
 );
 
-const CLUSTER: Parameter = parameter(
+const CLUSTER: Parameter = Parameter::new(
     "cluster",
     Kind::Whole(2, 4),
     "2",
     "the power: 2 is the tendency, 3 the shade, 4 the prominence",
 );
 
-const LOGARITHM: Parameter = parameter(
+const LOGARITHM: Parameter = Parameter::new(
     "logarithm",
     Kind::Choice(&["2", "e"]),
     "2",
@@ -194,31 +180,31 @@ pub const FEATURES: [&str; 17] = [
     "max-correlation",
 ];
 
-const SIZE: Parameter = parameter(
+const SIZE: Parameter = Parameter::new(
     "size",
     Kind::Odd(1, 255),
     "3",
     "pixels to a side of the window",
 );
-const ARMS: Parameter = parameter(
+const ARMS: Parameter = Parameter::new(
     "size",
     Kind::Odd(1, 255),
     "3",
     "pixels across the cross, each way",
 );
-const TRIM: Parameter = parameter(
+const TRIM: Parameter = Parameter::new(
     "trim",
     Kind::Number(0.0, 0.5),
     "0.1",
     "the part of the samples that is left out at each end",
 );
-const FILL: Parameter = parameter(
+const FILL: Parameter = Parameter::new(
     "fill",
     Kind::YesNo,
     "no",
     "whether a pixel without data is given a value, where its window has some",
 );
-const BANDS: Parameter = parameter(
+const SEED: Parameter = Parameter::new(
     "seed",
     Kind::Whole(0, u64::MAX),
     "0",
@@ -229,40 +215,15 @@ macro_rules! order {
     ($($first:expr),*) => { &[$($first,)* EDGE, VALUE, FILL] };
 }
 
-const fn texture(
+const fn routine(
+    family: Family,
     name: &'static str,
     about: &'static str,
     parameters: &'static [Parameter],
 ) -> Routine {
     Routine {
         name,
-        family: Family::Texture,
-        about,
-        parameters,
-    }
-}
-
-const fn order(
-    name: &'static str,
-    about: &'static str,
-    parameters: &'static [Parameter],
-) -> Routine {
-    Routine {
-        name,
-        family: Family::Order,
-        about,
-        parameters,
-    }
-}
-
-const fn noise(
-    name: &'static str,
-    about: &'static str,
-    parameters: &'static [Parameter],
-) -> Routine {
-    Routine {
-        name,
-        family: Family::Noise,
+        family,
         about,
         parameters,
     }
@@ -270,11 +231,12 @@ const fn noise(
 
 /// All of them, by family.
 pub const ALL: &[Routine] = &[
-    texture(
+    routine(
+        Family::Texture,
         "CoOccur",
         "several features at once, a band for each",
         texture!(
-            parameter(
+            Parameter::new(
                 "features",
                 Kind::Words(&FEATURES),
                 "max,energy,contrast,inverse-moment,homogeneity,correlation,entropy,cluster",
@@ -286,77 +248,115 @@ pub const ALL: &[Routine] = &[
             LOGARITHM
         ),
     ),
-    texture("CoOccurMax", "the greatest probability, max P", texture!()),
-    texture("CoOccurEnergy", "sum of P^2", texture!()),
-    texture("CoOccurContrast", "sum of |i - j|^k P", texture!(EXPONENT)),
-    texture(
+    routine(
+        Family::Texture,
+        "CoOccurMax",
+        "the greatest probability, max P",
+        texture!(),
+    ),
+    routine(Family::Texture, "CoOccurEnergy", "sum of P^2", texture!()),
+    routine(
+        Family::Texture,
+        "CoOccurContrast",
+        "sum of |i - j|^k P",
+        texture!(EXPONENT),
+    ),
+    routine(
+        Family::Texture,
         "CoOccurInverseMoment",
         "sum of P / (1 + (i - j)^2)",
         texture!(MOMENT),
     ),
-    texture("CoOccurHomogeneity", "sum of P / (1 + |i - j|)", texture!()),
-    texture(
+    routine(
+        Family::Texture,
+        "CoOccurHomogeneity",
+        "sum of P / (1 + |i - j|)",
+        texture!(),
+    ),
+    routine(
+        Family::Texture,
         "CoOccurCorrelation",
         "sum of (i - mean)(j - mean) P / variance",
         texture!(),
     ),
-    texture("CoOccurEntropy", "- sum of P log P", texture!(LOGARITHM)),
-    texture(
+    routine(
+        Family::Texture,
+        "CoOccurEntropy",
+        "- sum of P log P",
+        texture!(LOGARITHM),
+    ),
+    routine(
+        Family::Texture,
         "CoOccurCluster",
         "sum of (i + j - 2 mean)^k P",
         texture!(CLUSTER),
     ),
-    order("SquareMedian", "the median of a square", order!(SIZE)),
-    order("CrossMedian", "the median of a cross", order!(ARMS)),
-    order(
+    routine(
+        Family::Order,
+        "SquareMedian",
+        "the median of a square",
+        order!(SIZE),
+    ),
+    routine(
+        Family::Order,
+        "CrossMedian",
+        "the median of a cross",
+        order!(ARMS),
+    ),
+    routine(
+        Family::Order,
         "ATrimmedSqMean",
         "the mean of a square's samples but the least and the greatest",
         order!(SIZE, TRIM),
     ),
-    order(
+    routine(
+        Family::Order,
         "ATrimmedCrMean",
         "the mean of a cross's samples but the least and the greatest",
         order!(ARMS, TRIM),
     ),
-    noise(
+    routine(
+        Family::Noise,
         "AddUniform",
         "adds numbers between two limits",
         &[
-            parameter(
+            Parameter::new(
                 "least",
                 Kind::Number(f64::MIN, f64::MAX),
                 "-10",
                 "the lower limit",
             ),
-            parameter(
+            Parameter::new(
                 "most",
                 Kind::Number(f64::MIN, f64::MAX),
                 "10",
                 "the upper limit",
             ),
-            BANDS,
+            SEED,
         ],
     ),
-    noise(
+    routine(
+        Family::Noise,
         "AddGaussian",
         "adds normally distributed numbers",
         &[
-            parameter("mean", Kind::Number(f64::MIN, f64::MAX), "0", "their mean"),
-            parameter(
+            Parameter::new("mean", Kind::Number(f64::MIN, f64::MAX), "0", "their mean"),
+            Parameter::new(
                 "deviation",
                 Kind::Number(0.0, f64::MAX),
                 "10",
                 "their standard deviation",
             ),
-            BANDS,
+            SEED,
         ],
     ),
-    noise(
+    routine(
+        Family::Noise,
         "AddBitError",
         "turns bits round",
         &[
-            parameter("probability", Kind::Number(0.0, 1.0), "0.01", "of each bit"),
-            BANDS,
+            Parameter::new("probability", Kind::Number(0.0, 1.0), "0.01", "of each bit"),
+            SEED,
         ],
     ),
 ];

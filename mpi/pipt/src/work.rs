@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 use xxhash_rust::xxh3::xxh3_64;
@@ -342,11 +343,16 @@ fn write(
     let skip = missing.min().unwrap_or(0);
     let (watch, all) = (Watch::default(), group.grid.size.pixels());
     let graph = &one.all.graph;
+    let (going, ended) = mpsc::channel::<()>();
+    let (to, seen) = (&files, &watch);
     let done = thread::scope(|scope| {
-        let worker = scope.spawn(|| execute::execute(graph, group, &files, means, skip, &watch));
-        while !worker.is_finished() {
+        let worker = scope.spawn(move || {
+            // It goes with the worker, whose end is so noticed at once.
+            let _going = going;
+            execute::execute(graph, group, to, means, skip, seen)
+        });
+        while ended.recv_timeout(SHOWS) == Err(RecvTimeoutError::Timeout) {
             show(watch.pixels.load(Ordering::Relaxed), all);
-            thread::park_timeout(SHOWS);
         }
         worker
             .join()

@@ -9,36 +9,22 @@ use std::path::Path;
 /// Bands that can be chosen.
 const BANDS_MAX: u32 = 65_536;
 
-const fn option(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    about: &'static str,
-) -> Parameter {
-    Parameter {
-        name,
-        kind,
-        default: Some(default),
-        about,
-    }
-}
-
 /// What may be said of a file that is read.
 pub const INPUT: &[Parameter] = &[
-    option(
+    Parameter::new(
         "page",
         Kind::Whole(0, 65_535),
         "0",
         "of a file with several images, from 0",
     ),
-    option("bands", Kind::Text, "", "which, as 1,3-5; all without it"),
-    option(
+    Parameter::new("bands", Kind::Text, "", "which, as 1,3-5; all without it"),
+    Parameter::new(
         "nodata",
         Kind::Number(f64::MIN, f64::MAX),
         "",
         "a sample of this value is none",
     ),
-    option(
+    Parameter::new(
         "mask",
         Kind::Text,
         "",
@@ -48,37 +34,37 @@ pub const INPUT: &[Parameter] = &[
 
 /// What may be said of a file that is written.
 pub const OUTPUT: &[Parameter] = &[
-    option(
+    Parameter::new(
         "compress",
         Kind::Choice(&["none", "deflate", "zstd", "lzw"]),
         "zstd",
         "how",
     ),
-    option(
+    Parameter::new(
         "level",
         Kind::Whole(1, 22),
         "",
         "how hard it tries, with deflate (to 12) and zstd",
     ),
-    option(
+    Parameter::new(
         "tile",
         Kind::Whole(16, 8192),
         "512",
         "pixels to a side of its tiles, a multiple of 16",
     ),
-    option(
+    Parameter::new(
         "scale",
         Kind::Choice(&["i16", "u16"]),
         "",
         "samples as these integers, with scale and offset",
     ),
-    option(
+    Parameter::new(
         "overviews",
         Kind::YesNo,
         "no",
         "smaller images beside it, for viewers",
     ),
-    option(
+    Parameter::new(
         "bigtiff",
         Kind::Choice(&["auto", "yes", "no"]),
         "auto",

@@ -66,8 +66,7 @@ impl Operation for Order {
     }
 
     fn scratch(&self, wanted: Size, kind: SampleType) -> u64 {
-        let padded =
-            (wanted.pixels() + 4 * u64::from(rank::MOST_ACROSS).pow(2)) * (kind.bytes() as u64 + 1);
+        let padded = wanted.grown(self.halo()).pixels() * (kind.bytes() as u64 + 1);
         // Whatever the type, it takes no more than for the widest one.
         padded + self.filter.scratch_bytes::<f64>() as u64
     }

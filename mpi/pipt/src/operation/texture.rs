@@ -108,13 +108,8 @@ impl Operation for Texture {
     }
 
     fn scratch(&self, wanted: Size, kind: SampleType) -> u64 {
-        let halo = self.halo();
-        let padded = Size::new(
-            wanted.width.saturating_add(2 * halo.left),
-            wanted.height.saturating_add(2 * halo.above),
-        );
         // Samples and whether they are there; levels, of two bytes at the most, and their mask.
-        let bytes = padded.pixels() * (kind.bytes() as u64 + 1 + 2 + 1);
+        let bytes = wanted.grown(self.halo()).pixels() * (kind.bytes() as u64 + 1 + 2 + 1);
         bytes + self.plan.scratch_bytes(wanted.width as usize) as u64
     }
 
