@@ -5,7 +5,7 @@ use crate::place::{self, Affine};
 use pipt_gdal::{Dataset, GdalError};
 use pipt_raster::{Info, Rect, Sample, Samples, Size, Source, each};
 use pipt_tiff::tag::Tag;
-use pipt_tiff::{ReadOptions, Tiff, TiffError};
+use pipt_tiff::{ReadOptions, Scale, Tiff, TiffError};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -153,6 +153,16 @@ impl File {
                 });
                 place.unwrap_or_default()
             }
+        }
+    }
+
+    /// What the samples of each band stand for, where a TIFF file says so; empty: themselves. They are
+    /// worked on as they are.
+    #[must_use]
+    pub fn scales(&self) -> Vec<Scale> {
+        match self {
+            Self::Tiff(tiff) => tiff.scales(),
+            Self::Gdal(_) => Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::parameter::Values;
 use pipt_raster::{Info, Sample, SampleType, Samples, Size, each, of_type};
 use pipt_tiff::design::{Big, Compression, Design, Interleave, Predict, Reduce, WriteOptions};
 use pipt_tiff::writer::{self, Finished, Writer};
-use pipt_tiff::{Tag, TiffError};
+use pipt_tiff::{Scale, Tag, TiffError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -80,13 +80,6 @@ pub struct Output {
     scales: Option<Vec<Scale>>,
 }
 
-/// From samples to whole numbers: `sample = offset + step * number`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Scale {
-    offset: f64,
-    step: f64,
-}
-
 impl Output {
     /// # Errors
     ///
@@ -118,6 +111,7 @@ impl Output {
         let mut options = options(values, image.tags.clone());
         options.threads = manner.threads;
         options.identity = manner.identity;
+        options.scales = scales.clone().unwrap_or_default();
         let design = Design::new(&info, options).map_err(of)?;
         let part = writer::part_of(path);
         if manner.overwrite && !manner.resume && part.exists() {
@@ -169,15 +163,25 @@ impl Output {
     }
 }
 
+/// The type of the samples in the file.
+#[must_use]
+pub fn kind(shape: &Shape, values: &Values) -> SampleType {
+    match values.word("scale") {
+        None => shape.kind,
+        Some("i16") => SampleType::I16,
+        Some(_) => SampleType::U16,
+    }
+}
+
 /// The type of the samples in the file, what stands for no data, and how they are scaled.
 type Form = (SampleType, Option<f64>, Option<Vec<Scale>>);
 
 fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Form, OutputError> {
     // One number is kept for what has no data.
-    let (kind, least, most, nodata) = match values.word("scale") {
-        None => return Ok((shape.kind, shape.nodata, None)),
-        Some("i16") => (SampleType::I16, -32_767.0, 32_767.0, -32_768.0),
-        Some(_) => (SampleType::U16, 0.0, 65_534.0, 65_535.0),
+    let (least, most, nodata) = match (values.word("scale"), kind(shape, values)) {
+        (None, kind) => return Ok((kind, shape.nodata, None)),
+        (_, SampleType::I16) => (-32_767.0, 32_767.0, -32_768.0),
+        _ => (0.0, 65_534.0, 65_535.0),
     };
     let scale = |bounds: &Option<(f64, f64)>| {
         let (low, high) = (*bounds)?;
@@ -189,7 +193,7 @@ fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Fo
     };
     let scales: Option<Vec<Scale>> = image.bounds.iter().map(scale).collect();
     let scales = scales.ok_or_else(|| OutputError::NoBounds(path.to_owned()))?;
-    Ok((kind, Some(nodata), Some(scales)))
+    Ok((kind(shape, values), Some(nodata), Some(scales)))
 }
 
 /// Pixels to a side of a file's tiles.

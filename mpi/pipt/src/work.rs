@@ -176,6 +176,7 @@ pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
             let memory = execute::memory(&one.all.graph, group, means.tiles);
             for (node, write) in group.nodes.iter().zip(writes) {
                 let shape = one.all.graph.shape(*node);
+                let kind = output::kind(shape, &work.job.writes[*write].values);
                 let across = means
                     .tiles
                     .saturating_mul(group.grid.tile)
@@ -184,11 +185,11 @@ pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
                     path: one.paths[*write].clone(),
                     size: shape.size,
                     bands: shape.bands.len(),
-                    kind: shape.kind,
+                    kind,
                     threads: means.threads,
                     block: (across, group.grid.tile.min(shape.size.height)),
                     memory: memory * means.threads as u64,
-                    bytes: shape.size.pixels() * (shape.bands.len() * shape.kind.bytes()) as u64,
+                    bytes: shape.size.pixels() * (shape.bands.len() * kind.bytes()) as u64,
                 });
             }
         }

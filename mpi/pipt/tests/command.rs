@@ -1,7 +1,7 @@
 //! The command, as a user runs it: on files, from end to end.
 
 use pipt_raster::{Info, SampleType, Samples, Size};
-use pipt_tiff::{Design, WriteOptions, Writer};
+use pipt_tiff::{Design, Scale, WriteOptions, Writer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -331,26 +331,68 @@ fn features_as_whole_numbers_are_near_those_as_floats() {
     let (_kept, path) = directory();
     let texture = "--window 5 --levels 16 --features energy,correlation";
     done(&path, &format!("texture a.tif f.tif {texture}"));
-    done(&path, &format!("texture a.tif u.tif {texture} --scale u16"));
-    let read = |name: &str| {
+    let open = |name: &str| {
         let file = pipt_tiff::Tiff::open(&path.join(name), pipt_tiff::ReadOptions::default());
-        let bands = file
-            .expect("a file")
-            .read_bands(0, 2, SIZE.rect())
-            .expect("bands");
+        file.expect("a file")
+    };
+    let read = |file: &pipt_tiff::Tiff| {
+        let bands = file.read_bands(0, 2, SIZE.rect()).expect("bands");
         bands.iter().map(Samples::to_f64).collect::<Vec<_>>()
     };
-    let (floats, whole) = (read("f.tif"), read("u.tif"));
-    for (band, (least, most)) in [(0.0, 1.0), (-1.0, 1.0)].into_iter().enumerate() {
-        let step = (most - least) / 65_534.0;
-        for (float, whole) in floats[band].iter().zip(&whole[band]) {
-            match float.is_nan() {
-                true => assert!((whole - 65_535.0).abs() < 0.5, "{whole}"),
-                false => assert!(
-                    (least + step * whole - float).abs() <= step,
-                    "{float} {whole}"
-                ),
+    let floats = open("f.tif");
+    assert_eq!(floats.scales(), []);
+    let floats = read(&floats);
+    for (kind, nodata) in [("u16", 65_535.0), ("i16", -32_768.0)] {
+        let name = format!("{kind}.tif");
+        let words = format!("texture a.tif {name} {texture} --scale {kind}");
+        done(&path, &words);
+        let file = open(&name);
+        assert_eq!(pipt_raster::Source::info(&file).nodata, Some(nodata));
+        let (whole, scales) = (read(&file), file.scales());
+        assert_eq!(scales.len(), 4, "each of two bands has two features");
+        for (band, (least, most)) in [(0.0, 1.0), (-1.0, 1.0)].into_iter().enumerate() {
+            let Scale { offset, step } = scales[band];
+            assert!((step - (most - least) / 65_534.0).abs() < 1e-9, "{step}");
+            for (float, whole) in floats[band].iter().zip(&whole[band]) {
+                match float.is_nan() {
+                    true => assert!((whole - nodata).abs() < 0.5, "{whole}"),
+                    false => {
+                        let stands_for = offset + step * whole;
+                        assert!((stands_for - float).abs() <= step, "{float} {whole}");
+                    }
+                }
             }
         }
     }
+}
+
+#[test]
+fn gdal_reads_scales_names_and_no_data() {
+    let (_kept, path) = directory();
+    done(
+        &path,
+        "texture a.tif u.tif --window 5 --levels 16 --features energy,correlation --bands 1 --scale u16",
+    );
+    let said = done(&path, "info u.tif --json");
+    let about: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let step = 2.0 / 65_534.0;
+    assert_eq!(about["scales"][1], serde_json::json!([-1.0, step]));
+    let gdal = Command::new("gdalinfo")
+        .args(["-json", "u.tif"])
+        .current_dir(&path)
+        .output();
+    let Ok(gdal) = gdal else {
+        eprintln!("not compared: there is no gdalinfo here");
+        return;
+    };
+    assert!(gdal.status.success(), "{gdal:?}");
+    let found: serde_json::Value = serde_json::from_slice(&gdal.stdout).expect("JSON");
+    let second = &found["bands"][1];
+    assert_eq!(second["type"], "UInt16");
+    assert_eq!(second["description"], "red: correlation");
+    assert_eq!(second["offset"], -1.0);
+    // It prints fifteen digits behind the point.
+    let scale = second["scale"].as_f64().expect("a number");
+    assert!((scale - step).abs() < 1e-14, "{scale}");
+    assert_eq!(second["noDataValue"], 65_535.0);
 }
