@@ -2,6 +2,7 @@
 
 mod quantisers;
 mod textures;
+mod thresholds;
 
 use crate::execute::ExecuteError;
 use crate::graph::{Graph, GraphError, Shape};
@@ -35,6 +36,8 @@ pub struct Assembled {
     pub graph: Graph,
     /// Of each image of the job.
     pub images: Vec<Image>,
+    /// Grey levels that are to be kept: the name of the file, as the job has it, and its text.
+    pub thresholds: Vec<(String, String)>,
 }
 
 /// An image of a job, and what it has from the file that it is made of.
@@ -98,6 +101,7 @@ pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleE
     let mut all = Assembled {
         graph: Graph::default(),
         images: Vec::new(),
+        thresholds: Vec::new(),
     };
     for image in &job.images {
         let next = match &image.from {

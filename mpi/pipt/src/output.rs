@@ -22,6 +22,10 @@ const DEFLATE_MOST: i32 = 12;
 pub enum OutputError {
     /// It is there already.
     Exists(PathBuf),
+    /// There is something else under its name: a directory, a device.
+    NoFile(PathBuf),
+    /// A text cannot be written.
+    Text(PathBuf, std::io::Error),
     Tiff(PathBuf, Box<TiffError>),
     /// What an interrupted run has left cannot be removed.
     Part(PathBuf, std::io::Error),
@@ -35,6 +39,16 @@ impl fmt::Display for OutputError {
             Self::Exists(path) => write!(
                 to,
                 "{} is there already: give another name, or --overwrite",
+                path.display()
+            ),
+            Self::NoFile(path) => write!(
+                to,
+                "{} is a directory or a device, and no file: give another name",
+                path.display()
+            ),
+            Self::Text(path, error) => write!(
+                to,
+                "{} cannot be written: {error}; look whether its directory is there, with room on its disk",
                 path.display()
             ),
             Self::Tiff(path, error) => {
@@ -92,9 +106,7 @@ impl Output {
         manner: Manner,
     ) -> Result<Self, OutputError> {
         let of = |error| OutputError::Tiff(path.to_owned(), Box::new(error));
-        if path.exists() && !manner.overwrite {
-            return Err(OutputError::Exists(path.to_owned()));
-        }
+        is_free(path, manner.overwrite)?;
         let (kind, nodata, scales) = form(path, shape, image, values)?;
         let tile = tile(values);
         let info = Info {
@@ -255,6 +267,41 @@ fn filled(part: &Part, nodata: f64) -> Samples {
         None => part.samples.clone(),
         Some(there) => each!(&part.samples, values => fill(values, there, nodata).into()),
     }
+}
+
+/// Whether a name can be given to a file.
+///
+/// # Errors
+///
+/// There is something under it that is not to be overwritten.
+pub fn is_free(path: &Path, overwrite: bool) -> Result<(), OutputError> {
+    match std::fs::metadata(path) {
+        // Its last step would fail after all the work, or put a file in the place of a device.
+        Ok(about) if !about.is_file() => Err(OutputError::NoFile(path.to_owned())),
+        Ok(_) if !overwrite => Err(OutputError::Exists(path.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a text, or leaves it if it is there already: so may work that goes on after it was interrupted.
+///
+/// # Errors
+///
+/// There is another file of this name, or it cannot be written.
+pub fn text(path: &Path, text: &str, overwrite: bool) -> Result<(), OutputError> {
+    let is_there = std::fs::metadata(path).is_ok_and(|about| about.len() == text.len() as u64)
+        && std::fs::read(path).is_ok_and(|has| has == text.as_bytes());
+    if is_there {
+        return Ok(());
+    }
+    is_free(path, overwrite)?;
+    // Nothing that is half written ever has the name; the directory is the same, so that it can be renamed.
+    let part = writer::part_of(path);
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|error| {
+        let _gone = std::fs::remove_file(&part);
+        OutputError::Text(path.to_owned(), error)
+    })
 }
 
 /// Files that are written together.

@@ -396,3 +396,62 @@ fn gdal_reads_scales_names_and_no_data() {
     assert!((scale - step).abs() < 1e-14, "{scale}");
     assert_eq!(second["noDataValue"], 65_535.0);
 }
+
+#[test]
+fn a_series_has_the_levels_of_its_first_image() {
+    let (_kept, path) = directory();
+    // The second image is another one: its own range would give other levels.
+    done(&path, "noise a.tif b.tif --deviation 200 --seed 5");
+    let texture = "--window 5 --features energy,contrast";
+    for (number, levels) in [
+        "--levels 16",
+        "--levels 40 --range quantiles",
+        "--levels 300",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let words = format!("{texture} {levels} --write-thresholds t{number}.txt");
+        done(&path, &format!("texture a.tif a{number}.tif {words}"));
+        let with = format!("{texture} --thresholds t{number}.txt");
+        done(&path, &format!("texture a.tif again{number}.tif {with}"));
+        let read = |name: String| fs::read(path.join(name)).expect("written");
+        let same = read(format!("a{number}.tif")) == read(format!("again{number}.tif"));
+        assert!(same, "{levels}");
+        done(
+            &path,
+            &format!("texture b.tif own{number}.tif {texture} {levels}"),
+        );
+        done(&path, &format!("texture b.tif b{number}.tif {with}"));
+        let same = read(format!("own{number}.tif")) == read(format!("b{number}.tif"));
+        assert!(!same, "{levels}: they are the levels of the other image");
+    }
+    // Both bands have the same range, and other quantiles.
+    for (name, of_bands, numbers) in [("t0.txt", false, 15), ("t1.txt", true, 2 * 39)] {
+        let text = fs::read_to_string(path.join(name)).expect("written");
+        assert_eq!(text.contains("\nband 2\n"), of_bands, "{text}");
+        let found = text.lines().filter(|line| line.parse::<f64>().is_ok());
+        assert_eq!(found.count(), numbers, "{text}");
+    }
+    let words = format!("texture a.tif o.tif {texture} --write-thresholds t0.txt");
+    let (status, said) = refused(&path, &words);
+    assert!(
+        status == Some(1) && said.contains("t0.txt is there already"),
+        "{said}"
+    );
+    let words = format!("texture a.tif o.tif {texture} --bands 1 --thresholds t1.txt");
+    let (status, said) = refused(&path, &words);
+    assert!(
+        status == Some(1) && said.contains("are of 2 bands, and the image has 1"),
+        "{said}"
+    );
+    assert!(!path.join("o.tif").exists() && !path.join("o.tif.part").exists());
+    let job = "foreach [ab].tif as one\nin one bands=2\n\
+               t = CoOccurMax one window=3 write-thresholds=levels-{one}.txt\nwrite t out-{one}.tif\n";
+    fs::write(path.join("job.txt"), job).expect("a job");
+    done(&path, "run job.txt --plan");
+    assert!(!path.join("levels-a.txt").exists(), "a plan writes nothing");
+    done(&path, "run job.txt");
+    let read = |name: &str| fs::read_to_string(path.join(name)).expect("written");
+    assert!(read("levels-a.txt") != read("levels-b.txt"));
+}
