@@ -50,6 +50,8 @@ pub struct Image {
     pub part: (Rect, Size),
     /// The numbers of its bands, as noise counts them.
     bands: Vec<u32>,
+    /// Whether some of its pixels may have no data, though no number stands for that in the file.
+    pub has_holes: bool,
     /// Of each band, between which numbers its samples can be, where that is known.
     pub bounds: Vec<Option<(f64, f64)>>,
 }
@@ -155,6 +157,7 @@ impl Assembled {
             tags,
             part,
             bands,
+            has_holes: values.word("mask").is_some(),
         })
     }
 
@@ -171,6 +174,8 @@ impl Assembled {
             Family::Texture => self.texture(routine, &of, values, setting),
             Family::Order => {
                 let order = order(routine, values)?;
+                let has_holes = of.has_holes || edge(values) == Edge::Nodata;
+                let of = Image { has_holes, ..of };
                 self.same(of, shape, Box::new(order))
             }
             Family::Noise => {

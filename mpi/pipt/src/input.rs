@@ -87,7 +87,8 @@ impl fmt::Display for InputError {
 
 impl std::error::Error for InputError {}
 
-fn causes(error: &dyn std::error::Error) -> String {
+/// An error with all that has led to it.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {}", causes(cause)),
         None => error.to_string(),
@@ -166,11 +167,15 @@ impl File {
         }
     }
 
-    fn read(&self, band: u32, rect: Rect) -> Result<Samples, Failure> {
-        Ok(match self {
-            Self::Tiff(tiff) => tiff.read(band, rect)?,
-            Self::Gdal(dataset) => dataset.read(band, rect)?,
-        })
+    /// `name` is the file's, for messages.
+    fn read(&self, band: u32, rect: Rect, name: &str) -> Result<Samples, InputError> {
+        match self {
+            Self::Tiff(tiff) => {
+                let read = tiff.read(band, rect);
+                read.map_err(|error| InputError::Tiff(name.to_owned(), Box::new(error)))
+            }
+            Self::Gdal(dataset) => dataset.read(band, rect).map_err(InputError::Gdal),
+        }
     }
 }
 
@@ -292,7 +297,7 @@ impl Reading for Input {
             y: rect.y + self.part.y,
             ..rect
         };
-        let samples = self.file.read(number, of_file)?;
+        let samples = self.file.read(number, of_file, &self.name)?;
         let mut there = self.there(&samples);
         if let Some(mask) = &self.mask {
             let masked = mask.part(0, rect)?;

@@ -4,6 +4,7 @@ use crate::assemble::Image;
 use crate::blocks::{Block, Grid, Tile};
 use crate::execute::Sink;
 use crate::graph::{Failure, Part, Shape, cut_samples};
+use crate::input::causes;
 use crate::parameter::Values;
 use pipt_raster::{Info, Sample, SampleType, Samples, Size, each, of_type};
 use pipt_tiff::design::{Big, Compression, Design, Interleave, Predict, Reduce, WriteOptions};
@@ -29,6 +30,8 @@ pub enum OutputError {
     Tiff(PathBuf, Box<TiffError>),
     /// What an interrupted run has left cannot be removed.
     Part(PathBuf, std::io::Error),
+    /// Pixels may have no data, and no number of the type stands for that.
+    NoNodata(PathBuf, SampleType),
     /// `scale` wants numbers whose bounds are known.
     NoBounds(PathBuf),
 }
@@ -52,17 +55,17 @@ impl fmt::Display for OutputError {
                 path.display()
             ),
             Self::Tiff(path, error) => {
-                write!(to, "{}: {error}", path.display())?;
-                let mut cause = std::error::Error::source(error.as_ref());
-                while let Some(error) = cause {
-                    write!(to, ": {error}")?;
-                    cause = error.source();
-                }
-                Ok(())
+                write!(to, "{}: {}", path.display(), causes(error.as_ref()))
             }
             Self::Part(path, error) => {
                 write!(to, "{} cannot be removed: {error}", path.display())
             }
+            Self::NoNodata(path, kind) => write!(
+                to,
+                "{}: some of its pixels would have no data, and no number stands for that: give nodata= for what \
+                 is read, a number of the type {kind}",
+                path.display()
+            ),
             Self::NoBounds(path) => write!(
                 to,
                 "{}: scale= is for texture features, between whose bounds it divides",
@@ -185,13 +188,31 @@ pub fn kind(shape: &Shape, values: &Values) -> SampleType {
     }
 }
 
+/// What stands for no data in the file.
+fn nodata(path: &Path, shape: &Shape, image: &Image) -> Result<Option<f64>, OutputError> {
+    fn is_sample<T: Sample>(value: f64) -> bool {
+        T::of_f64(value).to_f64() == value
+    }
+    let is_float = shape.kind.is_float();
+    let fits = |value: &f64| match value.is_nan() {
+        true => is_float,
+        false => of_type!(shape.kind, T => is_sample::<T>(*value)),
+    };
+    match shape.nodata.filter(fits) {
+        Some(value) => Ok(Some(value)),
+        None if is_float => Ok(Some(f64::NAN)),
+        None if image.has_holes => Err(OutputError::NoNodata(path.to_owned(), shape.kind)),
+        None => Ok(shape.nodata),
+    }
+}
+
 /// The type of the samples in the file, what stands for no data, and how they are scaled.
 type Form = (SampleType, Option<f64>, Option<Vec<Scale>>);
 
 fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Form, OutputError> {
     // One number is kept for what has no data.
     let (least, most, nodata) = match (values.word("scale"), kind(shape, values)) {
-        (None, kind) => return Ok((kind, shape.nodata, None)),
+        (None, kind) => return Ok((kind, nodata(path, shape, image)?, None)),
         (_, SampleType::I16) => (-32_767.0, 32_767.0, -32_768.0),
         _ => (0.0, 65_534.0, 65_535.0),
     };

@@ -1,102 +1,14 @@
 //! The command, as a user runs it: on files, from end to end.
 
-use pipt_raster::{Info, SampleType, Samples, Size};
-use pipt_tiff::{Design, Scale, WriteOptions, Writer};
+mod common;
+
+use common::{SIZE, command, directory, done, levels, pipt, refused, sample};
+use pipt_raster::Samples;
+use pipt_tiff::Scale;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-const SIZE: Size = Size::new(700, 500);
-
-/// Waves with a little noise of their own: no two rows alike.
-fn sample(x: u32, y: u32, band: u32) -> u16 {
-    let wave = f64::from(x * (band + 1)) / 17.0 + f64::from(y) / 23.0;
-    let grain = u64::from(x) * 7919 + u64::from(y) * 104_729 + u64::from(band);
-    let value = 2000.0 + 900.0 * wave.sin() + f64::from(u32::try_from(grain % 301).unwrap_or(0));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "1100 to 3201"
-    )]
-    let value = value as u16;
-    value
-}
-
-/// An image with two bands, in which 0 stands for no data: a square of it has none.
-fn image(path: &Path) {
-    let info = Info {
-        size: SIZE,
-        bands: 2,
-        kind: SampleType::U16,
-        nodata: Some(0.0),
-        names: vec!["red".to_owned(), "green".to_owned()],
-        grain: SIZE,
-    };
-    let options = WriteOptions {
-        tile: Size::new(128, 128),
-        ..WriteOptions::default()
-    };
-    let writer =
-        Writer::create(path, Design::new(&info, options).expect("a design")).expect("a file");
-    for number in 0..writer.design().tiles_to_give() {
-        let at = writer.design().tile(number).expect("a tile");
-        let rows = at.rect.y..at.rect.y + at.rect.height;
-        let columns = || at.rect.x..at.rect.x + at.rect.width;
-        let is_hole = |x: u32, y: u32| (300..340).contains(&x) && (200..230).contains(&y);
-        let of = |(x, y)| {
-            if is_hole(x, y) {
-                0
-            } else {
-                sample(x, y, at.band)
-            }
-        };
-        let all = rows.flat_map(|y| columns().map(move |x| (x, y))).map(of);
-        let samples: Samples = all.collect::<Vec<u16>>().into();
-        let bytes = writer
-            .design()
-            .encode_tile(number, &[samples])
-            .expect("encoded");
-        writer.put(number, bytes).expect("written");
-    }
-    writer.finish().expect("whole");
-}
-
-fn pipt(directory: &Path, words: &str) -> Output {
-    let output = command(directory, words).output();
-    output.expect("it was built")
-}
-
-fn command(directory: &Path, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pipt"));
-    command
-        .args(words.split_whitespace())
-        .current_dir(directory);
-    command
-}
-
-fn done(directory: &Path, words: &str) -> String {
-    let output = pipt(directory, words);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn refused(directory: &Path, words: &str) -> (Option<i32>, String) {
-    let output = pipt(directory, words);
-    assert!(!output.status.success(), "{words}");
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
-}
-
-fn directory() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().to_owned();
-    image(&path.join("a.tif"));
-    (directory, path)
-}
 
 const JOB: &str = "
 in a.tif
@@ -114,13 +26,6 @@ const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
 fn bytes(directory: &Path) -> Vec<Vec<u8>> {
     let read = |name: &&str| fs::read(directory.join(name)).expect("written");
     WRITTEN.iter().map(read).collect()
-}
-
-/// The same instruction sets as the kernels: those that this machine has.
-fn levels() -> Vec<&'static str> {
-    pipt_simd::Level::here()
-        .map(pipt_simd::Level::name)
-        .collect()
 }
 
 #[test]

@@ -55,6 +55,7 @@ impl Assembled {
             tags: of.tags.clone(),
             part: of.part,
             bands: numbers,
+            has_holes: true,
             bounds,
         })
     }
