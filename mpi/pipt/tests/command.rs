@@ -2,38 +2,21 @@
 
 mod common;
 
-use common::{SIZE, command, directory, done, levels, pipt, refused, sample};
+use common::{
+    JOB, SIZE, WRITTEN, command, directory, done, levels, pipt, refused, sample, written,
+};
 use pipt_raster::Samples;
 use pipt_tiff::Scale;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-const JOB: &str = "
-in a.tif
-calm = SquareMedian a size=5
-rough = CoOccur calm window=5 levels=16 features=energy,entropy,contrast edge=shrink
-loud = AddGaussian a deviation=40 seed=7
-soft = ATrimmedCrMean loud size=7 trim=0.2 edge=nodata
-write rough rough.tif tile=128
-write soft soft.tif tile=128 compress=deflate
-write loud loud.tif tile=64 compress=lzw overviews=yes
-";
-
-const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
-
-fn bytes(directory: &Path) -> Vec<Vec<u8>> {
-    let read = |name: &&str| fs::read(directory.join(name)).expect("written");
-    WRITTEN.iter().map(read).collect()
-}
 
 #[test]
 fn bytes_do_not_depend_on_how_the_work_is_done() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
     done(&path, "run job.txt --threads 1");
-    let first = bytes(&path);
+    let first = written(&path);
     let mut ways: Vec<String> = vec![
         "--threads 2 --work-tile 64".to_owned(),
         "--threads 4 --work-tile 256".to_owned(),
@@ -47,7 +30,7 @@ fn bytes_do_not_depend_on_how_the_work_is_done() {
     );
     for way in ways {
         done(&path, &format!("run job.txt --overwrite {way}"));
-        assert!(bytes(&path) == first, "{way}");
+        assert!(written(&path) == first, "{way}");
     }
 }
 
@@ -56,7 +39,7 @@ fn work_goes_on_where_it_was_killed() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
     done(&path, "run job.txt --threads 2");
-    let first = bytes(&path);
+    let first = written(&path);
     let mut resumed = 0;
     for tiles in [1, 2, 5, 9, 14] {
         for name in WRITTEN {
@@ -78,7 +61,7 @@ fn work_goes_on_where_it_was_killed() {
         let again = pipt(&path, "run job.txt --threads 1 --resume --overwrite");
         let said = String::from_utf8_lossy(&again.stderr);
         assert!(again.status.success(), "{said}");
-        assert!(bytes(&path) == first, "after {tiles}");
+        assert!(written(&path) == first, "after {tiles}");
     }
     assert!(resumed > 0, "each was faster than the signal");
     let left = fs::read_dir(&path).expect("readable").flatten();

@@ -5,6 +5,7 @@
 
 use pipt_raster::{Info, Rect, SampleType, Samples, Size};
 use pipt_tiff::{Compression, Design, WriteOptions, Writer};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -147,4 +148,25 @@ pub fn levels() -> Vec<&'static str> {
     pipt_simd::Level::here()
         .map(pipt_simd::Level::name)
         .collect()
+}
+
+/// Noise, a median of it and texture of that; and a trimmed mean of the noise.
+pub const JOB: &str = "
+in a.tif
+loud = AddGaussian a deviation=40 seed=7
+calm = SquareMedian loud size=5
+rough = CoOccur calm window=5 levels=16 features=energy,entropy,contrast edge=shrink
+soft = ATrimmedCrMean loud size=7 trim=0.2 edge=nodata
+write rough rough.tif tile=128
+write soft soft.tif tile=128 compress=deflate
+write loud loud.tif tile=64 compress=lzw overviews=yes
+";
+
+/// The files that it writes.
+pub const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
+
+/// Their bytes.
+pub fn written(directory: &Path) -> Vec<Vec<u8>> {
+    let read = |name: &&str| fs::read(directory.join(name)).expect("written");
+    WRITTEN.iter().map(read).collect()
 }
