@@ -41,7 +41,7 @@ impl Random {
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from((self.0 >> 33) * u64::from(bound) >> 31).expect("it is below the bound")
+        u32::try_from(((self.0 >> 33) * u64::from(bound)) >> 31).expect("it is below the bound")
     }
 }
 
