@@ -15,7 +15,7 @@ use pipt_raster::{Rect, Size};
 use pipt_simd::noise::{self, NoiseError};
 use pipt_simd::rank::{self, Even, RankError, Trim, Window};
 use pipt_simd::{Level, texture};
-use pipt_tiff::Tag;
+use pipt_tiff::{Scale, Tag};
 use std::fmt;
 
 /// What a job needs of where it runs.
@@ -52,6 +52,8 @@ pub struct Image {
     bands: Vec<u32>,
     /// Whether some of its pixels may have no data, though no number stands for that in the file.
     pub has_holes: bool,
+    /// What the samples of each band stand for; empty: themselves. Order statistics and noise leave it as it is.
+    pub scales: Vec<Scale>,
     /// Of each band, between which numbers its samples can be, where that is known.
     pub bounds: Vec<Option<(f64, f64)>>,
 }
@@ -149,7 +151,7 @@ impl Assembled {
         }
         let shape = input.shape();
         let count = u32::try_from(shape.bands.len()).unwrap_or(u32::MAX);
-        let (tags, part) = (input.tags(), input.part_of_file());
+        let (tags, part, scales) = (input.tags(), input.part_of_file(), input.scales());
         let bands = bands.map_or_else(|| (0..count).collect(), <[u32]>::to_vec);
         Ok(Image {
             bounds: vec![None; shape.bands.len()],
@@ -158,6 +160,7 @@ impl Assembled {
             part,
             bands,
             has_holes: values.word("mask").is_some(),
+            scales,
         })
     }
 

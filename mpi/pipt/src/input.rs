@@ -247,6 +247,17 @@ impl Input {
         }
     }
 
+    /// What the samples of each band stand for; empty: themselves.
+    #[must_use]
+    pub fn scales(&self) -> Vec<Scale> {
+        let all = self.file.scales();
+        let own = self
+            .bands
+            .iter()
+            .map(|band| all.get(*band as usize).copied());
+        own.collect::<Option<_>>().unwrap_or_default()
+    }
+
     /// Which part of the file's image it is.
     #[must_use]
     pub fn part_of_file(&self) -> (Rect, Size) {

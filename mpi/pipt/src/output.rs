@@ -126,7 +126,7 @@ impl Output {
         let mut options = options(values, image.tags.clone());
         options.threads = manner.threads;
         options.identity = manner.identity;
-        options.scales = scales.clone().unwrap_or_default();
+        options.scales = scales.clone().unwrap_or_else(|| image.scales.clone());
         let design = Design::new(&info, options).map_err(of)?;
         let part = writer::part_of(path);
         if manner.overwrite && !manner.resume && part.exists() {

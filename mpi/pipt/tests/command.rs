@@ -261,6 +261,17 @@ fn gdal_reads_scales_names_and_no_data() {
         &path,
         "texture a.tif u.tif --window 5 --levels 16 --features energy,correlation --bands 1 --scale u16",
     );
+    // What is done to whole numbers leaves what they stand for.
+    done(&path, "median u.tif m.tif --bands 2");
+    let said = done(&path, "info m.tif --json");
+    let about: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(about["scales"], serde_json::json!([[-1.0, 2.0 / 65_534.0]]));
+    let said = done(
+        &path,
+        "texture u.tif t.tif --features max --scale i16 --plan --json",
+    );
+    let planned: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(planned["type"], "i16");
     let said = done(&path, "info u.tif --json");
     let about: serde_json::Value = serde_json::from_str(&said).expect("JSON");
     let step = 2.0 / 65_534.0;

@@ -56,6 +56,7 @@ impl Assembled {
             part: of.part,
             bands: numbers,
             has_holes: true,
+            scales: Vec::new(),
             bounds,
         })
     }
