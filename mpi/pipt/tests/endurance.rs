@@ -1,4 +1,4 @@
-//! What takes minutes: `cargo test -p pipt --test endurance -- --ignored`.
+//! What takes minutes: `cargo test -p pipt --features full --test endurance -- --nocapture`.
 
 mod common;
 
@@ -46,7 +46,6 @@ impl Random {
 }
 
 #[test]
-#[ignore = "it takes minutes"]
 fn killed_at_any_moment_the_work_goes_on_to_the_same_bytes() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
@@ -92,7 +91,6 @@ fn killed_at_any_moment_the_work_goes_on_to_the_same_bytes() {
 }
 
 #[test]
-#[ignore = "it takes minutes"]
 fn one_sum_for_all_threads_blocks_and_instruction_sets() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
