@@ -301,7 +301,7 @@ fn a_series_has_the_levels_of_its_first_image() {
     let (_kept, path) = directory();
     // The second image is another one: its own range would give other levels.
     done(&path, "noise a.tif b.tif --deviation 200 --seed 5");
-    let texture = "--window 5 --features energy,contrast";
+    let texture = "--window 5 --features energy,contrast --bbox 280,180,480,330";
     for (number, levels) in [
         "--levels 16",
         "--levels 40 --range quantiles",
