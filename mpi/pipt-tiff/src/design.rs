@@ -11,7 +11,7 @@ use pipt_raster::{Info, Rect, SampleType, Size};
 use crate::encode::{self, Tile};
 use crate::error::TiffError;
 use crate::layout::{MAX_CHUNKS, Predictor};
-use crate::metadata;
+use crate::metadata::{self, Scale};
 use crate::tag::{FieldType, Tag, number as n};
 
 /// Larger tiles are not written, bytes.
@@ -77,6 +77,8 @@ pub struct WriteOptions {
     pub overviews: Option<Reduce>,
     /// Meaning of the samples: 1 for grey (0 is black) and for features, 2 for red, green and blue.
     pub photometric: u16,
+    /// Of each band, what its samples stand for; empty: themselves.
+    pub scales: Vec<Scale>,
     /// Further tags; those that this crate writes by itself are refused.
     pub tags: Vec<Tag>,
     /// Encoded tiles that may wait for those before them.
@@ -99,6 +101,7 @@ impl Default for WriteOptions {
             big: Big::Auto,
             overviews: None,
             photometric: 1,
+            scales: Vec::new(),
             tags: Vec::new(),
             waiting: 64,
             threads: 1,
@@ -470,6 +473,10 @@ fn check(info: &Info, options: &WriteOptions) -> Result<(), TiffError> {
     if info.bands < needed {
         return Err(design("an image of red, green and blue has three bands"));
     }
+    if !options.scales.is_empty() && options.scales.len() != info.bands as usize {
+        let (has, bands) = (options.scales.len(), info.bands);
+        return Err(design(format!("{has} scales were given for {bands} bands")));
+    }
     match options.compression {
         Compression::Deflate(level) if !(1..=12).contains(&level) => Err(design(format!(
             "Deflate has the levels 1 to 12, not {level}"
@@ -518,7 +525,7 @@ fn predictor(kind: SampleType, options: &WriteOptions) -> Result<Predictor, Tiff
     }
 }
 
-/// The tags that the caller gives, and those of names and of no data.
+/// The tags that the caller gives, and those of names, scales and no data.
 fn tags(info: &Info, options: &WriteOptions) -> Result<Vec<Tag>, TiffError> {
     let own = [
         254, 256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 338, 339,
@@ -542,7 +549,7 @@ fn tags(info: &Info, options: &WriteOptions) -> Result<Vec<Tag>, TiffError> {
         .iter()
         .find(|tag| tag.number == n::GDAL_METADATA);
     let before = before.and_then(Tag::as_text);
-    if let Some(metadata) = metadata::with_names(before.as_deref(), &info.names) {
+    if let Some(metadata) = metadata::with_bands(before.as_deref(), &info.names, &options.scales) {
         tags.push(Tag::text(n::GDAL_METADATA, &metadata));
     }
     if let Some(nodata) = info.nodata {

@@ -32,8 +32,8 @@
 //! # What is written
 //!
 //! Tiled TIFF or BigTIFF, the lowest byte first, of any type and number of bands, in planes or beside each
-//! other; uncompressed, Deflate, ZSTD or LZW, with or without a predictor; names of bands and the value for
-//! no data as GDAL has them; overviews. Not written: strips, JPEG, WebP, palettes, samples below a byte.
+//! other; uncompressed, Deflate, ZSTD or LZW, with or without a predictor; names and scales of bands and the
+//! value for no data as GDAL has them; overviews. Not written: strips, JPEG, WebP, palettes, samples below a byte.
 //!
 //! [`Design`] says what a file will be, and encodes tiles, which needs no file: it can be done anywhere.
 //! [`Writer`] puts them into the file. Planes are the default: a program that computes features gives each
@@ -70,6 +70,7 @@ pub use codec::{Codec, Colours, Fax};
 pub use design::{Compression, Design, Interleave, Predict, Reduce, WriteOptions};
 pub use error::TiffError;
 pub use layout::{Complex, Layout, Narrow, Predictor};
+pub use metadata::Scale;
 pub use reader::{ReadOptions, Tiff};
 pub use tag::{FieldType, Tag};
 pub use writer::{Finished, Writer};

@@ -12,7 +12,7 @@ use crate::codec::Shape;
 use crate::directory::{self, Directory, Header};
 use crate::error::TiffError;
 use crate::layout::{Complex, Layout, Narrow};
-use crate::metadata;
+use crate::metadata::{self, Scale};
 use crate::tag::{CARRIED, Tag, number as n};
 use crate::unpack;
 
@@ -163,6 +163,13 @@ impl Tiff {
     #[must_use]
     pub fn tags(&self) -> &[Tag] {
         &self.directory.tags
+    }
+
+    /// What the samples of each band stand for, as GDAL's metadata say; empty: themselves.
+    #[must_use]
+    pub fn scales(&self) -> Vec<Scale> {
+        let text = self.directory.tag(n::GDAL_METADATA).and_then(Tag::as_text);
+        text.map_or_else(Vec::new, |text| metadata::scales(&text, self.info.bands))
     }
 
     /// The tags that stay true for an image that is made of this one: see [`CARRIED`].

@@ -14,6 +14,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy
 import tifffile
@@ -36,11 +37,23 @@ def planes(page):
     return pixels
 
 
+def scales(metadata):
+    """Of each band that has one, in their order: where its samples begin, and the step between two of them."""
+    if not isinstance(metadata, str):
+        return []
+    said = {}
+    for item in ElementTree.fromstring(metadata).iter("Item"):
+        if item.get("role") in ("offset", "scale"):
+            said[int(item.get("sample")), item.get("role")] = float(item.text)
+    return [[said[band, "offset"], said[band, "scale"]] for band, role in sorted(said) if role == "scale"]
+
+
 def say(directory, path, flavour, number, source=None):
     line = {"file": str(path), "flavour": flavour}
     try:
         with tifffile.TiffFile(source or path) as file:
             line["codec"] = file.pages[0].compression.name
+            line["scales"] = scales(file.gdal_metadata)
             pixels = planes(file.pages[0])
         parts = [("whole", pixels)]
         if pixels.dtype.kind == "c":

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pipt_raster::{Info, Rect, Sample, SampleType, Samples, Size, Source, each, of_type};
+use pipt_tiff::metadata::UNSCALED;
 use pipt_tiff::{
-    Complex, Compression, Design, Interleave, Narrow, ReadOptions, Reduce, Tiff, TiffError,
+    Complex, Compression, Design, Interleave, Narrow, ReadOptions, Reduce, Scale, Tiff, TiffError,
     WriteOptions, Writer,
 };
 
@@ -214,6 +215,10 @@ fn files_that_are_written_here_are_read_by_tifffile() {
         .filter(|line| !line["refused"].is_null())
         .collect();
     assert!(refused.is_empty(), "{refused:#?}");
+    let scales = SCALES.map(|scale| [scale.offset, scale.step]);
+    for line in &lines {
+        assert_eq!(line["scales"], serde_json::json!(scales), "{line}");
+    }
     compare(&lines);
     for path in &arguments[1..] {
         is_understood_by_gdal(path);
@@ -231,6 +236,7 @@ fn is_understood_by_gdal(path: &Path) {
         "Description = energy",
         "Description = entropy & more",
         "NoData Value=7",
+        "Offset: -1,   Scale:0.25",
         "Overviews: 75x35, 38x18",
         "Block=64x32",
     ];
@@ -238,6 +244,19 @@ fn is_understood_by_gdal(path: &Path) {
         assert!(told.contains(text), "{text} of {}: {told}", path.display());
     }
 }
+
+/// Of the bands of the files that are written.
+const SCALES: [Scale; 3] = [
+    Scale {
+        offset: -1.0,
+        step: 0.25,
+    },
+    Scale {
+        offset: 3.5,
+        step: 2.0 / 65_534.0,
+    },
+    UNSCALED,
+];
 
 fn write(path: &Path, kind: SampleType, compression: Compression, interleave: Interleave) {
     fn values<T: Sample>(rect: Rect, band: u32) -> Vec<T> {
@@ -264,6 +283,7 @@ fn write(path: &Path, kind: SampleType, compression: Compression, interleave: In
         compression,
         interleave,
         overviews: Some(Reduce::Average),
+        scales: SCALES.to_vec(),
         ..WriteOptions::default()
     };
     let design = Design::new(&info, options).expect("a design");

@@ -2,6 +2,7 @@
 
 mod quantisers;
 mod textures;
+mod thresholds;
 
 use crate::execute::ExecuteError;
 use crate::graph::{Graph, GraphError, Shape};
@@ -14,7 +15,7 @@ use pipt_raster::{Rect, Size};
 use pipt_simd::noise::{self, NoiseError};
 use pipt_simd::rank::{self, Even, RankError, Trim, Window};
 use pipt_simd::{Level, texture};
-use pipt_tiff::Tag;
+use pipt_tiff::{Scale, Tag};
 use std::fmt;
 
 /// What a job needs of where it runs.
@@ -35,6 +36,8 @@ pub struct Assembled {
     pub graph: Graph,
     /// Of each image of the job.
     pub images: Vec<Image>,
+    /// Grey levels that are to be kept: the name of the file, as the job has it, and its text.
+    pub thresholds: Vec<(String, String)>,
 }
 
 /// An image of a job, and what it has from the file that it is made of.
@@ -47,6 +50,10 @@ pub struct Image {
     pub part: (Rect, Size),
     /// The numbers of its bands, as noise counts them.
     bands: Vec<u32>,
+    /// Whether some of its pixels may have no data, though no number stands for that in the file.
+    pub has_holes: bool,
+    /// What the samples of each band stand for; empty: themselves. Order statistics and noise leave it as it is.
+    pub scales: Vec<Scale>,
     /// Of each band, between which numbers its samples can be, where that is known.
     pub bounds: Vec<Option<(f64, f64)>>,
 }
@@ -98,6 +105,7 @@ pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleE
     let mut all = Assembled {
         graph: Graph::default(),
         images: Vec::new(),
+        thresholds: Vec::new(),
     };
     for image in &job.images {
         let next = match &image.from {
@@ -143,7 +151,7 @@ impl Assembled {
         }
         let shape = input.shape();
         let count = u32::try_from(shape.bands.len()).unwrap_or(u32::MAX);
-        let (tags, part) = (input.tags(), input.part_of_file());
+        let (tags, part, scales) = (input.tags(), input.part_of_file(), input.scales());
         let bands = bands.map_or_else(|| (0..count).collect(), <[u32]>::to_vec);
         Ok(Image {
             bounds: vec![None; shape.bands.len()],
@@ -151,6 +159,8 @@ impl Assembled {
             tags,
             part,
             bands,
+            has_holes: values.word("mask").is_some(),
+            scales,
         })
     }
 
@@ -167,6 +177,8 @@ impl Assembled {
             Family::Texture => self.texture(routine, &of, values, setting),
             Family::Order => {
                 let order = order(routine, values)?;
+                let has_holes = of.has_holes || edge(values) == Edge::Nodata;
+                let of = Image { has_holes, ..of };
                 self.same(of, shape, Box::new(order))
             }
             Family::Noise => {

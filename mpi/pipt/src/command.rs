@@ -9,6 +9,7 @@ use crate::job::{self, From, Image, Input, Job, Write};
 use crate::parameter::{Kind, Parameter, ParameterError, Values};
 use crate::routine::{self, Routine};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
 use std::path::PathBuf;
 
 /// What was asked for.
@@ -27,6 +28,10 @@ pub enum Asked {
     Plan(Work),
     Run(Work),
     Verify(Verify),
+    /// A script that completes words.
+    Completions(Shell),
+    /// Man pages, into a directory.
+    Man(PathBuf),
 }
 
 /// A job, and how it is to be done.
@@ -81,6 +86,11 @@ const NOISES: [(&str, &str); 3] = [
 ];
 const TEXTURES: [(&str, &str); 1] = [("all", "CoOccur")];
 
+/// What the command's end says.
+const ENDS: &str = "Exit status: 0 when all is done, 1 when it could not be done or `verify` found a difference, \
+                    2 when it cannot be meant. A file has its name only when it is whole; what an interrupted \
+                    run has left is NAME.part with its journal, and --resume goes on with it.";
+
 /// The whole command.
 #[must_use]
 pub fn command() -> Command {
@@ -123,6 +133,23 @@ pub fn command() -> Command {
             &NOISES,
         ))
         .subcommand(verify())
+        .subcommand(
+            Command::new("completions")
+                .about("Print completions for a shell")
+                .arg(
+                    Arg::new("shell")
+                        .value_name("SHELL")
+                        .required(true)
+                        .value_parser(value_parser!(Shell)),
+                ),
+        )
+        .subcommand(
+            Command::new("man")
+                .about("Write the man pages into a directory")
+                .hide(true)
+                .arg(files("directory", "DIRECTORY")),
+        )
+        .after_help(ENDS)
 }
 
 fn json() -> Arg {
@@ -217,8 +244,8 @@ fn one(
 ) -> Command {
     let mut command = Command::new(name)
         .about(about)
-        .arg(files("input", "INPUT"))
-        .arg(files("output", "OUTPUT"));
+        .arg(files("input", "INPUT").help("The image that is read"))
+        .arg(files("output", "OUTPUT").help("The TIFF file that is written"));
     if let [(first, _), _, ..] = kinds {
         let words = kinds.iter().map(|(word, _)| *word);
         command = command.arg(
@@ -331,6 +358,11 @@ pub fn asked(matches: &ArgMatches) -> Result<Asked, CommandError> {
             absolute: words.get_one("absolute").copied().unwrap_or(0.0),
             json: words.get_flag("json"),
         })),
+        "completions" => {
+            let shell = words.get_one("shell").copied();
+            Ok(Asked::Completions(shell.expect("it is required")))
+        }
+        "man" => Ok(Asked::Man(path(words, "directory"))),
         _ => {
             let job = match verb {
                 "plan" | "run" => read_job(path(words, "job"))?,

@@ -2,6 +2,7 @@
 
 use crate::blocks::{Block, Grid};
 use crate::graph::{Failure, Graph, Part};
+use crate::input::causes;
 use pipt_raster::Size;
 use pipt_simd::Level;
 use std::fmt;
@@ -77,7 +78,7 @@ impl fmt::Display for ExecuteError {
                 mebibytes(given),
                 mebibytes(least)
             ),
-            Self::Failed(failure) => write!(to, "{failure}"),
+            Self::Failed(failure) => write!(to, "{}", causes(failure.as_ref())),
             Self::Stopped => write!(to, "It was stopped"),
         }
     }

@@ -5,7 +5,7 @@ use crate::place::{self, Affine};
 use pipt_gdal::{Dataset, GdalError};
 use pipt_raster::{Info, Rect, Sample, Samples, Size, Source, each};
 use pipt_tiff::tag::Tag;
-use pipt_tiff::{ReadOptions, Tiff, TiffError};
+use pipt_tiff::{ReadOptions, Scale, Tiff, TiffError};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +87,8 @@ impl fmt::Display for InputError {
 
 impl std::error::Error for InputError {}
 
-fn causes(error: &dyn std::error::Error) -> String {
+/// An error with all that has led to it.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {}", causes(cause)),
         None => error.to_string(),
@@ -156,11 +157,25 @@ impl File {
         }
     }
 
-    fn read(&self, band: u32, rect: Rect) -> Result<Samples, Failure> {
-        Ok(match self {
-            Self::Tiff(tiff) => tiff.read(band, rect)?,
-            Self::Gdal(dataset) => dataset.read(band, rect)?,
-        })
+    /// What the samples of each band stand for, where a TIFF file says so; empty: themselves. They are
+    /// worked on as they are.
+    #[must_use]
+    pub fn scales(&self) -> Vec<Scale> {
+        match self {
+            Self::Tiff(tiff) => tiff.scales(),
+            Self::Gdal(_) => Vec::new(),
+        }
+    }
+
+    /// `name` is the file's, for messages.
+    fn read(&self, band: u32, rect: Rect, name: &str) -> Result<Samples, InputError> {
+        match self {
+            Self::Tiff(tiff) => {
+                let read = tiff.read(band, rect);
+                read.map_err(|error| InputError::Tiff(name.to_owned(), Box::new(error)))
+            }
+            Self::Gdal(dataset) => dataset.read(band, rect).map_err(InputError::Gdal),
+        }
     }
 }
 
@@ -232,6 +247,17 @@ impl Input {
         }
     }
 
+    /// What the samples of each band stand for; empty: themselves.
+    #[must_use]
+    pub fn scales(&self) -> Vec<Scale> {
+        let all = self.file.scales();
+        let own = self
+            .bands
+            .iter()
+            .map(|band| all.get(*band as usize).copied());
+        own.collect::<Option<_>>().unwrap_or_default()
+    }
+
     /// Which part of the file's image it is.
     #[must_use]
     pub fn part_of_file(&self) -> (Rect, Size) {
@@ -282,7 +308,7 @@ impl Reading for Input {
             y: rect.y + self.part.y,
             ..rect
         };
-        let samples = self.file.read(number, of_file)?;
+        let samples = self.file.read(number, of_file, &self.name)?;
         let mut there = self.there(&samples);
         if let Some(mask) = &self.mask {
             let masked = mask.part(0, rect)?;

@@ -24,6 +24,9 @@ use std::fmt;
 pub const BYTES_MAX: usize = 1 << 20;
 pub const STATEMENTS_MAX: usize = 1000;
 
+/// The parameter of texture routines that names a file which is written.
+pub const WRITE_THRESHOLDS: &str = "write-thresholds";
+
 /// A batch file, read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Job {
@@ -33,6 +36,29 @@ pub struct Job {
     pub writes: Vec<Write>,
 }
 
+impl Job {
+    /// The names of all files that are written: of images, and of the thresholds of their grey levels.
+    pub fn writes(&self) -> impl Iterator<Item = &str> {
+        let thresholds = self.images.iter().filter_map(|image| match &image.from {
+            From::Routine { values, .. } => values.word(WRITE_THRESHOLDS),
+            From::File(_) => None,
+        });
+        let images = self.writes.iter().map(|write| write.path.as_str());
+        images.chain(thresholds)
+    }
+
+    /// The names of all files that are read, but that of `foreach`.
+    pub fn reads(&self) -> impl Iterator<Item = &str> {
+        self.images
+            .iter()
+            .flat_map(|image| match &image.from {
+                From::File(input) => [input.path.as_deref(), input.values.word("mask")],
+                From::Routine { values, .. } => [values.word("thresholds"), None],
+            })
+            .flatten()
+    }
+}
+
 /// All of it, for each of several files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Foreach {
@@ -40,6 +66,14 @@ pub struct Foreach {
     pub pattern: String,
     /// What stands for one of them, and in braces for its name without directory and extension.
     pub name: String,
+}
+
+impl Foreach {
+    /// What stands for the name of a file within the names of those that are written.
+    #[must_use]
+    pub fn in_names(&self) -> String {
+        format!("{{{}}}", self.name)
+    }
 }
 
 /// An image with a name.

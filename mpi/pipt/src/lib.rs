@@ -9,6 +9,7 @@ pub mod execute;
 pub mod graph;
 pub mod input;
 pub mod job;
+pub mod manual;
 pub mod operation;
 pub mod output;
 pub mod parameter;

@@ -5,11 +5,11 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pipt::command::{self, Asked, Work};
 use pipt::input::{File, Wanted};
-use pipt::{show, verify, work};
+use pipt::{manual, show, verify, work};
 use serde_json::json;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Done; refused or failed, with a sentence on standard error; wrong use.
@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Asked::Plan(work) => plan(&work),
         Asked::Run(work) => run(&work),
         Asked::Verify(asked) => return verified(&asked),
+        Asked::Completions(shell) => Ok(manual::completions(shell)),
+        Asked::Man(directory) => man(&directory),
     };
     match done {
         Ok(text) => say(&text),
@@ -119,6 +121,12 @@ fn progress(hidden: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {percent} %  {elapsed} of about {eta}");
     let bar = ProgressBar::with_draw_target(Some(0), target);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn man(directory: &Path) -> Result<String, String> {
+    let written = manual::write(directory);
+    let failed = |error| format!("{} cannot be written into: {error}", directory.display());
+    written.map(|()| String::new()).map_err(failed)
 }
 
 fn verified(asked: &command::Verify) -> ExitCode {

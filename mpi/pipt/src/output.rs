@@ -4,11 +4,12 @@ use crate::assemble::Image;
 use crate::blocks::{Block, Grid, Tile};
 use crate::execute::Sink;
 use crate::graph::{Failure, Part, Shape, cut_samples};
+use crate::input::causes;
 use crate::parameter::Values;
 use pipt_raster::{Info, Sample, SampleType, Samples, Size, each, of_type};
 use pipt_tiff::design::{Big, Compression, Design, Interleave, Predict, Reduce, WriteOptions};
 use pipt_tiff::writer::{self, Finished, Writer};
-use pipt_tiff::{Tag, TiffError};
+use pipt_tiff::{Scale, Tag, TiffError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,15 @@ const DEFLATE_MOST: i32 = 12;
 pub enum OutputError {
     /// It is there already.
     Exists(PathBuf),
+    /// There is something else under its name: a directory, a device.
+    NoFile(PathBuf),
+    /// A text cannot be written.
+    Text(PathBuf, std::io::Error),
     Tiff(PathBuf, Box<TiffError>),
     /// What an interrupted run has left cannot be removed.
     Part(PathBuf, std::io::Error),
+    /// Pixels may have no data, and no number of the type stands for that.
+    NoNodata(PathBuf, SampleType),
     /// `scale` wants numbers whose bounds are known.
     NoBounds(PathBuf),
 }
@@ -37,18 +44,28 @@ impl fmt::Display for OutputError {
                 "{} is there already: give another name, or --overwrite",
                 path.display()
             ),
+            Self::NoFile(path) => write!(
+                to,
+                "{} is a directory or a device, and no file: give another name",
+                path.display()
+            ),
+            Self::Text(path, error) => write!(
+                to,
+                "{} cannot be written: {error}; look whether its directory is there, with room on its disk",
+                path.display()
+            ),
             Self::Tiff(path, error) => {
-                write!(to, "{}: {error}", path.display())?;
-                let mut cause = std::error::Error::source(error.as_ref());
-                while let Some(error) = cause {
-                    write!(to, ": {error}")?;
-                    cause = error.source();
-                }
-                Ok(())
+                write!(to, "{}: {}", path.display(), causes(error.as_ref()))
             }
             Self::Part(path, error) => {
                 write!(to, "{} cannot be removed: {error}", path.display())
             }
+            Self::NoNodata(path, kind) => write!(
+                to,
+                "{}: some of its pixels would have no data, and no number stands for that: give nodata= for what \
+                 is read, a number of the type {kind}",
+                path.display()
+            ),
             Self::NoBounds(path) => write!(
                 to,
                 "{}: scale= is for texture features, between whose bounds it divides",
@@ -80,13 +97,6 @@ pub struct Output {
     scales: Option<Vec<Scale>>,
 }
 
-/// From samples to whole numbers: `sample = offset + step * number`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Scale {
-    offset: f64,
-    step: f64,
-}
-
 impl Output {
     /// # Errors
     ///
@@ -99,9 +109,7 @@ impl Output {
         manner: Manner,
     ) -> Result<Self, OutputError> {
         let of = |error| OutputError::Tiff(path.to_owned(), Box::new(error));
-        if path.exists() && !manner.overwrite {
-            return Err(OutputError::Exists(path.to_owned()));
-        }
+        is_free(path, manner.overwrite)?;
         let (kind, nodata, scales) = form(path, shape, image, values)?;
         let tile = tile(values);
         let info = Info {
@@ -118,6 +126,7 @@ impl Output {
         let mut options = options(values, image.tags.clone());
         options.threads = manner.threads;
         options.identity = manner.identity;
+        options.scales = scales.clone().unwrap_or_else(|| image.scales.clone());
         let design = Design::new(&info, options).map_err(of)?;
         let part = writer::part_of(path);
         if manner.overwrite && !manner.resume && part.exists() {
@@ -169,15 +178,43 @@ impl Output {
     }
 }
 
+/// The type of the samples in the file.
+#[must_use]
+pub fn kind(shape: &Shape, values: &Values) -> SampleType {
+    match values.word("scale") {
+        None => shape.kind,
+        Some("i16") => SampleType::I16,
+        Some(_) => SampleType::U16,
+    }
+}
+
+/// What stands for no data in the file.
+fn nodata(path: &Path, shape: &Shape, image: &Image) -> Result<Option<f64>, OutputError> {
+    fn is_sample<T: Sample>(value: f64) -> bool {
+        T::of_f64(value).to_f64() == value
+    }
+    let is_float = shape.kind.is_float();
+    let fits = |value: &f64| match value.is_nan() {
+        true => is_float,
+        false => of_type!(shape.kind, T => is_sample::<T>(*value)),
+    };
+    match shape.nodata.filter(fits) {
+        Some(value) => Ok(Some(value)),
+        None if is_float => Ok(Some(f64::NAN)),
+        None if image.has_holes => Err(OutputError::NoNodata(path.to_owned(), shape.kind)),
+        None => Ok(shape.nodata),
+    }
+}
+
 /// The type of the samples in the file, what stands for no data, and how they are scaled.
 type Form = (SampleType, Option<f64>, Option<Vec<Scale>>);
 
 fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Form, OutputError> {
     // One number is kept for what has no data.
-    let (kind, least, most, nodata) = match values.word("scale") {
-        None => return Ok((shape.kind, shape.nodata, None)),
-        Some("i16") => (SampleType::I16, -32_767.0, 32_767.0, -32_768.0),
-        Some(_) => (SampleType::U16, 0.0, 65_534.0, 65_535.0),
+    let (least, most, nodata) = match (values.word("scale"), kind(shape, values)) {
+        (None, kind) => return Ok((kind, nodata(path, shape, image)?, None)),
+        (_, SampleType::I16) => (-32_767.0, 32_767.0, -32_768.0),
+        _ => (0.0, 65_534.0, 65_535.0),
     };
     let scale = |bounds: &Option<(f64, f64)>| {
         let (low, high) = (*bounds)?;
@@ -189,7 +226,7 @@ fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Fo
     };
     let scales: Option<Vec<Scale>> = image.bounds.iter().map(scale).collect();
     let scales = scales.ok_or_else(|| OutputError::NoBounds(path.to_owned()))?;
-    Ok((kind, Some(nodata), Some(scales)))
+    Ok((kind(shape, values), Some(nodata), Some(scales)))
 }
 
 /// Pixels to a side of a file's tiles.
@@ -251,6 +288,41 @@ fn filled(part: &Part, nodata: f64) -> Samples {
         None => part.samples.clone(),
         Some(there) => each!(&part.samples, values => fill(values, there, nodata).into()),
     }
+}
+
+/// Whether a name can be given to a file.
+///
+/// # Errors
+///
+/// There is something under it that is not to be overwritten.
+pub fn is_free(path: &Path, overwrite: bool) -> Result<(), OutputError> {
+    match std::fs::metadata(path) {
+        // Its last step would fail after all the work, or put a file in the place of a device.
+        Ok(about) if !about.is_file() => Err(OutputError::NoFile(path.to_owned())),
+        Ok(_) if !overwrite => Err(OutputError::Exists(path.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a text, or leaves it if it is there already: so may work that goes on after it was interrupted.
+///
+/// # Errors
+///
+/// There is another file of this name, or it cannot be written.
+pub fn text(path: &Path, text: &str, overwrite: bool) -> Result<(), OutputError> {
+    let is_there = std::fs::metadata(path).is_ok_and(|about| about.len() == text.len() as u64)
+        && std::fs::read(path).is_ok_and(|has| has == text.as_bytes());
+    if is_there {
+        return Ok(());
+    }
+    is_free(path, overwrite)?;
+    // Nothing that is half written ever has the name; the directory is the same, so that it can be renamed.
+    let part = writer::part_of(path);
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|error| {
+        let _gone = std::fs::remove_file(&part);
+        OutputError::Text(path.to_owned(), error)
+    })
 }
 
 /// Files that are written together.

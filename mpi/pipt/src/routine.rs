@@ -104,6 +104,12 @@ macro_rules! texture {
                  type; or LEAST:MOST",
             ),
             Parameter::new("thresholds", Kind::Text, "", "a file of thresholds, a number a line, instead of a range"),
+            Parameter::new(
+                "write-thresholds",
+                Kind::Text,
+                "",
+                "a file for the thresholds of this image, so that thresholds= makes the same levels of others",
+            ),
             Parameter::new("offsets", Kind::Offsets, "1:0,1:1,0:1,-1:1", "from one pixel of a pair to the other"),
             Parameter::new(
                 "pairs",

@@ -100,6 +100,10 @@ pub fn info(name: &str, file: &File) -> String {
     if let Some(nodata) = info.nodata {
         line("no data", nodata.to_string());
     }
+    for (band, scale) in (1..).zip(file.scales()) {
+        let is = format!("{} + {} * sample of band {band}", scale.offset, scale.step);
+        line("stands for", is);
+    }
     if !info.names.is_empty() {
         line("bands", info.names.join(", "));
     }
@@ -126,6 +130,7 @@ pub fn info_json(name: &str, file: &File) -> Value {
         "part_height": info.grain.height,
         "nodata": info.nodata,
         "names": info.names,
+        "scales": file.scales().iter().map(|scale| [scale.offset, scale.step]).collect::<Vec<_>>(),
         "lies_at": place.map(|place| corners(place, file)),
     })
 }

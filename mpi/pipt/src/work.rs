@@ -9,7 +9,9 @@ use crate::output::{self, Files, Manner, Output, OutputError};
 use pipt_simd::Level;
 use pipt_simd::level::NoLevel;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -33,6 +35,8 @@ pub enum WorkError {
     Pattern(String, String),
     /// Two files would be written under one name.
     Same(PathBuf),
+    /// A file would be written that is read.
+    Read(PathBuf),
     Assemble(AssembleError),
     Output(OutputError),
     Execute(ExecuteError),
@@ -45,7 +49,13 @@ impl fmt::Display for WorkError {
             Self::Pattern(pattern, what) => write!(to, "foreach {pattern}: {what}"),
             Self::Same(path) => write!(
                 to,
-                "Two results would be {}: files of foreach have the same name in several directories",
+                "Two results would be {}: give them two names, also where files of foreach have the same name \
+                 in several directories",
+                path.display()
+            ),
+            Self::Read(path) => write!(
+                to,
+                "{} is read, and cannot be written too: give another name",
                 path.display()
             ),
             Self::Assemble(error) => write!(to, "{error}"),
@@ -156,6 +166,13 @@ pub fn run(work: &Work, show: &(dyn Fn(u64, u64) + Sync)) -> Result<Vec<Written>
     let mut written = Vec::new();
     for file in files(&work.job)? {
         let one = one(work, file.as_deref())?;
+        for path in &one.paths {
+            output::is_free(path, work.how.overwrite).map_err(WorkError::Output)?;
+        }
+        for (name, text) in &one.all.thresholds {
+            let path = named(&work.job, file.as_deref(), name);
+            output::text(&path, text, work.how.overwrite).map_err(WorkError::Output)?;
+        }
         for (number, (group, writes)) in one.groups.iter().enumerate() {
             written.extend(write(work, &one, (group, writes), one.means[number], show)?);
         }
@@ -176,6 +193,7 @@ pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
             let memory = execute::memory(&one.all.graph, group, means.tiles);
             for (node, write) in group.nodes.iter().zip(writes) {
                 let shape = one.all.graph.shape(*node);
+                let kind = output::kind(shape, &work.job.writes[*write].values);
                 let across = means
                     .tiles
                     .saturating_mul(group.grid.tile)
@@ -184,11 +202,11 @@ pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
                     path: one.paths[*write].clone(),
                     size: shape.size,
                     bands: shape.bands.len(),
-                    kind: shape.kind,
+                    kind,
                     threads: means.threads,
                     block: (across, group.grid.tile.min(shape.size.height)),
                     memory: memory * means.threads as u64,
-                    bytes: shape.size.pixels() * (shape.bands.len() * shape.kind.bytes()) as u64,
+                    bytes: shape.size.pixels() * (shape.bands.len() * kind.bytes()) as u64,
                 });
             }
         }
@@ -198,6 +216,34 @@ pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
 
 /// The files that a job is done for; none, once, if it names its own.
 fn files(job: &Job) -> Result<Vec<Option<String>>, WorkError> {
+    let files = matching(job)?;
+    let mut all = HashSet::new();
+    for file in &files {
+        let file = file.as_deref();
+        let own: Vec<PathBuf> = job.writes().map(|name| named(job, file, name)).collect();
+        let reads: Vec<&str> = job.reads().chain(file).collect();
+        for path in own {
+            if reads.iter().any(|name| is_same(Path::new(name), &path)) {
+                return Err(WorkError::Read(path));
+            }
+            if !all.insert(path.clone()) {
+                return Err(WorkError::Same(path));
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Whether two names are those of one file, also where they are written differently.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        Some((about.dev(), about.ino()))
+    };
+    one == other || number(one).is_some_and(|one| number(other) == Some(one))
+}
+
+fn matching(job: &Job) -> Result<Vec<Option<String>>, WorkError> {
     let Some(Foreach { pattern, .. }) = &job.foreach else {
         return Ok(vec![None]);
     };
@@ -240,7 +286,9 @@ fn one(work: &Work, file: Option<&str>) -> Result<One, WorkError> {
         level,
     };
     let all = assemble(&work.job, &setting).map_err(WorkError::Assemble)?;
-    let paths = paths(&work.job, file)?;
+    let writes = work.job.writes.iter();
+    let paths = writes.map(|write| named(&work.job, file, &write.path));
+    let paths = paths.collect();
     let groups = groups(&work.job, &all);
     let (of_cache, most) = (how.memory / 8, how.tile.unwrap_or(MOST));
     let means = groups.iter().map(|(group, _)| {
@@ -269,24 +317,13 @@ fn one(work: &Work, file: Option<&str>) -> Result<One, WorkError> {
     })
 }
 
-/// The names of the files that are written.
-fn paths(job: &Job, file: Option<&str>) -> Result<Vec<PathBuf>, WorkError> {
+/// The name of a file that is written, where the job has what stands for the file of `foreach`.
+fn named(job: &Job, file: Option<&str>, name: &str) -> PathBuf {
     let stem = file.and_then(|file| Path::new(file).file_stem()?.to_str());
-    let each = job
-        .foreach
-        .as_ref()
-        .map(|each| format!("{{{}}}", each.name));
-    let path = |path: &str| match (&each, stem) {
-        (Some(each), Some(stem)) => PathBuf::from(path.replace(each, stem)),
-        _ => PathBuf::from(path),
-    };
-    let paths: Vec<PathBuf> = job.writes.iter().map(|write| path(&write.path)).collect();
-    for (number, path) in paths.iter().enumerate() {
-        if paths[..number].contains(path) {
-            return Err(WorkError::Same(path.clone()));
-        }
+    match (&job.foreach, stem) {
+        (Some(each), Some(stem)) => PathBuf::from(name.replace(&each.in_names(), stem)),
+        _ => PathBuf::from(name),
     }
-    Ok(paths)
 }
 
 /// Images of one size and of tiles of one size are computed together: what they have in common is computed

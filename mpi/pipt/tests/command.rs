@@ -1,134 +1,22 @@
 //! The command, as a user runs it: on files, from end to end.
 
-use pipt_raster::{Info, SampleType, Samples, Size};
-use pipt_tiff::{Design, WriteOptions, Writer};
+mod common;
+
+use common::{
+    JOB, SIZE, WRITTEN, command, directory, done, levels, pipt, refused, sample, written,
+};
+use pipt_raster::Samples;
+use pipt_tiff::Scale;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-const SIZE: Size = Size::new(700, 500);
-
-/// Waves with a little noise of their own: no two rows alike.
-fn sample(x: u32, y: u32, band: u32) -> u16 {
-    let wave = f64::from(x * (band + 1)) / 17.0 + f64::from(y) / 23.0;
-    let grain = u64::from(x) * 7919 + u64::from(y) * 104_729 + u64::from(band);
-    let value = 2000.0 + 900.0 * wave.sin() + f64::from(u32::try_from(grain % 301).unwrap_or(0));
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "1100 to 3201"
-    )]
-    let value = value as u16;
-    value
-}
-
-/// An image with two bands, in which 0 stands for no data: a square of it has none.
-fn image(path: &Path) {
-    let info = Info {
-        size: SIZE,
-        bands: 2,
-        kind: SampleType::U16,
-        nodata: Some(0.0),
-        names: vec!["red".to_owned(), "green".to_owned()],
-        grain: SIZE,
-    };
-    let options = WriteOptions {
-        tile: Size::new(128, 128),
-        ..WriteOptions::default()
-    };
-    let writer =
-        Writer::create(path, Design::new(&info, options).expect("a design")).expect("a file");
-    for number in 0..writer.design().tiles_to_give() {
-        let at = writer.design().tile(number).expect("a tile");
-        let rows = at.rect.y..at.rect.y + at.rect.height;
-        let columns = || at.rect.x..at.rect.x + at.rect.width;
-        let is_hole = |x: u32, y: u32| (300..340).contains(&x) && (200..230).contains(&y);
-        let of = |(x, y)| {
-            if is_hole(x, y) {
-                0
-            } else {
-                sample(x, y, at.band)
-            }
-        };
-        let all = rows.flat_map(|y| columns().map(move |x| (x, y))).map(of);
-        let samples: Samples = all.collect::<Vec<u16>>().into();
-        let bytes = writer
-            .design()
-            .encode_tile(number, &[samples])
-            .expect("encoded");
-        writer.put(number, bytes).expect("written");
-    }
-    writer.finish().expect("whole");
-}
-
-fn pipt(directory: &Path, words: &str) -> Output {
-    let output = command(directory, words).output();
-    output.expect("it was built")
-}
-
-fn command(directory: &Path, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pipt"));
-    command
-        .args(words.split_whitespace())
-        .current_dir(directory);
-    command
-}
-
-fn done(directory: &Path, words: &str) -> String {
-    let output = pipt(directory, words);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn refused(directory: &Path, words: &str) -> (Option<i32>, String) {
-    let output = pipt(directory, words);
-    assert!(!output.status.success(), "{words}");
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
-}
-
-fn directory() -> (tempfile::TempDir, PathBuf) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().to_owned();
-    image(&path.join("a.tif"));
-    (directory, path)
-}
-
-const JOB: &str = "
-in a.tif
-calm = SquareMedian a size=5
-rough = CoOccur calm window=5 levels=16 features=energy,entropy,contrast edge=shrink
-loud = AddGaussian a deviation=40 seed=7
-soft = ATrimmedCrMean loud size=7 trim=0.2 edge=nodata
-write rough rough.tif tile=128
-write soft soft.tif tile=128 compress=deflate
-write loud loud.tif tile=64 compress=lzw overviews=yes
-";
-
-const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
-
-fn bytes(directory: &Path) -> Vec<Vec<u8>> {
-    let read = |name: &&str| fs::read(directory.join(name)).expect("written");
-    WRITTEN.iter().map(read).collect()
-}
-
-/// The same instruction sets as the kernels: those that this machine has.
-fn levels() -> Vec<&'static str> {
-    pipt_simd::Level::here()
-        .map(pipt_simd::Level::name)
-        .collect()
-}
 
 #[test]
 fn bytes_do_not_depend_on_how_the_work_is_done() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
     done(&path, "run job.txt --threads 1");
-    let first = bytes(&path);
+    let first = written(&path);
     let mut ways: Vec<String> = vec![
         "--threads 2 --work-tile 64".to_owned(),
         "--threads 4 --work-tile 256".to_owned(),
@@ -142,7 +30,7 @@ fn bytes_do_not_depend_on_how_the_work_is_done() {
     );
     for way in ways {
         done(&path, &format!("run job.txt --overwrite {way}"));
-        assert!(bytes(&path) == first, "{way}");
+        assert!(written(&path) == first, "{way}");
     }
 }
 
@@ -151,7 +39,7 @@ fn work_goes_on_where_it_was_killed() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
     done(&path, "run job.txt --threads 2");
-    let first = bytes(&path);
+    let first = written(&path);
     let mut resumed = 0;
     for tiles in [1, 2, 5, 9, 14] {
         for name in WRITTEN {
@@ -173,7 +61,7 @@ fn work_goes_on_where_it_was_killed() {
         let again = pipt(&path, "run job.txt --threads 1 --resume --overwrite");
         let said = String::from_utf8_lossy(&again.stderr);
         assert!(again.status.success(), "{said}");
-        assert!(bytes(&path) == first, "after {tiles}");
+        assert!(written(&path) == first, "after {tiles}");
     }
     assert!(resumed > 0, "each was faster than the signal");
     let left = fs::read_dir(&path).expect("readable").flatten();
@@ -331,26 +219,138 @@ fn features_as_whole_numbers_are_near_those_as_floats() {
     let (_kept, path) = directory();
     let texture = "--window 5 --levels 16 --features energy,correlation";
     done(&path, &format!("texture a.tif f.tif {texture}"));
-    done(&path, &format!("texture a.tif u.tif {texture} --scale u16"));
-    let read = |name: &str| {
+    let open = |name: &str| {
         let file = pipt_tiff::Tiff::open(&path.join(name), pipt_tiff::ReadOptions::default());
-        let bands = file
-            .expect("a file")
-            .read_bands(0, 2, SIZE.rect())
-            .expect("bands");
+        file.expect("a file")
+    };
+    let read = |file: &pipt_tiff::Tiff| {
+        let bands = file.read_bands(0, 2, SIZE.rect()).expect("bands");
         bands.iter().map(Samples::to_f64).collect::<Vec<_>>()
     };
-    let (floats, whole) = (read("f.tif"), read("u.tif"));
-    for (band, (least, most)) in [(0.0, 1.0), (-1.0, 1.0)].into_iter().enumerate() {
-        let step = (most - least) / 65_534.0;
-        for (float, whole) in floats[band].iter().zip(&whole[band]) {
-            match float.is_nan() {
-                true => assert!((whole - 65_535.0).abs() < 0.5, "{whole}"),
-                false => assert!(
-                    (least + step * whole - float).abs() <= step,
-                    "{float} {whole}"
-                ),
+    let floats = open("f.tif");
+    assert_eq!(floats.scales(), []);
+    let floats = read(&floats);
+    for (kind, nodata) in [("u16", 65_535.0), ("i16", -32_768.0)] {
+        let name = format!("{kind}.tif");
+        let words = format!("texture a.tif {name} {texture} --scale {kind}");
+        done(&path, &words);
+        let file = open(&name);
+        assert_eq!(pipt_raster::Source::info(&file).nodata, Some(nodata));
+        let (whole, scales) = (read(&file), file.scales());
+        assert_eq!(scales.len(), 4, "each of two bands has two features");
+        for (band, (least, most)) in [(0.0, 1.0), (-1.0, 1.0)].into_iter().enumerate() {
+            let Scale { offset, step } = scales[band];
+            assert!((step - (most - least) / 65_534.0).abs() < 1e-9, "{step}");
+            for (float, whole) in floats[band].iter().zip(&whole[band]) {
+                match float.is_nan() {
+                    true => assert!((whole - nodata).abs() < 0.5, "{whole}"),
+                    false => {
+                        let stands_for = offset + step * whole;
+                        assert!((stands_for - float).abs() <= step, "{float} {whole}");
+                    }
+                }
             }
         }
     }
+}
+
+#[test]
+fn gdal_reads_scales_names_and_no_data() {
+    let (_kept, path) = directory();
+    done(
+        &path,
+        "texture a.tif u.tif --window 5 --levels 16 --features energy,correlation --bands 1 --scale u16",
+    );
+    // What is done to whole numbers leaves what they stand for.
+    done(&path, "median u.tif m.tif --bands 2");
+    let said = done(&path, "info m.tif --json");
+    let about: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(about["scales"], serde_json::json!([[-1.0, 2.0 / 65_534.0]]));
+    let said = done(
+        &path,
+        "texture u.tif t.tif --features max --scale i16 --plan --json",
+    );
+    let planned: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(planned["type"], "i16");
+    let said = done(&path, "info u.tif --json");
+    let about: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let step = 2.0 / 65_534.0;
+    assert_eq!(about["scales"][1], serde_json::json!([-1.0, step]));
+    let gdal = Command::new("gdalinfo")
+        .args(["-json", "u.tif"])
+        .current_dir(&path)
+        .output();
+    let Ok(gdal) = gdal else {
+        eprintln!("not compared: there is no gdalinfo here");
+        return;
+    };
+    assert!(gdal.status.success(), "{gdal:?}");
+    let found: serde_json::Value = serde_json::from_slice(&gdal.stdout).expect("JSON");
+    let second = &found["bands"][1];
+    assert_eq!(second["type"], "UInt16");
+    assert_eq!(second["description"], "red: correlation");
+    assert_eq!(second["offset"], -1.0);
+    // It prints fifteen digits behind the point.
+    let scale = second["scale"].as_f64().expect("a number");
+    assert!((scale - step).abs() < 1e-14, "{scale}");
+    assert_eq!(second["noDataValue"], 65_535.0);
+}
+
+#[test]
+fn a_series_has_the_levels_of_its_first_image() {
+    let (_kept, path) = directory();
+    // The second image is another one: its own range would give other levels.
+    done(&path, "noise a.tif b.tif --deviation 200 --seed 5");
+    let texture = "--window 5 --features energy,contrast --bbox 280,180,480,330";
+    for (number, levels) in [
+        "--levels 16",
+        "--levels 40 --range quantiles",
+        "--levels 300",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let words = format!("{texture} {levels} --write-thresholds t{number}.txt");
+        done(&path, &format!("texture a.tif a{number}.tif {words}"));
+        let with = format!("{texture} --thresholds t{number}.txt");
+        done(&path, &format!("texture a.tif again{number}.tif {with}"));
+        let read = |name: String| fs::read(path.join(name)).expect("written");
+        let same = read(format!("a{number}.tif")) == read(format!("again{number}.tif"));
+        assert!(same, "{levels}");
+        done(
+            &path,
+            &format!("texture b.tif own{number}.tif {texture} {levels}"),
+        );
+        done(&path, &format!("texture b.tif b{number}.tif {with}"));
+        let same = read(format!("own{number}.tif")) == read(format!("b{number}.tif"));
+        assert!(!same, "{levels}: they are the levels of the other image");
+    }
+    // Both bands have the same range, and other quantiles.
+    for (name, of_bands, numbers) in [("t0.txt", false, 15), ("t1.txt", true, 2 * 39)] {
+        let text = fs::read_to_string(path.join(name)).expect("written");
+        assert_eq!(text.contains("\nband 2\n"), of_bands, "{text}");
+        let found = text.lines().filter(|line| line.parse::<f64>().is_ok());
+        assert_eq!(found.count(), numbers, "{text}");
+    }
+    let words = format!("texture a.tif o.tif {texture} --write-thresholds t0.txt");
+    let (status, said) = refused(&path, &words);
+    assert!(
+        status == Some(1) && said.contains("t0.txt is there already"),
+        "{said}"
+    );
+    let words = format!("texture a.tif o.tif {texture} --bands 1 --thresholds t1.txt");
+    let (status, said) = refused(&path, &words);
+    assert!(
+        status == Some(1) && said.contains("are of 2 bands, and the image has 1"),
+        "{said}"
+    );
+    assert!(!path.join("o.tif").exists() && !path.join("o.tif.part").exists());
+    let job = "foreach [ab].tif as one\nin one bands=2\n\
+               t = CoOccurMax one window=3 write-thresholds=levels-{one}.txt\nwrite t out-{one}.tif\n";
+    fs::write(path.join("job.txt"), job).expect("a job");
+    done(&path, "run job.txt --plan");
+    assert!(!path.join("levels-a.txt").exists(), "a plan writes nothing");
+    done(&path, "run job.txt");
+    let read = |name: &str| fs::read_to_string(path.join(name)).expect("written");
+    assert!(read("levels-a.txt") != read("levels-b.txt"));
 }

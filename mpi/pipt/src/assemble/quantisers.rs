@@ -1,6 +1,6 @@
 //! How the samples of an image become grey levels: by one rule for the whole of it, never for a part.
 
-use super::{AssembleError, Setting};
+use super::{AssembleError, Setting, thresholds};
 use crate::blocks::{Block, Grid};
 use crate::execute::{self, Group, Means, Sink, Watch};
 use crate::graph::{Failure, Graph, Part};
@@ -8,15 +8,12 @@ use crate::parameter::{Value, Values};
 use crate::survey::{Extent, Ranks};
 use pipt_raster::{Sample, SampleType, of_type};
 use pipt_simd::texture::{QuantiseError, Quantiser};
-use std::fs;
 use std::sync::{Mutex, PoisonError};
 
 /// Tiles of this size are looked through.
 const TILE: u32 = 512;
 /// Pixels of a row that one thread looks through at a time.
 const MOST: u32 = 4096;
-/// A file of thresholds has at most so many bytes.
-const FILE_MAX: u64 = 4 << 20;
 
 /// One for each band of a node.
 pub(super) fn quantisers(
@@ -36,7 +33,7 @@ pub(super) fn quantisers(
             .map_err(AssembleError::Levels)
     };
     if let Some(name) = values.word("thresholds") {
-        return all(Quantiser::bounds(&thresholds(name)?));
+        return thresholds::read(name, bands);
     }
     match values.get("range") {
         Some(Value::Range(least, most)) => all(Quantiser::equal(*least, *most, levels)),
@@ -80,27 +77,6 @@ fn numbers_of(kind: SampleType) -> Option<(f64, f64)> {
         (T::of_f64(f64::MIN).to_f64(), T::of_f64(f64::MAX).to_f64())
     }
     (!kind.is_float()).then(|| of_type!(kind, T => of::<T>()))
-}
-
-fn thresholds(name: &str) -> Result<Vec<f64>, AssembleError> {
-    let wrong = |what: String| AssembleError::Thresholds(name.to_owned(), what);
-    let about = fs::metadata(name).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    if about.len() > FILE_MAX {
-        return Err(wrong(format!("are more than {FILE_MAX} bytes")));
-    }
-    let text =
-        fs::read_to_string(name).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let mut numbers = Vec::new();
-    for (line, text) in (1..).zip(text.lines()) {
-        let text = text.split('#').next().unwrap_or_default().trim();
-        if text.is_empty() {
-            continue;
-        }
-        let number = text.parse().ok().filter(|number: &f64| !number.is_nan());
-        numbers
-            .push(number.ok_or_else(|| wrong(format!("are no numbers: line {line} is '{text}'")))?);
-    }
-    Ok(numbers)
 }
 
 fn extents(

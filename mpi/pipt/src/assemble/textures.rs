@@ -1,7 +1,8 @@
 //! What the texture routines ask the kernels for.
 
-use super::{AssembleError, Assembled, Image, Setting, edge, quantisers};
+use super::{AssembleError, Assembled, Image, Setting, edge, quantisers, thresholds};
 use crate::graph::Shape;
+use crate::job::WRITE_THRESHOLDS;
 use crate::operation::Texture;
 use crate::parameter::{Value, Values};
 use crate::routine::{FEATURES, Routine};
@@ -20,6 +21,10 @@ impl Assembled {
         setting: &Setting<'_>,
     ) -> Result<Image, AssembleError> {
         let quantisers = quantisers::quantisers(&self.graph, of.node, values, setting)?;
+        if let Some(name) = values.word(WRITE_THRESHOLDS) {
+            let text = thresholds::text(name, &quantisers)?;
+            self.thresholds.push((name.to_owned(), text));
+        }
         let levels = quantisers.iter().map(|one| one.levels()).max().unwrap_or(2);
         let parameters = parameters(routine, values, levels);
         let texture = Texture::new(&parameters, edge(values), quantisers);
@@ -50,6 +55,8 @@ impl Assembled {
             tags: of.tags.clone(),
             part: of.part,
             bands: numbers,
+            has_holes: true,
+            scales: Vec::new(),
             bounds,
         })
     }

@@ -1,7 +1,10 @@
 //! Reading a batch file.
 
 use super::line::{Word, words};
-use super::{BYTES_MAX, Fault, Faults, Foreach, From, Image, Input, Job, STATEMENTS_MAX, Write};
+use super::{
+    BYTES_MAX, Fault, Faults, Foreach, From, Image, Input, Job, STATEMENTS_MAX, WRITE_THRESHOLDS,
+    Write,
+};
 use crate::parameter::{Kind, Parameter, Values};
 use crate::routine;
 use std::path::Path;
@@ -195,6 +198,9 @@ impl Reader {
         let image = self.place(&rest[0].text)?;
         let values = Values::read(routine.parameters, settings(&rest[1..])?)
             .map_err(|error| format!("{}: {error}", routine.name))?;
+        if let Some(path) = values.word(WRITE_THRESHOLDS) {
+            self.is_of_each(path)?;
+        }
         self.used[image] = true;
         let from = From::Routine {
             routine,
@@ -218,14 +224,7 @@ impl Reader {
         if let Some(other) = self.job.writes.iter().find(|write| write.path == path) {
             return Err(format!("{path} is written in line {} already", other.line));
         }
-        if let Some(each) = &self.job.foreach
-            && !path.contains(&format!("{{{}}}", each.name))
-        {
-            return Err(format!(
-                "each file would overwrite the last one: put {{{}}} into '{path}'",
-                each.name
-            ));
-        }
+        self.is_of_each(&path)?;
         let reads = |image: &Image| match &image.from {
             From::File(input) => input.path.as_deref() == Some(path.as_str()),
             From::Routine { .. } => false,
@@ -246,6 +245,17 @@ impl Reader {
     fn add(&mut self, name: String, line: usize, from: From) {
         self.job.images.push(Image { name, line, from });
         self.used.push(false);
+    }
+
+    /// Whether a file that is written has another name for each file of `foreach`.
+    fn is_of_each(&self, path: &str) -> Result<(), String> {
+        let each = self.job.foreach.as_ref().map(Foreach::in_names);
+        match each.filter(|each| !path.contains(each)) {
+            Some(each) => Err(format!(
+                "each file would overwrite the last one: put {each} into '{path}'"
+            )),
+            None => Ok(()),
+        }
     }
 
     fn is_new(&self, name: &str) -> Result<(), String> {
@@ -439,6 +449,10 @@ mod tests {
             (
                 "foreach *.tif as x\nin x\nwrite x o.tif",
                 "put {x} into 'o.tif'",
+            ),
+            (
+                "foreach *.tif as x\nin x\nt = CoOccur x write-thresholds=t\nwrite t {x}.o.tif",
+                "put {x} into 't'",
             ),
             (
                 "in a.tif\nb = SquareMedian a a\nwrite b o.tif",
