@@ -168,9 +168,10 @@ pub(super) struct Step {
 /// How often the pairs of one offset occur among those of some offsets.
 pub(super) struct Matches {
     pub(super) tallies: Tallies,
-    /// Matches summed up over the rows of each window that a row of pairs is in, for each displacement along
-    /// the row.
+    /// Matches summed up over the rows of a window, for each displacement along the row.
     sums: Vec<u8>,
+    /// Matches of the last rows, of which there are as many as a window has.
+    matches: Vec<u8>,
     /// Of each window row and place in it: counts of the pairs of two vectors, one after the other.
     counts: Vec<u8>,
     /// The largest count of each of both.
@@ -184,8 +185,9 @@ impl Matches {
         let lanes = tally::MOST_LANES;
         Self {
             tallies: Tallies::new(width, rows),
-            sums: vec![0; rows * (columns + MOST_SIDE) * lanes],
-            counts: vec![0; rows * columns * 2 * lanes],
+            sums: vec![0; (columns + MOST_SIDE + 1) * lanes],
+            matches: vec![0; (MOST_SIDE * (columns + MOST_SIDE) + 1) * lanes],
+            counts: vec![0; (rows * columns * 2 + 1) * lanes],
             most: [0; 2],
             next: 0,
         }
@@ -193,7 +195,8 @@ impl Matches {
 
     pub(super) fn bytes(width: usize, columns: usize, rows: usize) -> usize {
         let lanes = tally::MOST_LANES;
-        Tallies::bytes(width, rows) + rows * (3 * columns + MOST_SIDE) * lanes
+        let vectors = rows * 2 * columns + (MOST_SIDE + 1) * (columns + MOST_SIDE) + 3;
+        Tallies::bytes(width, rows) + vectors * lanes
     }
 
     /// Begins a band.
@@ -220,33 +223,34 @@ impl Matches {
             tally::take_row(level, self, (of, among), step, &logarithms.bytes);
             self.next += 1;
         }
-        self.tallies
-            .write(tally::lanes(level), row, slots, rows, add);
+        self.tallies.write(level, row, slots, rows, add);
     }
 
     /// Takes a row of pairs, a vector of `LANES` pairs at a time: the windows that begin in a vector have
-    /// pairs in the next one too. `tally` adds what was counted to windows.
+    /// pairs in the next one too. Matches of a vector take `MATCH` bytes. `slide` adds matches, and `tally` what was counted to windows.
     #[inline(always)]
-    pub(super) fn take<const LANES: usize>(
+    pub(super) fn take<const LANES: usize, const MATCH: usize>(
         &mut self,
         (of, among): (&Planes, &[Planes]),
         step: Step,
+        slide: impl Fn(Slide<'_>),
         mut tally: impl FnMut(&mut Tallies, Counted<'_>),
     ) {
         let rows = step.top..step.bottom + 1;
         let used = rows.len() * of.columns * 2 * LANES;
         for x in (0..self.tallies.width() + LANES).step_by(LANES) {
-            for pair in self.counts[..used].chunks_exact_mut(2 * LANES) {
-                pair.copy_within(LANES.., 0);
+            for pair in aligned(&mut self.counts)[..used].chunks_exact_mut(2 * LANES) {
+                let (first, second) = pair.split_at_mut(LANES);
+                first.copy_from_slice(second);
             }
             self.most[0] = self.most[1];
             // The last vector of windows may have no pair in the next one.
             if x == 0 || x + 1 < self.tallies.width() + of.columns {
-                self.count::<LANES>((of, among), step, x);
+                self.count::<LANES, MATCH>((of, among), step, x, &slide);
             }
             if x > 0 {
                 let counted = Counted {
-                    counts: &self.counts[..used],
+                    counts: &aligned(&mut self.counts)[..used],
                     weights: of.weights(step.row, x - LANES, LANES + MOST_SIDE),
                     columns: of.columns,
                     most: self.most[0].max(self.most[1]),
@@ -260,32 +264,61 @@ impl Matches {
 
     /// Counts a vector of pairs in all windows that they are in.
     #[inline(always)]
-    fn count<const LANES: usize>(
+    fn count<const LANES: usize, const MATCH: usize>(
         &mut self,
         (of, among): (&Planes, &[Planes]),
         step: Step,
         x: usize,
+        slide: &impl Fn(Slide<'_>),
     ) {
         let mut most = [0; LANES];
+        let windows = step.bottom + 1 - step.top;
+        let (sums, matches) = (aligned(&mut self.sums), aligned(&mut self.matches));
+        let counts = aligned(&mut self.counts);
+        let valid = of.masked.then_some(of.weights(step.row, x, LANES));
+        let begin = of.begin(step.row, x);
         for (order, with) in among.iter().enumerate() {
-            if with.larger.is_empty() {
-                along_columns::<LANES, false>(&mut self.sums, (of, with), step, x);
-            } else {
-                along_columns::<LANES, true>(&mut self.sums, (of, with), step, x);
-            }
-            let sides = (of.columns, with.columns);
-            let valid = of.weights(step.row, x, LANES);
-            let valid = of.masked.then_some(valid);
-            most = along_rows::<LANES>(
-                &self.sums,
-                &mut self.counts,
-                sides,
-                step,
-                (valid, order > 0),
+            let shifts = of.columns + with.columns - 1;
+            let length = shifts * MATCH;
+            let (sums, matches) = (
+                &mut sums[..shifts * LANES],
+                &mut matches[..with.rows * length],
             );
+            sums.fill(0);
+            matches.fill(0);
+            for row in 0..windows + with.rows - 1 {
+                let others = with.begin(step.top + row, x) - (of.columns - 1);
+                let others = others..others + LANES + shifts - 1;
+                let place = row % with.rows * length;
+                slide(Slide {
+                    key: &of.keys[begin..begin + LANES],
+                    larger: of.larger.get(begin..begin + LANES),
+                    keys: &with.keys[others.clone()],
+                    all_larger: with.larger.get(others).unwrap_or_default(),
+                    matches: &mut matches[place..place + length],
+                    sums: &mut *sums,
+                });
+                // The first window has all its rows.
+                if row + 1 >= with.rows {
+                    let length = of.columns * 2 * LANES;
+                    let begin = (row + 1 - with.rows) * length;
+                    let counts = &mut counts[begin..begin + length];
+                    along_row::<LANES>(sums, counts, &mut most, (valid, order > 0));
+                }
+            }
         }
         self.most[1] = most.iter().fold(0, |a, b| a.max(*b));
     }
+}
+
+/// From the first byte that a vector can begin at without lying in two cache lines.
+#[inline(always)]
+fn aligned(bytes: &mut [u8]) -> &mut [u8] {
+    let skipped = bytes
+        .as_ptr()
+        .align_offset(tally::MOST_LANES)
+        .min(bytes.len());
+    &mut bytes[skipped..]
 }
 
 /// What a vector of windows takes of a row of pairs.
@@ -304,121 +337,91 @@ pub(super) struct Counted<'a> {
     pub top: usize,
 }
 
-/// Rows of pairs that one row of pairs is compared with.
-const MOST_ROWS: usize = 2 * MOST_SIDE - 1;
+/// One row more of the pairs that a vector of pairs is compared with, and one that goes.
+pub(super) struct Slide<'a> {
+    /// The vector, and its larger levels where codes do not have them.
+    pub key: &'a [u8],
+    pub larger: Option<&'a [u8]>,
+    /// Those it is compared with, from the first displacement's first one.
+    pub keys: &'a [u8],
+    pub all_larger: &'a [u8],
+    /// Of each displacement the matches of the row that goes, in whatever form: 0 if there is none. Those of
+    /// the row that comes take their place.
+    pub matches: &'a mut [u8],
+    /// Of each displacement the matches of a window's rows.
+    pub sums: &'a mut [u8],
+}
 
-/// Matches of a vector of pairs with those at each displacement along the row, summed up over the rows of each
-/// window: a row comes, one goes.
+/// [`Slide`] without any particular instruction.
 #[inline(always)]
-#[allow(clippy::needless_range_loop, reason = "several vectors in step")]
-fn along_columns<const LANES: usize, const LARGER: bool>(
-    sums: &mut [u8],
-    (of, with): (&Planes, &Planes),
-    step: Step,
-    x: usize,
-) {
-    let shifts = of.columns + with.columns - 1;
-    let windows = step.bottom + 1 - step.top;
-    let (mut key, mut larger) = ([0; LANES], [0; LANES]);
-    let begin = of.begin(step.row, x);
-    key.copy_from_slice(&of.keys[begin..begin + LANES]);
-    if LARGER {
-        larger.copy_from_slice(&of.larger[begin..begin + LANES]);
+pub(super) fn slide<const LANES: usize>(row: Slide<'_>) {
+    if row.larger.is_some() {
+        slide_by::<LANES, true>(row);
+    } else {
+        slide_by::<LANES, false>(row);
     }
-    let mut matches = [[0_u8; LANES]; MOST_ROWS];
-    let rows = windows + with.rows - 1;
-    let sums = &mut sums[..windows * shifts * LANES];
-    for shift in 0..shifts {
-        let begin = with.begin(step.top, x + shift) - (of.columns - 1);
-        let keys = with.keys[begin..].chunks(with.stride);
-        if LARGER {
-            let both = keys.zip(with.larger[begin..].chunks(with.stride));
-            for ((keys, all_larger), matches) in both.zip(&mut matches[..rows]) {
-                let (keys, all_larger) = (&keys[..LANES], &all_larger[..LANES]);
-                for lane in 0..LANES {
-                    let same = (key[lane] == keys[lane]) & (larger[lane] == all_larger[lane]);
-                    matches[lane] = u8::from(same);
-                }
-            }
-        } else {
-            for (keys, matches) in keys.zip(&mut matches[..rows]) {
-                let keys = &keys[..LANES];
-                for lane in 0..LANES {
-                    matches[lane] = u8::from(key[lane] == keys[lane]);
-                }
-            }
-        }
-        let (before, come) = matches[..rows].split_at(with.rows - 1);
-        let mut sum = [0_u8; LANES];
-        for matches in before {
-            for lane in 0..LANES {
-                sum[lane] = sum[lane].wrapping_add(matches[lane]);
-            }
-        }
-        let mut place = shift * LANES;
-        for (come, gone) in come.iter().zip(&matches) {
-            let to = &mut sums[place..place + LANES];
-            for lane in 0..LANES {
-                sum[lane] = sum[lane].wrapping_add(come[lane]);
-                to[lane] = sum[lane];
-            }
-            for lane in 0..LANES {
-                sum[lane] = sum[lane].wrapping_sub(gone[lane]);
-            }
-            place += shifts * LANES;
+}
+
+#[inline(always)]
+fn slide_by<const LANES: usize, const LARGER: bool>(row: Slide<'_>) {
+    let (mut key, mut larger) = ([0; LANES], [0; LANES]);
+    key.copy_from_slice(row.key);
+    if let Some(of) = row.larger {
+        larger.copy_from_slice(of);
+    }
+    let all_larger = if LARGER { row.all_larger } else { row.keys };
+    let others = row.keys.windows(LANES).zip(all_larger.windows(LANES));
+    let state = row.matches.chunks_exact_mut(LANES);
+    let state = state.zip(row.sums.chunks_exact_mut(LANES));
+    for ((keys, all_larger), (matches, sums)) in others.zip(state) {
+        for lane in 0..LANES {
+            let same = key[lane] == keys[lane];
+            let come = u8::from(same & (!LARGER | (larger[lane] == all_larger[lane])));
+            sums[lane] = sums[lane].wrapping_sub(matches[lane]).wrapping_add(come);
+            matches[lane] = come;
         }
     }
 }
 
-/// Sums of those over the columns of each window: a displacement comes, one goes. Returns the largest ones.
+/// Sums of matches over the columns of each window: a displacement comes, one goes. `most` are the largest so
+/// far; `valid` is 0 for pairs that are none.
 #[inline(always)]
-#[allow(clippy::needless_range_loop, reason = "several vectors in step")]
-fn along_rows<const LANES: usize>(
+fn along_row<const LANES: usize>(
     sums: &[u8],
     counts: &mut [u8],
-    (columns, others): (usize, usize),
-    step: Step,
+    most: &mut [u8; LANES],
     (valid, add): (Option<&[u8]>, bool),
-) -> [u8; LANES] {
-    let shifts = columns + others - 1;
-    let mut most = [0; LANES];
-    let windows = step.bottom + 1 - step.top;
-    let sums = sums.chunks_exact(shifts * LANES).take(windows);
-    for (sums, counts) in sums.zip(counts.chunks_exact_mut(columns * 2 * LANES)) {
-        let sum_of = |shift: usize| &sums[shift * LANES..(shift + 1) * LANES];
-        let mut sum = [0_u8; LANES];
-        for shift in columns..shifts {
-            let come = sum_of(shift);
-            for lane in 0..LANES {
-                sum[lane] = sum[lane].wrapping_add(come[lane]);
-            }
-        }
-        for (place, to) in counts.chunks_exact_mut(2 * LANES).enumerate() {
-            let come = sum_of(columns - 1 - place);
-            let to = &mut to[LANES..];
-            for lane in 0..LANES {
-                sum[lane] = sum[lane].wrapping_add(come[lane]);
-            }
-            let mut count = sum;
-            if add {
-                for lane in 0..LANES {
-                    count[lane] = count[lane].wrapping_add(to[lane]);
-                }
-            }
-            if let Some(valid) = valid {
-                for lane in 0..LANES {
-                    count[lane] = if valid[lane] == 0 { 0 } else { count[lane] };
-                }
-            }
-            for lane in 0..LANES {
-                most[lane] = most[lane].max(count[lane]);
-            }
-            to.copy_from_slice(&count);
-            let gone = sum_of(shifts - 1 - place);
-            for lane in 0..LANES {
-                sum[lane] = sum[lane].wrapping_sub(gone[lane]);
-            }
+) {
+    let length = counts.len() / 2;
+    let mut sum = [0_u8; LANES];
+    for come in sums[length..].chunks_exact(LANES) {
+        for lane in 0..LANES {
+            sum[lane] = sum[lane].wrapping_add(come[lane]);
         }
     }
-    most
+    let come = sums[..length].chunks_exact(LANES).rev();
+    let gone = sums[sums.len() - length..].chunks_exact(LANES).rev();
+    let to = counts.chunks_exact_mut(2 * LANES);
+    for ((come, gone), to) in come.zip(gone).zip(to) {
+        let mut count = [0_u8; LANES];
+        for lane in 0..LANES {
+            sum[lane] = sum[lane].wrapping_add(come[lane]);
+            count[lane] = sum[lane];
+            sum[lane] = sum[lane].wrapping_sub(gone[lane]);
+        }
+        if add {
+            for lane in 0..LANES {
+                count[lane] = count[lane].wrapping_add(to[LANES + lane]);
+            }
+        }
+        if let Some(valid) = valid {
+            for lane in 0..LANES {
+                count[lane] = if valid[lane] == 0 { 0 } else { count[lane] };
+            }
+        }
+        for lane in 0..LANES {
+            most[lane] = most[lane].max(count[lane]);
+            to[LANES + lane] = count[lane];
+        }
+    }
 }

@@ -542,24 +542,27 @@ impl<'a, L: Grey> Run<'a, L> {
     }
 
     /// Writes a row of means over so many offsets.
-    fn write(&self, y: usize, outputs: &mut [&mut [f32]], offsets: usize) {
-        let used = self.sums.row(self.plan.parameters.features.len());
+    fn write(&mut self, y: usize, outputs: &mut [&mut [f32]], offsets: usize) {
+        let used = self.plan.parameters.features.len();
         #[allow(clippy::cast_precision_loss, reason = "at most 8")]
         let share = 1.0 / offsets as f64;
+        let masked = self.grid.mask.is_some();
+        if masked {
+            // A pixel without a pair is no number, whatever its sums are.
+            for used in self.sums.row_mut(used) {
+                *used = if *used > 0.0 { 1.0 / *used } else { f64::NAN };
+            }
+        }
+        let shares = self.sums.row(used);
         for (slot, output) in outputs.iter_mut().enumerate() {
             let output = &mut output[y * self.width..(y + 1) * self.width];
             let sums = output.iter_mut().zip(self.sums.row(slot));
             #[allow(clippy::cast_possible_truncation, reason = "results are 32-bit floats")]
-            if self.grid.mask.is_none() {
-                sums.for_each(|(output, sum)| *output = (sum * share) as f32);
+            if masked {
+                sums.zip(shares)
+                    .for_each(|((output, sum), share)| *output = (sum * share) as f32);
             } else {
-                for ((output, sum), used) in sums.zip(used) {
-                    *output = if *used > 0.0 {
-                        (sum * (1.0 / used)) as f32
-                    } else {
-                        f32::NAN
-                    };
-                }
+                sums.for_each(|(output, sum)| *output = (sum * share) as f32);
             }
         }
     }

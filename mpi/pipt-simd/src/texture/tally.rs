@@ -7,13 +7,13 @@
 use super::histogram::Slots;
 use super::matches::{Matches, Planes, Step};
 use super::rows::Rows;
-use crate::Level;
+use crate::{Level, for_each_level};
 
 /// Windows at a time, at most.
 pub(super) const MOST_LANES: usize = 64;
 
 /// Windows at a time.
-pub(super) fn lanes(level: Level) -> usize {
+fn lanes(level: Level) -> usize {
     if has_byte_tables(level) { 64 } else { 32 }
 }
 
@@ -70,20 +70,27 @@ impl Tallies {
     /// Writes a row of windows, and empties it for another one.
     pub(super) fn write(
         &mut self,
-        lanes: usize,
+        level: Level,
         row: usize,
         slots: Slots,
         rows: &mut Rows,
         add: bool,
     ) {
+        let lanes = lanes(level);
         let begin = self.begin(row, 0);
         let end = begin + self.stride;
         let (most, most_equal) = (&mut self.most[begin..end], &mut self.most_equal[begin..end]);
         if let Some(slot) = slots.energy {
-            put(&self.energy[begin..end], lanes, rows.row_mut(slot), add);
+            put(
+                level,
+                &self.energy[begin..end],
+                lanes,
+                rows.row_mut(slot),
+                add,
+            );
         }
         if let Some(slot) = slots.log {
-            put(&self.log[begin..end], lanes, rows.row_mut(slot), add);
+            put(level, &self.log[begin..end], lanes, rows.row_mut(slot), add);
         }
         if let Some(slot) = slots.most {
             let both = most.iter().zip(most_equal.iter());
@@ -99,15 +106,28 @@ impl Tallies {
     }
 }
 
+for_each_level! {
+    /// Writes sums of windows, or adds them, in the order of the windows.
+    fn put(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) = put_all;
+}
+
 /// Bytes are brought side by side within 16 of them, fours of windows come first, fifth, ...: as many vectors
 /// of sums as a sum has bytes, of which each has every fourth four.
-fn put(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) {
+#[inline(always)]
+fn put_all(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) {
     let all = to.chunks_mut(lanes).zip(sums.chunks_exact(lanes));
     for (to, sums) in all {
         for (four, to) in to.chunks_mut(4).enumerate() {
             let begin = four % 4 * (lanes / 4) + four / 4 * 4;
-            for (to, sum) in to.iter_mut().zip(&sums[begin..begin + 4]) {
-                let sum = f64::from(*sum);
+            let mut sum = [0.0; 4];
+            for (to, from) in sum.iter_mut().zip(&sums[begin..begin + 4]) {
+                *to = f64::from(*from);
+            }
+            if let (Some(to), false) = (to.first_chunk_mut::<4>(), add) {
+                *to = sum;
+                continue;
+            }
+            for (to, sum) in to.iter_mut().zip(sum) {
                 *to = if add { *to + sum } else { sum };
             }
         }

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     _mm256_unpackhi_epi16, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
 };
 
-use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Step};
+use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Step, slide};
 use super::Tallies;
 
 const LANES: usize = 32;
@@ -35,7 +35,7 @@ pub(super) fn take_row(
             *table = load(&twice);
         }
     }
-    matches.take::<LANES>((of, among), step, |tallies, counted| {
+    matches.take::<LANES, LANES>((of, among), step, slide::<LANES>, |tallies, counted| {
         if counted.most < 16 {
             tally::<false>(tallies, counted, &tables);
         } else {

@@ -1,17 +1,21 @@
 //! With lookups of bytes in up to four registers, and sums of four products.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_dpbusd_epi32, _mm512_loadu_si512,
-    _mm512_mask_blend_epi8, _mm512_max_epu8, _mm512_movepi8_mask, _mm512_movm_epi8,
+    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpeq_epi8_mask, _mm512_dpbusd_epi32,
+    _mm512_loadu_si512, _mm512_mask_add_epi8, _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask,
+    _mm512_mask_sub_epi8, _mm512_max_epu8, _mm512_movepi8_mask, _mm512_movm_epi8,
     _mm512_permutex2var_epi8, _mm512_permutexvar_epi8, _mm512_set1_epi8, _mm512_setzero_si512,
     _mm512_slli_epi32, _mm512_storeu_si512, _mm512_test_epi8_mask, _mm512_unpackhi_epi8,
     _mm512_unpackhi_epi16, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
 };
 
-use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Step};
+use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Step};
 use super::Tallies;
 
 const LANES: usize = 64;
+
+/// Bytes of a mask of matches.
+const MATCH: usize = LANES / 8;
 
 /// Fours of pairs in a row of a window.
 const FOURS: usize = MOST_SIDE.div_ceil(4);
@@ -25,10 +29,19 @@ pub(super) fn take_row(
     step: Step,
     bytes: &[[u8; 256]; 3],
 ) {
-    matches.take::<LANES>((of, among), step, |tallies, counted| match counted.most {
-        0..=63 => tally::<1>(tallies, counted, bytes),
-        64..=127 => tally::<2>(tallies, counted, bytes),
-        _ => tally::<4>(tallies, counted, bytes),
+    let slide = |row: Slide<'_>| {
+        if row.larger.is_some() {
+            slide::<true>(row);
+        } else {
+            slide::<false>(row);
+        }
+    };
+    matches.take::<LANES, MATCH>((of, among), step, slide, |tallies, counted| {
+        match counted.most {
+            0..=63 => tally::<1>(tallies, counted, bytes),
+            64..=127 => tally::<2>(tallies, counted, bytes),
+            _ => tally::<4>(tallies, counted, bytes),
+        }
     });
 }
 
@@ -72,6 +85,29 @@ fn add_to(sums: &mut [u32], begin: usize, more: [__m512i; 4]) {
             let before = _mm512_loadu_si512(sums.as_ptr().cast());
             _mm512_storeu_si512(sums.as_mut_ptr().cast(), _mm512_add_epi32(before, more));
         }
+    }
+}
+
+/// With matches of a bit each.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn slide<const LARGER: bool>(row: Slide<'_>) {
+    let one = _mm512_set1_epi8(1);
+    let key = load(at(row.key, 0));
+    let larger = row.larger.map_or(key, |larger| load(at(larger, 0)));
+    let all_larger = if LARGER { row.all_larger } else { row.keys };
+    let others = row.keys.windows(LANES).zip(all_larger.windows(LANES));
+    let (matches, _) = row.matches.as_chunks_mut::<MATCH>();
+    let (sums, _) = row.sums.as_chunks_mut::<LANES>();
+    for ((keys, all_larger), (matches, to)) in others.zip(matches.iter_mut().zip(sums)) {
+        let mut come = _mm512_cmpeq_epi8_mask(key, load(at(keys, 0)));
+        if LARGER {
+            come = _mm512_mask_cmpeq_epi8_mask(come, larger, load(at(all_larger, 0)));
+        }
+        let gone = u64::from_le_bytes(*matches);
+        *matches = come.to_le_bytes();
+        let sum = load(to);
+        let sum = _mm512_mask_add_epi8(sum, come, sum, one);
+        store(_mm512_mask_sub_epi8(sum, gone, sum, one), to);
     }
 }
 
