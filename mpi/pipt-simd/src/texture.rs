@@ -37,6 +37,7 @@ mod quantities;
 #[cfg(test)]
 mod reference;
 mod rows;
+mod tally;
 #[cfg(test)]
 mod tests;
 

@@ -9,20 +9,34 @@ pub(super) struct Logarithms {
     /// Bits after the point: as many as let the largest sum be below 2^53. For windows of 63 that is 32,
     /// and an entropy is wrong by 2^-33 at most.
     pub fraction: u32,
+    /// The three bytes of `log2 c` of each count that is one byte, if they were asked for.
+    pub bytes: [[u8; 256]; 3],
 }
 
+/// Bits after the point of logarithms of three bytes: `log2 255` is below 8.
+const BYTES_FRACTION: u32 = 21;
+
 impl Logarithms {
-    /// Of counts up to `most`.
-    #[allow(clippy::cast_possible_truncation, reason = "sums are below 2^53")]
-    #[allow(clippy::cast_sign_loss, reason = "counts are at least 1")]
-    pub(super) fn new(most: u16) -> Self {
+    /// Of counts up to `most`. With `bytes` all logarithms are of a precision that lets those of small counts
+    /// be three bytes, and an entropy is wrong by 2^-22 at most.
+    pub(super) fn new(most: u16, bytes: bool) -> Self {
         let largest = u32::from(most).max(2) * 16;
-        let fraction = 53 - (u32::BITS - largest.leading_zeros());
+        let fraction = if bytes {
+            BYTES_FRACTION
+        } else {
+            53 - (u32::BITS - largest.leading_zeros())
+        };
         let scale = power_of_two(fraction);
         let weighed = |count: u16| {
-            let count = f64::from(count.max(1));
-            (count * count.log2() * scale).round()
+            let real = f64::from(count.max(1));
+            if bytes {
+                real * logarithm(count)
+            } else {
+                (real * real.log2() * scale).round()
+            }
         };
+        #[allow(clippy::cast_possible_truncation, reason = "sums are below 2^53")]
+        #[allow(clippy::cast_sign_loss, reason = "counts are at least 1")]
         let growth = |count: u16| (weighed(count) - weighed(count.saturating_sub(1))) as u64;
         // In the order in which features divide sums: so a single bin's entropy is 0.
         let of = |count: u16| weighed(count) * (1.0 / scale) * (1.0 / f64::from(count.max(1)));
@@ -30,6 +44,7 @@ impl Logarithms {
             of: (0..=most).map(of).collect(),
             growth: (0..=most).map(growth).collect(),
             fraction,
+            bytes: if bytes { byte_tables() } else { [[0; 256]; 3] },
         }
     }
 
@@ -41,4 +56,22 @@ impl Logarithms {
 
 fn power_of_two(exponent: u32) -> f64 {
     f64::from_bits(u64::from(1023 + exponent) << 52)
+}
+
+/// `log2 c` times `2^BYTES_FRACTION`, an integer.
+fn logarithm(count: u16) -> f64 {
+    (f64::from(count.max(1)).log2() * power_of_two(BYTES_FRACTION)).round()
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "below 2^24")]
+#[allow(clippy::cast_sign_loss, reason = "and not negative")]
+fn byte_tables() -> [[u8; 256]; 3] {
+    let mut tables = [[0; 256]; 3];
+    for count in 0..=u8::MAX {
+        let bytes = (logarithm(count.into()) as u32).to_le_bytes();
+        for (table, byte) in tables.iter_mut().zip(bytes) {
+            table[usize::from(count)] = byte;
+        }
+    }
+    tables
 }

@@ -1,199 +1,427 @@
-//! Counts of equal pairs in small windows, many windows at a time.
+//! How often the pairs of small windows occur in them, many windows at a time.
 //!
-//! The k-th pair of its kind in a window has rank k. A histogram's numbers are made of ranks: with `n(k)` pairs
-//! of rank k or more, the sum of squared counts is `n(1) + 2 n(2) + 2 n(3) + ...`, the sum of `c log2 c` is
-//! that of `n(k)` times how much its growth grows, and the largest count is the last k of which there is a
-//! pair. A rank is found by comparing a pair with all before it, a vector of windows at a time: that costs the
-//! square of the number of pairs, but no access to memory that depends on a level. The results are the bits
-//! that a [`Histogram`](super::histogram::Histogram) gives.
+//! Energy, entropy and the largest entry need of each pair only how many pairs `c` of its window are equal to
+//! it: the sum of squared counts is the sum of `c` over the pairs, that of `c log2 c` is the sum of `log2 c`,
+//! and the largest count is the largest `c`. Every pair is compared with those around it, and `c` is the sum
+//! of these matches over the window, which slides over the displacements: along the columns first, then along
+//! the rows. That costs as many comparisons as a window has displacements, whatever the number of levels,
+//! and no access to memory depends on a level. The results are the bits that a
+//! [`Histogram`](super::histogram::Histogram) gives.
 
 use super::histogram::Slots;
 use super::image::{Grey, PairRow};
+use super::logarithms::Logarithms;
 use super::rows::Rows;
-use crate::{Level, for_each_level};
+use super::tally::{self, Tallies};
+use crate::Level;
 
-/// Windows at a time.
-const LANES: usize = 64;
+/// The longest row and column of pairs in a window: counts of 15 x 15 pairs fit a byte.
+pub(super) const MOST_SIDE: usize = 15;
 
-/// The largest number of pairs of a window.
-const MOST_PAIRS: usize = 49;
+/// The most pairs that are counted together.
+pub(super) const MOST_PAIRS: usize = 255;
 
-/// Whether this is faster than a histogram: windows of 7 with 64 lanes in a register, of 5 with 32.
-pub(super) const fn is_faster(level: Level, pairs: usize) -> bool {
-    match level {
-        Level::Avx512 => pairs <= MOST_PAIRS,
-        Level::Avx2 => pairs <= 25,
-        Level::Sse42 | Level::Scalar => false,
-    }
+/// Columns before the first pair of a row that may be read.
+const BEFORE: usize = 16;
+
+/// Levels of which all unordered pairs have a code of a byte, and one is left that is no pair.
+const MOST_CODED: u32 = 22;
+
+/// Whether windows can be counted here by this instruction set.
+pub(super) fn is_fast(level: Level) -> bool {
+    level >= Level::Avx2
 }
 
-/// The levels of a band's pairs, the smaller one of each pair and the larger one. Pairs that are not valid
-/// have a smaller one that is larger.
+/// A band's pairs of one offset.
 pub(super) struct Planes {
-    smaller: Vec<u8>,
+    /// A code of each pair, or its smaller level.
+    keys: Vec<u8>,
+    /// The larger level where there are too many for codes. Pairs that are not valid have a smaller one that
+    /// is larger.
     larger: Vec<u8>,
+    /// 2 for pairs of equal levels, 1 for others, 0 for what is not valid.
+    weights: Vec<u8>,
+    levels: u32,
+    masked: bool,
     /// From a row to the next one.
     stride: usize,
-    columns: usize,
-    rows: usize,
+    pub columns: usize,
+    pub rows: usize,
 }
 
 impl Planes {
-    pub(super) fn new(length: usize, height: usize, columns: usize, rows: usize) -> Self {
-        let stride = length + LANES;
+    pub(super) fn new(
+        levels: u32,
+        (length, height): (usize, usize),
+        (columns, rows): (usize, usize),
+    ) -> Self {
+        let stride =
+            BEFORE + (length + tally::MOST_LANES).next_multiple_of(tally::MOST_LANES) + BEFORE;
+        // What lies beside a row is compared as well, to no effect. It is unlike its neighbours, so that
+        // nothing is thought to occur often there.
+        let beside = (0..stride * height).map(|place| u8::try_from(place * 37 % 251).unwrap_or(0));
+        let beside: Vec<u8> = beside.collect();
         Self {
-            smaller: vec![1; stride * height],
-            larger: vec![0; stride * height],
+            larger: if levels > MOST_CODED {
+                beside.clone()
+            } else {
+                Vec::new()
+            },
+            weights: vec![0; stride * height],
+            keys: beside,
+            levels,
+            masked: false,
             stride,
             columns,
             rows,
         }
     }
 
+    pub(super) fn bytes(length: usize, height: usize) -> usize {
+        3 * (length + 2 * tally::MOST_LANES) * height
+    }
+
     /// Takes the rows of pairs of a band.
     pub(super) fn fill<'a, L: Grey + 'a>(&mut self, rows: impl Iterator<Item = PairRow<'a, L>>) {
-        let smaller = self.smaller.chunks_exact_mut(self.stride);
-        let planes = smaller.zip(self.larger.chunks_exact_mut(self.stride));
-        for (row, (smaller, larger)) in rows.zip(planes) {
-            let to = smaller.iter_mut().zip(larger.iter_mut());
-            for ((smaller, larger), (a, b)) in to.zip(row.first.iter().zip(row.second)) {
-                let (a, b): (u32, u32) = ((*a).into(), (*b).into());
-                *smaller = u8::try_from(a.min(b)).unwrap_or(u8::MAX);
-                *larger = u8::try_from(a.max(b)).unwrap_or(u8::MAX);
+        for (y, row) in rows.enumerate() {
+            let length = row.first.len();
+            let begin = y * self.stride + BEFORE;
+            let keys = &mut self.keys[begin..begin + length];
+            let weights = &mut self.weights[begin..begin + length];
+            let pairs = || {
+                row.first
+                    .iter()
+                    .zip(row.second)
+                    .map(|(a, b)| (low_byte(*a), low_byte(*b)))
+            };
+            weights
+                .iter_mut()
+                .zip(pairs())
+                .for_each(|(weight, (a, b))| *weight = 1 + u8::from(a == b));
+            let coded = self.levels <= MOST_CODED;
+            if coded {
+                keys.iter_mut()
+                    .zip(pairs())
+                    .for_each(|(key, (a, b))| *key = code(a.min(b), a.max(b)));
+            } else {
+                let larger = &mut self.larger[begin..begin + length];
+                for ((key, larger), (a, b)) in keys.iter_mut().zip(larger).zip(pairs()) {
+                    (*key, *larger) = (a.min(b), a.max(b));
+                }
             }
-            if let Some((first, second)) = row.valid {
-                let to = smaller.iter_mut().zip(larger);
-                for ((smaller, larger), (a, b)) in to.zip(first.iter().zip(second)) {
-                    if *a == 0 || *b == 0 {
-                        (*smaller, *larger) = (1, 0);
-                    }
+            self.masked = row.valid.is_some();
+            let Some((first, second)) = row.valid else {
+                continue;
+            };
+            for (x, _) in first
+                .iter()
+                .zip(second)
+                .enumerate()
+                .filter(|(_, (a, b))| **a == 0 || **b == 0)
+            {
+                weights[x] = 0;
+                keys[x] = if coded { u8::MAX } else { 1 };
+                if !coded {
+                    self.larger[begin + x] = 0;
                 }
             }
         }
     }
 
-    /// The vectors of the pairs' levels of the windows from `x`, in rows from `row`.
+    /// Where a pair is in the planes.
     #[inline(always)]
-    fn lanes(plane: &[u8], at: usize) -> [u8; LANES] {
-        let mut lanes = [0; LANES];
-        lanes.copy_from_slice(&plane[at..at + LANES]);
-        lanes
+    fn begin(&self, row: usize, x: usize) -> usize {
+        row * self.stride + BEFORE + x
+    }
+
+    /// The weights of a vector of pairs and of those after it.
+    #[inline(always)]
+    pub(super) fn weights(&self, row: usize, x: usize, length: usize) -> &[u8] {
+        let begin = row * self.stride + BEFORE + x;
+        &self.weights[begin..begin + length]
     }
 }
 
-for_each_level! {
-    /// One row of windows: `row` counts from the band's first one.
-    pub(super) fn run(planes: &Planes, growth: &[u64], row: usize, slots: Slots, rows: &mut Rows) = run_row;
-}
-
-/// How many pairs have at least a rank; the first of each is of rank 1.
-struct Counts {
-    different: [[u8; LANES]; MOST_PAIRS],
-    equal: [[u8; LANES]; MOST_PAIRS],
-    ranks: usize,
-}
-
+/// Levels here are at most 255; a masked pixel may have any.
 #[inline(always)]
-fn run_row(planes: &Planes, growth: &[u64], row: usize, slots: Slots, rows: &mut Rows) {
-    let width = rows.width();
-    let mut places = [0; MOST_PAIRS];
-    let all = (0..planes.rows).flat_map(|y| (0..planes.columns).map(move |x| (x, y)));
-    for (place, (x, y)) in places.iter_mut().zip(all) {
-        *place = (row + y) * planes.stride + x;
-    }
-    let places = &places[..planes.columns * planes.rows];
-    let mut counts = Counts {
-        different: [[0; LANES]; MOST_PAIRS],
-        equal: [[0; LANES]; MOST_PAIRS],
-        ranks: 0,
-    };
-    for x in (0..width).step_by(LANES) {
-        count(planes, places, x, &mut counts);
-        write(&counts, growth, x, slots, rows);
-    }
+fn low_byte<L: Grey>(level: L) -> u8 {
+    let level: u32 = level.into();
+    level.to_le_bytes()[0]
 }
 
+/// Of levels below [`MOST_CODED`]; of others, which are masked, no matter what.
 #[inline(always)]
-#[allow(clippy::needless_range_loop, reason = "several vectors in step")]
-fn count(planes: &Planes, places: &[usize], x: usize, counts: &mut Counts) {
-    for rank in 0..counts.ranks {
-        (counts.different[rank], counts.equal[rank]) = ([0; LANES], [0; LANES]);
+fn code(smaller: u8, larger: u8) -> u8 {
+    let larger = u16::from(larger);
+    let [code, _] = (larger.wrapping_mul(larger + 1) / 2 + u16::from(smaller)).to_le_bytes();
+    code
+}
+
+/// What a row of pairs is counted in: the windows of rows `top` to `bottom`.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    row: usize,
+    top: usize,
+    bottom: usize,
+}
+
+/// How often the pairs of one offset occur among those of some offsets.
+pub(super) struct Matches {
+    pub(super) tallies: Tallies,
+    /// Matches summed up over the rows of a window, for each displacement along the row.
+    sums: Vec<u8>,
+    /// Matches of the last rows, of which there are as many as a window has.
+    matches: Vec<u8>,
+    /// Of each window row and place in it: counts of the pairs of two vectors, one after the other.
+    counts: Vec<u8>,
+    /// The largest count of each of both.
+    most: [u8; 2],
+    /// The next row of pairs to be taken.
+    next: usize,
+}
+
+impl Matches {
+    pub(super) fn new(width: usize, columns: usize, rows: usize) -> Self {
+        let lanes = tally::MOST_LANES;
+        Self {
+            tallies: Tallies::new(width, rows),
+            sums: vec![0; (columns + MOST_SIDE + 1) * lanes],
+            matches: vec![0; (MOST_SIDE * (columns + MOST_SIDE) + 1) * lanes],
+            counts: vec![0; (rows * columns * 2 + 1) * lanes],
+            most: [0; 2],
+            next: 0,
+        }
     }
-    counts.ranks = 1;
-    for (order, place) in places.iter().enumerate() {
-        let smaller = Planes::lanes(&planes.smaller, place + x);
-        let larger = Planes::lanes(&planes.larger, place + x);
-        let mut before = [0_u8; LANES];
-        for other in &places[..order] {
-            let (a, b) = (
-                Planes::lanes(&planes.smaller, other + x),
-                Planes::lanes(&planes.larger, other + x),
+
+    pub(super) fn bytes(width: usize, columns: usize, rows: usize) -> usize {
+        let lanes = tally::MOST_LANES;
+        let vectors = rows * 2 * columns + (MOST_SIDE + 1) * (columns + MOST_SIDE) + 3;
+        Tallies::bytes(width, rows) + vectors * lanes
+    }
+
+    /// Begins a band.
+    pub(super) fn begin(&mut self) {
+        self.next = 0;
+    }
+
+    /// One row of windows of a band of `height` rows: `row` counts from its first one. Rows come in their
+    /// order. Numbers are added to what `rows` have if `add` is set.
+    pub(super) fn run(
+        &mut self,
+        level: Level,
+        (of, among): (&Planes, &[Planes]),
+        (row, height): (usize, usize),
+        logarithms: &Logarithms,
+        (slots, rows, add): (Slots, &mut Rows, bool),
+    ) {
+        while self.next < row + of.rows {
+            let step = Step {
+                row: self.next,
+                top: (self.next + 1).saturating_sub(of.rows),
+                bottom: self.next.min(height - 1),
+            };
+            tally::take_row(level, self, (of, among), step, &logarithms.bytes);
+            self.next += 1;
+        }
+        self.tallies.write(level, row, slots, rows, add);
+    }
+
+    /// Takes a row of pairs, a vector of `LANES` pairs at a time: the windows that begin in a vector have
+    /// pairs in the next one too. Matches of a vector take `MATCH` bytes. `slide` adds matches, and `tally` what was counted to windows.
+    #[inline(always)]
+    pub(super) fn take<const LANES: usize, const MATCH: usize>(
+        &mut self,
+        (of, among): (&Planes, &[Planes]),
+        step: Step,
+        slide: impl Fn(Slide<'_>),
+        mut tally: impl FnMut(&mut Tallies, Counted<'_>),
+    ) {
+        let rows = step.top..step.bottom + 1;
+        let used = rows.len() * of.columns * 2 * LANES;
+        for x in (0..self.tallies.width() + LANES).step_by(LANES) {
+            for pair in aligned(&mut self.counts)[..used].chunks_exact_mut(2 * LANES) {
+                let (first, second) = pair.split_at_mut(LANES);
+                first.copy_from_slice(second);
+            }
+            self.most[0] = self.most[1];
+            // The last vector of windows may have no pair in the next one.
+            if x == 0 || x + 1 < self.tallies.width() + of.columns {
+                self.count::<LANES, MATCH>((of, among), step, x, &slide);
+            }
+            if x > 0 {
+                let counted = Counted {
+                    counts: &aligned(&mut self.counts)[..used],
+                    weights: of.weights(step.row, x - LANES, LANES + MOST_SIDE),
+                    columns: of.columns,
+                    most: self.most[0].max(self.most[1]),
+                    x: x - LANES,
+                    top: step.top,
+                };
+                tally(&mut self.tallies, counted);
+            }
+        }
+    }
+
+    /// Counts a vector of pairs in all windows that they are in.
+    #[inline(always)]
+    fn count<const LANES: usize, const MATCH: usize>(
+        &mut self,
+        (of, among): (&Planes, &[Planes]),
+        step: Step,
+        x: usize,
+        slide: &impl Fn(Slide<'_>),
+    ) {
+        let mut most = [0; LANES];
+        let windows = step.bottom + 1 - step.top;
+        let (sums, matches) = (aligned(&mut self.sums), aligned(&mut self.matches));
+        let counts = aligned(&mut self.counts);
+        let valid = of.masked.then_some(of.weights(step.row, x, LANES));
+        let begin = of.begin(step.row, x);
+        for (order, with) in among.iter().enumerate() {
+            let shifts = of.columns + with.columns - 1;
+            let length = shifts * MATCH;
+            let (sums, matches) = (
+                &mut sums[..shifts * LANES],
+                &mut matches[..with.rows * length],
             );
-            for lane in 0..LANES {
-                before[lane] += u8::from((smaller[lane] == a[lane]) & (larger[lane] == b[lane]));
+            sums.fill(0);
+            matches.fill(0);
+            for row in 0..windows + with.rows - 1 {
+                let others = with.begin(step.top + row, x) - (of.columns - 1);
+                let others = others..others + LANES + shifts - 1;
+                let place = row % with.rows * length;
+                slide(Slide {
+                    key: &of.keys[begin..begin + LANES],
+                    larger: of.larger.get(begin..begin + LANES),
+                    keys: &with.keys[others.clone()],
+                    all_larger: with.larger.get(others).unwrap_or_default(),
+                    matches: &mut matches[place..place + length],
+                    sums: &mut *sums,
+                });
+                // The first window has all its rows.
+                if row + 1 >= with.rows {
+                    let length = of.columns * 2 * LANES;
+                    let begin = (row + 1 - with.rows) * length;
+                    let counts = &mut counts[begin..begin + length];
+                    along_row::<LANES>(sums, counts, &mut most, (valid, order > 0));
+                }
             }
         }
-        // Ranks from 1, of pairs of different and of equal levels; 0 is none.
-        let (mut different, mut equal) = ([0_u8; LANES], [0_u8; LANES]);
-        let mut most = 0;
-        for lane in 0..LANES {
-            different[lane] = if smaller[lane] < larger[lane] {
-                before[lane] + 1
-            } else {
-                0
-            };
-            equal[lane] = if smaller[lane] == larger[lane] {
-                before[lane] + 1
-            } else {
-                0
-            };
-            most = most.max(different[lane].max(equal[lane]));
-        }
-        counts.ranks = counts.ranks.max(usize::from(most));
-        for (rank, (to, to_equal)) in
-            (1..=most).zip(counts.different.iter_mut().zip(&mut counts.equal))
-        {
-            for lane in 0..LANES {
-                to[lane] += u8::from(different[lane] >= rank);
-                to_equal[lane] += u8::from(equal[lane] >= rank);
-            }
-        }
+        self.most[1] = most.iter().fold(0, |a, b| a.max(*b));
+    }
+}
+
+/// From the first byte that a vector can begin at without lying in two cache lines.
+#[inline(always)]
+fn aligned(bytes: &mut [u8]) -> &mut [u8] {
+    let skipped = bytes
+        .as_ptr()
+        .align_offset(tally::MOST_LANES)
+        .min(bytes.len());
+    &mut bytes[skipped..]
+}
+
+/// What a vector of windows takes of a row of pairs.
+#[derive(Clone, Copy)]
+pub(super) struct Counted<'a> {
+    pub counts: &'a [u8],
+    /// Of the pairs from the first window's first one.
+    pub weights: &'a [u8],
+    /// Pairs in a row of a window.
+    pub columns: usize,
+    /// No count is larger.
+    pub most: u8,
+    /// The first window.
+    pub x: usize,
+    /// The row of windows of the first counts.
+    pub top: usize,
+}
+
+/// One row more of the pairs that a vector of pairs is compared with, and one that goes.
+pub(super) struct Slide<'a> {
+    /// The vector, and its larger levels where codes do not have them.
+    pub key: &'a [u8],
+    pub larger: Option<&'a [u8]>,
+    /// Those it is compared with, from the first displacement's first one.
+    pub keys: &'a [u8],
+    pub all_larger: &'a [u8],
+    /// Of each displacement the matches of the row that goes, in whatever form: 0 if there is none. Those of
+    /// the row that comes take their place.
+    pub matches: &'a mut [u8],
+    /// Of each displacement the matches of a window's rows.
+    pub sums: &'a mut [u8],
+}
+
+/// [`Slide`] without any particular instruction.
+#[inline(always)]
+pub(super) fn slide<const LANES: usize>(row: Slide<'_>) {
+    if row.larger.is_some() {
+        slide_by::<LANES, true>(row);
+    } else {
+        slide_by::<LANES, false>(row);
     }
 }
 
 #[inline(always)]
-#[allow(clippy::cast_precision_loss, reason = "all are below 2^53")]
-#[allow(clippy::needless_range_loop, reason = "several vectors in step")]
-fn write(counts: &Counts, growth: &[u64], x: usize, slots: Slots, rows: &mut Rows) {
-    let (mut energy, mut log) = ([0_u32; LANES], [0_u64; LANES]);
-    let mut most = [0_u8; LANES];
-    for rank in 0..counts.ranks {
-        let (different, equal) = (&counts.different[rank], &counts.equal[rank]);
-        let share = if rank == 0 { 1 } else { 2 };
-        // `c log2 c` is convex: its growth grows.
-        let more = growth[rank + 1] - growth[rank];
-        let count = u8::try_from(rank + 1).unwrap_or(u8::MAX);
+fn slide_by<const LANES: usize, const LARGER: bool>(row: Slide<'_>) {
+    let (mut key, mut larger) = ([0; LANES], [0; LANES]);
+    key.copy_from_slice(row.key);
+    if let Some(of) = row.larger {
+        larger.copy_from_slice(of);
+    }
+    let all_larger = if LARGER { row.all_larger } else { row.keys };
+    let others = row.keys.windows(LANES).zip(all_larger.windows(LANES));
+    let state = row.matches.chunks_exact_mut(LANES);
+    let state = state.zip(row.sums.chunks_exact_mut(LANES));
+    for ((keys, all_larger), (matches, sums)) in others.zip(state) {
         for lane in 0..LANES {
-            let (different, equal) = (different[lane], equal[lane]);
-            energy[lane] += share * (u32::from(different) + 2 * u32::from(equal));
-            log[lane] += more * (u64::from(different) + u64::from(equal));
-            let of_equal = if equal > 0 { 2 * count } else { 0 };
-            let of_different = if different > 0 { count } else { 0 };
-            most[lane] = most[lane].max(of_equal).max(of_different);
+            let same = key[lane] == keys[lane];
+            let come = u8::from(same & (!LARGER | (larger[lane] == all_larger[lane])));
+            sums[lane] = sums[lane].wrapping_sub(matches[lane]).wrapping_add(come);
+            matches[lane] = come;
         }
     }
-    let end = rows.width().min(x + LANES);
-    if let Some(slot) = slots.energy {
-        let to = rows.row_mut(slot)[x..end].iter_mut();
-        to.zip(energy)
-            .for_each(|(to, energy)| *to = f64::from(energy));
+}
+
+/// Sums of matches over the columns of each window: a displacement comes, one goes. `most` are the largest so
+/// far; `valid` is 0 for pairs that are none.
+#[inline(always)]
+fn along_row<const LANES: usize>(
+    sums: &[u8],
+    counts: &mut [u8],
+    most: &mut [u8; LANES],
+    (valid, add): (Option<&[u8]>, bool),
+) {
+    let length = counts.len() / 2;
+    let mut sum = [0_u8; LANES];
+    for come in sums[length..].chunks_exact(LANES) {
+        for lane in 0..LANES {
+            sum[lane] = sum[lane].wrapping_add(come[lane]);
+        }
     }
-    if let Some(slot) = slots.log {
-        let to = rows.row_mut(slot)[x..end].iter_mut();
-        to.zip(log).for_each(|(to, log)| *to = log as f64);
-    }
-    if let Some(slot) = slots.most {
-        let to = rows.row_mut(slot)[x..end].iter_mut();
-        to.zip(most).for_each(|(to, most)| *to = f64::from(most));
+    let come = sums[..length].chunks_exact(LANES).rev();
+    let gone = sums[sums.len() - length..].chunks_exact(LANES).rev();
+    let to = counts.chunks_exact_mut(2 * LANES);
+    for ((come, gone), to) in come.zip(gone).zip(to) {
+        let mut count = [0_u8; LANES];
+        for lane in 0..LANES {
+            sum[lane] = sum[lane].wrapping_add(come[lane]);
+            count[lane] = sum[lane];
+            sum[lane] = sum[lane].wrapping_sub(gone[lane]);
+        }
+        if add {
+            for lane in 0..LANES {
+                count[lane] = count[lane].wrapping_add(to[LANES + lane]);
+            }
+        }
+        if let Some(valid) = valid {
+            for lane in 0..LANES {
+                count[lane] = if valid[lane] == 0 { 0 } else { count[lane] };
+            }
+        }
+        for lane in 0..LANES {
+            most[lane] = most[lane].max(count[lane]);
+            to[LANES + lane] = count[lane];
+        }
     }
 }

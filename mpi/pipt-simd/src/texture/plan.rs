@@ -6,10 +6,10 @@ use super::finish;
 use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering};
 use super::image::{Geometry, Grey, Grid, LevelImage, Levels, PairRow};
 use super::logarithms::Logarithms;
-use super::matches::{self, Planes};
+use super::matches::{self, Matches, Planes};
 use super::maximal::Maximal;
 use super::moments::{self, Columns, Step, Wanted};
-use super::parameters::{Combine, Offset, Pairs, Parameters, TextureError};
+use super::parameters::{Combine, Feature, Offset, Pairs, Parameters, TextureError};
 use super::quantities::{COUNT, INVERSE, LOG_COUNT, Margin, Quantities, Quantity};
 use super::rows::Rows;
 use crate::Level;
@@ -29,6 +29,8 @@ pub struct Plan {
     fraction: u32,
     /// Whether products of sums may not be exact as floats.
     pub(super) wide: bool,
+    /// Whether an instruction set may count pairs by comparing them instead of in a histogram.
+    comparable: bool,
 }
 
 impl Plan {
@@ -58,14 +60,16 @@ impl Plan {
         // Not more than 63 x 63 x 8 pairs, of which a margin counts two levels each.
         let most_count = u16::try_from(2 * most_pairs).unwrap_or(u16::MAX);
         let bits = usize::BITS - (window * window).leading_zeros();
+        let comparable = is_comparable(parameters, &geometry);
         Ok(Self {
             parameters: parameters.clone(),
             halo,
             geometry,
             quantities: Quantities::of(parameters, most_pairs)?,
-            logarithms: Logarithms::new(most_count),
+            logarithms: Logarithms::new(most_count, comparable),
             fraction: u32::BITS - bits,
             wide: parameters.levels > 256,
+            comparable,
         })
     }
 
@@ -124,7 +128,10 @@ impl Plan {
                 bins + kinds.len() * offsets * length * (BAND + window) * 4
             })
             .sum();
-        columns + rows + codes + 4 * self.logarithms.of.len()
+        let compared = self.geometry.iter().filter(|_| self.comparable).map(|of| {
+            Planes::bytes(length, BAND + window) + Matches::bytes(width, of.columns, of.rows)
+        });
+        columns + rows + codes + compared.sum::<usize>() + 4 * self.logarithms.of.len()
     }
 
     /// Computes every output for every pixel of a rectangle: each of `outputs` has `width` x `height` values,
@@ -188,20 +195,31 @@ impl Plan {
             .wanted(self.parameters.levels, self.fraction, pairs, masked)
     }
 
-    /// Whether pairs are compared with each other instead of counted in a histogram.
+    /// Whether this instruction set compares pairs with each other instead of counting them in a histogram.
     fn is_compared(&self, level: Level, margin: Margin) -> bool {
-        let largest = self.geometry.iter().map(Geometry::pairs).max().unwrap_or(0);
-        margin == Margin::Joint
-            && self.parameters.symmetric
-            && self.parameters.levels <= 256
-            && self.parameters.combine != Combine::Sum
-            && matches::is_faster(level, largest)
+        margin == Margin::Joint && self.comparable && matches::is_fast(level)
     }
 
     /// What a fixed-point sum is multiplied by.
     pub(super) fn fixed_unit(&self) -> f64 {
         1.0 / f64::from(1_u32 << self.fraction)
     }
+}
+
+/// Comparing counts pairs in bytes, and takes their levels as bytes. Its logarithms are too coarse for
+/// differences of entropies.
+fn is_comparable(parameters: &Parameters, geometry: &[Geometry]) -> bool {
+    let exact = [Feature::InformationMeasure1, Feature::InformationMeasure2];
+    let total: usize = geometry.iter().map(Geometry::pairs).sum();
+    let fits = |of: &Geometry| of.columns.max(of.rows) <= matches::MOST_SIDE;
+    parameters.symmetric
+        && parameters.levels <= 256
+        && !parameters
+            .features
+            .iter()
+            .any(|feature| exact.contains(feature))
+        && geometry.iter().all(fits)
+        && (parameters.combine != Combine::Sum || total <= matches::MOST_PAIRS)
 }
 
 fn halo_of(parameters: &Parameters) -> Halo {
@@ -282,6 +300,7 @@ struct Counted {
     histogram: Histogram,
     /// Instead of codes, where comparing is faster: of each offset.
     planes: Vec<Planes>,
+    matches: Vec<Matches>,
 }
 
 /// A call.
@@ -322,8 +341,14 @@ impl<'a, L: Grey> Run<'a, L> {
             let compared = plan.is_compared(level, margin);
             let planes = plan.geometry.iter().filter(|_| compared).map(|of| {
                 let (length, rows) = size(of);
-                Planes::new(length, rows, of.columns, of.rows)
+                Planes::new(
+                    plan.parameters.levels,
+                    (length, rows),
+                    (of.columns, of.rows),
+                )
             });
+            let compare = plan.geometry.iter().filter(|_| compared);
+            let compare = compare.map(|of| Matches::new(width, of.columns, of.rows));
             let codes = plan.geometry.iter().filter(|_| !compared).flat_map(|of| {
                 let (length, rows) = size(of);
                 let code = move |kind: &Kind| Codes::new(*kind, length, rows, of.columns, of.rows);
@@ -336,6 +361,7 @@ impl<'a, L: Grey> Run<'a, L> {
                 codes: codes.collect(),
                 histogram: Histogram::default(),
                 planes: planes.collect(),
+                matches: compare.collect(),
             }
         });
         Self {
@@ -411,6 +437,7 @@ impl<'a, L: Grey> Run<'a, L> {
             for (planes, of) in counted.planes.iter_mut().zip(&plan.geometry) {
                 planes.fill(rows(of));
             }
+            counted.matches.iter_mut().for_each(Matches::begin);
             if !counted.planes.is_empty() {
                 continue;
             }
@@ -456,18 +483,18 @@ impl<'a, L: Grey> Run<'a, L> {
     fn count(&mut self, offsets: std::ops::Range<usize>, row: usize, y: usize) {
         let plan = self.plan;
         for counted in &mut self.counted {
-            let growth = &plan.logarithms.growth;
-            if let Some(planes) = counted.planes.get(offsets.start) {
-                matches::run(
-                    self.level,
-                    planes,
-                    growth,
-                    row,
-                    counted.slots,
-                    &mut self.rows,
-                );
+            if !counted.planes.is_empty() {
+                let height = BAND.min(self.height - (y - row));
+                let among = &counted.planes[offsets.clone()];
+                let matches = counted.matches[offsets.clone()].iter_mut();
+                for (order, (matches, planes)) in matches.zip(among).enumerate() {
+                    let to = (counted.slots, &mut self.rows, order > 0);
+                    let band = (row, height);
+                    matches.run(self.level, (planes, among), band, &plan.logarithms, to);
+                }
                 continue;
             }
+            let growth = &plan.logarithms.growth;
             let kinds = counted.margin.kinds(plan.parameters.symmetric).len();
             let codes = &counted.codes[offsets.start * kinds..offsets.end * kinds];
             let number = (&counted.numbering, &growth[..]);
@@ -515,24 +542,27 @@ impl<'a, L: Grey> Run<'a, L> {
     }
 
     /// Writes a row of means over so many offsets.
-    fn write(&self, y: usize, outputs: &mut [&mut [f32]], offsets: usize) {
-        let used = self.sums.row(self.plan.parameters.features.len());
+    fn write(&mut self, y: usize, outputs: &mut [&mut [f32]], offsets: usize) {
+        let used = self.plan.parameters.features.len();
         #[allow(clippy::cast_precision_loss, reason = "at most 8")]
         let share = 1.0 / offsets as f64;
+        let masked = self.grid.mask.is_some();
+        if masked {
+            // A pixel without a pair is no number, whatever its sums are.
+            for used in self.sums.row_mut(used) {
+                *used = if *used > 0.0 { 1.0 / *used } else { f64::NAN };
+            }
+        }
+        let shares = self.sums.row(used);
         for (slot, output) in outputs.iter_mut().enumerate() {
             let output = &mut output[y * self.width..(y + 1) * self.width];
             let sums = output.iter_mut().zip(self.sums.row(slot));
             #[allow(clippy::cast_possible_truncation, reason = "results are 32-bit floats")]
-            if self.grid.mask.is_none() {
-                sums.for_each(|(output, sum)| *output = (sum * share) as f32);
+            if masked {
+                sums.zip(shares)
+                    .for_each(|((output, sum), share)| *output = (sum * share) as f32);
             } else {
-                for ((output, sum), used) in sums.zip(used) {
-                    *output = if *used > 0.0 {
-                        (sum * (1.0 / used)) as f32
-                    } else {
-                        f32::NAN
-                    };
-                }
+                sums.for_each(|(output, sum)| *output = (sum * share) as f32);
             }
         }
     }

@@ -580,6 +580,58 @@ fn outputs_have_names() {
     assert!(plan.scratch_bytes(1000) > 100_000);
 }
 
+/// Without features whose entropies need more digits than compared pairs have.
+fn comparable(window: usize, levels: u32, pairs: Pairs, combine: Combine) -> Parameters {
+    let mut parameters = asked(window, levels, (pairs, combine, true));
+    parameters.features.retain(|feature| {
+        !matches!(
+            feature,
+            Feature::InformationMeasure1
+                | Feature::InformationMeasure2
+                | Feature::MaximalCorrelation
+        )
+    });
+    parameters
+}
+
+#[test]
+fn compared_pairs_are_counted_as_in_a_histogram() {
+    // 22 levels are the most that have codes of a byte; windows of 17 are not compared.
+    let cases = [
+        (3, 2),
+        (5, 8),
+        (7, 22),
+        (9, 23),
+        (15, 64),
+        (13, 256),
+        (17, 8),
+    ];
+    for (seed, (window, levels)) in (1..).zip(cases) {
+        for pairs in [Pairs::Inside, Pairs::Reach] {
+            for combine in [Combine::Separate, Combine::Mean, Combine::Sum] {
+                let parameters = comparable(window, levels, pairs, combine);
+                let picture = random(window + 69, window + 4, levels, seed);
+                check(&picture, &parameters, false);
+                check(&masked(picture, seed, 5), &parameters, false);
+            }
+        }
+    }
+}
+
+#[test]
+fn counts_up_to_the_largest_are_compared_right() {
+    for (window, same) in [(9, 2), (9, 60), (13, 7), (15, 2), (15, 5), (15, 100)] {
+        for combine in [Combine::Mean, Combine::Sum] {
+            let parameters = comparable(window, 40, Pairs::Reach, combine);
+            let mut picture = random(window + 100, window + 3, same, 6);
+            let levels = picture.levels.iter_mut();
+            levels.for_each(|level| *level = if *level == 1 { 39 } else { 17 });
+            check(&picture, &parameters, false);
+            check(&masked(picture, 3, 40), &parameters, false);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
     #[test]
@@ -596,7 +648,10 @@ proptest! {
         let offsets = offsets.into_iter().map(|(dx, dy)| Offset::new(dx.clamp(-most, most), dy.clamp(-most, most)));
         let mut offsets: Vec<Offset> = offsets.filter(|offset| *offset != Offset::new(0, 0)).collect();
         offsets.push(Offset::new(1, 0));
-        let parameters = Parameters { offsets, ..asked(window, levels, conventions()[convention]) };
+        let mut parameters = Parameters { offsets, ..asked(window, levels, conventions()[convention]) };
+        if seed % 2 == 0 {
+            parameters.features = Feature::EIGHT.to_vec();
+        }
         let picture = random(3 * window + 1, 3 * window - 2, levels, u64::from(seed));
         check(&picture, &parameters, false);
         check(&masked(picture, 2, one_in), &parameters, false);

@@ -1,0 +1,164 @@
+//! The numbers of windows from how often their pairs occur.
+//!
+//! Each count adds itself to the sum of squared counts, its logarithm to the sum of `c log2 c`, and may be the
+//! largest one. Logarithms are integers of three bytes, each of which is looked up for a vector of counts. The
+//! bytes of several pairs of a window are brought side by side, so that one instruction adds them up.
+
+use super::histogram::Slots;
+use super::matches::{Matches, Planes, Step};
+use super::rows::Rows;
+use crate::{Level, for_each_level};
+
+/// Windows at a time, at most.
+pub(super) const MOST_LANES: usize = 64;
+
+/// Windows at a time.
+fn lanes(level: Level) -> usize {
+    if has_byte_tables(level) { 64 } else { 32 }
+}
+
+/// Whether vectors of 64 bytes can be looked up and added up in fours.
+fn has_byte_tables(level: Level) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    has && level == Level::Avx512
+}
+
+/// The numbers of windows whose rows of pairs are not all taken yet: of as many rows as a window has.
+pub(super) struct Tallies {
+    /// In the order in which instructions leave them: see [`place`].
+    energy: Vec<u32>,
+    log: Vec<u32>,
+    /// Of pairs of any levels and of equal ones, for which it counts half.
+    most: Vec<u8>,
+    most_equal: Vec<u8>,
+    width: usize,
+    stride: usize,
+    rows: usize,
+}
+
+impl Tallies {
+    pub(super) fn new(width: usize, rows: usize) -> Self {
+        let stride = width.next_multiple_of(MOST_LANES);
+        Self {
+            energy: vec![0; stride * rows],
+            log: vec![0; stride * rows],
+            most: vec![0; stride * rows],
+            most_equal: vec![0; stride * rows],
+            width,
+            stride,
+            rows,
+        }
+    }
+
+    pub(super) fn bytes(width: usize, rows: usize) -> usize {
+        width.next_multiple_of(MOST_LANES) * rows * 10
+    }
+
+    pub(super) const fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Where the numbers of a row's windows from `x` are.
+    #[inline(always)]
+    fn begin(&self, row: usize, x: usize) -> usize {
+        row % self.rows * self.stride + x
+    }
+
+    /// Writes a row of windows, and empties it for another one.
+    pub(super) fn write(
+        &mut self,
+        level: Level,
+        row: usize,
+        slots: Slots,
+        rows: &mut Rows,
+        add: bool,
+    ) {
+        let lanes = lanes(level);
+        let begin = self.begin(row, 0);
+        let end = begin + self.stride;
+        let (most, most_equal) = (&mut self.most[begin..end], &mut self.most_equal[begin..end]);
+        if let Some(slot) = slots.energy {
+            put(
+                level,
+                &self.energy[begin..end],
+                lanes,
+                rows.row_mut(slot),
+                add,
+            );
+        }
+        if let Some(slot) = slots.log {
+            put(level, &self.log[begin..end], lanes, rows.row_mut(slot), add);
+        }
+        if let Some(slot) = slots.most {
+            let both = most.iter().zip(most_equal.iter());
+            for (to, (most, equal)) in rows.row_mut(slot).iter_mut().zip(both) {
+                let most = f64::from(u16::from(*most).max(2 * u16::from(*equal)));
+                *to = if add { to.max(most) } else { most };
+            }
+        }
+        most.fill(0);
+        most_equal.fill(0);
+        self.energy[begin..end].fill(0);
+        self.log[begin..end].fill(0);
+    }
+}
+
+for_each_level! {
+    /// Writes sums of windows, or adds them, in the order of the windows.
+    fn put(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) = put_all;
+}
+
+/// Bytes are brought side by side within 16 of them, fours of windows come first, fifth, ...: as many vectors
+/// of sums as a sum has bytes, of which each has every fourth four.
+#[inline(always)]
+fn put_all(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) {
+    let all = to.chunks_mut(lanes).zip(sums.chunks_exact(lanes));
+    for (to, sums) in all {
+        for (four, to) in to.chunks_mut(4).enumerate() {
+            let begin = four % 4 * (lanes / 4) + four / 4 * 4;
+            let mut sum = [0.0; 4];
+            for (to, from) in sum.iter_mut().zip(&sums[begin..begin + 4]) {
+                *to = f64::from(*from);
+            }
+            if let (Some(to), false) = (to.first_chunk_mut::<4>(), add) {
+                *to = sum;
+                continue;
+            }
+            for (to, sum) in to.iter_mut().zip(sum) {
+                *to = if add { *to + sum } else { sum };
+            }
+        }
+    }
+}
+
+/// Takes a row of pairs, as the best of the machine's instructions of this level do it.
+pub(super) fn take_row(
+    level: Level,
+    matches: &mut Matches,
+    (of, among): (&Planes, &[Planes]),
+    step: Step,
+    bytes: &[[u8; 256]; 3],
+) {
+    assert!(
+        level >= Level::Avx2 && level.is_here(),
+        "{level} has no such tables"
+    );
+    #[cfg(target_arch = "x86_64")]
+    if has_byte_tables(level) {
+        // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
+        // SAFETY: the CPU was asked for the level's features and for the two others.
+        unsafe { avx512::take_row(matches, (of, among), step, bytes) }
+    } else {
+        // JUSTIFICATION: as above.
+        // SAFETY: the assertion above asked the CPU for a level that has these features.
+        unsafe { avx2::take_row(matches, (of, among), step, bytes) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;

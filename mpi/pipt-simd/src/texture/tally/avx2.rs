@@ -1,0 +1,184 @@
+//! With lookups of bytes in tables of sixteen, and sums of two products.
+
+use std::arch::x86_64::{
+    __m256i, _mm256_add_epi16, _mm256_add_epi32, _mm256_adds_epu8, _mm256_and_si256,
+    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+    _mm256_max_epu8, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setzero_si256,
+    _mm256_shuffle_epi8, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi8,
+    _mm256_unpackhi_epi16, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
+};
+
+use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Step, slide};
+use super::Tallies;
+
+const LANES: usize = 32;
+
+/// Twos of pairs in a row of a window.
+const TWOS: usize = MOST_SIDE.div_ceil(2);
+
+/// The three bytes of logarithms of sixteen counts each, twice, as lookups need them.
+type Tables = [[__m256i; 3]; 16];
+
+#[target_feature(enable = "sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,lzcnt")]
+pub(super) fn take_row(
+    matches: &mut Matches,
+    (of, among): (&Planes, &[Planes]),
+    step: Step,
+    bytes: &[[u8; 256]; 3],
+) {
+    let mut tables = [[_mm256_setzero_si256(); 3]; 16];
+    for (part, tables) in tables.iter_mut().enumerate() {
+        for (bytes, table) in bytes.iter().zip(tables) {
+            let mut twice = [0; LANES];
+            twice[..16].copy_from_slice(&bytes[16 * part..16 * part + 16]);
+            twice.copy_within(..16, 16);
+            *table = load(&twice);
+        }
+    }
+    matches.take::<LANES, LANES>((of, among), step, slide::<LANES>, |tallies, counted| {
+        if counted.most < 16 {
+            tally::<false>(tallies, counted, &tables);
+        } else {
+            tally::<true>(tallies, counted, &tables);
+        }
+    });
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load(from: &[u8; LANES]) -> __m256i {
+    // JUSTIFICATION: a vector is read from bytes.
+    // SAFETY: there are 32 of them, and they need no alignment.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn store(vector: __m256i, to: &mut [u8; LANES]) {
+    // JUSTIFICATION: a vector is written to bytes.
+    // SAFETY: there are 32 of them, and they need no alignment.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), vector) }
+}
+
+/// The bytes from a place on.
+#[inline(always)]
+fn at(bytes: &[u8], begin: usize) -> &[u8; LANES] {
+    let (bytes, _) = bytes[begin..].as_chunks();
+    &bytes[0]
+}
+
+#[inline(always)]
+fn at_mut(bytes: &mut [u8], begin: usize) -> &mut [u8; LANES] {
+    let (bytes, _) = bytes[begin..].as_chunks_mut();
+    &mut bytes[0]
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_to(sums: &mut [u32], begin: usize, more: [__m256i; 4]) {
+    let (vectors, _) = sums[begin..begin + LANES].as_chunks_mut::<8>();
+    for (sums, more) in vectors.iter_mut().zip(more) {
+        // JUSTIFICATION: vectors are read from integers and written to them.
+        // SAFETY: there are 8 of 4 bytes, and they need no alignment.
+        unsafe {
+            let before = _mm256_loadu_si256(sums.as_ptr().cast());
+            _mm256_storeu_si256(sums.as_mut_ptr().cast(), _mm256_add_epi32(before, more));
+        }
+    }
+}
+
+/// The words of two times two vectors, those of a lane side by side.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn interleave_words(low: [__m256i; 2], high: [__m256i; 2]) -> [__m256i; 4] {
+    [
+        _mm256_unpacklo_epi16(low[0], high[0]),
+        _mm256_unpackhi_epi16(low[0], high[0]),
+        _mm256_unpacklo_epi16(low[1], high[1]),
+        _mm256_unpackhi_epi16(low[1], high[1]),
+    ]
+}
+
+/// The bytes of each count's logarithm. A lookup of a byte above 127 gives 0.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn look_up<const LARGE: bool>(tables: &Tables, counts: __m256i, parts: usize) -> [__m256i; 3] {
+    let mut found = tables[0];
+    if !LARGE {
+        return found.map(|table| _mm256_shuffle_epi8(table, counts));
+    }
+    found = [_mm256_setzero_si256(); 3];
+    let mut places = counts;
+    for tables in &tables[..parts] {
+        // From 0 to 15 stays below 128, larger ones do not.
+        let at = _mm256_adds_epu8(places, _mm256_set1_epi8(0x70));
+        for (found, table) in found.iter_mut().zip(tables) {
+            *found = _mm256_or_si256(*found, _mm256_shuffle_epi8(*table, at));
+        }
+        places = _mm256_sub_epi8(places, _mm256_set1_epi8(16));
+    }
+    found
+}
+
+#[target_feature(enable = "avx2")]
+fn tally<const LARGE: bool>(tallies: &mut Tallies, counted: Counted<'_>, tables: &Tables) {
+    let columns = counted.columns;
+    let (zero, one) = (_mm256_setzero_si256(), _mm256_set1_epi8(1));
+    let parts = usize::from(counted.most) / 16 + 1;
+    // These are the same for every row of windows.
+    let (mut weights, mut equal) = ([[zero; 2]; TWOS], [zero; 2 * TWOS]);
+    for (two, weights) in weights[..columns.div_ceil(2)].iter_mut().enumerate() {
+        let mut both = [zero; 2];
+        for place in 2 * two..columns.min(2 * two + 2) {
+            both[place % 2] = load(at(counted.weights, place));
+            equal[place] = _mm256_cmpeq_epi8(both[place % 2], _mm256_set1_epi8(2));
+        }
+        let [a, b] = both;
+        *weights = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
+    }
+    let rows = counted.counts.chunks_exact(columns * 2 * LANES);
+    for (row, counts) in (counted.top..).zip(rows) {
+        let begin = tallies.begin(row, counted.x);
+        let (mut energy, mut logs) = ([zero; 2], [[zero; 2]; 3]);
+        let mut most = load(at(&tallies.most, begin));
+        let mut most_equal = load(at(&tallies.most_equal, begin));
+        for (two, weights) in weights[..columns.div_ceil(2)].iter().enumerate() {
+            let mut both = [zero; 2];
+            for (of_two, count) in both.iter_mut().enumerate() {
+                let place = 2 * two + of_two;
+                if place < columns {
+                    *count = load(at(counts, place * (2 * LANES + 1)));
+                    most = _mm256_max_epu8(most, *count);
+                    let count = _mm256_and_si256(*count, equal[place]);
+                    most_equal = _mm256_max_epu8(most_equal, count);
+                }
+            }
+            let [a, b] = both;
+            let both = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
+            for half in 0..2 {
+                let products = _mm256_maddubs_epi16(both[half], weights[half]);
+                energy[half] = _mm256_add_epi16(energy[half], products);
+                let found = look_up::<LARGE>(tables, both[half], parts);
+                for (log, found) in logs.iter_mut().zip(found) {
+                    log[half] = _mm256_add_epi16(log[half], _mm256_maddubs_epi16(found, one));
+                }
+            }
+        }
+        let [low, middle, high] = logs;
+        // Sums of 15 bytes and of 15 counts twice are below 2^13.
+        let shifts = _mm256_set1_epi32((256 << 16) + 1);
+        let low = interleave_words(low, middle).map(|words| _mm256_madd_epi16(words, shifts));
+        let mut log = interleave_words([zero; 2], high);
+        for part in 0..4 {
+            log[part] = _mm256_add_epi32(log[part], low[part]);
+        }
+        add_to(&mut tallies.log, begin, log);
+        add_to(
+            &mut tallies.energy,
+            begin,
+            interleave_words(energy, [zero; 2]),
+        );
+        store(most, at_mut(&mut tallies.most, begin));
+        store(most_equal, at_mut(&mut tallies.most_equal, begin));
+    }
+}

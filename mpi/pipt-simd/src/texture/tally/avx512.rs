@@ -1,0 +1,206 @@
+//! With lookups of bytes in up to four registers, and sums of four products.
+
+use std::arch::x86_64::{
+    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpeq_epi8_mask, _mm512_dpbusd_epi32,
+    _mm512_loadu_si512, _mm512_mask_add_epi8, _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask,
+    _mm512_mask_sub_epi8, _mm512_max_epu8, _mm512_movepi8_mask, _mm512_movm_epi8,
+    _mm512_permutex2var_epi8, _mm512_permutexvar_epi8, _mm512_set1_epi8, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_storeu_si512, _mm512_test_epi8_mask, _mm512_unpackhi_epi8,
+    _mm512_unpackhi_epi16, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
+};
+
+use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Step};
+use super::Tallies;
+
+const LANES: usize = 64;
+
+/// Bytes of a mask of matches.
+const MATCH: usize = LANES / 8;
+
+/// Fours of pairs in a row of a window.
+const FOURS: usize = MOST_SIDE.div_ceil(4);
+
+#[target_feature(
+    enable = "sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vnni"
+)]
+pub(super) fn take_row(
+    matches: &mut Matches,
+    (of, among): (&Planes, &[Planes]),
+    step: Step,
+    bytes: &[[u8; 256]; 3],
+) {
+    let slide = |row: Slide<'_>| {
+        if row.larger.is_some() {
+            slide::<true>(row);
+        } else {
+            slide::<false>(row);
+        }
+    };
+    matches.take::<LANES, MATCH>((of, among), step, slide, |tallies, counted| {
+        match counted.most {
+            0..=63 => tally::<1>(tallies, counted, bytes),
+            64..=127 => tally::<2>(tallies, counted, bytes),
+            _ => tally::<4>(tallies, counted, bytes),
+        }
+    });
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn load(from: &[u8; LANES]) -> __m512i {
+    // JUSTIFICATION: a vector is read from bytes.
+    // SAFETY: there are 64 of them, and they need no alignment.
+    unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn store(vector: __m512i, to: &mut [u8; LANES]) {
+    // JUSTIFICATION: a vector is written to bytes.
+    // SAFETY: there are 64 of them, and they need no alignment.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) }
+}
+
+/// The bytes from a place on.
+#[inline(always)]
+fn at(bytes: &[u8], begin: usize) -> &[u8; LANES] {
+    let (bytes, _) = bytes[begin..].as_chunks();
+    &bytes[0]
+}
+
+#[inline(always)]
+fn at_mut(bytes: &mut [u8], begin: usize) -> &mut [u8; LANES] {
+    let (bytes, _) = bytes[begin..].as_chunks_mut();
+    &mut bytes[0]
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
+#[inline]
+fn add_to(sums: &mut [u32], begin: usize, more: [__m512i; 4]) {
+    let (vectors, _) = sums[begin..begin + LANES].as_chunks_mut::<16>();
+    for (sums, more) in vectors.iter_mut().zip(more) {
+        // JUSTIFICATION: vectors are read from integers and written to them.
+        // SAFETY: there are 16 of 4 bytes, and they need no alignment.
+        unsafe {
+            let before = _mm512_loadu_si512(sums.as_ptr().cast());
+            _mm512_storeu_si512(sums.as_mut_ptr().cast(), _mm512_add_epi32(before, more));
+        }
+    }
+}
+
+/// With matches of a bit each.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn slide<const LARGER: bool>(row: Slide<'_>) {
+    let one = _mm512_set1_epi8(1);
+    let key = load(at(row.key, 0));
+    let larger = row.larger.map_or(key, |larger| load(at(larger, 0)));
+    let all_larger = if LARGER { row.all_larger } else { row.keys };
+    let others = row.keys.windows(LANES).zip(all_larger.windows(LANES));
+    let (matches, _) = row.matches.as_chunks_mut::<MATCH>();
+    let (sums, _) = row.sums.as_chunks_mut::<LANES>();
+    for ((keys, all_larger), (matches, to)) in others.zip(matches.iter_mut().zip(sums)) {
+        let mut come = _mm512_cmpeq_epi8_mask(key, load(at(keys, 0)));
+        if LARGER {
+            come = _mm512_mask_cmpeq_epi8_mask(come, larger, load(at(all_larger, 0)));
+        }
+        let gone = u64::from_le_bytes(*matches);
+        *matches = come.to_le_bytes();
+        let sum = load(to);
+        let sum = _mm512_mask_add_epi8(sum, come, sum, one);
+        store(_mm512_mask_sub_epi8(sum, gone, sum, one), to);
+    }
+}
+
+/// The bytes of four vectors, those of a lane side by side.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn interleave([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (low, high) = (_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b));
+    let (other_low, other_high) = (_mm512_unpacklo_epi8(c, d), _mm512_unpackhi_epi8(c, d));
+    [
+        _mm512_unpacklo_epi16(low, other_low),
+        _mm512_unpackhi_epi16(low, other_low),
+        _mm512_unpacklo_epi16(high, other_high),
+        _mm512_unpackhi_epi16(high, other_high),
+    ]
+}
+
+/// A byte of each count's logarithm, of counts below 64 for each register.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[inline]
+fn look_up<const REGISTERS: usize>(table: &[__m512i; REGISTERS], counts: __m512i) -> __m512i {
+    if REGISTERS == 1 {
+        return _mm512_permutexvar_epi8(counts, table[0]);
+    }
+    let low = _mm512_permutex2var_epi8(table[0], counts, table[1]);
+    if REGISTERS == 2 {
+        return low;
+    }
+    let high = _mm512_permutex2var_epi8(table[REGISTERS - 2], counts, table[REGISTERS - 1]);
+    _mm512_mask_blend_epi8(_mm512_movepi8_mask(counts), low, high)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+fn tally<const REGISTERS: usize>(
+    tallies: &mut Tallies,
+    counted: Counted<'_>,
+    bytes: &[[u8; 256]; 3],
+) {
+    let columns = counted.columns;
+    let zero = _mm512_setzero_si512();
+    let one = _mm512_set1_epi8(1);
+    let tables = bytes.each_ref().map(|bytes| {
+        let mut table = [zero; REGISTERS];
+        for (part, table) in table.iter_mut().enumerate() {
+            *table = load(at(bytes, part * LANES));
+        }
+        table
+    });
+    // These are the same for every row of windows.
+    let (mut weights, mut equal) = ([[zero; 4]; FOURS], [zero; 4 * FOURS]);
+    for (four, weights) in weights[..columns.div_ceil(4)].iter_mut().enumerate() {
+        for place in 4 * four..columns.min(4 * four + 4) {
+            weights[place % 4] = load(at(counted.weights, place));
+            let two = _mm512_test_epi8_mask(weights[place % 4], _mm512_set1_epi8(2));
+            equal[place] = _mm512_movm_epi8(two);
+        }
+        *weights = interleave(*weights);
+    }
+    let rows = counted.counts.chunks_exact(columns * 2 * LANES);
+    for (row, counts) in (counted.top..).zip(rows) {
+        let begin = tallies.begin(row, counted.x);
+        let (mut energy, mut logs) = ([zero; 4], [[zero; 4]; 3]);
+        let mut most = load(at(&tallies.most, begin));
+        let mut most_equal = load(at(&tallies.most_equal, begin));
+        for (four, weights) in weights[..columns.div_ceil(4)].iter().enumerate() {
+            let mut group = [zero; 4];
+            for (of_four, count) in group.iter_mut().enumerate() {
+                let place = 4 * four + of_four;
+                if place < columns {
+                    *count = load(at(counts, place * (2 * LANES + 1)));
+                    most = _mm512_max_epu8(most, *count);
+                    let count = _mm512_and_si512(*count, equal[place]);
+                    most_equal = _mm512_max_epu8(most_equal, count);
+                }
+            }
+            let group = interleave(group);
+            for part in 0..4 {
+                energy[part] = _mm512_dpbusd_epi32(energy[part], group[part], weights[part]);
+                for (log, table) in logs.iter_mut().zip(&tables) {
+                    let found = look_up(table, group[part]);
+                    log[part] = _mm512_dpbusd_epi32(log[part], found, one);
+                }
+            }
+        }
+        let [low, middle, high] = logs;
+        let mut log = low;
+        for part in 0..4 {
+            log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<8>(middle[part]));
+            log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<16>(high[part]));
+        }
+        add_to(&mut tallies.log, begin, log);
+        add_to(&mut tallies.energy, begin, energy);
+        store(most, at_mut(&mut tallies.most, begin));
+        store(most_equal, at_mut(&mut tallies.most_equal, begin));
+    }
+}
