@@ -6,6 +6,7 @@ same image, or as many results, and writes as many results is subtracted.
 """
 
 import datetime
+import functools
 import os
 import pathlib
 import platform
@@ -29,24 +30,22 @@ PEERS = pathlib.Path(__file__).parent / "peers.py"
 
 
 class Line:
-    """A goal: a ratio of two times. Both sides give seconds a pixel, several at a time."""
+    """A goal: a ratio of two times. Both sides are functions that give seconds a pixel, several at a time."""
 
-    def __init__(self, name, ours, theirs, goal, *, rounds=ROUNDS):
-        self.name, self.goal, self.rounds = name, goal, rounds
+    def __init__(self, name, ours, theirs, goal):
+        self.name, self.goal = name, goal
         self.sides = [ours, theirs]
-        self.times = [[], []]
 
     def is_wanted(self):
         return not WANTED or any(part in self.name for part in WANTED)
 
-    def measure(self):
-        for number in range(self.rounds):
-            for side, times in list(zip(self.sides, self.times))[:: 1 - 2 * (number % 2)]:
-                times.extend(side())
-        self.speeds = [1e-6 / statistics.median(times) for times in self.times]
+    def take(self, times):
+        """What was measured of each side."""
+        times = [times[side] for side in self.sides]
+        self.speeds = [1e-6 / statistics.median(each) for each in times]
         self.ratio = self.speeds[0] / self.speeds[1]
         # How far apart the fastest and the slowest measurement of a side are.
-        self.spread = max((max(times) - min(times)) / statistics.median(times) for times in self.times)
+        self.spread = max((max(each) - min(each)) / statistics.median(each) for each in times)
 
     def cells(self):
         verdict = "-" if self.goal is None else "yes" if self.ratio >= self.goal else "**no**"
@@ -82,13 +81,14 @@ def instruction_sets():
 
 
 def of_textures(grey):
-    """Against GRASS, ITK and Orfeo ToolBox, which each get the same inner square."""
+    """Against GRASS, ITK and Orfeo ToolBox, which each get the same inner square: groups of lines."""
     grass = Grass() if Grass.is_here() else None
     methods = ["asm", "contrast", "corr", "idm", "entr"]
-    lines = []
+    groups = []
     goals = zip(TEXTURES, [(20, 20, 50), (50, 20, 50), (80, 25, 50)])
     wide = SIDE + 2 * MARGIN
     for (window, count), (mean, summed, reach) in goals:
+        lines = []
         levels = levels_of(grey, count)
         inner = levels[MARGIN:-MARGIN, MARGIN:-MARGIN].copy()
         path, small = write(f"wide-{count}.raw", levels), write(f"inner-{count}.raw", inner)
@@ -110,6 +110,7 @@ def of_textures(grey):
         for level in instruction_sets():
             part = 1 if level == "avx512" else 0.5
 
+            @functools.cache
             def us(like, holes="whole", window=window, count=count, path=path, level=level):
                 return ours(level, "texture", like, window, count, holes, path, wide, SIDE)
 
@@ -121,7 +122,8 @@ def of_textures(grey):
             if Otb.is_here():
                 lines.append(Line(f"1 direction, OTB's 8 features, to OTB, {at}", us("otb"), by_otb, reach * part))
             lines.append(Line(f"nodata to none, {at}", us("eight", "holes"), us("eight"), 0.75))
-    return lines
+        groups.append(lines)
+    return groups
 
 
 def of_ranks(grey):
@@ -159,7 +161,7 @@ def of_ranks(grey):
     lines += [median("opencv", size, "u8", None, *large) for size in [3, 5, 31, 51, 101]]
     lines += [median("opencv", size, "u16", None, *large) for size in [3, 5]]
     lines += [median("scikit-image", 15, "u8", None, *small, what="trimmed", repeat=1)]
-    return lines
+    return [[line] for line in lines]
 
 
 def cpu_times():
@@ -210,12 +212,19 @@ def put(section, text):
     DOCUMENT.write_text(head + begin + text + end + rest.split(end, 1)[1])
 
 
-def run(lines):
+def run(groups):
     """Measures; says how busy the machine was with other things."""
     all_before, busy_before, own_before, begin = *cpu_times(), own_time(), time.monotonic()
-    for line in lines:
-        line.measure()
-        print("  ".join(f"{cell:>6}" for cell in line.cells()), flush=True)
+    for lines in groups:
+        # Each side once a round, though several lines look at it.
+        sides = list(dict.fromkeys(side for line in lines for side in line.sides))
+        times = {side: [] for side in sides}
+        for number in range(ROUNDS):
+            for side in sides[:: 1 - 2 * (number % 2)]:
+                times[side].extend(side())
+        for line in lines:
+            line.take(times)
+            print("  ".join(f"{cell:>6}" for cell in line.cells()), flush=True)
     all_after, busy_after = cpu_times()
     foreign = (busy_after - busy_before) - (own_time() - own_before)
     share = max(0.0, foreign / (all_after - all_before))
@@ -229,11 +238,12 @@ def main():
     wide = SIDE + 2 * MARGIN
     sections = {"texture": of_textures(grey[:wide, :wide]), "ranks": of_ranks(grey)}
     missed = []
-    for section, lines in sections.items():
-        lines = [line for line in lines if line.is_wanted()]
+    for section, groups in sections.items():
+        groups = [[line for line in group if line.is_wanted()] for group in groups]
+        lines = [line for group in groups for line in group]
         if not lines:
             continue
-        share, taken = run(lines)
+        share, taken = run(groups)
         missed += [line.name for line in lines if line.goal and line.ratio < line.goal]
         if not WANTED:
             about = (
