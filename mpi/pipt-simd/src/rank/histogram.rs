@@ -69,6 +69,8 @@ pub(super) fn filter<T: Sample, O: Sample>(
     let (columns, rows) = window.extent();
     let (columns, rows) = (columns as usize, rows as usize);
     let (first, last) = kept.whole();
+    // A tier fills a vector of AVX2; made for AVX-512, comparisons take the way through its masks and back.
+    let level = level.min(Level::Avx2);
     // At most 255 x 255 samples are in a window.
     let ends = [first, last].map(|rank| u16::try_from(rank).unwrap_or(u16::MAX));
     for x in (0..size.0).step_by(STRIP) {
