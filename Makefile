@@ -24,7 +24,7 @@ userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench pipt test-pipt install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt test-pipt bench-pipt install install-files deb uninstall fmt lint
 
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
@@ -35,6 +35,7 @@ help:
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
+	@echo "make bench-pipt          its measurements, of docs/benchmarks-pipt.md"
 
 demo:
 	@scripts/bootstrap demo
@@ -64,6 +65,10 @@ test-pipt:
 	cd mpi && ../$(CARGO) clippy --locked --all-targets -- -D warnings
 	cd mpi && RUSTDOCFLAGS="-D warnings" ../$(CARGO) doc --locked --no-deps --quiet
 	cd mpi && ../$(CARGO) test --locked
+
+bench-pipt:
+	@scripts/bootstrap demo
+	mpi/bench/run
 
 fmt:
 	@scripts/bootstrap demo

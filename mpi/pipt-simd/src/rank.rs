@@ -5,20 +5,25 @@
 //! the valid values in its window, exact until one last rounding, so it has the same bits on every
 //! instruction set, and however an image is cut into parts.
 //!
-//! Three methods do the work, and nobody sees from the result which one did:
+//! Several methods do the work, and nobody sees from the result which one did:
 //! * minimum and maximum: running extremes (van Herk 1992; Gil and Werman 1993), see `extreme`;
 //! * windows without invalid samples: merging networks that neighbouring windows share, on whole rows of
-//!   pixels at once (Batcher 1968; the sharing is that of Adams 2021), see `network`;
+//!   pixels at once (Batcher 1968; the sharing is that of Adams 2021), see `network`; wide samples are known
+//!   by ranks of two bytes there where that is faster, see `ranked`;
+//! * bytes in larger windows, and trimmed means of bytes: histograms of columns (Perreault and Hébert 2007),
+//!   see `histogram`;
 //! * all else: the ranks of a block's samples in bitsets that move with the window, see `block`.
 
 mod block;
 mod exact;
 mod extreme;
+mod histogram;
 mod lanes;
 mod network;
 mod pad;
 mod plan;
 mod plane;
+mod ranked;
 #[cfg(all(test, feature = "oracles"))]
 mod scipy_test;
 #[cfg(test)]
@@ -273,6 +278,12 @@ impl RankFilter {
         block::bytes(self.window)
             + self.programs.bytes::<T>(self.window, &self.kept)
             + extreme::bytes(self.window)
+            + histogram::bytes(self.window)
+            + if T::TYPE.bytes() < 4 {
+                0
+            } else {
+                ranked::BYTES
+            }
     }
 
     /// Filters: each pixel of `output` is made of the window that begins at the same place of `input`, which
@@ -293,10 +304,15 @@ impl RankFilter {
         self.fits(&input, &output)?;
         let (width, height) = output.samples.size();
         let mut tools = Tools::new(self, level);
-        for y in (0..height).step_by(TILE.1) {
+        let rows = if self.is_counted::<T>(level) {
+            histogram::ROWS
+        } else {
+            TILE.1
+        };
+        for y in (0..height).step_by(rows) {
             for x in (0..width).step_by(TILE.0) {
-                let size = (TILE.0.min(width - x), TILE.1.min(height - y));
-                self.tile(&mut tools, &input, &mut output, (x, y), size);
+                let size = (TILE.0.min(width - x), rows.min(height - y));
+                self.tile(&mut tools, &input, &mut output, (x, y), size)?;
             }
         }
         Ok(())
@@ -326,6 +342,17 @@ impl RankFilter {
         Ok(())
     }
 
+    /// Whether histograms are the fastest method for samples that are all valid.
+    fn is_counted<T: Sample>(&self, level: Level) -> bool {
+        T::TYPE.bytes() == 1
+            && matches!(self.window, Window::Rectangle { .. })
+            && self.kept.extreme().is_none()
+            && self
+                .programs
+                .get::<T>(self.window, &self.kept, level)
+                .is_none()
+    }
+
     fn tile<T: Sample, O: Sample>(
         &self,
         tools: &mut Tools,
@@ -333,7 +360,7 @@ impl RankFilter {
         output: &mut Output<'_, O>,
         at: (usize, usize),
         size: (usize, usize),
-    ) {
+    ) -> Result<(), RankError> {
         let (columns, rows) = self.window.extent();
         let footprint = (size.0 + columns as usize - 1, size.1 + rows as usize - 1);
         let part = input.part(at, footprint);
@@ -348,7 +375,17 @@ impl RankFilter {
                     at,
                     size,
                 );
-                return set_valid(output, at, size);
+                set_valid(output, at, size);
+                return Ok(());
+            }
+            let ranks = self
+                .programs
+                .of_ranks::<T>(self.window, &self.kept, tools.level);
+            if let Some(program) = ranks {
+                let program = (program, (columns as usize, rows as usize));
+                ranked::filter(tools, program, &part, output, at, size)?;
+                set_valid(output, at, size);
+                return Ok(());
             }
             if let Some(program) = self.programs.get::<T>(self.window, &self.kept, tools.level) {
                 program.filter(
@@ -359,10 +396,19 @@ impl RankFilter {
                     at,
                     size,
                 );
-                return set_valid(output, at, size);
+                set_valid(output, at, size);
+                return Ok(());
+            }
+            if self.is_counted::<T>(tools.level) {
+                let tool = (tools.level, &mut tools.histograms);
+                let what = (self.window, &self.kept);
+                histogram::filter(tool, what, part.samples, output, at, size);
+                set_valid(output, at, size);
+                return Ok(());
             }
         }
         tools.block.filter(self, &part, output, at, size);
+        Ok(())
     }
 }
 
@@ -375,6 +421,8 @@ struct Tools {
     level: Level,
     block: block::Engine,
     lanes: lanes::Scratch,
+    histograms: histogram::Scratch,
+    ranked: ranked::Scratch,
 }
 
 impl Tools {
@@ -383,6 +431,8 @@ impl Tools {
             level,
             block: block::Engine::new(filter.window, level),
             lanes: lanes::Scratch::default(),
+            histograms: histogram::Scratch::default(),
+            ranked: ranked::Scratch::default(),
         }
     }
 }

@@ -98,6 +98,12 @@ impl Engine {
         }
     }
 
+    /// The rank of each sample of a block, row by row, and the key of each rank.
+    pub(super) fn ordered<T: Sample>(&mut self, input: &Input<'_, T>) -> (&[u32], &[u64]) {
+        self.order.sort(input);
+        (&self.order.ranks, &self.order.keys)
+    }
+
     pub(super) fn filter<T: Sample, O: Sample>(
         &mut self,
         filter: &RankFilter,

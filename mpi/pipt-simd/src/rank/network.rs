@@ -30,9 +30,14 @@ pub(super) struct Programs([OnceLock<Option<Program>>; 4]);
 impl Programs {
     /// At most so many bytes are taken for a program and while it runs.
     pub(super) fn bytes<T: Sample>(&self, window: Window, kept: &Kept) -> usize {
-        let bytes = T::TYPE.bytes();
-        self.made(window, kept, bytes)
-            .map_or(0, |program| program.bytes(bytes))
+        let of = |bytes| {
+            self.made(window, kept, bytes)
+                .map_or(0, |program| program.bytes(bytes))
+        };
+        match T::TYPE.bytes() {
+            bytes @ (1 | 2) => of(bytes),
+            bytes => of(bytes) + of(2),
+        }
     }
 
     fn made(&self, window: Window, kept: &Kept, bytes: usize) -> Option<&Program> {
@@ -50,7 +55,27 @@ impl Programs {
     ) -> Option<&Program> {
         let bytes = T::TYPE.bytes();
         self.made(window, kept, bytes)
-            .filter(|program| program.is_worth(level, bytes))
+            .filter(|program| program.is_worth(level, bytes, window))
+    }
+
+    /// The program for ranks of two bytes, if these are faster than the samples themselves.
+    pub(super) fn of_ranks<T: Sample>(
+        &self,
+        window: Window,
+        kept: &Kept,
+        level: Level,
+    ) -> Option<&Program> {
+        let bytes = T::TYPE.bytes();
+        let (first, last) = kept.whole();
+        if bytes < 4 || first != last || !matches!(window, Window::Rectangle { .. }) {
+            return None;
+        }
+        let ranks = self.made(window, kept, 2)?;
+        let direct = self.made(window, kept, bytes)?.cost(level, bytes);
+        // Measured: what sorting takes, for each sample of the block.
+        let sorting = if bytes == 4 { 20.0 } else { 45.0 };
+        let cost = ranks.cost(level, 2) + sorting;
+        (cost < direct && cost < of_bitsets(window)).then_some(ranks)
     }
 }
 
@@ -145,11 +170,20 @@ impl Program {
         made.min_by(|a, b| (a.work * b.group).cmp(&(b.work * a.group)))
     }
 
-    /// Whether it is faster than bitsets: measured, in cycles for a pixel.
+    /// Whether it is faster than bitsets, or histograms.
+    fn is_worth(&self, level: Level, bytes: usize, window: Window) -> bool {
+        let other = match (bytes, window) {
+            (1, Window::Rectangle { .. }) => OF_HISTOGRAMS,
+            _ => of_bitsets(window),
+        };
+        self.cost(level, bytes) < other
+    }
+
+    /// About how many cycles a pixel takes: measured.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
-    fn is_worth(&self, level: Level, bytes: usize) -> bool {
+    fn cost(&self, level: Level, bytes: usize) -> f64 {
         if self.is_median_of_nine {
-            return true;
+            return 1.0;
         }
         let vector = match level {
             Level::Scalar | Level::Sse42 => 16,
@@ -161,12 +195,19 @@ impl Program {
             (Level::Scalar, 2 | 4) => 3,
             (Level::Scalar | Level::Sse42, 8) => 4,
             (Level::Avx2, 8) => 2,
+            // Of two bytes' lanes a CPU compares two vectors in a cycle, of eight bytes' one in two.
+            (Level::Avx512, 8) => 3,
             _ => 1,
         };
-        let network = (self.work * slow * bytes) as f64 * 3.0 / (vector * self.group) as f64;
-        network < 40.0 + 7.5 * self.extent.1 as f64
+        (self.work * slow * bytes) as f64 * 3.0 / (vector * self.group) as f64
     }
 }
+
+/// The same of bitsets and of histograms.
+fn of_bitsets(window: Window) -> f64 {
+    40.0 + 7.5 * f64::from(window.extent().1)
+}
+const OF_HISTOGRAMS: f64 = 65.0;
 
 /// Where a value of a list comes from.
 #[derive(Clone, Copy)]

@@ -76,16 +76,23 @@ pub fn pad<T: Copy>(
             .map(|at| padding.index(at, length))
             .collect()
     };
+    // Most columns are those of the image.
+    let (left, right) = (halo.left as usize, halo.left as usize + width);
     let columns = places(halo.left, width, wanted.0);
+    let edges: Vec<(usize, Option<usize>)> = (0..left)
+        .chain(right..wanted.0)
+        .map(|place| (place, columns[place]))
+        .collect();
     for (y, from) in places(halo.above, height, wanted.1).into_iter().enumerate() {
         let to = output.row_mut(y);
         match (from, padding) {
             (Some(from), _) => {
                 let row = image.row(from);
-                for (sample, column) in to.iter_mut().zip(&columns) {
+                to[left..right].copy_from_slice(row);
+                for (place, column) in &edges {
                     match (column, padding) {
-                        (Some(column), _) => *sample = row[*column],
-                        (None, Padding::Constant(value)) => *sample = value,
+                        (Some(column), _) => to[*place] = row[*column],
+                        (None, Padding::Constant(value)) => to[*place] = value,
                         (None, _) => {}
                     }
                 }

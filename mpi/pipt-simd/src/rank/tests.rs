@@ -352,6 +352,13 @@ fn windows_of_all_sizes_up_to_31_and_some_large_ones() {
         let mut image = Image::<u8>::random(&mut random, width, height);
         image.valid = None;
         compare::<u8, u8>(&image, window, Operation::Median(Even::Mean), false);
+        compare::<u8, f64>(&image, window, trimmed, false);
+        let mut image = Image::<i8>::random(&mut random, width, height);
+        image.valid = None;
+        compare::<i8, i8>(&image, window, trimmed, false);
+        let mut image = Image::<i64>::random(&mut random, width, height);
+        image.valid = None;
+        compare::<i64, i64>(&image, window, Operation::Median(Even::Lower), false);
         let mut image = Image::<f32>::random(&mut random, width, height);
         image.valid = None;
         for sample in &mut image.samples {
@@ -360,6 +367,25 @@ fn windows_of_all_sizes_up_to_31_and_some_large_ones() {
         compare::<f32, f32>(&image, window, Operation::Median(Even::Lower), false);
         compare::<f32, f32>(&image, window, trimmed, false);
     }
+}
+
+#[test]
+fn images_larger_than_what_is_worked_on_at_a_time() {
+    let mut random = Random(5);
+    let (width, height) = (1100, 300);
+    let mut image = Image::<u8>::random(&mut random, width, height);
+    image.valid = None;
+    let mean = Operation::TrimmedMean(Trim::Count(3));
+    compare::<u8, f32>(&image, Window::square(4), mean, false);
+    let long = Window::Rectangle {
+        width: 2,
+        height: 40,
+    };
+    compare::<u8, u8>(&image, long, Operation::Rank(50), false);
+    let mut image = Image::<u32>::random(&mut random, width, 70);
+    image.valid = None;
+    let median = Operation::Median(Even::Lower);
+    compare::<u32, u32>(&image, Window::square(9), median, false);
 }
 
 fn parts_are_the_whole<T: Sample>(random: &mut Random, window: Window, operation: Operation) {

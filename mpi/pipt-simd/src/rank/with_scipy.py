@@ -33,6 +33,9 @@ for line in (directory / "jobs").read_text().splitlines():
             ((rows // 2, (rows - 1) // 2), (columns // 2, (columns - 1) // 2)),
             "symmetric",
         )
+        if image.dtype == "f4":
+            # Of 32-bit floats it would give a mean in 32 bits, and in ours there are 64.
+            padded = padded.astype("f8")
         windows = numpy.lib.stride_tricks.sliding_window_view(padded, size)
         result = stats.trim_mean(windows.reshape(height, width, -1), float(number), axis=-1)
         result = result.astype("f8")
