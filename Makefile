@@ -14,6 +14,8 @@ PROGRAMS := whim whimd whim-home whim-guest
 # Where built programs are, and what is made of their command lines.
 BUILT     := $(TARGET)/release
 GENERATED := $(TARGET)/dist
+# The toolkit's program; its workspace has a target directory of its own.
+PIPT      := $(or $(CARGO_TARGET_DIR),mpi/target)/release/pipt
 
 bindir     = $(DESTDIR)$(PREFIX)/bin
 mandir     = $(DESTDIR)$(PREFIX)/share/man
@@ -24,7 +26,7 @@ userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench pipt test-pipt bench-pipt install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt test-pipt bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
 
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
@@ -35,6 +37,7 @@ help:
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
+	@echo "make install-pipt PREFIX=DIR  its program, man pages, completions"
 	@echo "make bench-pipt          its measurements, of docs/benchmarks-pipt.md"
 
 demo:
@@ -58,6 +61,25 @@ bench:
 pipt:
 	@scripts/bootstrap demo
 	cd mpi && ../$(CARGO) build --locked --release
+
+# As a user: `make pipt`, then `sudo make install-pipt`, which builds nothing that is built already.
+install-pipt: pipt
+	install -d $(bindir) $(mandir)/man1 $(mandir)/man7
+	install -m 755 $(PIPT) $(bindir)
+	rm -rf $(PIPT)-pages
+	install -d $(PIPT)-pages
+	$(PIPT) man $(PIPT)-pages
+	install -m 644 $(PIPT)-pages/*.1 $(mandir)/man1
+	install -m 644 $(PIPT)-pages/*.7 $(mandir)/man7
+	install -d $(datadir)/bash-completion/completions $(zshdir) $(datadir)/fish/vendor_completions.d
+	$(PIPT) completions bash > $(datadir)/bash-completion/completions/pipt
+	$(PIPT) completions zsh > $(zshdir)/_pipt
+	$(PIPT) completions fish > $(datadir)/fish/vendor_completions.d/pipt.fish
+
+uninstall-pipt:
+	rm -f $(bindir)/pipt $(mandir)/man1/pipt.1 $(mandir)/man1/pipt-*.1 $(mandir)/man7/pipt-routines.7
+	rm -f $(datadir)/bash-completion/completions/pipt $(zshdir)/_pipt
+	rm -f $(datadir)/fish/vendor_completions.d/pipt.fish
 
 test-pipt:
 	@scripts/bootstrap demo
