@@ -4,44 +4,201 @@
 //! levels are few enough; with more of them these are computed in wider integers. What remains has one order,
 //! so that every instruction set gives the same bits.
 
-use super::moments::Moment;
-use super::parameters::{Feature, Logarithm};
+use std::ops::Range;
+
+use super::image::Geometry;
+use super::moments::{self, Columns, Moment, Wanted};
+use super::parameters::{Combine, Feature, Logarithm};
 use super::plan::Plan;
 use super::quantities::{COUNT, INVERSE, LOG_COUNT, Margin, Quantity};
-use super::rows::Rows;
+use super::rows::{PART, Part, Rows};
 use crate::for_each_level;
 
 for_each_level! {
-    /// Adds each feature of a row of windows to a row of `sums`, where there is a pair.
-    pub(super) fn add_features(plan: &Plan, rows: &Rows, sums: &mut Rows) = add_all;
+    /// Computes the features of row `y` of windows, a part of them at a time.
+    pub(super) fn finish(all: &Finish<'_>, scratch: &mut Scratch, y: usize, outputs: &mut [&mut [f32]]) = finish_row;
 }
 
-/// The rows that a feature is made of.
-struct Made<'a> {
-    plan: &'a Plan,
-    rows: &'a Rows,
-    count: &'a [f64],
-    inverse: &'a [f64],
-    log_count: &'a [f64],
+/// What a row of features is computed of.
+pub(super) struct Finish<'a> {
+    pub plan: &'a Plan,
+    pub wanted: &'a [Wanted],
+    /// Of each offset.
+    pub columns: &'a [Columns],
+    /// What was counted: of each offset, or of all of them together.
+    pub rows: &'a [Rows],
+    pub masked: bool,
+    pub width: usize,
+}
+
+/// The numbers of a part of a row.
+pub(super) struct Scratch {
+    sums: Vec<Part>,
+    /// Of each feature.
+    features: Vec<Part>,
+    /// How many of the offsets have a pair.
+    used: Part,
+}
+
+impl Scratch {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            sums: vec![[0.0; PART]; plan.quantities.sums()],
+            features: vec![[0.0; PART]; plan.parameters.features.len()],
+            used: [0.0; PART],
+        }
+    }
+
+    pub(super) fn bytes(plan: &Plan) -> usize {
+        (plan.quantities.sums() + plan.parameters.features.len() + 1) * size_of::<Part>()
+    }
+
+    #[inline(always)]
+    fn clear(&mut self) {
+        self.features.fill([0.0; PART]);
+        self.used = [0.0; PART];
+    }
 }
 
 #[inline(always)]
-fn add_all(plan: &Plan, rows: &Rows, sums: &mut Rows) {
-    let made = Made {
-        plan,
-        rows,
-        count: rows.row(COUNT),
-        inverse: rows.row(INVERSE),
-        log_count: rows.row(LOG_COUNT),
-    };
-    for (slot, feature) in plan.parameters.features.iter().enumerate() {
-        let to = sums.row_mut(slot);
-        if plan.wide {
-            made.add::<true>(*feature, to);
-        } else {
-            made.add::<false>(*feature, to);
+fn finish_row(all: &Finish<'_>, scratch: &mut Scratch, y: usize, outputs: &mut [&mut [f32]]) {
+    let features = all.plan.parameters.features.len();
+    let offsets = all.columns.len();
+    for number in 0..all.width.div_ceil(PART) {
+        scratch.clear();
+        match all.plan.parameters.combine {
+            Combine::Separate => {
+                for (offset, outputs) in outputs.chunks_exact_mut(features).enumerate() {
+                    all.add(scratch, number, offset..offset + 1);
+                    all.write(scratch, (number, y), outputs, 1);
+                    scratch.clear();
+                }
+            }
+            Combine::Mean => {
+                for offset in 0..offsets {
+                    all.add(scratch, number, offset..offset + 1);
+                }
+                all.write(scratch, (number, y), outputs, offsets);
+            }
+            Combine::Sum => {
+                all.add(scratch, number, 0..offsets);
+                all.write(scratch, (number, y), outputs, 1);
+            }
         }
     }
+}
+
+impl Finish<'_> {
+    /// Adds the features of some offsets together.
+    #[inline(always)]
+    fn add(&self, scratch: &mut Scratch, number: usize, offsets: Range<usize>) {
+        let geometry = &self.plan.geometry[offsets.clone()];
+        for (order, (of, columns)) in geometry
+            .iter()
+            .zip(&self.columns[offsets.clone()])
+            .enumerate()
+        {
+            let what = (self.wanted, of.columns);
+            moments::across(columns, what, number, order > 0, &mut scratch.sums);
+        }
+        if self.masked {
+            self.valid(scratch);
+        } else {
+            self.constant(scratch, geometry.iter().map(Geometry::pairs).sum());
+        }
+        let made = Made {
+            plan: self.plan,
+            sums: &scratch.sums,
+            rows: &self.rows[offsets.start],
+            number,
+        };
+        let slots = self.plan.parameters.features.iter();
+        for (feature, to) in slots.zip(&mut scratch.features) {
+            if self.plan.wide {
+                made.add::<true>(*feature, to);
+            } else {
+                made.add::<false>(*feature, to);
+            }
+        }
+    }
+
+    /// What follows from the number of pairs where all of them are valid.
+    #[inline(always)]
+    fn constant(&self, scratch: &mut Scratch, pairs: usize) {
+        #[allow(clippy::cast_precision_loss, reason = "at most 63 x 63 x 8")]
+        let count = pairs as f64;
+        scratch.sums[COUNT] = [count; PART];
+        scratch.sums[INVERSE] = [1.0 / count; PART];
+        scratch.sums[LOG_COUNT] = [self.plan.logarithms.of[pairs]; PART];
+    }
+
+    /// The same where each window has its number.
+    #[inline(always)]
+    fn valid(&self, scratch: &mut Scratch) {
+        let count = scratch.sums[COUNT];
+        let inverse = &mut scratch.sums[INVERSE];
+        for ((inverse, used), count) in inverse.iter_mut().zip(&mut scratch.used).zip(count) {
+            let any = count > 0.0;
+            *inverse = if any { 1.0 / count } else { 0.0 };
+            *used += if any { 1.0 } else { 0.0 };
+        }
+        if !self.plan.quantities.has_logarithms() {
+            return;
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of pairs"
+        )]
+        let logarithm = |count: f64| self.plan.logarithms.of[count as usize];
+        let alike = count
+            .iter()
+            .fold(true, |alike, other| alike & (*other == count[0]));
+        let to = &mut scratch.sums[LOG_COUNT];
+        if alike {
+            to.fill(logarithm(count[0]));
+        } else {
+            for (to, count) in to.iter_mut().zip(count) {
+                *to = logarithm(count);
+            }
+        }
+    }
+
+    /// Writes means over so many offsets.
+    #[inline(always)]
+    fn write(
+        &self,
+        scratch: &Scratch,
+        (number, y): (usize, usize),
+        outputs: &mut [&mut [f32]],
+        offsets: usize,
+    ) {
+        #[allow(clippy::cast_precision_loss, reason = "at most 8")]
+        let mut shares = [1.0 / offsets as f64; PART];
+        if self.masked {
+            // A pixel without a pair is no number, whatever its sums are.
+            for (share, used) in shares.iter_mut().zip(&scratch.used) {
+                *share = if *used > 0.0 { 1.0 / used } else { f64::NAN };
+            }
+        }
+        let begin = y * self.width + number * PART;
+        let end = (begin + PART).min((y + 1) * self.width);
+        for (output, sums) in outputs.iter_mut().zip(&scratch.features) {
+            let output = output[begin..end].iter_mut();
+            #[allow(clippy::cast_possible_truncation, reason = "results are 32-bit floats")]
+            output
+                .zip(sums.iter().zip(&shares))
+                .for_each(|(output, (sum, share))| *output = (sum * share) as f32);
+        }
+    }
+}
+
+/// What a feature of a part of a row is made of.
+struct Made<'a> {
+    plan: &'a Plan,
+    sums: &'a [Part],
+    rows: &'a Rows,
+    number: usize,
 }
 
 /// `count * squares - sum * other`, exactly.
@@ -75,36 +232,34 @@ fn real(value: i128) -> f64 {
 
 impl Made<'_> {
     #[inline(always)]
-    fn moment(&self, moment: Moment) -> &[f64] {
-        self.rows
-            .row(self.plan.quantities.slot(Quantity::Moment(moment)))
+    fn moment(&self, moment: Moment) -> &Part {
+        &self.sums[self.plan.quantities.sum(moment)]
     }
 
     #[inline(always)]
-    fn quantity(&self, quantity: Quantity) -> &[f64] {
-        self.rows.row(self.plan.quantities.slot(quantity))
+    fn quantity(&self, quantity: Quantity) -> &Part {
+        let slot = self.plan.quantities.slot(quantity);
+        self.rows.part(slot, self.number)
     }
 
     /// `term(count, 1 / count, numbers)` where there is a pair.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop, reason = "several slices in step")]
+    #[allow(clippy::needless_range_loop, reason = "several arrays in step")]
     fn each<const N: usize>(
         &self,
-        to: &mut [f64],
-        from: [&[f64]; N],
+        to: &mut Part,
+        from: [&Part; N],
         term: impl Fn(f64, f64, [f64; N]) -> f64,
     ) {
-        let length = to.len();
-        let (count, inverse) = (&self.count[..length], &self.inverse[..length]);
-        let from = from.map(|row| &row[..length]);
-        for x in 0..length {
+        let (count, inverse) = (&self.sums[COUNT], &self.sums[INVERSE]);
+        for x in 0..PART {
             let value = term(count[x], inverse[x], from.map(|row| row[x]));
             to[x] += if count[x] > 0.0 { value } else { 0.0 };
         }
     }
 
     #[inline(always)]
-    fn add<const WIDE: bool>(&self, feature: Feature, to: &mut [f64]) {
+    fn add<const WIDE: bool>(&self, feature: Feature, to: &mut Part) {
         let fixed = self.plan.fixed_unit();
         match feature {
             Feature::Max | Feature::Energy => self.of_counts(feature, to),
@@ -142,7 +297,7 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn of_counts(&self, feature: Feature, to: &mut [f64]) {
+    fn of_counts(&self, feature: Feature, to: &mut Part) {
         // A symmetric matrix has two entries for each pair; counts of equal levels were doubled.
         let unit = if self.symmetric() { 0.5 } else { 1.0 };
         if feature == Feature::Max {
@@ -157,7 +312,7 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn symmetric_variance<const WIDE: bool>(&self, to: &mut [f64]) {
+    fn symmetric_variance<const WIDE: bool>(&self, to: &mut Part) {
         let from = self.symmetric_sums();
         self.each(to, from, |count, inverse, [sum, squares, differences]| {
             let spread = spread::<WIDE>(count, squares + differences, sum, sum);
@@ -171,13 +326,13 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn mean(&self, to: &mut [f64], moment: Moment, unit: f64) {
+    fn mean(&self, to: &mut Part, moment: Moment, unit: f64) {
         let sums = self.moment(moment);
         self.each(to, [sums], |_, inverse, [sum]| sum * inverse * unit);
     }
 
     #[inline(always)]
-    fn variance<const WIDE: bool>(&self, to: &mut [f64], first: Moment, second: Moment) {
+    fn variance<const WIDE: bool>(&self, to: &mut Part, first: Moment, second: Moment) {
         let from = [self.moment(first), self.moment(second)];
         self.each(to, from, |count, inverse, [sum, squares]| {
             spread::<WIDE>(count, squares, sum, sum) * (inverse * inverse)
@@ -186,12 +341,12 @@ impl Made<'_> {
 
     /// With `s` and `d` of each pair, `2 i j = (s^2 - d^2) / 2` and `i^2 + j^2 = (s^2 + d^2) / 2`.
     #[inline(always)]
-    fn symmetric_sums(&self) -> [&[f64]; 3] {
+    fn symmetric_sums(&self) -> [&Part; 3] {
         [Moment::Sum(1), Moment::Sum(2), Moment::Difference(2)].map(|moment| self.moment(moment))
     }
 
     #[inline(always)]
-    fn correlation<const WIDE: bool>(&self, to: &mut [f64]) {
+    fn correlation<const WIDE: bool>(&self, to: &mut Part) {
         let flat = f64::from(self.plan.parameters.flat_correlation);
         let from = self.symmetric_sums();
         self.each(to, from, |count, _, [sum, squares, differences]| {
@@ -206,7 +361,7 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn correlation_by_variance<const WIDE: bool>(&self, to: &mut [f64]) {
+    fn correlation_by_variance<const WIDE: bool>(&self, to: &mut Part) {
         let flat = f64::from(self.plan.parameters.flat_correlation);
         let from = self.symmetric_sums();
         self.each(to, from, |count, _, [sum, squares, differences]| {
@@ -222,7 +377,7 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn ordered_correlation<const WIDE: bool>(&self, to: &mut [f64]) {
+    fn ordered_correlation<const WIDE: bool>(&self, to: &mut Part) {
         let flat = f64::from(self.plan.parameters.flat_correlation);
         let from = [
             Moment::First(1),
@@ -250,7 +405,7 @@ impl Made<'_> {
 
     /// The margin's entries are `c / 2N`; their squares' sum is `E / 4N^2`, their mean `1 / levels`.
     #[inline(always)]
-    fn haralick_correlation(&self, to: &mut [f64]) {
+    fn haralick_correlation(&self, to: &mut Part) {
         let flat = f64::from(self.plan.parameters.flat_correlation);
         let levels = f64::from(self.plan.parameters.levels);
         let from = [
@@ -271,7 +426,7 @@ impl Made<'_> {
 
     /// Shade, or prominence: moments about an integer near the mean, exactly, and then about the mean.
     #[inline(always)]
-    fn cluster<const WIDE: bool, const FOURTH: bool>(&self, to: &mut [f64]) {
+    fn cluster<const WIDE: bool, const FOURTH: bool>(&self, to: &mut Part) {
         let last = if FOURTH { 4 } else { 3 };
         let power = |power: u32| {
             let low = self
@@ -323,13 +478,13 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn of_entropies(&self, feature: Feature, to: &mut [f64]) {
+    fn of_entropies(&self, feature: Feature, to: &mut Part) {
         let unit = match self.plan.parameters.logarithm {
             Logarithm::Binary => 1.0,
             Logarithm::Natural => std::f64::consts::LN_2,
         };
         let bits = self.plan.logarithms.unit();
-        let plain = |margin| [self.quantity(Quantity::Log(margin)), self.log_count];
+        let plain = |margin| [self.quantity(Quantity::Log(margin)), &self.sums[LOG_COUNT]];
         match feature {
             Feature::SumEntropy | Feature::DifferenceEntropy => {
                 let margin = if feature == Feature::SumEntropy {
@@ -358,7 +513,7 @@ impl Made<'_> {
     }
 
     #[inline(always)]
-    fn information(&self, feature: Feature, to: &mut [f64], bits: f64, unit: f64) {
+    fn information(&self, feature: Feature, to: &mut Part, bits: f64, unit: f64) {
         let symmetric = self.symmetric();
         let joint = self.quantity(Quantity::Log(Margin::Joint));
         let first = self.quantity(Quantity::Log(Margin::First));
@@ -370,9 +525,9 @@ impl Made<'_> {
         let same = if symmetric {
             self.moment(Moment::Same)
         } else {
-            self.count
+            &self.sums[COUNT]
         };
-        let from = [joint, self.log_count, same, first, second];
+        let from = [joint, &self.sums[LOG_COUNT], same, first, second];
         // A symmetric margin counts two levels of each pair.
         let (twice, half) = if symmetric { (1.0, 0.5) } else { (0.0, 1.0) };
         self.each(

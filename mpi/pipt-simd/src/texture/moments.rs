@@ -4,10 +4,10 @@
 //! run down the columns (one row of pairs comes, one goes) and are added across each window; what is not an
 //! integer is a fixed-point number. So no sum depends on where a rectangle begins.
 
-use std::ops::{Add, Mul, Sub};
+use std::ops::{Add, Mul, Range, Sub};
 
 use super::image::{Grey, PairRow};
-use super::rows::Rows;
+use super::rows::{PART, Part};
 use crate::for_each_level;
 
 /// A function of a pair that is summed up.
@@ -57,7 +57,7 @@ impl Moment {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub moment: Moment,
-    /// The row of [`Rows`] that it goes to.
+    /// Its place among the sums.
     pub slot: usize,
     /// Whether a window's sum may not fit 32 bits.
     pub wide: bool,
@@ -70,18 +70,25 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn new(wanted: &[Wanted], length: usize) -> Self {
+    /// For a row of so many windows of so many columns of pairs.
+    pub(super) fn new(wanted: &[Wanted], width: usize, pairs: usize) -> Self {
         let count = |wide| wanted.iter().filter(|wanted| wanted.wide == wide).count();
+        let length = length(width, pairs);
         Self {
             narrow: vec![vec![0; length]; count(false)],
             wide: vec![vec![0; length]; count(true)],
         }
     }
 
-    pub(super) fn bytes(wanted: &[Wanted], length: usize) -> usize {
+    pub(super) fn bytes(wanted: &[Wanted], width: usize, pairs: usize) -> usize {
         let each = wanted.iter().map(|wanted| if wanted.wide { 8 } else { 4 });
-        each.sum::<usize>() * length
+        each.sum::<usize>() * length(width, pairs)
     }
+}
+
+/// As many as whole parts of windows have: those after the row's end stay 0.
+const fn length(width: usize, pairs: usize) -> usize {
+    width.next_multiple_of(PART) + pairs - 1
 }
 
 /// What a step of the running sums does.
@@ -90,10 +97,6 @@ pub(super) struct Step<'a> {
     pub wanted: &'a [Wanted],
     /// Bits after the point of fixed-point terms.
     pub fraction: u32,
-    /// Pairs in a row of a window.
-    pub pairs: usize,
-    /// Whether window sums are added to what the rows have.
-    pub add: bool,
 }
 
 for_each_level! {
@@ -101,8 +104,6 @@ for_each_level! {
     pub(super) fn slide_u8(columns: &mut Columns, step: Step<'_>, new: PairRow<'_, u8>, old: Option<PairRow<'_, u8>>) = slide;
     /// The same.
     pub(super) fn slide_u16(columns: &mut Columns, step: Step<'_>, new: PairRow<'_, u16>, old: Option<PairRow<'_, u16>>) = slide;
-    /// Adds the columns of each window.
-    pub(super) fn across(columns: &Columns, step: Step<'_>, rows: &mut Rows) = sum_across;
 }
 
 /// An unsigned integer of a sum.
@@ -158,14 +159,73 @@ fn slide<L: Grey>(
     new: PairRow<'_, L>,
     old: Option<PairRow<'_, L>>,
 ) {
+    let length = new.first.len();
+    if new.valid.is_none() {
+        slide_part(columns, step, 0..length, new, old);
+        return;
+    }
+    // Most parts of most masks are all valid.
+    for begin in (0..length).step_by(MASKED_PART) {
+        let part = begin..length.min(begin + MASKED_PART);
+        let all_valid = is_valid(new, &part) && old.is_none_or(|old| is_valid(old, &part));
+        let new = part_of(new, &part, all_valid);
+        let old = old.map(|old| part_of(old, &part, all_valid));
+        slide_part(columns, step, part, new, old);
+    }
+}
+
+/// Whether every pair of a part of a row is valid.
+#[inline(always)]
+fn is_valid<L>(row: PairRow<'_, L>, part: &Range<usize>) -> bool {
+    row.valid.is_none_or(|(first, second)| {
+        let pixels = first[part.clone()].iter().zip(&second[part.clone()]);
+        pixels.fold(u8::MAX, |least, (a, b)| least.min(*a).min(*b)) != 0
+    })
+}
+
+/// A part of a row of pairs, without its mask where all of them are valid.
+#[inline(always)]
+fn part_of<'a, L>(row: PairRow<'a, L>, part: &Range<usize>, all_valid: bool) -> PairRow<'a, L> {
+    let of = |mask: &'a [u8]| &mask[part.clone()];
+    let valid = row.valid.filter(|_| !all_valid);
+    PairRow {
+        first: &row.first[part.clone()],
+        second: &row.second[part.clone()],
+        valid: valid.map(|(first, second)| (of(first), of(second))),
+    }
+}
+
+/// Columns that are looked at for whether all of their pairs are valid.
+const MASKED_PART: usize = 128;
+
+#[inline(always)]
+fn slide_part<L: Grey>(
+    columns: &mut Columns,
+    step: Step<'_>,
+    part: Range<usize>,
+    new: PairRow<'_, L>,
+    old: Option<PairRow<'_, L>>,
+) {
     let (mut narrow, mut wide) = (columns.narrow.iter_mut(), columns.wide.iter_mut());
     for wanted in step.wanted {
         if wanted.wide {
             let Some(sums) = wide.next() else { return };
-            slide_one::<L, u64>(sums, wanted.moment, step.fraction, new, old);
+            slide_one::<L, u64>(
+                &mut sums[part.clone()],
+                wanted.moment,
+                step.fraction,
+                new,
+                old,
+            );
         } else {
             let Some(sums) = narrow.next() else { return };
-            slide_one::<L, u32>(sums, wanted.moment, step.fraction, new, old);
+            slide_one::<L, u32>(
+                &mut sums[part.clone()],
+                wanted.moment,
+                step.fraction,
+                new,
+                old,
+            );
         }
     }
 }
@@ -317,17 +377,25 @@ fn power_of_two(exponent: u32) -> f32 {
     f32::from_bits((127 + exponent) << 23)
 }
 
+/// Sums the columns of each window of a part of a row.
 #[inline(always)]
-fn sum_across(columns: &Columns, step: Step<'_>, rows: &mut Rows) {
+pub(super) fn across(
+    columns: &Columns,
+    (wanted, pairs): (&[Wanted], usize),
+    number: usize,
+    add: bool,
+    to: &mut [Part],
+) {
     let (mut narrow, mut wide) = (columns.narrow.iter(), columns.wide.iter());
-    for wanted in step.wanted {
-        let row = rows.row_mut(wanted.slot);
+    let all = number * PART..(number + 1) * PART + pairs - 1;
+    for wanted in wanted {
+        let to = &mut to[wanted.slot];
         if wanted.wide {
             let Some(sums) = wide.next() else { return };
-            add_windows(sums, step, row);
+            add_windows(&sums[all.clone()], pairs, add, to);
         } else {
             let Some(sums) = narrow.next() else { return };
-            add_windows(sums, step, row);
+            add_windows(&sums[all.clone()], pairs, add, to);
         }
     }
 }
@@ -335,41 +403,43 @@ fn sum_across(columns: &Columns, step: Step<'_>, rows: &mut Rows) {
 /// Each window anew: with windows of 5 to 15 that is faster than running along the row, where every sum
 /// waits for the one before.
 #[inline(always)]
-#[allow(clippy::needless_range_loop, reason = "several slices in step")]
-fn add_windows<T: Cell>(sums: &[T], step: Step<'_>, row: &mut [f64]) {
-    // As many as stay near the processor, and are added up column by column.
-    const PART: usize = 256;
+fn add_windows<T: Cell>(sums: &[T], pairs: usize, add: bool, to: &mut Part) {
     let mut totals = [T::of(0); PART];
-    for (part, row) in row.chunks_mut(PART).enumerate() {
-        let (begin, length) = (part * PART, row.len());
-        let sums = &sums[begin..begin + length + step.pairs - 1];
-        let totals = &mut totals[..length];
-        totals.copy_from_slice(&sums[..length]);
-        let mut pair = 1;
-        while pair + 2 <= step.pairs {
-            let (one, two) = (
-                &sums[pair..pair + length],
-                &sums[pair + 1..pair + 1 + length],
-            );
-            for x in 0..length {
-                totals[x] = totals[x] + one[x] + two[x];
-            }
-            pair += 2;
+    let mut first = 0;
+    while pairs - first > 5 {
+        add_columns::<T, 5>(&mut totals, &sums[first..]);
+        first += 5;
+    }
+    let sums = &sums[first..];
+    match pairs - first {
+        1 => add_columns::<T, 1>(&mut totals, sums),
+        2 => add_columns::<T, 2>(&mut totals, sums),
+        3 => add_columns::<T, 3>(&mut totals, sums),
+        4 => add_columns::<T, 4>(&mut totals, sums),
+        _ => add_columns::<T, 5>(&mut totals, sums),
+    }
+    if add {
+        for (to, total) in to.iter_mut().zip(totals) {
+            *to += total.to_f64();
         }
-        if pair < step.pairs {
-            let one = &sums[pair..pair + length];
-            for x in 0..length {
-                totals[x] = totals[x] + one[x];
-            }
+    } else {
+        // A map of an array of that length would go through memory.
+        for (to, total) in to.iter_mut().zip(totals) {
+            *to = total.to_f64();
         }
-        if step.add {
-            for x in 0..length {
-                row[x] += totals[x].to_f64();
-            }
-        } else {
-            for x in 0..length {
-                row[x] = totals[x].to_f64();
-            }
+    }
+}
+
+/// So many columns at a time, so that their sum stays in a register.
+#[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "several slices in step")]
+fn add_columns<T: Cell, const COLUMNS: usize>(totals: &mut [T; PART], sums: &[T]) {
+    let columns: [&[T]; COLUMNS] = std::array::from_fn(|column| &sums[column..column + PART]);
+    for x in 0..PART {
+        let mut total = totals[x];
+        for column in columns {
+            total = total + column[x];
         }
+        totals[x] = total;
     }
 }

@@ -2,7 +2,7 @@
 
 use pipt_raster::rect::Halo;
 
-use super::finish;
+use super::finish::{self, Finish, Scratch};
 use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering};
 use super::image::{Geometry, Grey, Grid, LevelImage, Levels, PairRow};
 use super::logarithms::Logarithms;
@@ -10,7 +10,7 @@ use super::matches::{self, Matches, Planes};
 use super::maximal::Maximal;
 use super::moments::{self, Columns, Step, Wanted};
 use super::parameters::{Combine, Feature, Offset, Pairs, Parameters, TextureError};
-use super::quantities::{COUNT, INVERSE, LOG_COUNT, Margin, Quantities, Quantity};
+use super::quantities::{Margin, Quantities, Quantity};
 use super::rows::Rows;
 use crate::Level;
 
@@ -104,8 +104,9 @@ impl Plan {
         let length = width + window;
         let offsets = self.geometry.len();
         let wanted = self.wanted(true);
-        let columns = Columns::bytes(&wanted, length) * offsets;
-        let rows = (self.quantities.rows() + self.parameters.features.len() + 1) * width * 8;
+        let columns = Columns::bytes(&wanted, width, window) * offsets;
+        let rows =
+            Rows::bytes(self.quantities.rows(), width) * self.together() + Scratch::bytes(self);
         let codes: usize = self
             .quantities
             .margins()
@@ -187,6 +188,14 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// How many times offsets are counted together.
+    fn together(&self) -> usize {
+        match self.parameters.combine {
+            Combine::Separate | Combine::Mean => self.geometry.len(),
+            Combine::Sum => 1,
+        }
     }
 
     fn wanted(&self, masked: bool) -> Vec<Wanted> {
@@ -314,9 +323,9 @@ struct Run<'a, L> {
     columns: Vec<Columns>,
     counted: Vec<Counted>,
     maximal: Option<Maximal>,
-    rows: Rows,
-    /// One row for each feature, and one for how many offsets are in them.
-    sums: Rows,
+    /// What was counted: of each offset, or of all of them together.
+    rows: Vec<Rows>,
+    scratch: Scratch,
 }
 
 impl<'a, L: Grey> Run<'a, L> {
@@ -329,7 +338,7 @@ impl<'a, L: Grey> Run<'a, L> {
         let wanted = plan.wanted(grid.mask.is_some());
         let columns = plan.geometry.iter();
         let columns = columns
-            .map(|of| Columns::new(&wanted, width + of.columns - 1))
+            .map(|of| Columns::new(&wanted, width, of.columns))
             .collect();
         let margins = plan.quantities.margins().into_iter();
         let counted = margins.map(|(margin, slots)| {
@@ -375,8 +384,10 @@ impl<'a, L: Grey> Run<'a, L> {
                 .quantities
                 .has(Quantity::MaximalCorrelation)
                 .then(Maximal::default),
-            rows: Rows::new(plan.quantities.rows(), width),
-            sums: Rows::new(plan.parameters.features.len() + 1, width),
+            rows: (0..plan.together())
+                .map(|_| Rows::new(plan.quantities.rows(), width))
+                .collect(),
+            scratch: Scratch::new(plan),
             wanted,
             plan,
         }
@@ -384,43 +395,30 @@ impl<'a, L: Grey> Run<'a, L> {
 
     fn all(&mut self, slide: Slide<L>, outputs: &mut [&mut [f32]]) {
         let plan = self.plan;
-        let features = plan.parameters.features.len();
         let offsets = plan.geometry.len();
         for y in 0..self.height {
             if y % BAND == 0 {
                 self.fill(y);
             }
-            self.sums.clear();
             for offset in 0..offsets {
-                let add = plan.parameters.combine == Combine::Sum && offset > 0;
-                self.sum(offset, y, add, slide);
-                match plan.parameters.combine {
-                    Combine::Separate => {
-                        self.count(offset..offset + 1, y % BAND, y);
-                        self.add_features(plan.geometry[offset].pairs());
-                        self.write(
-                            y,
-                            &mut outputs[offset * features..(offset + 1) * features],
-                            1,
-                        );
-                        self.sums.clear();
-                    }
-                    Combine::Mean => {
-                        self.count(offset..offset + 1, y % BAND, y);
-                        self.add_features(plan.geometry[offset].pairs());
-                    }
-                    Combine::Sum => {}
+                self.slide(offset, y, slide);
+            }
+            if plan.parameters.combine == Combine::Sum {
+                self.count(0..offsets, y % BAND, y);
+            } else {
+                for offset in 0..offsets {
+                    self.count(offset..offset + 1, y % BAND, y);
                 }
             }
-            match plan.parameters.combine {
-                Combine::Separate => {}
-                Combine::Mean => self.write(y, outputs, offsets),
-                Combine::Sum => {
-                    self.count(0..offsets, y % BAND, y);
-                    self.add_features(plan.geometry.iter().map(Geometry::pairs).sum());
-                    self.write(y, outputs, 1);
-                }
-            }
+            let all = Finish {
+                plan,
+                wanted: &self.wanted,
+                columns: &self.columns,
+                rows: &self.rows,
+                masked: self.grid.mask.is_some(),
+                width: self.width,
+            };
+            finish::finish(self.level, &all, &mut self.scratch, y, outputs);
         }
     }
 
@@ -458,13 +456,11 @@ impl<'a, L: Grey> Run<'a, L> {
     }
 
     /// The running sums of an offset.
-    fn sum(&mut self, offset: usize, y: usize, add: bool, slide: Slide<L>) {
+    fn slide(&mut self, offset: usize, y: usize, slide: Slide<L>) {
         let of = &self.plan.geometry[offset];
         let step = Step {
             wanted: &self.wanted,
             fraction: self.plan.fraction,
-            pairs: of.columns,
-            add,
         };
         let (grid, width) = (self.grid, self.width);
         let row = |row: usize| of.row(&grid, row, width);
@@ -476,19 +472,19 @@ impl<'a, L: Grey> Run<'a, L> {
         }
         let old = y.checked_sub(1).map(row);
         slide(self.level, columns, step, row(y + of.rows - 1), old);
-        moments::across(self.level, columns, step, &mut self.rows);
     }
 
-    /// The histograms of some offsets together.
+    /// The histograms of some offsets together. They go to the rows of the first one.
     fn count(&mut self, offsets: std::ops::Range<usize>, row: usize, y: usize) {
         let plan = self.plan;
+        let rows = &mut self.rows[offsets.start];
         for counted in &mut self.counted {
             if !counted.planes.is_empty() {
                 let height = BAND.min(self.height - (y - row));
                 let among = &counted.planes[offsets.clone()];
                 let matches = counted.matches[offsets.clone()].iter_mut();
                 for (order, (matches, planes)) in matches.zip(among).enumerate() {
-                    let to = (counted.slots, &mut self.rows, order > 0);
+                    let to = (counted.slots, &mut *rows, order > 0);
                     let band = (row, height);
                     matches.run(self.level, (planes, among), band, &plan.logarithms, to);
                 }
@@ -499,71 +495,13 @@ impl<'a, L: Grey> Run<'a, L> {
             let codes = &counted.codes[offsets.start * kinds..offsets.end * kinds];
             let number = (&counted.numbering, &growth[..]);
             let slots = counted.slots;
-            counted
-                .histogram
-                .run(codes, number, row, slots, &mut self.rows);
+            counted.histogram.run(codes, number, row, slots, rows);
         }
         if let Some(maximal) = &mut self.maximal {
             let slot = plan.quantities.slot(Quantity::MaximalCorrelation);
-            let to = self.rows.row_mut(slot);
+            let to = rows.row_mut(slot);
             let symmetric = plan.parameters.symmetric;
             maximal.run(&self.grid, &plan.geometry[offsets], y, symmetric, to);
-        }
-    }
-
-    /// Adds the features of what was summed and counted.
-    fn add_features(&mut self, pairs: usize) {
-        if self.grid.mask.is_none() {
-            #[allow(clippy::cast_precision_loss, reason = "at most 63 x 63 x 8")]
-            let pairs_real = pairs as f64;
-            self.rows.row_mut(COUNT).fill(pairs_real);
-            self.rows.row_mut(INVERSE).fill(1.0 / pairs_real);
-            self.rows
-                .row_mut(LOG_COUNT)
-                .fill(self.plan.logarithms.of[pairs]);
-        } else {
-            let used = self.plan.parameters.features.len();
-            let logarithms = &self.plan.logarithms.of;
-            for x in 0..self.width {
-                let count = self.rows.row(COUNT)[x];
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a number of pairs"
-                )]
-                let pairs = count as usize;
-                let any = pairs > 0;
-                self.rows.row_mut(INVERSE)[x] = if any { 1.0 / count } else { 0.0 };
-                self.rows.row_mut(LOG_COUNT)[x] = logarithms[pairs];
-                self.sums.row_mut(used)[x] += f64::from(u8::from(any));
-            }
-        }
-        finish::add_features(self.level, self.plan, &self.rows, &mut self.sums);
-    }
-
-    /// Writes a row of means over so many offsets.
-    fn write(&mut self, y: usize, outputs: &mut [&mut [f32]], offsets: usize) {
-        let used = self.plan.parameters.features.len();
-        #[allow(clippy::cast_precision_loss, reason = "at most 8")]
-        let share = 1.0 / offsets as f64;
-        let masked = self.grid.mask.is_some();
-        if masked {
-            // A pixel without a pair is no number, whatever its sums are.
-            for used in self.sums.row_mut(used) {
-                *used = if *used > 0.0 { 1.0 / *used } else { f64::NAN };
-            }
-        }
-        let shares = self.sums.row(used);
-        for (slot, output) in outputs.iter_mut().enumerate() {
-            let output = &mut output[y * self.width..(y + 1) * self.width];
-            let sums = output.iter_mut().zip(self.sums.row(slot));
-            #[allow(clippy::cast_possible_truncation, reason = "results are 32-bit floats")]
-            if masked {
-                sums.zip(shares)
-                    .for_each(|((output, sum), share)| *output = (sum * share) as f32);
-            } else {
-                sums.for_each(|(output, sum)| *output = (sum * share) as f32);
-            }
         }
     }
 }

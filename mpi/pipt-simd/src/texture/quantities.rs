@@ -54,13 +54,19 @@ pub(super) enum Quantity {
     MaximalCorrelation,
 }
 
-/// Rows that are always there: the number of pairs, 1 divided by it, and its `log2`.
+impl Quantity {
+    const fn is_summed(self) -> bool {
+        matches!(self, Self::Moment(_))
+    }
+}
+
+/// Sums that are always there: the number of pairs, 1 divided by it, and its `log2`.
 pub(super) const COUNT: usize = 0;
 pub(super) const INVERSE: usize = 1;
 pub(super) const LOG_COUNT: usize = 2;
 const FIRST_FREE: usize = 3;
 
-/// All the quantities, each once. Its place is its row.
+/// All the quantities, each once. Their order is that of sums and of counted rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Quantities {
     all: Vec<Quantity>,
@@ -75,15 +81,38 @@ impl Quantities {
         Ok(quantities)
     }
 
-    pub(super) fn rows(&self) -> usize {
-        FIRST_FREE + self.all.len()
+    /// How many sums there are.
+    pub(super) fn sums(&self) -> usize {
+        FIRST_FREE + self.all.iter().filter(|all| all.is_summed()).count()
     }
 
-    /// The row of a quantity. One that is not there has that of the count; [`take`](Self::take) has taken
-    /// all that a feature reads.
-    pub(super) fn slot(&self, quantity: Quantity) -> usize {
-        let place = self.all.iter().position(|all| *all == quantity);
+    /// How many rows of what is not summed up there are.
+    pub(super) fn rows(&self) -> usize {
+        self.all.iter().filter(|all| !all.is_summed()).count()
+    }
+
+    /// The place of a moment among sums. One that is not there has that of the count; [`take`](Self::take)
+    /// has taken all that a feature reads.
+    pub(super) fn sum(&self, moment: Moment) -> usize {
+        let place = self.place(Quantity::Moment(moment));
         place.map_or(COUNT, |place| FIRST_FREE + place)
+    }
+
+    /// The row of any other quantity.
+    pub(super) fn slot(&self, quantity: Quantity) -> usize {
+        self.place(quantity).unwrap_or(0)
+    }
+
+    fn place(&self, quantity: Quantity) -> Option<usize> {
+        let summed = quantity.is_summed();
+        let mut alike = self.all.iter().filter(|all| all.is_summed() == summed);
+        alike.position(|all| *all == quantity)
+    }
+
+    /// Whether a feature needs the logarithm of the number of pairs.
+    pub(super) fn has_logarithms(&self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|quantity| matches!(quantity, Quantity::Log(_)))
     }
 
     pub(super) fn has(&self, quantity: Quantity) -> bool {
@@ -108,7 +137,7 @@ impl Quantities {
         let moments = self.all.iter().filter_map(|quantity| match quantity {
             Quantity::Moment(moment) => Some(Wanted {
                 moment: *moment,
-                slot: self.slot(*quantity),
+                slot: self.sum(*moment),
                 wide: wide(*moment),
             }),
             _ => None,
