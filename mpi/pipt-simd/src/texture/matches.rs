@@ -275,7 +275,12 @@ impl Matches {
         let windows = step.bottom + 1 - step.top;
         let (sums, matches) = (aligned(&mut self.sums), aligned(&mut self.matches));
         let counts = aligned(&mut self.counts);
-        let valid = of.masked.then_some(of.weights(step.row, x, LANES));
+        let mut valid = [u8::MAX; LANES];
+        if of.masked {
+            let weights = of.weights(step.row, x, LANES).iter();
+            let validity = valid.iter_mut().zip(weights);
+            validity.for_each(|(valid, weight)| *valid = 0_u8.wrapping_sub(u8::from(*weight != 0)));
+        }
         let begin = of.begin(step.row, x);
         for (order, with) in among.iter().enumerate() {
             let shifts = of.columns + with.columns - 1;
@@ -303,7 +308,7 @@ impl Matches {
                     let length = of.columns * 2 * LANES;
                     let begin = (row + 1 - with.rows) * length;
                     let counts = &mut counts[begin..begin + length];
-                    along_row::<LANES>(sums, counts, &mut most, (valid, order > 0));
+                    along_row::<LANES>(sums, counts, &mut most, (&valid, order > 0));
                 }
             }
         }
@@ -384,13 +389,13 @@ fn slide_by<const LANES: usize, const LARGER: bool>(row: Slide<'_>) {
 }
 
 /// Sums of matches over the columns of each window: a displacement comes, one goes. `most` are the largest so
-/// far; `valid` is 0 for pairs that are none.
+/// far; `valid` has all bits of pairs and none of what is no pair.
 #[inline(always)]
 fn along_row<const LANES: usize>(
     sums: &[u8],
     counts: &mut [u8],
     most: &mut [u8; LANES],
-    (valid, add): (Option<&[u8]>, bool),
+    (valid, add): (&[u8; LANES], bool),
 ) {
     let length = counts.len() / 2;
     let mut sum = [0_u8; LANES];
@@ -414,12 +419,8 @@ fn along_row<const LANES: usize>(
                 count[lane] = count[lane].wrapping_add(to[LANES + lane]);
             }
         }
-        if let Some(valid) = valid {
-            for lane in 0..LANES {
-                count[lane] = if valid[lane] == 0 { 0 } else { count[lane] };
-            }
-        }
         for lane in 0..LANES {
+            count[lane] &= valid[lane];
             most[lane] = most[lane].max(count[lane]);
             to[LANES + lane] = count[lane];
         }
