@@ -9,8 +9,10 @@ pub(super) struct Logarithms {
     /// Bits after the point: as many as let the largest sum be below 2^53. For windows of 63 that is 32,
     /// and an entropy is wrong by 2^-33 at most.
     pub fraction: u32,
-    /// The three bytes of `log2 c` of each count that is one byte, if they were asked for.
+    /// The three bytes of `log2 c` of each count that is one byte.
     pub bytes: [[u8; 256]; 3],
+    /// The four bytes of `c log2 c` of the same counts.
+    pub weighed: [[u8; 256]; 4],
 }
 
 /// Bits after the point of logarithms of three bytes: `log2 255` is below 8.
@@ -44,7 +46,8 @@ impl Logarithms {
             of: (0..=most).map(of).collect(),
             growth: (0..=most).map(growth).collect(),
             fraction,
-            bytes: if bytes { byte_tables() } else { [[0; 256]; 3] },
+            bytes: byte_tables(logarithm),
+            weighed: byte_tables(|count| f64::from(count) * logarithm(count)),
         }
     }
 
@@ -63,12 +66,16 @@ fn logarithm(count: u16) -> f64 {
     (f64::from(count.max(1)).log2() * power_of_two(BYTES_FRACTION)).round()
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "below 2^24")]
+/// The bytes of integers of each count that is one byte.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "255 log2 255 is below 2^11"
+)]
 #[allow(clippy::cast_sign_loss, reason = "and not negative")]
-fn byte_tables() -> [[u8; 256]; 3] {
-    let mut tables = [[0; 256]; 3];
+fn byte_tables<const BYTES: usize>(of: impl Fn(u16) -> f64) -> [[u8; 256]; BYTES] {
+    let mut tables = [[0; 256]; BYTES];
     for count in 0..=u8::MAX {
-        let bytes = (logarithm(count.into()) as u32).to_le_bytes();
+        let bytes = (of(count.into()) as u32).to_le_bytes();
         for (table, byte) in tables.iter_mut().zip(bytes) {
             table[usize::from(count)] = byte;
         }

@@ -206,7 +206,8 @@ impl Plan {
 
     /// Whether this instruction set compares pairs with each other instead of counting them in a histogram.
     fn is_compared(&self, level: Level, margin: Margin) -> bool {
-        margin == Margin::Joint && self.comparable && matches::is_fast(level)
+        let (levels, window) = (self.parameters.levels, self.parameters.window);
+        margin == Margin::Joint && self.comparable && matches::is_fast(level, levels, window)
     }
 
     /// What a fixed-point sum is multiplied by.

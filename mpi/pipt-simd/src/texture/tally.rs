@@ -158,6 +158,30 @@ pub(super) fn take_row(
     }
 }
 
+/// Counts each code in a row of windows, as [`take_row`] takes a row of pairs.
+pub(super) fn take_bins(
+    level: Level,
+    matches: &mut Matches,
+    among: &[Planes],
+    row: usize,
+    bytes: &[[u8; 256]; 4],
+) {
+    assert!(
+        level >= Level::Avx2 && level.is_here(),
+        "{level} has no such tables"
+    );
+    #[cfg(target_arch = "x86_64")]
+    if has_byte_tables(level) {
+        // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
+        // SAFETY: the CPU was asked for the level's features and for the two others.
+        unsafe { avx512::take_bins(matches, (among, row), bytes) }
+    } else {
+        // JUSTIFICATION: as above.
+        // SAFETY: the assertion above asked the CPU for a level that has these features.
+        unsafe { avx2::take_bins(matches, (among, row), bytes) }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]

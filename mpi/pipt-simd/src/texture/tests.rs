@@ -596,10 +596,12 @@ fn comparable(window: usize, levels: u32, pairs: Pairs, combine: Combine) -> Par
 
 #[test]
 fn compared_pairs_are_counted_as_in_a_histogram() {
-    // 22 levels are the most that have codes of a byte; windows of 17 are not compared.
+    // Up to 8 levels each code is counted; 22 are the most that have codes of a byte; windows of 17 are not compared.
     let cases = [
         (3, 2),
         (5, 8),
+        (7, 5),
+        (15, 8),
         (7, 22),
         (9, 23),
         (15, 64),
@@ -620,12 +622,15 @@ fn compared_pairs_are_counted_as_in_a_histogram() {
 
 #[test]
 fn counts_up_to_the_largest_are_compared_right() {
-    for (window, same) in [(9, 2), (9, 60), (13, 7), (15, 2), (15, 5), (15, 100)] {
+    let coded = [(5, 3), (9, 60), (15, 2), (15, 100)].map(|(window, same)| (window, same, 8));
+    let compared = [(9, 2), (9, 60), (13, 7), (15, 2), (15, 5), (15, 100)];
+    let compared = compared.map(|(window, same)| (window, same, 40));
+    for (window, same, most) in compared.into_iter().chain(coded) {
         for combine in [Combine::Mean, Combine::Sum] {
-            let parameters = comparable(window, 40, Pairs::Reach, combine);
+            let parameters = comparable(window, most, Pairs::Reach, combine);
             let mut picture = random(window + 100, window + 3, same, 6);
             let levels = picture.levels.iter_mut();
-            levels.for_each(|level| *level = if *level == 1 { 39 } else { 17 });
+            levels.for_each(|level| *level = if *level == 1 { most - 1 } else { 5 });
             check(&picture, &parameters, false);
             check(&masked(picture, 3, 40), &parameters, false);
         }

@@ -1,13 +1,15 @@
 //! With lookups of bytes in tables of sixteen, and sums of two products.
 
 use std::arch::x86_64::{
-    __m256i, _mm256_add_epi16, _mm256_add_epi32, _mm256_adds_epu8, _mm256_and_si256,
-    _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-    _mm256_max_epu8, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setzero_si256,
-    _mm256_shuffle_epi8, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_unpackhi_epi8,
-    _mm256_unpackhi_epi16, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
+    __m256i, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_adds_epu8,
+    _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32,
+    _mm256_srli_epi16, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_testz_si256,
+    _mm256_unpackhi_epi8, _mm256_unpackhi_epi16, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
 };
 
+use super::super::matches::bins::{Binned, Keys, Vectors};
 use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Step, slide};
 use super::Tallies;
 
@@ -16,8 +18,8 @@ const LANES: usize = 32;
 /// Twos of pairs in a row of a window.
 const TWOS: usize = MOST_SIDE.div_ceil(2);
 
-/// The three bytes of logarithms of sixteen counts each, twice, as lookups need them.
-type Tables = [[__m256i; 3]; 16];
+/// The bytes of logarithms of sixteen counts each, twice, as lookups need them.
+type Tables<const BYTES: usize> = [[__m256i; BYTES]; 16];
 
 #[target_feature(enable = "sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,lzcnt")]
 pub(super) fn take_row(
@@ -26,7 +28,19 @@ pub(super) fn take_row(
     step: Step,
     bytes: &[[u8; 256]; 3],
 ) {
-    let mut tables = [[_mm256_setzero_si256(); 3]; 16];
+    let tables = tables_of(bytes);
+    matches.take::<LANES, LANES>((of, among), step, slide::<LANES>, |tallies, counted| {
+        if counted.most < 16 {
+            tally::<false>(tallies, counted, &tables);
+        } else {
+            tally::<true>(tallies, counted, &tables);
+        }
+    });
+}
+
+#[target_feature(enable = "avx2")]
+fn tables_of<const BYTES: usize>(bytes: &[[u8; 256]; BYTES]) -> Tables<BYTES> {
+    let mut tables = [[_mm256_setzero_si256(); BYTES]; 16];
     for (part, tables) in tables.iter_mut().enumerate() {
         for (bytes, table) in bytes.iter().zip(tables) {
             let mut twice = [0; LANES];
@@ -35,13 +49,7 @@ pub(super) fn take_row(
             *table = load(&twice);
         }
     }
-    matches.take::<LANES, LANES>((of, among), step, slide::<LANES>, |tallies, counted| {
-        if counted.most < 16 {
-            tally::<false>(tallies, counted, &tables);
-        } else {
-            tally::<true>(tallies, counted, &tables);
-        }
-    });
+    tables
 }
 
 #[target_feature(enable = "avx2")]
@@ -102,12 +110,16 @@ fn interleave_words(low: [__m256i; 2], high: [__m256i; 2]) -> [__m256i; 4] {
 /// The bytes of each count's logarithm. A lookup of a byte above 127 gives 0.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn look_up<const LARGE: bool>(tables: &Tables, counts: __m256i, parts: usize) -> [__m256i; 3] {
+fn look_up<const LARGE: bool, const BYTES: usize>(
+    tables: &Tables<BYTES>,
+    counts: __m256i,
+    parts: usize,
+) -> [__m256i; BYTES] {
     let mut found = tables[0];
     if !LARGE {
         return found.map(|table| _mm256_shuffle_epi8(table, counts));
     }
-    found = [_mm256_setzero_si256(); 3];
+    found = [_mm256_setzero_si256(); BYTES];
     let mut places = counts;
     for tables in &tables[..parts] {
         // From 0 to 15 stays below 128, larger ones do not.
@@ -121,7 +133,7 @@ fn look_up<const LARGE: bool>(tables: &Tables, counts: __m256i, parts: usize) ->
 }
 
 #[target_feature(enable = "avx2")]
-fn tally<const LARGE: bool>(tallies: &mut Tallies, counted: Counted<'_>, tables: &Tables) {
+fn tally<const LARGE: bool>(tallies: &mut Tallies, counted: Counted<'_>, tables: &Tables<3>) {
     let columns = counted.columns;
     let (zero, one) = (_mm256_setzero_si256(), _mm256_set1_epi8(1));
     let parts = usize::from(counted.most) / 16 + 1;
@@ -158,7 +170,7 @@ fn tally<const LARGE: bool>(tallies: &mut Tallies, counted: Counted<'_>, tables:
             for half in 0..2 {
                 let products = _mm256_maddubs_epi16(both[half], weights[half]);
                 energy[half] = _mm256_add_epi16(energy[half], products);
-                let found = look_up::<LARGE>(tables, both[half], parts);
+                let found = look_up::<LARGE, 3>(tables, both[half], parts);
                 for (log, found) in logs.iter_mut().zip(found) {
                     log[half] = _mm256_add_epi16(log[half], _mm256_maddubs_epi16(found, one));
                 }
@@ -181,4 +193,111 @@ fn tally<const LARGE: bool>(tallies: &mut Tallies, counted: Counted<'_>, tables:
         store(most, at_mut(&mut tallies.most, begin));
         store(most_equal, at_mut(&mut tallies.most_equal, begin));
     }
+}
+
+#[target_feature(enable = "sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,lzcnt")]
+pub(super) fn take_bins(
+    matches: &mut Matches,
+    (among, row): (&[Planes], usize),
+    bytes: &[[u8; 256]; 4],
+) {
+    let tables = tables_of(bytes);
+    let vectors = Vectors {
+        slide: |columns: &mut _, code, keys: &_| slide_columns(columns, code, keys),
+        across: |columns: &_, sums: &mut _| across(columns, sums),
+        tally: |tallies: &mut _, binned: Binned<'_>| tally_bins(tallies, binned, &tables),
+    };
+    matches.take_bins::<LANES>((among, row), vectors);
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn slide_columns(columns: &mut [u8; LANES], code: u8, keys: &[Keys<LANES>]) {
+    let code = _mm256_set1_epi8(i8::from_le_bytes([code]));
+    let mut sum = load(columns);
+    // What is equal has all bits: it is -1.
+    for [come, gone] in keys {
+        sum = _mm256_sub_epi8(sum, _mm256_cmpeq_epi8(load(come), code));
+        sum = _mm256_add_epi8(sum, _mm256_cmpeq_epi8(load(gone), code));
+    }
+    store(sum, columns);
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn across(columns: &[u8], sums: &mut [u8; LANES]) {
+    let mut sum = load(sums);
+    for columns in columns.windows(LANES) {
+        sum = _mm256_add_epi8(sum, load(at(columns, 0)));
+    }
+    store(sum, sums);
+}
+
+/// The numbers of a vector of windows. Many codes are rare there, so that each two are looked up in as few
+/// tables as they need.
+#[target_feature(enable = "avx2")]
+fn tally_bins(tallies: &mut Tallies, binned: Binned<'_>, tables: &Tables<4>) {
+    let (zero, one) = (_mm256_setzero_si256(), _mm256_set1_epi8(1));
+    let low_bytes = _mm256_set1_epi16(0xff);
+    let (counts, _) = binned.counts.as_chunks::<LANES>();
+    let (different, equal) = counts.split_at(binned.different);
+    let (mut energies, mut logs) = ([[zero; 4]; 2], [[zero; 2]; 4]);
+    let mut most = [zero; 2];
+    for (of_equal, counts) in [different, equal].into_iter().enumerate() {
+        for [a, b] in counts.as_chunks::<2>().0 {
+            let (a, b) = (load(a), load(b));
+            let larger = _mm256_max_epu8(a, b);
+            if _mm256_testz_si256(larger, larger) != 0 {
+                continue;
+            }
+            most[of_equal] = _mm256_max_epu8(most[of_equal], larger);
+            let small = _mm256_testz_si256(larger, _mm256_set1_epi8(!15)) != 0;
+            let parts = if small { 1 } else { largest(larger) / 16 + 1 };
+            let both = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
+            let even = both.map(|counts| _mm256_and_si256(counts, low_bytes));
+            let odd = both.map(|counts| _mm256_srli_epi16::<8>(counts));
+            for (energy, counts) in energies[of_equal]
+                .iter_mut()
+                .zip(interleave_words(even, odd))
+            {
+                *energy = _mm256_add_epi32(*energy, _mm256_madd_epi16(counts, counts));
+            }
+            for half in 0..2 {
+                let found = if small {
+                    look_up::<false, 4>(tables, both[half], parts)
+                } else {
+                    look_up::<true, 4>(tables, both[half], parts)
+                };
+                for (log, found) in logs.iter_mut().zip(found) {
+                    log[half] = _mm256_add_epi16(log[half], _mm256_maddubs_epi16(found, one));
+                }
+            }
+        }
+    }
+    // Sums of a byte of each code are below 2^14.
+    let shifts = _mm256_set1_epi32((256 << 16) + 1);
+    let [first, second, third, fourth] = logs;
+    let mut log = interleave_words(first, second).map(|words| _mm256_madd_epi16(words, shifts));
+    let high = interleave_words(third, fourth).map(|words| _mm256_madd_epi16(words, shifts));
+    let [mut energy, equal] = energies;
+    for part in 0..4 {
+        log[part] = _mm256_add_epi32(log[part], _mm256_slli_epi32::<16>(high[part]));
+        // Pairs of equal levels count twice.
+        energy[part] = _mm256_add_epi32(energy[part], _mm256_slli_epi32::<1>(equal[part]));
+    }
+    let begin = tallies.begin(binned.row, binned.x);
+    add_to(&mut tallies.log, begin, log);
+    add_to(&mut tallies.energy, begin, energy);
+    let [different, equal] = most;
+    store(different, at_mut(&mut tallies.most, begin));
+    store(equal, at_mut(&mut tallies.most_equal, begin));
+}
+
+/// The largest of all bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn largest(vector: __m256i) -> usize {
+    let mut bytes = [0_u8; LANES];
+    store(vector, &mut bytes);
+    bytes.iter().fold(0, |a, b| a.max(*b)).into()
 }

@@ -1,14 +1,16 @@
 //! With lookups of bytes in up to four registers, and sums of four products.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpeq_epi8_mask, _mm512_dpbusd_epi32,
-    _mm512_loadu_si512, _mm512_mask_add_epi8, _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask,
-    _mm512_mask_sub_epi8, _mm512_max_epu8, _mm512_movepi8_mask, _mm512_movm_epi8,
-    _mm512_permutex2var_epi8, _mm512_permutexvar_epi8, _mm512_set1_epi8, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_storeu_si512, _mm512_test_epi8_mask, _mm512_unpackhi_epi8,
+    __m512i, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpeq_epi8_mask,
+    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_loadu_si512, _mm512_mask_add_epi8,
+    _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask, _mm512_mask_sub_epi8, _mm512_max_epu8,
+    _mm512_movepi8_mask, _mm512_movm_epi8, _mm512_permutex2var_epi8, _mm512_permutexvar_epi8,
+    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_setzero_si512, _mm512_slli_epi32,
+    _mm512_srli_epi16, _mm512_storeu_si512, _mm512_test_epi8_mask, _mm512_unpackhi_epi8,
     _mm512_unpackhi_epi16, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
 };
 
+use super::super::matches::bins::{Binned, Keys, Vectors};
 use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Step};
 use super::Tallies;
 
@@ -203,4 +205,105 @@ fn tally<const REGISTERS: usize>(
         store(most, at_mut(&mut tallies.most, begin));
         store(most_equal, at_mut(&mut tallies.most_equal, begin));
     }
+}
+
+#[target_feature(
+    enable = "sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vnni"
+)]
+pub(super) fn take_bins(
+    matches: &mut Matches,
+    (among, row): (&[Planes], usize),
+    bytes: &[[u8; 256]; 4],
+) {
+    let vectors = Vectors {
+        slide: |columns: &mut _, code, keys: &_| slide_columns(columns, code, keys),
+        across: |columns: &_, sums: &mut _| across(columns, sums),
+        tally: |tallies: &mut _, binned: Binned<'_>| match binned.most {
+            0..=63 => tally_bins::<1>(tallies, binned, bytes),
+            64..=127 => tally_bins::<2>(tallies, binned, bytes),
+            _ => tally_bins::<4>(tallies, binned, bytes),
+        },
+    };
+    matches.take_bins::<LANES>((among, row), vectors);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn slide_columns(columns: &mut [u8; LANES], code: u8, keys: &[Keys<LANES>]) {
+    let (one, code) = (
+        _mm512_set1_epi8(1),
+        _mm512_set1_epi8(i8::from_le_bytes([code])),
+    );
+    let mut sum = load(columns);
+    for [come, gone] in keys {
+        let come = _mm512_cmpeq_epi8_mask(load(come), code);
+        let gone = _mm512_cmpeq_epi8_mask(load(gone), code);
+        sum = _mm512_mask_add_epi8(sum, come, sum, one);
+        sum = _mm512_mask_sub_epi8(sum, gone, sum, one);
+    }
+    store(sum, columns);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn across(columns: &[u8], sums: &mut [u8; LANES]) {
+    let mut sum = load(sums);
+    for columns in columns.windows(LANES) {
+        sum = _mm512_add_epi8(sum, load(at(columns, 0)));
+    }
+    store(sum, sums);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+fn tally_bins<const REGISTERS: usize>(
+    tallies: &mut Tallies,
+    binned: Binned<'_>,
+    bytes: &[[u8; 256]; 4],
+) {
+    let zero = _mm512_setzero_si512();
+    let (one, low_bytes) = (_mm512_set1_epi8(1), _mm512_set1_epi16(0xff));
+    let tables = bytes.each_ref().map(|bytes| {
+        let mut table = [zero; REGISTERS];
+        for (part, table) in table.iter_mut().enumerate() {
+            *table = load(at(bytes, part * LANES));
+        }
+        table
+    });
+    let (counts, _) = binned.counts.as_chunks::<LANES>();
+    let (different, equal) = counts.split_at(binned.different);
+    let (mut energies, mut logs) = ([[zero; 4]; 2], [[zero; 4]; 4]);
+    let mut most = [zero; 2];
+    for (of_equal, counts) in [different, equal].into_iter().enumerate() {
+        let energy = &mut energies[of_equal];
+        for four in counts.as_chunks::<4>().0 {
+            let four = four.each_ref().map(|counts| load(counts));
+            for counts in four {
+                most[of_equal] = _mm512_max_epu8(most[of_equal], counts);
+            }
+            for (part, counts) in interleave(four).into_iter().enumerate() {
+                let even = _mm512_and_si512(counts, low_bytes);
+                let odd = _mm512_srli_epi16::<8>(counts);
+                energy[part] = _mm512_dpwssd_epi32(energy[part], even, even);
+                energy[part] = _mm512_dpwssd_epi32(energy[part], odd, odd);
+                for (log, table) in logs.iter_mut().zip(&tables) {
+                    log[part] = _mm512_dpbusd_epi32(log[part], look_up(table, counts), one);
+                }
+            }
+        }
+    }
+    let [mut energy, equal] = energies;
+    let [mut log, second, third, fourth] = logs;
+    for part in 0..4 {
+        // Pairs of equal levels count twice.
+        energy[part] = _mm512_add_epi32(energy[part], _mm512_slli_epi32::<1>(equal[part]));
+        log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<8>(second[part]));
+        log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<16>(third[part]));
+        log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<24>(fourth[part]));
+    }
+    let begin = tallies.begin(binned.row, binned.x);
+    add_to(&mut tallies.log, begin, log);
+    add_to(&mut tallies.energy, begin, energy);
+    let [different, equal] = most;
+    store(different, at_mut(&mut tallies.most, begin));
+    store(equal, at_mut(&mut tallies.most_equal, begin));
 }
