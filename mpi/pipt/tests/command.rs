@@ -21,7 +21,7 @@ fn bytes_do_not_depend_on_how_the_work_is_done() {
         "--threads 2 --work-tile 64".to_owned(),
         "--threads 4 --work-tile 256".to_owned(),
         "--threads 3 --work-tile 100000".to_owned(),
-        "--threads 2 --ram 16M".to_owned(),
+        "--threads 2 --ram 20M".to_owned(),
     ];
     ways.extend(
         levels()

@@ -101,7 +101,7 @@ fn one_sum_for_all_threads_blocks_and_instruction_sets() {
     for level in levels() {
         for threads in [1, 2, 4] {
             for how in [
-                "--ram 16M",
+                "--ram 20M",
                 "--ram 64M --work-tile 192",
                 "--ram 1G --work-tile 65536",
             ] {
