@@ -1,19 +1,15 @@
 //! Prints how many million pixels per second of CPU time each noise is added to, on one thread:
 //! `cargo run --release -p pipt-simd --example noise_speed`.
 
+mod clock;
+
+use clock::cpu_time;
 use pipt_raster::{Rect, SampleType, of_type};
 use pipt_simd::Level;
 use pipt_simd::noise::{Generator, Noise, Noisy};
 use std::error::Error;
 
 const SIDE: u32 = 1024;
-
-/// Nanoseconds of CPU that this thread had.
-fn cpu_time() -> Result<u64, Box<dyn Error>> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let first = text.split(' ').next().ok_or("schedstat is empty")?;
-    Ok(first.parse()?)
-}
 
 fn measure<T: Noisy>(noise: Noise, level: Level) -> Result<f64, Box<dyn Error>> {
     let side = SIDE as usize;

@@ -10,9 +10,12 @@
 //! IMAGE is a file of raw samples, row by row. Results are `SIDE` x `SIDE` pixels: of textures those whose
 //! windows lie within the image, so it has to be larger; of ranks all, its edges being reflected.
 
+mod clock;
+
 use std::error::Error;
 use std::time::Duration;
 
+use clock::cpu_time;
 use pipt_raster::{Rect, Sample, SampleType, of_type};
 use pipt_simd::Level;
 use pipt_simd::noise::{Generator, Noise, Noisy};
@@ -123,13 +126,6 @@ fn samples<T: Sample>(file: &str) -> Result<Vec<T>, Failure> {
     bytes.chunks_exact(T::TYPE.bytes()).map(value).collect()
 }
 
-/// CPU time that this thread had.
-fn cpu_time() -> Result<Duration, Failure> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let first = text.split(' ').next().ok_or("schedstat is empty")?;
-    Ok(Duration::from_nanos(first.parse()?))
-}
-
 /// The clock ticks every few milliseconds on some machines, so what is quick is done many times.
 const SHORTEST: Duration = Duration::from_millis(60);
 
@@ -142,7 +138,7 @@ fn measure(
         for _ in 0..rounds {
             work()?;
         }
-        Ok::<_, Failure>(cpu_time()? - begin)
+        Ok::<_, Failure>(Duration::from_nanos(cpu_time()? - begin))
     };
     // The first time, memory is touched and tables are made.
     let mut rounds = 1;

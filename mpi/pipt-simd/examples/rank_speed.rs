@@ -2,19 +2,15 @@
 //! `cargo run --release -p pipt-simd --example rank_speed [RAW SIDE]`, where RAW is a square of 8-bit
 //! samples; without it the image is made up.
 
+mod clock;
+
+use clock::cpu_time;
 use pipt_raster::{Sample, of_type};
 use pipt_simd::Level;
 use pipt_simd::rank::{
     Even, Input, Operation, Output, Padding, Plane, PlaneMut, RankFilter, Trim, Window, pad,
 };
 use std::error::Error;
-
-/// Nanoseconds of CPU that this thread had.
-fn cpu_time() -> Result<u64, Box<dyn Error>> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let first = text.split(' ').next().ok_or("schedstat is empty")?;
-    Ok(first.parse()?)
-}
 
 struct Image {
     bytes: Vec<u8>,

@@ -3,23 +3,16 @@
 //! `texture_speed [SET [FILE WIDTH]]`: of one instruction set, or of all of them. Without a file, an image of
 //! smoothed noise with grain; a file has one byte a pixel, row by row.
 
+mod clock;
+
 use std::error::Error;
 
+use clock::cpu_time;
 use pipt_simd::Level;
 use pipt_simd::texture::{Combine, Feature, LevelImage, Levels, Offset, Pairs, Parameters, Plan};
 
 const SIDE: usize = 512;
 const RUNS: usize = 2;
-
-/// Nanoseconds on a processor of this thread.
-fn processor_time() -> Result<u64, Box<dyn Error>> {
-    let times = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    Ok(times
-        .split_whitespace()
-        .next()
-        .ok_or("an empty schedstat")?
-        .parse()?)
-}
 
 /// Smoothed noise and grain, from 0 to 255.
 fn landscape(side: usize) -> Vec<u8> {
@@ -58,12 +51,12 @@ fn time(plan: &Plan, level: Level, image: &LevelImage<'_>) -> Result<f64, Box<dy
     let mut best = f64::INFINITY;
     for _ in 0..RUNS {
         // The clock may go in steps of some milliseconds.
-        let before = processor_time()?;
+        let before = cpu_time()?;
         let (mut runs, mut taken) = (0, 0);
         while taken < 80_000_000 {
             plan.run(level, image, &mut slices)?;
             runs += 1;
-            taken = processor_time()? - before;
+            taken = cpu_time()? - before;
         }
         best = best.min(taken as f64 / f64::from(runs));
     }

@@ -364,51 +364,39 @@ impl RankFilter {
         let (columns, rows) = self.window.extent();
         let footprint = (size.0 + columns as usize - 1, size.1 + rows as usize - 1);
         let part = input.part(at, footprint);
-        if part.all_valid() {
-            if let Some(end) = self.kept.extreme() {
-                extreme::filter(
-                    tools.level,
-                    self.window,
-                    end,
-                    part.samples,
-                    output,
-                    at,
-                    size,
-                );
-                set_valid(output, at, size);
-                return Ok(());
-            }
-            let ranks = self
-                .programs
-                .of_ranks::<T>(self.window, &self.kept, tools.level);
-            if let Some(program) = ranks {
-                let program = (program, (columns as usize, rows as usize));
-                ranked::filter(tools, program, &part, output, at, size)?;
-                set_valid(output, at, size);
-                return Ok(());
-            }
-            if let Some(program) = self.programs.get::<T>(self.window, &self.kept, tools.level) {
-                program.filter(
-                    tools.level,
-                    &mut tools.lanes,
-                    part.samples,
-                    output,
-                    at,
-                    size,
-                );
-                set_valid(output, at, size);
-                return Ok(());
-            }
-            if self.is_counted::<T>(tools.level) {
-                let tool = (tools.level, &mut tools.histograms);
-                let what = (self.window, &self.kept);
-                histogram::filter(tool, what, part.samples, output, at, size);
-                set_valid(output, at, size);
-                return Ok(());
-            }
+        if part.all_valid() && self.whole(tools, &part, output, at, size)? {
+            set_valid(output, at, size);
+            return Ok(());
         }
         tools.block.filter(self, &part, output, at, size);
         Ok(())
+    }
+
+    /// Filters a part in which all samples are valid, if there is a faster method than that for all parts.
+    fn whole<T: Sample, O: Sample>(
+        &self,
+        tools: &mut Tools,
+        part: &Input<'_, T>,
+        output: &mut Output<'_, O>,
+        at: (usize, usize),
+        size: (usize, usize),
+    ) -> Result<bool, RankError> {
+        let (window, kept, level) = (self.window, &self.kept, tools.level);
+        if let Some(end) = kept.extreme() {
+            extreme::filter(level, window, end, part.samples, output, at, size);
+        } else if let Some(program) = self.programs.of_ranks::<T>(window, kept, level) {
+            let (columns, rows) = window.extent();
+            let program = (program, (columns as usize, rows as usize));
+            ranked::filter(tools, program, part, output, at, size)?;
+        } else if let Some(program) = self.programs.get::<T>(window, kept, level) {
+            program.filter(level, &mut tools.lanes, part.samples, output, at, size);
+        } else if self.is_counted::<T>(level) {
+            let tool = (level, &mut tools.histograms);
+            histogram::filter(tool, (window, kept), part.samples, output, at, size);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 }
 

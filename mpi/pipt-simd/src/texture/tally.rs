@@ -134,6 +134,29 @@ fn put_all(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) {
     }
 }
 
+/// Panics if nothing here is compiled for the level, or the CPU does not have it.
+fn check(level: Level) {
+    assert!(
+        level >= Level::Avx2 && level.is_here(),
+        "{level} has no such tables"
+    );
+}
+
+/// The bytes from a place on.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn at<const LANES: usize>(bytes: &[u8], begin: usize) -> &[u8; LANES] {
+    let (bytes, _) = bytes[begin..].as_chunks();
+    &bytes[0]
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn at_mut<const LANES: usize>(bytes: &mut [u8], begin: usize) -> &mut [u8; LANES] {
+    let (bytes, _) = bytes[begin..].as_chunks_mut();
+    &mut bytes[0]
+}
+
 /// Takes a row of pairs, as the best of the machine's instructions of this level do it.
 pub(super) fn take_row(
     level: Level,
@@ -142,10 +165,7 @@ pub(super) fn take_row(
     step: Step,
     bytes: &[[u8; 256]; 3],
 ) {
-    assert!(
-        level >= Level::Avx2 && level.is_here(),
-        "{level} has no such tables"
-    );
+    check(level);
     #[cfg(target_arch = "x86_64")]
     if has_byte_tables(level) {
         // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
@@ -153,7 +173,7 @@ pub(super) fn take_row(
         unsafe { avx512::take_row(matches, (of, among), step, bytes) }
     } else {
         // JUSTIFICATION: as above.
-        // SAFETY: the assertion above asked the CPU for a level that has these features.
+        // SAFETY: `check` asked the CPU for a level that has these features.
         unsafe { avx2::take_row(matches, (of, among), step, bytes) }
     }
 }
@@ -166,10 +186,7 @@ pub(super) fn take_bins(
     row: usize,
     bytes: &[[u8; 256]; 4],
 ) {
-    assert!(
-        level >= Level::Avx2 && level.is_here(),
-        "{level} has no such tables"
-    );
+    check(level);
     #[cfg(target_arch = "x86_64")]
     if has_byte_tables(level) {
         // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
@@ -177,7 +194,7 @@ pub(super) fn take_bins(
         unsafe { avx512::take_bins(matches, (among, row), bytes) }
     } else {
         // JUSTIFICATION: as above.
-        // SAFETY: the assertion above asked the CPU for a level that has these features.
+        // SAFETY: `check` asked the CPU for a level that has these features.
         unsafe { avx2::take_bins(matches, (among, row), bytes) }
     }
 }

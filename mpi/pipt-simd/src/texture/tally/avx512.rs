@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 
 use super::super::matches::bins::{Binned, Keys, Vectors};
 use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Step};
-use super::Tallies;
+use super::{Tallies, at, at_mut};
 
 const LANES: usize = 64;
 
@@ -61,19 +61,6 @@ fn store(vector: __m512i, to: &mut [u8; LANES]) {
     // JUSTIFICATION: a vector is written to bytes.
     // SAFETY: there are 64 of them, and they need no alignment.
     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) }
-}
-
-/// The bytes from a place on.
-#[inline(always)]
-fn at(bytes: &[u8], begin: usize) -> &[u8; LANES] {
-    let (bytes, _) = bytes[begin..].as_chunks();
-    &bytes[0]
-}
-
-#[inline(always)]
-fn at_mut(bytes: &mut [u8], begin: usize) -> &mut [u8; LANES] {
-    let (bytes, _) = bytes[begin..].as_chunks_mut();
-    &mut bytes[0]
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
