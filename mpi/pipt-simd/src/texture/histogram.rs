@@ -6,7 +6,7 @@
 //! levels.
 
 use super::image::{Grey, PairRow};
-use super::rows::Rows;
+use super::rows::{Number, Rows};
 
 /// No pair.
 pub(super) const INVALID: u32 = u32::MAX;
@@ -264,20 +264,20 @@ impl Histogram {
     }
 
     /// One row of windows: `row` counts from the band's first one. All the codes go to one histogram.
-    pub(super) fn run(
+    pub(super) fn run<N: Number>(
         &mut self,
         codes: &[Codes],
         (number, growth): (&Numbering, &[u64]),
         row: usize,
         slots: Slots,
-        rows: &mut Rows,
+        rows: &mut Rows<N>,
     ) {
         let unordered = codes.iter().any(|codes| codes.kind == Kind::Unordered);
         let run = match (unordered, slots.most.is_some()) {
-            (false, false) => slide_row::<false, false>,
-            (false, true) => slide_row::<false, true>,
-            (true, false) => slide_row::<true, false>,
-            (true, true) => slide_row::<true, true>,
+            (false, false) => slide_row::<N, false, false>,
+            (false, true) => slide_row::<N, false, true>,
+            (true, false) => slide_row::<N, true, false>,
+            (true, true) => slide_row::<N, true, true>,
         };
         let [different, equal] = &mut self.at_least;
         let bins = Bins {
@@ -306,12 +306,12 @@ struct Totals {
     most: [usize; 2],
 }
 
-fn slide_row<const UNORDERED: bool, const MOST: bool>(
+fn slide_row<N: Number, const UNORDERED: bool, const MOST: bool>(
     mut bins: Bins<'_>,
     codes: &[Codes],
     row: usize,
     slots: Slots,
-    rows: &mut Rows,
+    rows: &mut Rows<N>,
 ) {
     let width = rows.width();
     let mut totals = Totals::default();
@@ -401,16 +401,16 @@ impl Bins<'_> {
 
 impl Totals {
     #[inline(always)]
-    #[allow(clippy::cast_precision_loss, reason = "all are below 2^53")]
-    fn write(self, x: usize, slots: Slots, rows: &mut Rows) {
+    fn write<N: Number>(self, x: usize, slots: Slots, rows: &mut Rows<N>) {
         if let Some(slot) = slots.energy {
-            rows.row_mut(slot)[x] = self.energy as f64;
+            rows.row_mut(slot)[x] = N::of_wide(self.energy);
         }
         if let Some(slot) = slots.log {
-            rows.row_mut(slot)[x] = self.log as f64;
+            rows.row_mut(slot)[x] = N::of_wide(self.log);
         }
         if let Some(slot) = slots.most {
-            rows.row_mut(slot)[x] = self.most[0].max(2 * self.most[1]) as f64;
+            let most = self.most[0].max(2 * self.most[1]);
+            rows.row_mut(slot)[x] = N::of_wide(most as u64);
         }
     }
 }

@@ -51,6 +51,11 @@ impl Logarithms {
         }
     }
 
+    /// `c log2 c` of a count that is one byte, as the bytes have it.
+    pub(super) fn whole(&self, count: usize) -> u32 {
+        u32::from_le_bytes(self.weighed.map(|table| table[count]))
+    }
+
     /// What a sum of growths is multiplied by to have bits.
     pub(super) fn unit(&self) -> f64 {
         1.0 / power_of_two(self.fraction)

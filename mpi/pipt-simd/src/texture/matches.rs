@@ -11,7 +11,7 @@
 use super::histogram::Slots;
 use super::image::{Grey, PairRow};
 use super::logarithms::Logarithms;
-use super::rows::Rows;
+use super::rows::{Number, Rows};
 use super::tally::{self, Tallies};
 use crate::Level;
 
@@ -217,13 +217,13 @@ impl Matches {
 
     /// One row of windows of a band of `height` rows: `row` counts from its first one. Rows come in their
     /// order. Numbers are added to what `rows` have if `add` is set.
-    pub(super) fn run(
+    pub(super) fn run<N: Number>(
         &mut self,
         level: Level,
         (of, among): (&Planes, &[Planes]),
         (row, height): (usize, usize),
         logarithms: &Logarithms,
-        (slots, rows, add): (Slots, &mut Rows, bool),
+        (slots, rows, add): (Slots, &mut Rows<N>, bool),
     ) {
         if Bins::are_fast(level, among) {
             // The first of some offsets counts those of all.

@@ -7,7 +7,7 @@
 use std::ops::{Add, Mul, Range, Sub};
 
 use super::image::{Grey, PairRow};
-use super::rows::{PART, Part};
+use super::rows::{Number, PART, Part};
 use crate::for_each_level;
 
 /// A function of a pair that is summed up.
@@ -111,7 +111,7 @@ trait Cell: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> 
     fn of(value: u32) -> Self;
     /// Of a sum that is known to fit.
     fn of_wide(value: u64) -> Self;
-    fn to_f64(self) -> f64;
+    fn to<N: Number>(self) -> N;
 }
 
 impl Cell for u32 {
@@ -126,8 +126,8 @@ impl Cell for u32 {
     }
 
     #[inline(always)]
-    fn to_f64(self) -> f64 {
-        f64::from(self)
+    fn to<N: Number>(self) -> N {
+        N::of(self)
     }
 }
 
@@ -143,12 +143,8 @@ impl Cell for u64 {
     }
 
     #[inline(always)]
-    #[allow(
-        clippy::cast_precision_loss,
-        reason = "a plan lets sums only be below 2^53"
-    )]
-    fn to_f64(self) -> f64 {
-        self as f64
+    fn to<N: Number>(self) -> N {
+        N::of_wide(self)
     }
 }
 
@@ -379,12 +375,12 @@ fn power_of_two(exponent: u32) -> f32 {
 
 /// Sums the columns of each window of a part of a row.
 #[inline(always)]
-pub(super) fn across(
+pub(super) fn across<N: Number>(
     columns: &Columns,
     (wanted, pairs): (&[Wanted], usize),
     number: usize,
     add: bool,
-    to: &mut [Part],
+    to: &mut [Part<N>],
 ) {
     let (mut narrow, mut wide) = (columns.narrow.iter(), columns.wide.iter());
     let all = number * PART..(number + 1) * PART + pairs - 1;
@@ -403,7 +399,7 @@ pub(super) fn across(
 /// Each window anew: with windows of 5 to 15 that is faster than running along the row, where every sum
 /// waits for the one before.
 #[inline(always)]
-fn add_windows<T: Cell>(sums: &[T], pairs: usize, add: bool, to: &mut Part) {
+fn add_windows<T: Cell, N: Number>(sums: &[T], pairs: usize, add: bool, to: &mut Part<N>) {
     let mut totals = [T::of(0); PART];
     let mut first = 0;
     while pairs - first > 5 {
@@ -420,12 +416,12 @@ fn add_windows<T: Cell>(sums: &[T], pairs: usize, add: bool, to: &mut Part) {
     }
     if add {
         for (to, total) in to.iter_mut().zip(totals) {
-            *to += total.to_f64();
+            *to = *to + total.to();
         }
     } else {
         // A map of an array of that length would go through memory.
         for (to, total) in to.iter_mut().zip(totals) {
-            *to = total.to_f64();
+            *to = total.to();
         }
     }
 }

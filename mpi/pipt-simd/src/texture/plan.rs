@@ -2,7 +2,7 @@
 
 use pipt_raster::rect::Halo;
 
-use super::finish::{self, Finish, Scratch};
+use super::finish::{self, Arithmetic, Brief, Finish, Real, Scratch};
 use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering};
 use super::image::{Geometry, Grey, Grid, LevelImage, Levels, PairRow};
 use super::logarithms::Logarithms;
@@ -11,7 +11,7 @@ use super::maximal::Maximal;
 use super::moments::{self, Columns, Step, Wanted};
 use super::parameters::{Combine, Feature, Offset, Pairs, Parameters, TextureError};
 use super::quantities::{Margin, Quantities, Quantity};
-use super::rows::Rows;
+use super::rows::{self, Rows};
 use crate::Level;
 
 /// Rows that codes are made of at a time. More of them need more scratch, fewer are made again more often:
@@ -31,6 +31,8 @@ pub struct Plan {
     pub(super) wide: bool,
     /// Whether an instruction set may count pairs by comparing them instead of in a histogram.
     comparable: bool,
+    /// Whether 32-bit numbers are enough to finish features in.
+    brief: bool,
 }
 
 impl Plan {
@@ -61,6 +63,7 @@ impl Plan {
         let most_count = u16::try_from(2 * most_pairs).unwrap_or(u16::MAX);
         let bits = usize::BITS - (window * window).leading_zeros();
         let comparable = is_comparable(parameters, &geometry);
+        let pairs = geometry.iter().map(Geometry::pairs).max().unwrap_or(0);
         Ok(Self {
             parameters: parameters.clone(),
             halo,
@@ -70,6 +73,7 @@ impl Plan {
             fraction: u32::BITS - bits,
             wide: parameters.levels > 256,
             comparable,
+            brief: comparable && finish::is_enough(parameters, pairs),
         })
     }
 
@@ -105,8 +109,7 @@ impl Plan {
         let offsets = self.geometry.len();
         let wanted = self.wanted(true);
         let columns = Columns::bytes(&wanted, width, window) * offsets;
-        let rows =
-            Rows::bytes(self.quantities.rows(), width) * self.together() + Scratch::bytes(self);
+        let rows = rows::bytes(self.quantities.rows() + 1, width) * self.together();
         let codes: usize = self
             .quantities
             .margins()
@@ -132,6 +135,7 @@ impl Plan {
         let compared = self.geometry.iter().filter(|_| self.comparable).map(|of| {
             Planes::bytes(length, BAND + window) + Matches::bytes(width, of.columns, of.rows)
         });
+        let rows = rows + finish::scratch_bytes(self);
         columns + rows + codes + compared.sum::<usize>() + 4 * self.logarithms.of.len()
     }
 
@@ -176,7 +180,7 @@ impl Plan {
                     mask,
                     stride,
                 };
-                Run::new(self, level, grid, size).all(moments::slide_u8, outputs);
+                self.run_all(level, grid, size, moments::slide_u8, outputs);
             }
             Levels::U16(levels) => {
                 let grid = Grid {
@@ -184,10 +188,25 @@ impl Plan {
                     mask,
                     stride,
                 };
-                Run::new(self, level, grid, size).all(moments::slide_u16, outputs);
+                self.run_all(level, grid, size, moments::slide_u16, outputs);
             }
         }
         Ok(())
+    }
+
+    fn run_all<L: Grey>(
+        &self,
+        level: Level,
+        grid: Grid<'_, L>,
+        size: (usize, usize),
+        slide: Slide<L>,
+        outputs: &mut [&mut [f32]],
+    ) {
+        if self.brief {
+            Run::<L, Brief>::new(self, level, grid, size).all(slide, outputs);
+        } else {
+            Run::<L, Real>::new(self, level, grid, size).all(slide, outputs);
+        }
     }
 
     /// How many times offsets are counted together.
@@ -314,7 +333,7 @@ struct Counted {
 }
 
 /// A call.
-struct Run<'a, L> {
+struct Run<'a, L, A: Arithmetic> {
     plan: &'a Plan,
     level: Level,
     grid: Grid<'a, L>,
@@ -323,13 +342,14 @@ struct Run<'a, L> {
     wanted: Vec<Wanted>,
     columns: Vec<Columns>,
     counted: Vec<Counted>,
-    maximal: Option<Maximal>,
-    /// What was counted: of each offset, or of all of them together.
-    rows: Vec<Rows>,
-    scratch: Scratch,
+    /// With one row of windows of each offset, or of all of them together.
+    maximal: Option<(Maximal, Vec<Rows<f64>>)>,
+    /// What was counted, of the same.
+    rows: Vec<Rows<A::Sum>>,
+    scratch: Scratch<A>,
 }
 
-impl<'a, L: Grey> Run<'a, L> {
+impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
     fn new(
         plan: &'a Plan,
         level: Level,
@@ -381,10 +401,10 @@ impl<'a, L: Grey> Run<'a, L> {
             height,
             columns,
             counted: counted.collect(),
-            maximal: plan
-                .quantities
-                .has(Quantity::MaximalCorrelation)
-                .then(Maximal::default),
+            maximal: plan.quantities.has(Quantity::MaximalCorrelation).then(|| {
+                let rows = (0..plan.together()).map(|_| Rows::new(1, width));
+                (Maximal::default(), rows.collect())
+            }),
             rows: (0..plan.together())
                 .map(|_| Rows::new(plan.quantities.rows(), width))
                 .collect(),
@@ -416,10 +436,11 @@ impl<'a, L: Grey> Run<'a, L> {
                 wanted: &self.wanted,
                 columns: &self.columns,
                 rows: &self.rows,
+                maximal: self.maximal.as_ref().map_or(&[], |(_, rows)| &rows[..]),
                 masked: self.grid.mask.is_some(),
                 width: self.width,
             };
-            finish::finish(self.level, &all, &mut self.scratch, y, outputs);
+            A::finish(self.level, &all, &mut self.scratch, y, outputs);
         }
     }
 
@@ -498,9 +519,8 @@ impl<'a, L: Grey> Run<'a, L> {
             let slots = counted.slots;
             counted.histogram.run(codes, number, row, slots, rows);
         }
-        if let Some(maximal) = &mut self.maximal {
-            let slot = plan.quantities.slot(Quantity::MaximalCorrelation);
-            let to = rows.row_mut(slot);
+        if let Some((maximal, rows)) = &mut self.maximal {
+            let to = rows[offsets.start].row_mut(0);
             let symmetric = plan.parameters.symmetric;
             maximal.run(&self.grid, &plan.geometry[offsets], y, symmetric, to);
         }

@@ -60,11 +60,9 @@ impl Quantity {
     }
 }
 
-/// Sums that are always there: the number of pairs, 1 divided by it, and its `log2`.
+/// The sum that is always there: the number of pairs.
 pub(super) const COUNT: usize = 0;
-pub(super) const INVERSE: usize = 1;
-pub(super) const LOG_COUNT: usize = 2;
-const FIRST_FREE: usize = 3;
+const FIRST_FREE: usize = 1;
 
 /// All the quantities, each once. Their order is that of sums and of counted rows.
 #[derive(Clone, Debug, Default)]

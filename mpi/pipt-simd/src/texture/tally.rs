@@ -6,8 +6,8 @@
 
 use super::histogram::Slots;
 use super::matches::{Matches, Planes, Step};
-use super::rows::Rows;
-use crate::{Level, for_each_level};
+use super::rows::{Number, Rows};
+use crate::Level;
 
 /// Windows at a time, at most.
 pub(super) const MOST_LANES: usize = 64;
@@ -68,12 +68,12 @@ impl Tallies {
     }
 
     /// Writes a row of windows, and empties it for another one.
-    pub(super) fn write(
+    pub(super) fn write<N: Number>(
         &mut self,
         level: Level,
         row: usize,
         slots: Slots,
-        rows: &mut Rows,
+        rows: &mut Rows<N>,
         add: bool,
     ) {
         let lanes = lanes(level);
@@ -81,22 +81,16 @@ impl Tallies {
         let end = begin + self.stride;
         let (most, most_equal) = (&mut self.most[begin..end], &mut self.most_equal[begin..end]);
         if let Some(slot) = slots.energy {
-            put(
-                level,
-                &self.energy[begin..end],
-                lanes,
-                rows.row_mut(slot),
-                add,
-            );
+            put(&self.energy[begin..end], lanes, rows.row_mut(slot), add);
         }
         if let Some(slot) = slots.log {
-            put(level, &self.log[begin..end], lanes, rows.row_mut(slot), add);
+            put(&self.log[begin..end], lanes, rows.row_mut(slot), add);
         }
         if let Some(slot) = slots.most {
             let both = most.iter().zip(most_equal.iter());
             for (to, (most, equal)) in rows.row_mut(slot).iter_mut().zip(both) {
-                let most = f64::from(u16::from(*most).max(2 * u16::from(*equal)));
-                *to = if add { to.max(most) } else { most };
+                let most = N::of(u32::from(*most).max(2 * u32::from(*equal)));
+                *to = if add && *to > most { *to } else { most };
             }
         }
         most.fill(0);
@@ -106,22 +100,19 @@ impl Tallies {
     }
 }
 
-for_each_level! {
-    /// Writes sums of windows, or adds them, in the order of the windows.
-    fn put(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) = put_all;
-}
-
+/// Writes sums of windows, or adds them, in the order of the windows.
+///
 /// Bytes are brought side by side within 16 of them, fours of windows come first, fifth, ...: as many vectors
 /// of sums as a sum has bytes, of which each has every fourth four.
 #[inline(always)]
-fn put_all(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) {
+fn put<N: Number>(sums: &[u32], lanes: usize, to: &mut [N], add: bool) {
     let all = to.chunks_mut(lanes).zip(sums.chunks_exact(lanes));
     for (to, sums) in all {
         for (four, to) in to.chunks_mut(4).enumerate() {
             let begin = four % 4 * (lanes / 4) + four / 4 * 4;
-            let mut sum = [0.0; 4];
+            let mut sum = [N::of(0); 4];
             for (to, from) in sum.iter_mut().zip(&sums[begin..begin + 4]) {
-                *to = f64::from(*from);
+                *to = N::of(*from);
             }
             if let (Some(to), false) = (to.first_chunk_mut::<4>(), add) {
                 *to = sum;
