@@ -12,6 +12,7 @@ use super::parameters::Combine;
 use super::plan::Plan;
 use super::quantities::COUNT;
 use super::rows::{Number, PART, Part, Rows};
+use super::tally::Tallied;
 use crate::{Level, for_each_level};
 
 mod brief;
@@ -30,7 +31,7 @@ for_each_level! {
 /// In which numbers features are computed.
 pub(super) trait Arithmetic: Sized {
     /// Of sums and counts.
-    type Sum: Number;
+    type Sum: Tallied;
     /// Of features.
     type Value: Value;
 

@@ -11,8 +11,8 @@
 use super::histogram::Slots;
 use super::image::{Grey, PairRow};
 use super::logarithms::Logarithms;
-use super::rows::{Number, Rows};
-use super::tally::{self, Tallies};
+use super::rows::Rows;
+use super::tally::{self, Tallied, Tallies};
 use crate::Level;
 
 pub(super) mod bins;
@@ -24,6 +24,10 @@ pub(super) const MOST_SIDE: usize = 15;
 
 /// The most pairs that are counted together.
 pub(super) const MOST_PAIRS: usize = 255;
+
+/// Rows of windows, at most, of which all sums of matches are made at once: larger ones do not stay in the nearest
+/// cache.
+const MOST_WHOLE: usize = 9;
 
 /// Columns before the first pair of a row that may be read.
 const BEFORE: usize = 16;
@@ -176,13 +180,14 @@ pub(super) struct Step {
 /// How often the pairs of one offset occur among those of some offsets.
 pub(super) struct Matches {
     pub(super) tallies: Tallies,
-    /// Matches summed up over the rows of a window, for each displacement along the row.
+    /// Matches summed up over the rows of a window, for each displacement along the row; of all the rows of
+    /// windows that a pair is in, where these are made at once.
     sums: Vec<u8>,
     /// Matches of the last rows, of which there are as many as a window has.
     matches: Vec<u8>,
     /// Of each window row and place in it: counts of the pairs of two vectors, one after the other.
     counts: Vec<u8>,
-    /// The largest count of each of both.
+    /// What no count of each of both is above.
     most: [u8; 2],
     /// The next row of pairs to be taken.
     next: usize,
@@ -195,7 +200,7 @@ impl Matches {
         let lanes = tally::MOST_LANES;
         Self {
             tallies: Tallies::new(width, rows),
-            sums: vec![0; (columns + MOST_SIDE + 1) * lanes],
+            sums: vec![0; (MOST_WHOLE * (columns + MOST_SIDE) + 1) * lanes],
             matches: vec![0; (MOST_SIDE * (columns + MOST_SIDE) + 1) * lanes],
             counts: vec![0; (rows * columns * 2 + 1) * lanes],
             most: [0; 2],
@@ -206,7 +211,7 @@ impl Matches {
 
     pub(super) fn bytes(width: usize, columns: usize, rows: usize) -> usize {
         let lanes = tally::MOST_LANES;
-        let vectors = rows * 2 * columns + (MOST_SIDE + 1) * (columns + MOST_SIDE) + 3;
+        let vectors = rows * 2 * columns + (MOST_SIDE + MOST_WHOLE) * (columns + MOST_SIDE) + 3;
         Tallies::bytes(width, rows) + vectors * lanes + Bins::bytes(width)
     }
 
@@ -217,7 +222,7 @@ impl Matches {
 
     /// One row of windows of a band of `height` rows: `row` counts from its first one. Rows come in their
     /// order. Numbers are added to what `rows` have if `add` is set.
-    pub(super) fn run<N: Number>(
+    pub(super) fn run<N: Tallied>(
         &mut self,
         level: Level,
         (of, among): (&Planes, &[Planes]),
@@ -229,7 +234,7 @@ impl Matches {
             // The first of some offsets counts those of all.
             if !add {
                 tally::take_bins(level, self, among, row, &logarithms.weighed);
-                self.tallies.write(level, row, slots, rows, add);
+                self.tallies.write(level, (row, slots, add), rows);
             }
             return;
         }
@@ -242,7 +247,7 @@ impl Matches {
             tally::take_row(level, self, (of, among), step, &logarithms.bytes);
             self.next += 1;
         }
-        self.tallies.write(level, row, slots, rows, add);
+        self.tallies.write(level, (row, slots, add), rows);
     }
 
     /// Counts each code in a row of windows.
@@ -261,13 +266,13 @@ impl Matches {
     }
 
     /// Takes a row of pairs, a vector of `LANES` pairs at a time: the windows that begin in a vector have
-    /// pairs in the next one too. Matches of a vector take `MATCH` bytes. `slide` adds matches, and `tally` what was counted to windows.
+    /// pairs in the next one too. Matches of a vector take `MATCH` bytes. `slides` add matches, and `tally` what was counted to windows.
     #[inline(always)]
     pub(super) fn take<const LANES: usize, const MATCH: usize>(
         &mut self,
         (of, among): (&Planes, &[Planes]),
         step: Step,
-        slide: impl Fn(Slide<'_>),
+        slides: Slides<impl Fn(Slide<'_>), impl Fn(Whole<'_>) -> bool>,
         mut tally: impl FnMut(&mut Tallies, Counted<'_>),
     ) {
         let rows = step.top..step.bottom + 1;
@@ -280,7 +285,7 @@ impl Matches {
             self.most[0] = self.most[1];
             // The last vector of windows may have no pair in the next one.
             if x == 0 || x + 1 < self.tallies.width() + of.columns {
-                self.count::<LANES, MATCH>((of, among), step, x, &slide);
+                self.count::<LANES, MATCH>((of, among), step, x, &slides);
             }
             if x > 0 {
                 let counted = Counted {
@@ -303,7 +308,7 @@ impl Matches {
         (of, among): (&Planes, &[Planes]),
         step: Step,
         x: usize,
-        slide: &impl Fn(Slide<'_>),
+        slides: &Slides<impl Fn(Slide<'_>), impl Fn(Whole<'_>) -> bool>,
     ) {
         let mut most = [0; LANES];
         let windows = step.bottom + 1 - step.top;
@@ -318,6 +323,25 @@ impl Matches {
         let begin = of.begin(step.row, x);
         for (order, with) in among.iter().enumerate() {
             let shifts = of.columns + with.columns - 1;
+            let others = with.begin(step.top, x) - (of.columns - 1);
+            let whole = windows == with.rows && windows <= MOST_WHOLE;
+            if whole
+                && (slides.whole)(Whole {
+                    key: &of.keys[begin..begin + LANES],
+                    larger: of.larger.get(begin..begin + LANES),
+                    keys: &with.keys[others..],
+                    all_larger: with.larger.get(others..).unwrap_or_default(),
+                    stride: with.stride,
+                    shifts,
+                    sums: &mut sums[..windows * shifts * LANES],
+                })
+            {
+                let sums = sums.chunks_exact(shifts * LANES).take(windows);
+                for (sums, counts) in sums.zip(counts.chunks_exact_mut(of.columns * 2 * LANES)) {
+                    along_row::<LANES>(sums, counts, &mut most, (&valid, order > 0));
+                }
+                continue;
+            }
             let length = shifts * MATCH;
             let (sums, matches) = (
                 &mut sums[..shifts * LANES],
@@ -329,7 +353,7 @@ impl Matches {
                 let others = with.begin(step.top + row, x) - (of.columns - 1);
                 let others = others..others + LANES + shifts - 1;
                 let place = row % with.rows * length;
-                slide(Slide {
+                (slides.slide)(Slide {
                     key: &of.keys[begin..begin + LANES],
                     larger: of.larger.get(begin..begin + LANES),
                     keys: &with.keys[others.clone()],
@@ -346,7 +370,7 @@ impl Matches {
                 }
             }
         }
-        self.most[1] = most.iter().fold(0, |a, b| a.max(*b));
+        self.most[1] = bound(&most);
     }
 }
 
@@ -358,6 +382,15 @@ fn aligned(bytes: &mut [u8]) -> &mut [u8] {
         .align_offset(tally::MOST_LANES)
         .min(bytes.len());
     &mut bytes[skipped..]
+}
+
+/// What none of some bytes is above: all bits that any of them has. Their largest one would have to be looked
+/// for byte by byte.
+#[inline(always)]
+fn bound<const LANES: usize>(bytes: &[u8; LANES]) -> u8 {
+    let words = bytes.as_chunks().0.iter();
+    let all = words.fold(0, |all, word| all | u64::from_ne_bytes(*word));
+    all.to_ne_bytes().iter().fold(0, |all, byte| all | byte)
 }
 
 /// What a vector of windows takes of a row of pairs.
@@ -389,6 +422,29 @@ pub(super) struct Slide<'a> {
     pub matches: &'a mut [u8],
     /// Of each displacement the matches of a window's rows.
     pub sums: &'a mut [u8],
+}
+
+/// All the rows of pairs that a vector of pairs is compared with, where as many rows of windows have it as
+/// a window has rows.
+pub(super) struct Whole<'a> {
+    /// The vector, and its larger levels where codes do not have them.
+    pub key: &'a [u8],
+    pub larger: Option<&'a [u8]>,
+    /// Those it is compared with, from the first row's and displacement's first one. Rows are `stride` apart.
+    pub keys: &'a [u8],
+    pub all_larger: &'a [u8],
+    pub stride: usize,
+    /// Displacements along a row.
+    pub shifts: usize,
+    /// Of each row of windows and each displacement, the matches of the window's rows.
+    pub sums: &'a mut [u8],
+}
+
+/// How an instruction set sums matches up.
+pub(super) struct Slides<One, All> {
+    pub slide: One,
+    /// Returns false if it does not know windows of so many rows.
+    pub whole: All,
 }
 
 /// [`Slide`] without any particular instruction.

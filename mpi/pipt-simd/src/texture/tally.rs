@@ -7,15 +7,10 @@
 use super::histogram::Slots;
 use super::matches::{Matches, Planes, Step};
 use super::rows::{Number, Rows};
-use crate::Level;
+use crate::{Level, for_each_level};
 
 /// Windows at a time, at most.
 pub(super) const MOST_LANES: usize = 64;
-
-/// Windows at a time.
-fn lanes(level: Level) -> usize {
-    if has_byte_tables(level) { 64 } else { 32 }
-}
 
 /// Whether vectors of 64 bytes can be looked up and added up in fours.
 fn has_byte_tables(level: Level) -> bool {
@@ -68,36 +63,83 @@ impl Tallies {
     }
 
     /// Writes a row of windows, and empties it for another one.
-    pub(super) fn write<N: Number>(
+    pub(super) fn write<N: Tallied>(
         &mut self,
         level: Level,
-        row: usize,
-        slots: Slots,
+        (row, slots, add): (usize, Slots, bool),
         rows: &mut Rows<N>,
-        add: bool,
     ) {
-        let lanes = lanes(level);
+        let by_four = has_byte_tables(level);
+        let what = Written {
+            row,
+            slots,
+            add,
+            by_four,
+        };
+        N::write(level, self, what, rows);
+    }
+
+    #[inline(always)]
+    fn put_row<N: Number>(&mut self, what: Written, rows: &mut Rows<N>) {
+        let Written {
+            row,
+            slots,
+            add,
+            by_four,
+        } = what;
         let begin = self.begin(row, 0);
         let end = begin + self.stride;
-        let (most, most_equal) = (&mut self.most[begin..end], &mut self.most_equal[begin..end]);
-        if let Some(slot) = slots.energy {
-            put(&self.energy[begin..end], lanes, rows.row_mut(slot), add);
-        }
-        if let Some(slot) = slots.log {
-            put(&self.log[begin..end], lanes, rows.row_mut(slot), add);
-        }
-        if let Some(slot) = slots.most {
-            let both = most.iter().zip(most_equal.iter());
-            for (to, (most, equal)) in rows.row_mut(slot).iter_mut().zip(both) {
-                let most = N::of(u32::from(*most).max(2 * u32::from(*equal)));
-                *to = if add && *to > most { *to } else { most };
+        let sums = [(slots.energy, &mut self.energy), (slots.log, &mut self.log)];
+        for (slot, sums) in sums {
+            let sums = &mut sums[begin..end];
+            if let Some(slot) = slot {
+                let to = rows.row_mut(slot);
+                if by_four {
+                    put::<N, 64>(sums, to, add);
+                } else {
+                    put::<N, 32>(sums, to, add);
+                }
             }
+            sums.fill(0);
+        }
+        let (most, most_equal) = (&mut self.most[begin..end], &mut self.most_equal[begin..end]);
+        if let Some(slot) = slots.most {
+            put_most(most, most_equal, rows.row_mut(slot), add);
         }
         most.fill(0);
         most_equal.fill(0);
-        self.energy[begin..end].fill(0);
-        self.log[begin..end].fill(0);
     }
+}
+
+/// A row of windows that is written, and in which order its sums are.
+#[derive(Clone, Copy)]
+pub(super) struct Written {
+    row: usize,
+    slots: Slots,
+    add: bool,
+    by_four: bool,
+}
+
+/// Numbers that sums are written as.
+pub(super) trait Tallied: Number {
+    fn write(level: Level, tallies: &mut Tallies, what: Written, rows: &mut Rows<Self>);
+}
+
+impl Tallied for f64 {
+    fn write(level: Level, tallies: &mut Tallies, what: Written, rows: &mut Rows<Self>) {
+        write_real(level, tallies, what, rows);
+    }
+}
+
+impl Tallied for u32 {
+    fn write(level: Level, tallies: &mut Tallies, what: Written, rows: &mut Rows<Self>) {
+        write_brief(level, tallies, what, rows);
+    }
+}
+
+for_each_level! {
+    fn write_real(tallies: &mut Tallies, what: Written, rows: &mut Rows<f64>) = Tallies::put_row;
+    fn write_brief(tallies: &mut Tallies, what: Written, rows: &mut Rows<u32>) = Tallies::put_row;
 }
 
 /// Writes sums of windows, or adds them, in the order of the windows.
@@ -105,23 +147,33 @@ impl Tallies {
 /// Bytes are brought side by side within 16 of them, fours of windows come first, fifth, ...: as many vectors
 /// of sums as a sum has bytes, of which each has every fourth four.
 #[inline(always)]
-fn put<N: Number>(sums: &[u32], lanes: usize, to: &mut [N], add: bool) {
-    let all = to.chunks_mut(lanes).zip(sums.chunks_exact(lanes));
-    for (to, sums) in all {
-        for (four, to) in to.chunks_mut(4).enumerate() {
-            let begin = four % 4 * (lanes / 4) + four / 4 * 4;
-            let mut sum = [N::of(0); 4];
-            for (to, from) in sum.iter_mut().zip(&sums[begin..begin + 4]) {
-                *to = N::of(*from);
-            }
-            if let (Some(to), false) = (to.first_chunk_mut::<4>(), add) {
-                *to = sum;
-                continue;
-            }
-            for (to, sum) in to.iter_mut().zip(sum) {
-                *to = if add { *to + sum } else { sum };
+fn put<N: Number, const LANES: usize>(sums: &[u32], to: &mut [N], add: bool) {
+    for (to, sums) in to.chunks_mut(LANES).zip(sums.as_chunks::<LANES>().0) {
+        let mut ordered = [N::of(0); LANES];
+        for (four, to) in ordered.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let begin = four % 4 * (LANES / 4) + four / 4 * 4;
+            for (place, to) in to.iter_mut().enumerate() {
+                *to = N::of(sums[begin + place]);
             }
         }
+        match to.first_chunk_mut::<LANES>() {
+            Some(to) if !add => *to = ordered,
+            _ => {
+                for (to, sum) in to.iter_mut().zip(ordered) {
+                    *to = if add { *to + sum } else { sum };
+                }
+            }
+        }
+    }
+}
+
+/// Writes the largest counts, or those that are larger.
+#[inline(always)]
+fn put_most<N: Number>(most: &[u8], most_equal: &[u8], to: &mut [N], add: bool) {
+    let both = most.iter().zip(most_equal);
+    for (to, (most, equal)) in to.iter_mut().zip(both) {
+        let most = N::of(u32::from(*most).max(2 * u32::from(*equal)));
+        *to = if add && *to > most { *to } else { most };
     }
 }
 

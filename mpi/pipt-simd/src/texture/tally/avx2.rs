@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 };
 
 use super::super::matches::bins::{Binned, Keys, Vectors};
-use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Step, slide};
+use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slides, Step, Whole, slide};
 use super::{Tallies, at, at_mut};
 
 const LANES: usize = 32;
@@ -29,7 +29,11 @@ pub(super) fn take_row(
     bytes: &[[u8; 256]; 3],
 ) {
     let tables = tables_of(bytes);
-    matches.take::<LANES, LANES>((of, among), step, slide::<LANES>, |tallies, counted| {
+    let slides = Slides {
+        slide: slide::<LANES>,
+        whole: |_: Whole<'_>| false,
+    };
+    matches.take::<LANES, LANES>((of, among), step, slides, |tallies, counted| {
         if counted.most < 16 {
             tally::<false>(tallies, counted, &tables);
         } else {

@@ -11,7 +11,7 @@ use std::arch::x86_64::{
 };
 
 use super::super::matches::bins::{Binned, Keys, Vectors};
-use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Step};
+use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Slides, Step, Whole};
 use super::{Tallies, at, at_mut};
 
 const LANES: usize = 64;
@@ -38,13 +38,24 @@ pub(super) fn take_row(
             slide::<false>(row);
         }
     };
-    matches.take::<LANES, MATCH>((of, among), step, slide, |tallies, counted| {
-        match counted.most {
+    let whole = |whole: Whole<'_>| {
+        if whole.larger.is_some() {
+            whole_of::<true>(whole)
+        } else {
+            whole_of::<false>(whole)
+        }
+    };
+    let slides = Slides { slide, whole };
+    matches.take::<LANES, MATCH>(
+        (of, among),
+        step,
+        slides,
+        |tallies, counted| match counted.most {
             0..=63 => tally::<1>(tallies, counted, bytes),
             64..=127 => tally::<2>(tallies, counted, bytes),
             _ => tally::<4>(tallies, counted, bytes),
-        }
-    });
+        },
+    );
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -97,6 +108,61 @@ fn slide<const LARGER: bool>(row: Slide<'_>) {
         let sum = load(to);
         let sum = _mm512_mask_add_epi8(sum, come, sum, one);
         store(_mm512_mask_sub_epi8(sum, gone, sum, one), to);
+    }
+}
+
+/// The same of all rows at once, of windows with as many rows as those of 5 x 5, 7 x 7 and 9 x 9 pixels have.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn whole_of<const LARGER: bool>(whole: Whole<'_>) -> bool {
+    match whole.sums.len() / (whole.shifts * LANES) {
+        4 => all_rows::<LARGER, 4, 7>(whole),
+        5 => all_rows::<LARGER, 5, 9>(whole),
+        6 => all_rows::<LARGER, 6, 11>(whole),
+        7 => all_rows::<LARGER, 7, 13>(whole),
+        8 => all_rows::<LARGER, 8, 15>(whole),
+        9 => all_rows::<LARGER, 9, 17>(whole),
+        _ => return false,
+    }
+    true
+}
+
+/// Sums and matches stay in registers: `ALL` rows of pairs are those of `ROWS` windows of `ROWS` rows.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn all_rows<const LARGER: bool, const ROWS: usize, const ALL: usize>(whole: Whole<'_>) {
+    let one = _mm512_set1_epi8(1);
+    let key = load(at(whole.key, 0));
+    let larger = whole.larger.map_or(key, |larger| load(at(larger, 0)));
+    let (shifts, stride) = (whole.shifts, whole.stride);
+    let rows: [&[u8]; ALL] =
+        std::array::from_fn(|row| &whole.keys[row * stride..][..shifts + LANES]);
+    let rows_larger: [&[u8]; ALL] = if LARGER {
+        std::array::from_fn(|row| &whole.all_larger[row * stride..][..shifts + LANES])
+    } else {
+        rows
+    };
+    let (sums, _) = whole.sums.as_chunks_mut::<LANES>();
+    let sums = &mut sums[..ROWS * shifts];
+    for shift in 0..shifts {
+        let mut matches = [0; ALL];
+        for (row, matches) in matches.iter_mut().enumerate() {
+            *matches = _mm512_cmpeq_epi8_mask(key, load(at(rows[row], shift)));
+            if LARGER {
+                let other = load(at(rows_larger[row], shift));
+                *matches = _mm512_mask_cmpeq_epi8_mask(*matches, larger, other);
+            }
+        }
+        let mut sum = _mm512_setzero_si512();
+        for matches in &matches[..ROWS] {
+            sum = _mm512_mask_add_epi8(sum, *matches, sum, one);
+        }
+        store(sum, &mut sums[shift]);
+        for window in 1..ROWS {
+            sum = _mm512_mask_sub_epi8(sum, matches[window - 1], sum, one);
+            sum = _mm512_mask_add_epi8(sum, matches[window + ROWS - 1], sum, one);
+            store(sum, &mut sums[window * shifts + shift]);
+        }
     }
 }
 
