@@ -59,12 +59,41 @@ pub(super) struct Wanted {
     pub moment: Moment,
     /// Its place among the sums.
     pub slot: usize,
-    /// Whether a window's sum may not fit 32 bits.
-    pub wide: bool,
+    pub size: Size,
+}
+
+/// How many bits a window's sum may need: the fewer they are, the more of them are added at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Short,
+    Narrow,
+    Wide,
+}
+
+impl Size {
+    /// Of sums that are at most so large.
+    pub(super) fn of(largest: u128) -> Self {
+        if largest <= u16::MAX.into() {
+            Self::Short
+        } else if largest <= u32::MAX.into() {
+            Self::Narrow
+        } else {
+            Self::Wide
+        }
+    }
+
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Short => 2,
+            Self::Narrow => 4,
+            Self::Wide => 8,
+        }
+    }
 }
 
 /// What sums are of: the running sums of columns of pairs of one offset.
 pub(super) struct Columns {
+    short: Vec<Vec<u16>>,
     narrow: Vec<Vec<u32>>,
     wide: Vec<Vec<u64>>,
 }
@@ -72,16 +101,17 @@ pub(super) struct Columns {
 impl Columns {
     /// For a row of so many windows of so many columns of pairs.
     pub(super) fn new(wanted: &[Wanted], width: usize, pairs: usize) -> Self {
-        let count = |wide| wanted.iter().filter(|wanted| wanted.wide == wide).count();
+        let count = |size| wanted.iter().filter(|wanted| wanted.size == size).count();
         let length = length(width, pairs);
         Self {
-            narrow: vec![vec![0; length]; count(false)],
-            wide: vec![vec![0; length]; count(true)],
+            short: vec![vec![0; length]; count(Size::Short)],
+            narrow: vec![vec![0; length]; count(Size::Narrow)],
+            wide: vec![vec![0; length]; count(Size::Wide)],
         }
     }
 
     pub(super) fn bytes(wanted: &[Wanted], width: usize, pairs: usize) -> usize {
-        let each = wanted.iter().map(|wanted| if wanted.wide { 8 } else { 4 });
+        let each = wanted.iter().map(|wanted| wanted.size.bytes());
         each.sum::<usize>() * length(width, pairs)
     }
 }
@@ -112,6 +142,27 @@ trait Cell: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> 
     /// Of a sum that is known to fit.
     fn of_wide(value: u64) -> Self;
     fn to<N: Number>(self) -> N;
+}
+
+impl Cell for u16 {
+    #[inline(always)]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "terms are not larger than a sum, which fits"
+    )]
+    fn of(value: u32) -> Self {
+        value as Self
+    }
+
+    #[inline(always)]
+    fn of_wide(value: u64) -> Self {
+        Self::try_from(value).unwrap_or(Self::MAX)
+    }
+
+    #[inline(always)]
+    fn to<N: Number>(self) -> N {
+        N::of(self.into())
+    }
 }
 
 impl Cell for u32 {
@@ -202,26 +253,23 @@ fn slide_part<L: Grey>(
     new: PairRow<'_, L>,
     old: Option<PairRow<'_, L>>,
 ) {
-    let (mut narrow, mut wide) = (columns.narrow.iter_mut(), columns.wide.iter_mut());
-    for wanted in step.wanted {
-        if wanted.wide {
-            let Some(sums) = wide.next() else { return };
-            slide_one::<L, u64>(
-                &mut sums[part.clone()],
-                wanted.moment,
-                step.fraction,
-                new,
-                old,
-            );
-        } else {
-            let Some(sums) = narrow.next() else { return };
-            slide_one::<L, u32>(
-                &mut sums[part.clone()],
-                wanted.moment,
-                step.fraction,
-                new,
-                old,
-            );
+    let (mut short, mut narrow) = (columns.short.iter_mut(), columns.narrow.iter_mut());
+    let mut wide = columns.wide.iter_mut();
+    for Wanted { moment, size, .. } in step.wanted {
+        let what = (*moment, step.fraction);
+        match size {
+            Size::Short => {
+                let Some(sums) = short.next() else { return };
+                slide_one(&mut sums[part.clone()], what, new, old);
+            }
+            Size::Narrow => {
+                let Some(sums) = narrow.next() else { return };
+                slide_one(&mut sums[part.clone()], what, new, old);
+            }
+            Size::Wide => {
+                let Some(sums) = wide.next() else { return };
+                slide_one(&mut sums[part.clone()], what, new, old);
+            }
         }
     }
 }
@@ -229,8 +277,7 @@ fn slide_part<L: Grey>(
 #[inline(always)]
 fn slide_one<L: Grey, T: Cell>(
     sums: &mut [T],
-    moment: Moment,
-    fraction: u32,
+    (moment, fraction): (Moment, u32),
     new: PairRow<'_, L>,
     old: Option<PairRow<'_, L>>,
 ) {
@@ -382,16 +429,24 @@ pub(super) fn across<N: Number>(
     add: bool,
     to: &mut [Part<N>],
 ) {
-    let (mut narrow, mut wide) = (columns.narrow.iter(), columns.wide.iter());
+    let (mut short, mut narrow) = (columns.short.iter(), columns.narrow.iter());
+    let mut wide = columns.wide.iter();
     let all = number * PART..(number + 1) * PART + pairs - 1;
     for wanted in wanted {
         let to = &mut to[wanted.slot];
-        if wanted.wide {
-            let Some(sums) = wide.next() else { return };
-            add_windows(&sums[all.clone()], pairs, add, to);
-        } else {
-            let Some(sums) = narrow.next() else { return };
-            add_windows(&sums[all.clone()], pairs, add, to);
+        match wanted.size {
+            Size::Short => {
+                let Some(sums) = short.next() else { return };
+                add_windows(&sums[all.clone()], pairs, add, to);
+            }
+            Size::Narrow => {
+                let Some(sums) = narrow.next() else { return };
+                add_windows(&sums[all.clone()], pairs, add, to);
+            }
+            Size::Wide => {
+                let Some(sums) = wide.next() else { return };
+                add_windows(&sums[all.clone()], pairs, add, to);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What has to be summed up and counted for the features that are asked for.
 
 use super::histogram::{Kind, Slots};
-use super::moments::{Moment, Wanted};
+use super::moments::{Moment, Size, Wanted};
 use super::parameters::{Feature, Parameters, TextureError};
 
 /// What is counted in a histogram of its own.
@@ -126,24 +126,22 @@ impl Quantities {
         pairs: usize,
         masked: bool,
     ) -> Vec<Wanted> {
-        let wide = |moment: Moment| {
-            moment
-                .largest(levels, fraction)
-                .saturating_mul(pairs as u128)
-                > u128::from(u32::MAX)
+        let size = |moment: Moment| {
+            let largest = moment.largest(levels, fraction);
+            Size::of(largest.saturating_mul(pairs as u128))
         };
         let moments = self.all.iter().filter_map(|quantity| match quantity {
             Quantity::Moment(moment) => Some(Wanted {
                 moment: *moment,
                 slot: self.sum(*moment),
-                wide: wide(*moment),
+                size: size(*moment),
             }),
             _ => None,
         });
         let count = masked.then_some(Wanted {
             moment: Moment::Count,
             slot: COUNT,
-            wide: false,
+            size: size(Moment::Count),
         });
         moments.chain(count).collect()
     }
