@@ -26,6 +26,7 @@
 mod finish;
 mod histogram;
 mod image;
+mod inverse;
 mod logarithms;
 mod matches;
 mod maximal;

@@ -111,10 +111,24 @@ impl<'a> LevelImage<'a> {
 }
 
 /// A sample that is a level.
-pub(super) trait Grey: Copy + Into<u32> {}
+pub(super) trait Grey: Copy + Into<u32> {
+    /// Levels of bytes as they are.
+    fn bytes(levels: &[Self]) -> Option<&[u8]>;
+}
 
-impl Grey for u8 {}
-impl Grey for u16 {}
+impl Grey for u8 {
+    #[inline(always)]
+    fn bytes(levels: &[Self]) -> Option<&[u8]> {
+        Some(levels)
+    }
+}
+
+impl Grey for u16 {
+    #[inline(always)]
+    fn bytes(_: &[Self]) -> Option<&[u8]> {
+        None
+    }
+}
 
 /// Levels of one type with their rows.
 #[derive(Clone, Copy)]

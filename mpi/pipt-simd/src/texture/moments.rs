@@ -7,8 +7,9 @@
 use std::ops::{Add, Mul, Range, Sub};
 
 use super::image::{Grey, PairRow};
+use super::inverse::Inverses;
 use super::rows::{Number, PART, Part};
-use crate::for_each_level;
+use crate::{Level, for_each_level};
 
 /// A function of a pair that is summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,6 +128,8 @@ pub(super) struct Step<'a> {
     pub wanted: &'a [Wanted],
     /// Bits after the point of fixed-point terms.
     pub fraction: u32,
+    pub level: Level,
+    pub inverses: &'a Inverses,
 }
 
 for_each_level! {
@@ -264,13 +267,39 @@ fn slide_part<L: Grey>(
             }
             Size::Narrow => {
                 let Some(sums) = narrow.next() else { return };
-                slide_one(&mut sums[part.clone()], what, new, old);
+                let sums = &mut sums[part.clone()];
+                if !look_up(sums, *moment, step, new, old) {
+                    slide_one(sums, what, new, old);
+                }
             }
             Size::Wide => {
                 let Some(sums) = wide.next() else { return };
                 slide_one(&mut sums[part.clone()], what, new, old);
             }
         }
+    }
+}
+
+#[inline(always)]
+fn bytes_of<L: Grey>(row: PairRow<'_, L>, length: usize) -> Option<[&[u8]; 2]> {
+    let (first, second) = (L::bytes(row.first)?, L::bytes(row.second)?);
+    Some([&first[..length], &second[..length]])
+}
+
+/// Whether the moment is looked up, and then was.
+#[inline(always)]
+fn look_up<L: Grey>(
+    sums: &mut [u32],
+    moment: Moment,
+    step: Step<'_>,
+    new: PairRow<'_, L>,
+    old: Option<PairRow<'_, L>>,
+) -> bool {
+    let length = sums.len();
+    let bytes_of = |row| bytes_of(row, length);
+    match (bytes_of(new), old.and_then(bytes_of), new.valid) {
+        (Some(new), Some(old), None) => step.inverses.slide(step.level, moment, sums, new, old),
+        _ => false,
     }
 }
 
@@ -282,7 +311,6 @@ fn slide_one<L: Grey, T: Cell>(
     old: Option<PairRow<'_, L>>,
 ) {
     let one = T::of(1);
-    let scale = power_of_two(fraction);
     match moment {
         Moment::Count => walk(sums, new, old, |_, _| one),
         Moment::Same => walk(sums, new, old, |a, b| T::of(u32::from(a == b))),
@@ -299,24 +327,53 @@ fn slide_one<L: Grey, T: Cell>(
             T::of_wide(limb(u128::from(a + b).pow(n) & u128::from(u32::MAX)))
         }),
         Moment::InverseDifference => walk(sums, new, old, |a, b| {
-            T::of(fixed(scale / (1.0 + real(a.abs_diff(b)))))
+            T::of(inverse_difference(a.abs_diff(b), fraction))
         }),
         Moment::InverseSquare => walk(sums, new, old, |a, b| {
-            let difference = real(a.abs_diff(b));
-            T::of(fixed(scale / (1.0 + difference * difference)))
+            T::of(inverse_square(a.abs_diff(b), fraction))
         }),
         Moment::InversePower(n) => walk(sums, new, old, |a, b| {
-            let mut divisor = real(a.abs_diff(b));
-            for _ in 1..n {
-                divisor *= real(a.abs_diff(b));
-            }
-            T::of(if a == b { 0 } else { fixed(scale / divisor) })
+            T::of(inverse_power(a.abs_diff(b), n, fraction))
         }),
         Moment::First(1) => walk(sums, new, old, |a, _| T::of(a)),
         Moment::First(_) => walk(sums, new, old, |a, _| square(T::of(a))),
         Moment::Second(1) => walk(sums, new, old, |_, b| T::of(b)),
         Moment::Second(_) => walk(sums, new, old, |_, b| square(T::of(b))),
         Moment::Product => walk(sums, new, old, |a, b| T::of(a) * T::of(b)),
+    }
+}
+
+#[inline(always)]
+fn inverse_difference(difference: u32, fraction: u32) -> u32 {
+    fixed(power_of_two(fraction) / (1.0 + real(difference)))
+}
+
+#[inline(always)]
+fn inverse_square(difference: u32, fraction: u32) -> u32 {
+    let difference = real(difference);
+    fixed(power_of_two(fraction) / (1.0 + difference * difference))
+}
+
+#[inline(always)]
+fn inverse_power(difference: u32, exponent: u32, fraction: u32) -> u32 {
+    let mut divisor = real(difference);
+    for _ in 1..exponent {
+        divisor *= real(difference);
+    }
+    if difference == 0 {
+        0
+    } else {
+        fixed(power_of_two(fraction) / divisor)
+    }
+}
+
+/// The term of pairs of that difference, of moments that are fixed-point numbers.
+pub(super) fn inverse(moment: Moment, difference: u32, fraction: u32) -> Option<u32> {
+    match moment {
+        Moment::InverseDifference => Some(inverse_difference(difference, fraction)),
+        Moment::InverseSquare => Some(inverse_square(difference, fraction)),
+        Moment::InversePower(exponent) => Some(inverse_power(difference, exponent, fraction)),
+        _ => None,
     }
 }
 

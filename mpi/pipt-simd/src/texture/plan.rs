@@ -5,6 +5,7 @@ use pipt_raster::rect::Halo;
 use super::finish::{self, Arithmetic, Brief, Finish, Real, Scratch};
 use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering};
 use super::image::{Geometry, Grey, Grid, LevelImage, Levels, PairRow};
+use super::inverse::Inverses;
 use super::logarithms::Logarithms;
 use super::matches::{self, Matches, Planes};
 use super::maximal::Maximal;
@@ -27,6 +28,7 @@ pub struct Plan {
     pub(super) logarithms: Logarithms,
     /// Bits after the point of fixed-point terms.
     fraction: u32,
+    inverses: Inverses,
     /// Whether products of sums may not be exact as floats.
     pub(super) wide: bool,
     /// Whether an instruction set may count pairs by comparing them instead of in a histogram.
@@ -64,13 +66,16 @@ impl Plan {
         let bits = usize::BITS - (window * window).leading_zeros();
         let comparable = is_comparable(parameters, &geometry);
         let pairs = geometry.iter().map(Geometry::pairs).max().unwrap_or(0);
+        let quantities = Quantities::of(parameters, most_pairs)?;
+        let fraction = u32::BITS - bits;
         Ok(Self {
             parameters: parameters.clone(),
             halo,
             geometry,
-            quantities: Quantities::of(parameters, most_pairs)?,
+            inverses: Inverses::new(parameters.levels, fraction, quantities.all_moments()),
+            quantities,
             logarithms: Logarithms::new(most_count, comparable),
-            fraction: u32::BITS - bits,
+            fraction,
             wide: parameters.levels > 256,
             comparable,
             brief: comparable && finish::is_enough(parameters, pairs),
@@ -483,6 +488,8 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
         let step = Step {
             wanted: &self.wanted,
             fraction: self.plan.fraction,
+            level: self.level,
+            inverses: &self.plan.inverses,
         };
         let (grid, width) = (self.grid, self.width);
         let row = |row: usize| of.row(&grid, row, width);

@@ -84,6 +84,13 @@ impl Quantities {
         FIRST_FREE + self.all.iter().filter(|all| all.is_summed()).count()
     }
 
+    pub(super) fn all_moments(&self) -> impl Iterator<Item = Moment> {
+        self.all.iter().filter_map(|quantity| match quantity {
+            Quantity::Moment(moment) => Some(*moment),
+            _ => None,
+        })
+    }
+
     /// How many rows of what is not summed up there are.
     pub(super) fn rows(&self) -> usize {
         self.all.iter().filter(|all| !all.is_summed()).count()
