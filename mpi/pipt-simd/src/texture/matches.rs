@@ -27,7 +27,7 @@ pub(super) const MOST_PAIRS: usize = 255;
 
 /// Rows of windows, at most, of which all sums of matches are made at once: larger ones do not stay in the nearest
 /// cache.
-const MOST_WHOLE: usize = 9;
+const MOST_WHOLE: usize = 5;
 
 /// Columns before the first pair of a row that may be read.
 const BEFORE: usize = 16;
