@@ -23,9 +23,9 @@ for_each_level! {
 pub(super) struct Finish<'a> {
     pub plan: &'a Plan,
     pub wanted: &'a [Wanted],
-    /// Of each offset.
+    /// Of each offset; none where sums are made of what was counted.
     pub columns: &'a [Columns],
-    /// What was counted: of each offset, or of all of them together.
+    /// What was counted: of each offset, or of all of them together. Such sums follow the other quantities.
     pub rows: &'a [Rows],
     pub masked: bool,
     pub width: usize,
@@ -63,7 +63,7 @@ impl Scratch {
 #[inline(always)]
 fn finish_row(all: &Finish<'_>, scratch: &mut Scratch, y: usize, outputs: &mut [&mut [f32]]) {
     let features = all.plan.parameters.features.len();
-    let offsets = all.columns.len();
+    let offsets = all.plan.geometry.len();
     for number in 0..all.width.div_ceil(PART) {
         scratch.clear();
         match all.plan.parameters.combine {
@@ -93,11 +93,14 @@ impl Finish<'_> {
     #[inline(always)]
     fn add(&self, scratch: &mut Scratch, number: usize, offsets: Range<usize>) {
         let geometry = &self.plan.geometry[offsets.clone()];
-        for (order, (of, columns)) in geometry
-            .iter()
-            .zip(&self.columns[offsets.clone()])
-            .enumerate()
-        {
+        let rows = &self.rows[offsets.start];
+        if self.columns.is_empty() {
+            for (wanted, row) in self.wanted.iter().zip(self.plan.quantities.rows()..) {
+                scratch.sums[wanted.slot] = *rows.part(row, number);
+            }
+        }
+        let columns = self.columns.get(offsets).unwrap_or_default();
+        for (order, (of, columns)) in geometry.iter().zip(columns).enumerate() {
             let what = (self.wanted, of.columns);
             moments::across(columns, what, number, order > 0, &mut scratch.sums);
         }
@@ -109,7 +112,7 @@ impl Finish<'_> {
         let made = Made {
             plan: self.plan,
             sums: &scratch.sums,
-            rows: &self.rows[offsets.start],
+            rows,
             number,
         };
         let slots = self.plan.parameters.features.iter();

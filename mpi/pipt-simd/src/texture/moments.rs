@@ -230,6 +230,18 @@ fn slide_part<L: Grey>(
     }
 }
 
+/// The term of a pair of levels.
+pub(super) fn term(moment: Moment, fraction: u32, (first, second): (u8, u8)) -> u64 {
+    let mut sum = [0_u64];
+    let row = PairRow {
+        first: &[first],
+        second: &[second],
+        valid: None,
+    };
+    slide_one(&mut sum, moment, fraction, row, None);
+    sum[0]
+}
+
 #[inline(always)]
 fn slide_one<L: Grey, T: Cell>(
     sums: &mut [T],

@@ -20,7 +20,7 @@ pub(super) enum Margin {
 }
 
 impl Margin {
-    const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::Joint,
         Self::Sum,
         Self::Difference,

@@ -4,6 +4,7 @@
 //! largest one. Logarithms are integers of three bytes, each of which is looked up for a vector of counts. The
 //! bytes of several pairs of a window are brought side by side, so that one instruction adds them up.
 
+use super::bins::Bins;
 use super::histogram::Slots;
 use super::matches::{Matches, Planes, Step};
 use super::rows::Rows;
@@ -118,7 +119,7 @@ fn put_all(sums: &[u32], lanes: usize, to: &mut [f64], add: bool) {
     let all = to.chunks_mut(lanes).zip(sums.chunks_exact(lanes));
     for (to, sums) in all {
         for (four, to) in to.chunks_mut(4).enumerate() {
-            let begin = four % 4 * (lanes / 4) + four / 4 * 4;
+            let begin = first_of(four, lanes);
             let mut sum = [0.0; 4];
             for (to, from) in sum.iter_mut().zip(&sums[begin..begin + 4]) {
                 *to = f64::from(*from);
@@ -178,25 +179,57 @@ pub(super) fn take_row(
     }
 }
 
-/// Counts each code in a row of windows, as [`take_row`] takes a row of pairs.
+/// Counts each code in a row of windows, as [`take_row`] takes a row of pairs. The tables are the bytes of
+/// `c log2 c`: four or six of them.
 pub(super) fn take_bins(
     level: Level,
-    matches: &mut Matches,
-    among: &[Planes],
-    row: usize,
-    bytes: &[[u8; 256]; 4],
+    bins: &mut Bins,
+    counted: (usize, usize),
+    tables: &[[u8; 256]],
 ) {
     check(level);
     #[cfg(target_arch = "x86_64")]
     if has_byte_tables(level) {
         // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
         // SAFETY: the CPU was asked for the level's features and for the two others.
-        unsafe { avx512::take_bins(matches, (among, row), bytes) }
+        unsafe { avx512::take_bins(bins, counted, tables) }
     } else {
         // JUSTIFICATION: as above.
         // SAFETY: `check` asked the CPU for a level that has these features.
-        unsafe { avx2::take_bins(matches, (among, row), bytes) }
+        unsafe { avx2::take_bins(bins, counted, tables) }
     }
+}
+
+/// Writes a number of windows, or adds it so many times.
+pub(super) fn write(level: Level, numbers: &[u32], to: &mut [f64], scale: Option<f64>) {
+    match scale {
+        None => put(level, numbers, lanes(level), to, false),
+        Some(scale) => put_scaled(level, numbers, lanes(level), to, scale),
+    }
+}
+
+for_each_level! {
+    /// Adds sums of windows that are parts of larger numbers.
+    fn put_scaled(sums: &[u32], lanes: usize, to: &mut [f64], scale: f64) = put_all_scaled;
+}
+
+#[inline(always)]
+fn put_all_scaled(sums: &[u32], lanes: usize, to: &mut [f64], scale: f64) {
+    let all = to.chunks_mut(lanes).zip(sums.chunks_exact(lanes));
+    for (to, sums) in all {
+        for (four, to) in to.chunks_mut(4).enumerate() {
+            let begin = first_of(four, lanes);
+            for (to, sum) in to.iter_mut().zip(&sums[begin..begin + 4]) {
+                *to += f64::from(*sum) * scale;
+            }
+        }
+    }
+}
+
+/// Where the sums of a four of windows are.
+#[inline(always)]
+const fn first_of(four: usize, lanes: usize) -> usize {
+    four % 4 * (lanes / 4) + four / 4 * 4
 }
 
 #[cfg(target_arch = "x86_64")]
