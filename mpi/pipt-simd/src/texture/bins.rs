@@ -156,18 +156,18 @@ pub(super) struct Binned<'a> {
     pub recipe: &'a Recipe,
     /// Of each code and window, a vector of windows after the other. They may be overwritten.
     pub counts: &'a mut [u8],
-    /// No count is larger.
-    pub most: u8,
     /// The first window.
     pub x: usize,
 }
 
 /// What an instruction set does with vectors.
-pub(super) struct Vectors<Slide, Across, Tally> {
+pub(super) struct Vectors<Slide, Across, Gather, Tally> {
     /// Counts a code in columns: the keys that come and those that go.
     pub slide: Slide,
     /// Adds as many columns as there are bytes after a vector, from each window's first one on.
     pub across: Across,
+    /// Adds the counts in these places.
+    pub gather: Gather,
     pub tally: Tally,
 }
 
@@ -279,6 +279,7 @@ impl Bins {
         vectors: &Vectors<
             impl Fn(&mut [u8; LANES], u8, &[Keys<LANES>]),
             impl Fn(&[u8], &mut [u8; LANES]),
+            impl Fn(&[[u8; LANES]], &[usize], &mut [u8; LANES]),
             impl Fn(Binned<'_>, &mut Numbers),
         >,
     ) {
@@ -294,29 +295,30 @@ impl Bins {
                 }
             }
         }
-        let counts = &mut aligned(&mut self.counts)[..codes.len() * LANES];
-        let gathered = aligned(&mut self.gathered);
-        for x in (0..self.width + LANES).step_by(LANES) {
-            counter.slide((planes, codes), stride, (row, 0, x), &vectors.slide);
-            let Some(x) = x.checked_sub(LANES) else {
+        let (counts, _) = aligned(&mut self.counts).as_chunks_mut::<LANES>();
+        let counts = &mut counts[..codes.len()];
+        let (gathered, _) = aligned(&mut self.gathered).as_chunks_mut::<LANES>();
+        for x in (0..self.width + 2 * LANES).step_by(LANES) {
+            if x < self.width + LANES {
+                counter.slide((planes, codes), stride, (row, 0, x), &vectors.slide);
+            }
+            // Columns are read when they are no longer being written.
+            let Some(x) = x.checked_sub(2 * LANES) else {
                 continue;
             };
-            counter.across::<LANES>(codes.len(), (stride, x), &vectors.across, counts);
+            counter.across((stride, x), &vectors.across, counts);
             // That of the pairs' own codes comes last.
             for recipe in &self.recipes.all {
+                let gathered = &mut gathered[..recipe.sources.len()];
+                for (to, sources) in gathered.iter_mut().zip(&recipe.sources) {
+                    (vectors.gather)(counts, sources, to);
+                }
                 let counts = if recipe.sources.is_empty() {
-                    &mut *counts
+                    counts.as_flattened_mut()
                 } else {
-                    gather::<LANES>(recipe, counts, gathered)
+                    gathered.as_flattened_mut()
                 };
-                let most = most::<LANES>(counts);
-                let binned = Binned {
-                    recipe,
-                    counts,
-                    most,
-                    x,
-                };
-                (vectors.tally)(binned, &mut self.numbers);
+                (vectors.tally)(Binned { recipe, counts, x }, &mut self.numbers);
             }
         }
     }
@@ -349,8 +351,7 @@ impl Counter {
     fn begin(&mut self, codes: usize, stride: usize) {
         let rows = self.groups.len() * codes;
         self.columns.clear();
-        self.columns
-            .resize(rows * stride + tally::MOST_LANES, 0);
+        self.columns.resize(rows * stride + tally::MOST_LANES, 0);
     }
 
     /// A row of pairs comes into a vector of columns, and one goes: the last one of this row of windows, or
@@ -391,13 +392,12 @@ impl Counter {
     #[inline(always)]
     fn across<const LANES: usize>(
         &mut self,
-        codes: usize,
         (stride, x): (usize, usize),
         across: &impl Fn(&[u8], &mut [u8; LANES]),
-        counts: &mut [u8],
+        counts: &mut [[u8; LANES]],
     ) {
         let columns = aligned(&mut self.columns);
-        let (counts, _) = counts.as_chunks_mut();
+        let codes = counts.len();
         for (place, sums) in counts.iter_mut().enumerate() {
             *sums = [0; LANES];
             for (order, group) in self.groups.iter().enumerate() {
@@ -407,39 +407,4 @@ impl Counter {
             }
         }
     }
-}
-
-/// The counts of a margin's codes in a vector of windows.
-#[inline(always)]
-fn gather<'a, const LANES: usize>(
-    recipe: &Recipe,
-    counts: &[u8],
-    gathered: &'a mut [u8],
-) -> &'a mut [u8] {
-    let (counts, _) = counts.as_chunks::<LANES>();
-    let gathered = &mut gathered[..recipe.sources.len() * LANES];
-    let (to, _) = gathered.as_chunks_mut::<LANES>();
-    for (to, sources) in to.iter_mut().zip(&recipe.sources) {
-        let mut sums = [0_u8; LANES];
-        for source in sources {
-            let counts = &counts[*source];
-            for lane in 0..LANES {
-                sums[lane] = sums[lane].wrapping_add(counts[lane]);
-            }
-        }
-        *to = sums;
-    }
-    gathered
-}
-
-/// The largest count.
-#[inline(always)]
-fn most<const LANES: usize>(counts: &[u8]) -> u8 {
-    let mut most = [0_u8; LANES];
-    for counts in counts.as_chunks::<LANES>().0 {
-        for lane in 0..LANES {
-            most[lane] = most[lane].max(counts[lane]);
-        }
-    }
-    most.iter().fold(0, |a, b| a.max(*b))
 }

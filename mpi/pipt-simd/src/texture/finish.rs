@@ -10,7 +10,7 @@ use super::image::Geometry;
 use super::moments::{self, Columns, Moment, Wanted};
 use super::parameters::{Combine, Feature, Logarithm};
 use super::plan::Plan;
-use super::quantities::{COUNT, INVERSE, LOG_COUNT, Margin, Quantity};
+use super::quantities::{COUNT, FIRST_FREE, INVERSE, LOG_COUNT, Margin, Quantity};
 use super::rows::{PART, Part, Rows};
 use crate::for_each_level;
 
@@ -94,10 +94,10 @@ impl Finish<'_> {
     fn add(&self, scratch: &mut Scratch, number: usize, offsets: Range<usize>) {
         let geometry = &self.plan.geometry[offsets.clone()];
         let rows = &self.rows[offsets.start];
-        if self.columns.is_empty() {
-            for (wanted, row) in self.wanted.iter().zip(self.plan.quantities.rows()..) {
-                scratch.sums[wanted.slot] = *rows.part(row, number);
-            }
+        let made = self.columns.is_empty();
+        if let (true, true, Some(count)) = (made, self.masked, self.wanted.len().checked_sub(1)) {
+            // The number of pairs is the last moment, and other numbers are made of it.
+            scratch.sums[COUNT] = *rows.part(self.plan.quantities.rows() + count, number);
         }
         let columns = self.columns.get(offsets).unwrap_or_default();
         for (order, (of, columns)) in geometry.iter().zip(columns).enumerate() {
@@ -113,6 +113,7 @@ impl Finish<'_> {
             plan: self.plan,
             sums: &scratch.sums,
             rows,
+            made,
             number,
         };
         let slots = self.plan.parameters.features.iter();
@@ -201,6 +202,8 @@ struct Made<'a> {
     plan: &'a Plan,
     sums: &'a [Part],
     rows: &'a Rows,
+    /// Whether moments are among the rows.
+    made: bool,
     number: usize,
 }
 
@@ -236,7 +239,12 @@ fn real(value: i128) -> f64 {
 impl Made<'_> {
     #[inline(always)]
     fn moment(&self, moment: Moment) -> &Part {
-        &self.sums[self.plan.quantities.sum(moment)]
+        let quantities = &self.plan.quantities;
+        let place = quantities.sum(moment);
+        match place.checked_sub(FIRST_FREE) {
+            Some(place) if self.made => self.rows.part(quantities.rows() + place, self.number),
+            _ => &self.sums[place],
+        }
     }
 
     #[inline(always)]

@@ -19,6 +19,9 @@ use crate::Level;
 /// a band of a window of w has w - 1 rows of its successor.
 const BAND: usize = 32;
 
+/// Windows of so many pixels a side, of few levels, are compared faster than their codes are counted.
+const MOST_COMPARED: usize = 5;
+
 /// Parameters that were looked at, and what follows from them.
 pub struct Plan {
     pub(super) parameters: Parameters,
@@ -65,7 +68,7 @@ impl Plan {
         let bits = usize::BITS - (window * window).leading_zeros();
         let quantities = Quantities::of(parameters, most_pairs)?;
         let countable = is_countable(parameters, &geometry, &quantities);
-        let comparable = !countable && is_comparable(parameters, &geometry);
+        let comparable = is_comparable(parameters, &geometry);
         let precision = match (countable, has_differences(parameters)) {
             (true, true) => Precision::Fine,
             (true, false) => Precision::Bytes,
@@ -123,16 +126,16 @@ impl Plan {
         let compared = self.geometry.iter().filter(|_| self.comparable).map(|of| {
             Planes::bytes(length, BAND + window) + Matches::bytes(width, of.columns, of.rows)
         });
-        let counted = if self.countable {
-            let numbers = 2 * (self.quantities.rows() + wanted.len());
-            Bins::bytes(numbers, &self.geometry, (width, BAND))
-        } else {
-            0
-        };
-        let moments = if self.countable { wanted.len() } else { 0 };
+        let mut moments = 0;
+        let mut histograms = codes.sum::<usize>() + compared.sum::<usize>();
+        if self.countable {
+            moments = wanted.len();
+            let numbers = 2 * (self.quantities.rows() + moments);
+            let bins = Bins::bytes(numbers, &self.geometry, (width, BAND));
+            histograms = histograms.max(bins);
+        }
         let rows = Rows::bytes(self.quantities.rows() + moments, width) * self.together();
-        let histograms = columns + codes.sum::<usize>() + compared.sum::<usize>();
-        histograms.max(counted) + rows + Scratch::bytes(self) + 4 * self.logarithms.of.len()
+        columns + histograms + rows + Scratch::bytes(self) + 4 * self.logarithms.of.len()
     }
 
     /// Memory for the histogram of a margin.
@@ -247,9 +250,24 @@ impl Plan {
         margin == Margin::Joint && self.comparable && matches::is_fast(level, levels, window)
     }
 
-    /// The same of making all numbers of the counts of codes.
-    fn is_counted(&self, level: Level) -> bool {
-        self.countable && bins::is_fast(level)
+    /// Whether this instruction set counts codes for all that is not a moment.
+    fn is_counted(&self, level: Level, masked: bool) -> bool {
+        let margins = self.quantities.margins();
+        let alone = margins.iter().all(|(margin, _)| *margin == Margin::Joint);
+        // Windows of so few pairs are compared faster, unless some are masked or it has to be done for the
+        // offsets of a sum together.
+        let compared = level >= Level::Avx512
+            && alone
+            && !masked
+            && self.comparable
+            && self.together() == self.geometry.len()
+            && self.parameters.window <= MOST_COMPARED;
+        self.countable && bins::is_fast(level) && !compared
+    }
+
+    /// Whether moments are made of counts of codes too: of those of several offsets at once.
+    fn has_moments_counted(&self) -> bool {
+        self.together() < self.geometry.len()
     }
 
     /// What a fixed-point sum is multiplied by.
@@ -279,11 +297,7 @@ fn is_comparable(parameters: &Parameters, geometry: &[Geometry]) -> bool {
 }
 
 /// Without any histogram, running sums are enough.
-fn is_countable(
-    parameters: &Parameters,
-    geometry: &[Geometry],
-    quantities: &Quantities,
-) -> bool {
+fn is_countable(parameters: &Parameters, geometry: &[Geometry], quantities: &Quantities) -> bool {
     let margins = quantities.margins();
     let twice = |(margin, slots): &(Margin, Slots)| {
         *margin == Margin::First && parameters.symmetric && slots.log.is_some()
@@ -423,7 +437,7 @@ struct Run<'a, L> {
     wanted: Vec<Wanted>,
     columns: Vec<Columns>,
     counted: Vec<Counted>,
-    /// Instead of columns and histograms, where pairs have few codes.
+    /// Instead of histograms, and of columns where there are none.
     bins: Option<Bins>,
     maximal: Option<Maximal>,
     /// What was counted: of each offset, or of all of them together.
@@ -440,14 +454,17 @@ impl<'a, L: Grey> Run<'a, L> {
     ) -> Self {
         let wanted = plan.wanted(grid.mask.is_some());
         let size = (width, BAND.min(height));
-        let bins = plan.is_counted(level).then(|| plan.bins(&wanted, size));
-        let histograms = bins.is_none();
-        let columns = plan.geometry.iter().filter(|_| histograms);
+        let histograms = !plan.is_counted(level, grid.mask.is_some());
+        let summed = histograms || !plan.has_moments_counted();
+        let moments: &[Wanted] = if summed { &[] } else { &wanted };
+        let rows = plan.quantities.rows() + moments.len();
+        let bins = (!histograms).then(|| plan.bins(moments, size));
+        let columns = plan.geometry.iter().filter(|_| summed);
         let columns = columns.map(|of| Columns::new(&wanted, width, of.columns));
         let margins = plan.quantities.margins().into_iter();
         let counted = margins.filter(|_| histograms);
-        let counted = counted.map(|(margin, slots)| Counted::new(plan, level, (margin, slots), size));
-        let moments = if histograms { 0 } else { wanted.len() };
+        let counted =
+            counted.map(|(margin, slots)| Counted::new(plan, level, (margin, slots), size));
         let maximal = plan.quantities.has(Quantity::MaximalCorrelation);
         Self {
             level,
@@ -459,7 +476,7 @@ impl<'a, L: Grey> Run<'a, L> {
             bins,
             maximal: maximal.then(Maximal::default),
             rows: (0..plan.together())
-                .map(|_| Rows::new(plan.quantities.rows() + moments, width))
+                .map(|_| Rows::new(rows, width))
                 .collect(),
             scratch: Scratch::new(plan),
             wanted,

@@ -64,7 +64,8 @@ impl Quantity {
 pub(super) const COUNT: usize = 0;
 pub(super) const INVERSE: usize = 1;
 pub(super) const LOG_COUNT: usize = 2;
-const FIRST_FREE: usize = 3;
+/// Moments follow.
+pub(super) const FIRST_FREE: usize = 3;
 
 /// All the quantities, each once. Their order is that of sums and of counted rows.
 #[derive(Clone, Debug, Default)]

@@ -3,9 +3,9 @@
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_adds_epu8,
     _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_epu32, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32,
-    _mm256_srli_epi16, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_testz_si256,
+    _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_max_epu32, _mm256_or_si256, _mm256_set1_epi8,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_slli_epi32, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_sub_epi8, _mm256_testz_si256,
     _mm256_unpackhi_epi8, _mm256_unpackhi_epi16, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16,
 };
 
@@ -198,22 +198,29 @@ pub(super) fn take_bins(bins: &mut Bins, counted: (usize, usize), bytes: &[[u8; 
         Logs::Six([tables_of(&bytes[0]), tables_of(&bytes[1])])
     };
     let vectors = Vectors {
-        slide: |columns: &mut _, code, keys: &_| slide_columns(columns, code, keys),
+        slide: |columns: &mut _, code, keys: &[_]| slide_columns::<LANES>(columns, code, keys, 0),
         across: |columns: &_, sums: &mut _| across(columns, sums),
+        gather: |counts: &_, places: &_, sums: &mut _| gather(counts, places, sums),
         tally: |binned: Binned<'_>, numbers: &mut _| tally_bins(binned, numbers, &tables),
     };
     bins.take::<LANES>(counted, &vectors);
 }
 
+/// The columns from `begin` on of a vector of keys.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn slide_columns(columns: &mut [u8; LANES], code: u8, keys: &[Keys<LANES>]) {
+pub(super) fn slide_columns<const KEYS: usize>(
+    columns: &mut [u8; LANES],
+    code: u8,
+    keys: &[Keys<KEYS>],
+    begin: usize,
+) {
     let code = _mm256_set1_epi8(i8::from_le_bytes([code]));
     let mut sum = load(columns);
     // What is equal has all bits: it is -1.
     for [come, gone] in keys {
-        sum = _mm256_sub_epi8(sum, _mm256_cmpeq_epi8(load(come), code));
-        sum = _mm256_add_epi8(sum, _mm256_cmpeq_epi8(load(gone), code));
+        sum = _mm256_sub_epi8(sum, _mm256_cmpeq_epi8(load(at(come, begin)), code));
+        sum = _mm256_add_epi8(sum, _mm256_cmpeq_epi8(load(at(gone, begin)), code));
     }
     store(sum, columns);
 }
@@ -221,9 +228,25 @@ fn slide_columns(columns: &mut [u8; LANES], code: u8, keys: &[Keys<LANES>]) {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn across(columns: &[u8], sums: &mut [u8; LANES]) {
-    let mut sum = load(sums);
+    let (mut columns, mut sum) = (columns, load(sums));
+    while let Some(five) = columns.first_chunk::<{ LANES + 4 }>() {
+        for first in 0..5 {
+            sum = _mm256_add_epi8(sum, load(at(five, first)));
+        }
+        columns = &columns[5..];
+    }
     for columns in columns.windows(LANES) {
         sum = _mm256_add_epi8(sum, load(at(columns, 0)));
+    }
+    store(sum, sums);
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn gather(counts: &[[u8; LANES]], places: &[usize], sums: &mut [u8; LANES]) {
+    let mut sum = _mm256_setzero_si256();
+    for place in places {
+        sum = _mm256_add_epi8(sum, load(&counts[*place]));
     }
     store(sum, sums);
 }
@@ -270,7 +293,11 @@ fn tally_bins(binned: Binned<'_>, numbers: &mut Numbers, tables: &Logs) {
     let mut twos = &mut *twos;
     if recipe.halves {
         let (first, second) = twos.split_at_mut(half);
-        for (a, b) in first.as_flattened_mut().iter_mut().zip(second.as_flattened()) {
+        for (a, b) in first
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(second.as_flattened())
+        {
             store(_mm256_add_epi8(load(a), load(b)), a);
         }
         twos = first;
@@ -309,7 +336,10 @@ fn largest(twos: &[Two]) -> [__m256i; 4] {
     for counts in twos.as_flattened() {
         most = _mm256_max_epu8(most, load(counts));
     }
-    let words = [_mm256_unpacklo_epi8(most, zero), _mm256_unpackhi_epi8(most, zero)];
+    let words = [
+        _mm256_unpacklo_epi8(most, zero),
+        _mm256_unpackhi_epi8(most, zero),
+    ];
     interleave_words(words, [zero; 2])
 }
 
@@ -393,7 +423,11 @@ fn logarithms<const BYTES: usize>(twos: &[Two], tables: &Tables<BYTES>) -> [__m2
             continue;
         }
         let small = _mm256_testz_si256(larger, _mm256_set1_epi8(!15)) != 0;
-        let parts = if small { 1 } else { largest_of(larger) / 16 + 1 };
+        let parts = if small {
+            1
+        } else {
+            largest_of(larger) / 16 + 1
+        };
         for half in 0..2 {
             let found = if small {
                 look_up::<false, BYTES>(tables, both[half], parts)

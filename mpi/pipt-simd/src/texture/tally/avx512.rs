@@ -1,18 +1,19 @@
 //! With lookups of bytes in up to four registers, and sums of four products.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi8, _mm512_add_epi16, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpeq_epi8_mask,
-    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_loadu_si512, _mm512_mask_add_epi8,
-    _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask, _mm512_mask_sub_epi8, _mm512_max_epu8, _mm512_max_epu32,
-    _mm512_movepi8_mask, _mm512_movm_epi8, _mm512_permutex2var_epi8, _mm512_permutexvar_epi8,
-    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
+    __m512i, _mm512_add_epi8, _mm512_add_epi16, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_cmpeq_epi8_mask, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_loadu_si512,
+    _mm512_mask_add_epi8, _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask,
+    _mm512_mask_sub_epi8, _mm512_max_epu8, _mm512_max_epu32, _mm512_movepi8_mask, _mm512_movm_epi8,
+    _mm512_or_si512, _mm512_permutex2var_epi8, _mm512_permutexvar_epi8, _mm512_set1_epi8,
+    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
     _mm512_srli_epi16, _mm512_storeu_si512, _mm512_test_epi8_mask, _mm512_unpackhi_epi8,
     _mm512_unpackhi_epi16, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
 };
 
 use super::super::bins::{Binned, Bins, Keys, Numbers, Sum, Vectors};
 use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Step};
-use super::{Tallies, at, at_mut};
+use super::{Tallies, at, at_mut, avx2};
 
 const LANES: usize = 64;
 
@@ -201,34 +202,43 @@ pub(super) fn take_bins(bins: &mut Bins, counted: (usize, usize), tables: &[[u8;
     let vectors = Vectors {
         slide: |columns: &mut _, code, keys: &_| slide_columns(columns, code, keys),
         across: |columns: &_, sums: &mut _| across(columns, sums),
+        gather: |counts: &_, places: &_, sums: &mut _| gather(counts, places, sums),
         tally: |binned: Binned<'_>, numbers: &mut _| tally_bins(binned, numbers, tables),
     };
     bins.take::<LANES>(counted, &vectors);
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
+/// Vectors of 32 bytes are compared into a vector, those of 64 into a mask that costs one instruction more.
+#[target_feature(enable = "avx2")]
 #[inline]
 fn slide_columns(columns: &mut [u8; LANES], code: u8, keys: &[Keys<LANES>]) {
-    let (one, code) = (
-        _mm512_set1_epi8(1),
-        _mm512_set1_epi8(i8::from_le_bytes([code])),
-    );
-    let mut sum = load(columns);
-    for [come, gone] in keys {
-        let come = _mm512_cmpeq_epi8_mask(load(come), code);
-        let gone = _mm512_cmpeq_epi8_mask(load(gone), code);
-        sum = _mm512_mask_add_epi8(sum, come, sum, one);
-        sum = _mm512_mask_sub_epi8(sum, gone, sum, one);
+    for half in [0, LANES / 2] {
+        avx2::slide_columns(at_mut(columns, half), code, keys, half);
     }
-    store(sum, columns);
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn across(columns: &[u8], sums: &mut [u8; LANES]) {
-    let mut sum = load(sums);
+    let (mut columns, mut sum) = (columns, load(sums));
+    while let Some(five) = columns.first_chunk::<{ LANES + 4 }>() {
+        for first in 0..5 {
+            sum = _mm512_add_epi8(sum, load(at(five, first)));
+        }
+        columns = &columns[5..];
+    }
     for columns in columns.windows(LANES) {
         sum = _mm512_add_epi8(sum, load(at(columns, 0)));
+    }
+    store(sum, sums);
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn gather(counts: &[[u8; LANES]], places: &[usize], sums: &mut [u8; LANES]) {
+    let mut sum = _mm512_setzero_si512();
+    for place in places {
+        sum = _mm512_add_epi8(sum, load(&counts[*place]));
     }
     store(sum, sums);
 }
@@ -272,20 +282,29 @@ fn tally_bins(binned: Binned<'_>, numbers: &mut Numbers, tables: &[[u8; 256]]) {
         set(numbers.vector(number, x), energy);
     }
     let Some(number) = recipe.log else { return };
-    let mut most = usize::from(binned.most);
     let mut fours = &mut *fours;
     if recipe.halves {
         let (first, second) = fours.split_at_mut(half);
-        for (a, b) in first.as_flattened_mut().iter_mut().zip(second.as_flattened()) {
+        for (a, b) in first
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(second.as_flattened())
+        {
             store(_mm512_add_epi8(load(a), load(b)), a);
         }
-        (fours, most) = (first, 2 * most);
+        fours = first;
     }
+    let mut any = _mm512_setzero_si512();
+    for counts in fours.as_flattened() {
+        any = _mm512_or_si512(any, load(counts));
+    }
+    let above_63 = _mm512_test_epi8_mask(any, _mm512_set1_epi8(0x40)) != 0;
+    let above_127 = _mm512_movepi8_mask(any) != 0;
     for (order, bytes) in tables.chunks(4 - tables.len() / 6).enumerate() {
-        let log = match most {
-            0..=63 => logarithms::<1>(fours, bytes),
-            64..=127 => logarithms::<2>(fours, bytes),
-            _ => logarithms::<4>(fours, bytes),
+        let log = match (above_127, above_63) {
+            (true, _) => logarithms::<4>(fours, bytes),
+            (false, true) => logarithms::<2>(fours, bytes),
+            (false, false) => logarithms::<1>(fours, bytes),
         };
         set(numbers.vector(number + order, x), log);
     }
