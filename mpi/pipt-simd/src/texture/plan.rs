@@ -251,7 +251,7 @@ impl Plan {
     }
 
     /// Whether this instruction set counts codes for all that is not a moment.
-    fn is_counted(&self, level: Level, masked: bool) -> bool {
+    pub(super) fn is_counted(&self, level: Level, masked: bool) -> bool {
         let margins = self.quantities.margins();
         let alone = margins.iter().all(|(margin, _)| *margin == Margin::Joint);
         // Windows of so few pairs are compared faster, unless some are masked or it has to be done for the
