@@ -8,8 +8,8 @@ use crate::texture::quantities::{Margin, Quantities};
 /// Bits of a piece of a term: products with signed bytes are summed up.
 const PIECE: u32 = 7;
 
-/// Pieces of a number: 255 times as many bits fit a number of 32.
-const MOST_PIECES: usize = 3;
+/// Pieces of each of several numbers of a sum: 255 times as many bits fit 32.
+const MOST_PIECES: u8 = 3;
 
 /// The largest term that makes but one number.
 const MOST_NARROW: u64 = 1 << 24;
@@ -176,11 +176,11 @@ impl Recipes {
         let length = if largest <= MOST_NARROW {
             pieces.len()
         } else {
-            MOST_PIECES
+            usize::from(MOST_PIECES)
         };
         let numbers = pieces.chunks(length).enumerate();
         let sums = numbers.map(|(order, pieces)| {
-            let scale = f64::from(1 << (PIECE * MOST_PIECES as u32));
+            let scale = f64::from(1 << (PIECE * u32::from(MOST_PIECES)));
             Sum {
                 number: self.number(row, (order > 0).then_some(scale)),
                 pieces: pieces.iter().rev().cloned().collect(),

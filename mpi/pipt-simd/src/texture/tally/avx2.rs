@@ -384,6 +384,11 @@ fn squares(different: &[Two], equal: &[Two]) -> [__m256i; 4] {
     for twos in [equal, different] {
         energy = energy.map(|energy| _mm256_slli_epi32::<1>(energy));
         for two in twos {
+            let [a, b] = vectors(two);
+            let any = _mm256_or_si256(a, b);
+            if _mm256_testz_si256(any, any) != 0 {
+                continue;
+            }
             let [even, odd] = words(two);
             for (energy, counts) in energy.iter_mut().zip(interleave_words(even, odd)) {
                 *energy = _mm256_add_epi32(*energy, _mm256_madd_epi16(counts, counts));
