@@ -23,6 +23,7 @@
 //! # Ok::<(), pipt_simd::texture::TextureError>(())
 //! ```
 
+mod bins;
 mod finish;
 mod histogram;
 mod image;

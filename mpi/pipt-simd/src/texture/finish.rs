@@ -97,9 +97,9 @@ impl Value for f32 {
 pub(super) struct Finish<'a, N> {
     pub plan: &'a Plan,
     pub wanted: &'a [Wanted],
-    /// Of each offset.
+    /// Of each offset; none where sums are made of what was counted.
     pub columns: &'a [Columns],
-    /// What was counted: of each offset, or of all of them together.
+    /// What was counted: of each offset, or of all of them together. Such sums follow the other quantities.
     pub rows: &'a [Rows<N>],
     /// The maximal correlations of the same, if they are wanted.
     pub maximal: &'a [Rows<f64>],
@@ -112,6 +112,8 @@ pub(super) struct Finish<'a, N> {
 pub(super) struct At {
     matrix: usize,
     part: usize,
+    /// Whether moments are among the rows.
+    made: bool,
 }
 
 /// The numbers of a part of a row.
@@ -158,7 +160,7 @@ fn finish_row<A: Arithmetic>(
     outputs: &mut [&mut [f32]],
 ) {
     let features = all.plan.parameters.features.len();
-    let offsets = all.columns.len();
+    let offsets = all.plan.geometry.len();
     for number in 0..all.width.div_ceil(PART) {
         scratch.clear();
         match all.plan.parameters.combine {
@@ -193,11 +195,15 @@ impl<N: Number> Finish<'_, N> {
         offsets: Range<usize>,
     ) {
         let geometry = &self.plan.geometry[offsets.clone()];
-        for (order, (of, columns)) in geometry
-            .iter()
-            .zip(&self.columns[offsets.clone()])
-            .enumerate()
-        {
+        let matrix = offsets.start;
+        let rows = &self.rows[matrix];
+        let made = self.columns.is_empty();
+        if let (true, true, Some(count)) = (made, self.masked, self.wanted.len().checked_sub(1)) {
+            // The number of pairs is the last moment, and other numbers are made of it.
+            scratch.sums[COUNT] = *rows.part(self.plan.quantities.rows() + count, part);
+        }
+        let columns = self.columns.get(offsets).unwrap_or_default();
+        for (order, (of, columns)) in geometry.iter().zip(columns).enumerate() {
             let what = (self.wanted, of.columns);
             moments::across(columns, what, part, order > 0, &mut scratch.sums);
         }
@@ -206,8 +212,7 @@ impl<N: Number> Finish<'_, N> {
         } else {
             self.constant(scratch, geometry.iter().map(Geometry::pairs).sum());
         }
-        let matrix = offsets.start;
-        A::add(self, scratch, At { matrix, part });
+        A::add(self, scratch, At { matrix, part, made });
     }
 
     /// What follows from the number of pairs where all of them are valid.

@@ -230,7 +230,7 @@ impl Numbering {
 }
 
 /// Rows of [`Rows`] that results go to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots {
     /// Sum of squared counts; of unordered pairs, those of equal levels twice.
     pub energy: Option<usize>,

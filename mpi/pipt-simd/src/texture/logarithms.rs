@@ -6,32 +6,46 @@ pub(super) struct Logarithms {
     pub of: Vec<f64>,
     /// By how much `c log2 c` grows from `c - 1` to `c`, times `2^fraction`.
     pub growth: Vec<u64>,
-    /// Bits after the point: as many as let the largest sum be below 2^53. For windows of 63 that is 32,
-    /// and an entropy is wrong by 2^-33 at most.
+    /// Bits after the point.
     pub fraction: u32,
     /// The three bytes of `log2 c` of each count that is one byte.
     pub bytes: [[u8; 256]; 3],
-    /// The four bytes of `c log2 c` of the same counts.
-    pub weighed: [[u8; 256]; 4],
+    /// The bytes of `c log2 c` of the same counts.
+    pub weighed: Vec<[u8; 256]>,
+}
+
+/// How many bits logarithms have after the point. It is a plan's, so that all instruction sets give the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Precision {
+    /// As many as let the largest sum be below 2^53. For windows of 63 that is 32, and an entropy is wrong by
+    /// 2^-33 at most.
+    Most,
+    /// As many as let logarithms of small counts be three bytes, and their products with counts four. An
+    /// entropy is wrong by 2^-22 at most.
+    Bytes,
+    /// As many as let these products be six bytes, for differences of entropies.
+    Fine,
 }
 
 /// Bits after the point of logarithms of three bytes: `log2 255` is below 8.
 const BYTES_FRACTION: u32 = 21;
 
+/// Bits after the point of products of six bytes: `255 log2 255` is below 2^11.
+const FINE_FRACTION: u32 = 37;
+
 impl Logarithms {
-    /// Of counts up to `most`. With `bytes` all logarithms are of a precision that lets those of small counts
-    /// be three bytes, and an entropy is wrong by 2^-22 at most.
-    pub(super) fn new(most: u16, bytes: bool) -> Self {
+    /// Of counts up to `most`.
+    pub(super) fn new(most: u16, precision: Precision) -> Self {
         let largest = u32::from(most).max(2) * 16;
-        let fraction = if bytes {
-            BYTES_FRACTION
-        } else {
-            53 - (u32::BITS - largest.leading_zeros())
+        let fraction = match precision {
+            Precision::Most => 53 - (u32::BITS - largest.leading_zeros()),
+            Precision::Bytes => BYTES_FRACTION,
+            Precision::Fine => FINE_FRACTION,
         };
         let scale = power_of_two(fraction);
         let weighed = |count: u16| {
             let real = f64::from(count.max(1));
-            if bytes {
+            if precision == Precision::Bytes {
                 real * logarithm(count)
             } else {
                 (real * real.log2() * scale).round()
@@ -47,13 +61,21 @@ impl Logarithms {
             growth: (0..=most).map(growth).collect(),
             fraction,
             bytes: byte_tables(logarithm),
-            weighed: byte_tables(|count| f64::from(count) * logarithm(count)),
+            weighed: match precision {
+                Precision::Most => Vec::new(),
+                Precision::Bytes => byte_tables::<4>(weighed).to_vec(),
+                Precision::Fine => byte_tables::<6>(weighed).to_vec(),
+            },
         }
     }
 
-    /// `c log2 c` of a count that is one byte, as the bytes have it.
+    /// `c log2 c` of a count that is one byte, of [`Precision::Bytes`].
     pub(super) fn whole(&self, count: usize) -> u32 {
-        u32::from_le_bytes(self.weighed.map(|table| table[count]))
+        let mut bytes = [0; 4];
+        for (byte, table) in bytes.iter_mut().zip(&self.weighed) {
+            *byte = table[count];
+        }
+        u32::from_le_bytes(bytes)
     }
 
     /// What a sum of growths is multiplied by to have bits.
@@ -80,7 +102,7 @@ fn logarithm(count: u16) -> f64 {
 fn byte_tables<const BYTES: usize>(of: impl Fn(u16) -> f64) -> [[u8; 256]; BYTES] {
     let mut tables = [[0; 256]; BYTES];
     for count in 0..=u8::MAX {
-        let bytes = (of(count.into()) as u32).to_le_bytes();
+        let bytes = (of(count.into()) as u64).to_le_bytes();
         for (table, byte) in tables.iter_mut().zip(bytes) {
             table[usize::from(count)] = byte;
         }

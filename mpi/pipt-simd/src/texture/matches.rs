@@ -15,10 +15,6 @@ use super::rows::Rows;
 use super::tally::{self, Tallied, Tallies};
 use crate::Level;
 
-pub(super) mod bins;
-
-use bins::{Binned, Bins, Keys, Vectors};
-
 /// The longest row and column of pairs in a window: counts of 15 x 15 pairs fit a byte.
 pub(super) const MOST_SIDE: usize = 15;
 
@@ -40,7 +36,7 @@ const MOST_CODED: u32 = 22;
 pub(super) fn is_fast(level: Level, levels: u32, window: usize) -> bool {
     // A large window has as many displacements, and with few levels large counts, which AVX2 looks up in
     // as many tables.
-    let small = window < 15 || levels > 64 || Bins::are_few(levels);
+    let small = window < 15 || levels > 64;
     level >= Level::Avx512 || (level >= Level::Avx2 && small)
 }
 
@@ -191,8 +187,6 @@ pub(super) struct Matches {
     most: [u8; 2],
     /// The next row of pairs to be taken.
     next: usize,
-    /// Instead of all these, where pairs have few codes.
-    bins: Bins,
 }
 
 impl Matches {
@@ -205,14 +199,13 @@ impl Matches {
             counts: vec![0; (rows * columns * 2 + 1) * lanes],
             most: [0; 2],
             next: 0,
-            bins: Bins::default(),
         }
     }
 
     pub(super) fn bytes(width: usize, columns: usize, rows: usize) -> usize {
         let lanes = tally::MOST_LANES;
         let vectors = rows * 2 * columns + (MOST_SIDE + MOST_WHOLE) * (columns + MOST_SIDE) + 3;
-        Tallies::bytes(width, rows) + vectors * lanes + Bins::bytes(width)
+        Tallies::bytes(width, rows) + vectors * lanes
     }
 
     /// Begins a band.
@@ -230,14 +223,6 @@ impl Matches {
         logarithms: &Logarithms,
         (slots, rows, add): (Slots, &mut Rows<N>, bool),
     ) {
-        if Bins::are_fast(level, among) {
-            // The first of some offsets counts those of all.
-            if !add {
-                tally::take_bins(level, self, among, row, &logarithms.weighed);
-                self.tallies.write(level, (row, slots, add), rows);
-            }
-            return;
-        }
         while self.next < row + of.rows {
             let step = Step {
                 row: self.next,
@@ -248,21 +233,6 @@ impl Matches {
             self.next += 1;
         }
         self.tallies.write(level, (row, slots, add), rows);
-    }
-
-    /// Counts each code in a row of windows.
-    #[inline(always)]
-    pub(super) fn take_bins<const LANES: usize>(
-        &mut self,
-        (among, row): (&[Planes], usize),
-        mut vectors: Vectors<
-            impl Fn(&mut [u8; LANES], u8, &[Keys<LANES>]),
-            impl Fn(&[u8], &mut [u8; LANES]),
-            impl FnMut(&mut Tallies, Binned<'_>),
-        >,
-    ) {
-        self.bins
-            .take((among, row), &mut self.tallies, &mut vectors);
     }
 
     /// Takes a row of pairs, a vector of `LANES` pairs at a time: the windows that begin in a vector have
@@ -376,7 +346,7 @@ impl Matches {
 
 /// From the first byte that a vector can begin at without lying in two cache lines.
 #[inline(always)]
-fn aligned(bytes: &mut [u8]) -> &mut [u8] {
+pub(super) fn aligned(bytes: &mut [u8]) -> &mut [u8] {
     let skipped = bytes
         .as_ptr()
         .align_offset(tally::MOST_LANES)

@@ -280,6 +280,18 @@ fn slide_part<L: Grey>(
     }
 }
 
+/// The term of a pair of levels.
+pub(super) fn term(moment: Moment, fraction: u32, (first, second): (u8, u8)) -> u64 {
+    let mut sum = [0_u64];
+    let row = PairRow {
+        first: &[first],
+        second: &[second],
+        valid: None,
+    };
+    slide_one(&mut sum, (moment, fraction), row, None);
+    sum[0]
+}
+
 #[inline(always)]
 fn bytes_of<L: Grey>(row: PairRow<'_, L>, length: usize) -> Option<[&[u8]; 2]> {
     let (first, second) = (L::bytes(row.first)?, L::bytes(row.second)?);

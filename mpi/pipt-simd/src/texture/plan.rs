@@ -2,11 +2,12 @@
 
 use pipt_raster::rect::Halo;
 
+use super::bins::{self, Asked, Bins, ENCODE_U8, ENCODE_U16, Encode};
 use super::finish::{self, Arithmetic, Brief, Finish, Real, Scratch};
-use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering};
+use super::histogram::{Codes, Histogram, Kind, MOST_BINS, Numbering, Slots};
 use super::image::{Geometry, Grey, Grid, LevelImage, Levels, PairRow};
 use super::inverse::Inverses;
-use super::logarithms::Logarithms;
+use super::logarithms::{Logarithms, Precision};
 use super::matches::{self, Matches, Planes};
 use super::maximal::Maximal;
 use super::moments::{self, Columns, Step, Wanted};
@@ -18,6 +19,9 @@ use crate::Level;
 /// Rows that codes are made of at a time. More of them need more scratch, fewer are made again more often:
 /// a band of a window of w has w - 1 rows of its successor.
 const BAND: usize = 32;
+
+/// Windows of so many pixels a side, of few levels, are compared faster than their codes are counted.
+const MOST_COMPARED: usize = 5;
 
 /// Parameters that were looked at, and what follows from them.
 pub struct Plan {
@@ -33,6 +37,8 @@ pub struct Plan {
     pub(super) wide: bool,
     /// Whether an instruction set may count pairs by comparing them instead of in a histogram.
     comparable: bool,
+    /// Whether an instruction set may make all numbers of windows from the counts of their codes.
+    countable: bool,
     /// Whether 32-bit numbers are enough to finish features in.
     brief: bool,
 }
@@ -64,9 +70,16 @@ impl Plan {
         // Not more than 63 x 63 x 8 pairs, of which a margin counts two levels each.
         let most_count = u16::try_from(2 * most_pairs).unwrap_or(u16::MAX);
         let bits = usize::BITS - (window * window).leading_zeros();
-        let comparable = is_comparable(parameters, &geometry);
-        let pairs = geometry.iter().map(Geometry::pairs).max().unwrap_or(0);
         let quantities = Quantities::of(parameters, most_pairs)?;
+        let countable = is_countable(parameters, &geometry, &quantities);
+        let comparable = is_comparable(parameters, &geometry);
+        let precision = match (countable, has_differences(parameters)) {
+            (true, true) => Precision::Fine,
+            (true, false) => Precision::Bytes,
+            _ if comparable => Precision::Bytes,
+            _ => Precision::Most,
+        };
+        let pairs = geometry.iter().map(Geometry::pairs).max().unwrap_or(0);
         let fraction = u32::BITS - bits;
         Ok(Self {
             parameters: parameters.clone(),
@@ -74,10 +87,11 @@ impl Plan {
             geometry,
             inverses: Inverses::new(parameters.levels, fraction, quantities.all_moments()),
             quantities,
-            logarithms: Logarithms::new(most_count, comparable),
+            logarithms: Logarithms::new(most_count, precision),
             fraction,
             wide: parameters.levels > 256,
             comparable,
+            countable,
             brief: comparable && finish::is_enough(parameters, pairs),
         })
     }
@@ -111,37 +125,41 @@ impl Plan {
     pub fn scratch_bytes(&self, width: usize) -> usize {
         let window = self.parameters.window;
         let length = width + window;
-        let offsets = self.geometry.len();
         let wanted = self.wanted(true);
-        let columns = Columns::bytes(&wanted, width, window) * offsets;
-        let rows = rows::bytes(self.quantities.rows() + 1, width) * self.together();
-        let codes: usize = self
-            .quantities
-            .margins()
+        let columns = Columns::bytes(&wanted, width, window) * self.geometry.len();
+        let margins = self.quantities.margins();
+        let codes = margins
             .iter()
-            .map(|(margin, _)| {
-                let kinds = margin.kinds(self.parameters.symmetric);
-                let bins: usize = kinds
-                    .iter()
-                    .map(|kind| {
-                        let found = length * (BAND + window) * offsets * 8;
-                        let bins = usize::try_from(kind.codes(self.parameters.levels))
-                            .unwrap_or(usize::MAX);
-                        if kind.codes(self.parameters.levels) <= MOST_BINS {
-                            2 * bins
-                        } else {
-                            2 * found
-                        }
-                    })
-                    .sum();
-                bins + kinds.len() * offsets * length * (BAND + window) * 4
-            })
-            .sum();
+            .map(|(margin, _)| self.code_bytes(*margin, length));
         let compared = self.geometry.iter().filter(|_| self.comparable).map(|of| {
             Planes::bytes(length, BAND + window) + Matches::bytes(width, of.columns, of.rows)
         });
-        let rows = rows + finish::scratch_bytes(self);
-        columns + rows + codes + compared.sum::<usize>() + 4 * self.logarithms.of.len()
+        let mut moments = 0;
+        let mut histograms = codes.sum::<usize>() + compared.sum::<usize>();
+        if self.countable {
+            moments = wanted.len();
+            let numbers = 2 * (self.quantities.rows() + moments);
+            let bins = Bins::bytes(numbers, &self.geometry, (width, BAND));
+            histograms = histograms.max(bins);
+        }
+        let rows = rows::bytes(self.quantities.rows() + moments + 1, width) * self.together();
+        let scratch = finish::scratch_bytes(self);
+        columns + histograms + rows + scratch + 4 * self.logarithms.of.len()
+    }
+
+    /// Memory for the histogram of a margin.
+    fn code_bytes(&self, margin: Margin, length: usize) -> usize {
+        let (levels, offsets) = (self.parameters.levels, self.geometry.len());
+        let pairs = length * (BAND + self.parameters.window) * offsets;
+        let kinds = margin.kinds(self.parameters.symmetric);
+        let bins = kinds.iter().map(|kind| {
+            if kind.codes(levels) <= MOST_BINS {
+                2 * usize::try_from(kind.codes(levels)).unwrap_or(usize::MAX)
+            } else {
+                2 * pairs * 8
+            }
+        });
+        bins.sum::<usize>() + kinds.len() * pairs * 4
     }
 
     /// Computes every output for every pixel of a rectangle: each of `outputs` has `width` x `height` values,
@@ -185,7 +203,11 @@ impl Plan {
                     mask,
                     stride,
                 };
-                self.run_all(level, grid, size, moments::slide_u8, outputs);
+                let reading = Reading {
+                    slide: moments::slide_u8,
+                    encode: ENCODE_U8,
+                };
+                self.run_all(level, grid, size, reading, outputs);
             }
             Levels::U16(levels) => {
                 let grid = Grid {
@@ -193,7 +215,11 @@ impl Plan {
                     mask,
                     stride,
                 };
-                self.run_all(level, grid, size, moments::slide_u16, outputs);
+                let reading = Reading {
+                    slide: moments::slide_u16,
+                    encode: ENCODE_U16,
+                };
+                self.run_all(level, grid, size, reading, outputs);
             }
         }
         Ok(())
@@ -204,13 +230,13 @@ impl Plan {
         level: Level,
         grid: Grid<'_, L>,
         size: (usize, usize),
-        slide: Slide<L>,
+        reading: Reading<L>,
         outputs: &mut [&mut [f32]],
     ) {
         if self.brief {
-            Run::<L, Brief>::new(self, level, grid, size).all(slide, outputs);
+            Run::<L, Brief>::new(self, level, grid, size).all(reading, outputs);
         } else {
-            Run::<L, Real>::new(self, level, grid, size).all(slide, outputs);
+            Run::<L, Real>::new(self, level, grid, size).all(reading, outputs);
         }
     }
 
@@ -220,6 +246,20 @@ impl Plan {
             Combine::Separate | Combine::Mean => self.geometry.len(),
             Combine::Sum => 1,
         }
+    }
+
+    /// What counts the codes for rows of so many windows, of which a band has so many.
+    fn bins(&self, wanted: &[Wanted], size: (usize, usize)) -> Bins {
+        let asked = Asked {
+            levels: self.parameters.levels,
+            symmetric: self.parameters.symmetric,
+            quantities: &self.quantities,
+            wanted,
+            first_row: self.quantities.rows(),
+            fraction: self.fraction,
+            fine: has_differences(&self.parameters),
+        };
+        Bins::new(&asked, &self.geometry, self.together(), size)
     }
 
     fn wanted(&self, masked: bool) -> Vec<Wanted> {
@@ -234,26 +274,59 @@ impl Plan {
         margin == Margin::Joint && self.comparable && matches::is_fast(level, levels, window)
     }
 
+    /// Whether this instruction set counts codes for all that is not a moment.
+    pub(super) fn is_counted(&self, level: Level, masked: bool) -> bool {
+        let margins = self.quantities.margins();
+        let alone = margins.iter().all(|(margin, _)| *margin == Margin::Joint);
+        // Windows of so few pairs are compared faster, unless some are masked or it has to be done for the
+        // offsets of a sum together.
+        let compared = level >= Level::Avx512
+            && alone
+            && !masked
+            && self.comparable
+            && self.together() == self.geometry.len()
+            && self.parameters.window <= MOST_COMPARED;
+        self.countable && bins::is_fast(level) && !compared
+    }
+
+    /// Whether moments are made of counts of codes too: of those of several offsets at once.
+    fn has_moments_counted(&self) -> bool {
+        self.together() < self.geometry.len()
+    }
+
     /// What a fixed-point sum is multiplied by.
     pub(super) fn fixed_unit(&self) -> f64 {
         1.0 / f64::from(1_u32 << self.fraction)
     }
 }
 
+/// Whether there is a difference of entropies.
+fn has_differences(parameters: &Parameters) -> bool {
+    let exact = [Feature::InformationMeasure1, Feature::InformationMeasure2];
+    exact
+        .iter()
+        .any(|feature| parameters.features.contains(feature))
+}
+
 /// Comparing counts pairs in bytes, and takes their levels as bytes. Its logarithms are too coarse for
 /// differences of entropies.
 fn is_comparable(parameters: &Parameters, geometry: &[Geometry]) -> bool {
-    let exact = [Feature::InformationMeasure1, Feature::InformationMeasure2];
     let total: usize = geometry.iter().map(Geometry::pairs).sum();
     let fits = |of: &Geometry| of.columns.max(of.rows) <= matches::MOST_SIDE;
     parameters.symmetric
         && parameters.levels <= 256
-        && !parameters
-            .features
-            .iter()
-            .any(|feature| exact.contains(feature))
+        && !has_differences(parameters)
         && geometry.iter().all(fits)
         && (parameters.combine != Combine::Sum || total <= matches::MOST_PAIRS)
+}
+
+/// Without any histogram, running sums are enough.
+fn is_countable(parameters: &Parameters, geometry: &[Geometry], quantities: &Quantities) -> bool {
+    let margins = quantities.margins();
+    let twice = |(margin, slots): &(Margin, Slots)| {
+        *margin == Margin::First && parameters.symmetric && slots.log.is_some()
+    };
+    !margins.is_empty() && bins::can_count(parameters, geometry, margins.iter().any(twice))
 }
 
 fn halo_of(parameters: &Parameters) -> Halo {
@@ -324,10 +397,17 @@ fn geometry_of(
 
 type Slide<L> = fn(Level, &mut Columns, Step<'_>, PairRow<'_, L>, Option<PairRow<'_, L>>);
 
+/// How levels of a type are read.
+#[derive(Clone, Copy)]
+struct Reading<L> {
+    slide: Slide<L>,
+    encode: Encode<L>,
+}
+
 /// A histogram's codes: of each offset, or of all of them together.
 struct Counted {
     margin: Margin,
-    slots: super::histogram::Slots,
+    slots: Slots,
     numbering: Numbering,
     /// Those of an offset follow each other.
     codes: Vec<Codes>,
@@ -335,6 +415,40 @@ struct Counted {
     /// Instead of codes, where comparing is faster: of each offset.
     planes: Vec<Planes>,
     matches: Vec<Matches>,
+}
+
+impl Counted {
+    /// For rows of so many windows, of which a band has so many.
+    fn new(
+        plan: &Plan,
+        level: Level,
+        (margin, slots): (Margin, Slots),
+        (width, band): (usize, usize),
+    ) -> Self {
+        let kinds = margin.kinds(plan.parameters.symmetric);
+        let size = |of: &Geometry| (width + of.columns - 1, band + of.rows - 1);
+        let compared = plan.is_compared(level, margin);
+        let planes = plan.geometry.iter().filter(|_| compared).map(|of| {
+            let pairs = (of.columns, of.rows);
+            Planes::new(plan.parameters.levels, size(of), pairs)
+        });
+        let compare = plan.geometry.iter().filter(|_| compared);
+        let compare = compare.map(|of| Matches::new(width, of.columns, of.rows));
+        let codes = plan.geometry.iter().filter(|_| !compared).flat_map(|of| {
+            let (length, rows) = size(of);
+            let code = move |kind: &Kind| Codes::new(*kind, length, rows, of.columns, of.rows);
+            kinds.iter().map(code)
+        });
+        Self {
+            margin,
+            slots,
+            numbering: Numbering::same(kinds[0], plan.parameters.levels),
+            codes: codes.collect(),
+            histogram: Histogram::default(),
+            planes: planes.collect(),
+            matches: compare.collect(),
+        }
+    }
 }
 
 /// A call.
@@ -347,6 +461,8 @@ struct Run<'a, L, A: Arithmetic> {
     wanted: Vec<Wanted>,
     columns: Vec<Columns>,
     counted: Vec<Counted>,
+    /// Instead of histograms, and of columns where there are none.
+    bins: Option<Bins>,
     /// With one row of windows of each offset, or of all of them together.
     maximal: Option<(Maximal, Vec<Rows<f64>>)>,
     /// What was counted, of the same.
@@ -362,56 +478,33 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
         (width, height): (usize, usize),
     ) -> Self {
         let wanted = plan.wanted(grid.mask.is_some());
-        let columns = plan.geometry.iter();
-        let columns = columns
-            .map(|of| Columns::new(&wanted, width, of.columns))
-            .collect();
+        let size = (width, BAND.min(height));
+        let histograms = !plan.is_counted(level, grid.mask.is_some());
+        let summed = histograms || !plan.has_moments_counted();
+        let moments: &[Wanted] = if summed { &[] } else { &wanted };
+        let rows = plan.quantities.rows() + moments.len();
+        let bins = (!histograms).then(|| plan.bins(moments, size));
+        let columns = plan.geometry.iter().filter(|_| summed);
+        let columns = columns.map(|of| Columns::new(&wanted, width, of.columns));
         let margins = plan.quantities.margins().into_iter();
-        let counted = margins.map(|(margin, slots)| {
-            let kinds = margin.kinds(plan.parameters.symmetric);
-            let size = |of: &Geometry| {
-                let rows = BAND.min(height) + of.rows - 1;
-                (width + of.columns - 1, rows)
-            };
-            let compared = plan.is_compared(level, margin);
-            let planes = plan.geometry.iter().filter(|_| compared).map(|of| {
-                let (length, rows) = size(of);
-                Planes::new(
-                    plan.parameters.levels,
-                    (length, rows),
-                    (of.columns, of.rows),
-                )
-            });
-            let compare = plan.geometry.iter().filter(|_| compared);
-            let compare = compare.map(|of| Matches::new(width, of.columns, of.rows));
-            let codes = plan.geometry.iter().filter(|_| !compared).flat_map(|of| {
-                let (length, rows) = size(of);
-                let code = move |kind: &Kind| Codes::new(*kind, length, rows, of.columns, of.rows);
-                kinds.iter().map(code)
-            });
-            Counted {
-                margin,
-                slots,
-                numbering: Numbering::same(kinds[0], plan.parameters.levels),
-                codes: codes.collect(),
-                histogram: Histogram::default(),
-                planes: planes.collect(),
-                matches: compare.collect(),
-            }
-        });
+        let counted = margins.filter(|_| histograms);
+        let counted =
+            counted.map(|(margin, slots)| Counted::new(plan, level, (margin, slots), size));
+        let maximal = plan.quantities.has(Quantity::MaximalCorrelation);
         Self {
             level,
             grid,
             width,
             height,
-            columns,
+            columns: columns.collect(),
             counted: counted.collect(),
-            maximal: plan.quantities.has(Quantity::MaximalCorrelation).then(|| {
+            bins,
+            maximal: maximal.then(|| {
                 let rows = (0..plan.together()).map(|_| Rows::new(1, width));
                 (Maximal::default(), rows.collect())
             }),
             rows: (0..plan.together())
-                .map(|_| Rows::new(plan.quantities.rows(), width))
+                .map(|_| Rows::new(rows, width))
                 .collect(),
             scratch: Scratch::new(plan),
             wanted,
@@ -419,15 +512,15 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
         }
     }
 
-    fn all(&mut self, slide: Slide<L>, outputs: &mut [&mut [f32]]) {
+    fn all(&mut self, reading: Reading<L>, outputs: &mut [&mut [f32]]) {
         let plan = self.plan;
         let offsets = plan.geometry.len();
         for y in 0..self.height {
             if y % BAND == 0 {
-                self.fill(y);
+                self.fill(y, reading.encode);
             }
-            for offset in 0..offsets {
-                self.slide(offset, y, slide);
+            for offset in 0..self.columns.len() {
+                self.slide(offset, y, reading.slide);
             }
             if plan.parameters.combine == Combine::Sum {
                 self.count(0..offsets, y % BAND, y);
@@ -450,7 +543,7 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
     }
 
     /// Takes the codes of the band that begins with this row.
-    fn fill(&mut self, y: usize) {
+    fn fill(&mut self, y: usize, encode: Encode<L>) {
         let plan = self.plan;
         let (grid, width) = (self.grid, self.width);
         let levels = plan.parameters.levels;
@@ -458,6 +551,11 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
         let rows = |of: &'a Geometry| {
             (y..y + band + of.rows - 1).map(move |row| of.row(&grid, row, width))
         };
+        if let Some(bins) = &mut self.bins {
+            for (offset, of) in plan.geometry.iter().enumerate() {
+                bins.fill((self.level, encode), offset, rows(of));
+            }
+        }
         for counted in &mut self.counted {
             for (planes, of) in counted.planes.iter_mut().zip(&plan.geometry) {
                 planes.fill(rows(of));
@@ -507,6 +605,10 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
     fn count(&mut self, offsets: std::ops::Range<usize>, row: usize, y: usize) {
         let plan = self.plan;
         let rows = &mut self.rows[offsets.start];
+        if let Some(bins) = &mut self.bins {
+            let counter = (offsets.start, row);
+            bins.run(self.level, counter, &plan.logarithms.weighed, rows);
+        }
         for counted in &mut self.counted {
             if !counted.planes.is_empty() {
                 let height = BAND.min(self.height - (y - row));

@@ -20,7 +20,7 @@ pub(super) enum Margin {
 }
 
 impl Margin {
-    const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::Joint,
         Self::Sum,
         Self::Difference,
@@ -62,7 +62,8 @@ impl Quantity {
 
 /// The sum that is always there: the number of pairs.
 pub(super) const COUNT: usize = 0;
-const FIRST_FREE: usize = 1;
+/// Moments follow.
+pub(super) const FIRST_FREE: usize = 1;
 
 /// All the quantities, each once. Their order is that of sums and of counted rows.
 #[derive(Clone, Debug, Default)]

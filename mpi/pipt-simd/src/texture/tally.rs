@@ -4,6 +4,7 @@
 //! largest one. Logarithms are integers of three bytes, each of which is looked up for a vector of counts. The
 //! bytes of several pairs of a window are brought side by side, so that one instruction adds them up.
 
+use super::bins::Bins;
 use super::histogram::Slots;
 use super::matches::{Matches, Planes, Step};
 use super::rows::{Number, Rows};
@@ -123,11 +124,21 @@ pub(super) struct Written {
 /// Numbers that sums are written as.
 pub(super) trait Tallied: Number {
     fn write(level: Level, tallies: &mut Tallies, what: Written, rows: &mut Rows<Self>);
+
+    /// See [`write`].
+    fn put(level: Level, numbers: (&[u32], bool), to: &mut [Self], scale: Option<f64>);
 }
 
 impl Tallied for f64 {
     fn write(level: Level, tallies: &mut Tallies, what: Written, rows: &mut Rows<Self>) {
         write_real(level, tallies, what, rows);
+    }
+
+    fn put(level: Level, numbers: (&[u32], bool), to: &mut [Self], scale: Option<f64>) {
+        match scale {
+            None => put_real(level, numbers, to),
+            Some(scale) => put_parts(level, numbers, to, scale),
+        }
     }
 }
 
@@ -135,11 +146,18 @@ impl Tallied for u32 {
     fn write(level: Level, tallies: &mut Tallies, what: Written, rows: &mut Rows<Self>) {
         write_brief(level, tallies, what, rows);
     }
+
+    fn put(level: Level, numbers: (&[u32], bool), to: &mut [Self], _scale: Option<f64>) {
+        put_brief(level, numbers, to);
+    }
 }
 
 for_each_level! {
     fn write_real(tallies: &mut Tallies, what: Written, rows: &mut Rows<f64>) = Tallies::put_row;
     fn write_brief(tallies: &mut Tallies, what: Written, rows: &mut Rows<u32>) = Tallies::put_row;
+    fn put_real(numbers: (&[u32], bool), to: &mut [f64]) = put_any;
+    fn put_brief(numbers: (&[u32], bool), to: &mut [u32]) = put_any;
+    fn put_parts(numbers: (&[u32], bool), to: &mut [f64], scale: f64) = put_scaled;
 }
 
 /// Writes sums of windows, or adds them, in the order of the windows.
@@ -151,7 +169,7 @@ fn put<N: Number, const LANES: usize>(sums: &[u32], to: &mut [N], add: bool) {
     for (to, sums) in to.chunks_mut(LANES).zip(sums.as_chunks::<LANES>().0) {
         let mut ordered = [N::of(0); LANES];
         for (four, to) in ordered.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let begin = four % 4 * (LANES / 4) + four / 4 * 4;
+            let begin = first_of(four, LANES);
             for (place, to) in to.iter_mut().enumerate() {
                 *to = N::of(sums[begin + place]);
             }
@@ -221,25 +239,60 @@ pub(super) fn take_row(
     }
 }
 
-/// Counts each code in a row of windows, as [`take_row`] takes a row of pairs.
+/// Counts each code in a row of windows, as [`take_row`] takes a row of pairs. The tables are the bytes of
+/// `c log2 c`: four or six of them.
 pub(super) fn take_bins(
     level: Level,
-    matches: &mut Matches,
-    among: &[Planes],
-    row: usize,
-    bytes: &[[u8; 256]; 4],
+    bins: &mut Bins,
+    counted: (usize, usize),
+    tables: &[[u8; 256]],
 ) {
     check(level);
     #[cfg(target_arch = "x86_64")]
     if has_byte_tables(level) {
         // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
         // SAFETY: the CPU was asked for the level's features and for the two others.
-        unsafe { avx512::take_bins(matches, (among, row), bytes) }
+        unsafe { avx512::take_bins(bins, counted, tables) }
     } else {
         // JUSTIFICATION: as above.
         // SAFETY: `check` asked the CPU for a level that has these features.
-        unsafe { avx2::take_bins(matches, (among, row), bytes) }
+        unsafe { avx2::take_bins(bins, counted, tables) }
     }
+}
+
+/// Writes a number of windows, or adds it so many times: only 64-bit floats have room for more than one.
+pub(super) fn write<N: Tallied>(level: Level, numbers: &[u32], to: &mut [N], scale: Option<f64>) {
+    N::put(level, (numbers, has_byte_tables(level)), to, scale);
+}
+
+#[inline(always)]
+fn put_any<N: Number>((numbers, by_four): (&[u32], bool), to: &mut [N]) {
+    if by_four {
+        put::<N, 64>(numbers, to, false);
+    } else {
+        put::<N, 32>(numbers, to, false);
+    }
+}
+
+/// Adds sums of windows that are parts of larger numbers.
+#[inline(always)]
+fn put_scaled((numbers, by_four): (&[u32], bool), to: &mut [f64], scale: f64) {
+    let lanes = if by_four { 64 } else { 32 };
+    let all = to.chunks_mut(lanes).zip(numbers.chunks_exact(lanes));
+    for (to, sums) in all {
+        for (four, to) in to.chunks_mut(4).enumerate() {
+            let begin = first_of(four, lanes);
+            for (to, sum) in to.iter_mut().zip(&sums[begin..begin + 4]) {
+                *to += f64::from(*sum) * scale;
+            }
+        }
+    }
+}
+
+/// Where the sums of a four of windows are.
+#[inline(always)]
+const fn first_of(four: usize, lanes: usize) -> usize {
+    four % 4 * (lanes / 4) + four / 4 * 4
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -639,6 +639,121 @@ fn counts_up_to_the_largest_are_compared_right() {
     }
 }
 
+/// Compares every level with the scalar one, in more bands than one.
+fn check_levels(picture: &Picture, parameters: &Parameters) {
+    let plan = Plan::new(parameters).expect("parameters");
+    let part = whole(picture, &plan);
+    let should_be = run(picture, &plan, &part, Level::Scalar, false);
+    for level in Level::here() {
+        for wide in [false, true] {
+            let is = run(picture, &plan, &part, level, wide);
+            assert!(bits(&is) == bits(&should_be), "{level}: {parameters:?}");
+        }
+    }
+}
+
+/// What is made of each histogram, by itself and with the others.
+fn counted_features(symmetric: bool) -> Vec<Vec<Feature>> {
+    let mut features = vec![
+        vec![Feature::Energy],
+        vec![Feature::Entropy, Feature::Max],
+        vec![Feature::SumEntropy, Feature::Cluster { exponent: 4 }],
+        vec![Feature::DifferenceEntropy, Feature::Homogeneity],
+        vec![Feature::InformationMeasure1, Feature::InformationMeasure2],
+        Feature::EIGHT.to_vec(),
+        all_features(symmetric),
+    ];
+    if symmetric {
+        features.push(vec![Feature::HaralickCorrelation]);
+    }
+    let maximal = |feature: &Feature| *feature == Feature::MaximalCorrelation;
+    features
+        .iter_mut()
+        .for_each(|features| features.retain(|feature| !maximal(feature)));
+    features
+}
+
+#[test]
+fn few_levels_are_counted_in_no_histogram() {
+    for (window, levels) in [(3, 2), (5, 8), (7, 5)] {
+        for (pairs, combine, symmetric) in conventions() {
+            for features in counted_features(symmetric) {
+                let parameters = Parameters {
+                    features,
+                    ..asked(window, levels, (pairs, combine, symmetric))
+                };
+                let plan = Plan::new(&parameters).expect("parameters");
+                for (level, masked) in [(Level::Avx2, false), (Level::Avx512, true)] {
+                    let twice = symmetric && combine == Combine::Sum && window == 7;
+                    let logarithm = parameters.features.contains(&Feature::InformationMeasure1);
+                    // The margin of so many pairs, each counted twice, does not fit a byte.
+                    let fits = !(twice && logarithm);
+                    let counted = plan.is_counted(level, masked);
+                    assert_eq!(counted, fits, "{level}: {parameters:?}");
+                }
+                assert!(!plan.is_counted(Level::Sse42, false));
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_are_counted_as_in_a_histogram() {
+    for (seed, (window, levels)) in (1..).zip([(3, 2), (5, 8), (5, 3), (7, 5), (9, 7)]) {
+        for (pairs, combine, symmetric) in conventions() {
+            for features in counted_features(symmetric) {
+                let parameters = Parameters {
+                    features,
+                    ..asked(window, levels, (pairs, combine, symmetric))
+                };
+                // A band and a vector, and parts of the next ones.
+                let picture = random(window + 73, window + 38, levels, seed);
+                check_levels(&picture, &parameters);
+                check_levels(&masked(picture, seed, 5), &parameters);
+                let picture = random(window + 3, window + 2, levels, seed);
+                check(&picture, &parameters, false);
+                check(&masked(picture, seed, 5), &parameters, false);
+            }
+        }
+    }
+}
+
+#[test]
+fn counts_of_codes_may_be_as_large_as_a_byte() {
+    let some = |count: usize| {
+        let all = Offset::FOUR.into_iter().chain([Offset::new(-2, 1)]);
+        all.take(count).collect::<Vec<Offset>>()
+    };
+    // 225, 242, 245 and 196 of them.
+    let cases = [(15, 1, 1), (11, 1, 2), (7, 5, 1), (7, 2, 2)];
+    for (window, offsets, each) in cases {
+        for (symmetric, same) in [(true, 2), (false, 2), (true, 60), (false, 60)] {
+            let mut features = all_features(symmetric);
+            features.retain(|feature| {
+                *feature != Feature::MaximalCorrelation
+                    && *feature != Feature::HaralickCorrelation
+                    && (each == 2
+                        || !matches!(
+                            feature,
+                            Feature::InformationMeasure1 | Feature::InformationMeasure2
+                        ))
+            });
+            let parameters = Parameters {
+                offsets: some(offsets),
+                features,
+                ..asked(window, 8, (Pairs::Reach, Combine::Sum, symmetric))
+            };
+            let plan = Plan::new(&parameters).expect("parameters");
+            assert!(plan.is_counted(Level::Avx2, false));
+            let mut picture = random(window + 80, window + 3, same, 6);
+            let levels = picture.levels.iter_mut();
+            levels.for_each(|level| *level = if *level == 1 { 7 } else { 5 });
+            check(&picture, &parameters, false);
+            check_levels(&masked(picture, 3, 40), &parameters);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
     #[test]

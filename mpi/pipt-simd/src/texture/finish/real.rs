@@ -6,7 +6,7 @@ use crate::Level;
 use crate::texture::moments::Moment;
 use crate::texture::parameters::{Feature, Logarithm};
 use crate::texture::plan::Plan;
-use crate::texture::quantities::{COUNT, Margin, Quantity};
+use crate::texture::quantities::{COUNT, FIRST_FREE, Margin, Quantity};
 use crate::texture::rows::{PART, Rows};
 
 type Part = crate::texture::rows::Part<f64>;
@@ -42,6 +42,7 @@ impl Arithmetic for Real {
             log_count: &scratch.log_count,
             rows: &all.rows[at.matrix],
             maximal: all.maximal.get(at.matrix),
+            made: at.made,
             number: at.part,
         };
         let features = all.plan.parameters.features.iter();
@@ -65,6 +66,8 @@ struct Made<'a> {
     log_count: &'a Part,
     rows: &'a Rows<f64>,
     maximal: Option<&'a Rows<f64>>,
+    /// Whether moments are among the rows.
+    made: bool,
     number: usize,
 }
 
@@ -100,7 +103,12 @@ fn real(value: i128) -> f64 {
 impl Made<'_> {
     #[inline(always)]
     fn moment(&self, moment: Moment) -> &Part {
-        &self.sums[self.plan.quantities.sum(moment)]
+        let quantities = &self.plan.quantities;
+        let place = quantities.sum(moment);
+        match place.checked_sub(FIRST_FREE) {
+            Some(place) if self.made => self.rows.part(quantities.rows() + place, self.number),
+            _ => &self.sums[place],
+        }
     }
 
     #[inline(always)]

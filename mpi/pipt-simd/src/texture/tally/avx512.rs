@@ -1,18 +1,19 @@
 //! With lookups of bytes in up to four registers, and sums of four products.
 
 use std::arch::x86_64::{
-    __m512i, _mm512_add_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_cmpeq_epi8_mask,
-    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_loadu_si512, _mm512_mask_add_epi8,
-    _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask, _mm512_mask_sub_epi8, _mm512_max_epu8,
-    _mm512_movepi8_mask, _mm512_movm_epi8, _mm512_permutex2var_epi8, _mm512_permutexvar_epi8,
-    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_setzero_si512, _mm512_slli_epi32,
+    __m512i, _mm512_add_epi8, _mm512_add_epi16, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_cmpeq_epi8_mask, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_loadu_si512,
+    _mm512_mask_add_epi8, _mm512_mask_blend_epi8, _mm512_mask_cmpeq_epi8_mask,
+    _mm512_mask_sub_epi8, _mm512_max_epu8, _mm512_max_epu32, _mm512_movepi8_mask, _mm512_movm_epi8,
+    _mm512_or_si512, _mm512_permutex2var_epi8, _mm512_permutexvar_epi8, _mm512_set1_epi8,
+    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_slli_epi32,
     _mm512_srli_epi16, _mm512_storeu_si512, _mm512_test_epi8_mask, _mm512_unpackhi_epi8,
     _mm512_unpackhi_epi16, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
 };
 
-use super::super::matches::bins::{Binned, Keys, Vectors};
+use super::super::bins::{Binned, Bins, Keys, Numbers, Sum, Vectors};
 use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Slides, Step, Whole};
-use super::{Tallies, at, at_mut};
+use super::{Tallies, at, at_mut, avx2};
 
 const LANES: usize = 64;
 
@@ -260,100 +261,217 @@ fn tally<const REGISTERS: usize>(
 #[target_feature(
     enable = "sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vnni"
 )]
-pub(super) fn take_bins(
-    matches: &mut Matches,
-    (among, row): (&[Planes], usize),
-    bytes: &[[u8; 256]; 4],
-) {
+pub(super) fn take_bins(bins: &mut Bins, counted: (usize, usize), tables: &[[u8; 256]]) {
     let vectors = Vectors {
         slide: |columns: &mut _, code, keys: &_| slide_columns(columns, code, keys),
         across: |columns: &_, sums: &mut _| across(columns, sums),
-        tally: |tallies: &mut _, binned: Binned<'_>| match binned.most {
-            0..=63 => tally_bins::<1>(tallies, binned, bytes),
-            64..=127 => tally_bins::<2>(tallies, binned, bytes),
-            _ => tally_bins::<4>(tallies, binned, bytes),
-        },
+        gather: |counts: &_, places: &_, sums: &mut _| gather(counts, places, sums),
+        tally: |binned: Binned<'_>, numbers: &mut _| tally_bins(binned, numbers, tables),
     };
-    matches.take_bins::<LANES>((among, row), vectors);
+    bins.take::<LANES>(counted, &vectors);
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
+/// Vectors of 32 bytes are compared into a vector, those of 64 into a mask that costs one instruction more.
+#[target_feature(enable = "avx2")]
 #[inline]
 fn slide_columns(columns: &mut [u8; LANES], code: u8, keys: &[Keys<LANES>]) {
-    let (one, code) = (
-        _mm512_set1_epi8(1),
-        _mm512_set1_epi8(i8::from_le_bytes([code])),
-    );
-    let mut sum = load(columns);
-    for [come, gone] in keys {
-        let come = _mm512_cmpeq_epi8_mask(load(come), code);
-        let gone = _mm512_cmpeq_epi8_mask(load(gone), code);
-        sum = _mm512_mask_add_epi8(sum, come, sum, one);
-        sum = _mm512_mask_sub_epi8(sum, gone, sum, one);
+    for half in [0, LANES / 2] {
+        avx2::slide_columns(at_mut(columns, half), code, keys, half);
     }
-    store(sum, columns);
 }
 
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
 fn across(columns: &[u8], sums: &mut [u8; LANES]) {
-    let mut sum = load(sums);
+    let (mut columns, mut sum) = (columns, load(sums));
+    while let Some(five) = columns.first_chunk::<{ LANES + 4 }>() {
+        for first in 0..5 {
+            sum = _mm512_add_epi8(sum, load(at(five, first)));
+        }
+        columns = &columns[5..];
+    }
     for columns in columns.windows(LANES) {
         sum = _mm512_add_epi8(sum, load(at(columns, 0)));
     }
     store(sum, sums);
 }
 
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn gather(counts: &[[u8; LANES]], places: &[usize], sums: &mut [u8; LANES]) {
+    let mut sum = _mm512_setzero_si512();
+    for place in places {
+        sum = _mm512_add_epi8(sum, load(&counts[*place]));
+    }
+    store(sum, sums);
+}
+
+/// The counts of four codes in a vector of windows.
+type Four = [[u8; LANES]; 4];
+
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-fn tally_bins<const REGISTERS: usize>(
-    tallies: &mut Tallies,
-    binned: Binned<'_>,
-    bytes: &[[u8; 256]; 4],
-) {
+fn tally_bins(binned: Binned<'_>, numbers: &mut Numbers, tables: &[[u8; 256]]) {
+    let (recipe, x) = (binned.recipe, binned.x);
+    let fours = binned.counts.as_chunks_mut().0.as_chunks_mut().0;
+    let first_equal = (recipe.first_equal / 4).min(fours.len());
+    if let Some(number) = recipe.most {
+        let (different, equal) = fours.split_at(first_equal);
+        let (different, equal) = (largest(different), largest(equal));
+        let mut most = [_mm512_setzero_si512(); 4];
+        for (part, most) in most.iter_mut().enumerate() {
+            let equal = _mm512_slli_epi32::<1>(equal[part]);
+            *most = _mm512_max_epu32(different[part], equal);
+        }
+        set(numbers.vector(number, x), most);
+    }
+    for four in fours.iter_mut() {
+        let together = interleave(vectors(four));
+        for (counts, together) in four.iter_mut().zip(together) {
+            store(together, counts);
+        }
+    }
+    for sum in &recipe.sums {
+        set(numbers.vector(sum.number, x), weighed_sum(fours, sum));
+    }
+    let half = fours.len() / 2;
+    if let Some(number) = recipe.energy {
+        let energy = if recipe.halves {
+            let (first, second) = fours.split_at(half);
+            squares_of_halves(first, second)
+        } else {
+            let (different, equal) = fours.split_at(first_equal);
+            squares(different, equal)
+        };
+        set(numbers.vector(number, x), energy);
+    }
+    let Some(number) = recipe.log else { return };
+    let mut fours = &mut *fours;
+    if recipe.halves {
+        let (first, second) = fours.split_at_mut(half);
+        for (a, b) in first
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(second.as_flattened())
+        {
+            store(_mm512_add_epi8(load(a), load(b)), a);
+        }
+        fours = first;
+    }
+    let mut any = _mm512_setzero_si512();
+    for counts in fours.as_flattened() {
+        any = _mm512_or_si512(any, load(counts));
+    }
+    let above_63 = _mm512_test_epi8_mask(any, _mm512_set1_epi8(0x40)) != 0;
+    let above_127 = _mm512_movepi8_mask(any) != 0;
+    for (order, bytes) in tables.chunks(4 - tables.len() / 6).enumerate() {
+        let log = match (above_127, above_63) {
+            (true, _) => logarithms::<4>(fours, bytes),
+            (false, true) => logarithms::<2>(fours, bytes),
+            (false, false) => logarithms::<1>(fours, bytes),
+        };
+        set(numbers.vector(number + order, x), log);
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn vectors(four: &Four) -> [__m512i; 4] {
+    four.each_ref().map(|counts| load(counts))
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq")]
+#[inline]
+fn set(numbers: &mut [u32; LANES], values: [__m512i; 4]) {
+    let (vectors, _) = numbers.as_chunks_mut::<16>();
+    for (numbers, values) in vectors.iter_mut().zip(values) {
+        // JUSTIFICATION: a vector is written to integers.
+        // SAFETY: there are 16 of 4 bytes, and they need no alignment.
+        unsafe { _mm512_storeu_si512(numbers.as_mut_ptr().cast(), values) }
+    }
+}
+
+/// The largest count of each window.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn largest(fours: &[Four]) -> [__m512i; 4] {
     let zero = _mm512_setzero_si512();
-    let (one, low_bytes) = (_mm512_set1_epi8(1), _mm512_set1_epi16(0xff));
-    let tables = bytes.each_ref().map(|bytes| {
+    let mut most = zero;
+    for counts in fours.as_flattened() {
+        most = _mm512_max_epu8(most, load(counts));
+    }
+    interleave([most, zero, zero, zero])
+}
+
+/// Sums of terms of the codes, a piece of seven bits of them after the other.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn weighed_sum(fours: &[Four], sum: &Sum) -> [__m512i; 4] {
+    let mut sums = [_mm512_setzero_si512(); 4];
+    for terms in &sum.pieces {
+        sums = sums.map(|sum| _mm512_slli_epi32::<7>(sum));
+        for (four, terms) in fours.iter().zip(terms) {
+            let terms = _mm512_set1_epi32(i32::from_le_bytes(*terms));
+            for (sum, counts) in sums.iter_mut().zip(vectors(four)) {
+                *sum = _mm512_dpbusd_epi32(*sum, counts, terms);
+            }
+        }
+    }
+    sums
+}
+
+/// Sums of squares, those of equal levels twice.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn squares(different: &[Four], equal: &[Four]) -> [__m512i; 4] {
+    let low_bytes = _mm512_set1_epi16(0xff);
+    let mut energy = [_mm512_setzero_si512(); 4];
+    for fours in [equal, different] {
+        energy = energy.map(|energy| _mm512_slli_epi32::<1>(energy));
+        for four in fours {
+            for (energy, counts) in energy.iter_mut().zip(vectors(four)) {
+                let even = _mm512_and_si512(counts, low_bytes);
+                let odd = _mm512_srli_epi16::<8>(counts);
+                *energy = _mm512_dpwssd_epi32(*energy, even, even);
+                *energy = _mm512_dpwssd_epi32(*energy, odd, odd);
+            }
+        }
+    }
+    energy
+}
+
+/// Sums of squares of counts that are sums of two.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn squares_of_halves(first: &[Four], second: &[Four]) -> [__m512i; 4] {
+    let low_bytes = _mm512_set1_epi16(0xff);
+    let mut energy = [_mm512_setzero_si512(); 4];
+    for (first, second) in first.iter().zip(second) {
+        let both = vectors(first).into_iter().zip(vectors(second));
+        for (energy, (a, b)) in energy.iter_mut().zip(both) {
+            let even = _mm512_add_epi16(
+                _mm512_and_si512(a, low_bytes),
+                _mm512_and_si512(b, low_bytes),
+            );
+            let odd = _mm512_add_epi16(_mm512_srli_epi16::<8>(a), _mm512_srli_epi16::<8>(b));
+            *energy = _mm512_dpwssd_epi32(*energy, even, even);
+            *energy = _mm512_dpwssd_epi32(*energy, odd, odd);
+        }
+    }
+    energy
+}
+
+/// Sums of `c log2 c`, or of some bytes of it.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vnni")]
+fn logarithms<const REGISTERS: usize>(fours: &[Four], bytes: &[[u8; 256]]) -> [__m512i; 4] {
+    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi8(1));
+    let mut sums = [zero; 4];
+    for bytes in bytes.iter().rev() {
         let mut table = [zero; REGISTERS];
         for (part, table) in table.iter_mut().enumerate() {
             *table = load(at(bytes, part * LANES));
         }
-        table
-    });
-    let (counts, _) = binned.counts.as_chunks::<LANES>();
-    let (different, equal) = counts.split_at(binned.different);
-    let (mut energies, mut logs) = ([[zero; 4]; 2], [[zero; 4]; 4]);
-    let mut most = [zero; 2];
-    for (of_equal, counts) in [different, equal].into_iter().enumerate() {
-        let energy = &mut energies[of_equal];
-        for four in counts.as_chunks::<4>().0 {
-            let four = four.each_ref().map(|counts| load(counts));
-            for counts in four {
-                most[of_equal] = _mm512_max_epu8(most[of_equal], counts);
-            }
-            for (part, counts) in interleave(four).into_iter().enumerate() {
-                let even = _mm512_and_si512(counts, low_bytes);
-                let odd = _mm512_srli_epi16::<8>(counts);
-                energy[part] = _mm512_dpwssd_epi32(energy[part], even, even);
-                energy[part] = _mm512_dpwssd_epi32(energy[part], odd, odd);
-                for (log, table) in logs.iter_mut().zip(&tables) {
-                    log[part] = _mm512_dpbusd_epi32(log[part], look_up(table, counts), one);
-                }
+        sums = sums.map(|sum| _mm512_slli_epi32::<8>(sum));
+        for four in fours {
+            for (sum, counts) in sums.iter_mut().zip(vectors(four)) {
+                *sum = _mm512_dpbusd_epi32(*sum, look_up(&table, counts), one);
             }
         }
     }
-    let [mut energy, equal] = energies;
-    let [mut log, second, third, fourth] = logs;
-    for part in 0..4 {
-        // Pairs of equal levels count twice.
-        energy[part] = _mm512_add_epi32(energy[part], _mm512_slli_epi32::<1>(equal[part]));
-        log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<8>(second[part]));
-        log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<16>(third[part]));
-        log[part] = _mm512_add_epi32(log[part], _mm512_slli_epi32::<24>(fourth[part]));
-    }
-    let begin = tallies.begin(binned.row, binned.x);
-    add_to(&mut tallies.log, begin, log);
-    add_to(&mut tallies.energy, begin, energy);
-    let [different, equal] = most;
-    store(different, at_mut(&mut tallies.most, begin));
-    store(equal, at_mut(&mut tallies.most_equal, begin));
+    sums
 }
