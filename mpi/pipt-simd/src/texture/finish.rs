@@ -4,6 +4,8 @@
 //! levels are few enough; with more of them these are computed in wider integers. What remains has one order,
 //! so that every instruction set gives the same bits.
 
+mod first;
+
 use std::ops::Range;
 
 use super::image::Geometry;
@@ -274,6 +276,9 @@ impl Made<'_> {
             Feature::Correlation => self.ordered_correlation::<WIDE>(to),
             Feature::CorrelationByVariance => self.correlation_by_variance::<WIDE>(to),
             Feature::HaralickCorrelation => self.haralick_correlation(to),
+            Feature::FirstCorrelation => self.first_correlation::<WIDE>(to),
+            Feature::FirstHaralickCorrelation => self.first_haralick_correlation(to),
+            Feature::FirstCluster { exponent } => self.first_cluster::<WIDE>(exponent, to),
             Feature::Cluster { exponent: 3 } => self.cluster::<WIDE, false>(to),
             Feature::Cluster { exponent: 4 } => self.cluster::<WIDE, true>(to),
             Feature::Cluster { .. } | Feature::SumVariance => {

@@ -145,6 +145,26 @@ pub(super) fn value(feature: Feature, counts: &Matrix, parameters: &Parameters) 
             }
             (sum(&|i, j| (i - 1.0) * (j - 1.0)) - mean * mean) / variance
         }
+        Feature::FirstCorrelation if of_i.len() < 2 => otherwise,
+        Feature::FirstCorrelation => sum(&|i, j| (i - mean_i) * (j - mean_i)) / (var_i * var_i),
+        Feature::FirstHaralickCorrelation => {
+            let levels = f64::from(parameters.levels);
+            let margin = gathered(counts, |i, _| i);
+            let least = margin.values().fold(f64::INFINITY, |a, b| a.min(*b));
+            let is_uniform = margin.values().all(|count| *count <= least);
+            if is_uniform && margin.len() == parameters.levels as usize {
+                return otherwise;
+            }
+            let mean = 1.0 / levels;
+            let here = of_i.values().map(|p| (p - mean).powi(2)).sum::<f64>();
+            #[allow(clippy::cast_precision_loss)]
+            let absent = levels - of_i.len() as f64;
+            let variance = (here + absent * mean * mean) / levels;
+            (sum(&|i, j| i * j) - mean * mean) / variance
+        }
+        Feature::FirstCluster { exponent } => {
+            sum(&|i, j| ((i - mean_i) + (j - mean_i)).powi(power(exponent)))
+        }
         Feature::Cluster { exponent } => {
             sum(&|i, j| (i + j - mean_i - mean_j).powi(power(exponent)))
         }
