@@ -311,7 +311,7 @@ fn features_of_the_first_level_are_those_of_itk() {
         11.097_222,
         4.388_038_6,
         142.166_29,
-        3976.285_6,
+        3_976.285_6,
     ];
     let picture = Picture {
         width: 5,
