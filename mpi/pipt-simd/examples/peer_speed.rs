@@ -22,7 +22,7 @@ use pipt_simd::noise::{Generator, Noise, Noisy};
 use pipt_simd::rank::{
     Even, Input, Operation, Output, Padding, Plane, PlaneMut, RankFilter, Trim, Window, pad,
 };
-use pipt_simd::texture::{Combine, Feature, LevelImage, Levels, Offset, Parameters, Plan};
+use pipt_simd::texture::{Feature, LevelImage, Levels, Offset, Parameters, Plan};
 
 type Failure = Box<dyn Error>;
 
@@ -93,22 +93,7 @@ fn parameters(like: &str, window: usize, levels: u32) -> Result<Parameters, Fail
             ..Parameters::grass(window, levels)
         },
         "otb" => Parameters::otb(window, levels, Offset::new(1, 0)),
-        // As many features as ITK's filter always makes; it has one mean for both levels of a pair where
-        // correlation and cluster have one for each.
-        "itk" => Parameters {
-            combine: Combine::Sum,
-            features: vec![
-                Feature::Energy,
-                Feature::Entropy,
-                Feature::Correlation,
-                Feature::InverseDifferenceMoment,
-                Feature::Contrast { exponent: 2 },
-                Feature::Cluster { exponent: 3 },
-                Feature::Cluster { exponent: 4 },
-                Feature::Variance,
-            ],
-            ..Parameters::itk(window, levels)
-        },
+        "itk" => Parameters::itk(window, levels),
         other => return Err(format!("No conventions are called '{other}'").into()),
     })
 }

@@ -68,7 +68,8 @@ impl fmt::Display for OutputError {
             ),
             Self::NoBounds(path) => write!(
                 to,
-                "{}: scale= is for texture features, between whose bounds it divides",
+                "{}: scale= is for texture features, between whose bounds it divides; Haralick correlations after OTB \
+                 and ITK have none",
                 path.display()
             ),
         }

@@ -165,8 +165,9 @@ const LOGARITHM: Parameter = Parameter::new(
     "the base of the logarithm",
 );
 
-/// The eight features of the toolkit, and Haralick's others (Haralick, Shanmugam, Dinstein 1973).
-pub const FEATURES: [&str; 17] = [
+/// The eight features of the toolkit, Haralick's others (Haralick, Shanmugam, Dinstein 1973), and what ITK's filter
+/// has instead of some of these.
+pub const FEATURES: [&str; 21] = [
     "max",
     "energy",
     "contrast",
@@ -184,6 +185,10 @@ pub const FEATURES: [&str; 17] = [
     "information-1",
     "information-2",
     "max-correlation",
+    "first-correlation",
+    "first-shade",
+    "first-prominence",
+    "first-haralick",
 ];
 
 const SIZE: Parameter = Parameter::new(
@@ -246,7 +251,9 @@ pub const ALL: &[Routine] = &[
                 "features",
                 Kind::Words(&FEATURES),
                 "max,energy,contrast,inverse-moment,homogeneity,correlation,entropy,cluster",
-                "which, in the order of the bands",
+                "which, in the order of the bands; with like=, where neither they nor their powers are given, those of \
+                 that program. ITK's correlation, shade, prominence and Haralick correlation are first-...: the mean \
+                 and the variance of a pair's first level are taken for both levels",
             ),
             EXPONENT,
             MOMENT,

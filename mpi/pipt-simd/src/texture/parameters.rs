@@ -22,6 +22,12 @@ impl Offset {
     pub const fn new(dx: i32, dy: i32) -> Self {
         Self { dx, dy }
     }
+
+    /// From the second pixel to the first one.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self::new(self.dx.saturating_neg(), self.dy.saturating_neg())
+    }
 }
 
 impl fmt::Display for Offset {
@@ -88,10 +94,21 @@ pub enum Feature {
     /// (Its documentation has `i j`; its results are those of levels that are 1 less.) It is asked of
     /// symmetric matrices, and [`Parameters::flat_correlation`] where `v` is 0.
     HaralickCorrelation,
+    /// Sum of `(i - mu_i) (j - mu_i) P / var_i^2`: the first level's mean and variance for both, which is ITK's
+    /// correlation. [`Parameters::flat_correlation`] where `var_i` is 0.
+    FirstCorrelation,
+    /// `(Sum of i j P - m^2) / v` with the mean `m` and the variance `v` of the first levels' margin, which
+    /// has as many entries as there are levels: ITK's Haralick correlation. Where `v` is 0, since every
+    /// level is as frequent, ITK divides by 0 or by what rounding leaves; here it is
+    /// [`Parameters::flat_correlation`].
+    FirstHaralickCorrelation,
     /// Minus the sum of `P log P` (Haralick's 9).
     Entropy,
     /// Sum of `(s - mu_i - mu_j)^exponent P`: tendency (2), shade (3), prominence (4).
     Cluster { exponent: u32 },
+    /// Sum of `(s - 2 mu_i)^exponent P`, the first level's mean for both: ITK's shade (3) and
+    /// prominence (4).
+    FirstCluster { exponent: u32 },
     /// Sum of `(i - mu_i)^2 P` (Haralick's 4).
     Variance,
     /// Sum of `s P` (Haralick's 6, with levels from 0: with levels from 1 it would be 2 more).
@@ -159,8 +176,11 @@ impl Feature {
             Self::Correlation => "correlation",
             Self::CorrelationByVariance => "correlation-by-variance",
             Self::HaralickCorrelation => "haralick-correlation",
+            Self::FirstCorrelation => "first-correlation",
+            Self::FirstHaralickCorrelation => "first-haralick-correlation",
             Self::Entropy => "entropy",
             Self::Cluster { exponent } => return format!("cluster-{exponent}"),
+            Self::FirstCluster { exponent } => return format!("first-cluster-{exponent}"),
             Self::Variance => "variance",
             Self::SumAverage => "sum-average",
             Self::SumVariance => "sum-variance",
@@ -257,18 +277,24 @@ impl Parameters {
         }
     }
 
-    /// The conventions of ITK's `CoocurrenceTextureFeaturesImageFilter`, and those of its features that
-    /// have the textbook's definition on matrices that are not symmetric: energy, entropy, inverse
-    /// difference moment and inertia.
+    /// The conventions and the eight features of `CoocurrenceTextureFeaturesImageFilter` of ITK's module
+    /// of texture features (4.0.1), in its order. Its matrices are not symmetric, and yet four of the
+    /// features have one mean and one variance for both levels of a pair: those of the first one. Its
+    /// offsets point backwards, so the first pixel of a pair is the right or the lower one.
     #[must_use]
     pub fn itk(window: usize, levels: u32) -> Self {
         let features = [
             Feature::Energy,
             Feature::Entropy,
+            Feature::FirstCorrelation,
             Feature::InverseDifferenceMoment,
             Feature::Contrast { exponent: 2 },
+            Feature::FirstCluster { exponent: 3 },
+            Feature::FirstCluster { exponent: 4 },
+            Feature::FirstHaralickCorrelation,
         ];
         Self {
+            offsets: Offset::FOUR.map(Offset::reversed).to_vec(),
             combine: Combine::Sum,
             symmetric: false,
             ..Self::new(window, levels, &features)

@@ -192,10 +192,9 @@ impl Quantities {
     ) -> Result<(), TextureError> {
         check(feature, parameters)?;
         let before = self.all.len();
-        if let Feature::Cluster { exponent } = feature {
+        self.add_of(feature, parameters.symmetric);
+        if let Feature::Cluster { exponent } | Feature::FirstCluster { exponent } = feature {
             self.cluster(exponent, parameters, most_pairs);
-        } else {
-            self.add_of(feature, parameters.symmetric);
         }
         let exact = self.all[before..].iter().all(|quantity| match quantity {
             Quantity::Moment(moment) => fits(*moment, parameters.levels, most_pairs),
@@ -216,7 +215,10 @@ impl Quantities {
             Feature::InverseDifferenceMoment => self.moments(&[Moment::InverseSquare]),
             Feature::InverseMoment { exponent } => self.moments(&[Moment::InversePower(exponent)]),
             Feature::Homogeneity => self.moments(&[Moment::InverseDifference]),
-            Feature::Correlation | Feature::Variance | Feature::CorrelationByVariance
+            Feature::Correlation
+            | Feature::Variance
+            | Feature::CorrelationByVariance
+            | Feature::FirstCorrelation
                 if symmetric =>
             {
                 self.moments(&[Moment::Sum(1), Moment::Sum(2), Moment::Difference(2)]);
@@ -233,9 +235,21 @@ impl Quantities {
                 self.moments(&[Moment::Product, Moment::Sum(1)]);
                 self.add(&[Quantity::Energy(Margin::First)]);
             }
+            Feature::FirstCorrelation => self.moments(&[
+                Moment::First(1),
+                Moment::First(2),
+                Moment::Sum(1),
+                Moment::Sum(2),
+                Moment::Difference(2),
+            ]),
+            Feature::FirstHaralickCorrelation => {
+                self.moments(&[Moment::Sum(2), Moment::Difference(2)]);
+                self.add(&[Quantity::Energy(Margin::First)]);
+            }
+            Feature::FirstCluster { .. } if !symmetric => self.moments(&[Moment::First(1)]),
             Feature::Entropy => self.joint_entropy(symmetric),
             Feature::SumAverage => self.moments(&[Moment::Sum(1)]),
-            Feature::SumVariance | Feature::Cluster { .. } => {
+            Feature::SumVariance | Feature::Cluster { .. } | Feature::FirstCluster { .. } => {
                 self.moments(&[Moment::Sum(1), Moment::Sum(2)])
             }
             Feature::SumEntropy => self.add(&[Quantity::Log(Margin::Sum)]),
@@ -292,7 +306,9 @@ fn check(feature: Feature, parameters: &Parameters) -> Result<(), TextureError> 
         Feature::Contrast { exponent } | Feature::InverseMoment { exponent } => {
             within(exponent, 1, 4)
         }
-        Feature::Cluster { exponent } => within(exponent, 2, 4),
+        Feature::Cluster { exponent } | Feature::FirstCluster { exponent } => {
+            within(exponent, 2, 4)
+        }
         Feature::CorrelationByVariance | Feature::HaralickCorrelation if !parameters.symmetric => {
             Err(TextureError::NotSymmetric(feature.name()))
         }

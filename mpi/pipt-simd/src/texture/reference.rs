@@ -145,6 +145,12 @@ pub(super) fn value(feature: Feature, counts: &Matrix, parameters: &Parameters) 
             }
             (sum(&|i, j| (i - 1.0) * (j - 1.0)) - mean * mean) / variance
         }
+        Feature::FirstCorrelation if of_i.len() < 2 => otherwise,
+        Feature::FirstCorrelation => sum(&|i, j| (i - mean_i) * (j - mean_i)) / (var_i * var_i),
+        Feature::FirstHaralickCorrelation => first_haralick(counts, parameters),
+        Feature::FirstCluster { exponent } => {
+            sum(&|i, j| ((i - mean_i) + (j - mean_i)).powi(power(exponent)))
+        }
         Feature::Cluster { exponent } => {
             sum(&|i, j| (i + j - mean_i - mean_j).powi(power(exponent)))
         }
@@ -155,6 +161,27 @@ pub(super) fn value(feature: Feature, counts: &Matrix, parameters: &Parameters) 
         Feature::MaximalCorrelation => maximal(&matrix, &of_i, &of_j),
         _ => information(feature, &matrix, (&of_i, &of_j), parameters.logarithm),
     }
+}
+
+/// With as many entries in the margin as there are levels. Its counts are compared, which sums would miss by
+/// rounding.
+fn first_haralick(counts: &Matrix, parameters: &Parameters) -> f64 {
+    let total: f64 = counts.values().sum();
+    let levels = f64::from(parameters.levels);
+    let margin = gathered(counts, |i, _| i);
+    let least = margin.values().fold(f64::INFINITY, |a, b| a.min(*b));
+    let is_uniform = margin.values().all(|count| *count <= least);
+    if is_uniform && margin.len() == parameters.levels as usize {
+        return f64::from(parameters.flat_correlation);
+    }
+    let mean = 1.0 / levels;
+    let here = margin.values().map(|count| (count / total - mean).powi(2));
+    #[allow(clippy::cast_precision_loss)]
+    let absent = levels - margin.len() as f64;
+    let variance = (here.sum::<f64>() + absent * mean * mean) / levels;
+    let product = |((i, j), count): (&(u32, u32), &f64)| f64::from(*i) * f64::from(*j) * count;
+    let products: f64 = counts.iter().map(product).sum();
+    (products / total - mean * mean) / variance
 }
 
 /// Features that are made of entropies.

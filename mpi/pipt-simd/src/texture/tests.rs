@@ -10,6 +10,8 @@ fn all_features(symmetric: bool) -> Vec<Feature> {
     all.extend([1, 3].map(|exponent| Feature::Contrast { exponent }));
     all.extend([1, 2, 3].map(|exponent| Feature::InverseMoment { exponent }));
     all.extend([3, 4].map(|exponent| Feature::Cluster { exponent }));
+    all.extend([2, 3, 4].map(|exponent| Feature::FirstCluster { exponent }));
+    all.extend([Feature::FirstCorrelation, Feature::FirstHaralickCorrelation]);
     if symmetric {
         all.extend([Feature::CorrelationByVariance, Feature::HaralickCorrelation]);
     }
@@ -265,17 +267,91 @@ fn a_flat_window_has_the_correlation_asked_for() {
             ..Parameters::new(
                 3,
                 8,
-                &[Feature::Correlation, Feature::Entropy, Feature::Max],
+                &[
+                    Feature::Correlation,
+                    Feature::Entropy,
+                    Feature::Max,
+                    Feature::FirstCorrelation,
+                ],
             )
         };
-        let plan = Plan::new(&parameters).expect("parameters");
-        let outputs = run(&flat, &plan, &whole(&flat, &plan), Level::best(), false);
-        let is = outputs[0][0];
+        for symmetric in [true, false] {
+            let plan = Plan::new(&Parameters {
+                symmetric,
+                ..parameters.clone()
+            });
+            let plan = plan.expect("parameters");
+            let outputs = run(&flat, &plan, &whole(&flat, &plan), Level::best(), false);
+            for is in [outputs[0][0], outputs[3][0]] {
+                assert!(
+                    is == flat_correlation || is.is_nan() && flat_correlation.is_nan(),
+                    "{is}"
+                );
+            }
+            assert_eq!((outputs[1][0], outputs[2][0]), (0.0, 1.0));
+        }
+    }
+}
+
+/// What ITK's filter says of one window.
+#[test]
+fn features_of_the_first_level_are_those_of_itk() {
+    let rows = [
+        [0, 3, 1, 7, 2],
+        [5, 5, 0, 1, 6],
+        [2, 4, 4, 3, 3],
+        [7, 0, 6, 2, 1],
+        [1, 1, 3, 5, 0],
+    ];
+    let itk = [
+        0.028_163_582,
+        5.280_493_3,
+        -0.040_427_06,
+        0.253_519_65,
+        11.097_222,
+        4.388_038_6,
+        142.166_29,
+        3_976.285_6,
+    ];
+    let picture = Picture {
+        width: 5,
+        levels: rows.concat(),
+        valid: None,
+    };
+    let plan = Plan::new(&Parameters::itk(5, 8)).expect("parameters");
+    let outputs = run(
+        &picture,
+        &plan,
+        &whole(&picture, &plan),
+        Level::best(),
+        false,
+    );
+    for ((name, is), should_be) in plan.outputs().iter().zip(&outputs).zip(itk) {
+        let is = f64::from(is[0]);
         assert!(
-            is == flat_correlation || is.is_nan() && flat_correlation.is_nan(),
-            "{is}"
+            agrees(name, is, should_be),
+            "{name}: {is} instead of {should_be}"
         );
-        assert_eq!((outputs[1][0], outputs[2][0]), (0.0, 1.0));
+    }
+}
+
+#[test]
+fn where_every_level_is_as_frequent_haralick_correlations_are_what_is_asked_for() {
+    let picture = Picture {
+        width: 3,
+        levels: vec![0, 1, 0, 1, 0, 1, 0, 1, 0],
+        valid: None,
+    };
+    for flat_correlation in [0.0, 0.5] {
+        let parameters = Parameters {
+            flat_correlation,
+            ..Parameters::itk(3, 2)
+        };
+        check(&picture, &parameters, false);
+        let plan = Plan::new(&parameters).expect("parameters");
+        let all = whole(&picture, &plan);
+        let outputs = run(&picture, &plan, &all, Level::best(), false);
+        assert_eq!(outputs[7], [flat_correlation]);
     }
 }
 
@@ -567,9 +643,17 @@ fn outputs_have_names() {
     assert_eq!(
         Plan::new(&Parameters::itk(5, 8))
             .expect("parameters")
-            .outputs()
-            .len(),
-        4
+            .outputs(),
+        [
+            "energy",
+            "entropy",
+            "first-correlation",
+            "inverse-difference-moment",
+            "contrast-2",
+            "first-cluster-3",
+            "first-cluster-4",
+            "first-haralick-correlation"
+        ]
     );
     assert_eq!(
         Plan::new(&Parameters::grass(5, 8))

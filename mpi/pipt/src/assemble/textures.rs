@@ -48,7 +48,7 @@ impl Assembled {
             bands,
         };
         let numbers = (0..).take(made.bands.len()).collect();
-        let bounds = bounds.map(Some).collect();
+        let bounds = bounds.collect();
         let node = self.graph.make(of.node, made, Box::new(texture));
         Ok(Image {
             node: node.map_err(AssembleError::Graph)?,
@@ -99,7 +99,11 @@ fn parameters(routine: &Routine, values: &Values, levels: u32) -> Parameters {
     if values.word("logarithm") == Some("e") {
         parameters.logarithm = Logarithm::Natural;
     }
-    parameters.features = features(routine, values);
+    let powers = ["features", "exponent", "moment", "cluster"];
+    let is_said = powers.into_iter().any(|name| values.is_given(name));
+    if is_free || is_said || values.get("features").is_none() {
+        parameters.features = features(routine, values);
+    }
     parameters
 }
 
@@ -158,17 +162,21 @@ fn feature(name: &str, values: &Values) -> Feature {
         "information-1" => Feature::InformationMeasure1,
         "information-2" => Feature::InformationMeasure2,
         "max-correlation" => Feature::MaximalCorrelation,
+        "first-correlation" => Feature::FirstCorrelation,
+        "first-shade" => Feature::FirstCluster { exponent: 3 },
+        "first-prominence" => Feature::FirstCluster { exponent: 4 },
+        "first-haralick" => Feature::FirstHaralickCorrelation,
         _ => Feature::Max,
     }
 }
 
 /// Between which numbers the outputs of one band can be, by their definitions.
-fn bounds(parameters: &Parameters) -> Vec<(f64, f64)> {
+fn bounds(parameters: &Parameters) -> Vec<Option<(f64, f64)>> {
     let one = parameters
         .features
         .iter()
         .map(|feature| bounds_of(*feature, parameters));
-    let one: Vec<(f64, f64)> = one.collect();
+    let one: Vec<Option<(f64, f64)>> = one.collect();
     let times = match parameters.combine {
         Combine::Separate => parameters.offsets.len(),
         _ => 1,
@@ -180,18 +188,18 @@ fn bounds(parameters: &Parameters) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn bounds_of(feature: Feature, parameters: &Parameters) -> (f64, f64) {
+fn bounds_of(feature: Feature, parameters: &Parameters) -> Option<(f64, f64)> {
     let most = f64::from(parameters.levels - 1);
     let power = |base: f64, exponent: u32| base.powi(i32::try_from(exponent).unwrap_or(4));
     let logarithm = |number: f64| match parameters.logarithm {
         Logarithm::Binary => number.log2(),
         Logarithm::Natural => number.ln(),
     };
-    match feature {
+    let bounds = match feature {
         Feature::Contrast { exponent } => (0.0, power(most, exponent)),
         Feature::Correlation => (-1.0, 1.0),
         Feature::Entropy => (0.0, logarithm((most + 1.0) * (most + 1.0))),
-        Feature::Cluster { exponent } => {
+        Feature::Cluster { exponent } | Feature::FirstCluster { exponent } => {
             let bound = power(2.0 * most, exponent);
             (if exponent % 2 == 0 { 0.0 } else { -bound }, bound)
         }
@@ -201,10 +209,102 @@ fn bounds_of(feature: Feature, parameters: &Parameters) -> (f64, f64) {
         Feature::SumEntropy => (0.0, logarithm(2.0 * most + 1.0)),
         Feature::DifferenceEntropy => (0.0, logarithm(most + 1.0)),
         Feature::InformationMeasure1 => (-1.0, 0.0),
-        // Divided by a variance, whose least is a matter of the window: not asked for by name.
-        Feature::CorrelationByVariance | Feature::HaralickCorrelation => {
-            (-most * most, most * most)
+        // A covariance divided by a variance is at most 1, or the largest level where each is of another
+        // level, and of n pairs the least variance of whole numbers is (n - 1) / n^2.
+        Feature::CorrelationByVariance => {
+            let bound = most_counts(parameters) + 2.0;
+            (-bound, bound)
         }
+        Feature::FirstCorrelation => {
+            let bound = most * (most_counts(parameters) + 2.0);
+            (-bound, bound)
+        }
+        // Divided by a variance of frequencies, which can be next to nothing.
+        Feature::HaralickCorrelation | Feature::FirstHaralickCorrelation => return None,
         _ => (0.0, 1.0),
+    };
+    Some(bounds)
+}
+
+/// The sum of a matrix is not above this.
+fn most_counts(parameters: &Parameters) -> f64 {
+    let offsets = match parameters.combine {
+        Combine::Sum => parameters.offsets.len(),
+        Combine::Mean | Combine::Separate => 1,
+    };
+    let orders = if parameters.symmetric { 2 } else { 1 };
+    let counts = parameters.window * parameters.window * offsets * orders;
+    // At most 63 x 63 x 8 x 2.
+    u32::try_from(counts).map_or(f64::INFINITY, f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routine;
+
+    fn made(name: &str, given: &[(&'static str, &'static str)]) -> Parameters {
+        let routine = routine::of(name).expect("a routine");
+        let values = Values::read(routine.parameters, given.iter().copied());
+        parameters(routine, &values.expect("values"), 32)
+    }
+
+    #[test]
+    fn a_program_has_its_features_and_conventions() {
+        for (like, should_be) in [
+            ("grass", Parameters::grass(9, 32)),
+            ("otb", Parameters::otb(9, 32, OTB_OFFSET)),
+            ("itk", Parameters::itk(9, 32)),
+        ] {
+            assert_eq!(made("CoOccur", &[("like", like)]), should_be);
+        }
+        // What is given counts.
+        let some = made(
+            "CoOccur",
+            &[("like", "itk"), ("features", "first-shade,max")],
+        );
+        assert_eq!(
+            some.features,
+            [Feature::FirstCluster { exponent: 3 }, Feature::Max]
+        );
+        assert_eq!(some.offsets, Parameters::itk(9, 32).offsets);
+        let powers = made("CoOccur", &[("like", "otb"), ("cluster", "4")]);
+        assert_eq!(powers.features[7], Feature::Cluster { exponent: 4 });
+        let one = made("CoOccurEnergy", &[("like", "itk")]);
+        assert_eq!(one.features, [Feature::Energy]);
+    }
+
+    #[test]
+    fn each_name_is_a_feature_of_its_own() {
+        let names = FEATURES.join(",");
+        let values: &'static str = names.leak();
+        let features = made("CoOccur", &[("features", values)]).features;
+        assert_eq!(features.len(), FEATURES.len());
+        for (place, feature) in features.iter().enumerate() {
+            assert!(!features[..place].contains(feature), "{feature:?}");
+        }
+        // All of ITK's have one.
+        let itk = Parameters::itk(9, 32).features;
+        assert!(itk.iter().all(|feature| features.contains(feature)));
+    }
+
+    #[test]
+    fn quotients_by_a_variance_have_bounds_that_hold() {
+        // Of 3 pairs the first level differs once, and the second one as much as it can: in the way of the
+        // covariance, 1/3 - 1/3 * 1/3 times 31, divided by the square of the variance 2/9.
+        let mut parameters = Parameters::itk(3, 32);
+        let (variance, covariance): (f64, f64) = (2.0 / 9.0, 2.0 / 9.0 * 31.0);
+        let (_, most) = bounds_of(Feature::FirstCorrelation, &parameters).expect("bounds");
+        assert!(covariance / (variance * variance) <= most);
+        // The least variance of as many pairs as there can be.
+        for symmetric in [false, true] {
+            parameters.symmetric = symmetric;
+            let counts = most_counts(&parameters);
+            let variance = (counts - 1.0) / (counts * counts);
+            let (_, most) = bounds_of(Feature::CorrelationByVariance, &parameters).expect("bounds");
+            assert!(1.0 / variance <= most && most < 1.1 / variance);
+        }
+        let haralick = Feature::FirstHaralickCorrelation;
+        assert_eq!(bounds_of(haralick, &parameters), None);
     }
 }

@@ -9,6 +9,8 @@ use crate::texture::plan::Plan;
 use crate::texture::quantities::{COUNT, FIRST_FREE, Margin, Quantity};
 use crate::texture::rows::{PART, Rows};
 
+mod first;
+
 type Part = crate::texture::rows::Part<f64>;
 
 /// 64-bit floats.
@@ -149,6 +151,9 @@ impl Made<'_> {
             Feature::Correlation => self.ordered_correlation::<WIDE>(to),
             Feature::CorrelationByVariance => self.correlation_by_variance::<WIDE>(to),
             Feature::HaralickCorrelation => self.haralick_correlation(to),
+            Feature::FirstCorrelation => self.first_correlation::<WIDE>(to),
+            Feature::FirstHaralickCorrelation => self.first_haralick_correlation(to),
+            Feature::FirstCluster { exponent } => self.first_cluster::<WIDE>(exponent, to),
             Feature::Cluster { exponent: 3 } => self.cluster::<WIDE, false>(to),
             Feature::Cluster { exponent: 4 } => self.cluster::<WIDE, true>(to),
             Feature::Cluster { .. } | Feature::SumVariance => {
@@ -304,29 +309,17 @@ impl Made<'_> {
     /// Shade, or prominence: moments about an integer near the mean, exactly, and then about the mean.
     #[inline(always)]
     fn cluster<const WIDE: bool, const FOURTH: bool>(&self, to: &mut Part) {
-        let last = if FOURTH { 4 } else { 3 };
-        let power = |power: u32| {
-            let low = self
-                .plan
-                .quantities
-                .has(Quantity::Moment(Moment::SumLow(power)));
-            if low {
-                (Moment::SumHigh(power), Moment::SumLow(power))
-            } else {
-                (Moment::Count, Moment::Sum(power))
-            }
-        };
-        let ((third_high, third), (fourth_high, fourth)) = (power(3), power(last));
-        let high = |moment: Moment, value: f64| if moment == Moment::Count { 0.0 } else { value };
+        let (third, third_high) = self.power_of_sum(3);
+        let (fourth, fourth_high) = self.power_of_sum(if FOURTH { 4 } else { 3 });
         let from = [
-            Moment::Sum(1),
-            Moment::Sum(2),
+            self.moment(Moment::Sum(1)),
+            self.moment(Moment::Sum(2)),
             third,
-            third_high,
+            third_high.unwrap_or(third),
             fourth,
-            fourth_high,
-        ]
-        .map(|moment| self.moment(moment));
+            fourth_high.unwrap_or(fourth),
+        ];
+        let high = |row: Option<&Part>, value: f64| if row.is_some() { value } else { 0.0 };
         self.each(
             to,
             from,
@@ -352,6 +345,17 @@ impl Made<'_> {
                 }
             },
         );
+    }
+
+    /// The sum of a power of `s`, and of what is beyond 32 bits where it came in two parts.
+    #[inline(always)]
+    fn power_of_sum(&self, power: u32) -> (&Part, Option<&Part>) {
+        let low = Moment::SumLow(power);
+        if self.plan.quantities.has(Quantity::Moment(low)) {
+            (self.moment(low), Some(self.moment(Moment::SumHigh(power))))
+        } else {
+            (self.moment(Moment::Sum(power)), None)
+        }
     }
 
     #[inline(always)]
