@@ -14,8 +14,9 @@ PROGRAMS := whim whimd whim-home whim-guest
 # Where built programs are, and what is made of their command lines.
 BUILT     := $(TARGET)/release
 GENERATED := $(TARGET)/dist
-# The toolkit's program; its workspace has a target directory of its own.
-PIPT      := $(or $(CARGO_TARGET_DIR),mpi/target)/release/pipt
+# The image toolkit's packages and its program. Cargo leaves them out where nothing names them.
+TOOLKIT   := 'pipt*'
+PIPT      := $(BUILT)/pipt
 
 bindir     = $(DESTDIR)$(PREFIX)/bin
 mandir     = $(DESTDIR)$(PREFIX)/share/man
@@ -42,7 +43,7 @@ help:
 
 demo:
 	@scripts/bootstrap demo
-	$(CARGO) build --locked --workspace --bins
+	$(CARGO) build --locked --bins
 	@$(CARGO) xtask demo
 
 test:
@@ -60,7 +61,7 @@ bench:
 
 pipt:
 	@scripts/bootstrap demo
-	cd mpi && ../$(CARGO) build --locked --release
+	$(CARGO) build --locked --release -p $(TOOLKIT)
 
 # As a user: `make pipt`, then `sudo make install-pipt`, which builds nothing that is built already.
 install-pipt: pipt
@@ -83,10 +84,10 @@ uninstall-pipt:
 
 test-pipt:
 	@scripts/bootstrap demo
-	cd mpi && ../$(CARGO) fmt --all --check
-	cd mpi && ../$(CARGO) clippy --locked --all-targets -- -D warnings
-	cd mpi && RUSTDOCFLAGS="-D warnings" ../$(CARGO) doc --locked --no-deps --quiet
-	cd mpi && ../$(CARGO) test --locked
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked -p $(TOOLKIT) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p $(TOOLKIT) --no-deps --quiet
+	$(CARGO) test --locked -p $(TOOLKIT)
 
 bench-pipt:
 	@scripts/bootstrap demo
@@ -98,12 +99,12 @@ fmt:
 
 lint:
 	@scripts/bootstrap demo
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets -- -D warnings
 
 # As a user: `make build`, then `sudo make install`, which builds nothing that is built already.
 build:
 	@scripts/bootstrap demo
-	$(CARGO) build --locked --release --workspace --bins
+	$(CARGO) build --locked --release --bins
 	$(CARGO) xtask dist $(TARGET)/dist
 
 install: build
@@ -127,7 +128,7 @@ install-files:
 # Cargo puts programs of the profile 'dev' into 'debug'.
 deb:
 	@scripts/bootstrap deb
-	$(CARGO) build --locked --workspace --exclude xtask --bins --profile $(PROFILE)
+	$(CARGO) build --locked --workspace --exclude $(TOOLKIT) --exclude xtask --bins --profile $(PROFILE)
 	scripts/deb $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE)) $(TARGET)/deb $(REVISION)
 
 uninstall:

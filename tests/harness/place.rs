@@ -33,7 +33,7 @@ pub fn built() -> Result<PathBuf> {
     let above = own.ancestors().find(|path| path.join("whim").is_file());
     above.map(Path::to_owned).context(
         "The programs under test are not beside the tests: \
-         run `cargo build --workspace --bins` first, or set WHIM_BIN_DIR",
+         run `cargo build --bins` first, or set WHIM_BIN_DIR",
     )
 }
 
@@ -72,7 +72,7 @@ pub fn programs(lab: &str) -> Result<PathBuf> {
     for program in PROGRAMS {
         ensure!(
             built.join(program).is_file(),
-            "{} is missing in {}: run `cargo build --workspace --bins` first",
+            "{} is missing in {}: run `cargo build --bins` first",
             program,
             built.display()
         );

@@ -1,6 +1,6 @@
 //! The system tests: one program, with a runner of its own.
 //!
-//! `cargo build --workspace --bins`, then `cargo test -p whim-system-tests` runs the quick ones;
+//! `cargo build --bins`, then `cargo test -p whim-system-tests` runs the quick ones;
 //! words after `--` choose by name, `--exact NAME` runs any test, slow ones as well. What decides:
 //!
 //! - `WHIM_FULL=1` adds the slow ones, `WHIM_PART=k/n` takes every n-th;

@@ -104,7 +104,7 @@ fn check(words: &str) -> Result<()> {
         .arg("check")
         .args(words.split_whitespace())
         .output()
-        .context("Could not start whim-sim: run `cargo build --workspace --bins` first")?;
+        .context("Could not start whim-sim: run `cargo build --bins` first")?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     let complaint = String::from_utf8_lossy(&output.stderr);

@@ -21,9 +21,7 @@ pub fn run(workspace: &Workspace, directory: &Path, write: bool) -> Result<bool>
         .canonicalize()
         .with_context(|| format!("Could not find {}", directory.display()))?;
     let mut build = Command::new("cargo");
-    build
-        .args(["build", "--workspace", "--bins"])
-        .current_dir(&workspace.root);
+    build.args(["build", "--bins"]).current_dir(&workspace.root);
     if !process::each_line(build, |line| println!("{line}"))?.success() {
         return Ok(false);
     }

@@ -17,7 +17,7 @@ use crate::checks::SYSTEM_TESTS;
 use crate::durations;
 use crate::process::{self, Ending};
 use crate::tally::Tally;
-use crate::workspace::Workspace;
+use crate::workspace::{TOOLKIT, Workspace};
 
 const QUICK_LIMIT: Duration = Duration::from_secs(5 * 60);
 const FULL_LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -87,6 +87,8 @@ pub fn build(workspace: &Workspace, release: bool) -> Result<Built> {
         "build",
         "--locked",
         "--workspace",
+        "--exclude",
+        TOOLKIT,
         "--exclude",
         "xtask",
         "--bins",

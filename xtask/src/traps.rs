@@ -244,7 +244,7 @@ impl Copy {
                 .envs(&trap.environment);
             command
         };
-        let built = cargo(&["build", "-q", "--workspace", "--bins"]).status()?;
+        let built = cargo(&["build", "-q", "--bins"]).status()?;
         ensure!(built.success(), "{} does not build", trap.name);
         let tests = cargo(&["test", "-q", "-p", &trap.package, "--no-run"]).status()?;
         ensure!(

@@ -9,6 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+/// The packages of the image toolkit, as cargo's options take them. What names no packages means all others.
+pub const TOOLKIT: &str = "pipt*";
+
 /// The root of the workspace and of its build output.
 #[derive(Debug)]
 pub struct Workspace {

@@ -1,4 +1,5 @@
 //! The corpus of the fuzz target: each file is read or refused, and what is whole is read.
+#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! Files that are damaged end with an error, never with a panic, and never with much memory.
+#![forbid(unsafe_code)]
 
 use pipt_raster::{Info, SampleType, Samples, Size};
 use pipt_tiff::design::Big;

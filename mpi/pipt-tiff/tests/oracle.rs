@@ -2,7 +2,7 @@
 //!
 //! `PIPT_PYTHON` names a Python that has tifffile and imagecodecs (else `python3`), `PIPT_TIFFS` a directory
 //! with further files to compare. The table of what was found goes to the standard output.
-
+#![forbid(unsafe_code)]
 #![allow(
     clippy::cast_possible_truncation,
     reason = "numbers of a few small images"

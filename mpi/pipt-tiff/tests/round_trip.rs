@@ -1,4 +1,5 @@
 //! What is written is read as it was, and the bytes of a file depend on its samples alone.
+#![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! How fast files are read and written: processor time of one thread, MB of samples in a second.
+#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

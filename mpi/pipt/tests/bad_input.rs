@@ -1,5 +1,6 @@
 //! What users give by mistake, and what others send them: a sentence, an exit status, and no file that looks
 //! whole.
+#![forbid(unsafe_code)]
 
 mod common;
 

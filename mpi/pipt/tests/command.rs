@@ -1,4 +1,5 @@
 //! The command, as a user runs it: on files, from end to end.
+#![forbid(unsafe_code)]
 
 mod common;
 

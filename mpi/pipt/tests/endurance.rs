@@ -1,4 +1,5 @@
 //! What takes minutes: `cargo test -p pipt --features full --test endurance -- --nocapture`.
+#![forbid(unsafe_code)]
 
 mod common;
 

@@ -9,8 +9,10 @@ use toml::{Table, Value};
 use crate::workspace::Workspace;
 
 const REASONS: &str = "docs/dependencies.md";
-/// The image toolkit's workspace.
+/// Where the image toolkit's crates are.
 const TOOLKIT: &str = "mpi";
+/// Workspaces of their own: fuzz targets are built with other flags, cargo-fuzz's with another compiler.
+const APART: &[&str] = &["fuzz", "mpi/fuzz"];
 
 fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
     let text = workspace
@@ -22,11 +24,7 @@ fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
 
 /// Every dependency from outside has a line in `docs/dependencies.md`, and none is there in vain.
 pub fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
-    names.extend(outside(&manifest(
-        workspace,
-        &Path::new(TOOLKIT).join("Cargo.toml"),
-    )?));
+    let names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
     let text = workspace.text(Path::new(REASONS))?.unwrap_or_default();
     Ok(compare(&names, &reasons(&text)))
 }
@@ -48,10 +46,8 @@ pub fn unused(workspace: &Workspace) -> Result<Vec<String>> {
 
 fn member_manifests(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     let mut files = workspace.files()?;
-    // fuzz/ is a workspace of its own: cargo-fuzz builds it with another compiler. So is the toolkit.
-    let others = ["fuzz", TOOLKIT];
     let own = |path: &Path| {
-        path != Path::new("Cargo.toml") && !others.iter().any(|other| path.starts_with(other))
+        path != Path::new("Cargo.toml") && !APART.iter().any(|other| path.starts_with(other))
     };
     files.retain(|path| own(path) && path.ends_with("Cargo.toml"));
     Ok(files)
@@ -99,9 +95,9 @@ fn compare(used: &BTreeSet<String>, explained: &BTreeSet<String>) -> Vec<String>
     missing.chain(stale).collect()
 }
 
-/// Members take versions, edition, licence and lints from the workspace.
+/// Members take versions, edition, licence and lints from the workspace, and the gate runs for all but the toolkit.
 pub fn members(workspace: &Workspace) -> Result<Vec<String>> {
-    let mut findings = Vec::new();
+    let mut findings = default_findings(&manifest(workspace, Path::new("Cargo.toml"))?);
     for path in member_manifests(workspace)? {
         let manifest = manifest(workspace, &path)?;
         for finding in member_findings(&manifest) {
@@ -109,6 +105,23 @@ pub fn members(workspace: &Workspace) -> Result<Vec<String>> {
         }
     }
     Ok(findings)
+}
+
+/// Members that cargo leaves out where nothing names them, but for the toolkit: no gate would run for them.
+fn default_findings(root: &Table) -> Vec<String> {
+    let listed = |key: &str| -> BTreeSet<&str> {
+        let paths = root
+            .get("workspace")
+            .and_then(|workspace| workspace.get(key));
+        let paths = paths.and_then(Value::as_array).into_iter().flatten();
+        paths.filter_map(Value::as_str).collect()
+    };
+    let defaults = listed("default-members");
+    let mut core = listed("members");
+    core.retain(|path| !Path::new(path).starts_with(TOOLKIT));
+    core.symmetric_difference(&defaults)
+        .map(|path| format!("Cargo.toml: {path} is in one of members and default-members alone"))
+        .collect()
 }
 
 fn member_findings(manifest: &Table) -> Vec<String> {
@@ -153,6 +166,17 @@ mod test {
         assert_eq!(findings.len(), 2, "{findings:?}");
         assert!(findings[0].contains("line for a:"));
         assert!(findings[1].contains("remove c,"));
+    }
+
+    #[test]
+    fn a_member_that_no_gate_looks_at_is_found() {
+        let manifest: Table = "[workspace]\nmembers = [\"crates/*\", \"new\", \"mpi/pipt*\"]\n\
+             default-members = [\"crates/*\"]\n"
+            .parse()
+            .unwrap();
+        let findings = default_findings(&manifest);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].contains(": new is"), "{findings:?}");
     }
 
     #[test]
