@@ -12,6 +12,8 @@ pub(super) struct Logarithms {
     pub bytes: [[u8; 256]; 3],
     /// The bytes of `c log2 c` of the same counts.
     pub weighed: Vec<[u8; 256]>,
+    /// The same as integers, of [`Precision::Bytes`].
+    pub whole: Vec<u32>,
 }
 
 /// How many bits logarithms have after the point. It is a plan's, so that all instruction sets give the same.
@@ -56,26 +58,25 @@ impl Logarithms {
         let growth = |count: u16| (weighed(count) - weighed(count.saturating_sub(1))) as u64;
         // In the order in which features divide sums: so a single bin's entropy is 0.
         let of = |count: u16| weighed(count) * (1.0 / scale) * (1.0 / f64::from(count.max(1)));
+        let weighed_bytes = match precision {
+            Precision::Most => Vec::new(),
+            Precision::Bytes => byte_tables::<4>(weighed).to_vec(),
+            Precision::Fine => byte_tables::<6>(weighed).to_vec(),
+        };
+        let whole = |count: usize| {
+            let mut bytes = [0; 4];
+            let tables = bytes.iter_mut().zip(&weighed_bytes);
+            tables.for_each(|(byte, table)| *byte = table[count]);
+            u32::from_le_bytes(bytes)
+        };
         Self {
+            whole: (0..256).map(whole).collect(),
             of: (0..=most).map(of).collect(),
             growth: (0..=most).map(growth).collect(),
             fraction,
             bytes: byte_tables(logarithm),
-            weighed: match precision {
-                Precision::Most => Vec::new(),
-                Precision::Bytes => byte_tables::<4>(weighed).to_vec(),
-                Precision::Fine => byte_tables::<6>(weighed).to_vec(),
-            },
+            weighed: weighed_bytes,
         }
-    }
-
-    /// `c log2 c` of a count that is one byte, of [`Precision::Bytes`].
-    pub(super) fn whole(&self, count: usize) -> u32 {
-        let mut bytes = [0; 4];
-        for (byte, table) in bytes.iter_mut().zip(&self.weighed) {
-            *byte = table[count];
-        }
-        u32::from_le_bytes(bytes)
     }
 
     /// What a sum of growths is multiplied by to have bits.

@@ -214,14 +214,36 @@ fn slide<L: Grey>(
         slide_part(columns, step, 0..length, new, old);
         return;
     }
-    // Most parts of most masks are all valid.
+    // Most parts of most masks are all valid: those that follow each other are taken together.
+    let mut first_valid = 0;
     for begin in (0..length).step_by(MASKED_PART) {
         let part = begin..length.min(begin + MASKED_PART);
-        let all_valid = is_valid(new, &part) && old.is_none_or(|old| is_valid(old, &part));
-        let new = part_of(new, &part, all_valid);
-        let old = old.map(|old| part_of(old, &part, all_valid));
-        slide_part(columns, step, part, new, old);
+        if is_valid(new, &part) && old.is_none_or(|old| is_valid(old, &part)) {
+            continue;
+        }
+        let valid = first_valid..begin;
+        first_valid = part.end;
+        slide_range(columns, step, (valid, true), new, old);
+        slide_range(columns, step, (part, false), new, old);
     }
+    slide_range(columns, step, (first_valid..length, true), new, old);
+}
+
+/// A part of the columns, of whose pairs all are valid, or not all.
+#[inline(always)]
+fn slide_range<L: Grey>(
+    columns: &mut Columns,
+    step: Step<'_>,
+    (part, all_valid): (Range<usize>, bool),
+    new: PairRow<'_, L>,
+    old: Option<PairRow<'_, L>>,
+) {
+    if part.is_empty() {
+        return;
+    }
+    let new = part_of(new, &part, all_valid);
+    let old = old.map(|old| part_of(old, &part, all_valid));
+    slide_part(columns, step, part, new, old);
 }
 
 /// Whether every pair of a part of a row is valid.
@@ -246,7 +268,7 @@ fn part_of<'a, L>(row: PairRow<'a, L>, part: &Range<usize>, all_valid: bool) -> 
 }
 
 /// Columns that are looked at for whether all of their pairs are valid.
-const MASKED_PART: usize = 128;
+const MASKED_PART: usize = 32;
 
 #[inline(always)]
 fn slide_part<L: Grey>(

@@ -275,14 +275,12 @@ impl Plan {
     }
 
     /// Whether this instruction set counts codes for all that is not a moment.
-    pub(super) fn is_counted(&self, level: Level, masked: bool) -> bool {
+    pub(super) fn is_counted(&self, level: Level) -> bool {
         let margins = self.quantities.margins();
         let alone = margins.iter().all(|(margin, _)| *margin == Margin::Joint);
-        // Windows of so few pairs are compared faster, unless some are masked or it has to be done for the
-        // offsets of a sum together.
+        // Windows of so few pairs are compared faster, unless it has to be done for the offsets of a sum together.
         let compared = level >= Level::Avx512
             && alone
-            && !masked
             && self.comparable
             && self.together() == self.geometry.len()
             && self.parameters.window <= MOST_COMPARED;
@@ -479,7 +477,7 @@ impl<'a, L: Grey, A: Arithmetic> Run<'a, L, A> {
     ) -> Self {
         let wanted = plan.wanted(grid.mask.is_some());
         let size = (width, BAND.min(height));
-        let histograms = !plan.is_counted(level, grid.mask.is_some());
+        let histograms = !plan.is_counted(level);
         let summed = histograms || !plan.has_moments_counted();
         let moments: &[Wanted] = if summed { &[] } else { &wanted };
         let rows = plan.quantities.rows() + moments.len();

@@ -60,7 +60,7 @@ impl Arithmetic for Brief {
 
     #[inline(always)]
     fn log_count(plan: &Plan, pairs: usize) -> u32 {
-        plan.logarithms.whole(pairs)
+        plan.logarithms.whole[pairs]
     }
 
     #[inline(always)]
