@@ -292,6 +292,11 @@ impl Plan {
         self.together() < self.geometry.len()
     }
 
+    #[cfg(test)]
+    pub(super) const fn is_brief(&self) -> bool {
+        self.brief
+    }
+
     /// What a fixed-point sum is multiplied by.
     pub(super) fn fixed_unit(&self) -> f64 {
         1.0 / f64::from(1_u32 << self.fraction)
