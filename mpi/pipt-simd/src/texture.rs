@@ -23,6 +23,7 @@
 //! # Ok::<(), pipt_simd::texture::TextureError>(())
 //! ```
 
+mod aligned;
 mod bins;
 mod finish;
 mod histogram;

@@ -10,8 +10,9 @@
 
 mod recipe;
 
+use super::aligned::Aligned;
 use super::image::{Geometry, Grey, PairRow};
-use super::matches::{MOST_PAIRS, MOST_SIDE, aligned};
+use super::matches::{MOST_PAIRS, MOST_SIDE};
 use super::parameters::{Combine, Parameters};
 use super::rows::Rows;
 use super::tally;
@@ -112,7 +113,7 @@ pub(super) const ENCODE_U16: Encode<u16> = encode_u16;
 
 /// A band's pairs of one offset.
 struct Plane {
-    keys: Vec<u8>,
+    keys: Aligned<u8>,
     /// Pairs in a column of a window.
     rows: usize,
 }
@@ -128,13 +129,13 @@ struct Counter {
     offsets: std::ops::Range<usize>,
     groups: Vec<Group>,
     /// For each group of offsets and each code: how often it is in a column of the windows.
-    columns: Vec<u8>,
+    columns: Aligned<u8>,
 }
 
 /// The numbers of a row of windows.
 pub(super) struct Numbers {
     /// One after the other, in the order in which instructions leave them.
-    values: Vec<u32>,
+    values: Aligned<u32>,
     stride: usize,
 }
 
@@ -179,9 +180,9 @@ pub(super) struct Bins {
     planes: Vec<Plane>,
     counters: Vec<Counter>,
     /// For each code of pairs: how often it is in each of a vector of windows.
-    counts: Vec<u8>,
+    counts: Aligned<u8>,
     /// For each code of a margin.
-    gathered: Vec<u8>,
+    gathered: Aligned<u8>,
     numbers: Numbers,
     width: usize,
     /// From a row of keys or columns to the next one.
@@ -200,26 +201,30 @@ impl Bins {
         let recipes = Recipes::new(asked);
         let stride = stride(width);
         let planes = geometry.iter().map(|of| Plane {
-            keys: vec![INVALID; stride * (band + of.rows - 1)],
+            keys: Aligned::new(INVALID, stride * (band + of.rows - 1)),
             rows: of.rows,
         });
         let each = geometry.len() / counters;
         let offsets = (0..geometry.len()).step_by(each);
-        let counters = offsets.map(|first| Counter {
-            groups: groups(&geometry[first..first + each]),
-            offsets: first..first + each,
-            columns: Vec::new(),
-        });
         let lanes = tally::MOST_LANES;
+        let counters = offsets.map(|first| {
+            let groups = groups(&geometry[first..first + each]);
+            let columns = groups.len() * recipes.codes.len() * stride + lanes;
+            Counter {
+                groups,
+                offsets: first..first + each,
+                columns: Aligned::new(0, columns),
+            }
+        });
         let room = width.next_multiple_of(lanes);
         Self {
             unordered: asked.symmetric,
             planes: planes.collect(),
             counters: counters.collect(),
-            counts: vec![0; (MOST_CODES + 1) * lanes],
-            gathered: vec![0; (MOST_CODES + 1) * lanes],
+            counts: Aligned::new(0, (MOST_CODES + 1) * lanes),
+            gathered: Aligned::new(0, (MOST_CODES + 1) * lanes),
             numbers: Numbers {
-                values: vec![0; recipes.numbers.len() * room],
+                values: Aligned::new(0, recipes.numbers.len() * room),
                 stride: room,
             },
             recipes,
@@ -288,7 +293,8 @@ impl Bins {
         let counter = &mut self.counters[counter];
         let planes = &self.planes[counter.offsets.clone()];
         if row == 0 {
-            counter.begin(codes.len(), stride);
+            // Of a new band.
+            counter.columns.fill(0);
             let most = planes.iter().map(|plane| plane.rows).max().unwrap_or(1);
             for before in (1..most).rev() {
                 for x in (0..self.width + LANES).step_by(LANES) {
@@ -296,9 +302,9 @@ impl Bins {
                 }
             }
         }
-        let (counts, _) = aligned(&mut self.counts).as_chunks_mut::<LANES>();
+        let (counts, _) = self.counts.as_chunks_mut::<LANES>();
         let counts = &mut counts[..codes.len()];
-        let (gathered, _) = aligned(&mut self.gathered).as_chunks_mut::<LANES>();
+        let (gathered, _) = self.gathered.as_chunks_mut::<LANES>();
         for x in (0..self.width + 2 * LANES).step_by(LANES) {
             if x < self.width + LANES {
                 counter.slide((planes, codes), stride, (row, 0, x), &vectors.slide);
@@ -348,13 +354,6 @@ fn groups(geometry: &[Geometry]) -> Vec<Group> {
 }
 
 impl Counter {
-    /// Begins a band.
-    fn begin(&mut self, codes: usize, stride: usize) {
-        let rows = self.groups.len() * codes;
-        self.columns.clear();
-        self.columns.resize(rows * stride + tally::MOST_LANES, 0);
-    }
-
     /// A row of pairs comes into a vector of columns, and one goes: the last one of this row of windows, or
     /// the one so many rows before it.
     #[inline(always)]
@@ -365,7 +364,7 @@ impl Counter {
         (row, before, x): (usize, usize, usize),
         slide: &impl Fn(&mut [u8; LANES], u8, &[Keys<LANES>]),
     ) {
-        let columns = aligned(&mut self.columns).chunks_exact_mut(stride);
+        let columns = self.columns.chunks_exact_mut(stride);
         let mut columns = columns.map(|columns| {
             let (vector, _) = columns[x..].as_chunks_mut();
             &mut vector[0]
@@ -397,7 +396,7 @@ impl Counter {
         across: &impl Fn(&[u8], &mut [u8; LANES]),
         counts: &mut [[u8; LANES]],
     ) {
-        let columns = aligned(&mut self.columns);
+        let columns = &self.columns;
         let codes = counts.len();
         for (place, sums) in counts.iter_mut().enumerate() {
             *sums = [0; LANES];

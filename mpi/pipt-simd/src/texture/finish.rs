@@ -6,6 +6,7 @@
 
 use std::ops::{Add, Mul, Range};
 
+use super::aligned::Aligned;
 use super::image::Geometry;
 use super::moments::{self, Columns, Wanted};
 use super::parameters::Combine;
@@ -117,32 +118,35 @@ pub(super) struct At {
 }
 
 /// The numbers of a part of a row.
+///
+/// What it has itself comes first, and so begins where a cache line does.
+#[repr(C, align(64))]
 pub(super) struct Scratch<A: Arithmetic> {
-    sums: Vec<Part<A::Sum>>,
     /// 1 divided by the number of pairs, or 0, and what entropies need of it.
     inverse: Part<A::Value>,
     log_count: Part<A::Sum>,
-    /// Of each feature.
-    features: Vec<Part<A::Value>>,
     /// How many of the offsets have a pair.
     used: [u8; PART],
+    sums: Aligned<A::Sum>,
+    /// Of each feature.
+    features: Aligned<A::Value>,
 }
 
 impl<A: Arithmetic> Scratch<A> {
     pub(super) fn new(plan: &Plan) -> Self {
         let (none, zero) = (A::Sum::of(0), A::Value::ZERO);
         Self {
-            sums: vec![[none; PART]; plan.quantities.sums()],
+            sums: Aligned::new(none, plan.quantities.sums() * PART),
             inverse: [zero; PART],
             log_count: [none; PART],
-            features: vec![[zero; PART]; plan.parameters.features.len()],
+            features: Aligned::new(zero, plan.parameters.features.len() * PART),
             used: [0; PART],
         }
     }
 
     #[inline(always)]
     fn clear(&mut self) {
-        self.features.fill([A::Value::ZERO; PART]);
+        self.features.fill(A::Value::ZERO);
         self.used = [0; PART];
     }
 }
@@ -200,12 +204,19 @@ impl<N: Number> Finish<'_, N> {
         let made = self.columns.is_empty();
         if let (true, true, Some(count)) = (made, self.masked, self.wanted.len().checked_sub(1)) {
             // The number of pairs is the last moment, and other numbers are made of it.
-            scratch.sums[COUNT] = *rows.part(self.plan.quantities.rows() + count, part);
+            scratch.sums.as_chunks_mut().0[COUNT] =
+                *rows.part(self.plan.quantities.rows() + count, part);
         }
         let columns = self.columns.get(offsets).unwrap_or_default();
         for (order, (of, columns)) in geometry.iter().zip(columns).enumerate() {
             let what = (self.wanted, of.columns);
-            moments::across(columns, what, part, order > 0, &mut scratch.sums);
+            moments::across(
+                columns,
+                what,
+                part,
+                order > 0,
+                scratch.sums.as_chunks_mut().0,
+            );
         }
         if self.masked {
             self.valid(scratch);
@@ -218,7 +229,8 @@ impl<N: Number> Finish<'_, N> {
     /// What follows from the number of pairs where all of them are valid.
     #[inline(always)]
     fn constant<A: Arithmetic<Sum = N>>(&self, scratch: &mut Scratch<A>, pairs: usize) {
-        scratch.sums[COUNT] = [N::of(u32::try_from(pairs).unwrap_or(u32::MAX)); PART];
+        scratch.sums.as_chunks_mut().0[COUNT] =
+            [N::of(u32::try_from(pairs).unwrap_or(u32::MAX)); PART];
         scratch.inverse = [A::Value::share(pairs); PART];
         scratch.log_count = [A::log_count(self.plan, pairs); PART];
     }
@@ -226,7 +238,7 @@ impl<N: Number> Finish<'_, N> {
     /// The same where each window has its number.
     #[inline(always)]
     fn valid<A: Arithmetic<Sum = N>>(&self, scratch: &mut Scratch<A>) {
-        let count = &scratch.sums[COUNT];
+        let count: &Part<N> = &scratch.sums.as_chunks().0[COUNT];
         let inverse = &mut scratch.inverse;
         for ((inverse, used), count) in inverse.iter_mut().zip(&mut scratch.used).zip(count) {
             let any = *count > N::of(0);
@@ -270,7 +282,10 @@ impl<N: Number> Finish<'_, N> {
         }
         let begin = y * self.width + number * PART;
         let end = (begin + PART).min((y + 1) * self.width);
-        for (output, sums) in outputs.iter_mut().zip(&scratch.features) {
+        for (output, sums) in outputs
+            .iter_mut()
+            .zip(scratch.features.as_chunks::<PART>().0)
+        {
             let output = output[begin..end].iter_mut();
             output
                 .zip(sums.iter().zip(&shares))

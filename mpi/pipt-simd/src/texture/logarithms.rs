@@ -10,11 +10,16 @@ pub(super) struct Logarithms {
     pub fraction: u32,
     /// The three bytes of `log2 c` of each count that is one byte.
     pub bytes: [[u8; 256]; 3],
+    /// The same of small counts, whole.
+    pub few: [u32; FEW],
     /// The bytes of `c log2 c` of the same counts.
     pub weighed: Vec<[u8; 256]>,
     /// The same as integers, of [`Precision::Bytes`].
     pub whole: Vec<u32>,
 }
+
+/// How many counts are small.
+pub(super) const FEW: usize = 32;
 
 /// How many bits logarithms have after the point. It is a plan's, so that all instruction sets give the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +74,18 @@ impl Logarithms {
             tables.for_each(|(byte, table)| *byte = table[count]);
             u32::from_le_bytes(bytes)
         };
+        let bytes: [_; 3] = byte_tables(logarithm);
+        let few = |count: usize| {
+            let [low, middle, high] = bytes.each_ref().map(|table| table[count]);
+            u32::from_le_bytes([low, middle, high, 0])
+        };
         Self {
+            few: std::array::from_fn(few),
             whole: (0..256).map(whole).collect(),
             of: (0..=most).map(of).collect(),
             growth: (0..=most).map(growth).collect(),
             fraction,
-            bytes: byte_tables(logarithm),
+            bytes,
             weighed: weighed_bytes,
         }
     }

@@ -8,6 +8,7 @@
 //! and no access to memory depends on a level. The results are the bits that a
 //! [`Histogram`](super::histogram::Histogram) gives.
 
+use super::aligned::Aligned;
 use super::histogram::Slots;
 use super::image::{Grey, PairRow};
 use super::logarithms::Logarithms;
@@ -43,16 +44,18 @@ pub(super) fn is_fast(level: Level, levels: u32, window: usize) -> bool {
 /// A band's pairs of one offset.
 pub(super) struct Planes {
     /// A code of each pair, or its smaller level.
-    keys: Vec<u8>,
+    pub(super) keys: Vec<u8>,
     /// The larger level where there are too many for codes. Pairs that are not valid have a smaller one that
     /// is larger.
-    larger: Vec<u8>,
+    pub(super) larger: Vec<u8>,
     /// 2 for pairs of equal levels, 1 for others, 0 for what is not valid.
-    weights: Vec<u8>,
+    pub(super) weights: Vec<u8>,
     levels: u32,
     masked: bool,
     /// From a row to the next one.
-    stride: usize,
+    pub(super) stride: usize,
+    /// Rows above the first one, and below the last one, that are no pairs.
+    beyond: usize,
     pub columns: usize,
     pub rows: usize,
 }
@@ -63,6 +66,8 @@ impl Planes {
         (length, height): (usize, usize),
         (columns, rows): (usize, usize),
     ) -> Self {
+        let beyond = beyond(rows);
+        let height = height + 2 * beyond;
         let stride =
             BEFORE + (length + tally::MOST_LANES).next_multiple_of(tally::MOST_LANES) + BEFORE;
         // What lies beside a row is compared as well, to no effect. It is unlike its neighbours, so that
@@ -80,20 +85,27 @@ impl Planes {
             levels,
             masked: false,
             stride,
+            beyond,
             columns,
             rows,
         }
     }
 
-    pub(super) fn bytes(length: usize, height: usize) -> usize {
-        3 * (length + 2 * tally::MOST_LANES) * height
+    pub(super) fn bytes(length: usize, height: usize, rows: usize) -> usize {
+        3 * (length + 2 * tally::MOST_LANES) * (height + 2 * beyond(rows))
+    }
+
+    /// Whether a row of pairs may be compared with all rows that any window of it has, though there may be
+    /// no such window.
+    pub(super) const fn reaches_beyond(&self) -> bool {
+        self.beyond > 0
     }
 
     /// Takes the rows of pairs of a band.
     pub(super) fn fill<'a, L: Grey + 'a>(&mut self, rows: impl Iterator<Item = PairRow<'a, L>>) {
         for (y, row) in rows.enumerate() {
             let length = row.first.len();
-            let begin = y * self.stride + BEFORE;
+            let begin = self.begin(y, 0);
             let keys = &mut self.keys[begin..begin + length];
             let weights = &mut self.weights[begin..begin + length];
             let pairs = || {
@@ -138,16 +150,21 @@ impl Planes {
 
     /// Where a pair is in the planes.
     #[inline(always)]
-    fn begin(&self, row: usize, x: usize) -> usize {
-        row * self.stride + BEFORE + x
+    pub(super) fn begin(&self, row: usize, x: usize) -> usize {
+        (row + self.beyond) * self.stride + BEFORE + x
     }
 
     /// The weights of a vector of pairs and of those after it.
     #[inline(always)]
     pub(super) fn weights(&self, row: usize, x: usize, length: usize) -> &[u8] {
-        let begin = row * self.stride + BEFORE + x;
+        let begin = self.begin(row, x);
         &self.weights[begin..begin + length]
     }
+}
+
+/// Rows of no pairs around those of windows of so many rows.
+const fn beyond(rows: usize) -> usize {
+    if rows <= MOST_WHOLE { rows - 1 } else { 0 }
 }
 
 /// Levels here are at most 255; a masked pixel may have any.
@@ -168,9 +185,9 @@ fn code(smaller: u8, larger: u8) -> u8 {
 /// What a row of pairs is counted in: the windows of rows `top` to `bottom`.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    row: usize,
-    top: usize,
-    bottom: usize,
+    pub(super) row: usize,
+    pub(super) top: usize,
+    pub(super) bottom: usize,
 }
 
 /// How often the pairs of one offset occur among those of some offsets.
@@ -178,11 +195,11 @@ pub(super) struct Matches {
     pub(super) tallies: Tallies,
     /// Matches summed up over the rows of a window, for each displacement along the row; of all the rows of
     /// windows that a pair is in, where these are made at once.
-    sums: Vec<u8>,
+    sums: Aligned<u8>,
     /// Matches of the last rows, of which there are as many as a window has.
-    matches: Vec<u8>,
+    matches: Aligned<u8>,
     /// Of each window row and place in it: counts of the pairs of two vectors, one after the other.
-    counts: Vec<u8>,
+    pub(super) counts: Aligned<u8>,
     /// What no count of each of both is above.
     most: [u8; 2],
     /// The next row of pairs to be taken.
@@ -194,9 +211,9 @@ impl Matches {
         let lanes = tally::MOST_LANES;
         Self {
             tallies: Tallies::new(width, rows),
-            sums: vec![0; (MOST_WHOLE * (columns + MOST_SIDE) + 1) * lanes],
-            matches: vec![0; (MOST_SIDE * (columns + MOST_SIDE) + 1) * lanes],
-            counts: vec![0; (rows * columns * 2 + 1) * lanes],
+            sums: Aligned::new(0, (MOST_WHOLE * (columns + MOST_SIDE) + 1) * lanes),
+            matches: Aligned::new(0, (MOST_SIDE * (columns + MOST_SIDE) + 1) * lanes),
+            counts: Aligned::new(0, (rows * columns * 2 + 1) * lanes),
             most: [0; 2],
             next: 0,
         }
@@ -229,7 +246,7 @@ impl Matches {
                 top: (self.next + 1).saturating_sub(of.rows),
                 bottom: self.next.min(height - 1),
             };
-            tally::take_row(level, self, (of, among), step, &logarithms.bytes);
+            tally::take_row(level, self, (of, among), step, logarithms);
             self.next += 1;
         }
         self.tallies.write(level, (row, slots, add), rows);
@@ -248,7 +265,7 @@ impl Matches {
         let rows = step.top..step.bottom + 1;
         let used = rows.len() * of.columns * 2 * LANES;
         for x in (0..self.tallies.width() + LANES).step_by(LANES) {
-            for pair in aligned(&mut self.counts)[..used].chunks_exact_mut(2 * LANES) {
+            for pair in self.counts[..used].chunks_exact_mut(2 * LANES) {
                 let (first, second) = pair.split_at_mut(LANES);
                 first.copy_from_slice(second);
             }
@@ -259,7 +276,7 @@ impl Matches {
             }
             if x > 0 {
                 let counted = Counted {
-                    counts: &aligned(&mut self.counts)[..used],
+                    counts: &self.counts[..used],
                     weights: of.weights(step.row, x - LANES, LANES + MOST_SIDE),
                     columns: of.columns,
                     most: self.most[0].max(self.most[1]),
@@ -282,8 +299,8 @@ impl Matches {
     ) {
         let mut most = [0; LANES];
         let windows = step.bottom + 1 - step.top;
-        let (sums, matches) = (aligned(&mut self.sums), aligned(&mut self.matches));
-        let counts = aligned(&mut self.counts);
+        let (sums, matches) = (&mut *self.sums, &mut *self.matches);
+        let counts = &mut *self.counts;
         let mut valid = [u8::MAX; LANES];
         if of.masked {
             let weights = of.weights(step.row, x, LANES).iter();
@@ -342,16 +359,6 @@ impl Matches {
         }
         self.most[1] = bound(&most);
     }
-}
-
-/// From the first byte that a vector can begin at without lying in two cache lines.
-#[inline(always)]
-pub(super) fn aligned(bytes: &mut [u8]) -> &mut [u8] {
-    let skipped = bytes
-        .as_ptr()
-        .align_offset(tally::MOST_LANES)
-        .min(bytes.len());
-    &mut bytes[skipped..]
 }
 
 /// What none of some bytes is above: all bits that any of them has. Their largest one would have to be looked

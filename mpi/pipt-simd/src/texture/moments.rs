@@ -6,6 +6,7 @@
 
 use std::ops::{Add, Mul, Range, Sub};
 
+use super::aligned::Aligned;
 use super::image::{Grey, PairRow};
 use super::inverse::Inverses;
 use super::rows::{Number, PART, Part};
@@ -94,9 +95,9 @@ impl Size {
 
 /// What sums are of: the running sums of columns of pairs of one offset.
 pub(super) struct Columns {
-    short: Vec<Vec<u16>>,
-    narrow: Vec<Vec<u32>>,
-    wide: Vec<Vec<u64>>,
+    short: Vec<Aligned<u16>>,
+    narrow: Vec<Aligned<u32>>,
+    wide: Vec<Aligned<u64>>,
 }
 
 impl Columns {
@@ -105,9 +106,9 @@ impl Columns {
         let count = |size| wanted.iter().filter(|wanted| wanted.size == size).count();
         let length = length(width, pairs);
         Self {
-            short: vec![vec![0; length]; count(Size::Short)],
-            narrow: vec![vec![0; length]; count(Size::Narrow)],
-            wide: vec![vec![0; length]; count(Size::Wide)],
+            short: zeros(count(Size::Short), length),
+            narrow: zeros(count(Size::Narrow), length),
+            wide: zeros(count(Size::Wide), length),
         }
     }
 
@@ -115,6 +116,10 @@ impl Columns {
         let each = wanted.iter().map(|wanted| wanted.size.bytes());
         each.sum::<usize>() * length(width, pairs)
     }
+}
+
+fn zeros<T: Cell>(rows: usize, length: usize) -> Vec<Aligned<T>> {
+    (0..rows).map(|_| Aligned::new(T::of(0), length)).collect()
 }
 
 /// As many as whole parts of windows have: those after the row's end stay 0.
@@ -542,23 +547,28 @@ pub(super) fn across<N: Number>(
     }
 }
 
+/// Sums of a part of a row, which no vector's access takes two cache lines of.
+#[repr(align(64))]
+struct Totals<T>([T; PART]);
+
 /// Each window anew: with windows of 5 to 15 that is faster than running along the row, where every sum
 /// waits for the one before.
 #[inline(always)]
 fn add_windows<T: Cell, N: Number>(sums: &[T], pairs: usize, add: bool, to: &mut Part<N>) {
-    let mut totals = [T::of(0); PART];
+    let mut totals = Totals([T::of(0); PART]);
+    let Totals(totals) = &mut totals;
     let mut first = 0;
     while pairs - first > 5 {
-        add_columns::<T, 5>(&mut totals, &sums[first..]);
+        add_columns::<T, 5>(totals, &sums[first..]);
         first += 5;
     }
     let sums = &sums[first..];
     match pairs - first {
-        1 => add_columns::<T, 1>(&mut totals, sums),
-        2 => add_columns::<T, 2>(&mut totals, sums),
-        3 => add_columns::<T, 3>(&mut totals, sums),
-        4 => add_columns::<T, 4>(&mut totals, sums),
-        _ => add_columns::<T, 5>(&mut totals, sums),
+        1 => add_columns::<T, 1>(totals, sums),
+        2 => add_columns::<T, 2>(totals, sums),
+        3 => add_columns::<T, 3>(totals, sums),
+        4 => add_columns::<T, 4>(totals, sums),
+        _ => add_columns::<T, 5>(totals, sums),
     }
     if add {
         for (to, total) in to.iter_mut().zip(totals) {

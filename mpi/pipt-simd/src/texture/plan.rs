@@ -132,7 +132,8 @@ impl Plan {
             .iter()
             .map(|(margin, _)| self.code_bytes(*margin, length));
         let compared = self.geometry.iter().filter(|_| self.comparable).map(|of| {
-            Planes::bytes(length, BAND + window) + Matches::bytes(width, of.columns, of.rows)
+            Planes::bytes(length, BAND + window, of.rows)
+                + Matches::bytes(width, of.columns, of.rows)
         });
         let mut moments = 0;
         let mut histograms = codes.sum::<usize>() + compared.sum::<usize>();

@@ -2,6 +2,8 @@
 
 use std::ops::Add;
 
+use super::aligned::Aligned;
+
 /// Windows that are finished at a time: their numbers stay near the processor from the sums to the outputs.
 pub(super) const PART: usize = 256;
 
@@ -65,7 +67,7 @@ impl Number for u32 {
 pub(super) struct Rows<N> {
     width: usize,
     parts: usize,
-    values: Vec<Part<N>>,
+    values: Aligned<N>,
 }
 
 impl<N: Number> Rows<N> {
@@ -74,7 +76,7 @@ impl<N: Number> Rows<N> {
         Self {
             width,
             parts,
-            values: vec![[N::of(0); PART]; rows * parts],
+            values: Aligned::new(N::of(0), rows * parts * PART),
         }
     }
 
@@ -84,13 +86,13 @@ impl<N: Number> Rows<N> {
 
     #[inline(always)]
     pub(super) fn row_mut(&mut self, slot: usize) -> &mut [N] {
-        let row = &mut self.values[slot * self.parts..(slot + 1) * self.parts];
-        &mut row.as_flattened_mut()[..self.width]
+        let begin = slot * self.parts * PART;
+        &mut self.values[begin..begin + self.width]
     }
 
     #[inline(always)]
     pub(super) fn part(&self, slot: usize, number: usize) -> &Part<N> {
-        &self.values[slot * self.parts + number]
+        &self.values.as_chunks().0[slot * self.parts + number]
     }
 }
 

@@ -4,8 +4,10 @@
 //! largest one. Logarithms are integers of three bytes, each of which is looked up for a vector of counts. The
 //! bytes of several pairs of a window are brought side by side, so that one instruction adds them up.
 
+use super::aligned::Aligned;
 use super::bins::Bins;
 use super::histogram::Slots;
+use super::logarithms::Logarithms;
 use super::matches::{Matches, Planes, Step};
 use super::rows::{Number, Rows};
 use crate::{Level, for_each_level};
@@ -25,11 +27,11 @@ fn has_byte_tables(level: Level) -> bool {
 /// The numbers of windows whose rows of pairs are not all taken yet: of as many rows as a window has.
 pub(super) struct Tallies {
     /// In the order in which instructions leave them: see [`place`].
-    energy: Vec<u32>,
-    log: Vec<u32>,
+    energy: Aligned<u32>,
+    log: Aligned<u32>,
     /// Of pairs of any levels and of equal ones, for which it counts half.
-    most: Vec<u8>,
-    most_equal: Vec<u8>,
+    most: Aligned<u8>,
+    most_equal: Aligned<u8>,
     width: usize,
     stride: usize,
     rows: usize,
@@ -39,10 +41,10 @@ impl Tallies {
     pub(super) fn new(width: usize, rows: usize) -> Self {
         let stride = width.next_multiple_of(MOST_LANES);
         Self {
-            energy: vec![0; stride * rows],
-            log: vec![0; stride * rows],
-            most: vec![0; stride * rows],
-            most_equal: vec![0; stride * rows],
+            energy: Aligned::new(0, stride * rows),
+            log: Aligned::new(0, stride * rows),
+            most: Aligned::new(0, stride * rows),
+            most_equal: Aligned::new(0, stride * rows),
             width,
             stride,
             rows,
@@ -224,18 +226,18 @@ pub(super) fn take_row(
     matches: &mut Matches,
     (of, among): (&Planes, &[Planes]),
     step: Step,
-    bytes: &[[u8; 256]; 3],
+    logarithms: &Logarithms,
 ) {
     check(level);
     #[cfg(target_arch = "x86_64")]
     if has_byte_tables(level) {
         // JUSTIFICATION: there is no other way to call a function that is compiled for more than every CPU has.
         // SAFETY: the CPU was asked for the level's features and for the two others.
-        unsafe { avx512::take_row(matches, (of, among), step, bytes) }
+        unsafe { avx512::take_row(matches, (of, among), step, logarithms) }
     } else {
         // JUSTIFICATION: as above.
         // SAFETY: `check` asked the CPU for a level that has these features.
-        unsafe { avx2::take_row(matches, (of, among), step, bytes) }
+        unsafe { avx2::take_row(matches, (of, among), step, &logarithms.bytes) }
     }
 }
 

@@ -67,14 +67,14 @@ impl Arithmetic for Brief {
     fn add(all: &Finish<'_, u32>, scratch: &mut Scratch<Self>, at: At) {
         let made = Made {
             plan: all.plan,
-            sums: &scratch.sums,
+            sums: scratch.sums.as_chunks().0,
             inverse: &scratch.inverse,
             log_count: &scratch.log_count,
             rows: &all.rows[at.matrix],
             number: at.part,
         };
         let features = all.plan.parameters.features.iter();
-        for (feature, to) in features.zip(&mut scratch.features) {
+        for (feature, to) in features.zip(scratch.features.as_chunks_mut().0) {
             made.add(*feature, to);
         }
     }

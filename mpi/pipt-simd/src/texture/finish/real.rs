@@ -39,7 +39,7 @@ impl Arithmetic for Real {
     fn add(all: &Finish<'_, f64>, scratch: &mut Scratch<Self>, at: At) {
         let made = Made {
             plan: all.plan,
-            sums: &scratch.sums,
+            sums: scratch.sums.as_chunks().0,
             inverse: &scratch.inverse,
             log_count: &scratch.log_count,
             rows: &all.rows[at.matrix],
@@ -48,7 +48,7 @@ impl Arithmetic for Real {
             number: at.part,
         };
         let features = all.plan.parameters.features.iter();
-        for (feature, to) in features.zip(&mut scratch.features) {
+        for (feature, to) in features.zip(scratch.features.as_chunks_mut().0) {
             if all.plan.wide {
                 made.add::<true>(*feature, to);
             } else {

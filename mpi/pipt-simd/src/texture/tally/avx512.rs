@@ -12,8 +12,11 @@ use std::arch::x86_64::{
 };
 
 use super::super::bins::{Binned, Bins, Keys, Numbers, Sum, Vectors};
+use super::super::logarithms::Logarithms;
 use super::super::matches::{Counted, MOST_SIDE, Matches, Planes, Slide, Slides, Step, Whole};
 use super::{Tallies, at, at_mut, avx2};
+
+mod small;
 
 const LANES: usize = 64;
 
@@ -30,8 +33,14 @@ pub(super) fn take_row(
     matches: &mut Matches,
     (of, among): (&Planes, &[Planes]),
     step: Step,
-    bytes: &[[u8; 256]; 3],
+    logarithms: &Logarithms,
 ) {
+    if let ([_], true) = (among, of.reaches_beyond())
+        && small::take_row(matches, of, step, logarithms)
+    {
+        return;
+    }
+    let bytes = &logarithms.bytes;
     let slide = |row: Slide<'_>| {
         if row.larger.is_some() {
             slide::<true>(row);

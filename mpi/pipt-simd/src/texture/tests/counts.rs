@@ -100,9 +100,13 @@ fn comparable(window: usize, levels: u32, pairs: Pairs, combine: Combine) -> Par
 #[test]
 fn compared_pairs_are_counted_as_in_a_histogram() {
     // Up to 8 levels each code is counted; 22 are the most that have codes of a byte; windows of 17 are not compared.
+    // Windows of up to 5 are counted in registers.
     let cases = [
         (3, 2),
+        (3, 9),
         (5, 8),
+        (5, 22),
+        (5, 256),
         (7, 5),
         (15, 8),
         (7, 22),
@@ -115,7 +119,9 @@ fn compared_pairs_are_counted_as_in_a_histogram() {
         for pairs in [Pairs::Inside, Pairs::Reach] {
             for combine in [Combine::Separate, Combine::Mean, Combine::Sum] {
                 let parameters = comparable(window, levels, pairs, combine);
-                let picture = random(window + 69, window + 4, levels, seed);
+                // Of more rows than are counted together.
+                let height = if window > 5 { window + 4 } else { 39 };
+                let picture = random(window + 69, height, levels, seed);
                 check(&picture, &parameters, false);
                 check(&masked(picture, seed, 5), &parameters, false);
             }
