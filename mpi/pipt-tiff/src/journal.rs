@@ -44,6 +44,11 @@ impl Journal {
         Ok(Self(file))
     }
 
+    /// Whether there is one with a whole head.
+    pub(crate) fn is_begun(path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|about| about.len() >= head(0).len() as u64)
+    }
+
     pub(crate) fn add(&mut self, entry: Entry) -> io::Result<()> {
         let Entry {
             number,

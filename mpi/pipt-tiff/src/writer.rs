@@ -96,7 +96,7 @@ impl Writer {
     ///
     /// The file cannot be created, or one with its temporary name is there already.
     pub fn create(target: &Path, design: Design) -> Result<Self, TiffError> {
-        let (part, journal) = (part_of(target), journal_of(target));
+        let part = part_of(target);
         let create = OpenOptions::new()
             .read(true)
             .write(true)
@@ -108,6 +108,12 @@ impl Writer {
             }
             other => other.map_err(io_error("create", &part))?,
         };
+        Self::begin(target, design, file)
+    }
+
+    /// With a file that has nothing yet.
+    fn begin(target: &Path, design: Design, file: File) -> Result<Self, TiffError> {
+        let journal = journal_of(target);
         // A journal alone is left by one who was killed after the file had got its name.
         match std::fs::remove_file(&journal) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -154,6 +160,11 @@ impl Writer {
         let (part, journal) = (part_of(target), journal_of(target));
         let file = OpenOptions::new().read(true).write(true).open(&part);
         let file = file.map_err(io_error("open", &part))?;
+        let length = file.metadata().map_err(io_error("read", &part))?.len();
+        if length == 0 && !Journal::is_begun(&journal) {
+            // Whoever began it was killed between the two files.
+            return Self::begin(target, design, file);
+        }
         let entries = Journal::entries(&journal, fingerprint(&design));
         let entries = entries.map_err(io_error("read", &journal))?;
         let entries = entries.ok_or_else(|| TiffError::Resume {

@@ -395,6 +395,39 @@ fn a_run_that_was_killed_gives_the_same_bytes_when_it_is_resumed() {
     }
 }
 
+#[test]
+fn a_run_that_was_killed_before_its_first_tile_is_begun_anew() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (memory, info) = image(Size::new(200, 100), 2, SampleType::F32, 77);
+    let options = || some_options(Compression::Zstd(3));
+    let undisturbed = directory.path().join("undisturbed.tif");
+    written(&undisturbed, &memory, &info, &options(), 2);
+    let wanted = std::fs::read(undisturbed).expect("a file");
+    let path = directory.path().join("killed.tif");
+    // Without a journal, with one that is empty, or ends within its head.
+    for journal in [None, Some(0), Some(5)] {
+        std::fs::write(part_of(&path), []).expect("a part");
+        if let Some(length) = journal {
+            std::fs::write(journal_of(&path), vec![b'P'; length]).expect("a journal");
+        }
+        let design = Design::new(&info, options()).expect("a design");
+        let writer = Writer::resume(&path, design).expect("a file");
+        for number in 0..writer.design().tiles_to_give() {
+            let bytes = encoded(writer.design(), &memory, number);
+            writer.put(number, bytes).expect("written");
+        }
+        writer.finish().expect("finished");
+        let has = std::fs::read(&path).expect("a file");
+        assert!(has == wanted, "{journal:?}");
+        assert!(!journal_of(&path).exists());
+    }
+    // What has tiles is not thrown away.
+    std::fs::write(part_of(&path), [1; 100]).expect("a part");
+    let design = Design::new(&info, options()).expect("a design");
+    assert!(Writer::resume(&path, design).is_err());
+    assert_eq!(std::fs::read(part_of(&path)).expect("a part"), [1; 100]);
+}
+
 /// As a power failure does: bytes that the journal has are not those of the tile, and the journal ends
 /// within an entry.
 fn damage(path: &Path) {
