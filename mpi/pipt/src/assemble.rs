@@ -115,9 +115,9 @@ pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleE
             }
             From::Routine {
                 routine,
-                image,
+                images,
                 values,
-            } => all.make(routine, *image, values, setting)?,
+            } => all.make(routine, images, values, setting)?,
         };
         all.images.push(next);
     }
@@ -167,11 +167,12 @@ impl Assembled {
     fn make(
         &mut self,
         routine: &Routine,
-        image: usize,
+        images: &[usize],
         values: &Values,
         setting: &Setting<'_>,
     ) -> Result<Image, AssembleError> {
-        let of = self.images[image].clone();
+        let first = images.first().copied().unwrap_or_default();
+        let of = self.images[first].clone();
         let shape = self.graph.shape(of.node).clone();
         match routine.family {
             Family::Texture => self.texture(routine, &of, values, setting),
@@ -199,7 +200,7 @@ impl Assembled {
     ) -> Result<Image, AssembleError> {
         let node = self
             .graph
-            .make(of.node, shape, operation)
+            .make(&[of.node], shape, operation)
             .map_err(AssembleError::Graph)?;
         Ok(Image { node, ..of })
     }

@@ -459,7 +459,7 @@ fn job_of(verb: &str, words: &ArgMatches) -> Result<Job, CommandError> {
         line: 0,
         from: From::Routine {
             routine,
-            image: 0,
+            images: vec![0],
             values: values(words, routine.parameters)?,
         },
     };

@@ -91,8 +91,8 @@ pub enum From {
     File(Input),
     Routine {
         routine: &'static Routine,
-        /// Place of the image that it is done to, in [`Job::images`].
-        image: usize,
+        /// Places of the images that it is made of, in [`Job::images`].
+        images: Vec<usize>,
         values: Values,
     },
 }

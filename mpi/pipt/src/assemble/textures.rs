@@ -49,7 +49,7 @@ impl Assembled {
         };
         let numbers = (0..).take(made.bands.len()).collect();
         let bounds = bounds.collect();
-        let node = self.graph.make(of.node, made, Box::new(texture));
+        let node = self.graph.make(&[of.node], made, Box::new(texture));
         Ok(Image {
             node: node.map_err(AssembleError::Graph)?,
             tags: of.tags.clone(),

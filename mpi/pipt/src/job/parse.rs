@@ -192,19 +192,27 @@ impl Reader {
         let routine = routine::of(&routine.text).ok_or_else(|| unknown(&routine.text))?;
         let plain = |word: &Word| word.quoted || !word.text.contains('=');
         let inputs = rest.iter().take_while(|word| plain(word)).count();
-        if inputs != 1 {
-            return Err(format!("{} takes one image, not {inputs}", routine.name));
+        if inputs != routine.images {
+            let images = match routine.images {
+                1 => "one image".to_owned(),
+                several => format!("{several} images"),
+            };
+            return Err(format!("{} takes {images}, not {inputs}", routine.name));
         }
-        let image = self.place(&rest[0].text)?;
-        let values = Values::read(routine.parameters, settings(&rest[1..])?)
+        let (names, rest) = rest.split_at(inputs);
+        let images = names.iter().map(|name| self.place(&name.text));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let values = Values::read(routine.parameters, settings(rest)?)
             .map_err(|error| format!("{}: {error}", routine.name))?;
         if let Some(path) = values.word(WRITE_THRESHOLDS) {
             self.is_of_each(path)?;
         }
-        self.used[image] = true;
+        for image in &images {
+            self.used[*image] = true;
+        }
         let from = From::Routine {
             routine,
-            image,
+            images,
             values,
         };
         self.add(name.clone(), line, from);
@@ -394,15 +402,15 @@ mod tests {
         assert_eq!((&input.path, &input.bands), (&None, &Some(vec![0, 2, 3])));
         let From::Routine {
             routine,
-            image,
+            images,
             values,
         } = &job.images[2].from
         else {
             panic!("no routine: {:?}", job.images[2]);
         };
         assert_eq!(
-            (routine.name, *image, values.whole("levels")),
-            ("CoOccurEntropy", 1, Some(64))
+            (routine.name, &images[..], values.whole("levels")),
+            ("CoOccurEntropy", &[1][..], Some(64))
         );
         assert_eq!(job.writes[1].path, "out dir/{scene}-rough.tif");
         assert_eq!(job.writes[1].values.word("compress"), Some("deflate"));
