@@ -89,29 +89,38 @@ impl Bits<'_> {
     }
 }
 
-/// Where a row changes its colour, from white on: each place is larger than the one before.
+/// Where a row changes its colour, from white on: no place is smaller than the one before. Two changes at one
+/// place are a run of no pixel. T.6 has none of these within a row, but some encoders write them and go by them in
+/// the row below, so they have to stay.
 #[derive(Default)]
 struct Row {
     changes: Vec<u32>,
 }
 
 impl Row {
-    fn change(&mut self, at: u32, width: u32) {
-        // A run of no pixel is no change.
-        if self.changes.last() == Some(&at) {
-            self.changes.pop();
-        } else if at < width {
+    fn change(&mut self, at: u32, width: u32) -> Result<(), String> {
+        if at < width {
             self.changes.push(at);
+        }
+        // Runs of no pixel have no end by themselves.
+        match self.changes.len() as u64 > 2 * (u64::from(width) + 32) {
+            true => Err("a row has more runs than pixels".to_owned()),
+            false => Ok(()),
         }
     }
 
     fn one_dimensional(&mut self, bits: &mut Bits<'_>, width: u32) -> Result<(), String> {
         self.changes.clear();
-        let (mut at, mut is_black) = (0_u32, false);
+        let (mut at, mut is_black, mut before) = (0_u32, false, 1);
         while at < width {
-            at = at.saturating_add(bits.run(is_black)?);
-            self.change(at, width);
-            is_black = !is_black;
+            let run = bits.run(is_black)?;
+            at = at.saturating_add(run);
+            self.change(at, width)?;
+            // A white and a black run of no pixel one after the other are none to libtiff either.
+            if is_black && run == 0 && before == 0 {
+                self.changes.truncate(self.changes.len().saturating_sub(2));
+            }
+            (before, is_black) = (run, !is_black);
         }
         Ok(())
     }
@@ -133,15 +142,15 @@ impl Row {
                 Mode::Horizontal => {
                     let middle = from.saturating_add(bits.run(is_black)?);
                     let end = middle.saturating_add(bits.run(!is_black)?);
-                    self.change(middle, width);
-                    self.change(end, width);
+                    self.change(middle, width)?;
+                    self.change(end, width)?;
                     at = Some(end);
                 }
                 Mode::Vertical(by) => {
                     let to = b1.checked_add_signed(by.into());
                     let to = to.filter(|to| *to >= from && *to <= width);
                     let to = to.ok_or("a row changes its colour outside of it")?;
-                    self.change(to, width);
+                    self.change(to, width)?;
                     is_black = !is_black;
                     at = Some(to);
                 }
@@ -291,5 +300,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Bits as bytes, the highest first.
+    fn packed(bits: &str) -> Vec<u8> {
+        let bytes = bits.as_bytes().chunks(8).map(|bits| {
+            let bit = |(at, bit): (usize, &u8)| u8::from(*bit == b'1') << (7 - at);
+            bits.iter().enumerate().map(bit).sum()
+        });
+        bytes.collect()
+    }
+
+    const HORIZONTAL: &str = "001";
+    const ZERO_BLACK: &str = "0000110111";
+
+    /// What libtiff reads from these bytes.
+    #[test]
+    fn runs_of_no_pixel_count_in_the_row_below() {
+        // White 3, black 0, white 2, black 3; then two changes straight below changes.
+        let first = [HORIZONTAL, "1000", ZERO_BLACK, HORIZONTAL, "0111", "10"];
+        let data = packed(&[&first.concat(), "11", "000000000001000000000001"].concat());
+        assert_eq!(Fax::Group4.decode(&data, 8, 2), Ok(vec![0x07, 0x1f]));
+    }
+
+    #[test]
+    fn a_row_of_runs_of_no_pixel_ends() {
+        let both = [HORIZONTAL, "00110101", ZERO_BLACK].concat();
+        let data = packed(&both.repeat(1000));
+        let problem = Fax::Group4.decode(&data, 8, 1).expect_err("no pixels");
+        assert!(problem.contains("more runs than pixels"), "{problem}");
     }
 }
