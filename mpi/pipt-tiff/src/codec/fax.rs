@@ -56,6 +56,11 @@ impl Bits<'_> {
         bit
     }
 
+    /// Whether an end of a line is next: eleven zeros, with which no other code begins.
+    fn line_ends(&self) -> bool {
+        self.at + 11 <= self.data.len() * 8 && self.peek(11) == Some(0)
+    }
+
     /// Skips the end of a line, if there is one: eleven or more zeros and a one.
     fn end_of_line(&mut self) -> bool {
         if self.peek(11) != Some(0) {
@@ -212,7 +217,15 @@ impl Fax {
         let mut out = Vec::new();
         let mut bits = Bits { data, at: 0 };
         let (mut above, mut row) = (Row::default(), Row::default());
+        let is_group_3 = matches!(self, Self::Group3 { .. });
+        let begins_bare = is_group_3 && !bits.line_ends();
         for number in 0..rows {
+            if begins_bare && number == 1 && bits.line_ends() {
+                // T.4 has one before each line; libtiff and tifffile skip what is before the first.
+                return Err(
+                    "its lines have ends between them, and none before the first".to_owned(),
+                );
+            }
             let go_on = self.row(&mut bits, width, &mut row, &above);
             if !go_on.map_err(|problem| format!("{problem}, in row {number}"))? {
                 break;
@@ -321,6 +334,20 @@ mod tests {
         let first = [HORIZONTAL, "1000", ZERO_BLACK, HORIZONTAL, "0111", "10"];
         let data = packed(&[&first.concat(), "11", "000000000001000000000001"].concat());
         assert_eq!(Fax::Group4.decode(&data, 8, 2), Ok(vec![0x07, 0x1f]));
+    }
+
+    /// libtiff and tifffile leave out the first line of such a file, so it is not theirs that would be read.
+    #[test]
+    fn lines_of_group_3_have_ends_before_all_or_none() {
+        let (end, row) = ("000000000001", "1000110111");
+        let way = Fax::Group3 {
+            two_dimensional: false,
+        };
+        let decode = |bits: &[&str]| way.decode(&packed(&bits.concat()), 7, 2);
+        assert_eq!(decode(&[end, row, end, row]), Ok(vec![0x18; 2]));
+        assert_eq!(decode(&[row, row]), Ok(vec![0x18; 2]));
+        let problem = decode(&[row, end, row, end]).expect_err("none before the first");
+        assert!(problem.contains("none before the first"), "{problem}");
     }
 
     #[test]
