@@ -370,3 +370,30 @@ fn bad(files: &[Named]) -> Vec<Named> {
     }
     bad
 }
+
+fn opened(bytes: Vec<u8>) -> Result<Tiff, pipt_tiff::TiffError> {
+    Tiff::of(Arc::new(bytes), ReadOptions::default())
+}
+
+#[test]
+fn a_tag_that_is_not_needed_may_lie_outside_of_the_file() {
+    let strips = Strips::new(8, 1, 16);
+    let mut bytes = strips.clone().with(305, Value::Long(vec![0; 2])).bytes();
+    let entry = [49, 1, 4, 0, 2, 0, 0, 0];
+    let at = bytes.windows(8).position(|bytes| *bytes == entry);
+    let count = at.expect("the tag") + 4;
+    bytes[count..count + 4].copy_from_slice(&0x3fff_ffff_u32.to_le_bytes());
+    let image = opened(bytes).expect("the tag is not needed");
+    let whole = opened(strips.bytes()).expect("an image");
+    let all = image.info().size.rect();
+    let read = |image: &Tiff| image.read(0, all).expect("samples");
+    assert_eq!(read(&image), read(&whole));
+}
+
+#[test]
+fn it_is_said_where_the_first_directory_should_be() {
+    let mut bytes = Strips::new(8, 1, 16).bytes();
+    bytes[4..8].copy_from_slice(&0x7fff_0000_u32.to_le_bytes());
+    let error = opened(bytes).expect_err("no directory").to_string();
+    assert!(error.contains("2147418112"), "{error}");
+}
