@@ -391,6 +391,27 @@ fn a_tag_that_is_not_needed_may_lie_outside_of_the_file() {
 }
 
 #[test]
+fn where_there_is_no_chroma_it_is_not_subsampled() {
+    let of = |photometric: u16, planes: u16| {
+        let strips = Strips::new(8, 3, 48).short(262, photometric);
+        let by = Value::Short(vec![2, 2]);
+        let strips = strips.short(284, planes).with(530, by);
+        let strips = Strips {
+            strips: vec![vec![0; 48]; 9],
+            ..strips
+        };
+        opened(strips.bytes()).map(|image| image.info().bands)
+    };
+    for photometric in [1, 2, 5] {
+        assert_eq!(of(photometric, 1).expect("no chroma"), 3);
+    }
+    for (planes, name) in [(1, "chroma, not in JPEG"), (2, "chroma in planes")] {
+        let error = of(6, planes).expect_err("chroma").to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
 fn it_is_said_where_the_first_directory_should_be() {
     let mut bytes = Strips::new(8, 1, 16).bytes();
     bytes[4..8].copy_from_slice(&0x7fff_0000_u32.to_le_bytes());
