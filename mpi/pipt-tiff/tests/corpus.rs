@@ -412,6 +412,19 @@ fn where_there_is_no_chroma_it_is_not_subsampled() {
 }
 
 #[test]
+fn lossless_jpeg_is_refused_by_name() {
+    let stream = vec![0xff, 0xd8, 0xff, 0xc3, 0, 11, 8, 0, 2, 0, 8, 1, 1, 17, 0];
+    let strips = Strips {
+        strips: vec![stream; 3],
+        ..Strips::new(8, 1, 16)
+    };
+    let image = opened(strips.short(259, 7).bytes()).expect("JPEG");
+    let error = image.read(0, image.info().size.rect());
+    let error = error.expect_err("lossless").to_string();
+    assert!(error.contains("has lossless JPEG, which is"), "{error}");
+}
+
+#[test]
 fn it_is_said_where_the_first_directory_should_be() {
     let mut bytes = Strips::new(8, 1, 16).bytes();
     bytes[4..8].copy_from_slice(&0x7fff_0000_u32.to_le_bytes());

@@ -155,6 +155,15 @@ impl Codec {
         !matches!(self, Self::WebP | Self::Jpeg { .. })
     }
 
+    /// The name of a flavour that a chunk alone tells, if it is one that is not decoded here.
+    #[must_use]
+    pub fn foreign(&self, data: &[u8]) -> Option<&'static str> {
+        match self {
+            Self::Jpeg { .. } => image::foreign_jpeg(data),
+            _ => None,
+        }
+    }
+
     /// Decodes a chunk.
     ///
     /// # Errors
