@@ -375,6 +375,7 @@ fn opened(bytes: Vec<u8>) -> Result<Tiff, pipt_tiff::TiffError> {
     Tiff::of(Arc::new(bytes), ReadOptions::default())
 }
 
+/// A tag outside of the file takes no memory, so there is no limit to raise for it.
 #[test]
 fn a_tag_that_is_not_needed_may_lie_outside_of_the_file() {
     let strips = Strips::new(8, 1, 16);
@@ -411,6 +412,7 @@ fn where_there_is_no_chroma_it_is_not_subsampled() {
     }
 }
 
+/// What only a stream says of itself is a flavour too, not a damage.
 #[test]
 fn lossless_jpeg_is_refused_by_name() {
     let stream = vec![0xff, 0xd8, 0xff, 0xc3, 0, 11, 8, 0, 2, 0, 8, 1, 1, 17, 0];
@@ -422,6 +424,27 @@ fn lossless_jpeg_is_refused_by_name() {
     let error = image.read(0, image.info().size.rect());
     let error = error.expect_err("lossless").to_string();
     assert!(error.contains("has lossless JPEG, which is"), "{error}");
+}
+
+#[test]
+fn pixtiff_has_a_number_of_its_own_for_deflate() {
+    let plain = Strips::new(8, 1, 16);
+    let deflated = plain.strips.iter().map(|strip| {
+        let mut deflate = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+        let mut bytes = vec![0; deflate.zlib_compress_bound(strip.len())];
+        let length = deflate.zlib_compress(strip, &mut bytes).expect("room");
+        bytes.truncate(length);
+        bytes
+    });
+    let packed = Strips {
+        strips: deflated.collect(),
+        ..plain.clone().short(259, 50_013)
+    };
+    let read = |strips: Strips| {
+        let image = opened(strips.bytes()).expect("an image");
+        image.read(0, image.info().size.rect()).expect("samples")
+    };
+    assert_eq!(read(packed), read(plain));
 }
 
 #[test]
