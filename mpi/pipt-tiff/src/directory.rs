@@ -217,23 +217,11 @@ impl Directory {
         let read = if length <= inline.len() as u64 {
             Ok(inline[..usize::try_from(length).unwrap_or(0)].to_vec())
         } else {
-            let what = format!("tag {tag} of directory {}", self.page);
-            let offset = number(value, entry.len());
-            // A tag that does not lie in the file takes no memory, and may be one that is not needed.
-            within(from, &what, offset, length).and_then(|()| {
-                if length > *left {
-                    return Err(TiffError::Limit {
-                        what: format!("The bytes of the tags of directory {}", self.page),
-                        is: length.saturating_add(MAX_DIRECTORY_BYTES - *left),
-                        most: MAX_DIRECTORY_BYTES,
-                    });
-                }
-                bytes(from, &what, offset, length)
-            })
+            self.values(from, tag, (number(value, entry.len()), length), *left)?
         };
         match read {
             Ok(mut bytes) => {
-                *left -= length;
+                *left = left.saturating_sub(length);
                 if header.order == Order::Big && kind.word() > 1 {
                     bytes
                         .chunks_exact_mut(kind.word())
@@ -246,12 +234,36 @@ impl Directory {
                     bytes,
                 });
             }
-            Err(limit @ TiffError::Limit { .. }) => return Err(limit),
             Err(problem) => {
-                self.broken.insert(tag, problem.to_string());
+                self.broken.insert(tag, problem);
             }
         }
         Ok(())
+    }
+
+    /// The bytes of a tag's values, or why there are none. Only those that lie in the file take memory, and may be
+    /// above the limit: others are the fault of the file, and the tag may be one that is not needed.
+    fn values(
+        &self,
+        from: &dyn ReadAt,
+        tag: u16,
+        (offset, length): (u64, u64),
+        left: u64,
+    ) -> Result<Result<Vec<u8>, String>, TiffError> {
+        let what = format!("tag {tag} of directory {}", self.page);
+        if let Err(TiffError::Beyond { end, size, .. }) = within(from, &what, offset, length) {
+            return Ok(Err(format!(
+                "its values would lie at the bytes {offset}..{end} of the file, which has {size}"
+            )));
+        }
+        if length > left {
+            return Err(TiffError::Limit {
+                what: format!("The bytes of the tags of directory {}", self.page),
+                is: length.saturating_add(MAX_DIRECTORY_BYTES - left),
+                most: MAX_DIRECTORY_BYTES,
+            });
+        }
+        Ok(bytes(from, &what, offset, length).map_err(|problem| problem.to_string()))
     }
 
     /// The first tag of this number.

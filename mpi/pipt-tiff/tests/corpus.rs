@@ -375,20 +375,32 @@ fn opened(bytes: Vec<u8>) -> Result<Tiff, pipt_tiff::TiffError> {
     Tiff::of(Arc::new(bytes), ReadOptions::default())
 }
 
-/// A tag outside of the file takes no memory, so there is no limit to raise for it.
-#[test]
-fn a_tag_that_is_not_needed_may_lie_outside_of_the_file() {
-    let strips = Strips::new(8, 1, 16);
-    let mut bytes = strips.clone().with(305, Value::Long(vec![0; 2])).bytes();
-    let entry = [49, 1, 4, 0, 2, 0, 0, 0];
+/// A tag of a number, whose values would be more than the file has.
+fn with_too_much(strips: &Strips, tag: u16) -> Vec<u8> {
+    let mut bytes = strips.clone().with(tag, Value::Long(vec![0; 2])).bytes();
+    let [low, high] = tag.to_le_bytes();
+    let entry = [low, high, 4, 0, 2, 0, 0, 0];
     let at = bytes.windows(8).position(|bytes| *bytes == entry);
     let count = at.expect("the tag") + 4;
     bytes[count..count + 4].copy_from_slice(&0x3fff_ffff_u32.to_le_bytes());
-    let image = opened(bytes).expect("the tag is not needed");
-    let whole = opened(strips.bytes()).expect("an image");
+    bytes
+}
+
+/// It takes no memory, so there is no limit to raise for it.
+#[test]
+fn a_tag_that_is_not_needed_may_lie_outside_of_the_file() {
+    let strips = Strips::new(8, 1, 16);
+    let image = opened(with_too_much(&strips, 305)).expect("the tag is not needed");
+    let whole = opened(strips.clone().bytes()).expect("an image");
     let all = image.info().size.rect();
     let read = |image: &Tiff| image.read(0, all).expect("samples");
     assert_eq!(read(&image), read(&whole));
+    let error = opened(with_too_much(&strips, 277)).expect_err("it is needed");
+    let error = error.to_string();
+    assert!(
+        error.contains("its values would lie at the bytes"),
+        "{error}"
+    );
 }
 
 #[test]
