@@ -94,7 +94,7 @@ pub struct Directory {
     pub broken: BTreeMap<u16, String>,
 }
 
-fn bytes(from: &dyn ReadAt, what: &str, offset: u64, length: u64) -> Result<Vec<u8>, TiffError> {
+fn within(from: &dyn ReadAt, what: &str, offset: u64, length: u64) -> Result<(), TiffError> {
     let size = from
         .size()
         .map_err(TiffError::io("find the size of the file"))?;
@@ -107,6 +107,11 @@ fn bytes(from: &dyn ReadAt, what: &str, offset: u64, length: u64) -> Result<Vec<
             size,
         });
     }
+    Ok(())
+}
+
+fn bytes(from: &dyn ReadAt, what: &str, offset: u64, length: u64) -> Result<Vec<u8>, TiffError> {
+    within(from, what, offset, length)?;
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     from.read_exact_at(&mut bytes, offset)
         .map_err(TiffError::io(format!("read {what}")))?;
@@ -144,13 +149,15 @@ fn entries(
 ///
 /// # Errors
 ///
-/// There are more than [`MAX_PAGES`].
+/// The first one cannot be read, or there are more than [`MAX_PAGES`].
 pub fn pages(from: &dyn ReadAt, header: Header) -> Result<Vec<u64>, TiffError> {
     let (mut pages, mut seen) = (Vec::new(), HashSet::new());
     let mut offset = header.first;
     while offset != 0 && seen.insert(offset) {
-        let Ok((_, next)) = entries(from, header, pages.len(), offset) else {
-            break;
+        let next = match entries(from, header, pages.len(), offset) {
+            Ok((_, next)) => next,
+            Err(problem) if pages.is_empty() => return Err(problem),
+            Err(_) => break,
         };
         pages.push(offset);
         if pages.len() > MAX_PAGES {
@@ -206,23 +213,15 @@ impl Directory {
         let value = if header.big { 12 } else { 8 };
         let count = number(4, value);
         let length = count.saturating_mul(kind.bytes() as u64);
-        if length > *left {
-            return Err(TiffError::Limit {
-                what: format!("The bytes of the tags of directory {}", self.page),
-                is: length.saturating_add(MAX_DIRECTORY_BYTES - *left),
-                most: MAX_DIRECTORY_BYTES,
-            });
-        }
         let inline = &entry[value..];
         let read = if length <= inline.len() as u64 {
             Ok(inline[..usize::try_from(length).unwrap_or(0)].to_vec())
         } else {
-            let what = format!("tag {tag} of directory {}", self.page);
-            bytes(from, &what, number(value, entry.len()), length)
+            self.values(from, tag, (number(value, entry.len()), length), *left)?
         };
         match read {
             Ok(mut bytes) => {
-                *left -= length;
+                *left = left.saturating_sub(length);
                 if header.order == Order::Big && kind.word() > 1 {
                     bytes
                         .chunks_exact_mut(kind.word())
@@ -236,10 +235,35 @@ impl Directory {
                 });
             }
             Err(problem) => {
-                self.broken.insert(tag, problem.to_string());
+                self.broken.insert(tag, problem);
             }
         }
         Ok(())
+    }
+
+    /// The bytes of a tag's values, or why there are none. Only those that lie in the file take memory, and may be
+    /// above the limit: others are the fault of the file, and the tag may be one that is not needed.
+    fn values(
+        &self,
+        from: &dyn ReadAt,
+        tag: u16,
+        (offset, length): (u64, u64),
+        left: u64,
+    ) -> Result<Result<Vec<u8>, String>, TiffError> {
+        let what = format!("tag {tag} of directory {}", self.page);
+        if let Err(TiffError::Beyond { end, size, .. }) = within(from, &what, offset, length) {
+            return Ok(Err(format!(
+                "its values would lie at the bytes {offset}..{end} of the file, which has {size}"
+            )));
+        }
+        if length > left {
+            return Err(TiffError::Limit {
+                what: format!("The bytes of the tags of directory {}", self.page),
+                is: length.saturating_add(MAX_DIRECTORY_BYTES - left),
+                most: MAX_DIRECTORY_BYTES,
+            });
+        }
+        Ok(bytes(from, &what, offset, length).map_err(|problem| problem.to_string()))
     }
 
     /// The first tag of this number.

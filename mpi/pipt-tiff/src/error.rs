@@ -42,7 +42,10 @@ pub enum TiffError {
         name: &'static str,
         problem: String,
     },
-    #[error("There is no directory {page} in the file: it has {pages}, counted from 0")]
+    #[error(
+        "There is no directory {page} in the file: it has {pages}, counted from 0; ask for one of these, or \
+         fetch the file again if it should have more"
+    )]
     NoPage { page: usize, pages: usize },
     #[error("Directory {directory} has {flavour}, which is not read here: {instead}")]
     Refused {

@@ -176,12 +176,17 @@ impl Layout {
             return refused("a volume (ImageDepth above 1)".to_owned());
         }
         let jpeg = matches!(self.codec, Codec::Jpeg { .. });
-        let subsampling = directory.numbers(n::YCBCR_SUBSAMPLING)?;
-        let subsampled = match &subsampling {
-            Some(by) => by.iter().any(|by| *by != 1),
-            None => self.photometric == Some(6),
+        // Without the tag it is 2 x 2. Where there is no chroma the tag means nothing, though some files have it, and
+        // in JPEG the streams say it.
+        let has_chroma = self.photometric == Some(6) && self.bands > 1;
+        let subsampled = has_chroma && (self.planar || !jpeg) && {
+            let by = directory.numbers(n::YCBCR_SUBSAMPLING)?;
+            by.is_none_or(|by| by.iter().any(|by| *by != 1))
         };
-        if subsampled && self.bands > 1 && (!jpeg || self.planar) {
+        if subsampled && self.planar {
+            return refused("YCbCr with subsampled chroma in planes".to_owned());
+        }
+        if subsampled {
             return refused("YCbCr with subsampled chroma, not in JPEG".to_owned());
         }
         let bits = self.stored.bits();

@@ -306,6 +306,9 @@ impl Tiff {
         if layout.reversed && layout.codec.can_be_reversed() {
             data.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
         }
+        if let Some(flavour) = layout.codec.foreign(&data) {
+            return Err(TiffError::refused(self.directory.page, flavour));
+        }
         let bytes = match layout.codec {
             crate::codec::Codec::None => data,
             _ => layout.codec.decode(&data, shape).map_err(damaged)?,

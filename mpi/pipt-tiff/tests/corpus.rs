@@ -370,3 +370,99 @@ fn bad(files: &[Named]) -> Vec<Named> {
     }
     bad
 }
+
+fn opened(bytes: Vec<u8>) -> Result<Tiff, pipt_tiff::TiffError> {
+    Tiff::of(Arc::new(bytes), ReadOptions::default())
+}
+
+/// A tag of a number, whose values would be more than the file has.
+fn with_too_much(strips: &Strips, tag: u16) -> Vec<u8> {
+    let mut bytes = strips.clone().with(tag, Value::Long(vec![0; 2])).bytes();
+    let [low, high] = tag.to_le_bytes();
+    let entry = [low, high, 4, 0, 2, 0, 0, 0];
+    let at = bytes.windows(8).position(|bytes| *bytes == entry);
+    let count = at.expect("the tag") + 4;
+    bytes[count..count + 4].copy_from_slice(&0x3fff_ffff_u32.to_le_bytes());
+    bytes
+}
+
+/// It takes no memory, so there is no limit to raise for it.
+#[test]
+fn a_tag_that_is_not_needed_may_lie_outside_of_the_file() {
+    let strips = Strips::new(8, 1, 16);
+    let image = opened(with_too_much(&strips, 305)).expect("the tag is not needed");
+    let whole = opened(strips.clone().bytes()).expect("an image");
+    let all = image.info().size.rect();
+    let read = |image: &Tiff| image.read(0, all).expect("samples");
+    assert_eq!(read(&image), read(&whole));
+    let error = opened(with_too_much(&strips, 277)).expect_err("it is needed");
+    let error = error.to_string();
+    assert!(
+        error.contains("its values would lie at the bytes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn where_there_is_no_chroma_it_is_not_subsampled() {
+    let of = |photometric: u16, planes: u16| {
+        let strips = Strips::new(8, 3, 48).short(262, photometric);
+        let by = Value::Short(vec![2, 2]);
+        let strips = strips.short(284, planes).with(530, by);
+        let strips = Strips {
+            strips: vec![vec![0; 48]; 9],
+            ..strips
+        };
+        opened(strips.bytes()).map(|image| image.info().bands)
+    };
+    for photometric in [1, 2, 5] {
+        assert_eq!(of(photometric, 1).expect("no chroma"), 3);
+    }
+    for (planes, name) in [(1, "chroma, not in JPEG"), (2, "chroma in planes")] {
+        let error = of(6, planes).expect_err("chroma").to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+/// What only a stream says of itself is a flavour too, not a damage.
+#[test]
+fn lossless_jpeg_is_refused_by_name() {
+    let stream = vec![0xff, 0xd8, 0xff, 0xc3, 0, 11, 8, 0, 2, 0, 8, 1, 1, 17, 0];
+    let strips = Strips {
+        strips: vec![stream; 3],
+        ..Strips::new(8, 1, 16)
+    };
+    let image = opened(strips.short(259, 7).bytes()).expect("JPEG");
+    let error = image.read(0, image.info().size.rect());
+    let error = error.expect_err("lossless").to_string();
+    assert!(error.contains("has lossless JPEG, which is"), "{error}");
+}
+
+#[test]
+fn pixtiff_has_a_number_of_its_own_for_deflate() {
+    let plain = Strips::new(8, 1, 16);
+    let deflated = plain.strips.iter().map(|strip| {
+        let mut deflate = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
+        let mut bytes = vec![0; deflate.zlib_compress_bound(strip.len())];
+        let length = deflate.zlib_compress(strip, &mut bytes).expect("room");
+        bytes.truncate(length);
+        bytes
+    });
+    let packed = Strips {
+        strips: deflated.collect(),
+        ..plain.clone().short(259, 50_013)
+    };
+    let read = |strips: Strips| {
+        let image = opened(strips.bytes()).expect("an image");
+        image.read(0, image.info().size.rect()).expect("samples")
+    };
+    assert_eq!(read(packed), read(plain));
+}
+
+#[test]
+fn it_is_said_where_the_first_directory_should_be() {
+    let mut bytes = Strips::new(8, 1, 16).bytes();
+    bytes[4..8].copy_from_slice(&0x7fff_0000_u32.to_le_bytes());
+    let error = opened(bytes).expect_err("no directory").to_string();
+    assert!(error.contains("2147418112"), "{error}");
+}

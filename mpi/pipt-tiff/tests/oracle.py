@@ -2,10 +2,11 @@
 
     oracle.py DIRECTORY [FILES...]
 
-For each file a line of JSON: its name, the flavour, and either why tifffile reads nothing from it, or bands,
-height, width, type of samples and the file that holds them (band after band, rows from the top, least
-significant byte first). Complex numbers are two such lines, one for each part. Programs that are not
-installed (tiffcp, gdal_translate) are left out, and said so on the standard error output.
+For each page of each file a line of JSON: the file's name, the flavour, the number of the page, and either why
+tifffile reads nothing from it, or bands, height, width, type of samples and the file that holds them (band after
+band, rows from the top, least significant byte first). Complex numbers are two such lines, one for each part.
+What libtiff reads is said beside it, under "libtiff", if it is something else; null, if it finds the file damaged.
+Programs that are not installed (tiffcp, gdal_translate) are left out, and said so on the standard error output.
 """
 
 import json
@@ -16,10 +17,13 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import imagecodecs
 import numpy
 import tifffile
 
 logging.disable(logging.CRITICAL)
+# Pages of damaged files may say that they are larger than any memory.
+MOST = 1 << 30
 PLAIN = {"bool": "u8", "float16": "f32"}
 
 
@@ -49,25 +53,65 @@ def scales(metadata):
 
 
 def say(directory, path, flavour, number, source=None):
-    line = {"file": str(path), "flavour": flavour}
+    line = {"file": str(path), "flavour": flavour, "page": 0}
     try:
         with tifffile.TiffFile(source or path) as file:
-            line["codec"] = file.pages[0].compression.name
             line["scales"] = scales(file.gdal_metadata)
-            pixels = planes(file.pages[0])
+            for page in range(max(len(file.pages), 1)):
+                say_page(directory, file, line | {"page": page}, number)
+    except Exception as error:  # Whatever it is, it is the answer.
+        refuse(directory, line, error, number)
+
+
+def refuse(directory, line, error, number):
+    line |= by_libtiff(directory, line, number)
+    print(json.dumps(line | {"refused": f"{type(error).__name__}: {error}"[:200]}))
+
+
+def store(directory, name, values):
+    raw = directory / f"{name}.raw"
+    type_of = kind(values.dtype)
+    wanted = numpy.dtype(f"<{type_of[0]}{int(type_of[1:]) // 8}")
+    raw.write_bytes(numpy.ascontiguousarray(values).astype(wanted).tobytes())
+    bands, height, width = values.shape
+    return {"raw": str(raw), "kind": type_of, "bands": bands, "height": height, "width": width}
+
+
+def by_libtiff(directory, line, number, than=None):
+    """What libtiff reads, if it reads something else. It takes damaged files less lightly than tifffile."""
+    try:
+        pixels = imagecodecs.tiff_decode(pathlib.Path(line["file"]).read_bytes(), index=line["page"])
+        if pixels.ndim == 2:
+            pixels = pixels[None]
+        elif line.get("planes") is False:
+            pixels = numpy.moveaxis(pixels, -1, 0)
+        if numpy.array_equal(pixels, than, equal_nan=pixels.dtype.kind == "f"):
+            return {"libtiff": "the same"}
+        return {"libtiff": store(directory, f"{number}.{line['page']}.libtiff", pixels)}
+    except Exception as error:
+        is_foreign = "not supported" in str(error) or "can not handle" in str(error)
+        return {"libtiff": str(error)[:200] if is_foreign else None}
+
+
+def say_page(directory, file, line, number):
+    try:
+        page = file.pages[line["page"]]
+        line["codec"] = str(getattr(page.compression, "name", page.compression))
+        line["planes"] = page.planarconfig == 2
+        if page.nbytes > MOST:
+            raise ValueError(f"{page.nbytes} bytes are too many to compare")
+        pixels = planes(page)
+        if pixels.size == 0:
+            raise ValueError("an image without pixels")
+        line |= by_libtiff(directory, line, number, pixels)
         parts = [("whole", pixels)]
         if pixels.dtype.kind == "c":
             parts = [("real", pixels.real), ("imaginary", pixels.imag)]
         for part, values in parts:
-            raw = directory / f"{number}.{part}.raw"
-            type_of = kind(values.dtype)
-            wanted = numpy.dtype(f"<{type_of[0]}{int(type_of[1:]) // 8}")
-            raw.write_bytes(numpy.ascontiguousarray(values).astype(wanted).tobytes())
-            bands, height, width = values.shape
-            print(json.dumps(line | {"part": part, "raw": str(raw), "kind": type_of, "bands": bands,
-                                     "height": height, "width": width}))
-    except Exception as error:  # Whatever it is, it is the answer.
-        print(json.dumps(line | {"refused": f"{type(error).__name__}: {error}"[:200]}))
+            stored = store(directory, f"{number}.{line['page']}.{part}", values)
+            print(json.dumps(line | {"part": part} | stored))
+    except Exception as error:
+        refuse(directory, line, error, number)
 
 
 def pictures():

@@ -51,9 +51,13 @@ fn killed_at_any_moment_the_work_goes_on_to_the_same_bytes() {
     let (_kept, path) = directory();
     fs::write(path.join("job.txt"), JOB).expect("a job");
     let mut random = Random::seeded();
-    let begun = Instant::now();
-    done(&path, "run job.txt --threads 2 --work-tile 128");
-    let (whole, expected) = (begun.elapsed(), sum(&path));
+    // The shortest of three, so that one that was held up does not let the others end before their moment.
+    let takes = |_| {
+        let begun = Instant::now();
+        done(&path, "run job.txt --threads 2 --work-tile 128 --overwrite");
+        begun.elapsed()
+    };
+    let (whole, expected) = ((0..3).map(takes).min().expect("three"), sum(&path));
     println!("{expected} in {whole:?}");
     let mut killed = 0;
     for number in 0..KILLED {

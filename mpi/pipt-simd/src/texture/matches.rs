@@ -133,16 +133,21 @@ impl Planes {
             let Some((first, second)) = row.valid else {
                 continue;
             };
-            for (x, _) in first
-                .iter()
-                .zip(second)
-                .enumerate()
-                .filter(|(_, (a, b))| **a == 0 || **b == 0)
-            {
-                weights[x] = 0;
-                keys[x] = if coded { u8::MAX } else { 1 };
-                if !coded {
-                    self.larger[begin + x] = 0;
+            // All bits of what is no pair, so that no branch depends on a mask.
+            let none = || {
+                let both = first.iter().zip(second);
+                both.map(|(a, b)| 0_u8.wrapping_sub(u8::from((*a == 0) | (*b == 0))))
+            };
+            let weights = weights.iter_mut().zip(none());
+            weights.for_each(|(weight, none)| *weight &= !none);
+            if coded {
+                let keys = keys.iter_mut().zip(none());
+                keys.for_each(|(key, none)| *key |= none);
+            } else {
+                let larger = &mut self.larger[begin..begin + length];
+                for ((key, larger), none) in keys.iter_mut().zip(larger).zip(none()) {
+                    *key = (*key & !none) | (none & 1);
+                    *larger &= !none;
                 }
             }
         }

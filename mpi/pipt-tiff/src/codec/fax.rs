@@ -56,6 +56,11 @@ impl Bits<'_> {
         bit
     }
 
+    /// Whether an end of a line is next: eleven zeros, with which no other code begins.
+    fn line_ends(&self) -> bool {
+        self.at + 11 <= self.data.len() * 8 && self.peek(11) == Some(0)
+    }
+
     /// Skips the end of a line, if there is one: eleven or more zeros and a one.
     fn end_of_line(&mut self) -> bool {
         if self.peek(11) != Some(0) {
@@ -89,29 +94,38 @@ impl Bits<'_> {
     }
 }
 
-/// Where a row changes its colour, from white on: each place is larger than the one before.
+/// Where a row changes its colour, from white on: no place is smaller than the one before. Two changes at one
+/// place are a run of no pixel. T.6 has none of these within a row, but some encoders write them and go by them in
+/// the row below, so they have to stay.
 #[derive(Default)]
 struct Row {
     changes: Vec<u32>,
 }
 
 impl Row {
-    fn change(&mut self, at: u32, width: u32) {
-        // A run of no pixel is no change.
-        if self.changes.last() == Some(&at) {
-            self.changes.pop();
-        } else if at < width {
+    fn change(&mut self, at: u32, width: u32) -> Result<(), String> {
+        if at < width {
             self.changes.push(at);
+        }
+        // Runs of no pixel have no end by themselves.
+        match self.changes.len() as u64 > 2 * (u64::from(width) + 32) {
+            true => Err("a row has more runs than pixels".to_owned()),
+            false => Ok(()),
         }
     }
 
     fn one_dimensional(&mut self, bits: &mut Bits<'_>, width: u32) -> Result<(), String> {
         self.changes.clear();
-        let (mut at, mut is_black) = (0_u32, false);
+        let (mut at, mut is_black, mut before) = (0_u32, false, 1);
         while at < width {
-            at = at.saturating_add(bits.run(is_black)?);
-            self.change(at, width);
-            is_black = !is_black;
+            let run = bits.run(is_black)?;
+            at = at.saturating_add(run);
+            self.change(at, width)?;
+            // A white and a black run of no pixel one after the other are none to libtiff either.
+            if is_black && run == 0 && before == 0 {
+                self.changes.truncate(self.changes.len().saturating_sub(2));
+            }
+            (before, is_black) = (run, !is_black);
         }
         Ok(())
     }
@@ -133,15 +147,15 @@ impl Row {
                 Mode::Horizontal => {
                     let middle = from.saturating_add(bits.run(is_black)?);
                     let end = middle.saturating_add(bits.run(!is_black)?);
-                    self.change(middle, width);
-                    self.change(end, width);
+                    self.change(middle, width)?;
+                    self.change(end, width)?;
                     at = Some(end);
                 }
                 Mode::Vertical(by) => {
                     let to = b1.checked_add_signed(by.into());
                     let to = to.filter(|to| *to >= from && *to <= width);
                     let to = to.ok_or("a row changes its colour outside of it")?;
-                    self.change(to, width);
+                    self.change(to, width)?;
                     is_black = !is_black;
                     at = Some(to);
                 }
@@ -203,7 +217,15 @@ impl Fax {
         let mut out = Vec::new();
         let mut bits = Bits { data, at: 0 };
         let (mut above, mut row) = (Row::default(), Row::default());
+        let is_group_3 = matches!(self, Self::Group3 { .. });
+        let begins_bare = is_group_3 && !bits.line_ends();
         for number in 0..rows {
+            if begins_bare && number == 1 && bits.line_ends() {
+                // T.4 has one before each line; libtiff and tifffile skip what is before the first.
+                return Err(
+                    "its lines have ends between them, and none before the first".to_owned(),
+                );
+            }
             let go_on = self.row(&mut bits, width, &mut row, &above);
             if !go_on.map_err(|problem| format!("{problem}, in row {number}"))? {
                 break;
@@ -291,5 +313,48 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Bits as bytes, the highest first.
+    fn packed(bits: &str) -> Vec<u8> {
+        let bytes = bits.as_bytes().chunks(8).map(|bits| {
+            let bit = |(at, bit): (usize, &u8)| u8::from(*bit == b'1') << (7 - at);
+            bits.iter().enumerate().map(bit).sum()
+        });
+        bytes.collect()
+    }
+
+    const HORIZONTAL: &str = "001";
+    const ZERO_BLACK: &str = "0000110111";
+
+    /// What libtiff reads from these bytes.
+    #[test]
+    fn runs_of_no_pixel_count_in_the_row_below() {
+        // White 3, black 0, white 2, black 3; then two changes straight below changes.
+        let first = [HORIZONTAL, "1000", ZERO_BLACK, HORIZONTAL, "0111", "10"];
+        let data = packed(&[&first.concat(), "11", "000000000001000000000001"].concat());
+        assert_eq!(Fax::Group4.decode(&data, 8, 2), Ok(vec![0x07, 0x1f]));
+    }
+
+    /// libtiff and tifffile leave out the first line of such a file, so it is not theirs that would be read.
+    #[test]
+    fn lines_of_group_3_have_ends_before_all_or_none() {
+        let (end, row) = ("000000000001", "1000110111");
+        let way = Fax::Group3 {
+            two_dimensional: false,
+        };
+        let decode = |bits: &[&str]| way.decode(&packed(&bits.concat()), 7, 2);
+        assert_eq!(decode(&[end, row, end, row]), Ok(vec![0x18; 2]));
+        assert_eq!(decode(&[row, row]), Ok(vec![0x18; 2]));
+        let problem = decode(&[row, end, row, end]).expect_err("none before the first");
+        assert!(problem.contains("none before the first"), "{problem}");
+    }
+
+    #[test]
+    fn a_row_of_runs_of_no_pixel_ends() {
+        let both = [HORIZONTAL, "00110101", ZERO_BLACK].concat();
+        let data = packed(&both.repeat(1000));
+        let problem = Fax::Group4.decode(&data, 8, 1).expect_err("no pixels");
+        assert!(problem.contains("more runs than pixels"), "{problem}");
     }
 }

@@ -59,6 +59,38 @@ fn joined(data: &[u8], tables: &[u8]) -> Vec<u8> {
     [start, tables, rest].concat()
 }
 
+/// Kinds of JPEG that are not decoded here, by the markers of their frames (ITU-T T.81, table B.1).
+const FOREIGN_FRAMES: [(u8, &str); 10] = [
+    (0xc3, "lossless JPEG"),
+    (0xc5, "hierarchical JPEG"),
+    (0xc6, "hierarchical progressive JPEG"),
+    (0xc7, "hierarchical lossless JPEG"),
+    (0xc9, "JPEG with arithmetic coding"),
+    (0xca, "progressive JPEG with arithmetic coding"),
+    (0xcb, "lossless JPEG with arithmetic coding"),
+    (0xcd, "hierarchical JPEG with arithmetic coding"),
+    (0xce, "hierarchical progressive JPEG with arithmetic coding"),
+    (0xcf, "hierarchical lossless JPEG with arithmetic coding"),
+];
+
+/// The name of a JPEG stream's kind if it is one that is not decoded here.
+pub(super) fn foreign_jpeg(data: &[u8]) -> Option<&'static str> {
+    let mut rest = data.strip_prefix(&[0xff, 0xd8])?;
+    loop {
+        let [0xff, marker, high, low, ..] = *rest else {
+            return None;
+        };
+        if let Some((_, name)) = FOREIGN_FRAMES.iter().find(|(frame, _)| *frame == marker) {
+            return Some(name);
+        }
+        // The frame's kind is said before its samples.
+        if matches!(marker, 0xc0..=0xc2 | 0xda) {
+            return None;
+        }
+        rest = rest.get(2 + usize::from(u16::from_be_bytes([high, low]))..)?;
+    }
+}
+
 pub(super) fn jpeg(
     data: &[u8],
     tables: &[u8],
@@ -100,4 +132,25 @@ pub(super) fn jpeg(
 /// Whether a stream begins with a JFIF marker.
 fn is_jfif(data: &[u8]) -> bool {
     data.get(6..11) == Some(b"JFIF\0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_jpeg_that_are_not_decoded_have_names() {
+        let stream = |frame: u8| [0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff, frame, 0, 9, 8];
+        assert_eq!(foreign_jpeg(&stream(0xc3)), Some("lossless JPEG"));
+        assert_eq!(
+            foreign_jpeg(&stream(0xc9)),
+            Some("JPEG with arithmetic coding")
+        );
+        for known in 0xc0..=0xc2 {
+            assert_eq!(foreign_jpeg(&stream(known)), None);
+        }
+        for end in 0..13 {
+            foreign_jpeg(&stream(0xc8)[..end]);
+        }
+    }
 }

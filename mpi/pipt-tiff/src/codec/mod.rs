@@ -103,7 +103,8 @@ impl Codec {
             4 => Ok(Self::Fax(Fax::Group4)),
             5 => Ok(Self::Lzw),
             7 => Ok(Self::jpeg(directory)?),
-            8 | 32946 => Ok(Self::Deflate),
+            // The last one is that of PixTIFF.
+            8 | 32946 | 50013 => Ok(Self::Deflate),
             32771 => Ok(Self::Fax(Fax::Rows { align: 16 })),
             32773 => Ok(Self::PackBits),
             34925 => Ok(Self::Lzma),
@@ -153,6 +154,15 @@ impl Codec {
     #[must_use]
     pub const fn can_be_reversed(&self) -> bool {
         !matches!(self, Self::WebP | Self::Jpeg { .. })
+    }
+
+    /// The name of a flavour that a chunk alone tells, if it is one that is not decoded here.
+    #[must_use]
+    pub fn foreign(&self, data: &[u8]) -> Option<&'static str> {
+        match self {
+            Self::Jpeg { .. } => image::foreign_jpeg(data),
+            _ => None,
+        }
     }
 
     /// Decodes a chunk.

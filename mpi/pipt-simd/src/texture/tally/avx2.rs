@@ -58,7 +58,7 @@ fn tables_of<const BYTES: usize>(bytes: &[[u8; 256]; BYTES]) -> Tables<BYTES> {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn load(from: &[u8; LANES]) -> __m256i {
+pub(super) fn load(from: &[u8; LANES]) -> __m256i {
     // JUSTIFICATION: a vector is read from bytes.
     // SAFETY: there are 32 of them, and they need no alignment.
     unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }

@@ -6,17 +6,17 @@
 //! before already: these wait in memory.
 
 use std::arch::x86_64::{
-    __m256i, __m512i, _mm256_add_epi8, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256,
-    _mm256_setzero_si256, _mm256_sub_epi8, _mm512_add_epi32, _mm512_castsi256_si512,
-    _mm512_dpbusd_epi32, _mm512_inserti64x4, _mm512_loadu_si512, _mm512_mask_add_epi8,
-    _mm512_maskz_mov_epi8, _mm512_max_epu8, _mm512_permutex2var_epi8, _mm512_permutex2var_epi32,
-    _mm512_permutexvar_epi8, _mm512_set1_epi8, _mm512_setzero_si512, _mm512_slli_epi32,
-    _mm512_storeu_si512, _mm512_test_epi8_mask,
+    __m256i, __m512i, _mm256_add_epi8, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_setzero_si256,
+    _mm256_sub_epi8, _mm512_add_epi32, _mm512_castsi256_si512, _mm512_dpbusd_epi32,
+    _mm512_inserti64x4, _mm512_loadu_si512, _mm512_mask_add_epi8, _mm512_maskz_mov_epi8,
+    _mm512_max_epu8, _mm512_permutex2var_epi8, _mm512_permutex2var_epi32, _mm512_permutexvar_epi8,
+    _mm512_set1_epi8, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_storeu_si512,
+    _mm512_test_epi8_mask,
 };
 
 use super::super::super::logarithms::{FEW, Logarithms};
 use super::super::super::matches::{Matches, Planes, Step};
-use super::super::{Tallies, at, at_mut};
+use super::super::{Tallies, at, at_mut, avx2};
 use super::{LANES, interleave, load, store};
 
 /// The body once for each number, of five or nine, that is below an end: what is indexed by constants stays in
@@ -184,11 +184,11 @@ fn count_half<const LARGER: bool, const ROWS: usize, const COLUMNS: usize>(
     counts: &mut Half<ROWS, COLUMNS>,
 ) {
     let zero = _mm256_setzero_si256();
-    let key = load_half(at(&planes.keys, begin));
+    let key = avx2::load(at(&planes.keys, begin));
     let keys = reached::<ROWS>(&planes.keys, others, planes.stride);
     let (mut larger, mut all_larger) = (key, keys);
     if LARGER {
-        larger = load_half(at(&planes.larger, begin));
+        larger = avx2::load(at(&planes.larger, begin));
         all_larger = reached::<ROWS>(&planes.larger, others, planes.stride);
     }
     let (mut totals, mut before) = ([zero; ROWS], [[zero; COLUMNS]; ROWS]);
@@ -196,9 +196,9 @@ fn count_half<const LARGER: bool, const ROWS: usize, const COLUMNS: usize>(
         let mut matches = [zero; 2 * MOST - 1];
         let mut sum = zero;
         unrolled!(nine row < 2 * ROWS - 1 => {
-            let mut same = _mm256_cmpeq_epi8(key, load_half(at(keys[row], shift)));
+            let mut same = _mm256_cmpeq_epi8(key, avx2::load(at(keys[row], shift)));
             if LARGER {
-                let other = load_half(at(all_larger[row], shift));
+                let other = avx2::load(at(all_larger[row], shift));
                 same = _mm256_and_si256(same, _mm256_cmpeq_epi8(larger, other));
             }
             matches[row] = same;
@@ -236,14 +236,6 @@ fn reached<const ROWS: usize>(
         *to = at(plane, first + row * stride);
     }
     rows
-}
-
-#[target_feature(enable = "avx2")]
-#[inline]
-fn load_half(from: &[u8; HALF]) -> __m256i {
-    // JUSTIFICATION: a vector is read from bytes.
-    // SAFETY: there are 32 of them, and they need no alignment.
-    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
 }
 
 /// The counts of a row of pairs of each window: those of the vector that it begins in, and of the one after it.
