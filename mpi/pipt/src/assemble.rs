@@ -1,5 +1,6 @@
 //! From a job to images that can be computed.
 
+mod orders;
 mod quantisers;
 mod textures;
 mod thresholds;
@@ -8,12 +9,12 @@ use crate::execute::ExecuteError;
 use crate::graph::{Graph, GraphError, Shape};
 use crate::input::{Input, InputError, Wanted};
 use crate::job::{From, Job};
-use crate::operation::{Edge, Noise, Order};
+use crate::operation::{Edge, Noise};
 use crate::parameter::Values;
 use crate::routine::{Family, Routine};
 use pipt_raster::{Rect, Size};
 use pipt_simd::noise::{self, NoiseError};
-use pipt_simd::rank::{self, Even, RankError, Trim, Window};
+use pipt_simd::rank::RankError;
 use pipt_simd::{Level, texture};
 use pipt_tiff::{Scale, Tag};
 use std::fmt;
@@ -176,11 +177,13 @@ impl Assembled {
         let shape = self.graph.shape(of.node).clone();
         match routine.family {
             Family::Texture => self.texture(routine, &of, values, setting),
-            Family::Order => {
-                let order = order(routine, values)?;
+            Family::Order | Family::Morphology => {
                 let has_holes = of.has_holes || edge(values) == Edge::Nodata;
-                let of = Image { has_holes, ..of };
-                self.same(of, shape, Box::new(order))
+                let mut of = Image { has_holes, ..of };
+                for order in orders::orders(routine, values)? {
+                    of = self.same(of, shape.clone(), Box::new(order))?;
+                }
+                Ok(of)
             }
             Family::Noise => {
                 let seed = values.whole("seed").unwrap_or(0);
@@ -215,22 +218,6 @@ fn edge(values: &Values) -> Edge {
         Some("nodata") => Edge::Nodata,
         _ => Edge::Reflect,
     }
-}
-
-fn order(routine: &Routine, values: &Values) -> Result<Order, AssembleError> {
-    let size = values
-        .whole("size")
-        .and_then(|size| u32::try_from(size).ok())
-        .unwrap_or(3);
-    let window = match routine.name {
-        "CrossMedian" | "ATrimmedCrMean" => Window::Cross { arm: size / 2 },
-        _ => Window::square(size),
-    };
-    let operation = match values.number("trim") {
-        Some(part) => rank::Operation::TrimmedMean(Trim::Fraction(part)),
-        None => rank::Operation::Median(Even::Lower),
-    };
-    Order::new(window, operation, values.flag("fill"), edge(values)).map_err(AssembleError::Rank)
 }
 
 fn noise(routine: &Routine, values: &Values) -> noise::Noise {

@@ -5,6 +5,7 @@
 
 use crate::parameter::{Kind, Parameter};
 
+mod morphology;
 mod noise;
 mod order;
 mod texture;
@@ -26,6 +27,7 @@ pub struct Routine {
 pub enum Family {
     Texture,
     Order,
+    Morphology,
     Noise,
 }
 
@@ -35,6 +37,7 @@ impl Family {
         match self {
             Self::Texture => "Texture: grey-level co-occurrence in a window around each pixel",
             Self::Order => "Order statistics: the samples of a window, sorted",
+            Self::Morphology => "Morphology: least and greatest samples, of bright and dark spots",
             Self::Noise => "Noise: the same for each pixel, however the work is divided",
         }
     }
@@ -130,7 +133,8 @@ const fn routine(
 
 /// All of them, by family.
 pub fn all() -> impl Iterator<Item = &'static Routine> {
-    [texture::ALL, order::ALL, noise::ALL].into_iter().flatten()
+    let families = [texture::ALL, order::ALL, morphology::ALL, noise::ALL];
+    families.into_iter().flatten()
 }
 
 #[cfg(test)]
