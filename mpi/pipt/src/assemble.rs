@@ -1,6 +1,11 @@
 //! From a job to images that can be computed.
 
+mod edges;
+mod geometry;
+mod histogram;
+mod means;
 mod orders;
+mod points;
 mod quantisers;
 mod textures;
 mod thresholds;
@@ -12,7 +17,7 @@ use crate::job::{From, Job};
 use crate::operation::{Edge, Noise};
 use crate::parameter::Values;
 use crate::routine::{Family, Routine};
-use pipt_raster::{Rect, Size};
+use pipt_raster::{Rect, SampleType, Size};
 use pipt_simd::noise::{self, NoiseError};
 use pipt_simd::rank::RankError;
 use pipt_simd::{Level, texture};
@@ -185,6 +190,15 @@ impl Assembled {
                 }
                 Ok(of)
             }
+            Family::Means => self.means(routine, &of, values, setting),
+            Family::Edges => self.edges(routine, &of, values, setting),
+            Family::Points => {
+                let images = images.iter().map(|image| self.images[*image].clone());
+                let images: Vec<Image> = images.collect();
+                self.points(routine, &images, values)
+            }
+            Family::Histogram => self.histogram(routine, &of, values, setting),
+            Family::Geometry => self.geometry(routine, &of, values, setting),
             Family::Noise => {
                 let seed = values.whole("seed").unwrap_or(0);
                 let noise = Noise::new(noise(routine, values), seed, of.part, of.bands.clone());
@@ -194,7 +208,7 @@ impl Assembled {
         }
     }
 
-    /// Adds an image of the same bands.
+    /// Adds an image of the same bands, whose samples stand for the same.
     fn same(
         &mut self,
         of: Image,
@@ -206,6 +220,38 @@ impl Assembled {
             .make(&[of.node], shape, operation)
             .map_err(AssembleError::Graph)?;
         Ok(Image { node, ..of })
+    }
+
+    /// Adds an image of the same bands in samples of this type, which stand for themselves. Where its type is a float
+    /// what has no data is NaN.
+    fn other(
+        &mut self,
+        images: &[&Image],
+        kind: SampleType,
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
+        let nodes: Vec<usize> = images.iter().map(|image| image.node).collect();
+        let of = images[0];
+        let shape = self.graph.shape(of.node).clone();
+        let bands = shape.bands.len();
+        let nodata = if kind.is_float() {
+            Some(f64::NAN)
+        } else {
+            shape.nodata
+        };
+        let shape = Shape {
+            kind,
+            nodata,
+            ..shape
+        };
+        let node = self.graph.make(&nodes, shape, operation);
+        Ok(Image {
+            node: node.map_err(AssembleError::Graph)?,
+            has_holes: images.iter().any(|image| image.has_holes),
+            scales: Vec::new(),
+            bounds: vec![None; bands],
+            ..of.clone()
+        })
     }
 }
 

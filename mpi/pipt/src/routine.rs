@@ -5,9 +5,14 @@
 
 use crate::parameter::{Kind, Parameter};
 
+mod edges;
+mod geometry;
+mod histogram;
+mod means;
 mod morphology;
 mod noise;
 mod order;
+mod points;
 mod texture;
 
 pub use texture::FEATURES;
@@ -28,6 +33,11 @@ pub enum Family {
     Texture,
     Order,
     Morphology,
+    Means,
+    Edges,
+    Points,
+    Histogram,
+    Geometry,
     Noise,
 }
 
@@ -38,6 +48,15 @@ impl Family {
             Self::Texture => "Texture: grey-level co-occurrence in a window around each pixel",
             Self::Order => "Order statistics: the samples of a window, sorted",
             Self::Morphology => "Morphology: least and greatest samples, of bright and dark spots",
+            Self::Means => "Means and smoothing: each pixel from those around it",
+            Self::Edges => "Edges and sharpening: how samples change from pixel to pixel",
+            Self::Points => {
+                "Point operations: each sample by itself, or with that of another image"
+            }
+            Self::Histogram => {
+                "Histograms: what follows from how often samples are in the whole image"
+            }
+            Self::Geometry => "Geometry: pixels in other places",
             Self::Noise => "Noise: the same for each pixel, however the work is divided",
         }
     }
@@ -133,7 +152,17 @@ const fn routine(
 
 /// All of them, by family.
 pub fn all() -> impl Iterator<Item = &'static Routine> {
-    let families = [texture::ALL, order::ALL, morphology::ALL, noise::ALL];
+    let families = [
+        texture::ALL,
+        order::ALL,
+        morphology::ALL,
+        means::ALL,
+        edges::ALL,
+        points::ALL,
+        histogram::ALL,
+        geometry::ALL,
+        noise::ALL,
+    ];
     families.into_iter().flatten()
 }
 

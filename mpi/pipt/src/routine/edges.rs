@@ -1,0 +1,6 @@
+//! Edges and sharpening.
+
+use super::Routine;
+
+/// All of them.
+pub(super) const ALL: &[Routine] = &[];

@@ -1,0 +1,6 @@
+//! Pixels in other places.
+
+use super::Routine;
+
+/// All of them.
+pub(super) const ALL: &[Routine] = &[];

@@ -1,0 +1,6 @@
+//! Histograms, and what follows from those of a whole image.
+
+use super::Routine;
+
+/// All of them.
+pub(super) const ALL: &[Routine] = &[];

@@ -1,0 +1,6 @@
+//! Means and smoothing.
+
+use super::Routine;
+
+/// All of them.
+pub(super) const ALL: &[Routine] = &[];

@@ -1,0 +1,6 @@
+//! Point operations, of one image and of two.
+
+use super::Routine;
+
+/// All of them.
+pub(super) const ALL: &[Routine] = &[];
