@@ -268,6 +268,20 @@ fn tags_are_carried_from_one_file_to_another() {
 }
 
 #[test]
+fn the_size_of_the_array_in_a_description_is_not_carried() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("image.tif");
+    let (memory, info) = image(Size::new(20, 20), 1, SampleType::F32, 1);
+    let options = WriteOptions {
+        tags: vec![Tag::text(270, "{\"shape\": [20, 20]}")],
+        ..WriteOptions::default()
+    };
+    written(&path, &memory, &info, &options, 1);
+    let carried = open(&path).carried_tags();
+    assert!(carried.iter().all(|tag| tag.number != 270), "{carried:?}");
+}
+
+#[test]
 fn a_writer_that_is_dropped_leaves_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("image.tif");

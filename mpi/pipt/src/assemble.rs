@@ -79,6 +79,8 @@ pub enum AssembleError {
     Thresholds(String, String),
     /// All numbers of a type of floats are no range.
     NoRange,
+    /// What cannot be cut out or resampled.
+    Geometry(String),
 }
 
 impl fmt::Display for AssembleError {
@@ -92,6 +94,7 @@ impl fmt::Display for AssembleError {
             Self::Levels(error) => write!(to, "{error}"),
             Self::Survey(error) => write!(to, "The range of the image is not known: {error}"),
             Self::Thresholds(name, what) => write!(to, "The thresholds in {name} {what}"),
+            Self::Geometry(what) => write!(to, "{what}"),
             Self::NoRange => write!(
                 to,
                 "range=type is for whole numbers: give LEAST:MOST, minmax or quantiles for floats"

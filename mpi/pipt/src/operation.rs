@@ -1,11 +1,15 @@
 //! The routines as operations on parts of images.
 
+mod geometry;
 mod noise;
 mod order;
+mod resample;
 mod texture;
 
+pub use geometry::{Crop, Turn};
 pub use noise::Noise;
 pub use order::Order;
+pub use resample::{Method, Resample};
 pub use texture::Texture;
 
 use crate::graph::{Failure, Given};

@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order"]
+FAMILIES = ["order", "geometry"]
 
 
 def main():
