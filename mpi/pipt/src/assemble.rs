@@ -3,6 +3,7 @@
 mod edges;
 mod geometry;
 mod histogram;
+mod look;
 mod means;
 mod orders;
 mod points;
@@ -42,8 +43,8 @@ pub struct Assembled {
     pub graph: Graph,
     /// Of each image of the job.
     pub images: Vec<Image>,
-    /// Grey levels that are to be kept: the name of the file, as the job has it, and its text.
-    pub thresholds: Vec<(String, String)>,
+    /// Grey levels and tables that are to be kept: the name of the file, as the job has it, and its text.
+    pub texts: Vec<(String, String)>,
 }
 
 /// An image of a job, and what it has from the file that it is made of.
@@ -114,7 +115,7 @@ pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleE
     let mut all = Assembled {
         graph: Graph::default(),
         images: Vec::new(),
-        thresholds: Vec::new(),
+        texts: Vec::new(),
     };
     for image in &job.images {
         let next = match &image.from {
@@ -200,7 +201,13 @@ impl Assembled {
                 let images: Vec<Image> = images.collect();
                 self.points(routine, &images, values)
             }
-            Family::Histogram => self.histogram(routine, &of, values, setting),
+            Family::Histogram => {
+                let images: Vec<Image> = images
+                    .iter()
+                    .map(|image| self.images[*image].clone())
+                    .collect();
+                self.histogram(routine, &images, values, setting)
+            }
             Family::Geometry => self.geometry(routine, &of, values, setting),
             Family::Noise => {
                 let seed = values.whole("seed").unwrap_or(0);

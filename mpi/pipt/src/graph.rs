@@ -366,7 +366,8 @@ impl At<'_> {
 }
 
 /// Part of a part: `wanted` lies within `whole`.
-fn cut(part: &Part, whole: Rect, wanted: Rect) -> Part {
+#[must_use]
+pub fn cut(part: &Part, whole: Rect, wanted: Rect) -> Part {
     if whole == wanted {
         return part.clone();
     }

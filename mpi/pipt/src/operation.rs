@@ -1,12 +1,16 @@
 //! The routines as operations on parts of images.
 
 mod geometry;
+mod mapping;
+mod measures;
 mod noise;
 mod order;
 mod resample;
 mod texture;
 
 pub use geometry::{Crop, Turn};
+pub use mapping::{Mapping, Rule};
+pub use measures::SquaredDifference;
 pub use noise::Noise;
 pub use order::Order;
 pub use resample::{Method, Resample};

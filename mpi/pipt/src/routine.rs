@@ -25,6 +25,8 @@ pub struct Routine {
     pub about: &'static str,
     /// How many images it is made of.
     pub images: usize,
+    /// How many more it may be given.
+    pub optional: usize,
     pub parameters: &'static [Parameter],
 }
 
@@ -53,9 +55,7 @@ impl Family {
             Self::Points => {
                 "Point operations: each sample by itself, or with that of another image"
             }
-            Self::Histogram => {
-                "Histograms: what follows from how often samples are in the whole image"
-            }
+            Self::Histogram => "Histograms and measures: what is found from the whole image",
             Self::Geometry => "Geometry: pixels in other places",
             Self::Noise => "Noise: the same for each pixel, however the work is divided",
         }
@@ -146,6 +146,7 @@ const fn routine(
         family,
         about,
         images: 1,
+        optional: 0,
         parameters,
     }
 }

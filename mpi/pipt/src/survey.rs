@@ -3,6 +3,12 @@
 
 use pipt_raster::{Sample, Samples, each};
 
+mod counts;
+mod moments;
+
+pub use counts::{Bins, Counts};
+pub use moments::Moments;
+
 /// Digits of a key that one pass counts, and how many there are.
 const DIGIT_BITS: u32 = 16;
 const DIGITS: usize = 1 << DIGIT_BITS;

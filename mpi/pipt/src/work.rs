@@ -169,7 +169,7 @@ pub fn run(work: &Work, show: &(dyn Fn(u64, u64) + Sync)) -> Result<Vec<Written>
         for path in &one.paths {
             output::is_free(path, work.how.overwrite).map_err(WorkError::Output)?;
         }
-        for (name, text) in &one.all.thresholds {
+        for (name, text) in &one.all.texts {
             let path = named(&work.job, file.as_deref(), name);
             output::text(&path, text, work.how.overwrite).map_err(WorkError::Output)?;
         }

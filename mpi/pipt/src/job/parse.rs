@@ -2,8 +2,8 @@
 
 use super::line::{Word, words};
 use super::{
-    BYTES_MAX, Fault, Faults, Foreach, From, Image, Input, Job, STATEMENTS_MAX, WRITE_THRESHOLDS,
-    Write,
+    BYTES_MAX, Fault, Faults, Foreach, From, Image, Input, Job, STATEMENTS_MAX, WRITE_TABLE, Write,
+    written,
 };
 use crate::parameter::{Kind, Parameter, Values};
 use crate::routine;
@@ -101,7 +101,7 @@ pub fn parse(text: &str) -> Result<Job, Faults> {
     if !reader.faults.is_empty() {
         return Err(Faults(reader.faults));
     }
-    if reader.job.writes.is_empty() {
+    if reader.job.writes().next().is_none() {
         return whole("Nothing is written: a `write NAME FILE` is missing".to_owned());
     }
     Ok(reader.job)
@@ -192,10 +192,12 @@ impl Reader {
         let routine = routine::of(&routine.text).ok_or_else(|| unknown(&routine.text))?;
         let plain = |word: &Word| word.quoted || !word.text.contains('=');
         let inputs = rest.iter().take_while(|word| plain(word)).count();
-        if inputs != routine.images {
-            let images = match routine.images {
-                1 => "one image".to_owned(),
-                several => format!("{several} images"),
+        let most = routine.images + routine.optional;
+        if !(routine.images..=most).contains(&inputs) {
+            let images = match (routine.images, most) {
+                (1, 1) => "one image".to_owned(),
+                (1, 2) => "one or two images".to_owned(),
+                (several, _) => format!("{several} images"),
             };
             return Err(format!("{} takes {images}, not {inputs}", routine.name));
         }
@@ -204,9 +206,10 @@ impl Reader {
         let images = images.collect::<Result<Vec<_>, _>>()?;
         let values = Values::read(routine.parameters, settings(rest)?)
             .map_err(|error| format!("{}: {error}", routine.name))?;
-        if let Some(path) = values.word(WRITE_THRESHOLDS) {
+        for path in written(&values) {
             self.is_of_each(path)?;
         }
+        let is_table = values.word(WRITE_TABLE).is_some();
         for image in &images {
             self.used[*image] = true;
         }
@@ -216,6 +219,10 @@ impl Reader {
             values,
         };
         self.add(name.clone(), line, from);
+        // A table may be all that is wanted.
+        if let Some(used) = self.used.last_mut() {
+            *used = is_table;
+        }
         Ok(())
     }
 

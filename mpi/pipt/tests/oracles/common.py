@@ -41,26 +41,43 @@ def image(kind, seed=0, shape=(47, 61), least=None, most=None):
     return chance.integers(least, most, shape, dtype=kind, endpoint=True)
 
 
-def run(routine, images, nodata=None, bands=False, **parameters):
-    """The result of a routine; `images` are arrays of rows, of one band or, with `bands`, of several."""
+def run(routine, images, nodata=None, **parameters):
+    """The result of a routine; `images` are arrays of rows, of one band or, with three dimensions, of several."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory)
+        job = _job(path, routine, images, nodata, parameters)
+        _done(path, job + ["write r r.tif compress=none tile=16"])
+        return tifffile.imread(path / "r.tif")
+
+
+def table(routine, images, nodata=None, **parameters):
+    """The table that a routine writes: a list of numbers of each line."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory)
+        _done(path, _job(path, routine, images, nodata, {**parameters, "write-table": "t.csv"}))
+        lines = (path / "t.csv").read_text().splitlines()[1:]
+        return [[float(value) for value in line.split(",")] for line in lines]
+
+
+def _job(path, routine, images, nodata, parameters):
     images = images if isinstance(images, (list, tuple)) else [images]
     words = " ".join(f"{name.rstrip('_')}={_written(value)}" for name, value in parameters.items())
     names = [f"i{number}" for number in range(len(images))]
-    with tempfile.TemporaryDirectory() as directory:
-        path = pathlib.Path(directory)
-        job = []
-        for name, samples in zip(names, images):
-            planar = {"planarconfig": "separate"} if samples.ndim == 3 else {}
-            tifffile.imwrite(path / f"{name}.tif", samples, photometric="minisblack", **planar)
-            job.append(f"in {name}.tif" + ("" if nodata is None else f" nodata={nodata}"))
-        job += [f"r = {routine} {' '.join(names)} {words}", "write r r.tif compress=none tile=16"]
-        (path / "job.txt").write_text("\n".join(job) + "\n")
-        block = _blocks.choice([16, 32, 64])
-        command = [_program, "run", "job.txt", "--threads", "2", "--work-tile", str(block), "--quiet"]
-        done = subprocess.run(command, cwd=path, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise AssertionError(f"{routine} {words}: {done.stderr}")
-        return tifffile.imread(path / "r.tif")
+    job = []
+    for name, samples in zip(names, images):
+        planar = {"planarconfig": "separate"} if samples.ndim == 3 else {}
+        tifffile.imwrite(path / f"{name}.tif", samples, photometric="minisblack", **planar)
+        job.append(f"in {name}.tif" + ("" if nodata is None else f" nodata={nodata}"))
+    return job + [f"r = {routine} {' '.join(names)} {words}"]
+
+
+def _done(path, job):
+    (path / "job.txt").write_text("\n".join(job) + "\n")
+    block = _blocks.choice([16, 32, 64])
+    command = [_program, "run", "job.txt", "--threads", "2", "--work-tile", str(block), "--quiet"]
+    done = subprocess.run(command, cwd=path, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"{job}: {done.stderr}")
 
 
 def _written(value):

@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order", "geometry"]
+FAMILIES = ["order", "geometry", "histogram"]
 
 
 def main():
