@@ -80,6 +80,10 @@ pub enum AssembleError {
     Thresholds(String, String),
     /// All numbers of a type of floats are no range.
     NoRange,
+    /// Floats have no bits of which something can be made.
+    Bits(SampleType),
+    /// The lower limit is above the upper one.
+    Limits(f64, f64),
     /// What cannot be cut out or resampled.
     Geometry(String),
 }
@@ -95,6 +99,14 @@ impl fmt::Display for AssembleError {
             Self::Levels(error) => write!(to, "{error}"),
             Self::Survey(error) => write!(to, "The range of the image is not known: {error}"),
             Self::Thresholds(name, what) => write!(to, "The thresholds in {name} {what}"),
+            Self::Bits(kind) => write!(
+                to,
+                "Bits are combined of whole numbers, and not of {kind}: make such numbers by Quantise, or leave type= out"
+            ),
+            Self::Limits(least, most) => write!(
+                to,
+                "least={least} is above most={most}: nothing lies between them"
+            ),
             Self::Geometry(what) => write!(to, "{what}"),
             Self::NoRange => write!(
                 to,

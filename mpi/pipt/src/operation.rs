@@ -5,6 +5,7 @@ mod mapping;
 mod measures;
 mod noise;
 mod order;
+mod points;
 mod resample;
 mod texture;
 
@@ -13,6 +14,7 @@ pub use mapping::{Mapping, Rule};
 pub use measures::SquaredDifference;
 pub use noise::Noise;
 pub use order::Order;
+pub use points::{Arithmetic, Both, Function, Point};
 pub use resample::{Method, Resample};
 pub use texture::Texture;
 

@@ -38,7 +38,7 @@ impl Assembled {
             "ContrastStretch" => stretch(&self.graph, of.node, values, setting)?,
             "HistMatch" => self.matched(images, values, setting)?,
             _ => {
-                let to = result(values, kind);
+                let to = range(values, "result", kind);
                 let counts = counts(&self.graph, of.node, values, setting)?;
                 let rule = |counts: &Counts| Rule::Table(counts.bins, counts.equalised(to));
                 counts.iter().map(rule).collect()
@@ -137,9 +137,9 @@ impl Assembled {
     }
 }
 
-/// Between which numbers results are.
-fn result(values: &Values, kind: SampleType) -> (f64, f64) {
-    match values.get("result") {
+/// From which number to which: those given by this parameter, or all of the type.
+pub(super) fn range(values: &Values, name: &str, kind: SampleType) -> (f64, f64) {
+    match values.get(name) {
         Some(Value::Range(least, most)) => (*least, *most),
         _ => numbers_of(kind).unwrap_or((0.0, 1.0)),
     }
@@ -236,7 +236,7 @@ fn stretch(
     setting: &Setting<'_>,
 ) -> Result<Vec<Rule>, AssembleError> {
     let shape = graph.shape(node);
-    let to = result(values, shape.kind);
+    let to = range(values, "result", shape.kind);
     let rule = |from: (f64, f64)| Rule::Line { from, to };
     if let Some(Value::Range(least, most)) = values.get("range") {
         return Ok((0..shape.bands.len())

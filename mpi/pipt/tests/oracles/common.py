@@ -105,7 +105,7 @@ class Lines:
         a, b = got.astype(wide), expected.astype(wide)
         with numpy.errstate(invalid="ignore"):
             off = numpy.where((a == b) | (numpy.isnan(a) & numpy.isnan(b)), 0, numpy.abs(a - b))
-            allowed = relative * numpy.maximum(numpy.abs(a), numpy.abs(b)) + absolute
+            allowed = relative * numpy.nan_to_num(numpy.maximum(numpy.abs(a), numpy.abs(b))) + absolute
             wrong = ~(off <= allowed)
         if wrong.any():
             at = tuple(int(n) for n in numpy.argwhere(wrong)[0])

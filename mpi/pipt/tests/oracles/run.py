@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order", "geometry", "histogram"]
+FAMILIES = ["order", "geometry", "histogram", "points"]
 
 
 def main():
