@@ -84,6 +84,8 @@ pub enum AssembleError {
     Bits(SampleType),
     /// The lower limit is above the upper one.
     Limits(f64, f64),
+    /// A kernel that cannot be: how it begins, and what is wrong.
+    Kernel(String, String),
     /// What cannot be cut out or resampled.
     Geometry(String),
 }
@@ -107,6 +109,7 @@ impl fmt::Display for AssembleError {
                 to,
                 "least={least} is above most={most}: nothing lies between them"
             ),
+            Self::Kernel(given, what) => write!(to, "kernel={given} cannot be: {what}"),
             Self::Geometry(what) => write!(to, "{what}"),
             Self::NoRange => write!(
                 to,
@@ -207,7 +210,7 @@ impl Assembled {
                 Ok(of)
             }
             Family::Means => self.means(routine, &of, values, setting),
-            Family::Edges => self.edges(routine, &of, values, setting),
+            Family::Edges => self.edges(routine, &of, values),
             Family::Points => {
                 let images = images.iter().map(|image| self.images[*image].clone());
                 let images: Vec<Image> = images.collect();

@@ -1,7 +1,10 @@
 //! The routines as operations on parts of images.
 
+mod edges;
 mod geometry;
+mod kernel;
 mod mapping;
+mod means;
 mod measures;
 mod noise;
 mod order;
@@ -9,8 +12,11 @@ mod points;
 mod resample;
 mod texture;
 
+pub use edges::{Edges, Join};
 pub use geometry::{Crop, Turn};
+pub use kernel::{Kernel, gaussian};
 pub use mapping::{Mapping, Rule};
+pub use means::{Mean, Means};
 pub use measures::SquaredDifference;
 pub use noise::Noise;
 pub use order::Order;
@@ -20,7 +26,7 @@ pub use texture::Texture;
 
 use crate::graph::{Failure, Given};
 use pipt_raster::rect::Halo;
-use pipt_raster::{Rect, Sample, Size};
+use pipt_raster::{Rect, Sample, SampleType, Samples, Size, of_type};
 use pipt_simd::rank::{Padding, Plane, PlaneMut, RankError, pad};
 
 /// What lies beyond the edge of an image.
@@ -141,6 +147,14 @@ fn without_edges(given: &Given<'_>, halo: Halo, there: &mut [bool]) {
             *there &= is_within && within(x, halo.left, halo.right, width);
         }
     }
+}
+
+/// The nearest samples of a type.
+fn of_real(kind: SampleType, numbers: &[f64]) -> Samples {
+    fn all<T: Sample>(numbers: &[f64]) -> Vec<T> {
+        numbers.iter().map(|number| T::of_f64(*number)).collect()
+    }
+    of_type!(kind, T => all::<T>(numbers).into())
 }
 
 /// As wide on both sides, so that a part can be reflected.

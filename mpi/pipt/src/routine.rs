@@ -134,6 +134,21 @@ const FILL: Parameter = Parameter::new(
     "no",
     "whether a pixel without data is given a value, where its window has some",
 );
+/// A deviation of more pixels would make windows of a thousand.
+const SIGMA: Parameter = Parameter::new(
+    "sigma",
+    Kind::Number(0.1, 100.0),
+    "1",
+    "the standard deviation of the normal distribution, in pixels",
+);
+
+const TRUNCATE: Parameter = Parameter::new(
+    "truncate",
+    Kind::Number(1.0, 8.0),
+    "4",
+    "after how many standard deviations weights are 0",
+);
+
 /// One that is made of one image.
 const fn routine(
     family: Family,

@@ -269,7 +269,7 @@ fn stretch(
 }
 
 /// Moments of each band: those of tiles, joined in the order of these, so that no digit depends on threads and blocks.
-fn moments(
+pub(super) fn moments(
     graph: &Graph,
     node: usize,
     setting: &Setting<'_>,

@@ -3,9 +3,10 @@
 //! Whole numbers of up to 64 bits are computed with exactly where the result is a whole number too; all else in 64-bit
 //! floats. What a type has no number for becomes the nearest that it has.
 
+use super::of_real;
 use crate::graph::{Failure, Given, Operation, Part};
 use pipt_raster::rect::Halo;
-use pipt_raster::{Sample, SampleType, Samples, Size, of_type};
+use pipt_raster::{SampleType, Samples, Size};
 
 /// What is done to two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,13 +307,6 @@ fn of_whole(kind: SampleType, numbers: &[i128]) -> Samples {
             of_real(kind, &reals)
         }
     }
-}
-
-fn of_real(kind: SampleType, numbers: &[f64]) -> Samples {
-    fn all<T: Sample>(numbers: &[f64]) -> Vec<T> {
-        numbers.iter().map(|number| T::of_f64(*number)).collect()
-    }
-    of_type!(kind, T => all::<T>(numbers).into())
 }
 
 #[cfg(test)]

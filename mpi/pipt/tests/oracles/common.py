@@ -86,6 +86,37 @@ def _written(value):
     return value
 
 
+def limits(kind):
+    """The least and the greatest number of the type; of floats 0 and 1."""
+    kind = numpy.dtype(kind)
+    return (0.0, 1.0) if kind.kind == "f" else (float(numpy.iinfo(kind).min), float(numpy.iinfo(kind).max))
+
+
+def rounded(values, kind):
+    kind = numpy.dtype(kind)
+    if kind.kind == "f":
+        return values.astype(kind)
+    # Whole numbers of 64 bits are saturated where a float is beyond them.
+    wide = numpy.rint(values)
+    low, high = limits(kind)
+    whole = numpy.where(wide >= high, 0, numpy.where(wide <= low, 0, wide)).astype(kind)
+    ends = numpy.iinfo(kind)
+    return numpy.where(wide >= high, ends.max, numpy.where(wide <= low, ends.min, whole)).astype(kind)
+
+
+def nearly(lines, routine, samples, got, real):
+    """Whole numbers are the nearest ones; those next to a half may be either."""
+    about = f"{samples.dtype} {samples.shape}"
+    if samples.dtype.kind == "f":
+        digits = 1e-6 if samples.dtype == numpy.float32 else 1e-11
+        absolute = digits * float(numpy.abs(samples).max())
+        lines.compare(routine, about, got, real, relative=digits, absolute=absolute)
+        return
+    near = numpy.abs(real - numpy.floor(real) - 0.5) < 1e-6 * numpy.maximum(numpy.abs(real), 1)
+    expected = rounded(real, samples.dtype)
+    lines.compare(routine, about, numpy.where(near, 0, got), numpy.where(near, 0, expected), relative=1e-15)
+
+
 class Lines:
     """What was compared, a line for each routine."""
 

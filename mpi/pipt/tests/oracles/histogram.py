@@ -2,7 +2,7 @@
 
 import numpy
 
-from common import TYPES, image, run, table
+from common import TYPES, image, limits, nearly, run, table
 
 SHAPE = (600, 700)
 
@@ -52,11 +52,6 @@ def _stats(lines, samples):
     _rows(lines, "Stats", samples.dtype, got, [about], relative=1e-12, absolute=1e-9)
 
 
-def _limits(kind):
-    kind = numpy.dtype(kind)
-    return (0.0, 1.0) if kind.kind == "f" else (float(numpy.iinfo(kind).min), float(numpy.iinfo(kind).max))
-
-
 def _bins(samples, bins=65536):
     """The bin of each sample, the count of each bin, and the middle of each."""
     kind = samples.dtype
@@ -74,36 +69,13 @@ def _bins(samples, bins=65536):
     return places, numpy.bincount(places.ravel(), minlength=count), middles
 
 
-def _rounded(values, kind):
-    kind = numpy.dtype(kind)
-    if kind.kind == "f":
-        return values.astype(kind)
-    # Whole numbers of 64 bits are saturated where a float is beyond them.
-    wide = numpy.rint(values)
-    low, high = _limits(kind)
-    whole = numpy.where(wide >= high, 0, numpy.where(wide <= low, 0, wide)).astype(kind)
-    limits = numpy.iinfo(kind)
-    return numpy.where(wide >= high, limits.max, numpy.where(wide <= low, limits.min, whole)).astype(kind)
-
-
-def _close(lines, routine, samples, got, real):
-    """Whole numbers are the nearest ones; those next to a half may be either."""
-    about = f"{samples.dtype} {samples.shape}"
-    if samples.dtype.kind == "f":
-        lines.compare(routine, about, got, real, relative=1e-6, absolute=1e-6)
-        return
-    near = numpy.abs(real - numpy.floor(real) - 0.5) < 1e-6 * numpy.maximum(numpy.abs(real), 1)
-    expected = _rounded(real, samples.dtype)
-    lines.compare(routine, about, numpy.where(near, 0, got), numpy.where(near, 0, expected), relative=1e-15)
-
-
 def _equalise(lines, samples):
     places, counts, _ = _bins(samples)
     sums = numpy.cumsum(counts)
     first = sums[sums > 0][0]
-    low, high = _limits(samples.dtype)
+    low, high = limits(samples.dtype)
     real = low + (high - low) * ((sums - first) / (sums[-1] - first))[places]
-    _close(lines, "HistEqualise", samples, run("HistEqualise", samples), real)
+    nearly(lines, "HistEqualise", samples, run("HistEqualise", samples), real)
 
 
 def _match(lines, samples, other):
@@ -112,21 +84,21 @@ def _match(lines, samples, other):
     parts = numpy.cumsum(counts) / counts.sum()
     known = others > 0
     real = numpy.interp(parts, (numpy.cumsum(others) / others.sum())[known], middles[known])[places]
-    _close(lines, "HistMatch", samples, run("HistMatch", [samples, other]), real)
+    nearly(lines, "HistMatch", samples, run("HistMatch", [samples, other]), real)
 
 
 def _stretch(lines, samples):
     wide = samples.astype("float64")
-    low, high = _limits(samples.dtype)
+    low, high = limits(samples.dtype)
     for percent in [0, 2, 12.5]:
         least = numpy.percentile(wide, percent, method="lower")
         most = numpy.sort(wide, axis=None)[wide.size - 1 - int(percent / 100 * (wide.size - 1))]
         real = low + (high - low) * numpy.clip((wide - least) / (most - least), 0, 1)
         got = run("ContrastStretch", samples, percent=percent)
-        _close(lines, "ContrastStretch", samples, got, real)
+        nearly(lines, "ContrastStretch", samples, got, real)
     real = 10 + 40 * numpy.clip((wide - 5) / (60 - 5), 0, 1)
     got = run("ContrastStretch", samples, range="5:60", result="10:50")
-    _close(lines, "ContrastStretch", samples, got, real)
+    nearly(lines, "ContrastStretch", samples, got, real)
 
 
 def _missing(lines):

@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order", "geometry", "histogram", "points"]
+FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges"]
 
 
 def main():
