@@ -1,6 +1,8 @@
 //! Routines beside those of other programs, of Python's package index: `PIPT_PYTHON=python cargo test -p pipt --features
 //! oracles`, with a Python that has what `tests/oracles/requirements.txt` names.
 
+#![forbid(unsafe_code)]
+
 use std::process::Command;
 
 #[test]

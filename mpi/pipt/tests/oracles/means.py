@@ -11,9 +11,9 @@ SIZES = [1, 3, 7]
 def samples_of(kind, above=None):
     """Samples of which means are exact in 64-bit floats but for the last digits."""
     if kind in FLOATS:
-        return image(kind, least=0.5 if above else -1000, most=1000)
+        return image(kind, least=0.5 if above is not None else -1000, most=1000)
     limits = numpy.iinfo(kind)
-    least = 1 if above else max(limits.min, -(10**6))
+    least = 1 if above is not None else max(limits.min, -(10**6))
     return image(kind, least=least, most=min(limits.max, 10**6))
 
 
