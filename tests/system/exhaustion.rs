@@ -229,10 +229,11 @@ fn memory_of_the_host(cluster: &Cluster) -> Result<()> {
     sweep(cluster, kibibytes.into_iter(), "has no room", &|spare| {
         // What is only cached does not count.
         let _ = fs::write(group.join("memory.force_empty"), "0");
-        let now: u64 = fs::read_to_string(&used)?.trim().parse()?;
-        fs::write(&limit, (now + (spare << 10)).to_string())?;
         // The daemon measures each second.
         eventually(PATIENCE, "n2 has noticed", || {
+            // What the node uses may have become less since the limit was set, and more is left than is meant.
+            let now: u64 = fs::read_to_string(&used)?.trim().parse()?;
+            fs::write(&limit, (now + (spare << 10)).to_string())?;
             let nodes = cluster.whim("n1", &["nodes", "--json"])?;
             let row = nodes.lines().find(|line| line.contains("\"n2\""));
             let row: serde_json::Value = serde_json::from_str(row.context("No n2")?)?;
