@@ -2,6 +2,7 @@
 //! call and each move is right, or refused with a sentence, and the program goes on.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -214,6 +215,14 @@ fn quota_of_the_program(cluster: &Cluster) -> Result<()> {
     tells_of(cluster, "/tmp/quota/own", "Disk quota exceeded")
 }
 
+/// The cached bytes of this control group that the kernel takes back first.
+fn inactive_cache(group: &Path) -> Result<u64> {
+    let stat = fs::read_to_string(group.join("memory.stat"))?;
+    let field = |name: &str| stat.lines().find_map(|line| line.strip_prefix(name));
+    let bytes = field("total_inactive_file ").or_else(|| field("inactive_file "));
+    Ok(bytes.context("No inactive_file")?.parse()?)
+}
+
 /// A host that has less and less memory left.
 fn memory_of_the_host(cluster: &Cluster) -> Result<()> {
     let Some(group) = cluster.memory_group("n2") else {
@@ -227,12 +236,13 @@ fn memory_of_the_host(cluster: &Cluster) -> Result<()> {
     let used = used.context("Nothing counts memory")?;
     let kibibytes = [65536, 32768, 24576, 16384, 8192, 4096, 2048, 1024, 512];
     sweep(cluster, kibibytes.into_iter(), "has no room", &|spare| {
-        // What is only cached does not count.
-        let _ = fs::write(group.join("memory.force_empty"), "0");
-        let now: u64 = fs::read_to_string(&used)?.trim().parse()?;
-        fs::write(&limit, (now + (spare << 10)).to_string())?;
         // The daemon measures each second.
         eventually(PATIENCE, "n2 has noticed", || {
+            // What is only cached does not count as used, for the daemon neither.
+            let _ = fs::write(group.join("memory.force_empty"), "0");
+            let now = fs::read_to_string(&used)?.trim().parse::<u64>()? - inactive_cache(&group)?;
+            // What the node uses changes until the daemon looks: an eighth is for that.
+            fs::write(&limit, (now + (spare << 10) / 8 * 7).to_string())?;
             let nodes = cluster.whim("n1", &["nodes", "--json"])?;
             let row = nodes.lines().find(|line| line.contains("\"n2\""));
             let row: serde_json::Value = serde_json::from_str(row.context("No n2")?)?;

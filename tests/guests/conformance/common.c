@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 
-enum { PAGE = 4096, PATTERN = 0xa5, SHOWN = 40, GAP = 4, TRANSCRIPT = 4 << 20 };
+enum { PAGE = 4096, SHOWN = 40, GAP = 4, TRANSCRIPT = 4 << 20 };
 
 static struct test *first, **last = &first;
 static char transcript[TRANSCRIPT];

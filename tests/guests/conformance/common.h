@@ -24,7 +24,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BUFFERS = 12, REFERENCES = 16 };
+/* PATTERN: the bytes around and in a buffer before a call. A byte that is written with the same value
+ * is not seen to change. */
+enum { BUFFERS = 12, REFERENCES = 16, PATTERN = 0xa5 };
 
 enum kind { NONE, VALUE, BUFFER };
 

@@ -11,14 +11,19 @@ static int stream[2] = {-1, -1}, grams[2] = {-1, -1}, listener = -1, client = -1
 static int udp = -1, other = -1;
 static struct sockaddr_in udp_name, other_name, tcp_name;
 
+/* The port's two bytes are hidden, and each alone when a name is cut: neither is the pattern's. */
 static int bound(int type, struct sockaddr_in *name)
 {
-    int fd = socket(AF_INET, type, 0);
-    socklen_t length = sizeof *name;
-    *name = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    need(fd >= 0 && bind(fd, (void *)name, sizeof *name) == 0, "bind");
-    need(getsockname(fd, (void *)name, &length) == 0, "getsockname");
-    return fd;
+    for (;;) {
+        int fd = socket(AF_INET, type, 0);
+        socklen_t length = sizeof *name;
+        *name = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        need(fd >= 0 && bind(fd, (void *)name, sizeof *name) == 0, "bind");
+        need(getsockname(fd, (void *)name, &length) == 0, "getsockname");
+        if ((name->sin_port & 0xff) != PATTERN && name->sin_port >> 8 != PATTERN)
+            return fd;
+        close(fd);
+    }
 }
 
 static void open_sockets(void)
@@ -32,7 +37,8 @@ static void open_sockets(void)
     other = bound(SOCK_DGRAM, &other_name);
     listener = bound(SOCK_STREAM, &tcp_name);
     need(listen(listener, 200) == 0, "listen");
-    client = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in client_name;
+    client = bound(SOCK_STREAM, &client_name);
     need(connect(client, (void *)&tcp_name, sizeof tcp_name) == 0, "connect");
     server = accept(listener, NULL, NULL);
     need(server >= 0, "accept");
@@ -141,7 +147,8 @@ CASE(making, "socket socketpair bind listen connect accept accept4 getsockname g
 static void one_more(void)
 {
     struct pollfd ready = {listener, POLLIN, 0};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in name;
+    int fd = bound(SOCK_STREAM, &name);
     int left;
     fcntl(listener, F_SETFL, O_NONBLOCK);
     while ((left = accept(listener, NULL, NULL)) >= 0)
