@@ -293,6 +293,7 @@ fn edge(values: &Values) -> Edge {
 
 fn noise(routine: &Routine, values: &Values) -> noise::Noise {
     let number = |name: &str| values.number(name).unwrap_or(0.0);
+    let (mean, deviation) = (number("mean"), number("deviation"));
     match routine.name {
         "AddUniform" => noise::Noise::Uniform {
             minimum: number("least"),
@@ -301,9 +302,13 @@ fn noise(routine: &Routine, values: &Values) -> noise::Noise {
         "AddBitError" => noise::Noise::BitError {
             probability: number("probability"),
         },
-        _ => noise::Noise::Gaussian {
-            mean: number("mean"),
-            deviation: number("deviation"),
+        "AddSaltPepper" => noise::Noise::SaltPepper {
+            probability: number("probability"),
+            salt: number("salt"),
+            ends: values.range("ends"),
         },
+        "AddLaplacian" => noise::Noise::Laplacian { mean, deviation },
+        "AddSpeckle" => noise::Noise::Speckle { mean, deviation },
+        _ => noise::Noise::Gaussian { mean, deviation },
     }
 }

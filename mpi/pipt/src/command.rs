@@ -79,10 +79,13 @@ const MEDIANS: [(&str, &str); 4] = [
     ("square-mean", "ATrimmedSqMean"),
     ("cross-mean", "ATrimmedCrMean"),
 ];
-const NOISES: [(&str, &str); 3] = [
+const NOISES: [(&str, &str); 6] = [
     ("gaussian", "AddGaussian"),
     ("uniform", "AddUniform"),
     ("bit-error", "AddBitError"),
+    ("salt-pepper", "AddSaltPepper"),
+    ("laplacian", "AddLaplacian"),
+    ("speckle", "AddSpeckle"),
 ];
 const TEXTURES: [(&str, &str); 1] = [("all", "CoOccur")];
 

@@ -139,10 +139,8 @@ impl Assembled {
 
 /// From which number to which: those given by this parameter, or all of the type.
 pub(super) fn range(values: &Values, name: &str, kind: SampleType) -> (f64, f64) {
-    match values.get(name) {
-        Some(Value::Range(least, most)) => (*least, *most),
-        _ => numbers_of(kind).unwrap_or((0.0, 1.0)),
-    }
+    let numbers = || numbers_of(kind).unwrap_or((0.0, 1.0));
+    values.range(name).unwrap_or_else(numbers)
 }
 
 /// How often samples are, of each band.

@@ -10,6 +10,9 @@ const SEED: Parameter = Parameter::new(
     "another seed is other noise",
 );
 
+const MEAN: Parameter =
+    Parameter::new("mean", Kind::Number(f64::MIN, f64::MAX), "0", "their mean");
+
 /// All of them.
 pub(super) const ALL: &[Routine] = &[
     routine(
@@ -37,7 +40,7 @@ pub(super) const ALL: &[Routine] = &[
         "AddGaussian",
         "adds normally distributed numbers",
         &[
-            Parameter::new("mean", Kind::Number(f64::MIN, f64::MAX), "0", "their mean"),
+            MEAN,
             Parameter::new(
                 "deviation",
                 Kind::Number(0.0, f64::MAX),
@@ -53,6 +56,62 @@ pub(super) const ALL: &[Routine] = &[
         "turns bits round",
         &[
             Parameter::new("probability", Kind::Number(0.0, 1.0), "0.01", "of each bit"),
+            SEED,
+        ],
+    ),
+    routine(
+        Family::Noise,
+        "AddSaltPepper",
+        "makes some samples the least or the largest",
+        &[
+            Parameter::new(
+                "probability",
+                Kind::Number(0.0, 1.0),
+                "0.05",
+                "of each sample",
+            ),
+            Parameter::new(
+                "salt",
+                Kind::Number(0.0, 1.0),
+                "0.5",
+                "the part of these that becomes the largest",
+            ),
+            Parameter::new(
+                "ends",
+                Kind::Range(&["type"]),
+                "type",
+                "the least and the largest: those of the samples' type, of floats 0 and 1",
+            ),
+            SEED,
+        ],
+    ),
+    routine(
+        Family::Noise,
+        "AddLaplacian",
+        "adds numbers of Laplace's distribution",
+        &[
+            MEAN,
+            Parameter::new(
+                "deviation",
+                Kind::Number(0.0, f64::MAX),
+                "10",
+                "their standard deviation, sqrt(2) times the mean distance from the mean",
+            ),
+            SEED,
+        ],
+    ),
+    routine(
+        Family::Noise,
+        "AddSpeckle",
+        "adds to each sample its product with a normally distributed number",
+        &[
+            MEAN,
+            Parameter::new(
+                "deviation",
+                Kind::Number(0.0, f64::MAX),
+                "0.2",
+                "their standard deviation",
+            ),
             SEED,
         ],
     ),

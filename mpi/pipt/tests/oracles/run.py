@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges"]
+FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges", "noise"]
 
 
 def main():
