@@ -289,7 +289,8 @@ impl Generator {
             } => {
                 philox::words(level, stream(5), group, batch);
                 let below = (words_below(probability * salt), words_below(probability));
-                let ends = ends.map_or(T::ENDS, |(least, most)| (T::of_f64(least), T::of_f64(most)));
+                let ends =
+                    ends.map_or(T::ENDS, |(least, most)| (T::of_f64(least), T::of_f64(most)));
                 T::replace(level, samples, &batch[before..], below, ends);
             }
             Noise::BitError { probability } => {

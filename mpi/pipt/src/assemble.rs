@@ -84,6 +84,8 @@ pub enum AssembleError {
     Bits(SampleType),
     /// The lower limit is above the upper one.
     Limits(f64, f64),
+    /// The lower threshold of lines is above the higher one.
+    Hysteresis(f64, f64),
     /// A kernel that cannot be: how it begins, and what is wrong.
     Kernel(String, String),
     /// What cannot be cut out or resampled.
@@ -108,6 +110,10 @@ impl fmt::Display for AssembleError {
             Self::Limits(least, most) => write!(
                 to,
                 "least={least} is above most={most}: nothing lies between them"
+            ),
+            Self::Hysteresis(low, high) => write!(
+                to,
+                "low={low} is above high={high}: lines that begin would not go on"
             ),
             Self::Kernel(given, what) => write!(to, "kernel={given} cannot be: {what}"),
             Self::Geometry(what) => write!(to, "{what}"),
@@ -210,7 +216,7 @@ impl Assembled {
                 Ok(of)
             }
             Family::Means => self.means(routine, &of, values, setting),
-            Family::Edges => self.edges(routine, &of, values),
+            Family::Edges => self.edges(routine, &of, values, setting),
             Family::Points => {
                 let images = images.iter().map(|image| self.images[*image].clone());
                 let images: Vec<Image> = images.collect();
@@ -255,15 +261,38 @@ impl Assembled {
         kind: SampleType,
         operation: Box<dyn crate::graph::Operation>,
     ) -> Result<Image, AssembleError> {
+        let nodata = match kind.is_float() {
+            true => Some(f64::NAN),
+            false => self.graph.shape(images[0].node).nodata,
+        };
+        self.typed(images, (kind, nodata), operation)
+    }
+
+    /// The same in bytes of small numbers; where pixels may be missing 255 stands for that, as the number of the image
+    /// it is made of may be one of these.
+    fn flags(
+        &mut self,
+        images: &[&Image],
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
+        let misses = |image: &&Image| {
+            let shape = self.graph.shape(image.node);
+            image.has_holes || shape.nodata.is_some() || shape.kind.is_float()
+        };
+        let nodata = images.iter().any(misses).then_some(255.0);
+        self.typed(images, (SampleType::U8, nodata), operation)
+    }
+
+    fn typed(
+        &mut self,
+        images: &[&Image],
+        (kind, nodata): (SampleType, Option<f64>),
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
         let nodes: Vec<usize> = images.iter().map(|image| image.node).collect();
         let of = images[0];
         let shape = self.graph.shape(of.node).clone();
         let bands = shape.bands.len();
-        let nodata = if kind.is_float() {
-            Some(f64::NAN)
-        } else {
-            shape.nodata
-        };
         let shape = Shape {
             kind,
             nodata,

@@ -1,5 +1,6 @@
 //! The routines as operations on parts of images.
 
+mod canny;
 mod edges;
 mod geometry;
 mod kernel;
@@ -12,6 +13,7 @@ mod points;
 mod resample;
 mod texture;
 
+pub use canny::{Hysteresis, Thin};
 pub use edges::{Edges, Join};
 pub use geometry::{Crop, Turn};
 pub use kernel::{Kernel, gaussian};

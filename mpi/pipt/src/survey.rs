@@ -4,7 +4,9 @@
 use pipt_raster::{Sample, Samples, each};
 
 mod counts;
+pub mod hysteresis;
 mod moments;
+mod regions;
 
 pub use counts::{Bins, Counts};
 pub use moments::Moments;

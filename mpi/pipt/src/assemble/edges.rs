@@ -2,10 +2,20 @@
 
 use super::means::{bell, smoothing};
 use super::points::float_for;
-use super::{AssembleError, Assembled, Image, edge};
-use crate::operation::{Edge, Edges, Join, Kernel, Mean};
+use super::{AssembleError, Assembled, Image, Setting, edge, look};
+use crate::blocks::{Block, Grid, Tile};
+use crate::execute::Sink;
+use crate::graph::{Failure, Graph, Part, cut_samples};
+use crate::operation::{Edge, Edges, Hysteresis, Join, Kernel, Mean, Thin};
 use crate::parameter::Values;
 use crate::routine::Routine;
+use crate::survey::hysteresis::{Joined, Piece, Strong};
+use pipt_raster::{SampleType, Samples};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Pixels to a side of the tiles in which lines are found. What is computed of a tile needs all of it, so smaller ones
+/// are for smaller blocks; but more is kept of them.
+const LINES: u32 = 256;
 
 /// A kernel has no longer sides.
 const SIDE_MAX: usize = 63;
@@ -29,8 +39,10 @@ impl Assembled {
         routine: &Routine,
         of: &Image,
         values: &Values,
+        setting: &Setting<'_>,
     ) -> Result<Image, AssembleError> {
         let (kernels, join) = match routine.name {
+            "Canny" => return self.canny(of, values, setting),
             "UnsharpMask" => {
                 let number = |name: &str, default: f64| values.number(name).unwrap_or(default);
                 let mean = Mean::Unsharp {
@@ -41,8 +53,8 @@ impl Assembled {
                 return self.mean(of, values, mean);
             }
             "Convolve" => (vec![convolved(values)?], Join::Sum),
-            "Sobel" => (both_ways(SOBEL), Join::Length),
-            "Prewitt" => (both_ways(PREWITT), Join::Length),
+            "Sobel" => (both_ways(SOBEL).to_vec(), Join::Length),
+            "Prewitt" => (both_ways(PREWITT).to_vec(), Join::Length),
             "Roberts" => (ROBERTS.map(small).to_vec(), Join::Length),
             "Kirsch" => ((0..8).map(turned).collect(), Join::Greatest),
             "LaplacianOfGaussian" => {
@@ -62,7 +74,17 @@ impl Assembled {
                 (vec![small(weights)], Join::Sum)
             }
         };
-        let (edge, kind) = (edge(values), float_for(self.graph.shape(of.node).kind));
+        let kind = float_for(self.graph.shape(of.node).kind);
+        self.summed(of, kernels, join, (edge(values), kind))
+    }
+
+    fn summed(
+        &mut self,
+        of: &Image,
+        kernels: Vec<Kernel>,
+        join: Join,
+        (edge, kind): (Edge, SampleType),
+    ) -> Result<Image, AssembleError> {
         let edges = Edges {
             kernels,
             join,
@@ -72,6 +94,79 @@ impl Assembled {
         let made = self.other(&[of], kind, Box::new(edges))?;
         let has_holes = made.has_holes || edge == Edge::Nodata;
         Ok(Image { has_holes, ..made })
+    }
+
+    /// Smooths, makes gradients and thin lines of them, and looks at how these hang together.
+    fn canny(
+        &mut self,
+        of: &Image,
+        values: &Values,
+        setting: &Setting<'_>,
+    ) -> Result<Image, AssembleError> {
+        let number = |name: &str| values.number(name).unwrap_or(0.0);
+        let (low, high) = (number("low"), number("high"));
+        if low > high {
+            return Err(AssembleError::Hysteresis(low, high));
+        }
+        // Neighbours are compared, so gradients are not rounded to 32 bits.
+        let how = (edge(values), SampleType::F64);
+        let mut smooth = of.clone();
+        if number("sigma") > 0.0 {
+            let bell = bell(values, false);
+            let (across, down) = (bell.clone(), bell);
+            let kernels = vec![Kernel::Product { across, down }];
+            smooth = self.summed(of, kernels, Join::Sum, how)?;
+        }
+        let [across, down] = both_ways(SOBEL).map(|kernel| vec![kernel]);
+        let across = self.summed(&smooth, across, Join::Sum, how)?;
+        let down = self.summed(&smooth, down, Join::Sum, how)?;
+        let thin = Box::new(Thin { low, high });
+        let thin = self.flags(&[&across, &down], thin)?;
+        let grid = look::grid(&self.graph, thin.node, LINES);
+        let strong = Arc::new(strong(&self.graph, thin.node, setting)?);
+        let hysteresis = Box::new(Hysteresis { grid, strong });
+        self.flags(&[&thin], hysteresis)
+    }
+}
+
+/// Which regions of each tile hang together with a strong pixel, of each band.
+fn strong(graph: &Graph, node: usize, setting: &Setting<'_>) -> Result<Vec<Strong>, AssembleError> {
+    let shape = graph.shape(node);
+    let bands = shape.bands.iter().map(|_| Joined::new(shape.size.width));
+    let lines = Lines {
+        grid: look::grid(graph, node, LINES),
+        joined: Mutex::new(bands.collect()),
+    };
+    look::through(graph, lines.grid, node, setting, &lines)?;
+    let joined = lines.joined.into_inner();
+    let joined = joined.unwrap_or_else(PoisonError::into_inner);
+    Ok(joined.into_iter().map(Joined::strong).collect())
+}
+
+/// Joins the lines of all tiles.
+struct Lines {
+    grid: Grid,
+    /// Of each band.
+    joined: Mutex<Vec<Joined>>,
+}
+
+impl Sink for Lines {
+    type Ready = Vec<Piece>;
+
+    fn ready(&self, _: usize, _: u32, block: &Block, part: Part) -> Result<Self::Ready, Failure> {
+        let piece = |tile: Tile| match cut_samples(&part.samples, block.rect, tile.rect) {
+            Samples::U8(classes) => Ok(Piece::of(tile.rect, &classes)),
+            _ => Err("Classes are bytes".into()),
+        };
+        self.grid.tiles(block).map(piece).collect()
+    }
+
+    fn keep(&self, _: &Block, ready: Vec<Self::Ready>) -> Result<(), Failure> {
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        for (joined, pieces) in joined.iter_mut().zip(&ready) {
+            pieces.iter().for_each(|piece| joined.take(piece));
+        }
+        Ok(())
     }
 }
 
@@ -83,9 +178,9 @@ fn small(weights: [f64; 9]) -> Kernel {
 }
 
 /// With columns and rows changed.
-fn both_ways(weights: [f64; 9]) -> Vec<Kernel> {
+fn both_ways(weights: [f64; 9]) -> [Kernel; 2] {
     let other = std::array::from_fn(|place| weights[place % 3 * 3 + place / 3]);
-    vec![small(weights), small(other)]
+    [small(weights), small(other)]
 }
 
 fn turned(eighths: usize) -> Kernel {

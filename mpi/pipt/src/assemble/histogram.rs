@@ -1,6 +1,6 @@
 //! What is found from a whole image, and what its samples become by that.
 
-use super::look::{Look, grid, through};
+use super::look::{Look, TILE, grid, through};
 use super::quantisers::{extents, numbers, numbers_of, ranked};
 use super::{AssembleError, Assembled, Image, Setting};
 use crate::blocks::{Block, Grid};
@@ -273,10 +273,10 @@ pub(super) fn moments(
     setting: &Setting<'_>,
 ) -> Result<Vec<Moments>, AssembleError> {
     let measure = Measure {
-        grid: grid(graph, node),
+        grid: grid(graph, node, TILE),
         tiles: Mutex::default(),
     };
-    through(graph, node, setting, &measure)?;
+    through(graph, measure.grid, node, setting, &measure)?;
     let mut all = vec![Moments::default(); graph.shape(node).bands.len()];
     let tiles = measure
         .tiles

@@ -6,8 +6,8 @@ use crate::execute::{self, Group, Means, Sink, Watch};
 use crate::graph::{Failure, Graph, Part};
 use std::sync::{Mutex, PoisonError};
 
-/// Tiles of this size are looked through.
-const TILE: u32 = 512;
+/// Pixels to a side of the tiles that are looked through.
+pub(super) const TILE: u32 = 512;
 /// Pixels of a row that one thread looks through at a time.
 const MOST: u32 = 4096;
 
@@ -33,19 +33,20 @@ where
         node: usize,
         setting: &Setting<'_>,
     ) -> Result<(), AssembleError> {
-        through(graph, node, setting, self)
+        through(graph, grid(graph, node, TILE), node, setting, self)
     }
 }
 
 /// Looks through all of an image.
 pub(super) fn through(
     graph: &Graph,
+    grid: Grid,
     node: usize,
     setting: &Setting<'_>,
     sink: &impl Sink,
 ) -> Result<(), AssembleError> {
     let group = Group {
-        grid: grid(graph, node),
+        grid,
         nodes: vec![node],
     };
     let groups = [group];
@@ -60,12 +61,10 @@ pub(super) fn through(
     execute::execute(graph, group, sink, means, 0, &Watch::default()).map_err(AssembleError::Survey)
 }
 
-/// The tiles that an image is looked through in.
-pub(super) fn grid(graph: &Graph, node: usize) -> Grid {
-    Grid {
-        size: graph.shape(node).size,
-        tile: TILE,
-    }
+/// An image in tiles of this size.
+pub(super) fn grid(graph: &Graph, node: usize, tile: u32) -> Grid {
+    let size = graph.shape(node).size;
+    Grid { size, tile }
 }
 
 impl<S, F, T, J> Sink for Look<S, F, T, J>

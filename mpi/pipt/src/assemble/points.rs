@@ -42,7 +42,11 @@ impl Assembled {
         }
         let (function, kind) = function(routine, values, kinds[0])?;
         let of = &images[0];
-        let made = self.other(&[of], kind, Box::new(Point { function, kind }))?;
+        let point = Box::new(Point { function, kind });
+        let made = match function {
+            Function::Within(..) => self.flags(&[of], point)?,
+            _ => self.other(&[of], kind, point)?,
+        };
         Ok(match function {
             // What is cut off, or becomes the middle of a step, stands for what it stood for.
             Function::Clip(..) | Function::Steps { middle: true, .. } => Image {

@@ -91,4 +91,32 @@ pub(super) const ALL: &[Routine] = &[
             VALUE,
         ],
     ),
+    routine(
+        Family::Edges,
+        "Canny",
+        "1 where an edge is, one pixel wide, else 0, as bytes (Canny 1986): gradients by Sobel, in four directions",
+        &[
+            Parameter {
+                name: "low",
+                kind: Kind::Number(0.0, f64::MAX),
+                default: None,
+                about: "an edge goes on where Sobel's gradient is longer",
+            },
+            Parameter {
+                name: "high",
+                kind: Kind::Number(0.0, f64::MAX),
+                default: None,
+                about: "and has a pixel where it is longer than this",
+            },
+            Parameter::new(
+                "sigma",
+                Kind::Number(0.0, 100.0),
+                "1",
+                "the standard deviation in pixels by which the image is smoothed before; 0: not at all",
+            ),
+            TRUNCATE,
+            EDGE,
+            VALUE,
+        ],
+    ),
 ];

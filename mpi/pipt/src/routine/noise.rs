@@ -10,8 +10,7 @@ const SEED: Parameter = Parameter::new(
     "another seed is other noise",
 );
 
-const MEAN: Parameter =
-    Parameter::new("mean", Kind::Number(f64::MIN, f64::MAX), "0", "their mean");
+const MEAN: Parameter = Parameter::new("mean", Kind::Number(f64::MIN, f64::MAX), "0", "their mean");
 
 /// All of them.
 pub(super) const ALL: &[Routine] = &[

@@ -41,12 +41,12 @@ def image(kind, seed=0, shape=(47, 61), least=None, most=None):
     return chance.integers(least, most, shape, dtype=kind, endpoint=True)
 
 
-def run(routine, images, nodata=None, **parameters):
+def run(routine, images, nodata=None, block=None, **parameters):
     """The result of a routine; `images` are arrays of rows, of one band or, with three dimensions, of several."""
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory)
         job = _job(path, routine, images, nodata, parameters)
-        _done(path, job + ["write r r.tif compress=none tile=16"])
+        _done(path, job + ["write r r.tif compress=none tile=16"], block)
         return tifffile.imread(path / "r.tif")
 
 
@@ -71,9 +71,9 @@ def _job(path, routine, images, nodata, parameters):
     return job + [f"r = {routine} {' '.join(names)} {words}"]
 
 
-def _done(path, job):
+def _done(path, job, block=None):
     (path / "job.txt").write_text("\n".join(job) + "\n")
-    block = _blocks.choice([16, 32, 64])
+    block = block or _blocks.choice([16, 32, 64])
     command = [_program, "run", "job.txt", "--threads", "2", "--work-tile", str(block), "--quiet"]
     done = subprocess.run(command, cwd=path, capture_output=True, text=True)
     if done.returncode != 0:

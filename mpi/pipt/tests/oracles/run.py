@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges", "noise"]
+FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges", "canny", "noise"]
 
 
 def main():
