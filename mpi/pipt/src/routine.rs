@@ -68,15 +68,17 @@ pub fn of(name: &str) -> Option<&'static Routine> {
     all().find(|routine| routine.name == name)
 }
 
-/// Names that are nearly this one, for who mistyped it.
+/// A name with more wrong letters is another one.
+const MISTYPED: usize = 2;
+
+/// The names that are nearest to this one, for who mistyped it.
 #[must_use]
 pub fn like(name: &str) -> Vec<&'static str> {
     let lower = name.to_lowercase();
-    let near = |routine: &&Routine| {
-        let known = routine.name.to_lowercase();
-        known == lower || distance(&known, &lower) <= 2
-    };
-    all().filter(near).map(|routine| routine.name).collect()
+    let far = |routine: &Routine| distance(&routine.name.to_lowercase(), &lower);
+    let nearest = all().map(far).min().filter(|far| *far <= MISTYPED);
+    let near = all().filter(|routine| Some(far(routine)) == nearest);
+    near.map(|routine| routine.name).collect()
 }
 
 /// Letters that have to be put in, left out or changed (Levenshtein 1965).
@@ -220,7 +222,8 @@ mod tests {
 
     #[test]
     fn names_are_guessed() {
-        assert_eq!(like("squaremedain"), ["SquareMedian"]);
+        assert_eq!(like("squaremedan"), ["SquareMedian", "SquareMean"]);
+        assert_eq!(like("crossmedia"), ["CrossMedian"]);
         assert_eq!(like("coOccurMax"), ["CoOccurMax"]);
         assert!(like("Cubism").is_empty());
     }
