@@ -3,7 +3,8 @@
 use crate::constants;
 use crate::error::{MpiError, checked};
 use mpi_sys as c;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
+use std::ptr;
 
 /// Bytes of one element where there are too many for a count.
 const CHUNK: u64 = 1 << 30;
@@ -147,6 +148,20 @@ impl Datatype {
         // SAFETY: the type is there; committing it does not make it another one.
         checked(unsafe { c::MPI_Type_commit(&raw mut kind) })
     }
+}
+
+/// The address of some bytes for MPI. Rust's address of none is 1, which is Open MPI's `MPI_IN_PLACE`.
+pub fn address(bytes: *const u8, length: u64) -> *const c_void {
+    if length == 0 {
+        ptr::null()
+    } else {
+        bytes.cast()
+    }
+}
+
+/// As [`address`], of bytes that are written.
+pub fn address_mut(bytes: *mut u8, length: u64) -> *mut c_void {
+    address(bytes, length).cast_mut()
 }
 
 /// A number as MPI counts.

@@ -41,7 +41,8 @@ pub fn checked(code: c_int) -> Result<(), MpiError> {
     Err(MpiError::Mpi(
         class.max(1),
         match known {
-            true => text(&sentence, length),
+            // MPICH adds the calls in which it was found, a line each.
+            true => text(&sentence, length).replace('\n', " "),
             false => format!("error {code}, which it does not explain"),
         },
     ))

@@ -1,11 +1,13 @@
 //! Files that all ranks have open together (MPI-IO).
 
 use crate::constants;
-use crate::datatype::{Datatype, count};
+use crate::datatype::{Datatype, address, address_mut, count};
 use crate::error::{MpiError, checked};
 use crate::message::bytes_of;
+use crate::seen::Seen;
 use crate::world::{Reduction, World};
 use mpi_sys as c;
+use std::cell::RefCell;
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 
@@ -42,6 +44,7 @@ pub enum View<'lists> {
 pub struct File {
     handle: c::MPI_File,
     world: World,
+    seen: RefCell<Seen>,
 }
 
 impl File {
@@ -65,6 +68,7 @@ impl File {
         Ok(Self {
             handle,
             world: world.clone(),
+            seen: RefCell::new(Seen::All),
         })
     }
 
@@ -74,8 +78,11 @@ impl File {
     ///
     /// There is no such view.
     pub fn see(&self, displacement: u64, view: &View<'_>) -> Result<(), MpiError> {
-        let kind = match *view {
-            View::Blocks { block, stride } => Datatype::blocks(block, stride),
+        let (kind, seen) = match *view {
+            View::Blocks { block, stride } => (
+                Datatype::blocks(block, stride)?,
+                Seen::Blocks(displacement, block, stride),
+            ),
             View::Part {
                 element,
                 sides,
@@ -90,9 +97,15 @@ impl File {
                     let wrong = "an array and its part have the same sides, 1 to 16";
                     return Err(MpiError::Refused(wrong.to_owned()));
                 }
-                Datatype::part(element, sides, part, start)
+                let each = (0..sides.len())
+                    .map(|side| [sides[side], part[side], start[side]].map(u64::from))
+                    .collect();
+                (
+                    Datatype::part(element, sides, part, start)?,
+                    Seen::Part(displacement, u64::from(element), each),
+                )
             }
-        }?;
+        };
         let (byte, info) = (constants::byte(), constants::info_null());
         // JUSTIFICATION: a call of C.
         // SAFETY: the file is open, the type is committed, and the word ends with a zero.
@@ -105,7 +118,9 @@ impl File {
                 c"native".as_ptr(),
                 info,
             )
-        })
+        })?;
+        self.seen.replace(seen);
+        Ok(())
     }
 
     /// The file's bytes.
@@ -153,21 +168,22 @@ impl File {
             let end = if at_end { start } else { end };
             let place = offset_of(offset.saturating_add(start as u64))?;
             let part = &mut bytes[start..end];
-            let read = self.transfer(part.len(), |count, status| {
-                let (handle, to, kind) = (self.handle, part.as_mut_ptr(), constants::byte());
+            let wanted = part.len();
+            let read = self.transfer(wanted, |count, status| {
+                let to = address_mut(part.as_mut_ptr(), part.len() as u64);
+                let (handle, kind) = (self.handle, constants::byte());
                 // JUSTIFICATION: calls of C.
                 // SAFETY: the file is open, and there is a place for as many bytes.
                 unsafe {
                     match together {
-                        true => {
-                            c::MPI_File_read_at_all(handle, place, to.cast(), count, kind, status)
-                        }
-                        false => c::MPI_File_read_at(handle, place, to.cast(), count, kind, status),
+                        true => c::MPI_File_read_at_all(handle, place, to, count, kind, status),
+                        false => c::MPI_File_read_at(handle, place, to, count, kind, status),
                     }
                 }
             })?;
+            let read = read.min(self.left(offset.saturating_add(start as u64))?);
             done += read;
-            at_end |= read < end - start;
+            at_end |= read < wanted;
         }
         Ok(done)
     }
@@ -185,22 +201,14 @@ impl File {
             let place = offset_of(offset.saturating_add(start as u64))?;
             let part = &bytes[start..end];
             let written = self.transfer(part.len(), |count, status| {
-                let (handle, from, kind) = (self.handle, part.as_ptr(), constants::byte());
+                let from = address(part.as_ptr(), part.len() as u64);
+                let (handle, kind) = (self.handle, constants::byte());
                 // JUSTIFICATION: calls of C.
                 // SAFETY: the file is open, and there are as many bytes.
                 unsafe {
                     match together {
-                        true => c::MPI_File_write_at_all(
-                            handle,
-                            place,
-                            from.cast(),
-                            count,
-                            kind,
-                            status,
-                        ),
-                        false => {
-                            c::MPI_File_write_at(handle, place, from.cast(), count, kind, status)
-                        }
+                        true => c::MPI_File_write_at_all(handle, place, from, count, kind, status),
+                        false => c::MPI_File_write_at(handle, place, from, count, kind, status),
                     }
                 }
             })?;
@@ -232,6 +240,16 @@ impl File {
             .world
             .reduce_u64(Reduction::Maximum, vec![own as u64])?;
         Ok(usize::try_from(most[0]).unwrap_or(usize::MAX))
+    }
+
+    /// How many bytes there are in the view from a place on.
+    fn left(&self, offset: u64) -> Result<usize, MpiError> {
+        let seen = self.seen.borrow();
+        if *seen == Seen::All {
+            return Ok(usize::MAX);
+        }
+        let all = seen.of(self.length()?);
+        Ok(usize::try_from(all.saturating_sub(offset)).unwrap_or(usize::MAX))
     }
 
     /// Calls what reads or writes; gives how many bytes it has.

@@ -21,6 +21,8 @@ mod file;
 mod message;
 #[cfg(feature = "link")]
 mod request;
+#[cfg(any(test, feature = "link"))]
+mod seen;
 #[cfg(feature = "link")]
 mod table;
 #[cfg(feature = "link")]

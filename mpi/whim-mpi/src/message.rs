@@ -1,7 +1,7 @@
 //! Messages of bytes, found before they are received.
 
 use crate::constants;
-use crate::datatype::{Run, count};
+use crate::datatype::{Run, address, address_mut, count};
 use crate::error::{MpiError, checked};
 use crate::request::{Kept, Request};
 use crate::world::World;
@@ -61,21 +61,12 @@ impl World {
         length: u64,
     ) -> Result<Request, MpiError> {
         let run = Run::of(length)?;
+        let bytes = address(bytes, length);
         let (to, tag) = (count(u64::from(to))?, count(u64::from(tag))?);
         Request::start(Kept::default(), |_, request| {
             // JUSTIFICATION: a call of C.
             // SAFETY: the caller keeps the bytes; rank and tag are checked by MPI.
-            unsafe {
-                c::MPI_Isend(
-                    bytes.cast(),
-                    run.count,
-                    run.kind,
-                    to,
-                    tag,
-                    self.comm(),
-                    request,
-                )
-            }
+            unsafe { c::MPI_Isend(bytes, run.count, run.kind, to, tag, self.comm(), request) }
         })
     }
 
@@ -173,19 +164,12 @@ impl Envelope {
     /// There is a place for as many bytes as the message has, until the request is done.
     pub(crate) unsafe fn start(&mut self, bytes: *mut u8) -> Result<Request, MpiError> {
         let run = Run::of(self.length)?;
+        let bytes = address_mut(bytes, self.length);
         Request::start(Kept::default(), |_, request| {
             // JUSTIFICATION: a call of C.
             // SAFETY: the caller keeps the place; the message was found, and is null afterwards, which is
             // refused by MPI.
-            unsafe {
-                c::MPI_Imrecv(
-                    bytes.cast(),
-                    run.count,
-                    run.kind,
-                    &raw mut self.message,
-                    request,
-                )
-            }
+            unsafe { c::MPI_Imrecv(bytes, run.count, run.kind, &raw mut self.message, request) }
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::constants;
-use crate::datatype::{Run, count};
+use crate::datatype::{Run, address, address_mut, count};
 use crate::error::{MpiError, checked, text};
 use crate::request::{Kept, Request};
 use mpi_sys as c;
@@ -185,20 +185,12 @@ impl World {
         length: u64,
     ) -> Result<Request, MpiError> {
         let run = Run::of(length)?;
+        let bytes = address_mut(bytes, length);
         let root = count(u64::from(root))?;
         Request::start(Kept::default(), |_, request| {
             // JUSTIFICATION: a call of C.
             // SAFETY: the caller keeps the bytes.
-            unsafe {
-                c::MPI_Ibcast(
-                    bytes.cast(),
-                    run.count,
-                    run.kind,
-                    root,
-                    self.comm(),
-                    request,
-                )
-            }
+            unsafe { c::MPI_Ibcast(bytes, run.count, run.kind, root, self.comm(), request) }
         })
     }
 
@@ -290,16 +282,17 @@ impl World {
         }
         count(sum)?;
         let rank = usize::try_from(self.rank()).unwrap_or(usize::MAX);
+        let (own, all) = (address(own, lengths[rank]), address_mut(all, sum));
         let kind = constants::byte();
         Request::start(kept, |kept, request| {
             // JUSTIFICATION: a call of C.
             // SAFETY: the caller keeps both; counts and places are kept with the request.
             unsafe {
                 c::MPI_Iallgatherv(
-                    own.cast(),
+                    own,
                     kept.counts[rank],
                     kind,
-                    all.cast(),
+                    all,
                     kept.counts.as_ptr(),
                     kept.places.as_ptr(),
                     kind,
@@ -400,6 +393,7 @@ impl World {
         numbers: u64,
         floating: bool,
     ) -> Result<Request, MpiError> {
+        let (own, all) = (address(own, numbers), address_mut(all, numbers));
         let numbers = count(numbers)?;
         let kind = if floating {
             constants::double()
@@ -410,17 +404,7 @@ impl World {
             let operation = how.operation();
             // JUSTIFICATION: a call of C.
             // SAFETY: the caller keeps both.
-            unsafe {
-                c::MPI_Iallreduce(
-                    own.cast(),
-                    all.cast(),
-                    numbers,
-                    kind,
-                    operation,
-                    self.comm(),
-                    request,
-                )
-            }
+            unsafe { c::MPI_Iallreduce(own, all, numbers, kind, operation, self.comm(), request) }
         })
     }
 }
