@@ -35,7 +35,7 @@ sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
 .PHONY: help demo build test test-full bench pipt pipt-mpi test-pipt test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
-.PHONY: mpi-packages pipt-mpich pipt-openmpi
+.PHONY: mpi-packages pipt-mpich pipt-openmpi lint-mpich lint-openmpi
 
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
@@ -114,15 +114,16 @@ test-pipt:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p $(TOOLKIT) --no-deps --quiet
 	$(CARGO) test --locked -p $(TOOLKIT)
 
-# With the libraries, and the ranks that the launchers of both MPIs start.
+# With both libraries, and ranks that the launchers of both MPIs start.
 test-mpi: PROFILE = dev
-test-mpi: pipt-mpi
-	for mpi in $(MPIS); do MPICC=mpicc.$$mpi $(CARGO) clippy --locked -p whim-mpi --features link \
-		--target-dir $(TARGET)/mpi/$$mpi -- -D warnings || exit 1; done
-	MPICC=$(MPICC_mpich) RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p whim-mpi --features link --no-deps --quiet \
+test-mpi: pipt-mpi $(MPIS:%=lint-%)
+	RUSTDOCFLAGS="-D warnings" MPICC=$(MPICC_mpich) $(CARGO) doc --locked -p whim-mpi --features link --no-deps --quiet \
 		--target-dir $(TARGET)/mpi/mpich
 	$(CARGO) clippy --locked -p pipt-load --features mpi --all-targets -- -D warnings
-	$(CARGO) test --locked -p pipt-load --features mpi
+	$(CARGO) test --locked -p whim-mpi -p pipt-load --features pipt-load/mpi
+
+lint-mpich lint-openmpi: lint-%: pipt-%
+	MPICC=$(MPICC_$*) $(CARGO) clippy --locked -p whim-mpi --features link --target-dir $(TARGET)/mpi/$* -- -D warnings
 
 bench-pipt:
 	@scripts/bootstrap demo

@@ -4,6 +4,7 @@
 //! mpirun -n 4 ranks all DIRECTORY     everything; files are made in the directory
 //! mpirun -n 2 ranks calm              whether a rank that waits leaves its processor to others
 //! mpirun -n 2 ranks long              a message of more than 2 GiB (it takes 7 GiB of memory)
+//! mpirun -n 2 ranks speed             how fast ranks 0 and 1 send to each other at once
 //! mpirun -n 3 ranks panic             rank 1 panics, the others wait for it
 //! mpirun -n 3 ranks abort             rank 1 ends all
 //! ```
@@ -48,10 +49,11 @@ fn run(words: &[&str]) -> Outcome {
         ["all", directory] => all(&world, Path::new(directory)),
         ["calm"] => calm(&world),
         ["long"] => long(&world),
+        ["speed"] => speed(&world),
         ["panic"] if world.rank() == 1 => panic!("rank 1 panics, as it was told"),
         ["abort"] if world.rank() == 1 => world.abort(7),
         ["panic" | "abort"] => world.wait().map(|_| ()).map_err(Into::into),
-        _ => Err("ranks all DIRECTORY | calm | long | panic | abort".into()),
+        _ => Err("ranks all DIRECTORY | calm | long | speed | panic | abort".into()),
     };
     if let Err(error) = done {
         eprintln!("rank {}: {error}", world.rank());
@@ -420,6 +422,29 @@ fn long(world: &World) -> Outcome {
         if what == "sent" {
             bytes = Vec::new();
             world.broadcast(1, &mut bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ranks 0 and 1 send messages to each other at once, of several lengths.
+fn speed(world: &World) -> Outcome {
+    for (length, messages) in [(64, 2000), (64 << 10, 1000), (4 << 20, 30), (64 << 20, 6)] {
+        world.barrier()?;
+        let before = Instant::now();
+        let bytes = vec![1; length];
+        for _ in 0..messages {
+            world.send(1 - world.rank(), 1, &bytes)?;
+            world.wait()?;
+        }
+        let seconds = before.elapsed().as_secs_f64();
+        if world.rank() == 0 {
+            let each = seconds / f64::from(messages);
+            let rate = length as f64 / each / 1e6;
+            println!(
+                "{length} bytes: {:.1} us each, {rate:.0} MB/s each way",
+                each * 1e6
+            );
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{mem, process, ptr, thread};
 use whim_mpi::abi;
 
@@ -19,6 +19,10 @@ const RECEIVED_BYTES_MAX: u64 = 64 << 20;
 const RECEIVED_MAX: usize = 64;
 /// Up to so many bytes in all, what the ranks gather goes in one step; the library takes no more.
 const GATHERED_BYTES_MAX: u64 = 1 << 30;
+/// Bytes that go to all ranks in one step: the library takes up to `i32::MAX`, and a copy is made of each.
+const BROADCAST_BYTES: usize = 64 << 20;
+/// How long others are let go first, but no pause is made.
+const WITHOUT_PAUSE: Duration = Duration::from_micros(100);
 /// Pauses between two looks, at first and at last.
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -81,17 +85,30 @@ struct Receiving {
     tag: u32,
 }
 
-/// Pauses that grow.
-struct Pauses(Duration);
+/// Pauses that grow, after a time without any: an answer of another rank is often there at once.
+struct Pauses {
+    start: Instant,
+    pause: Duration,
+}
 
 impl Pauses {
     fn new() -> Self {
-        Self(PAUSE_MIN)
+        Self {
+            start: Instant::now(),
+            pause: PAUSE_MIN,
+        }
     }
 
-    fn pause(&mut self) {
-        thread::sleep(self.0);
-        self.0 = (self.0 * 2).min(PAUSE_MAX);
+    /// Where a message is on its way, which needs further calls, they do not grow.
+    fn pause(&mut self, is_moving: bool) {
+        if self.start.elapsed() < WITHOUT_PAUSE {
+            return thread::yield_now();
+        }
+        if is_moving {
+            self.pause = PAUSE_MIN;
+        }
+        thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
 }
 
@@ -228,7 +245,7 @@ impl World {
             if let Some(message) = self.poll()? {
                 return Ok(message);
             }
-            pauses.pause();
+            pauses.pause(self.is_moving());
         }
     }
 
@@ -397,6 +414,11 @@ impl World {
         process::exit(code)
     }
 
+    /// Whether a message is on its way from or to this rank.
+    fn is_moving(&self) -> bool {
+        !self.receiving.borrow().is_empty() || !self.sending.borrow().is_empty()
+    }
+
     fn known(&self, rank: usize) -> Result<u32, LoadError> {
         let known = u32::try_from(rank).ok().filter(|_| rank < self.size);
         known.ok_or(LoadError::NoRank(rank, self.size))
@@ -536,7 +558,7 @@ impl World {
         let mut pauses = Pauses::new();
         while !self.is_done(request, what)? {
             self.progress()?;
-            pauses.pause();
+            pauses.pause(self.is_moving());
         }
         Ok(())
     }
@@ -568,27 +590,30 @@ impl World {
 
     fn broadcast_slice(&self, root: usize, bytes: &mut [u8]) -> Result<(), LoadError> {
         let rank = self.known(root)?;
-        let what = format!("give all ranks {} bytes of rank {root}", bytes.len());
-        let mut request = ptr::null_mut();
-        // The MPI has a copy of its own to work on: if it fails, nobody else sees that memory again.
-        let mut copy = reserved(bytes.len() as u64)?;
-        copy.extend_from_slice(bytes);
-        // JUSTIFICATION: a call of C.
-        // SAFETY: the copy stays where it is until the request is done, below.
-        unsafe {
-            call!(
-                self.functions,
-                what.clone(),
-                broadcast(
-                    self.handle,
-                    rank,
-                    copy.as_mut_ptr(),
-                    copy.len() as u64,
-                    &raw mut request
+        for part in bytes.chunks_mut(BROADCAST_BYTES) {
+            let what = format!("give all ranks {} bytes of rank {root}", part.len());
+            let mut request = ptr::null_mut();
+            // The MPI has a copy of its own to work on: if it fails, nobody else sees that memory again.
+            let mut copy = reserved(part.len() as u64)?;
+            copy.extend_from_slice(part);
+            let length = copy.len() as u64;
+            // JUSTIFICATION: a call of C.
+            // SAFETY: the copy stays where it is until the request is done, below.
+            unsafe {
+                call!(
+                    self.functions,
+                    what.clone(),
+                    broadcast(
+                        self.handle,
+                        rank,
+                        copy.as_mut_ptr(),
+                        length,
+                        &raw mut request
+                    )
                 )
-            )
-        }?;
-        bytes.copy_from_slice(&self.finish_with(request, &what, copy)?);
+            }?;
+            part.copy_from_slice(&self.finish_with(request, &what, copy)?);
+        }
         Ok(())
     }
 
@@ -632,13 +657,13 @@ impl World {
         let mut pauses = Pauses::new();
         while self.unsent() > 0 {
             while self.poll()?.is_some() {}
-            pauses.pause();
+            pauses.pause(self.is_moving());
         }
         let barrier = self.start_barrier()?;
         let mut pauses = Pauses::new();
         while !self.is_done(barrier, "wait for all ranks")? {
             while self.poll()?.is_some() {}
-            pauses.pause();
+            pauses.pause(self.is_moving());
         }
         while !self.receiving.borrow().is_empty() {
             while self.poll()?.is_some() {}

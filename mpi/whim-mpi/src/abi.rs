@@ -116,7 +116,7 @@ pub struct Table {
     pub test: unsafe extern "C" fn(request: Request, done: *mut u32, text: *mut Text) -> i32,
     /// Done when all ranks have called it.
     pub barrier: unsafe extern "C" fn(world: World, request: *mut Request, text: *mut Text) -> i32,
-    /// The bytes of one rank for all; all have the same number of them.
+    /// The bytes of one rank for all: up to `i32::MAX`. All have the same number of them.
     pub broadcast: unsafe extern "C" fn(
         world: World,
         root: u32,

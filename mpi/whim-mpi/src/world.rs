@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::constants;
-use crate::datatype::{Run, address, address_mut, count};
+use crate::datatype::{address, address_mut, count};
 use crate::error::{MpiError, checked, text};
 use crate::request::{Kept, Request};
 use mpi_sys as c;
@@ -163,11 +163,12 @@ impl World {
         })
     }
 
-    /// Gives all ranks the bytes of one of them; all bring as many.
+    /// Gives all ranks the bytes of one of them; all bring as many, up to `i32::MAX`: MPICH 4.0 fails with a type
+    /// of more bytes here.
     ///
     /// # Errors
     ///
-    /// There is no such rank, or the MPI fails.
+    /// There is no such rank, they are more, or the MPI fails.
     pub fn broadcast(&self, root: u32, mut bytes: Vec<u8>) -> Result<Vec<u8>, MpiError> {
         // JUSTIFICATION: MPI reads and writes them until the request is done.
         // SAFETY: they stay where they are until then.
@@ -184,13 +185,13 @@ impl World {
         bytes: *mut u8,
         length: u64,
     ) -> Result<Request, MpiError> {
-        let run = Run::of(length)?;
         let bytes = address_mut(bytes, length);
-        let root = count(u64::from(root))?;
+        let (length, root) = (count(length)?, count(u64::from(root))?);
+        let kind = constants::byte();
         Request::start(Kept::default(), |_, request| {
             // JUSTIFICATION: a call of C.
             // SAFETY: the caller keeps the bytes.
-            unsafe { c::MPI_Ibcast(bytes, run.count, run.kind, root, self.comm(), request) }
+            unsafe { c::MPI_Ibcast(bytes, length, kind, root, self.comm(), request) }
         })
     }
 
