@@ -30,4 +30,5 @@ mod world;
 pub use error::LoadError;
 pub use file::{File, Mode, View};
 pub use launch::{Family, Launch, launch};
+pub use library::places;
 pub use world::{MESSAGE_BYTES_MAX, Message, Reduction, World};

@@ -12,6 +12,21 @@ const PATH: &str = "PIPT_MPI_LIBRARY";
 /// Bytes of a sentence that a library gives: more than the longest of an MPI (`MPI_MAX_ERROR_STRING`).
 const SENTENCE_BYTES: usize = 4096;
 
+/// Where the libraries of a program are: beside it, as it is built, and in `lib/pipt` beside `bin`, as it is
+/// installed.
+#[must_use]
+pub fn places(program: &Path) -> Vec<PathBuf> {
+    let beside = program.parent();
+    let installed = beside
+        .and_then(Path::parent)
+        .map(|prefix| prefix.join("lib/pipt"));
+    beside
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(installed)
+        .collect()
+}
+
 /// A library that is open, and never closed: an MPI leaves threads and handlers behind.
 #[derive(Clone, Copy)]
 pub struct Functions {
@@ -162,6 +177,13 @@ mod tests {
         let said = error.to_string();
         assert!(said.contains("libwhim_mpi_mpich.so"), "{said}");
         assert!(said.contains("make pipt-mpi"), "{said}");
+    }
+
+    #[test]
+    fn libraries_are_beside_the_program_and_where_they_are_installed() {
+        let found = places(Path::new("/usr/local/bin/pipt"));
+        let wanted = ["/usr/local/bin", "/usr/local/lib/pipt"].map(PathBuf::from);
+        assert_eq!(found, wanted);
     }
 
     #[test]
