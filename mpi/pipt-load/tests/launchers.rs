@@ -174,7 +174,7 @@ fn a_rank_that_panics_or_aborts_ends_all() {
         refused(mpi, 3, &["panic"], &[], &["rank 1 panics, as it was told"]);
         refused(mpi, 3, &["abort"], &[], &[]);
     }
-    // Hydra gives the signal by which it has killed another rank, if it sees that first.
+    // Hydra returns 9, the signal by which it kills the others, now and then.
     let output = run(OPEN_MPI, 3, &["abort"], &[]);
     assert_eq!(output.status.code(), Some(7), "{}", both(&output));
 }
