@@ -17,17 +17,25 @@ GENERATED := $(TARGET)/dist
 # The image toolkit's packages and its program. Cargo leaves them out where nothing names them.
 TOOLKIT   := 'pipt*'
 PIPT      := $(BUILT)/pipt
+# The MPIs that it is built for, each with the compiler that knows where it is, and their libraries.
+MPIS          := mpich openmpi
+MPICC_mpich   ?= mpicc.mpich
+MPICC_openmpi ?= mpicc.openmpi
+MPI_BUILT      = $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+MPI_LIBRARIES  = $(wildcard $(MPIS:%=$(BUILT)/libwhim_mpi_%.so))
 
 bindir     = $(DESTDIR)$(PREFIX)/bin
 mandir     = $(DESTDIR)$(PREFIX)/share/man
 datadir    = $(DESTDIR)$(PREFIX)/share
 zshdir     = $(datadir)/zsh/site-functions
 unitdir    = $(DESTDIR)$(PREFIX)/lib/systemd/system
+piptdir    = $(DESTDIR)$(PREFIX)/lib/pipt
 userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench pipt test-pipt bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt pipt-mpi test-pipt test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
+.PHONY: mpi-packages pipt-mpich pipt-openmpi lint-mpich lint-openmpi
 
 help:
 	@echo "make demo                a program moves through a lab of three nodes and comes home"
@@ -38,6 +46,7 @@ help:
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
+	@echo "make pipt-mpi test-mpi   its libraries for MPICH and Open MPI: build them; test them with both"
 	@echo "make install-pipt PREFIX=DIR  its program, man pages, completions"
 	@echo "make bench-pipt          its measurements, of docs/benchmarks-pipt.md"
 
@@ -63,10 +72,25 @@ pipt:
 	@scripts/bootstrap demo
 	$(CARGO) build --locked --release -p $(TOOLKIT)
 
-# As a user: `make pipt`, then `sudo make install-pipt`, which builds nothing that is built already.
+# The libraries that the toolkit opens where a launcher of an MPI starts it, beside its program. Each MPI has a
+# build directory of its own, for cargo does not see that $MPICC is another one.
+pipt-mpi: $(MPIS:%=pipt-%)
+
+pipt-mpich pipt-openmpi: pipt-%: mpi-packages
+	MPICC=$(MPICC_$*) $(CARGO) build --locked --profile $(PROFILE) -p whim-mpi --features link --target-dir $(TARGET)/mpi/$*
+	install -D -m 644 $(TARGET)/mpi/$*/$(notdir $(MPI_BUILT))/libwhim_mpi.so $(MPI_BUILT)/libwhim_mpi_$*.so
+
+mpi-packages:
+	@scripts/bootstrap demo
+	@scripts/bootstrap mpi
+
+# As a user: `make pipt` and perhaps `make pipt-mpi`, then `sudo make install-pipt`, which builds nothing that is
+# built already.
 install-pipt: pipt
 	install -d $(bindir) $(mandir)/man1 $(mandir)/man7
 	install -m 755 $(PIPT) $(bindir)
+	$(if $(MPI_LIBRARIES),install -d $(piptdir))
+	$(if $(MPI_LIBRARIES),install -m 644 $(MPI_LIBRARIES) $(piptdir))
 	rm -rf $(PIPT)-pages
 	install -d $(PIPT)-pages
 	$(PIPT) man $(PIPT)-pages
@@ -81,6 +105,7 @@ uninstall-pipt:
 	rm -f $(bindir)/pipt $(mandir)/man1/pipt.1 $(mandir)/man1/pipt-*.1 $(mandir)/man7/pipt-routines.7
 	rm -f $(datadir)/bash-completion/completions/pipt $(zshdir)/_pipt
 	rm -f $(datadir)/fish/vendor_completions.d/pipt.fish
+	rm -f $(MPIS:%=$(piptdir)/libwhim_mpi_%.so)
 
 test-pipt:
 	@scripts/bootstrap demo
@@ -88,6 +113,17 @@ test-pipt:
 	$(CARGO) clippy --locked -p $(TOOLKIT) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p $(TOOLKIT) --no-deps --quiet
 	$(CARGO) test --locked -p $(TOOLKIT)
+
+# With both libraries, and ranks that the launchers of both MPIs start.
+test-mpi: PROFILE = dev
+test-mpi: pipt-mpi $(MPIS:%=lint-%)
+	RUSTDOCFLAGS="-D warnings" MPICC=$(MPICC_mpich) $(CARGO) doc --locked -p whim-mpi --features link --no-deps --quiet \
+		--target-dir $(TARGET)/mpi/mpich
+	$(CARGO) clippy --locked -p pipt-load --features mpi --all-targets -- -D warnings
+	$(CARGO) test --locked -p whim-mpi -p pipt-load --features pipt-load/mpi
+
+lint-mpich lint-openmpi: lint-%: pipt-%
+	MPICC=$(MPICC_$*) $(CARGO) clippy --locked -p whim-mpi --features link --target-dir $(TARGET)/mpi/$* -- -D warnings
 
 bench-pipt:
 	@scripts/bootstrap demo

@@ -120,6 +120,22 @@ impl Rect {
         }
     }
 
+    /// The smallest rectangle that has both within.
+    #[must_use]
+    pub fn around(self, other: Self) -> Self {
+        let ((right, below), (other_right, other_below)) = (self.end(), other.end());
+        let (x, y) = (self.x.min(other.x), self.y.min(other.y));
+        let extent = |end: u64, begin: u32| {
+            u32::try_from(end.saturating_sub(u64::from(begin))).unwrap_or(u32::MAX)
+        };
+        Self {
+            x,
+            y,
+            width: extent(right.max(other_right), x),
+            height: extent(below.max(other_below), y),
+        }
+    }
+
     /// It and so many pixels around it, cut at the edges of an image of this size.
     #[must_use]
     pub fn grown(self, halo: Halo, size: Size) -> Self {

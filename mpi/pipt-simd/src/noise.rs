@@ -31,6 +31,21 @@ pub enum Noise {
     /// A number of the normal distribution is added. It is made as a 24-bit float by the method of Box and
     /// Muller (1958), and at most 6.7 standard deviations from the mean: beyond lies one of 10^10.
     Gaussian { mean: f64, deviation: f64 },
+    /// A number of Laplace's distribution is added: on both sides of the mean an exponential one, whose
+    /// distances have the mean `deviation / sqrt(2)` (Laplace, "Mémoire sur la probabilité des causes par
+    /// les évènements", 1774). It is made as a 24-bit float, and at most 16 standard deviations from the mean.
+    Laplacian { mean: f64, deviation: f64 },
+    /// The sample times a number of the normal distribution is added, as a coherent wave's echo varies.
+    /// Samples of 64 bits are multiplied as `f64`s.
+    Speckle { mean: f64, deviation: f64 },
+    /// With this probability, in steps of 2^-32, the sample becomes the first or the second of `ends`, or if
+    /// there are none the least or the largest of its type, of floats 0 or 1: the second (salt) in this part
+    /// of the cases.
+    SaltPepper {
+        probability: f64,
+        salt: f64,
+        ends: Option<(f64, f64)>,
+    },
     /// Each bit of the sample is turned over with this probability, in steps of 2^-32: of floats too.
     BitError { probability: f64 },
 }
@@ -102,6 +117,69 @@ impl fmt::Display for NoiseError {
 
 impl std::error::Error for NoiseError {}
 
+impl Noise {
+    fn check(self) -> Result<(), NoiseError> {
+        match self {
+            Self::Uniform { minimum, maximum } => bounds(minimum, maximum),
+            Self::Gaussian { mean, deviation }
+            | Self::Laplacian { mean, deviation }
+            | Self::Speckle { mean, deviation } => {
+                number(mean)?;
+                number(deviation)?;
+                if deviation < 0.0 {
+                    return Err(NoiseError::Deviation(deviation));
+                }
+                Ok(())
+            }
+            Self::SaltPepper {
+                probability: often,
+                salt,
+                ends,
+            } => {
+                probability(often)?;
+                probability(salt)?;
+                ends.map_or(Ok(()), |(least, most)| bounds(least, most))
+            }
+            Self::BitError { probability: often } => probability(often),
+        }
+    }
+}
+
+fn number(value: f64) -> Result<(), NoiseError> {
+    if value.abs() <= 1e300 {
+        Ok(())
+    } else {
+        Err(NoiseError::NoNumber(value))
+    }
+}
+
+fn bounds(minimum: f64, maximum: f64) -> Result<(), NoiseError> {
+    number(minimum)?;
+    number(maximum)?;
+    if minimum > maximum {
+        return Err(NoiseError::Bounds(minimum, maximum));
+    }
+    Ok(())
+}
+
+fn probability(value: f64) -> Result<(), NoiseError> {
+    if (0.0..=1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(NoiseError::Probability(value))
+    }
+}
+
+/// Random words below this number are as many as a probability says.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a probability is from 0 to 1: from 0 to 2^32"
+)]
+fn words_below(probability: f64) -> u64 {
+    (probability * 4_294_967_296.0).round_ties_even() as u64
+}
+
 /// Pixels for which random numbers are made at once; they take 16 KiB of the stack.
 const BATCH: usize = 64 * GROUP;
 
@@ -112,34 +190,7 @@ impl Generator {
     ///
     /// The noise is described by something that is no number, or no probability.
     pub fn new(noise: Noise, seed: u64, width: u32, band: u32) -> Result<Self, NoiseError> {
-        let number = |value: f64| {
-            if value.abs() <= 1e300 {
-                Ok(())
-            } else {
-                Err(NoiseError::NoNumber(value))
-            }
-        };
-        match noise {
-            Noise::Uniform { minimum, maximum } => {
-                number(minimum)?;
-                number(maximum)?;
-                if minimum > maximum {
-                    return Err(NoiseError::Bounds(minimum, maximum));
-                }
-            }
-            Noise::Gaussian { mean, deviation } => {
-                number(mean)?;
-                number(deviation)?;
-                if deviation < 0.0 {
-                    return Err(NoiseError::Deviation(deviation));
-                }
-            }
-            Noise::BitError { probability } => {
-                if !(0.0..=1.0).contains(&probability) {
-                    return Err(NoiseError::Probability(probability));
-                }
-            }
-        }
+        noise.check()?;
         Ok(Self {
             noise,
             seed,
@@ -223,13 +274,27 @@ impl Generator {
                 normal::normals(level, stream(2), group, batch);
                 T::add_normal(level, samples, &batch[before..], (mean, deviation));
             }
+            Noise::Laplacian { mean, deviation } => {
+                normal::laplaces(level, stream(3), group, batch);
+                T::add_normal(level, samples, &batch[before..], (mean, deviation));
+            }
+            Noise::Speckle { mean, deviation } => {
+                normal::normals(level, stream(4), group, batch);
+                T::add_product(level, samples, &batch[before..], (mean, deviation));
+            }
+            Noise::SaltPepper {
+                probability,
+                salt,
+                ends,
+            } => {
+                philox::words(level, stream(5), group, batch);
+                let below = (words_below(probability * salt), words_below(probability));
+                let ends =
+                    ends.map_or(T::ENDS, |(least, most)| (T::of_f64(least), T::of_f64(most)));
+                T::replace(level, samples, &batch[before..], below, ends);
+            }
             Noise::BitError { probability } => {
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a probability is from 0 to 1: from 0 to 2^32"
-                )]
-                let below = (probability * 4_294_967_296.0).round_ties_even() as u64;
+                let below = words_below(probability);
                 let bits = u32::try_from(8 * T::TYPE.bytes()).unwrap_or(64);
                 for bit in 0..bits {
                     philox::words(level, stream(256 + bit), group, batch);

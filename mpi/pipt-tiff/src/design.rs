@@ -87,6 +87,9 @@ pub struct WriteOptions {
     pub threads: usize,
     /// Keeps a journal, and the file when it is not finished, so that it can be taken up again.
     pub resumable: bool,
+    /// The file has some of its tiles alone, in the order in which they come: others are in other files. It has no
+    /// overviews.
+    pub sparse: bool,
     /// Tells jobs apart that write the same kind of file: a file is only resumed by its own.
     pub identity: u64,
 }
@@ -106,6 +109,7 @@ impl Default for WriteOptions {
             waiting: 64,
             threads: 1,
             resumable: false,
+            sparse: false,
             identity: 0,
         }
     }
@@ -472,6 +476,11 @@ fn check(info: &Info, options: &WriteOptions) -> Result<(), TiffError> {
     let needed = if options.photometric == 2 { 3 } else { 1 };
     if info.bands < needed {
         return Err(design("an image of red, green and blue has three bands"));
+    }
+    if options.sparse && options.overviews.is_some() {
+        return Err(design(
+            "overviews need all tiles, and some are in other files",
+        ));
     }
     if !options.scales.is_empty() && options.scales.len() != info.bands as usize {
         let (has, bands) = (options.scales.len(), info.bands);

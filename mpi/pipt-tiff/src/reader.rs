@@ -175,8 +175,15 @@ impl Tiff {
     /// The tags that stay true for an image that is made of this one: see [`CARRIED`].
     #[must_use]
     pub fn carried_tags(&self) -> Vec<Tag> {
+        // tifffile writes the size of the array into the description, and believes that when it reads.
+        let is_size = |tag: &Tag| {
+            tag.number == n::IMAGE_DESCRIPTION
+                && tag
+                    .as_text()
+                    .is_some_and(|text| text.starts_with("{\"shape\":"))
+        };
         let tags = self.directory.tags.iter();
-        tags.filter(|tag| CARRIED.contains(&tag.number))
+        tags.filter(|tag| CARRIED.contains(&tag.number) && !is_size(tag))
             .cloned()
             .collect()
     }

@@ -10,10 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::design::{Compression, Design};
+use crate::design::Design;
 use crate::error::TiffError;
 use crate::journal::{Entry, Journal};
 use crate::overview;
+
+mod elsewhere;
+
+pub use elsewhere::{Sealed, TileFile};
 
 /// A file that is being written, under a temporary name beside its own: `NAME.part`, with its journal
 /// `NAME.part.journal`. It gets its name when it is finished, with all its bytes on the disk. If it is dropped
@@ -43,6 +47,10 @@ struct State {
     next: u64,
     end: u64,
     waiting: BTreeMap<u64, Vec<u8>>,
+    /// The first tile for which no place was asked, and where it would begin; of those that others write.
+    reserved: (u64, u64),
+    /// Tiles that others have written while some before them are not.
+    written: BTreeMap<u64, Entry>,
     journal: Option<Journal>,
     given_up: Option<String>,
 }
@@ -137,6 +145,8 @@ impl Writer {
             next: 0,
             end: design.begin(),
             waiting: BTreeMap::new(),
+            reserved: (0, 0),
+            written: BTreeMap::new(),
             journal: None,
             given_up: None,
         };
@@ -200,9 +210,10 @@ impl Writer {
             hash,
         } = entry;
         let mut state = self.state();
+        let sparse = self.design.options.sparse;
         let fits = match self.design.fixed_place(number) {
             Some(place) => offset == place && length == self.design.tile_bytes(),
-            None => number == state.next && offset == state.end,
+            None => (sparse || number == state.next) && offset == state.end,
         };
         let known = usize::try_from(number)
             .ok()
@@ -247,21 +258,16 @@ impl Writer {
             tile: number,
             problem,
         };
-        let length = bytes.len() as u64;
-        if number >= self.design.tiles() {
-            return Err(bad(format!("the file has {} tiles", self.design.tiles())));
-        }
-        let fixed = self.design.options.compression == Compression::None;
-        if length > self.design.most_of_a_tile() || (fixed && length != self.design.tile_bytes()) {
-            return Err(bad(format!(
-                "{length} bytes are no encoded tile of this file"
-            )));
-        }
-        let mut state = self.state();
+        self.check_length(number, bytes.len() as u64)?;
         if let Some(place) = self.design.fixed_place(number) {
-            drop(state);
             let done = self.write(number, place, &bytes);
             return done.inspect_err(|error| self.give_up(&error.to_string()));
+        }
+        let mut state = self.state();
+        if self.design.options.sparse {
+            let place = state.end;
+            self.write_at(place, &bytes)?;
+            return self.enter(&mut state, number, place, &bytes);
         }
         loop {
             if let Some(why) = &state.given_up {
@@ -367,7 +373,10 @@ impl Writer {
     ///
     /// Tiles are missing, or the file cannot be written.
     pub fn finish(mut self) -> Result<Finished, TiffError> {
-        let tiles = self.design.tiles_to_give();
+        let tiles = match self.design.options.sparse {
+            true => 0,
+            false => self.design.tiles_to_give(),
+        };
         let missing = |number: &u64| !self.is_done(*number);
         if let Some(first) = (0..tiles).find(missing) {
             let missing = (first..tiles).filter(missing).count() as u64;

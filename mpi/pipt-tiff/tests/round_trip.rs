@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pipt_raster::source::Memory;
 use pipt_raster::{Info, Rect, Sample, SampleType, Samples, Size, Source};
 use pipt_tiff::design::Big;
-use pipt_tiff::writer::{journal_of, part_of};
+use pipt_tiff::writer::{Sealed, TileFile, journal_of, part_of};
 use pipt_tiff::{
     Compression, Design, Interleave, Predict, Predictor, ReadOptions, Reduce, Tag, Tiff, TiffError,
     WriteOptions, Writer,
@@ -187,6 +187,94 @@ fn the_bytes_of_a_file_do_not_depend_on_threads() {
     assert_eq!(names, 3, "nothing else stays");
 }
 
+/// As [`fill`], by others who have encoded tiles in any order: each is written where the writer says, and entered
+/// in an order of its own.
+fn fill_elsewhere(writer: &Writer, path: &Path, image: &Memory, entered: usize) {
+    let file = TileFile::open(path).expect("the file of the writer");
+    let missing = (0..writer.design().tiles_to_give()).filter(|number| !writer.is_done(*number));
+    let mut tiles: Vec<_> = missing
+        .map(|number| {
+            let bytes = encoded(writer.design(), image, number);
+            let sealed = Sealed::of(&bytes);
+            let place = writer.reserve(number, sealed.length).expect("a place");
+            (number, place, sealed, bytes)
+        })
+        .collect();
+    tiles.reverse();
+    for (number, place, sealed, bytes) in tiles.into_iter().take(entered) {
+        file.write(place, &bytes).expect("written");
+        let done = writer.enter_written(number, place, sealed);
+        done.expect("entered");
+    }
+    file.sync().expect("on the disk");
+}
+
+#[test]
+fn tiles_that_others_write_make_the_same_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (memory, info) = image(Size::new(150, 130), 3, SampleType::U16, 5);
+    for compression in [Compression::None, Compression::Zstd(3), Compression::Lzw] {
+        let options = some_options(compression);
+        let [alone, together] =
+            ["alone.tif", "together.tif"].map(|name| directory.path().join(name));
+        written(&alone, &memory, &info, &options, 1);
+        let design = Design::new(&info, options).expect("a design");
+        let writer = Writer::create(&together, design.clone()).expect("a file");
+        // Some are missing when it is interrupted; what is there is known by the journal.
+        fill_elsewhere(&writer, &together, &memory, 20);
+        drop(writer);
+        let writer = Writer::resume(&together, design).expect("the same file");
+        fill_elsewhere(&writer, &together, &memory, usize::MAX);
+        writer.finish().expect("finished");
+        let [alone, together] =
+            [&alone, &together].map(|path| std::fs::read(path).expect("a file"));
+        assert!(alone == together, "{compression:?}");
+        std::fs::remove_file(directory.path().join("alone.tif")).expect("removed");
+        std::fs::remove_file(directory.path().join("together.tif")).expect("removed");
+    }
+}
+
+#[test]
+fn places_are_given_in_the_order_of_tiles() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (_, info) = image(Size::new(150, 130), 1, SampleType::U8, 5);
+    let design = Design::new(&info, some_options(Compression::Zstd(3))).expect("a design");
+    let begin = design.begin();
+    let writer = Writer::create(&directory.path().join("a.tif"), design).expect("a file");
+    assert!(writer.reserve(1, 10).is_err());
+    assert_eq!(writer.reserve(0, 10).expect("a place"), begin);
+    assert!(writer.reserve(0, 10).is_err());
+    assert_eq!(writer.reserve(1, 7).expect("a place"), begin + 10);
+    assert!(writer.reserve(2, u64::MAX).is_err());
+}
+
+#[test]
+fn a_file_may_have_some_of_its_tiles() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (memory, info) = image(Size::new(150, 130), 1, SampleType::U16, 5);
+    for compression in [Compression::None, Compression::Zstd(3)] {
+        let path = directory.path().join(format!("{compression:?}.tif"));
+        let options = WriteOptions {
+            sparse: true,
+            overviews: None,
+            ..some_options(compression)
+        };
+        let design = Design::new(&info, options).expect("a design");
+        let writer = Writer::create(&path, design.clone()).expect("a file");
+        for number in [7, 3] {
+            let bytes = encoded(&design, &memory, number);
+            writer.put(number, bytes).expect("in any order");
+        }
+        drop(writer);
+        let writer = Writer::resume(&path, design.clone()).expect("the same file");
+        assert!(writer.is_done(7) && writer.is_done(3) && !writer.is_done(0));
+        writer.finish().expect("finished");
+        let tile = design.tile(7).expect("a tile").rect;
+        let there = open(&path).read(0, tile).expect("samples");
+        assert_eq!(bits(&there), bits(&memory.read(0, tile).expect("samples")));
+    }
+}
+
 #[test]
 fn overviews_are_means_of_the_image() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -265,6 +353,20 @@ fn tags_are_carried_from_one_file_to_another() {
         .find(|tag| tag.number == 42112)
         .and_then(Tag::as_text);
     assert!(metadata.expect("metadata").contains("\"AREA\">x<"));
+}
+
+#[test]
+fn the_size_of_the_array_in_a_description_is_not_carried() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("image.tif");
+    let (memory, info) = image(Size::new(20, 20), 1, SampleType::F32, 1);
+    let options = WriteOptions {
+        tags: vec![Tag::text(270, "{\"shape\": [20, 20]}")],
+        ..WriteOptions::default()
+    };
+    written(&path, &memory, &info, &options, 1);
+    let carried = open(&path).carried_tags();
+    assert!(carried.iter().all(|tag| tag.number != 270), "{carried:?}");
 }
 
 #[test]

@@ -1,5 +1,12 @@
 //! From a job to images that can be computed.
 
+mod edges;
+mod geometry;
+mod histogram;
+mod look;
+mod means;
+mod orders;
+mod points;
 mod quantisers;
 mod textures;
 mod thresholds;
@@ -8,12 +15,12 @@ use crate::execute::ExecuteError;
 use crate::graph::{Graph, GraphError, Shape};
 use crate::input::{Input, InputError, Wanted};
 use crate::job::{From, Job};
-use crate::operation::{Edge, Noise, Order};
+use crate::operation::{Edge, Noise};
 use crate::parameter::Values;
 use crate::routine::{Family, Routine};
-use pipt_raster::{Rect, Size};
+use pipt_raster::{Rect, SampleType, Size};
 use pipt_simd::noise::{self, NoiseError};
-use pipt_simd::rank::{self, Even, RankError, Trim, Window};
+use pipt_simd::rank::RankError;
 use pipt_simd::{Level, texture};
 use pipt_tiff::{Scale, Tag};
 use std::fmt;
@@ -36,8 +43,8 @@ pub struct Assembled {
     pub graph: Graph,
     /// Of each image of the job.
     pub images: Vec<Image>,
-    /// Grey levels that are to be kept: the name of the file, as the job has it, and its text.
-    pub thresholds: Vec<(String, String)>,
+    /// Grey levels and tables that are to be kept: the name of the file, as the job has it, and its text.
+    pub texts: Vec<(String, String)>,
 }
 
 /// An image of a job, and what it has from the file that it is made of.
@@ -73,6 +80,16 @@ pub enum AssembleError {
     Thresholds(String, String),
     /// All numbers of a type of floats are no range.
     NoRange,
+    /// Floats have no bits of which something can be made.
+    Bits(SampleType),
+    /// The lower limit is above the upper one.
+    Limits(f64, f64),
+    /// The lower threshold of lines is above the higher one.
+    Hysteresis(f64, f64),
+    /// A kernel that cannot be: how it begins, and what is wrong.
+    Kernel(String, String),
+    /// What cannot be cut out or resampled.
+    Geometry(String),
 }
 
 impl fmt::Display for AssembleError {
@@ -86,6 +103,20 @@ impl fmt::Display for AssembleError {
             Self::Levels(error) => write!(to, "{error}"),
             Self::Survey(error) => write!(to, "The range of the image is not known: {error}"),
             Self::Thresholds(name, what) => write!(to, "The thresholds in {name} {what}"),
+            Self::Bits(kind) => write!(
+                to,
+                "Bits are combined of whole numbers, and not of {kind}: make such numbers by Quantise, or leave type= out"
+            ),
+            Self::Limits(least, most) => write!(
+                to,
+                "least={least} is above most={most}: nothing lies between them"
+            ),
+            Self::Hysteresis(low, high) => write!(
+                to,
+                "low={low} is above high={high}: lines that begin would not go on"
+            ),
+            Self::Kernel(given, what) => write!(to, "kernel={given} cannot be: {what}"),
+            Self::Geometry(what) => write!(to, "{what}"),
             Self::NoRange => write!(
                 to,
                 "range=type is for whole numbers: give LEAST:MOST, minmax or quantiles for floats"
@@ -105,7 +136,7 @@ pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleE
     let mut all = Assembled {
         graph: Graph::default(),
         images: Vec::new(),
-        thresholds: Vec::new(),
+        texts: Vec::new(),
     };
     for image in &job.images {
         let next = match &image.from {
@@ -115,9 +146,9 @@ pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleE
             }
             From::Routine {
                 routine,
-                image,
+                images,
                 values,
-            } => all.make(routine, *image, values, setting)?,
+            } => all.make(routine, images, values, setting)?,
         };
         all.images.push(next);
     }
@@ -167,20 +198,38 @@ impl Assembled {
     fn make(
         &mut self,
         routine: &Routine,
-        image: usize,
+        images: &[usize],
         values: &Values,
         setting: &Setting<'_>,
     ) -> Result<Image, AssembleError> {
-        let of = self.images[image].clone();
+        let first = images.first().copied().unwrap_or_default();
+        let of = self.images[first].clone();
         let shape = self.graph.shape(of.node).clone();
         match routine.family {
             Family::Texture => self.texture(routine, &of, values, setting),
-            Family::Order => {
-                let order = order(routine, values)?;
+            Family::Order | Family::Morphology => {
                 let has_holes = of.has_holes || edge(values) == Edge::Nodata;
-                let of = Image { has_holes, ..of };
-                self.same(of, shape, Box::new(order))
+                let mut of = Image { has_holes, ..of };
+                for order in orders::orders(routine, values)? {
+                    of = self.same(of, shape.clone(), Box::new(order))?;
+                }
+                Ok(of)
             }
+            Family::Means => self.means(routine, &of, values, setting),
+            Family::Edges => self.edges(routine, &of, values, setting),
+            Family::Points => {
+                let images = images.iter().map(|image| self.images[*image].clone());
+                let images: Vec<Image> = images.collect();
+                self.points(routine, &images, values)
+            }
+            Family::Histogram => {
+                let images: Vec<Image> = images
+                    .iter()
+                    .map(|image| self.images[*image].clone())
+                    .collect();
+                self.histogram(routine, &images, values, setting)
+            }
+            Family::Geometry => self.geometry(routine, &of, values, setting),
             Family::Noise => {
                 let seed = values.whole("seed").unwrap_or(0);
                 let noise = Noise::new(noise(routine, values), seed, of.part, of.bands.clone());
@@ -190,7 +239,7 @@ impl Assembled {
         }
     }
 
-    /// Adds an image of the same bands.
+    /// Adds an image of the same bands, whose samples stand for the same.
     fn same(
         &mut self,
         of: Image,
@@ -199,9 +248,64 @@ impl Assembled {
     ) -> Result<Image, AssembleError> {
         let node = self
             .graph
-            .make(of.node, shape, operation)
+            .make(&[of.node], shape, operation)
             .map_err(AssembleError::Graph)?;
         Ok(Image { node, ..of })
+    }
+
+    /// Adds an image of the same bands in samples of this type, which stand for themselves. Where its type is a float
+    /// what has no data is NaN.
+    fn other(
+        &mut self,
+        images: &[&Image],
+        kind: SampleType,
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
+        let nodata = match kind.is_float() {
+            true => Some(f64::NAN),
+            false => self.graph.shape(images[0].node).nodata,
+        };
+        self.typed(images, (kind, nodata), operation)
+    }
+
+    /// The same in bytes of small numbers; where pixels may be missing 255 stands for that, as the number of the image
+    /// it is made of may be one of these.
+    fn flags(
+        &mut self,
+        images: &[&Image],
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
+        let misses = |image: &&Image| {
+            let shape = self.graph.shape(image.node);
+            image.has_holes || shape.nodata.is_some() || shape.kind.is_float()
+        };
+        let nodata = images.iter().any(misses).then_some(255.0);
+        self.typed(images, (SampleType::U8, nodata), operation)
+    }
+
+    fn typed(
+        &mut self,
+        images: &[&Image],
+        (kind, nodata): (SampleType, Option<f64>),
+        operation: Box<dyn crate::graph::Operation>,
+    ) -> Result<Image, AssembleError> {
+        let nodes: Vec<usize> = images.iter().map(|image| image.node).collect();
+        let of = images[0];
+        let shape = self.graph.shape(of.node).clone();
+        let bands = shape.bands.len();
+        let shape = Shape {
+            kind,
+            nodata,
+            ..shape
+        };
+        let node = self.graph.make(&nodes, shape, operation);
+        Ok(Image {
+            node: node.map_err(AssembleError::Graph)?,
+            has_holes: images.iter().any(|image| image.has_holes),
+            scales: Vec::new(),
+            bounds: vec![None; bands],
+            ..of.clone()
+        })
     }
 }
 
@@ -216,24 +320,9 @@ fn edge(values: &Values) -> Edge {
     }
 }
 
-fn order(routine: &Routine, values: &Values) -> Result<Order, AssembleError> {
-    let size = values
-        .whole("size")
-        .and_then(|size| u32::try_from(size).ok())
-        .unwrap_or(3);
-    let window = match routine.name {
-        "CrossMedian" | "ATrimmedCrMean" => Window::Cross { arm: size / 2 },
-        _ => Window::square(size),
-    };
-    let operation = match values.number("trim") {
-        Some(part) => rank::Operation::TrimmedMean(Trim::Fraction(part)),
-        None => rank::Operation::Median(Even::Lower),
-    };
-    Order::new(window, operation, values.flag("fill"), edge(values)).map_err(AssembleError::Rank)
-}
-
 fn noise(routine: &Routine, values: &Values) -> noise::Noise {
     let number = |name: &str| values.number(name).unwrap_or(0.0);
+    let (mean, deviation) = (number("mean"), number("deviation"));
     match routine.name {
         "AddUniform" => noise::Noise::Uniform {
             minimum: number("least"),
@@ -242,9 +331,13 @@ fn noise(routine: &Routine, values: &Values) -> noise::Noise {
         "AddBitError" => noise::Noise::BitError {
             probability: number("probability"),
         },
-        _ => noise::Noise::Gaussian {
-            mean: number("mean"),
-            deviation: number("deviation"),
+        "AddSaltPepper" => noise::Noise::SaltPepper {
+            probability: number("probability"),
+            salt: number("salt"),
+            ends: values.range("ends"),
         },
+        "AddLaplacian" => noise::Noise::Laplacian { mean, deviation },
+        "AddSpeckle" => noise::Noise::Speckle { mean, deviation },
+        _ => noise::Noise::Gaussian { mean, deviation },
     }
 }

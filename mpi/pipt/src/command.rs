@@ -79,10 +79,13 @@ const MEDIANS: [(&str, &str); 4] = [
     ("square-mean", "ATrimmedSqMean"),
     ("cross-mean", "ATrimmedCrMean"),
 ];
-const NOISES: [(&str, &str); 3] = [
+const NOISES: [(&str, &str); 6] = [
     ("gaussian", "AddGaussian"),
     ("uniform", "AddUniform"),
     ("bit-error", "AddBitError"),
+    ("salt-pepper", "AddSaltPepper"),
+    ("laplacian", "AddLaplacian"),
+    ("speckle", "AddSpeckle"),
 ];
 const TEXTURES: [(&str, &str); 1] = [("all", "CoOccur")];
 
@@ -459,7 +462,7 @@ fn job_of(verb: &str, words: &ArgMatches) -> Result<Job, CommandError> {
         line: 0,
         from: From::Routine {
             routine,
-            image: 0,
+            images: vec![0],
             values: values(words, routine.parameters)?,
         },
     };

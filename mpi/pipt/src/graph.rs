@@ -1,8 +1,8 @@
 //! Images that are computed from others, in parts.
 //!
-//! Each image of a job is a node: it is read, or an operation makes it of another one. A part of a node asks
-//! for a part of what it is made of, larger by what the operation looks at around each pixel; so a chain of
-//! operations needs no image in between, and memory for some parts alone.
+//! Each image of a job is a node: it is read, or an operation makes it of one or several others. A part of a node
+//! asks for a part of what it is made of, usually larger by what the operation looks at around each pixel; so a
+//! chain of operations needs no image in between, and memory for some parts alone.
 
 use pipt_raster::rect::Halo;
 use pipt_raster::{Rect, SampleType, Samples, Size, each};
@@ -35,19 +35,33 @@ pub struct Shape {
 pub struct Given<'a> {
     pub band: u32,
     pub part: &'a Part,
+    /// The same part of the other images, in their order.
+    pub others: &'a [&'a Part],
     /// Where the part lies: what was wanted and the halo around it, cut at the edges of the image.
     pub rect: Rect,
     /// What is to be computed.
     pub wanted: Rect,
-    /// Of the whole image.
+    /// Of the whole image that the part is of.
     pub size: Size,
     pub level: Level,
 }
 
-/// Something that is done to each band of an image.
+/// Something that is done to each band of an image, or to those of several images together: an image of one band
+/// goes with each band of the first.
 pub trait Operation: Send + Sync {
     /// What it looks at around each pixel.
     fn halo(&self) -> Halo;
+
+    /// The part of an image of this size that it makes a part of; another one than the halo says where pixels change
+    /// their places.
+    fn region(&self, wanted: Rect, of: Size) -> Rect {
+        wanted.grown(self.halo(), of)
+    }
+
+    /// The largest part that it makes a part of this size of.
+    fn reach(&self, wanted: Size) -> Size {
+        wanted.grown(self.halo())
+    }
 
     /// Bands that it makes of one.
     fn outputs(&self) -> usize;
@@ -77,7 +91,7 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 enum Origin {
     Reading(Box<dyn Reading>),
     Operation {
-        input: usize,
+        inputs: Vec<usize>,
         operation: Box<dyn Operation>,
     },
 }
@@ -99,6 +113,10 @@ pub enum GraphError {
     NoInput(usize),
     /// An operation makes so many bands of those of its input, and this many have names.
     Bands(usize, usize),
+    /// Images that are to be taken together.
+    Sizes(Size, Size),
+    /// The same, and how many bands they have.
+    Together(usize, usize),
 }
 
 impl fmt::Display for GraphError {
@@ -108,6 +126,14 @@ impl fmt::Display for GraphError {
             Self::Bands(made, named) => {
                 write!(to, "{made} bands are made, and {named} have names")
             }
+            Self::Sizes(one, other) => write!(
+                to,
+                "An image of {one} pixels and one of {other} cannot be taken together: cut or resample one of them"
+            ),
+            Self::Together(one, other) => write!(
+                to,
+                "An image of {one} bands and one of {other} cannot be taken together: the second has as many, or one"
+            ),
         }
     }
 }
@@ -124,25 +150,40 @@ impl Graph {
         self.nodes.len() - 1
     }
 
-    /// Adds an image that is made of one that is there; gives its number.
+    /// Adds an image that is made of some that are there; gives its number.
     ///
     /// # Errors
     ///
-    /// It is not there, or the shape has not as many bands as the operation makes.
+    /// One is not there, they do not go together, or the shape has not as many bands as the operation makes.
     pub fn make(
         &mut self,
-        input: usize,
+        inputs: &[usize],
         shape: Shape,
         operation: Box<dyn Operation>,
     ) -> Result<usize, GraphError> {
-        let of = self.nodes.get(input).ok_or(GraphError::NoInput(input))?;
-        let made = of.shape.bands.len() * operation.outputs();
+        let of = |input: &usize| self.nodes.get(*input).ok_or(GraphError::NoInput(*input));
+        let shapes = inputs.iter().map(|input| Ok(&of(input)?.shape));
+        let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+        let (first, others) = shapes.split_first().ok_or(GraphError::NoInput(0))?;
+        for other in others {
+            let bands = (first.bands.len(), other.bands.len());
+            if other.size != first.size {
+                return Err(GraphError::Sizes(first.size, other.size));
+            }
+            if bands.1 != bands.0 && bands.1 != 1 {
+                return Err(GraphError::Together(bands.0, bands.1));
+            }
+        }
+        let made = first.bands.len() * operation.outputs();
         if made != shape.bands.len() {
             return Err(GraphError::Bands(made, shape.bands.len()));
         }
         self.nodes.push(Node {
             shape,
-            origin: Origin::Operation { input, operation },
+            origin: Origin::Operation {
+                inputs: inputs.to_vec(),
+                operation,
+            },
         });
         Ok(self.nodes.len() - 1)
     }
@@ -152,29 +193,42 @@ impl Graph {
         &self.nodes[node].shape
     }
 
-    /// What has to be known around each pixel of each node, for these to be computed.
-    fn halos(&self, wanted: &[usize]) -> Vec<Option<Halo>> {
-        let mut halos: Vec<Option<Halo>> = vec![None; self.nodes.len()];
+    /// What has to be known of each node for the same of these to be computed: `of` says it of an operation's input,
+    /// the image's number and what is wanted of what is made of it.
+    fn reached<T: Copy>(
+        &self,
+        wanted: &[usize],
+        known: T,
+        of: impl Fn(&dyn Operation, usize, T) -> T,
+        both: impl Fn(T, T) -> T,
+    ) -> Vec<Option<T>> {
+        let mut reached: Vec<Option<T>> = vec![None; self.nodes.len()];
         for node in wanted {
-            halos[*node] = Some(Halo::default());
+            reached[*node] = Some(known);
         }
         for (number, node) in self.nodes.iter().enumerate().rev() {
-            let (Some(own), Origin::Operation { input, operation }) = (halos[number], &node.origin)
+            let (Some(own), Origin::Operation { inputs, operation }) =
+                (reached[number], &node.origin)
             else {
                 continue;
             };
-            let more = sum(own, operation.halo());
-            halos[*input] = Some(halos[*input].map_or(more, |known| largest(known, more)));
+            for input in inputs {
+                let more = of(operation.as_ref(), *input, own);
+                reached[*input] = Some(reached[*input].map_or(more, |known| both(known, more)));
+            }
         }
-        halos
+        reached
     }
 
     /// Computes a rectangle of these nodes together, with what they have in common computed once.
     #[must_use]
     pub fn at(&self, wanted: &[usize], rect: Rect, level: Level) -> At<'_> {
+        let region = |operation: &dyn Operation, input: usize, wanted| {
+            operation.region(wanted, self.nodes[input].shape.size)
+        };
         At {
             graph: self,
-            halos: self.halos(wanted),
+            rects: self.reached(wanted, rect, region, Rect::around),
             rect,
             level,
             known: BTreeMap::new(),
@@ -184,20 +238,22 @@ impl Graph {
     /// Bytes that a rectangle of these nodes takes while it is computed, at the most.
     #[must_use]
     pub fn memory(&self, wanted: &[usize], size: Size) -> u64 {
-        let halos = self.halos(wanted);
+        let reach = |operation: &dyn Operation, _: usize, wanted| operation.reach(wanted);
+        let sizes = self.reached(wanted, size, reach, larger);
         let mut bytes = 0;
-        for (node, halo) in self.nodes.iter().zip(&halos) {
-            let Some(halo) = halo else {
+        for (node, size) in self.nodes.iter().zip(sizes) {
+            let Some(size) = size else {
                 continue;
             };
-            let grown = size.grown(*halo);
             // One for the sample, and one for whether it is there.
             let sample = node.shape.kind.bytes() as u64 + 1;
             bytes += match &node.origin {
-                Origin::Reading(_) => grown.pixels() * sample,
-                Origin::Operation { input, operation } => {
-                    let made = grown.pixels() * sample * operation.outputs() as u64;
-                    made + operation.scratch(grown, self.nodes[*input].shape.kind)
+                Origin::Reading(_) => size.pixels() * sample,
+                Origin::Operation { inputs, operation } => {
+                    let made = size.pixels() * sample * operation.outputs() as u64;
+                    let kinds = inputs.iter().map(|input| self.nodes[*input].shape.kind);
+                    let scratch = kinds.map(|kind| operation.scratch(size, kind));
+                    made + scratch.max().unwrap_or(0)
                 }
             };
         }
@@ -205,27 +261,15 @@ impl Graph {
     }
 }
 
-fn sum(a: Halo, b: Halo) -> Halo {
-    each_side(a, b, u32::saturating_add)
-}
-
-fn largest(a: Halo, b: Halo) -> Halo {
-    each_side(a, b, u32::max)
-}
-
-fn each_side(a: Halo, b: Halo, of: fn(u32, u32) -> u32) -> Halo {
-    Halo {
-        left: of(a.left, b.left),
-        right: of(a.right, b.right),
-        above: of(a.above, b.above),
-        below: of(a.below, b.below),
-    }
+fn larger(a: Size, b: Size) -> Size {
+    Size::new(a.width.max(b.width), a.height.max(b.height))
 }
 
 /// A rectangle of some nodes, being computed.
 pub struct At<'a> {
     graph: &'a Graph,
-    halos: Vec<Option<Halo>>,
+    /// Of each node what is needed of it.
+    rects: Vec<Option<Rect>>,
     rect: Rect,
     level: Level,
     /// Of a node and a band of what it is made of: all bands that are made of that one, with the halo that
@@ -241,8 +285,7 @@ impl At<'_> {
     /// Something cannot be read or computed.
     pub fn band(&mut self, node: usize, band: u32) -> Result<Part, Failure> {
         let (parts, place) = self.made(node, band)?;
-        let rect = self.grown(node);
-        Ok(cut(&parts[place], rect, self.rect))
+        Ok(cut(&parts[place], self.needed(node), self.rect))
     }
 
     /// Forgets what was computed of a band of a node: nobody asks for it any more.
@@ -251,9 +294,8 @@ impl At<'_> {
         self.known.remove(&(node, from));
     }
 
-    fn grown(&self, node: usize) -> Rect {
-        let halo = self.halos[node].unwrap_or_default();
-        self.rect.grown(halo, self.graph.nodes[node].shape.size)
+    fn needed(&self, node: usize) -> Rect {
+        self.rects[node].unwrap_or(self.rect)
     }
 
     /// The band that a band is made of, and its place among those that are made of that.
@@ -274,36 +316,58 @@ impl At<'_> {
         if let Some(parts) = self.known.get(&(node, from)) {
             return Ok((Arc::clone(parts), place));
         }
-        let wanted = self.grown(node);
         let parts = match &self.graph.nodes[node].origin {
-            Origin::Reading(reading) => vec![reading.part(from, wanted)?],
-            Origin::Operation { input, operation } => {
-                let (given, of) = self.made(*input, from)?;
-                let (whole, size) = (self.grown(*input), self.graph.nodes[*input].shape.size);
-                let rect = wanted.grown(operation.halo(), size);
-                // Usually it is all of it; another operation may look further.
-                let part = match rect == whole {
-                    true => None,
-                    false => Some(cut(&given[of], whole, rect)),
-                };
-                operation.run(&Given {
-                    band: from,
-                    part: part.as_ref().unwrap_or(&given[of]),
-                    rect,
-                    wanted,
-                    size,
-                    level: self.level,
-                })?
+            Origin::Reading(reading) => vec![reading.part(from, self.needed(node))?],
+            Origin::Operation { inputs, operation } => {
+                self.run(node, from, inputs, operation.as_ref())?
             }
         };
         let parts = Arc::new(parts);
         self.known.insert((node, from), Arc::clone(&parts));
         Ok((parts, place))
     }
+
+    fn run(
+        &mut self,
+        node: usize,
+        band: u32,
+        inputs: &[usize],
+        operation: &dyn Operation,
+    ) -> Result<Vec<Part>, Failure> {
+        let wanted = self.needed(node);
+        let mut parts = Vec::new();
+        let (mut rect, mut size) = (wanted, self.graph.nodes[node].shape.size);
+        for (order, input) in inputs.iter().enumerate() {
+            let shape = &self.graph.nodes[*input].shape;
+            let of = if shape.bands.len() > 1 { band } else { 0 };
+            let (given, place) = self.made(*input, of)?;
+            let (whole, own) = (self.needed(*input), operation.region(wanted, shape.size));
+            if order == 0 {
+                (rect, size) = (own, shape.size);
+            }
+            // Usually it is all of it; another operation may look further.
+            let part = (own != whole).then(|| cut(&given[place], whole, own));
+            parts.push((given, place, part));
+        }
+        let parts = parts.iter();
+        let parts = parts.map(|(given, place, part)| part.as_ref().unwrap_or(&given[*place]));
+        let parts: Vec<&Part> = parts.collect();
+        let (part, others) = parts.split_first().ok_or("It is made of nothing")?;
+        operation.run(&Given {
+            band,
+            part,
+            others,
+            rect,
+            wanted,
+            size,
+            level: self.level,
+        })
+    }
 }
 
 /// Part of a part: `wanted` lies within `whole`.
-fn cut(part: &Part, whole: Rect, wanted: Rect) -> Part {
+#[must_use]
+pub fn cut(part: &Part, whole: Rect, wanted: Rect) -> Part {
     if whole == wanted {
         return part.clone();
     }
@@ -418,9 +482,9 @@ mod tests {
         let read = Arc::new(AtomicUsize::new(0));
         let mut graph = Graph::default();
         graph.read(shape(2), Box::new(Numbers(Arc::clone(&read))));
-        graph.make(0, shape(4), Box::new(Sum(2))).expect("sums");
+        graph.make(&[0], shape(4), Box::new(Sum(2))).expect("sums");
         graph
-            .make(1, shape(8), Box::new(Sum(3)))
+            .make(&[1], shape(8), Box::new(Sum(3)))
             .expect("sums of sums");
         (graph, read)
     }
@@ -479,10 +543,10 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let (mut graph, _) = graph();
-        let refused = graph.make(9, shape(1), Box::new(Sum(1)));
+        let refused = graph.make(&[9], shape(1), Box::new(Sum(1)));
         assert_eq!(refused, Err(GraphError::NoInput(9)));
         assert_eq!(
-            graph.make(0, shape(3), Box::new(Sum(1))),
+            graph.make(&[0], shape(3), Box::new(Sum(1))),
             Err(GraphError::Bands(4, 3))
         );
     }

@@ -27,6 +27,15 @@ pub const STATEMENTS_MAX: usize = 1000;
 /// The parameter of texture routines that names a file which is written.
 pub const WRITE_THRESHOLDS: &str = "write-thresholds";
 
+/// The parameter of routines that write what they find as a table.
+pub const WRITE_TABLE: &str = "write-table";
+
+/// The files that a routine writes by itself.
+fn written(values: &Values) -> impl Iterator<Item = &str> {
+    let names = [WRITE_THRESHOLDS, WRITE_TABLE].into_iter();
+    names.filter_map(|name| values.word(name))
+}
+
 /// A batch file, read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Job {
@@ -37,14 +46,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// The names of all files that are written: of images, and of the thresholds of their grey levels.
+    /// The names of all files that are written: of images, thresholds of their grey levels, and tables.
     pub fn writes(&self) -> impl Iterator<Item = &str> {
-        let thresholds = self.images.iter().filter_map(|image| match &image.from {
-            From::Routine { values, .. } => values.word(WRITE_THRESHOLDS),
-            From::File(_) => None,
+        let texts = self.images.iter().flat_map(|image| match &image.from {
+            From::Routine { values, .. } => written(values).collect::<Vec<_>>(),
+            From::File(_) => Vec::new(),
         });
         let images = self.writes.iter().map(|write| write.path.as_str());
-        images.chain(thresholds)
+        images.chain(texts)
     }
 
     /// The names of all files that are read, but that of `foreach`.
@@ -91,8 +100,8 @@ pub enum From {
     File(Input),
     Routine {
         routine: &'static Routine,
-        /// Place of the image that it is done to, in [`Job::images`].
-        image: usize,
+        /// Places of the images that it is made of, in [`Job::images`].
+        images: Vec<usize>,
         values: Values,
     },
 }

@@ -1,16 +1,34 @@
 //! The routines as operations on parts of images.
 
+mod canny;
+mod edges;
+mod geometry;
+mod kernel;
+mod mapping;
+mod means;
+mod measures;
 mod noise;
 mod order;
+mod points;
+mod resample;
 mod texture;
 
+pub use canny::{Hysteresis, Thin};
+pub use edges::{Edges, Join};
+pub use geometry::{Crop, Turn};
+pub use kernel::{Kernel, gaussian};
+pub use mapping::{Mapping, Rule};
+pub use means::{Mean, Means};
+pub use measures::SquaredDifference;
 pub use noise::Noise;
 pub use order::Order;
+pub use points::{Arithmetic, Both, Function, Point};
+pub use resample::{Method, Resample};
 pub use texture::Texture;
 
 use crate::graph::{Failure, Given};
 use pipt_raster::rect::Halo;
-use pipt_raster::{Rect, Sample, Size};
+use pipt_raster::{Rect, Sample, SampleType, Samples, Size, of_type};
 use pipt_simd::rank::{Padding, Plane, PlaneMut, RankError, pad};
 
 /// What lies beyond the edge of an image.
@@ -131,6 +149,14 @@ fn without_edges(given: &Given<'_>, halo: Halo, there: &mut [bool]) {
             *there &= is_within && within(x, halo.left, halo.right, width);
         }
     }
+}
+
+/// The nearest samples of a type.
+fn of_real(kind: SampleType, numbers: &[f64]) -> Samples {
+    fn all<T: Sample>(numbers: &[f64]) -> Vec<T> {
+        numbers.iter().map(|number| T::of_f64(*number)).collect()
+    }
+    of_type!(kind, T => all::<T>(numbers).into())
 }
 
 /// As wide on both sides, so that a part can be reflected.

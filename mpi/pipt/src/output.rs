@@ -86,11 +86,14 @@ pub struct Manner {
     pub threads: usize,
     /// Of what is done: work goes on only where the same was begun.
     pub identity: u64,
+    /// The file has some of the tiles alone.
+    pub sparse: bool,
 }
 
-/// A file that is being written.
-pub struct Output {
-    writer: Writer,
+/// What a file will be, and how its tiles are made: this needs no file, and can be done anywhere.
+#[derive(Clone)]
+pub struct Form {
+    design: Design,
     path: PathBuf,
     kind: SampleType,
     /// What stands for no data.
@@ -98,11 +101,11 @@ pub struct Output {
     scales: Option<Vec<Scale>>,
 }
 
-impl Output {
+impl Form {
     /// # Errors
     ///
-    /// The file cannot be made, or is there already.
-    pub fn begin(
+    /// No such file can be.
+    pub fn new(
         path: &Path,
         shape: &Shape,
         image: &Image,
@@ -110,8 +113,7 @@ impl Output {
         manner: Manner,
     ) -> Result<Self, OutputError> {
         let of = |error| OutputError::Tiff(path.to_owned(), Box::new(error));
-        is_free(path, manner.overwrite)?;
-        let (kind, nodata, scales) = form(path, shape, image, values)?;
+        let (kind, nodata, scales) = stored(path, shape, image, values)?;
         let tile = tile(values);
         let info = Info {
             size: shape.size,
@@ -127,23 +129,91 @@ impl Output {
         let mut options = options(values, image.tags.clone());
         options.threads = manner.threads;
         options.identity = manner.identity;
+        options.sparse = manner.sparse;
         options.scales = scales.clone().unwrap_or_else(|| image.scales.clone());
-        let design = Design::new(&info, options).map_err(of)?;
+        Ok(Self {
+            design: Design::new(&info, options).map_err(of)?,
+            path: path.to_owned(),
+            kind,
+            nodata: nodata.unwrap_or(0.0),
+            scales,
+        })
+    }
+
+    #[must_use]
+    pub fn design(&self) -> &Design {
+        &self.design
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The tiles of a band of a block, encoded, in their order.
+    ///
+    /// # Errors
+    ///
+    /// They are not what the file has.
+    pub fn encode(
+        &self,
+        grid: Grid,
+        block: &Block,
+        band: u32,
+        part: &Part,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let samples = self.samples(band, part);
+        let encode = |tile: Tile| {
+            let number = tile.turn * self.design.planes() + u64::from(band);
+            let cut = cut_samples(&samples, block.rect, tile.rect);
+            Ok(self.design.encode_tile(number, &[cut])?)
+        };
+        grid.tiles(block).map(encode).collect()
+    }
+
+    /// The samples as the file has them.
+    fn samples(&self, band: u32, part: &Part) -> Samples {
+        match self
+            .scales
+            .as_ref()
+            .and_then(|scales| scales.get(band as usize))
+        {
+            Some(scale) => {
+                let nodata = self.nodata;
+                of_type!(self.kind, T => scaled::<T>(part, *scale, nodata).into())
+            }
+            None => filled(part, self.nodata),
+        }
+    }
+}
+
+/// A file that is being written.
+pub struct Output {
+    pub form: Form,
+    pub writer: Writer,
+}
+
+impl Output {
+    /// # Errors
+    ///
+    /// The file cannot be made, or is there already.
+    pub fn begin(form: Form, manner: Manner) -> Result<Self, OutputError> {
+        let path = form.path();
+        let of = |error| OutputError::Tiff(path.to_owned(), Box::new(error));
+        is_free(path, manner.overwrite)?;
         let part = writer::part_of(path);
         if manner.overwrite && !manner.resume && part.exists() {
             std::fs::remove_file(&part).map_err(|error| OutputError::Part(part.clone(), error))?;
         }
         let is_begun = part.exists();
+        let design = form.design.clone();
         let writer = match manner.resume && is_begun {
             true => Writer::resume(path, design),
             false => Writer::create(path, design),
         };
         Ok(Self {
             writer: writer.map_err(of)?,
-            path: path.to_owned(),
-            kind,
-            nodata: nodata.unwrap_or(0.0),
-            scales,
+            form,
         })
     }
 
@@ -161,21 +231,7 @@ impl Output {
     pub fn finish(self) -> Result<Finished, OutputError> {
         self.writer
             .finish()
-            .map_err(|error| OutputError::Tiff(self.path, Box::new(error)))
-    }
-
-    fn form(&self, band: u32, part: &Part) -> Samples {
-        match self
-            .scales
-            .as_ref()
-            .and_then(|scales| scales.get(band as usize))
-        {
-            Some(scale) => {
-                let nodata = self.nodata;
-                of_type!(self.kind, T => scaled::<T>(part, *scale, nodata).into())
-            }
-            None => filled(part, self.nodata),
-        }
+            .map_err(|error| OutputError::Tiff(self.form.path, Box::new(error)))
     }
 }
 
@@ -208,9 +264,14 @@ fn nodata(path: &Path, shape: &Shape, image: &Image) -> Result<Option<f64>, Outp
 }
 
 /// The type of the samples in the file, what stands for no data, and how they are scaled.
-type Form = (SampleType, Option<f64>, Option<Vec<Scale>>);
+type Stored = (SampleType, Option<f64>, Option<Vec<Scale>>);
 
-fn form(path: &Path, shape: &Shape, image: &Image, values: &Values) -> Result<Form, OutputError> {
+fn stored(
+    path: &Path,
+    shape: &Shape,
+    image: &Image,
+    values: &Values,
+) -> Result<Stored, OutputError> {
     // One number is kept for what has no data.
     let (least, most, nodata) = match (values.word("scale"), kind(shape, values)) {
         (None, kind) => return Ok((kind, nodata(path, shape, image)?, None)),
@@ -343,15 +404,9 @@ impl Sink for Files {
         block: &Block,
         part: Part,
     ) -> Result<Vec<Vec<u8>>, Failure> {
-        let output = &self.outputs[image];
-        let samples = output.form(band, &part);
-        let design = output.writer.design();
-        let encode = |tile: Tile| {
-            let number = tile.turn * design.planes() + u64::from(band);
-            let cut = cut_samples(&samples, block.rect, tile.rect);
-            Ok(design.encode_tile(number, &[cut])?)
-        };
-        self.grid.tiles(block).map(encode).collect()
+        self.outputs[image]
+            .form
+            .encode(self.grid, block, band, &part)
     }
 
     fn keep(&self, block: &Block, ready: Vec<Vec<Vec<u8>>>) -> Result<(), Failure> {

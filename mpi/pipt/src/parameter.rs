@@ -275,6 +275,15 @@ impl Values {
         }
     }
 
+    /// The two numbers of a range; None where it is a word.
+    #[must_use]
+    pub fn range(&self, name: &str) -> Option<(f64, f64)> {
+        match self.get(name) {
+            Some(Value::Range(least, most)) => Some((*least, *most)),
+            _ => None,
+        }
+    }
+
     #[must_use]
     pub fn word(&self, name: &str) -> Option<&str> {
         match self.get(name) {

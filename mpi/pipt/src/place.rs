@@ -47,6 +47,34 @@ impl Affine {
         })
     }
 
+    /// That of an image whose corners lie so in this one.
+    fn after(&self, [first, column, row]: [(f64, f64); 3]) -> Self {
+        let (x, y) = self.coordinates(first.0, first.1);
+        let step = |by: &[f64; 3], of: (f64, f64)| by[1] * of.0 + by[2] * of.1;
+        Self {
+            x: [x, step(&self.x, column), step(&self.x, row)],
+            y: [y, step(&self.y, column), step(&self.y, row)],
+        }
+    }
+
+    /// North up as the scale of pixels and a tie point, which all readers know; else as a matrix.
+    fn tags(&self) -> Vec<Tag> {
+        let ([x, across, skew], [y, turn, down]) = (self.x, self.y);
+        if skew == 0.0 && turn == 0.0 && across > 0.0 && down < 0.0 {
+            return vec![
+                Tag::doubles(SCALE, &[across, -down, 0.0]),
+                Tag::doubles(TIEPOINTS, &[0.0, 0.0, 0.0, x, y, 0.0]),
+            ];
+        }
+        let matrix = [
+            [across, skew, 0.0, x],
+            [turn, down, 0.0, y],
+            [0.0; 4],
+            [0.0, 0.0, 0.0, 1.0],
+        ];
+        vec![Tag::doubles(TRANSFORMATION, matrix.as_flattened())]
+    }
+
     /// The coordinates of a pixel's upper left corner.
     #[must_use]
     pub fn coordinates(&self, column: f64, row: f64) -> (f64, f64) {
@@ -126,6 +154,20 @@ pub fn tags_of_part(tags: &[Tag], x: u32, y: u32) -> Vec<Tag> {
     tags.iter()
         .map(|tag| moved(tag).unwrap_or_else(|| tag.clone()))
         .collect()
+}
+
+/// The tags of an image whose pixels lie elsewhere in the one that has these: where the corner of its first pixel is,
+/// and how far it is from there to the next column's and to the next row's, in columns and rows of that one.
+#[must_use]
+pub fn tags_of_moved(tags: &[Tag], corners: [(f64, f64); 3]) -> Vec<Tag> {
+    let is_place = |tag: &&Tag| [SCALE, TIEPOINTS, TRANSFORMATION].contains(&tag.number);
+    let mut moved: Vec<Tag> = tags.iter().filter(|tag| !is_place(tag)).cloned().collect();
+    // A warp of several tie points cannot be said for what was moved.
+    if let Some(place) = Affine::of(tags) {
+        moved.extend(place.after(corners).tags());
+        moved.sort_by_key(|tag| tag.number);
+    }
+    moved
 }
 
 fn floats(tags: &[Tag], number: u16) -> Option<Vec<f64>> {

@@ -3,6 +3,14 @@
 
 use pipt_raster::{Sample, Samples, each};
 
+mod counts;
+pub mod hysteresis;
+mod moments;
+mod regions;
+
+pub use counts::{Bins, Counts};
+pub use moments::Moments;
+
 /// Digits of a key that one pass counts, and how many there are.
 const DIGIT_BITS: u32 = 16;
 const DIGITS: usize = 1 << DIGIT_BITS;

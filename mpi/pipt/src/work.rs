@@ -5,7 +5,7 @@ use crate::blocks::Grid;
 use crate::command::{How, Work};
 use crate::execute::{self, ExecuteError, Group, Means, Watch};
 use crate::job::{Foreach, Job};
-use crate::output::{self, Files, Manner, Output, OutputError};
+use crate::output::{self, Files, Form, Manner, Output, OutputError};
 use pipt_simd::Level;
 use pipt_simd::level::NoLevel;
 use serde_json::{Value, json};
@@ -169,7 +169,7 @@ pub fn run(work: &Work, show: &(dyn Fn(u64, u64) + Sync)) -> Result<Vec<Written>
         for path in &one.paths {
             output::is_free(path, work.how.overwrite).map_err(WorkError::Output)?;
         }
-        for (name, text) in &one.all.thresholds {
+        for (name, text) in &one.all.texts {
             let path = named(&work.job, file.as_deref(), name);
             output::text(&path, text, work.how.overwrite).map_err(WorkError::Output)?;
         }
@@ -350,6 +350,11 @@ fn groups(job: &Job, all: &Assembled) -> Vec<(Group, Vec<usize>)> {
     groups
 }
 
+/// Of what is done, to which part; not how.
+fn identity(work: &Work) -> u64 {
+    xxh3_64(format!("{:?} {:?}", work.job.images, work.how.part).as_bytes())
+}
+
 fn write(
     work: &Work,
     one: &One,
@@ -362,14 +367,15 @@ fn write(
         overwrite: work.how.overwrite,
         resume: work.how.resume,
         threads: means.threads,
-        // What is done, to which part; not how.
-        identity: xxh3_64(format!("{:?} {:?}", work.job.images, work.how.part).as_bytes()),
+        identity: identity(work),
+        sparse: false,
     };
     let begin = |number: &usize| {
         let write = &work.job.writes[*number];
         let image = &one.all.images[write.image];
         let shape = one.all.graph.shape(image.node);
-        Output::begin(&one.paths[*number], shape, image, &write.values, manner)
+        let form = Form::new(&one.paths[*number], shape, image, &write.values, manner)?;
+        Output::begin(form, manner)
     };
     let outputs: Result<Vec<Output>, _> = writes.iter().map(begin).collect();
     let files = Files {

@@ -9,8 +9,14 @@ use crate::workspace::Workspace;
 const LINES_MAX: usize = 800;
 
 /// The crates that may hold unsafe code: raw kernel interfaces, calls of functions that are compiled for one
-/// instruction set, a library that is opened at run time; and nothing else.
-const UNSAFE_CRATES: &[&str] = &["crates/whim-sys", "mpi/pipt-simd", "mpi/pipt-gdal"];
+/// instruction set, libraries that are opened at run time, an MPI; and nothing else.
+const UNSAFE_CRATES: &[&str] = &[
+    "crates/whim-sys",
+    "mpi/pipt-simd",
+    "mpi/pipt-gdal",
+    "mpi/pipt-load",
+    "mpi/whim-mpi",
+];
 
 fn may_be_unsafe(path: &Path) -> bool {
     UNSAFE_CRATES

@@ -5,6 +5,10 @@ use pipt_raster::Sample;
 
 /// A sample that noise can be added to: all are. There are at least as many random words as samples.
 pub trait Noisy: Sample {
+    /// Least and largest sample; of floats 0 and 1, between which those of a picture lie.
+    #[doc(hidden)]
+    const ENDS: (Self, Self);
+
     /// Adds numbers between two bounds.
     #[doc(hidden)]
     fn add_uniform(level: Level, samples: &mut [Self], words: &[u32], bounds: (f64, f64));
@@ -12,6 +16,21 @@ pub trait Noisy: Sample {
     /// Adds numbers with this mean and standard deviation; words are bits of normal `f32`s.
     #[doc(hidden)]
     fn add_normal(level: Level, samples: &mut [Self], words: &[u32], shape: (f64, f64));
+
+    /// Adds to each sample its product with such a number.
+    #[doc(hidden)]
+    fn add_product(level: Level, samples: &mut [Self], words: &[u32], shape: (f64, f64));
+
+    /// Samples become the second end where the word is below the first number, else the first end where it is
+    /// below the second.
+    #[doc(hidden)]
+    fn replace(
+        level: Level,
+        samples: &mut [Self],
+        words: &[u32],
+        below: (u64, u64),
+        ends: (Self, Self),
+    );
 
     /// Turns a bit over where the word is below a number.
     #[doc(hidden)]
@@ -22,6 +41,8 @@ pub trait Noisy: Sample {
 trait Add: Copy {
     /// Of a random word: a number between 0 and 1, and not one of these.
     type Number: Number;
+    const ENDS: (Self, Self);
+    fn number(self) -> Self::Number;
     fn plus(self, noise: Self::Number) -> Self;
     fn turn(self, bit: u32, by: bool) -> Self;
 }
@@ -32,6 +53,7 @@ trait Number: Copy {
     fn normal(value: f32) -> Self;
     fn unit(word: u32) -> Self;
     fn line(self, slope: Self, from: Self) -> Self;
+    fn times(self, by: Self) -> Self;
 }
 
 impl Number for f32 {
@@ -58,6 +80,11 @@ impl Number for f32 {
     fn line(self, slope: Self, from: Self) -> Self {
         self * slope + from
     }
+
+    #[inline(always)]
+    fn times(self, by: Self) -> Self {
+        self * by
+    }
 }
 
 impl Number for f64 {
@@ -79,12 +106,23 @@ impl Number for f64 {
     fn line(self, slope: Self, from: Self) -> Self {
         self * slope + from
     }
+
+    #[inline(always)]
+    fn times(self, by: Self) -> Self {
+        self * by
+    }
 }
 
 macro_rules! narrow {
     ($($type:ident $unsigned:ident)*) => {$(
         impl Add for $type {
             type Number = f32;
+            const ENDS: (Self, Self) = (Self::MIN, Self::MAX);
+
+            #[inline(always)]
+            fn number(self) -> f32 {
+                f32::from(self)
+            }
 
             #[allow(
                 clippy::cast_possible_truncation,
@@ -116,6 +154,13 @@ macro_rules! wide {
     ($($type:ident $unsigned:ident $sum:expr;)*) => {$(
         impl Add for $type {
             type Number = f64;
+            const ENDS: (Self, Self) = (Self::MIN, Self::MAX);
+
+            #[allow(clippy::cast_precision_loss, clippy::cast_lossless, reason = "the nearest one is meant")]
+            #[inline(always)]
+            fn number(self) -> f64 {
+                self as f64
+            }
 
             #[allow(clippy::cast_possible_truncation, reason = "`as` saturates, as is documented")]
             #[inline(always)]
@@ -150,6 +195,12 @@ macro_rules! float {
     ($($type:ident $unsigned:ident)*) => {$(
         impl Add for $type {
             type Number = f64;
+            const ENDS: (Self, Self) = (0.0, 1.0);
+
+            #[inline(always)]
+            fn number(self) -> f64 {
+                f64::from(self)
+            }
 
             #[allow(clippy::cast_possible_truncation, reason = "the nearest one is meant")]
             #[inline(always)]
@@ -185,6 +236,24 @@ fn normal<T: Add>(samples: &mut [T], words: &[u32], shape: (f64, f64)) {
 }
 
 #[inline(always)]
+fn product<T: Add>(samples: &mut [T], words: &[u32], shape: (f64, f64)) {
+    let (slope, from) = (T::Number::of(shape.1), T::Number::of(shape.0));
+    for (sample, word) in samples.iter_mut().zip(words) {
+        let noise = T::Number::normal(f32::from_bits(*word)).line(slope, from);
+        *sample = sample.plus(noise.times(sample.number()));
+    }
+}
+
+#[inline(always)]
+fn replaced<T: Add>(samples: &mut [T], words: &[u32], below: (u64, u64), ends: (T, T)) {
+    for (sample, word) in samples.iter_mut().zip(words) {
+        let word = u64::from(*word);
+        let dark = if word < below.1 { ends.0 } else { *sample };
+        *sample = if word < below.0 { ends.1 } else { dark };
+    }
+}
+
+#[inline(always)]
 fn turn<T: Add>(samples: &mut [T], words: &[u32], (below, bit): (u64, u32)) {
     for (sample, word) in samples.iter_mut().zip(words) {
         *sample = sample.turn(bit, u64::from(*word) < below);
@@ -194,6 +263,8 @@ fn turn<T: Add>(samples: &mut [T], words: &[u32], (below, bit): (u64, u32)) {
 macro_rules! noisy {
     ($($type:ident)*) => {$(
         impl Noisy for $type {
+            const ENDS: (Self, Self) = <$type as Add>::ENDS;
+
             fn add_uniform(level: Level, samples: &mut [Self], words: &[u32], bounds: (f64, f64)) {
                 for_each_level! {
                     fn run(samples: &mut [$type], words: &[u32], bounds: (f64, f64)) = uniform::<$type>;
@@ -206,6 +277,31 @@ macro_rules! noisy {
                     fn run(samples: &mut [$type], words: &[u32], shape: (f64, f64)) = normal::<$type>;
                 }
                 run(level, samples, words, shape);
+            }
+
+            fn add_product(level: Level, samples: &mut [Self], words: &[u32], shape: (f64, f64)) {
+                for_each_level! {
+                    fn run(samples: &mut [$type], words: &[u32], shape: (f64, f64)) = product::<$type>;
+                }
+                run(level, samples, words, shape);
+            }
+
+            fn replace(
+                level: Level,
+                samples: &mut [Self],
+                words: &[u32],
+                below: (u64, u64),
+                ends: (Self, Self),
+            ) {
+                for_each_level! {
+                    fn run(
+                        samples: &mut [$type],
+                        words: &[u32],
+                        below: (u64, u64),
+                        ends: ($type, $type),
+                    ) = replaced::<$type>;
+                }
+                run(level, samples, words, below, ends);
             }
 
             fn turn_bits(level: Level, samples: &mut [Self], words: &[u32], which: (u64, u32)) {

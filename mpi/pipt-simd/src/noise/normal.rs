@@ -1,4 +1,4 @@
-//! Random numbers of the normal distribution, by the method of Box and Muller.
+//! Random numbers of the normal distribution, by the method of Box and Muller, and of Laplace's.
 //!
 //! All is made of additions, multiplications, divisions and square roots, which IEEE 754 rounds in one way,
 //! in a fixed order: the libraries of systems differ in the last digits of a logarithm, this does not.
@@ -22,6 +22,23 @@ fn fill(stream: Stream, group: u64, bits: &mut [u32]) {
         let all = [first, second, third, fourth];
         for (bits, normal) in bits.iter_mut().zip(all.as_flattened()) {
             *bits = normal.to_bits();
+        }
+    }
+}
+
+for_each_level! {
+    /// The bits of `f32`s of Laplace's distribution with the mean 0 and the standard deviation 1.
+    pub(super) fn laplaces(stream: Stream, group: u64, bits: &mut [u32]) = fill_laplaces;
+}
+
+#[inline(always)]
+fn fill_laplaces(stream: Stream, group: u64, bits: &mut [u32]) {
+    for (group, bits) in (group..).zip(bits.chunks_exact_mut(GROUP)) {
+        let words = of_group(stream, group);
+        for (bits, word) in bits.iter_mut().zip(words.as_flattened()) {
+            let distance = logarithm(unit(*word)) * -std::f32::consts::FRAC_1_SQRT_2;
+            // `unit` does not use the lowest bit. Of -0 only the lowest 31 bits are taken.
+            *bits = (distance.to_bits() & 0x7fff_ffff) | word << 31;
         }
     }
 }

@@ -13,7 +13,7 @@ fn noisy<T: Noisy>(noise: Noise, seed: u64, level: Level, value: T, place: Rect)
     samples
 }
 
-const ALL: [Noise; 3] = [
+const ALL: [Noise; 6] = [
     Noise::Uniform {
         minimum: -20.0,
         maximum: 30.0,
@@ -23,6 +23,19 @@ const ALL: [Noise; 3] = [
         deviation: 25.0,
     },
     Noise::BitError { probability: 0.2 },
+    Noise::Laplacian {
+        mean: -2.0,
+        deviation: 25.0,
+    },
+    Noise::Speckle {
+        mean: 0.0,
+        deviation: 0.3,
+    },
+    Noise::SaltPepper {
+        probability: 0.2,
+        salt: 0.7,
+        ends: None,
+    },
 ];
 
 #[test]
@@ -118,6 +131,93 @@ fn gaussian_noise_has_its_moments_and_distribution() {
         let distance = distance(values, normal_distribution);
         assert!(distance < 0.00195, "{distance}");
     }
+}
+
+#[test]
+fn laplacian_noise_has_its_moments_and_distribution() {
+    for seed in 1..=3 {
+        let (mean_wanted, deviation) = (0.0, 1.0);
+        let noise = Noise::Laplacian {
+            mean: mean_wanted,
+            deviation,
+        };
+        let values = noise_alone(noise, seed);
+        let moment = |power| mean(values.iter().map(|value| value.powi(power)));
+        // Four standard errors of a million: the even moments are n! / 2^(n / 2).
+        assert!(moment(1).abs() < 0.004, "{}", moment(1));
+        assert!((moment(2) - 1.0).abs() < 0.009, "{}", moment(2));
+        assert!(moment(3).abs() < 0.038, "{}", moment(3));
+        assert!((moment(4) - 6.0).abs() < 0.2, "{}", moment(4));
+        let distance = distance(values, |x| {
+            let tail = 0.5 * (-x.abs() * std::f64::consts::SQRT_2).exp();
+            if x < 0.0 { tail } else { 1.0 - tail }
+        });
+        assert!(distance < 0.00195, "{distance}");
+    }
+}
+
+#[test]
+fn speckle_grows_with_the_sample() {
+    let noise = Noise::Speckle {
+        mean: 0.5,
+        deviation: 0.25,
+    };
+    let place = Rect::new(0, 0, WIDTH, 1000);
+    for value in [4.0f64, -4.0] {
+        let values = noisy(noise, 1, Level::best(), value, place);
+        let factors = || values.iter().map(|noisy| (noisy - value) / value);
+        assert!((mean(factors()) - 0.5).abs() < 0.001);
+        let square = mean(factors().map(|factor| (factor - 0.5).powi(2)));
+        assert!((square - 0.0625).abs() < 0.0004, "{square}");
+    }
+    assert_eq!(noisy(noise, 1, Level::best(), 0u8, place), [0; 1_000_000]);
+    // 2.5 times 3 is 7.5: 8 are added, the even one of its neighbours.
+    let exactly = Noise::Speckle {
+        mean: 2.5,
+        deviation: 0.0,
+    };
+    let row = Rect::new(0, 0, 70, 1);
+    assert_eq!(noisy(exactly, 1, Level::best(), 3u16, row), [11; 70]);
+    assert_eq!(noisy(exactly, 1, Level::best(), 200u8, row), [255; 70]);
+    assert_eq!(
+        noisy(exactly, 1, Level::best(), i64::MIN / 2, row),
+        [i64::MIN; 70]
+    );
+}
+
+#[test]
+fn salt_and_pepper_are_as_frequent_as_wanted() {
+    let place = Rect::new(0, 0, WIDTH, 1000);
+    for (probability, salt) in [(0.0, 0.5), (0.05, 0.5), (0.3, 0.2), (1.0, 1.0)] {
+        let noise = Noise::SaltPepper {
+            probability,
+            salt,
+            ends: None,
+        };
+        let values = noisy(noise, 7, Level::best(), 100u16, place);
+        let part = |of: u16| mean(values.iter().map(|value| f64::from(*value == of)));
+        for (found, wanted) in [
+            (part(u16::MAX), probability * salt),
+            (part(0), probability * (1.0 - salt)),
+            (part(100), 1.0 - probability),
+        ] {
+            let error = (wanted * (1.0 - wanted) / 1e6f64).sqrt();
+            assert!((found - wanted).abs() <= 4.0 * error, "{found} {wanted}");
+        }
+    }
+    let noise = |ends| Noise::SaltPepper {
+        probability: 1.0,
+        salt: 0.5,
+        ends,
+    };
+    let both = |noise| {
+        let mut values = noisy(noise, 1, Level::best(), 7.0f32, place);
+        values.sort_by(f32::total_cmp);
+        values.dedup();
+        values
+    };
+    assert_eq!(both(noise(None)), [0.0, 1.0]);
+    assert_eq!(both(noise(Some((-3.5, 9.0)))), [-3.5, 9.0]);
 }
 
 #[test]
@@ -248,6 +348,24 @@ fn what_cannot_be_is_refused() {
         Noise::Gaussian {
             mean: 0.0,
             deviation: -1.0,
+        },
+        Noise::Laplacian {
+            mean: 0.0,
+            deviation: -1.0,
+        },
+        Noise::Speckle {
+            mean: f64::NAN,
+            deviation: 1.0,
+        },
+        Noise::SaltPepper {
+            probability: 0.1,
+            salt: 1.1,
+            ends: None,
+        },
+        Noise::SaltPepper {
+            probability: 0.1,
+            salt: 0.5,
+            ends: Some((2.0, 1.0)),
         },
         Noise::BitError { probability: 1.5 },
         Noise::BitError {

@@ -1,19 +1,13 @@
 //! How the samples of an image become grey levels: by one rule for the whole of it, never for a part.
 
+use super::look::Look;
 use super::{AssembleError, Setting, thresholds};
-use crate::blocks::{Block, Grid};
-use crate::execute::{self, Group, Means, Sink, Watch};
-use crate::graph::{Failure, Graph, Part};
+use crate::graph::{Graph, Part};
 use crate::parameter::{Value, Values};
 use crate::survey::{Extent, Ranks};
 use pipt_raster::{Sample, SampleType, of_type};
 use pipt_simd::texture::{QuantiseError, Quantiser};
 use std::sync::{Mutex, PoisonError};
-
-/// Tiles of this size are looked through.
-const TILE: u32 = 512;
-/// Pixels of a row that one thread looks through at a time.
-const MOST: u32 = 4096;
 
 /// One for each band of a node.
 pub(super) fn quantisers(
@@ -72,14 +66,14 @@ pub(super) fn quantisers(
 }
 
 /// The least and the greatest number of a type of whole numbers.
-fn numbers_of(kind: SampleType) -> Option<(f64, f64)> {
+pub(super) fn numbers_of(kind: SampleType) -> Option<(f64, f64)> {
     fn of<T: Sample>() -> (f64, f64) {
         (T::of_f64(f64::MIN).to_f64(), T::of_f64(f64::MAX).to_f64())
     }
     (!kind.is_float()).then(|| of_type!(kind, T => of::<T>()))
 }
 
-fn extents(
+pub(super) fn extents(
     graph: &Graph,
     node: usize,
     setting: &Setting<'_>,
@@ -115,8 +109,20 @@ fn quantiles(
         };
         Ranks::new(kind.bytes(), &ranks)
     });
+    let found = ranked(graph, node, ranks.collect(), setting)?;
+    let of = |(ranks, extent): (&Ranks, &Extent)| bounds(kind, ranks, extent);
+    Ok(found.iter().zip(&extents).map(of).collect())
+}
+
+/// The samples of these ranks, of each band.
+pub(super) fn ranked(
+    graph: &Graph,
+    node: usize,
+    ranks: Vec<Ranks>,
+    setting: &Setting<'_>,
+) -> Result<Vec<Ranks>, AssembleError> {
     let look = Look {
-        all: Mutex::new(ranks.collect()),
+        all: Mutex::new(ranks),
         fresh: Ranks::fresh,
         take: |ranks: &mut Ranks, part: &Part| ranks.take(&part.samples, part.there.as_deref()),
         join: |all: &mut Ranks, one: &Ranks| all.join(one),
@@ -124,12 +130,7 @@ fn quantiles(
     loop {
         let mut all = look.all.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.iter().any(Ranks::wants_more) {
-            let of = |ranks: &Ranks, extent: &Extent| bounds(kind, ranks, extent);
-            return Ok(all
-                .iter()
-                .zip(&extents)
-                .map(|(ranks, extent)| of(ranks, extent))
-                .collect());
+            return Ok(all.clone());
         }
         drop(all);
         look.through(graph, node, setting)?;
@@ -140,87 +141,20 @@ fn quantiles(
     }
 }
 
-/// Bounds of levels: those that are as low as all samples would make a level of which nothing is.
-fn bounds(kind: SampleType, ranks: &Ranks, extent: &Extent) -> Vec<f64> {
+/// The samples that were found, as numbers.
+pub(super) fn numbers(kind: SampleType, ranks: &Ranks) -> impl Iterator<Item = f64> {
     fn value<T: Sample>(key: u64) -> f64 {
         T::of_key(key).to_f64()
     }
-    let mut bounds: Vec<f64> = ranks
+    ranks
         .keys()
-        .map(|key| of_type!(kind, T => value::<T>(key)))
-        .collect();
+        .map(move |key| of_type!(kind, T => value::<T>(key)))
+}
+
+/// Bounds of levels: those that are as low as all samples would make a level of which nothing is.
+fn bounds(kind: SampleType, ranks: &Ranks, extent: &Extent) -> Vec<f64> {
+    let mut bounds: Vec<f64> = numbers(kind, ranks).collect();
     bounds.retain(|bound| extent.least.is_some_and(|least| *bound > least));
     bounds.dedup();
     bounds
-}
-
-/// Something that is learnt of each band of an image.
-struct Look<S, F, T, J> {
-    all: Mutex<Vec<S>>,
-    /// Of what is known, where nothing was seen yet.
-    fresh: F,
-    take: T,
-    join: J,
-}
-
-impl<S, F, T, J> Look<S, F, T, J>
-where
-    S: Send,
-    F: Fn(&S) -> S + Sync,
-    T: Fn(&mut S, &Part) + Sync,
-    J: Fn(&mut S, &S) + Sync,
-{
-    fn through(
-        &self,
-        graph: &Graph,
-        node: usize,
-        setting: &Setting<'_>,
-    ) -> Result<(), AssembleError> {
-        let group = Group {
-            grid: Grid {
-                size: graph.shape(node).size,
-                tile: TILE,
-            },
-            nodes: vec![node],
-        };
-        let groups = [group];
-        let (threads, tiles) =
-            execute::means(graph, &groups, setting.memory, setting.threads, MOST)
-                .map_err(AssembleError::Survey)?;
-        let means = Means {
-            threads,
-            tiles,
-            level: setting.level,
-        };
-        let [group] = &groups;
-        execute::execute(graph, group, self, means, 0, &Watch::default())
-            .map_err(AssembleError::Survey)
-    }
-}
-
-impl<S, F, T, J> Sink for Look<S, F, T, J>
-where
-    S: Send,
-    F: Fn(&S) -> S + Sync,
-    T: Fn(&mut S, &Part) + Sync,
-    J: Fn(&mut S, &S) + Sync,
-{
-    type Ready = S;
-
-    fn ready(&self, _: usize, band: u32, _: &Block, part: Part) -> Result<S, Failure> {
-        let mut one = {
-            let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-            (self.fresh)(all.get(band as usize).ok_or("There is no such band")?)
-        };
-        (self.take)(&mut one, &part);
-        Ok(one)
-    }
-
-    fn keep(&self, _: &Block, ready: Vec<S>) -> Result<(), Failure> {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter_mut()
-            .zip(&ready)
-            .for_each(|(all, one)| (self.join)(all, one));
-        Ok(())
-    }
 }

@@ -23,7 +23,7 @@ impl Assembled {
         let quantisers = quantisers::quantisers(&self.graph, of.node, values, setting)?;
         if let Some(name) = values.word(WRITE_THRESHOLDS) {
             let text = thresholds::text(name, &quantisers)?;
-            self.thresholds.push((name.to_owned(), text));
+            self.texts.push((name.to_owned(), text));
         }
         let levels = quantisers.iter().map(|one| one.levels()).max().unwrap_or(2);
         let parameters = parameters(routine, values, levels);
@@ -49,7 +49,7 @@ impl Assembled {
         };
         let numbers = (0..).take(made.bands.len()).collect();
         let bounds = bounds.collect();
-        let node = self.graph.make(of.node, made, Box::new(texture));
+        let node = self.graph.make(&[of.node], made, Box::new(texture));
         Ok(Image {
             node: node.map_err(AssembleError::Graph)?,
             tags: of.tags.clone(),

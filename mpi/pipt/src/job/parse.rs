@@ -2,8 +2,8 @@
 
 use super::line::{Word, words};
 use super::{
-    BYTES_MAX, Fault, Faults, Foreach, From, Image, Input, Job, STATEMENTS_MAX, WRITE_THRESHOLDS,
-    Write,
+    BYTES_MAX, Fault, Faults, Foreach, From, Image, Input, Job, STATEMENTS_MAX, WRITE_TABLE, Write,
+    written,
 };
 use crate::parameter::{Kind, Parameter, Values};
 use crate::routine;
@@ -101,7 +101,7 @@ pub fn parse(text: &str) -> Result<Job, Faults> {
     if !reader.faults.is_empty() {
         return Err(Faults(reader.faults));
     }
-    if reader.job.writes.is_empty() {
+    if reader.job.writes().next().is_none() {
         return whole("Nothing is written: a `write NAME FILE` is missing".to_owned());
     }
     Ok(reader.job)
@@ -192,22 +192,37 @@ impl Reader {
         let routine = routine::of(&routine.text).ok_or_else(|| unknown(&routine.text))?;
         let plain = |word: &Word| word.quoted || !word.text.contains('=');
         let inputs = rest.iter().take_while(|word| plain(word)).count();
-        if inputs != 1 {
-            return Err(format!("{} takes one image, not {inputs}", routine.name));
+        let most = routine.images + routine.optional;
+        if !(routine.images..=most).contains(&inputs) {
+            let images = match (routine.images, most) {
+                (1, 1) => "one image".to_owned(),
+                (1, 2) => "one or two images".to_owned(),
+                (several, _) => format!("{several} images"),
+            };
+            return Err(format!("{} takes {images}, not {inputs}", routine.name));
         }
-        let image = self.place(&rest[0].text)?;
-        let values = Values::read(routine.parameters, settings(&rest[1..])?)
+        let (names, rest) = rest.split_at(inputs);
+        let images = names.iter().map(|name| self.place(&name.text));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let values = Values::read(routine.parameters, settings(rest)?)
             .map_err(|error| format!("{}: {error}", routine.name))?;
-        if let Some(path) = values.word(WRITE_THRESHOLDS) {
+        for path in written(&values) {
             self.is_of_each(path)?;
         }
-        self.used[image] = true;
+        let is_table = values.word(WRITE_TABLE).is_some();
+        for image in &images {
+            self.used[*image] = true;
+        }
         let from = From::Routine {
             routine,
-            image,
+            images,
             values,
         };
         self.add(name.clone(), line, from);
+        // A table may be all that is wanted.
+        if let Some(used) = self.used.last_mut() {
+            *used = is_table;
+        }
         Ok(())
     }
 
@@ -394,15 +409,15 @@ mod tests {
         assert_eq!((&input.path, &input.bands), (&None, &Some(vec![0, 2, 3])));
         let From::Routine {
             routine,
-            image,
+            images,
             values,
         } = &job.images[2].from
         else {
             panic!("no routine: {:?}", job.images[2]);
         };
         assert_eq!(
-            (routine.name, *image, values.whole("levels")),
-            ("CoOccurEntropy", 1, Some(64))
+            (routine.name, &images[..], values.whole("levels")),
+            ("CoOccurEntropy", &[1][..], Some(64))
         );
         assert_eq!(job.writes[1].path, "out dir/{scene}-rough.tif");
         assert_eq!(job.writes[1].values.word("compress"), Some("deflate"));

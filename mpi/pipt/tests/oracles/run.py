@@ -1,0 +1,22 @@
+"""`run.py PIPT [FAMILY...]`: compares routines with other programs, and prints a line for each."""
+
+import importlib
+import pathlib
+import sys
+
+import common
+
+FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges", "canny", "noise"]
+
+
+def main():
+    common.begin(str(pathlib.Path(sys.argv[1]).resolve()))
+    lines = common.Lines()
+    for family in sys.argv[2:] or FAMILIES:
+        importlib.import_module(family).compare(lines)
+    lines.show()
+    sys.exit(1 if lines.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
