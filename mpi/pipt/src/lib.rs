@@ -14,6 +14,7 @@ pub mod operation;
 pub mod output;
 pub mod parameter;
 pub mod place;
+pub mod ranks;
 pub mod routine;
 pub mod show;
 pub mod survey;
