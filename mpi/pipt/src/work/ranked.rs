@@ -5,7 +5,7 @@ use crate::blocks::Tile;
 use crate::command::Work;
 use crate::execute::{Group, Means};
 use crate::output::{self, Files, Form, Manner, Output};
-use crate::ranks::{About, Ranks, Team};
+use crate::ranks::{About, Ranks, Team, TeamError};
 use crate::together::{self, Collect, Distribution, Task, TogetherError};
 use pipt_tiff::writer;
 use std::path::Path;
@@ -22,10 +22,16 @@ pub(super) fn run(
         Distribution::Files => own_files(work, &team, show),
         _ => all_files(work, &team, show),
     };
-    if let Err(error) = &done {
-        team.fail(&error.to_string());
+    match done {
+        Err(error) if !error.is_elsewhere() => {
+            let sentence = error.to_string();
+            match team.fail(&sentence) {
+                true => Err(error),
+                false => Err(WorkError::Team(TeamError::Elsewhere(0, sentence))),
+            }
+        }
+        done => done,
     }
-    done
 }
 
 /// Of all that has to be the same at all ranks.
