@@ -1,10 +1,12 @@
 //! The command line: its words are made of the tables of routines and parameters, so that help, man pages
 //! and completions say what there is.
 
+mod livecd;
 mod size;
 
 pub use size::bytes;
 
+use crate::experiment;
 use crate::job::{self, From, Image, Input, Job, Write};
 use crate::parameter::{Kind, Parameter, ParameterError, Values};
 use crate::routine::{self, Routine};
@@ -29,6 +31,8 @@ pub enum Asked {
     Plan(Work),
     Run(Work),
     Verify(Verify),
+    /// The experiment of a paper again.
+    Experiment(experiment::Livecd),
     /// A script that completes words.
     Completions(Shell),
     /// Man pages, into a directory.
@@ -140,6 +144,7 @@ pub fn command() -> Command {
             &NOISES,
         ))
         .subcommand(verify())
+        .subcommand(livecd::command())
         .subcommand(
             Command::new("completions")
                 .about("Print completions for a shell")
@@ -337,6 +342,8 @@ pub enum CommandError {
     Faults(PathBuf, job::Faults),
     /// Only UTF-8 can be written into a job.
     Name(PathBuf),
+    /// No share of CPUs: what was given.
+    Cpu(f64),
 }
 
 impl std::fmt::Display for CommandError {
@@ -346,6 +353,10 @@ impl std::fmt::Display for CommandError {
             Self::Memory(given) => write!(
                 to,
                 "--ram {given} is no number of bytes: write 800M or 4G, at least 16M"
+            ),
+            Self::Cpu(given) => write!(
+                to,
+                "--cpu {given} is no share of CPUs: write a number from 0.05 to 64, such as 0.4"
             ),
             Self::Part(given) => write!(
                 to,
@@ -397,6 +408,7 @@ pub fn asked(matches: &ArgMatches) -> Result<Asked, CommandError> {
             absolute: words.get_one("absolute").copied().unwrap_or(0.0),
             json: words.get_flag("json"),
         })),
+        "experiment" => Ok(Asked::Experiment(livecd::asked(words)?)),
         "completions" => {
             let shell = words.get_one("shell").copied();
             Ok(Asked::Completions(shell.expect("it is required")))

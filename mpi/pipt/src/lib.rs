@@ -6,6 +6,7 @@ pub mod assemble;
 pub mod blocks;
 pub mod command;
 pub mod execute;
+pub mod experiment;
 pub mod graph;
 pub mod input;
 pub mod job;

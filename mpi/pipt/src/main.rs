@@ -7,7 +7,7 @@ mod rank;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pipt::command::{self, Asked, Work};
 use pipt::input::{File, Wanted};
-use pipt::{manual, show, verify, work};
+use pipt::{experiment, manual, show, verify, work};
 use serde_json::json;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Asked::Plan(work) => plan(&work),
         Asked::Run(work) => return run(&work),
         Asked::Verify(asked) => return verified(&asked),
+        Asked::Experiment(asked) => return repeated(&asked),
         Asked::Completions(shell) => Ok(manual::completions(shell)),
         Asked::Man(directory) => man(&directory),
     };
@@ -172,4 +173,17 @@ fn verified(asked: &command::Verify) -> ExitCode {
         }
         Err(error) => refuse(&error, FAILED),
     }
+}
+
+fn repeated(asked: &experiment::Livecd) -> ExitCode {
+    let outcome = match experiment::run(asked, &|what| eprintln!("{what}")) {
+        Ok(outcome) => outcome,
+        Err(error) => return refuse(&error, FAILED),
+    };
+    say(&format!("{}\n", asked.report.join("report.md").display()));
+    let failed = outcome.failed();
+    for what in &failed {
+        eprintln!("pipt: {what}");
+    }
+    ExitCode::from(if failed.is_empty() { 0 } else { FAILED })
 }
