@@ -3,6 +3,7 @@
 //! Threads of each rank compute blocks; the thread that began the job talks with the other ranks. Rank 0 is the manager
 //! as well, which costs little: it looks at what comes every millisecond, and computes no less for it.
 
+pub mod fuzz;
 mod manager;
 mod message;
 mod parts;
