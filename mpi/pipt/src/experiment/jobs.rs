@@ -12,6 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Pixels to a side of the tiles of results: a rank computes whole rows of them, and small ones can be shared equally.
+const TILE: u32 = 64;
 const KINDS: [&str; 5] = ["tif", "tiff", "png", "jpg", "jpeg"];
 
 /// The images of a directory, sorted by their names.
@@ -123,7 +125,7 @@ pub fn job(asked: &Livecd, routine: &str, work: &Path, to: &Path) -> String {
         }
         _ => Ok(()),
     };
-    let _written = write!(text, "\nwrite result \"{}/{{scene}}.tif\" compress=zstd\n", to.display());
+    let _written = write!(text, "\nwrite result \"{}/{{scene}}.tif\" compress=zstd tile={TILE}\n", to.display());
     text
 }
 

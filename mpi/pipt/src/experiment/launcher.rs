@@ -13,8 +13,9 @@ use std::path::Path;
 /// Before the command of a proxy, and after the last of them.
 const PROXY: &str = "HYDRA_LAUNCH:";
 const ALL: &str = "HYDRA_LAUNCH_END";
-/// MPICH of Debian talks by UCX: by TCP, and not by the memory that ranks of one node share.
-const TRANSPORT: (&str, &str) = ("UCX_TLS", "tcp,self");
+/// MPICH of Debian talks by UCX: by TCP, and not by the memory that ranks of one node share. Its TCP without PUT: of one
+/// that is on its way the end is awaited in `MPI_Finalize`, which a rank that waits there already never acknowledges.
+const TRANSPORT: [(&str, &str); 2] = [("UCX_TLS", "tcp,self"), ("UCX_TCP_PUT_ENABLE", "n")];
 
 /// The commands of the proxies, once they are all there; a command has no blanks within its words.
 #[must_use]
@@ -45,7 +46,7 @@ pub fn launch(
         .args(["-launcher", "manual", "-hosts", &lab.nodes.join(",")])
         .args(["-n", &lab.nodes.len().to_string()])
         .args(command)
-        .env(TRANSPORT.0, TRANSPORT.1);
+        .envs(TRANSPORT);
     let mut programs = vec![Program::start(hydra, what, stem)?];
     let commands = loop {
         if let Some(commands) = proxies(&programs[0].printed()?) {
@@ -63,7 +64,7 @@ pub fn launch(
     }
     for (node, words) in lab.nodes.iter().zip(&commands) {
         let mut proxy = lab.on(node, Path::new(&words[0]));
-        proxy.args(&words[1..]).env(TRANSPORT.0, TRANSPORT.1);
+        proxy.args(&words[1..]).envs(TRANSPORT);
         let mut own = stem.as_os_str().to_owned();
         own.push(format!("-{node}"));
         let what = format!("{what}: the proxy of {node}");

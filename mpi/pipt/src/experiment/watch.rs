@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Programs are looked at so often.
 const LOOKS_MS: u16 = 20;
 /// No program may take longer.
-const LIMIT: Duration = Duration::from_secs(3 * 3600);
+const LIMIT: Duration = Duration::from_secs(3600);
 /// What is kept of what a program says.
 const SAID_MAX: u64 = 16 << 20;
 
