@@ -154,7 +154,8 @@ fn checked(mut outcome: Outcome, moves_max: u64) -> Outcome {
             let plain = outcome.plain.iter().find(|one| one.routine == run.routine);
             run.images.iter().filter_map(move |image| {
                 let plain = plain?.images.iter().find(|one| one.image == image.image)?;
-                (plain.sha256 != image.sha256).then(|| format!("{} of {}", run.routine, image.image))
+                (plain.sha256 != image.sha256)
+                    .then(|| format!("{} of {}", run.routine, image.image))
             })
         });
         wrong.collect::<Vec<String>>()
@@ -163,7 +164,9 @@ fn checked(mut outcome: Outcome, moves_max: u64) -> Outcome {
     let files = outcome.ranks.iter().chain(&outcome.spread.runs);
     let files: usize = files.map(|run| run.images.len()).sum();
     outcome.checks.push(Check {
-        what: format!("{files} files of both halves have the SHA-256 of those of one plain process"),
+        what: format!(
+            "{files} files of both halves have the SHA-256 of those of one plain process"
+        ),
         passed: wrong.is_empty(),
         found: match wrong.is_empty() {
             true => "all equal".to_owned(),

@@ -53,8 +53,13 @@ fn begin(place: &Path, report: &Path) -> Child {
 /// No lab, no process, no directory.
 fn nothing_is_left(pid: u32, place: &Path) {
     let lab = format!("pipt-{pid}");
-    assert!(!Path::new("/run/whim-lab").join(&lab).exists(), "{lab} is still there");
-    let left = fs::read_dir(place.join("temporary")).expect("a directory").count();
+    assert!(
+        !Path::new("/run/whim-lab").join(&lab).exists(),
+        "{lab} is still there"
+    );
+    let left = fs::read_dir(place.join("temporary"))
+        .expect("a directory")
+        .count();
     assert_eq!(left, 0, "something is left in the temporary directory");
     let ours = fs::read_dir("/proc").expect("processes").flatten();
     for process in ours {
@@ -79,8 +84,18 @@ fn the_small_form_runs_end_to_end_and_leaves_nothing() {
     nothing_is_left(pid, place);
     let data = fs::read_to_string(report.join("data.json")).expect("the data");
     let data: Value = serde_json::from_str(&data).expect("JSON");
-    assert!(data["checks"].as_array().expect("checks").iter().all(|check| check["passed"] == true));
-    for (half, routines) in [(&data["plain"], 15), (&data["ranks"], 8), (&data["spread"]["runs"], 8)] {
+    assert!(
+        data["checks"]
+            .as_array()
+            .expect("checks")
+            .iter()
+            .all(|check| check["passed"] == true)
+    );
+    for (half, routines) in [
+        (&data["plain"], 15),
+        (&data["ranks"], 8),
+        (&data["spread"]["runs"], 8),
+    ] {
         let runs = half.as_array().expect("runs");
         assert_eq!(runs.len(), routines);
         for run in runs {
@@ -96,11 +111,17 @@ fn the_small_form_runs_end_to_end_and_leaves_nothing() {
         .collect();
     assert_eq!(sizes, [5, 3], "the paper's groups");
     let moves = data["spread"]["moves"].as_array().expect("moves");
-    assert!(moves.iter().any(|one| one["cause"] == "load"), "nothing moved: {said}");
+    assert!(
+        moves.iter().any(|one| one["cause"] == "load"),
+        "nothing moved: {said}"
+    );
     let text = fs::read_to_string(report.join("report.md")).expect("the report");
     for number in 1..=6 {
         let name = format!("figure-{number}.svg");
-        assert!(text.contains(&name) && report.join(&name).is_file(), "{name}");
+        assert!(
+            text.contains(&name) && report.join(&name).is_file(),
+            "{name}"
+        );
     }
 }
 

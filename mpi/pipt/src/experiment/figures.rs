@@ -51,13 +51,19 @@ fn begin(title: &str, height: f64) -> String {
 }
 
 /// A number of lines, lanes, nodes: all small.
-#[allow(clippy::cast_precision_loss, reason = "counts of what is drawn are below 2^52")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "counts of what is drawn are below 2^52"
+)]
 fn real(count: usize) -> f64 {
     count as f64
 }
 
 /// Seconds between two moments in milliseconds.
-#[allow(clippy::cast_precision_loss, reason = "an experiment has fewer than 2^52 ms")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "an experiment has fewer than 2^52 ms"
+)]
 fn seconds(from: u64, to: u64) -> f64 {
     to.saturating_sub(from) as f64 / 1000.0
 }
@@ -179,7 +185,12 @@ impl Times {
 #[must_use]
 pub fn moves(title: &str, nodes: usize, outcome: &Outcome) -> String {
     let spread = &outcome.spread;
-    let lanes = spread.groups.iter().map(|group| group.routines.len()).max().unwrap_or(1);
+    let lanes = spread
+        .groups
+        .iter()
+        .map(|group| group.routines.len())
+        .max()
+        .unwrap_or(1);
     let row = LANE * real(lanes) + 16.0;
     let height = TOP + row * real(nodes) + 40.0;
     let mut text = begin(title, height);
@@ -188,7 +199,10 @@ pub fn moves(title: &str, nodes: usize, outcome: &Outcome) -> String {
          orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"context-stroke\"/></marker></defs>\n",
     );
     let from = spread.groups.first().map_or(0, |group| group.begin_ms);
-    let ends = spread.groups.iter().map(|group| seconds(from, group.begin_ms) + group.seconds);
+    let ends = spread
+        .groups
+        .iter()
+        .map(|group| seconds(from, group.begin_ms) + group.seconds);
     let times = Times {
         from,
         seconds: ends.fold(1.0, f64::max),
@@ -207,7 +221,12 @@ pub fn moves(title: &str, nodes: usize, outcome: &Outcome) -> String {
     }
     for process in &spread.processes {
         let groups = spread.groups.iter();
-        let lane = groups.filter_map(|group| group.routines.iter().position(|one| *one == process.routine));
+        let lane = groups.filter_map(|group| {
+            group
+                .routines
+                .iter()
+                .position(|one| *one == process.routine)
+        });
         let lane = lane.last().unwrap_or(0);
         let y = |node: &str| {
             let number = (0..nodes).find(|number| format!("n{}", number + 1) == node);
@@ -243,9 +262,15 @@ fn stays(
         );
     };
     let (mut node, mut at) = ("n1", times.x(process.begin_ms));
-    for moved in outcome.spread.moves.iter().filter(|one| one.pid == process.pid) {
+    for moved in outcome
+        .spread
+        .moves
+        .iter()
+        .filter(|one| one.pid == process.pid)
+    {
         let ended = times.x(moved.time_ms);
-        let began = times.x(moved.time_ms) - moved.total_ms / 1000.0 / times.seconds * (WIDTH - 90.0);
+        let began =
+            times.x(moved.time_ms) - moved.total_ms / 1000.0 / times.seconds * (WIDTH - 90.0);
         let began = began.max(at);
         line(at, y(node), began, y(node), "stroke-width=\"4\"");
         let arrow = "stroke-width=\"1.5\" marker-end=\"url(#tip)\"";

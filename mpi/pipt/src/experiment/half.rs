@@ -25,7 +25,11 @@ pub struct Setup<'a> {
 
 impl Setup<'_> {
     /// Writes a routine's batch file for a part of the experiment, and makes the directory of its results: both.
-    pub(super) fn job(&self, part: &str, routine: &str) -> Result<(PathBuf, PathBuf), ExperimentError> {
+    pub(super) fn job(
+        &self,
+        part: &str,
+        routine: &str,
+    ) -> Result<(PathBuf, PathBuf), ExperimentError> {
         let to = self.work.join(part).join(routine);
         fs::create_dir_all(&to).map_err(|error| ExperimentError::file("made", &to, error))?;
         let job = self.work.join(format!("{part}-{routine}.job"));
@@ -37,12 +41,20 @@ impl Setup<'_> {
     pub(super) fn words(&self, job: &Path) -> Vec<String> {
         let program = self.programs.pipt.to_string_lossy();
         let job = job.to_string_lossy();
-        ["run", &job, "--threads", "1", "--json", "--instructions", &self.asked.instructions]
-            .iter()
-            .fold(vec![program.into_owned()], |mut words, word| {
-                words.push((*word).to_owned());
-                words
-            })
+        [
+            "run",
+            &job,
+            "--threads",
+            "1",
+            "--json",
+            "--instructions",
+            &self.asked.instructions,
+        ]
+        .iter()
+        .fold(vec![program.into_owned()], |mut words, word| {
+            words.push((*word).to_owned());
+            words
+        })
     }
 
     /// A run of what a program printed; the files that it has written are summed, and removed.
@@ -55,7 +67,11 @@ impl Setup<'_> {
         let mut images = Vec::new();
         for one in objects::<Written>("pipt run --json", said)? {
             if one.ranks != ranks {
-                let line = format!("{} of {} ranks instead of {ranks}", one.written.display(), one.ranks);
+                let line = format!(
+                    "{} of {} ranks instead of {ranks}",
+                    one.written.display(),
+                    one.ranks
+                );
                 return Err(ExperimentError::Output("pipt run --json", line));
             }
             images.push(Timed {

@@ -80,7 +80,8 @@ pub fn prepare(
 ) -> Result<Vec<Picture>, ExperimentError> {
     // Nodes have directories of their own; a batch file has whole names.
     let directory = asked.images.canonicalize();
-    let directory = directory.map_err(|error| ExperimentError::file("read", &asked.images, error))?;
+    let directory =
+        directory.map_err(|error| ExperimentError::file("read", &asked.images, error))?;
     let place = work.join("images");
     fs::create_dir(&place).map_err(|error| ExperimentError::file("made", &place, error))?;
     let mut pictures = Vec::new();
@@ -95,7 +96,12 @@ pub fn prepare(
         write(&job, &copy(&path, &to, (width, height)))?;
         let mut command = Command::new(&programs.pipt);
         command.arg("run").arg(&job).arg("--quiet");
-        done(command, &format!("The copy of {}", path.display()), &work.join("copy"), watch)?;
+        done(
+            command,
+            &format!("The copy of {}", path.display()),
+            &work.join("copy"),
+            watch,
+        )?;
         let bytes = fs::metadata(&to).map_err(|error| ExperimentError::file("read", &to, error))?;
         pictures.push(Picture {
             image: name,
@@ -125,7 +131,11 @@ pub fn job(asked: &Livecd, routine: &str, work: &Path, to: &Path) -> String {
         }
         _ => Ok(()),
     };
-    let _written = write!(text, "\nwrite result \"{}/{{scene}}.tif\" compress=zstd tile={TILE}\n", to.display());
+    let _written = write!(
+        text,
+        "\nwrite result \"{}/{{scene}}.tif\" compress=zstd tile={TILE}\n",
+        to.display()
+    );
     text
 }
 

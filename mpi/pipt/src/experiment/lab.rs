@@ -84,7 +84,11 @@ impl Lab {
             true => Ok(()),
             false => {
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                Err(ExperimentError::Failed(what, output.status.to_string(), said))
+                Err(ExperimentError::Failed(
+                    what,
+                    output.status.to_string(),
+                    said,
+                ))
             }
         }
     }

@@ -54,13 +54,19 @@ pub fn launch(
         }
         if programs[0].ended()? {
             let said = programs[0].printed()?;
-            return Err(ExperimentError::Output("mpirun.mpich -launcher manual", said));
+            return Err(ExperimentError::Output(
+                "mpirun.mpich -launcher manual",
+                said,
+            ));
         }
         watch.look()?;
     };
     if commands.len() != lab.nodes.len() || commands.iter().any(Vec::is_empty) {
         let said = programs[0].printed()?;
-        return Err(ExperimentError::Output("mpirun.mpich -launcher manual", said));
+        return Err(ExperimentError::Output(
+            "mpirun.mpich -launcher manual",
+            said,
+        ));
     }
     for (node, words) in lab.nodes.iter().zip(&commands) {
         let mut proxy = lab.on(node, Path::new(&words[0]));

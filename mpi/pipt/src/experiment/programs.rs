@@ -4,7 +4,8 @@ use super::error::ExperimentError;
 use std::path::{Path, PathBuf};
 
 /// How the core's programs are had.
-const CORE: &str = "install Whimbrel (make install), or build it (make build) and call the pipt beside it";
+const CORE: &str =
+    "install Whimbrel (make install), or build it (make build) and call the pipt beside it";
 /// What lies beside `whim`.
 const BESIDE: [&str; 3] = ["whimd", "whim-home", "whim-guest"];
 const LIBRARY: &str = "libwhim_mpi_mpich.so";
@@ -87,7 +88,9 @@ mod tests {
             (LIBRARY, place.to_owned(), "make pipt-mpi"),
         ];
         for (name, at, says) in wants {
-            let error = Programs::among(&pipt, &on_path).expect_err(name).to_string();
+            let error = Programs::among(&pipt, &on_path)
+                .expect_err(name)
+                .to_string();
             assert!(error.contains(says), "{error}");
             fs::write(at.join(name), "").expect("a file");
         }

@@ -22,7 +22,9 @@ impl Outcome {
     #[must_use]
     pub fn failed(&self) -> Vec<String> {
         let failed = self.checks.iter().filter(|check| !check.passed);
-        failed.map(|check| format!("Not so: {}; {}", check.what, check.found)).collect()
+        failed
+            .map(|check| format!("Not so: {}; {}", check.what, check.found))
+            .collect()
     }
 
     /// Seconds of the half over MPI: its jobs, one after the other.
@@ -232,13 +234,17 @@ mod tests {
         let [Kept::Sample {}, Kept::Move(moved)] = kept.as_slice() else {
             panic!("{kept:?}");
         };
-        assert_eq!((moved.pid, moved.from.as_str(), moved.to.as_str()), (69, "n1", "n3"));
+        assert_eq!(
+            (moved.pid, moved.from.as_str(), moved.to.as_str()),
+            (69, "n1", "n3")
+        );
         assert_eq!(moved.outcome, "done");
     }
 
     #[test]
     fn what_ranks_print_besides_is_passed_over_and_what_is_odd_is_refused() {
-        let said = "HYDRA_LAUNCH_END\n{\"written\":\"a.tif\",\"seconds\":0.5,\"ranks\":3,\"bytes\":1}\n";
+        let said =
+            "HYDRA_LAUNCH_END\n{\"written\":\"a.tif\",\"seconds\":0.5,\"ranks\":3,\"bytes\":1}\n";
         let written: Vec<Written> = objects("pipt run", said).expect("one");
         assert_eq!((written.len(), written[0].ranks), (1, 3));
         let error = objects::<Written>("pipt run", "{\"other\":1}").expect_err("no file");

@@ -62,11 +62,23 @@ pub fn figures(outcome: &Outcome) -> Vec<Figure> {
     let mut sorted = outcome.plain.clone();
     sorted.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
     let title = "Mean time for an image, one process";
-    add(1, figures::bars(title, &sorted), "all routines by one process, outside of the lab, the quickest first");
+    add(
+        1,
+        figures::bars(title, &sorted),
+        "all routines by one process, outside of the lab, the quickest first",
+    );
     let title = "Mean time for an image, manager and workers over MPI";
-    add(2, figures::bars(title, &outcome.ranks), "the routines with manager and workers over MPI");
+    add(
+        2,
+        figures::bars(title, &outcome.ranks),
+        "the routines with manager and workers over MPI",
+    );
     let title = "Mean time for an image, processes that may move";
-    add(3, figures::bars(title, &outcome.spread.runs), "the routines as processes that the balancer spreads");
+    add(
+        3,
+        figures::bars(title, &outcome.spread.runs),
+        "the routines as processes that the balancer spreads",
+    );
     let groups = outcome.spread.groups.len();
     for (number, group) in [(4, 0), (5, groups.saturating_sub(1))] {
         if let Some(look) = figures::spread_out(&outcome.spread, group) {
@@ -79,7 +91,11 @@ pub fn figures(outcome: &Outcome) -> Vec<Figure> {
         }
     }
     let title = "Where each process was, and its moves";
-    add(6, figures::moves(title, nodes, outcome), "all processes over time, and each move as an arrow");
+    add(
+        6,
+        figures::moves(title, nodes, outcome),
+        "all processes over time, and each move as an arrow",
+    );
     all
 }
 
@@ -103,7 +119,11 @@ fn markdown(outcome: &Outcome, figures: &[Figure]) -> String {
     moved(&mut text, outcome);
     text.push_str("## Figures\n\n");
     for figure in figures {
-        let _ = writeln!(text, "![{}]({})\n\n{}.\n", figure.about, figure.file, figure.about);
+        let _ = writeln!(
+            text,
+            "![{}]({})\n\n{}.\n",
+            figure.about, figure.file, figure.about
+        );
     }
     images(&mut text, outcome);
     text
@@ -145,7 +165,11 @@ fn setting(text: &mut String, outcome: &Outcome) {
 }
 
 fn totals(text: &mut String, outcome: &Outcome) {
-    let groups = outcome.spread.groups.iter().map(|group| duration(group.seconds));
+    let groups = outcome
+        .spread
+        .groups
+        .iter()
+        .map(|group| duration(group.seconds));
     let groups: Vec<String> = groups.collect();
     let _ = writeln!(
         text,
@@ -171,12 +195,19 @@ fn routines(text: &mut String, outcome: &Outcome) {
     );
     let cell = |runs: &[Run], routine: &str| {
         let run = runs.iter().find(|run| run.routine == routine);
-        run.map_or("-".to_owned(), |run| format!("{:.2} ({:.3})", run.seconds, mean(run)))
+        run.map_or("-".to_owned(), |run| {
+            format!("{:.2} ({:.3})", run.seconds, mean(run))
+        })
     };
     for run in &outcome.plain {
         let name = &run.routine;
         let (ranks, spread) = (cell(&outcome.ranks, name), cell(&outcome.spread.runs, name));
-        let _ = writeln!(text, "| {name} | {:.2} ({:.3}) | {ranks} | {spread} |", run.seconds, mean(run));
+        let _ = writeln!(
+            text,
+            "| {name} | {:.2} ({:.3}) | {ranks} | {spread} |",
+            run.seconds,
+            mean(run)
+        );
     }
     text.push_str(
         "\nOne process runs outside of the lab, where it has a whole CPU. Over MPI a routine has all nodes for itself; a \
@@ -193,10 +224,21 @@ fn moved(text: &mut String, outcome: &Outcome) {
          | process | moves | seconds |\n|---|---|---|"
     );
     for process in &outcome.spread.processes {
-        let _ = writeln!(text, "| {} | {} | {:.1} |", process.routine, process.moves, process.seconds);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} |",
+            process.routine, process.moves, process.seconds
+        );
     }
-    let _ = writeln!(text, "\n| at | process | from | to | why | MiB | stood still | in all |\n|---|---|---|---|---|---|---|---|");
-    let from = outcome.spread.groups.first().map_or(0, |group| group.begin_ms);
+    let _ = writeln!(
+        text,
+        "\n| at | process | from | to | why | MiB | stood still | in all |\n|---|---|---|---|---|---|---|---|"
+    );
+    let from = outcome
+        .spread
+        .groups
+        .first()
+        .map_or(0, |group| group.begin_ms);
     for one in &outcome.spread.moves {
         let after = std::time::Duration::from_millis(one.time_ms.saturating_sub(from));
         let _ = writeln!(
@@ -216,7 +258,9 @@ fn moved(text: &mut String, outcome: &Outcome) {
 }
 
 fn images(text: &mut String, outcome: &Outcome) {
-    text.push_str("## Images\n\n| image | pixels | bands | type | bytes |\n|---|---|---|---|---|\n");
+    text.push_str(
+        "## Images\n\n| image | pixels | bands | type | bytes |\n|---|---|---|---|---|\n",
+    );
     for one in &outcome.images {
         let _ = writeln!(
             text,
@@ -224,5 +268,7 @@ fn images(text: &mut String, outcome: &Outcome) {
             one.image, one.width, one.height, one.bands, one.kind, one.bytes
         );
     }
-    text.push_str("\nAll numbers, with times and SHA-256 of each file, are in [data.json](data.json).\n");
+    text.push_str(
+        "\nAll numbers, with times and SHA-256 of each file, are in [data.json](data.json).\n",
+    );
 }

@@ -34,7 +34,10 @@ impl Setup<'_> {
         for (number, routines) in self.asked.routines().chunks(TOGETHER).enumerate() {
             self.group(lab, (number, routines), &mut spread, &mut known)?;
             let seconds = spread.groups[number].seconds;
-            say(&format!("{} as processes that may move: {seconds:.1} s", routines.join(", ")));
+            say(&format!(
+                "{} as processes that may move: {seconds:.1} s",
+                routines.join(", ")
+            ));
         }
         let home = &lab.nodes[0];
         let history = ["history", "--since", SINCE, "--json"];
@@ -73,7 +76,8 @@ impl Setup<'_> {
             }
             Ok(())
         };
-        self.watch.finish(&mut programs, &mut || look(Instant::now()))?;
+        self.watch
+            .finish(&mut programs, &mut || look(Instant::now()))?;
         let seconds = begun.elapsed().as_secs_f64();
         // Once more, for what has happened since, and for who was too quick.
         self.look(lab, (number, &asked), spread, &mut seen)?;
@@ -139,7 +143,10 @@ impl Setup<'_> {
 /// Whether a command's words have the batch file.
 fn is_of(command: &str, job: &Path) -> bool {
     let job = job.to_string_lossy();
-    command.split(&*job).nth(1).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    command
+        .split(&*job)
+        .nth(1)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 fn now_ms() -> u64 {
@@ -179,7 +186,10 @@ mod tests {
     #[test]
     fn a_process_is_known_by_its_batch_file() {
         let job = Path::new("/tmp/w/moved-CoOccurMax.job");
-        assert!(is_of("pipt run /tmp/w/moved-CoOccurMax.job --threads 1", job));
+        assert!(is_of(
+            "pipt run /tmp/w/moved-CoOccurMax.job --threads 1",
+            job
+        ));
         assert!(is_of("pipt run /tmp/w/moved-CoOccurMax.job", job));
         assert!(!is_of("pipt run /tmp/w/moved-CoOccurMax.jobs", job));
         assert!(!is_of("pipt run /tmp/w/moved-CoOccurEnergy.job", job));

@@ -123,11 +123,17 @@ fn a_file_that_differs_in_either_half_is_named() {
 fn a_process_that_moves_too_often_fails_the_experiment() {
     let failed = checked(outcome(), 1).failed();
     assert_eq!(failed.len(), 1, "{failed:?}");
-    assert!(failed[0].contains("CoOccurMax moved most: 2 times"), "{failed:?}");
+    assert!(
+        failed[0].contains("CoOccurMax moved most: 2 times"),
+        "{failed:?}"
+    );
     let mut unseen = outcome();
     unseen.spread.moves.pop();
     let failed = checked(unseen, 4).failed();
-    assert!(failed[0].contains("1 in the history, 2 counted"), "{failed:?}");
+    assert!(
+        failed[0].contains("1 in the history, 2 counted"),
+        "{failed:?}"
+    );
 }
 
 #[test]
@@ -156,7 +162,10 @@ fn the_report_has_tables_figures_and_all_data() {
         let figure = figure.expect("a figure");
         assert!(figure.starts_with("<svg") && figure.ends_with("</svg>\n"));
         assert!(figure.contains("prefers-color-scheme:dark"));
-        assert!(!figure.contains("NaN") && !figure.contains("inf"), "{figure}");
+        assert!(
+            !figure.contains("NaN") && !figure.contains("inf"),
+            "{figure}"
+        );
     }
     let error = report::is_free(&place).expect_err("it is there now");
     assert!(error.to_string().contains("--report"), "{error}");
@@ -169,13 +178,20 @@ fn figures_show_bars_snapshots_and_moves() {
     assert_eq!(bars.matches("class=\"bar\"").count(), 2);
     assert!(bars.contains("[2] CoOccurEnergy") && bars.contains("3.00 s"));
     let look = figures::spread_out(&outcome.spread, 0).expect("there were looks");
-    assert_eq!(look.time_ms, 4_000, "the first at which they were on two nodes");
+    assert_eq!(
+        look.time_ms, 4_000,
+        "the first at which they were on two nodes"
+    );
     let snapshot = figures::snapshot("who", 3, look);
     assert_eq!(snapshot.matches("class=\"node\"").count(), 3);
     assert_eq!(snapshot.matches("class=\"away").count(), 1);
     let moves = figures::moves("moves", 3, &outcome);
     assert_eq!(moves.matches("marker-end").count(), 2);
-    assert_eq!(moves.matches("stroke-width=\"4\"").count(), 4, "three stays and one");
+    assert_eq!(
+        moves.matches("stroke-width=\"4\"").count(),
+        4,
+        "three stays and one"
+    );
 }
 
 #[test]
@@ -187,7 +203,10 @@ fn images_are_found_and_odd_names_refused() {
     for name in ["b.TIF", "a.png", "notes.txt"] {
         fs::write(place.join(name), "").expect("a file");
     }
-    assert_eq!(list().expect("two"), [place.join("a.png"), place.join("b.TIF")]);
+    assert_eq!(
+        list().expect("two"),
+        [place.join("a.png"), place.join("b.TIF")]
+    );
     fs::write(place.join("a.jpg"), "").expect("a file");
     assert!(list().expect_err("two of one name").contains("called a"));
     fs::rename(place.join("a.jpg"), place.join("a[1].jpg")).expect("a file");

@@ -172,7 +172,9 @@ impl Program {
     /// From its begin to its end, which was seen.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        self.took.unwrap_or_else(|| self.begun.elapsed()).as_secs_f64()
+        self.took
+            .unwrap_or_else(|| self.begun.elapsed())
+            .as_secs_f64()
     }
 }
 
@@ -189,7 +191,9 @@ fn read(path: &Path) -> Result<String, ExperimentError> {
     let failed = |error| ExperimentError::file("read", path, error);
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
-    file.take(SAID_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(SAID_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -234,7 +238,10 @@ mod tests {
         assert_eq!(said, "well\n");
         let error = done(shell("echo why >&2; exit 3"), "It", &stem, &watch).expect_err("3");
         let error = error.to_string();
-        assert!(error.starts_with("It failed (exit status: 3): why"), "{error}");
+        assert!(
+            error.starts_with("It failed (exit status: 3): why"),
+            "{error}"
+        );
         let error = done(Command::new("/nowhere/x"), "x", &stem, &watch).expect_err("nothing");
         assert!(error.to_string().starts_with("x cannot be started"));
     }
@@ -248,7 +255,9 @@ mod tests {
         let pid = program[0].child.id();
         // To this thread, so that no other test's has it.
         nix::sys::signal::raise(Signal::SIGHUP).expect("a signal");
-        let error = watch.finish(&mut program, &mut || Ok(())).expect_err("hung up");
+        let error = watch
+            .finish(&mut program, &mut || Ok(()))
+            .expect_err("hung up");
         assert!(matches!(error, ExperimentError::Interrupted));
         drop(program);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
