@@ -447,9 +447,6 @@ impl Inner {
     }
 }
 
-/// Before a world ends, what is on its way arrives.
-const SETTLES: std::time::Duration = std::time::Duration::from_millis(100);
-
 impl Drop for Inner {
     fn drop(&mut self) {
         // A rank that panics must not wait for others, which wait for it: its launcher ends them.
@@ -459,22 +456,6 @@ impl Drop for Inner {
         // JUSTIFICATION: calls of C.
         // SAFETY: nobody has the world any more.
         unsafe {
-            // MPICH 4.0 ends connections one rank at a time, and then waits without looking at the network: over TCP,
-            // a rank whose last connections are still being made then waits for ever for one that waits already.
-            // So nobody begins to end before all have come here, and connections get the time that they need.
-            c::MPI_Barrier(self.comm);
-            let mut status = std::mem::MaybeUninit::<c::MPI_Status>::uninit();
-            let begun = std::time::Instant::now();
-            while begun.elapsed() < SETTLES {
-                let mut is_there = 0;
-                c::MPI_Iprobe(
-                    c::MPI_ANY_SOURCE,
-                    c::MPI_ANY_TAG,
-                    self.comm,
-                    &raw mut is_there,
-                    status.as_mut_ptr(),
-                );
-            }
             c::MPI_Comm_free(&raw mut self.comm);
             c::MPI_Finalize();
         }

@@ -227,7 +227,7 @@ pub fn moves(title: &str, nodes: usize, outcome: &Outcome) -> String {
                 .iter()
                 .position(|one| *one == process.routine)
         });
-        let lane = lane.last().unwrap_or(0);
+        let lane = lane.max().unwrap_or(0);
         let y = |node: &str| {
             let number = (0..nodes).find(|number| format!("n{}", number + 1) == node);
             TOP + row * real(number.unwrap_or(0)) + LANE * (real(lane) + 0.7)
@@ -247,12 +247,15 @@ pub fn moves(title: &str, nodes: usize, outcome: &Outcome) -> String {
     text
 }
 
+/// Where a process's lane of a node is.
+type Height<'a> = &'a dyn Fn(&str) -> f64;
+
 /// A process's stays as lines, and its moves as arrows.
 fn stays(
     text: &mut String,
     outcome: &Outcome,
     process: &super::record::Process,
-    (times, y, lane): (&Times, &dyn Fn(&str) -> f64, usize),
+    (times, y, lane): (&Times, Height<'_>, usize),
 ) {
     let class = format!("p{}", lane % COLOURS.len());
     let mut line = |x1: f64, y1: f64, x2: f64, y2: f64, more: &str| {

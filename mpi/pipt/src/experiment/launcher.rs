@@ -13,9 +13,8 @@ use std::path::Path;
 /// Before the command of a proxy, and after the last of them.
 const PROXY: &str = "HYDRA_LAUNCH:";
 const ALL: &str = "HYDRA_LAUNCH_END";
-/// MPICH of Debian talks by UCX: by TCP, and not by the memory that ranks of one node share. Its TCP without PUT: of one
-/// that is on its way the end is awaited in `MPI_Finalize`, which a rank that waits there already never acknowledges.
-const TRANSPORT: [(&str, &str); 2] = [("UCX_TLS", "tcp,self"), ("UCX_TCP_PUT_ENABLE", "n")];
+/// MPICH of Debian talks by UCX: by TCP, and not by the memory that ranks of one node share.
+const TRANSPORT: [(&str, &str); 1] = [("UCX_TLS", "tcp,self")];
 
 /// The commands of the proxies, once they are all there; a command has no blanks within its words.
 #[must_use]
