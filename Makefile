@@ -34,7 +34,7 @@ userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench pipt pipt-mpi test-pipt test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt pipt-mpi pipt-wheel test-pipt test-python test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
 .PHONY: mpi-packages pipt-mpich pipt-openmpi lint-mpich lint-openmpi
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
 	@echo "make pipt-mpi test-mpi   its libraries for MPICH and Open MPI: build them; test them with both"
+	@echo "make pipt-wheel test-python  its Python package: into $(TARGET)/wheels; installed and tested"
 	@echo "make install-pipt PREFIX=DIR  its program, man pages, completions"
 	@echo "make bench-pipt          its measurements, of docs/benchmarks-pipt.md"
 
@@ -113,6 +114,23 @@ test-pipt:
 	$(CARGO) clippy --locked -p $(TOOLKIT) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p $(TOOLKIT) --no-deps --quiet
 	$(CARGO) test --locked -p $(TOOLKIT)
+
+# The Python package, and its tests in an environment of their own. What they need comes from PyPI.
+PYTHON_TOOLS := $(abspath $(TARGET))/python-tools
+PYTHON_TESTS := $(abspath $(TARGET))/python-tests
+
+pipt-wheel:
+	@scripts/bootstrap demo
+	test -x $(PYTHON_TOOLS)/bin/maturin || python3 -m venv $(PYTHON_TOOLS)
+	test -x $(PYTHON_TOOLS)/bin/maturin || $(PYTHON_TOOLS)/bin/pip install --quiet 'maturin>=1.7,<2'
+	cd mpi/pipt-python && $(abspath scripts/with-rust) $(PYTHON_TOOLS)/bin/maturin build --locked --compatibility linux \
+		--profile $(PROFILE) --out $(abspath $(TARGET))/wheels
+
+test-python: pipt-wheel
+	test -x $(PYTHON_TESTS)/bin/pytest || python3 -m venv $(PYTHON_TESTS)
+	$(PYTHON_TESTS)/bin/pip install --quiet -r mpi/pipt-python/tests/requirements.txt
+	$(PYTHON_TESTS)/bin/pip install --quiet --force-reinstall --no-deps $(TARGET)/wheels/pipt-*.whl
+	cd mpi/pipt-python/tests && $(PYTHON_TESTS)/bin/pytest -q .
 
 # With both libraries, and ranks that the launchers of both MPIs start.
 test-mpi: PROFILE = dev

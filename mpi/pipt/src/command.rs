@@ -8,6 +8,7 @@ pub use size::bytes;
 use crate::job::{self, From, Image, Input, Job, Write};
 use crate::parameter::{Kind, Parameter, ParameterError, Values};
 use crate::routine::{self, Routine};
+use crate::stop::Stop;
 use crate::together::{Collect, Distribution};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
@@ -62,6 +63,8 @@ pub struct How {
     /// Of several ranks.
     pub distribution: Distribution,
     pub collect: Collect,
+    /// Set to end the work.
+    pub stop: Stop,
 }
 
 #[derive(Debug, PartialEq)]
@@ -314,7 +317,7 @@ fn option(parameter: &Parameter) -> Arg {
     let value = match parameter.kind {
         Kind::Whole(..) | Kind::Odd(..) | Kind::Number(..) => "NUMBER",
         Kind::Choice(_) | Kind::YesNo => "WORD",
-        Kind::Offsets | Kind::Words(_) => "LIST",
+        Kind::Offsets | Kind::Words(_) | Kind::Numbers => "LIST",
         Kind::Range(_) => "RANGE",
         Kind::Text => "TEXT",
     };
@@ -456,6 +459,7 @@ fn how_of(words: &ArgMatches) -> Result<How, CommandError> {
             &Distribution::ALL.map(|of| (of.name(), of)),
         ),
         collect: chosen(words, "collect", &Collect::ALL.map(|of| (of.name(), of))),
+        stop: Stop::default(),
     })
 }
 

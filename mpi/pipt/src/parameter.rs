@@ -48,6 +48,8 @@ pub enum Kind {
     Words(&'static [&'static str]),
     /// One of the words, or `LEAST:MOST`.
     Range(&'static [&'static str]),
+    /// Numbers, separated by commas.
+    Numbers,
     /// Anything: the name of a file.
     Text,
 }
@@ -62,6 +64,7 @@ pub enum Value {
     Offsets(Vec<(i32, i32)>),
     Words(Vec<&'static str>),
     Range(f64, f64),
+    Numbers(Vec<f64>),
 }
 
 /// Numbers in a list have this limit, and offsets this one to either side.
@@ -127,6 +130,7 @@ impl fmt::Display for Kind {
                 words.join(", ")
             ),
             Self::Range(words) => write!(to, "{} or LEAST:MOST", words.join(", ")),
+            Self::Numbers => write!(to, "numbers, separated by commas, at most {LIST_MAX}"),
             Self::Text => write!(to, "a name"),
         }
     }
@@ -162,6 +166,7 @@ impl Kind {
                 }
                 None => None,
             },
+            Self::Numbers => numbers(given).map(Value::Numbers),
             Self::Text => (!given.is_empty()).then(|| Value::Word(given.to_owned())),
         }
     }
@@ -174,6 +179,12 @@ fn whole(given: &str, least: u64, most: u64) -> Option<u64> {
 
 fn number(given: &str) -> Option<f64> {
     given.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn numbers(given: &str) -> Option<Vec<f64>> {
+    let all: Vec<&str> = given.split(',').take(LIST_MAX + 1).collect();
+    let all = (all.len() <= LIST_MAX).then_some(all)?;
+    all.into_iter().map(number).collect()
 }
 
 fn offsets(given: &str) -> Option<Vec<(i32, i32)>> {

@@ -26,7 +26,7 @@ pub fn list(name: Option<&str>) -> Result<String, String> {
 fn all() -> String {
     let mut text = String::new();
     let mut family = None;
-    for routine in routine::all() {
+    for routine in routine::listed() {
         if family != Some(routine.family) {
             let gap = if text.is_empty() { "" } else { "\n" };
             let _ = writeln!(text, "{gap}{}", routine.family.about());
@@ -65,7 +65,7 @@ pub fn list_json(name: Option<&str>) -> Vec<Value> {
             "about": parameter.about,
         })
     };
-    let asked = routine::all().filter(|routine| name.is_none_or(|name| routine.name == name));
+    let asked = routine::listed().filter(|routine| name.is_none_or(|name| routine.name == name));
     asked
         .map(|routine| {
             let parameters: Vec<Value> = routine.parameters.iter().map(parameter).collect();
@@ -158,7 +158,7 @@ mod tests {
         assert!(text.starts_with("Texture: grey-level"), "{text}");
         assert_eq!(
             text.matches("\n  ").count(),
-            routine::all().count(),
+            routine::listed().count(),
             "{text}"
         );
         let one = list(Some("ATrimmedSqMean")).expect("one");
@@ -168,7 +168,7 @@ mod tests {
             none,
             "There is no routine 'crossmedian': is CrossMedian meant?"
         );
-        assert_eq!(list_json(None).len(), routine::all().count());
+        assert_eq!(list_json(None).len(), routine::listed().count());
         assert_eq!(list_json(Some("CrossMedian"))[0]["family"], "order");
     }
 }
