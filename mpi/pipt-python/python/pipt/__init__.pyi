@@ -33,7 +33,7 @@ __all__ = [
     "and_or_xor",
     "canny",
     "clip",
-    "close",
+    "closing",
     "co_occur",
     "co_occur_cluster",
     "co_occur_contrast",
@@ -68,7 +68,7 @@ __all__ = [
     "laplacian_of_gaussian",
     "log_exp",
     "multiply",
-    "open",
+    "opening",
     "prewitt",
     "quantise",
     "resample",
@@ -213,13 +213,13 @@ def dilate(image: Image, *, size: int | None = None, shape: Literal['square', 'c
 @overload
 def dilate(image: ArrayLike, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> NDArray[Any]: ...
 @overload
-def open(image: Image, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> Image: ...
+def opening(image: Image, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> Image: ...
 @overload
-def open(image: ArrayLike, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> NDArray[Any]: ...
+def opening(image: ArrayLike, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> NDArray[Any]: ...
 @overload
-def close(image: Image, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> Image: ...
+def closing(image: Image, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> Image: ...
 @overload
-def close(image: ArrayLike, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> NDArray[Any]: ...
+def closing(image: ArrayLike, *, size: int | None = None, shape: Literal['square', 'cross'] | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> NDArray[Any]: ...
 @overload
 def square_mean(image: Image, *, size: int | None = None, edge: Literal['reflect', 'mirror', 'replicate', 'constant', 'shrink', 'nodata'] | None = None, value: float | None = None, fill: bool | None = None, channel_axis: int = -1, nodata: float | None = None, threads: int | None = None, memory: int = ..., overwrite: bool = False, comm: Any = None, root: int | None = None) -> Image: ...
 @overload

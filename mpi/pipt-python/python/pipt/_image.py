@@ -118,7 +118,7 @@ class Image:
             return np.empty(lengths, self.dtype)
         (top, bottom), (left, right) = ((min(of), max(of) + 1) for of in ranges[-2:])
         read = self.read(top, left, bottom - top, right - left)
-        cut = []
+        cut: "list[Any]" = []
         for of, one, start in zip(ranges, key, [0] * (len(shape) - 2) + [top, left]):
             if not isinstance(one, slice):
                 cut.append(of[0] - start)

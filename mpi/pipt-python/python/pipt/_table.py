@@ -12,8 +12,13 @@ from . import _native
 ROUTINES: "dict[str, dict[str, Any]]" = {one["name"]: one for one in _native.routines()}
 
 
+_OTHERS = {"Open": "opening", "Close": "closing"}
+
+
 def snake(name: str) -> str:
-    """`ATrimmedSqMean` as `a_trimmed_sq_mean`."""
+    """`ATrimmedSqMean` as `a_trimmed_sq_mean`; what opens a file is `pipt.open`, so `Open` is `opening`."""
+    if name in _OTHERS:
+        return _OTHERS[name]
     name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     return re.sub(r"([A-Z])([A-Z][a-z])", r"\1_\2", name).lower()
 
