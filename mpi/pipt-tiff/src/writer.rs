@@ -82,6 +82,16 @@ pub fn journal_of(target: &Path) -> PathBuf {
     beside(target, ".part.journal")
 }
 
+/// Removes the journal of a file that is finished: it cannot be resumed any more.
+///
+/// # Errors
+///
+/// It is not there, or cannot be removed.
+pub fn forget(target: &Path) -> Result<(), TiffError> {
+    let journal = journal_of(target);
+    std::fs::remove_file(&journal).map_err(io_error("remove", &journal))
+}
+
 fn io_error(what: &str, path: &Path) -> impl Fn(io::Error) -> TiffError {
     let (what, path) = (what.to_owned(), path.display().to_string());
     move |source| {
@@ -168,6 +178,10 @@ impl Writer {
     /// There is no such file, or it is of another design or job.
     pub fn resume(target: &Path, design: Design) -> Result<Self, TiffError> {
         let (part, journal) = (part_of(target), journal_of(target));
+        if design.options.sparse && journal.exists() && !part.exists() {
+            // It has got its name, and others of the image have not.
+            std::fs::rename(target, &part).map_err(io_error("take up", target))?;
+        }
         let file = OpenOptions::new().read(true).write(true).open(&part);
         let file = file.map_err(io_error("open", &part))?;
         let length = file.metadata().map_err(io_error("read", &part))?.len();
@@ -367,7 +381,8 @@ impl Writer {
     }
 
     /// Makes the overviews, writes the directories, and gives the file its name. One that had the name
-    /// before is replaced.
+    /// before is replaced. The journal of a file with some of an image's tiles stays, so that it can be resumed until
+    /// all of the image is there ([`forget`]).
     ///
     /// # Errors
     ///
@@ -404,9 +419,9 @@ impl Writer {
         let directory = directory.unwrap_or_else(|| Path::new("."));
         let synced = File::open(directory).and_then(|directory| directory.sync_all());
         synced.map_err(io_error("write to the disk", directory))?;
-        let journal = journal_of(&self.target);
-        if self.state().journal.take().is_some() {
-            std::fs::remove_file(&journal).map_err(io_error("remove", &journal))?;
+        let has_journal = self.state().journal.take().is_some();
+        if has_journal && !self.design.options.sparse {
+            forget(&self.target)?;
         }
         let bytes = self.state().end;
         Ok(Finished {

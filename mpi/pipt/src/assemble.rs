@@ -17,6 +17,7 @@ use crate::input::{Input, InputError, Wanted};
 use crate::job::{From, Job};
 use crate::operation::{Edge, Noise};
 use crate::parameter::Values;
+use crate::ranks::{Team, TeamError};
 use crate::routine::{Family, Routine};
 use pipt_raster::{Rect, SampleType, Size};
 use pipt_simd::noise::{self, NoiseError};
@@ -26,7 +27,7 @@ use pipt_tiff::{Scale, Tag};
 use std::fmt;
 
 /// What a job needs of where it runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The file that `foreach` has come to.
     pub file: Option<&'a str>,
@@ -36,6 +37,8 @@ pub struct Setting<'a> {
     /// Bytes.
     pub memory: u64,
     pub level: Level,
+    /// The ranks that look through images together.
+    pub team: Option<&'a Team<'a>>,
 }
 
 /// The images of a job.
@@ -90,6 +93,8 @@ pub enum AssembleError {
     Kernel(String, String),
     /// What cannot be cut out or resampled.
     Geometry(String),
+    /// The ranks of the job do not go on together.
+    Team(TeamError),
 }
 
 impl fmt::Display for AssembleError {
@@ -117,6 +122,7 @@ impl fmt::Display for AssembleError {
             ),
             Self::Kernel(given, what) => write!(to, "kernel={given} cannot be: {what}"),
             Self::Geometry(what) => write!(to, "{what}"),
+            Self::Team(error) => write!(to, "{error}"),
             Self::NoRange => write!(
                 to,
                 "range=type is for whole numbers: give LEAST:MOST, minmax or quantiles for floats"

@@ -46,21 +46,31 @@ impl Grid {
         self.size.height.div_ceil(self.tile)
     }
 
+    /// How many blocks of so many tiles there are.
+    #[must_use]
+    pub fn count(&self, tiles: u32) -> u64 {
+        u64::from(self.columns().div_ceil(tiles.max(1))) * u64::from(self.rows())
+    }
+
+    /// One of the blocks of so many tiles, by its place in the order in which they are written.
+    #[must_use]
+    pub fn block(&self, tiles: u32, number: u64) -> Block {
+        let (tiles, columns) = (tiles.max(1), self.columns());
+        let of_row = u64::from(columns.div_ceil(tiles)).max(1);
+        let whole = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (row, column) = (whole(number / of_row), whole(number % of_row) * tiles);
+        let count = tiles.min(columns - column);
+        Block {
+            rect: self.pixels(column, row, count),
+            first: u64::from(row) * u64::from(columns) + u64::from(column),
+            tiles: count,
+        }
+    }
+
     /// Blocks of so many tiles, or what is left of a row; in the order in which they are written.
     pub fn blocks(&self, tiles: u32) -> impl Iterator<Item = Block> + use<> {
-        let (grid, tiles) = (*self, tiles.max(1));
-        let columns = grid.columns();
-        (0..grid.rows()).flat_map(move |row| {
-            let begins = (0..columns).step_by(tiles as usize);
-            begins.map(move |column| {
-                let count = tiles.min(columns - column);
-                Block {
-                    rect: grid.pixels(column, row, count),
-                    first: u64::from(row) * u64::from(columns) + u64::from(column),
-                    tiles: count,
-                }
-            })
-        })
+        let grid = *self;
+        (0..grid.count(tiles)).map(move |number| grid.block(tiles, number))
     }
 
     /// The tiles of a block, in the order in which they are written.

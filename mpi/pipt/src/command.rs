@@ -8,6 +8,7 @@ pub use size::bytes;
 use crate::job::{self, From, Image, Input, Job, Write};
 use crate::parameter::{Kind, Parameter, ParameterError, Values};
 use crate::routine::{self, Routine};
+use crate::together::{Collect, Distribution};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -58,6 +59,9 @@ pub struct How {
     pub overwrite: bool,
     /// Goes on where it was interrupted.
     pub resume: bool,
+    /// Of several ranks.
+    pub distribution: Distribution,
+    pub collect: Collect,
 }
 
 #[derive(Debug, PartialEq)]
@@ -231,11 +235,43 @@ fn how(command: Command) -> Command {
             )
             .allow_hyphen_values(true),
         )
+        .arg(word(
+            "distribute",
+            "HOW",
+            Distribution::ALL.map(Distribution::name).as_slice(),
+            Distribution::default().name(),
+            "What each rank of an MPI job computes: equal slices of rows, tiles by turns, slices weighted by \
+             the measured speed of each, some more whenever it asks (dynamic), or whole files of foreach",
+        ))
+        .arg(word(
+            "collect",
+            "HOW",
+            Collect::ALL.map(Collect::name).as_slice(),
+            Collect::default().name(),
+            "How it comes into files: each rank writes its tiles into the one file (direct), sends them to \
+             rank 0 (gather), or writes a file of its own, with a VRT over all (parts)",
+        ))
         .arg(flag("plan", "Show what it would take, and do nothing"))
         .arg(flag("overwrite", "Replace files that are there"))
         .arg(flag("resume", "Go on where the same work was interrupted"))
         .arg(flag("quiet", "No progress"))
         .arg(json())
+}
+
+/// An option that is one of some words.
+fn word(
+    name: &'static str,
+    value: &'static str,
+    words: &[&'static str],
+    default: &'static str,
+    about: &'static str,
+) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name(value)
+        .value_parser(clap::builder::PossibleValuesParser::new(words.to_vec()))
+        .default_value(default)
+        .help(about)
 }
 
 /// A command that does one thing to one image. Of several routines each has its own parameters; one that
@@ -414,7 +450,21 @@ fn how_of(words: &ArgMatches) -> Result<How, CommandError> {
         quiet: words.get_flag("quiet"),
         overwrite: words.get_flag("overwrite"),
         resume: words.get_flag("resume"),
+        distribution: chosen(
+            words,
+            "distribute",
+            &Distribution::ALL.map(|of| (of.name(), of)),
+        ),
+        collect: chosen(words, "collect", &Collect::ALL.map(|of| (of.name(), of))),
     })
+}
+
+fn chosen<T: Copy + Default>(words: &ArgMatches, name: &str, all: &[(&str, T)]) -> T {
+    let word = words.get_one::<String>(name);
+    let found = all
+        .iter()
+        .find(|(name, _)| word.is_some_and(|word| word == name));
+    found.map(|(_, chosen)| *chosen).unwrap_or_default()
 }
 
 fn part_of(given: &str) -> Option<[f64; 4]> {

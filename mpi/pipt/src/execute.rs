@@ -158,6 +158,22 @@ pub fn execute<S: Sink>(
 ) -> Result<(), ExecuteError> {
     let blocks = group.grid.blocks(means.tiles);
     let blocks = blocks.filter(move |block| block.first + u64::from(block.tiles) > skip);
+    execute_blocks(graph, group, sink, means, blocks, watch)
+}
+
+/// Computes these blocks of a group's images, which are kept in this order.
+///
+/// # Errors
+///
+/// Those of [`execute`].
+pub fn execute_blocks<S: Sink>(
+    graph: &Graph,
+    group: &Group,
+    sink: &S,
+    means: Means,
+    blocks: impl Iterator<Item = Block> + Send,
+    watch: &Watch,
+) -> Result<(), ExecuteError> {
     let queue = Queue {
         blocks: Mutex::new((0, blocks)),
         state: Mutex::new(State::default()),
@@ -204,7 +220,11 @@ pub struct Watch {
 }
 
 /// Computes a block.
-fn ready<S: Sink>(
+///
+/// # Errors
+///
+/// Something cannot be read or computed.
+pub fn ready<S: Sink>(
     graph: &Graph,
     group: &Group,
     sink: &S,

@@ -18,5 +18,6 @@ pub mod ranks;
 pub mod routine;
 pub mod show;
 pub mod survey;
+pub mod together;
 pub mod verify;
 pub mod work;

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod rank;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pipt::command::{self, Asked, Work};
 use pipt::input::{File, Wanted};
@@ -17,6 +19,13 @@ const FAILED: u8 = 1;
 const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
+    if std::env::args()
+        .nth(1)
+        .is_some_and(|word| word == rank::WATCH)
+    {
+        rank::watch();
+        return ExitCode::SUCCESS;
+    }
     let matches = command::command().get_matches();
     let asked = match command::asked(&matches) {
         Ok(asked) => asked,
@@ -26,7 +35,7 @@ fn main() -> ExitCode {
         Asked::List { routine, json } => list(routine.as_deref(), json),
         Asked::Info { files, json } => info(&files, json),
         Asked::Plan(work) => plan(&work),
-        Asked::Run(work) => run(&work),
+        Asked::Run(work) => return run(&work),
         Asked::Verify(asked) => return verified(&asked),
         Asked::Completions(shell) => Ok(manual::completions(shell)),
         Asked::Man(directory) => man(&directory),
@@ -87,21 +96,43 @@ fn plan(work: &Work) -> Result<String, String> {
     })
 }
 
-fn run(work: &Work) -> Result<String, String> {
-    let bar = progress(work.how.quiet || work.how.json);
-    let done = work::run(work, &|done, all| {
+/// Does a job, as one of several ranks where a launcher has started this.
+fn run(work: &Work) -> ExitCode {
+    let rank = match rank::Rank::begin() {
+        Ok(rank) => rank,
+        Err(error) => return refuse(&error, FAILED),
+    };
+    let is_silent = !rank.speaks();
+    let bar = progress(work.how.quiet || work.how.json || is_silent);
+    let done = work::run(work, rank.ranks(), &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let written = done.map_err(|error| error.to_string())?;
-    Ok(match work.how.json {
+    let code = match done {
+        Ok(_) if is_silent => ExitCode::SUCCESS,
+        Ok(written) => say(&said(work, &written)),
+        // The rank where it went wrong says it.
+        Err(error) if error.is_elsewhere() => ExitCode::from(FAILED),
+        Err(error) => refuse(&error, FAILED),
+    };
+    // It waits for the other ranks, so what is to be said is said before.
+    rank.end();
+    code
+}
+
+fn said(work: &Work, written: &[work::Written]) -> String {
+    match work.how.json {
         true => lines(written.iter().map(work::Written::json)),
         false => written
             .iter()
             .map(|one| {
+                let of_ranks = match one.ranks {
+                    1 => String::new(),
+                    ranks => format!(", {ranks} ranks"),
+                };
                 format!(
-                    "{}: {} bands, {} bytes, {:.1} s\n",
+                    "{}: {} bands, {} bytes, {:.1} s{of_ranks}\n",
                     one.path.display(),
                     one.bands,
                     one.bytes,
@@ -109,7 +140,7 @@ fn run(work: &Work) -> Result<String, String> {
                 )
             })
             .collect(),
-    })
+    }
 }
 
 /// Shown on a terminal alone.

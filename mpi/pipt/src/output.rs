@@ -145,6 +145,12 @@ impl Form {
         &self.design
     }
 
+    /// What the samples of each band stand for, if they are scaled for this file.
+    #[must_use]
+    pub fn scales(&self) -> Option<&[Scale]> {
+        self.scales.as_deref()
+    }
+
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -200,12 +206,16 @@ impl Output {
     pub fn begin(form: Form, manner: Manner) -> Result<Self, OutputError> {
         let path = form.path();
         let of = |error| OutputError::Tiff(path.to_owned(), Box::new(error));
-        is_free(path, manner.overwrite)?;
         let part = writer::part_of(path);
+        // One with some tiles alone is finished before the others of its image are.
+        let has_name = manner.sparse && path.exists() && writer::journal_of(path).exists();
+        let is_begun = part.exists() || has_name;
+        if !(manner.resume && has_name) {
+            is_free(path, manner.overwrite)?;
+        }
         if manner.overwrite && !manner.resume && part.exists() {
             std::fs::remove_file(&part).map_err(|error| OutputError::Part(part.clone(), error))?;
         }
-        let is_begun = part.exists();
         let design = form.design.clone();
         let writer = match manner.resume && is_begun {
             true => Writer::resume(path, design),

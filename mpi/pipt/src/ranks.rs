@@ -3,8 +3,14 @@
 //! What carries their messages is not known here: [`pipt_load::World`] does it for the command, and Python's mpi4py
 //! for the module. All ranks call the same in the same order, but for [`Ranks::send`] and [`Ranks::poll`].
 
+mod team;
+
+pub use team::{About, Team, TeamError};
+
 use crate::graph::Failure;
 use pipt_load::World;
+use std::cell::RefCell;
+use std::collections::VecDeque;
 
 /// The ranks of one job, as one of them sees them. It stays with one thread, which hands on what others have to say.
 pub trait Ranks {
@@ -59,5 +65,44 @@ impl Ranks for World {
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         Ok(Self::all_gather(self, bytes)?)
+    }
+}
+
+/// The one rank of a process that was started alone.
+pub struct Alone(RefCell<VecDeque<Vec<u8>>>);
+
+impl Alone {
+    #[must_use]
+    pub fn new() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ranks for Alone {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn send(&self, _: usize, bytes: &[u8]) -> Result<(), Failure> {
+        self.0.borrow_mut().push_back(bytes.to_vec());
+        Ok(())
+    }
+
+    fn poll(&self) -> Result<Option<(usize, Vec<u8>)>, Failure> {
+        Ok(self.0.borrow_mut().pop_front().map(|bytes| (0, bytes)))
+    }
+
+    fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        Ok(vec![bytes.to_vec()])
     }
 }

@@ -2,6 +2,7 @@
 //! greatest sample, and quantiles. All of it is exact, and does not depend on how the image was divided.
 
 use pipt_raster::{Sample, Samples, each};
+use serde::{Deserialize, Serialize};
 
 mod counts;
 pub mod hysteresis;
@@ -16,7 +17,7 @@ const DIGIT_BITS: u32 = 16;
 const DIGITS: usize = 1 << DIGIT_BITS;
 
 /// The least and the greatest sample that is there, and how many there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extent {
     pub count: u64,
     /// None where no sample is there.
@@ -76,7 +77,7 @@ fn counted<'a, T: Sample>(
 /// Finds samples by their rank among all, in several passes over the image: one for each 16 bits of the
 /// type. Each pass counts one digit of the samples' keys where the digits before it are those of a rank
 /// that is looked for (selection by radix, Blum et al. 1973 as most significant digits first).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ranks {
     /// Bits of the key that are yet to be counted.
     bits: u32,
@@ -87,7 +88,7 @@ pub struct Ranks {
 }
 
 /// A rank, from 0, among the samples whose key begins with this prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Sought {
     prefix: u64,
     rank: u64,

@@ -1,13 +1,18 @@
 //! Doing a job, or saying what it would take.
 
+mod ranked;
+
 use crate::assemble::{AssembleError, Assembled, Setting, assemble};
 use crate::blocks::Grid;
 use crate::command::{How, Work};
 use crate::execute::{self, ExecuteError, Group, Means, Watch};
 use crate::job::{Foreach, Job};
 use crate::output::{self, Files, Form, Manner, Output, OutputError};
+use crate::ranks::{Alone, Ranks, Team, TeamError};
+use crate::together::{Collect, TogetherError};
 use pipt_simd::Level;
 use pipt_simd::level::NoLevel;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt;
@@ -40,6 +45,24 @@ pub enum WorkError {
     Assemble(AssembleError),
     Output(OutputError),
     Execute(ExecuteError),
+    /// Whole files are for each rank, and the job has none.
+    NoFiles,
+    Team(TeamError),
+    Together(TogetherError),
+}
+
+impl WorkError {
+    /// Whether it is the error of another rank, which says it.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        let is = |error: &TeamError| matches!(error, TeamError::Elsewhere(..));
+        match self {
+            Self::Team(error)
+            | Self::Together(TogetherError::Team(error))
+            | Self::Assemble(AssembleError::Team(error)) => is(error),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for WorkError {
@@ -61,6 +84,13 @@ impl fmt::Display for WorkError {
             Self::Assemble(error) => write!(to, "{error}"),
             Self::Output(error) => write!(to, "{error}"),
             Self::Execute(error) => write!(to, "{error}"),
+            Self::NoFiles => write!(
+                to,
+                "--distribute files gives each rank whole files, and the job has no foreach: begin it with foreach, or \
+                 distribute rows, tiles or dynamic"
+            ),
+            Self::Team(error) => write!(to, "{error}"),
+            Self::Together(error) => write!(to, "{error}"),
         }
     }
 }
@@ -68,7 +98,7 @@ impl fmt::Display for WorkError {
 impl std::error::Error for WorkError {}
 
 /// A file that was written.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Written {
     pub path: PathBuf,
     pub bytes: u64,
@@ -77,6 +107,8 @@ pub struct Written {
     /// Since its images were begun.
     pub seconds: f64,
     pub threads: usize,
+    /// That computed it.
+    pub ranks: usize,
 }
 
 impl Written {
@@ -89,6 +121,7 @@ impl Written {
             "bands": self.bands,
             "seconds": self.seconds,
             "threads": self.threads,
+            "ranks": self.ranks,
         })
     }
 }
@@ -157,27 +190,57 @@ struct One {
     means: Vec<Means>,
 }
 
-/// Does a job; `show` is called now and then with the pixels that are done, and how many there are.
+/// Does a job; `show` is called now and then with the pixels that are done, and how many there are. All of several
+/// ranks call this, and are given the same.
 ///
 /// # Errors
 ///
-/// Something cannot be read, computed or written.
-pub fn run(work: &Work, show: &(dyn Fn(u64, u64) + Sync)) -> Result<Vec<Written>, WorkError> {
-    let mut written = Vec::new();
-    for file in files(&work.job)? {
-        let one = one(work, file.as_deref())?;
-        for path in &one.paths {
-            output::is_free(path, work.how.overwrite).map_err(WorkError::Output)?;
-        }
-        for (name, text) in &one.all.texts {
-            let path = named(&work.job, file.as_deref(), name);
-            output::text(&path, text, work.how.overwrite).map_err(WorkError::Output)?;
-        }
-        for (number, (group, writes)) in one.groups.iter().enumerate() {
-            written.extend(write(work, &one, (group, writes), one.means[number], show)?);
+/// Something cannot be read, computed or written, here or at another rank.
+pub fn run(
+    work: &Work,
+    ranks: Option<&dyn Ranks>,
+    show: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Vec<Written>, WorkError> {
+    let alone = Alone::new();
+    match ranks {
+        Some(ranks) => ranked::run(work, ranks, show),
+        // A file of a rank's own, and the VRT of it.
+        None if work.how.collect == Collect::Parts => ranked::run(work, &alone, show),
+        None => {
+            let mut written = Vec::new();
+            for file in files(&work.job)? {
+                written.extend(whole(work, file.as_deref(), show)?);
+            }
+            Ok(written)
         }
     }
+}
+
+/// Does a job for one of its files, without other ranks.
+fn whole(
+    work: &Work,
+    file: Option<&str>,
+    show: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Vec<Written>, WorkError> {
+    let one = one(work, file, None)?;
+    begin(work, file, &one)?;
+    let mut written = Vec::new();
+    for (number, (group, writes)) in one.groups.iter().enumerate() {
+        written.extend(write(work, &one, (group, writes), one.means[number], show)?);
+    }
     Ok(written)
+}
+
+/// Looks whether the names of files are free, and writes what is no image.
+fn begin(work: &Work, file: Option<&str>, one: &One) -> Result<(), WorkError> {
+    for path in &one.paths {
+        output::is_free(path, work.how.overwrite).map_err(WorkError::Output)?;
+    }
+    for (name, text) in &one.all.texts {
+        let path = named(&work.job, file, name);
+        output::text(&path, text, work.how.overwrite).map_err(WorkError::Output)?;
+    }
+    Ok(())
 }
 
 /// Says what a job would take.
@@ -188,7 +251,7 @@ pub fn run(work: &Work, show: &(dyn Fn(u64, u64) + Sync)) -> Result<Vec<Written>
 pub fn plan(work: &Work) -> Result<Vec<Planned>, WorkError> {
     let mut planned = Vec::new();
     for file in files(&work.job)? {
-        let one = one(work, file.as_deref())?;
+        let one = one(work, file.as_deref(), None)?;
         for ((group, writes), means) in one.groups.iter().zip(&one.means) {
             let memory = execute::memory(&one.all.graph, group, means.tiles);
             for (node, write) in group.nodes.iter().zip(writes) {
@@ -266,40 +329,53 @@ fn matching(job: &Job) -> Result<Vec<Option<String>>, WorkError> {
     }
 }
 
-fn threads(how: &How) -> usize {
-    how.threads
-        .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+fn threads(how: &How, team: Option<&Team<'_>>) -> usize {
+    let own = || match team {
+        Some(team) => team.threads(),
+        None => thread::available_parallelism().map_or(1, usize::from),
+    };
+    how.threads.unwrap_or_else(own)
 }
 
-fn one(work: &Work, file: Option<&str>) -> Result<One, WorkError> {
+/// Bytes of tiles that a rank may keep until they have their places.
+fn kept(how: &How) -> u64 {
+    how.memory / 8
+}
+
+fn one(work: &Work, file: Option<&str>, team: Option<&Team<'_>>) -> Result<One, WorkError> {
     let how = &work.how;
     let level = match &how.instructions {
         Some(name) => name.parse().map_err(WorkError::Level)?,
         None => Level::best(),
     };
-    let threads = threads(how);
+    let threads = threads(how, team);
     let setting = Setting {
         file,
         part: how.part,
         threads,
         memory: how.memory,
         level,
+        team,
     };
     let all = assemble(&work.job, &setting).map_err(WorkError::Assemble)?;
     let writes = work.job.writes.iter();
-    let paths = writes.map(|write| named(&work.job, file, &write.path));
+    let paths = writes.map(|write| match how.collect {
+        Collect::Parts => named(&work.job, file, &write.path).with_extension("vrt"),
+        _ => named(&work.job, file, &write.path),
+    });
     let paths = paths.collect();
     let groups = groups(&work.job, &all);
     let (of_cache, most) = (how.memory / 8, how.tile.unwrap_or(MOST));
     let means = groups.iter().map(|(group, _)| {
-        let bytes = how.memory - of_cache;
+        let bytes = how.memory - of_cache - team.map_or(0, |_| kept(how));
         let (threads, tiles) = execute::means(
             &all.graph,
             std::slice::from_ref(group),
             bytes,
             threads,
             most,
-        )?;
+        )
+        .map_err(|error| of_all(error, how.memory))?;
         Ok(Means {
             threads,
             tiles,
@@ -315,6 +391,17 @@ fn one(work: &Work, file: Option<&str>) -> Result<One, WorkError> {
         groups,
         means,
     })
+}
+
+/// What is said of memory is said of all of it: caches and tiles that wait have their parts.
+fn of_all(error: ExecuteError, memory: u64) -> ExecuteError {
+    match error {
+        ExecuteError::Memory { least, given } => ExecuteError::Memory {
+            least: (least.saturating_mul(memory)).div_ceil(given.max(1)),
+            given: memory,
+        },
+        error => error,
+    }
 }
 
 /// The name of a file that is written, where the job has what stands for the file of `foreach`.
@@ -355,6 +442,20 @@ fn identity(work: &Work) -> u64 {
     xxh3_64(format!("{:?} {:?}", work.job.images, work.how.part).as_bytes())
 }
 
+/// What the file of a write of the job will be.
+fn form(
+    work: &Work,
+    one: &One,
+    number: usize,
+    path: &Path,
+    manner: Manner,
+) -> Result<Form, OutputError> {
+    let write = &work.job.writes[number];
+    let image = &one.all.images[write.image];
+    let shape = one.all.graph.shape(image.node);
+    Form::new(path, shape, image, &write.values, manner)
+}
+
 fn write(
     work: &Work,
     one: &One,
@@ -370,14 +471,11 @@ fn write(
         identity: identity(work),
         sparse: false,
     };
-    let begin = |number: &usize| {
-        let write = &work.job.writes[*number];
-        let image = &one.all.images[write.image];
-        let shape = one.all.graph.shape(image.node);
-        let form = Form::new(&one.paths[*number], shape, image, &write.values, manner)?;
-        Output::begin(form, manner)
-    };
-    let outputs: Result<Vec<Output>, _> = writes.iter().map(begin).collect();
+    let forms = writes
+        .iter()
+        .map(|number| form(work, one, *number, &one.paths[*number], manner));
+    let begin = |form: Result<Form, OutputError>| Output::begin(form?, manner);
+    let outputs: Result<Vec<Output>, _> = forms.map(begin).collect();
     let files = Files {
         outputs: outputs.map_err(WorkError::Output)?,
         grid: group.grid,
@@ -412,6 +510,7 @@ fn write(
             bands: shape.bands.len(),
             seconds: begun.elapsed().as_secs_f64(),
             threads: means.threads,
+            ranks: 1,
         })
     };
     files

@@ -1,9 +1,10 @@
 //! How often samples are in an image: each number by itself where the type has few, else in equal steps.
 
 use pipt_raster::{Sample, SampleType, Samples, each, of_type};
+use serde::{Deserialize, Serialize};
 
 /// What samples are counted in.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Bins {
     /// Each number of a type of 8 or 16 bits, from its least one on.
     Numbers { first: f64, count: usize },
@@ -88,7 +89,7 @@ impl Bins {
 }
 
 /// Samples that were counted.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
     pub bins: Bins,
     pub counts: Vec<u64>,

@@ -5,6 +5,7 @@
 
 use super::regions::{NONE, Regions, Sets};
 use pipt_raster::{Rect, Size};
+use serde::{Deserialize, Serialize};
 
 /// Classes of pixels.
 pub const WEAK: u8 = 1;
@@ -19,9 +20,10 @@ pub fn regions(size: Size, classes: &[u8]) -> Regions {
 }
 
 /// What is kept of a tile.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Piece {
-    rect: Rect,
+    /// Its first column.
+    x: u32,
     /// Of each region.
     is_strong: Vec<bool>,
     /// The numbers of the first and last row and of the first and last column.
@@ -42,7 +44,7 @@ impl Piece {
         let row = |from: usize| numbers[from..from + width].to_vec();
         let column = |from: usize| numbers[from..].iter().step_by(width).copied().collect();
         Self {
-            rect,
+            x: rect.x,
             is_strong,
             rows: [row(0), row(numbers.len() - width)],
             columns: [column(0), column(width - 1)],
@@ -113,7 +115,7 @@ impl Joined {
 
     /// Takes the next tile up.
     pub fn take(&mut self, piece: &Piece) {
-        if piece.rect.x == 0 {
+        if piece.x == 0 {
             std::mem::swap(&mut self.above, &mut self.below);
             self.below.fill(NONE);
             self.left.clear();
@@ -134,7 +136,7 @@ impl Joined {
                 .map(|number| numbers.get(*number as usize).copied());
             sets.map(|set| set.unwrap_or(NONE)).collect()
         };
-        let x = piece.rect.x as usize;
+        let x = piece.x as usize;
         touch(&mut self.sets, &sets(&piece.rows[0]), &self.above, x);
         touch(&mut self.sets, &sets(&piece.columns[0]), &self.left, 0);
         let last = sets(&piece.rows[1]);

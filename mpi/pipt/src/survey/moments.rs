@@ -1,12 +1,13 @@
 //! Mean and deviation of samples.
 
 use pipt_raster::{Sample, Samples, each};
+use serde::{Deserialize, Serialize};
 
 /// How many samples there are, their mean, and the sum of the squares of their distances from it.
 ///
 /// Parts are joined by the formula of T. Chan, G. Golub and R. LeVeque, "Updating Formulae and a Pairwise Algorithm for
 /// Computing Sample Variances", 1979. The result depends on the order in which it is done in its last digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     pub count: u64,
     pub mean: f64,

@@ -1,0 +1,103 @@
+//! The command as one rank of an MPI job.
+
+use pipt::ranks::Ranks;
+use pipt_load::{LoadError, World, launch, places};
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// The word by which a rank starts its watcher.
+pub const WATCH: &str = "watch-a-rank";
+
+/// What the watcher reads when its rank ends by itself.
+const ENDED: u8 = b'.';
+
+/// This process as a rank, if a launcher has started it.
+pub struct Rank {
+    world: Option<World>,
+    watcher: Option<Child>,
+}
+
+impl Rank {
+    /// # Errors
+    ///
+    /// The launcher's variables contradict each other, or its ranks cannot be reached.
+    pub fn begin() -> Result<Self, LoadError> {
+        let Some(launch) = launch(&|name| std::env::var(name).ok())? else {
+            return Ok(Self {
+                world: None,
+                watcher: None,
+            });
+        };
+        let program = std::env::current_exe().unwrap_or_default();
+        // Before the MPI is opened: its launchers end all processes of a rank's group.
+        let watcher = if launch.rank == 0 { watcher() } else { None };
+        let world = World::open(&launch, &places(&program));
+        let mut rank = Self {
+            world: None,
+            watcher,
+        };
+        match world {
+            Ok(world) => rank.world = Some(world),
+            Err(error) => {
+                rank.end();
+                return Err(error);
+            }
+        }
+        Ok(rank)
+    }
+
+    pub fn ranks(&self) -> Option<&dyn Ranks> {
+        self.world.as_ref().map(|world| world as &dyn Ranks)
+    }
+
+    /// One of all ranks says what was done.
+    pub fn speaks(&self) -> bool {
+        self.world.as_ref().is_none_or(|world| world.rank() == 0)
+    }
+
+    /// This rank ends by itself.
+    pub fn end(mut self) {
+        self.dismiss();
+    }
+
+    fn dismiss(&mut self) {
+        if let Some(mut watcher) = self.watcher.take() {
+            if let Some(mut pipe) = watcher.stdin.take() {
+                // Where it is gone already nothing is to be told.
+                let _told = pipe.write_all(&[ENDED]);
+            }
+            let _ended = watcher.wait();
+        }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        self.dismiss();
+    }
+}
+
+/// A process that outlives this one if it is killed, which no process can say of itself. MPICH's launcher kills all
+/// ranks at once when one dies, so that no other could say it either.
+fn watcher() -> Option<Child> {
+    let mut command = Command::new(std::env::current_exe().ok()?);
+    command
+        .arg(WATCH)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null());
+    // A group of its own, which no launcher knows of.
+    command.process_group(0).spawn().ok()
+}
+
+/// Says that the job was ended, unless the rank that holds the other end of the pipe says that it ends by itself.
+pub fn watch() {
+    let mut said = Vec::new();
+    let read = std::io::stdin().lock().take(1).read_to_end(&mut said);
+    if read.is_ok() && said != [ENDED] {
+        eprintln!(
+            "pipt: The job was ended before its work was done: one of its ranks was killed, by hand or for want of \
+             memory, or its machine or the launcher went away. What is written is kept: start it again with --resume"
+        );
+    }
+}
