@@ -67,6 +67,8 @@ def run(job, folder, options, feedback):
         feedback.pushInfo(line)
     if process.exitStatus() != QProcess.NormalExit or process.exitCode() != 0:
         raise CommandError("\n".join(said) or f"pipt ended with {process.exitCode()} and said nothing")
+    # It says nothing of what takes less than a moment.
+    feedback.setProgress(100)
     return True
 
 
