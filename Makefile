@@ -152,8 +152,8 @@ test-mpi: PROFILE = dev
 test-mpi: pipt-mpi $(MPIS:%=lint-%)
 	RUSTDOCFLAGS="-D warnings" MPICC=$(MPICC_mpich) $(CARGO) doc --locked -p whim-mpi --features link --no-deps --quiet \
 		--target-dir $(TARGET)/mpi/mpich
-	$(CARGO) clippy --locked -p pipt-load --features mpi --all-targets -- -D warnings
-	$(CARGO) test --locked -p whim-mpi -p pipt-load --features pipt-load/mpi
+	$(CARGO) clippy --locked -p pipt-load -p pipt --features pipt-load/mpi,pipt/mpi,pipt/full --all-targets -- -D warnings
+	$(CARGO) test --locked -p whim-mpi -p pipt-load -p pipt --features pipt-load/mpi,pipt/mpi --lib --test launchers --test ranks
 
 lint-mpich lint-openmpi: lint-%: pipt-%
 	MPICC=$(MPICC_$*) $(CARGO) clippy --locked -p whim-mpi --features link --target-dir $(TARGET)/mpi/$* -- -D warnings
