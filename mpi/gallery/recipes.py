@@ -1,8 +1,10 @@
-"""`recipes.py PIPT`: does what `docs/pipt-recipes.md` says, checks it, and writes the page with the numbers that came out.
+"""`recipes.py PIPT [SCENES]`: does what `docs/pipt-recipes.md` says, checks it, and writes the page with the numbers that came out.
 
-The page is made of the texts and commands below; each command is run as it stands there, in one directory.
+SCENES is the directory `Data/Input/Classification` of the sources of Orfeo ToolBox; without it the page's recipe that needs
+it is left as it was. The page is made of the texts and commands below; each command is run as it stands there, in one directory.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -40,6 +42,12 @@ class Page:
             sys.exit(f"{command}: {done.stderr}")
         return done.stdout
 
+    def place(self, name):
+        """Left, lower, right and upper end on the map, as GDAL says them."""
+        said = subprocess.run(["gdalinfo", "-json", name], cwd=self.folder, capture_output=True, text=True, check=True)
+        corners = json.loads(said.stdout)["cornerCoordinates"]
+        return [*corners["lowerLeft"], *corners["upperRight"]]
+
     def table(self, name):
         return [line.split(",") for line in (self.folder / name).read_text().splitlines()]
 
@@ -52,6 +60,7 @@ def check(is_so, what):
         sys.exit(f"Not so: {what}")
 
 
+LAND_COVER = "## Land cover by colour and texture"
 FILTERS = [
     ("SquareMean", "size=3"), ("GaussianSmooth", "sigma=1"), ("SquareMedian", "size=3"), ("SquareMedian", "size=5"),
     ("ATrimmedSqMean", "size=5 trim=0.2"), ("SigmaFilter", "size=7 within=50"), ("AdaptiveWiener", "size=5"),
@@ -141,7 +150,12 @@ def main():
             import land_cover
 
             land_cover.write(page, sys.argv[2])
-        (ROOT / "docs" / "pipt-recipes.md").write_text("\n".join(page.lines).rstrip() + "\n")
+        to = ROOT / "docs" / "pipt-recipes.md"
+        text = "\n".join(page.lines).rstrip() + "\n"
+        before = to.read_text() if to.exists() else ""
+        if len(sys.argv) == 2 and LAND_COVER in before:
+            text += "\n" + before[before.index(LAND_COVER) :]
+        to.write_text(text)
 
 
 if __name__ == "__main__":
