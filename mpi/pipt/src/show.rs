@@ -179,11 +179,20 @@ mod tests {
         );
         assert_eq!(list_json(None).len(), routine::all().count());
         let median = &list_json(Some("CrossMedian"))[0];
-        assert_eq!((&median["family"], &median["images"]), (&json!("order"), &json!(1)));
+        assert_eq!(
+            (&median["family"], &median["images"]),
+            (&json!("order"), &json!(1))
+        );
         let size = &median["parameters"][0];
-        assert_eq!((&size["type"], &size["least"], &size["most"]), (&json!("odd"), &json!(1), &json!(255)));
+        assert_eq!(
+            (&size["type"], &size["least"], &size["most"]),
+            (&json!("odd"), &json!(1), &json!(255))
+        );
         let value = &median["parameters"][2];
-        assert_eq!((&value["type"], &value["least"]), (&json!("number"), &Value::Null));
+        assert_eq!(
+            (&value["type"], &value["least"]),
+            (&json!("number"), &Value::Null)
+        );
         assert_eq!(median["parameters"][1]["words"][0], "reflect");
     }
 }
