@@ -21,7 +21,8 @@ def main():
     with tifffile.TiffFile(features) as file:
         bands = file.asarray()
         tags = [file.pages[0].tags[code] for code in PLACE if code in file.pages[0].tags]
-    columns = numpy.nan_to_num(numpy.moveaxis(bands, 0, -1).reshape(-1, bands.shape[0]))
+    # A band a column, also of a single one.
+    columns = numpy.nan_to_num(bands.reshape(-1, bands.shape[-2] * bands.shape[-1]).T)
     wanted = tifffile.imread(labels)
     y, x = numpy.indices(wanted.shape) // SQUARE
     half = numpy.where(wanted > 0, 1 + (x + y) % 2, 0)
