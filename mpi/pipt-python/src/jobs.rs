@@ -22,6 +22,7 @@ fn how(threads: Option<usize>, memory: u64, overwrite: bool, resume: bool) -> Ho
         quiet: true,
         overwrite,
         resume,
+        percent: false,
         distribution: Default::default(),
         collect: Default::default(),
         stop: Stop::default(),

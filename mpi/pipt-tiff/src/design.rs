@@ -479,7 +479,7 @@ fn check(info: &Info, options: &WriteOptions) -> Result<(), TiffError> {
     }
     if options.sparse && options.overviews.is_some() {
         return Err(design(
-            "overviews need all tiles, and some are in other files",
+            "overviews need all tiles, and some are in other files: leave overviews out, or write one file",
         ));
     }
     if !options.scales.is_empty() && options.scales.len() != info.bands as usize {

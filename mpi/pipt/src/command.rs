@@ -57,6 +57,8 @@ pub struct How {
     pub part: Option<[f64; 4]>,
     pub json: bool,
     pub quiet: bool,
+    /// Says on standard error how much is done, a number a line: for programs that show it themselves.
+    pub percent: bool,
     pub overwrite: bool,
     /// Goes on where it was interrupted.
     pub resume: bool,
@@ -258,6 +260,7 @@ fn how(command: Command) -> Command {
         .arg(flag("overwrite", "Replace files that are there"))
         .arg(flag("resume", "Go on where the same work was interrupted"))
         .arg(flag("quiet", "No progress"))
+        .arg(flag("percent", "Print to standard error how much is done, a number of percent a line, for other programs"))
         .arg(json())
 }
 
@@ -451,6 +454,7 @@ fn how_of(words: &ArgMatches) -> Result<How, CommandError> {
         part: part.transpose()?,
         json: words.get_flag("json"),
         quiet: words.get_flag("quiet"),
+        percent: words.get_flag("percent"),
         overwrite: words.get_flag("overwrite"),
         resume: words.get_flag("resume"),
         distribution: chosen(

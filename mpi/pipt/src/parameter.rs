@@ -137,6 +137,49 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
+    /// What `pipt list --json` calls it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Whole(..) => "whole",
+            Self::Odd(..) => "odd",
+            Self::Number(..) => "number",
+            Self::Choice(_) => "choice",
+            Self::YesNo => "yes-no",
+            Self::Offsets => "offsets",
+            Self::Words(_) => "words",
+            Self::Range(_) => "range",
+            Self::Numbers => "numbers",
+            Self::Text => "text",
+        }
+    }
+
+    /// The least and the greatest number that may be given; None where there is no limit, or no number.
+    #[must_use]
+    pub fn limits(&self) -> (Option<serde_json::Number>, Option<serde_json::Number>) {
+        match *self {
+            Self::Whole(least, most) | Self::Odd(least, most) => {
+                (Some(least.into()), Some(most.into()))
+            }
+            Self::Number(least, most) => {
+                let limit = |number: f64, none: f64| {
+                    serde_json::Number::from_f64(number).filter(|_| number != none)
+                };
+                (limit(least, f64::MIN), limit(most, f64::MAX))
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// The words that may be given.
+    #[must_use]
+    pub const fn words(&self) -> &'static [&'static str] {
+        match self {
+            Self::Choice(words) | Self::Words(words) | Self::Range(words) => words,
+            _ => &[],
+        }
+    }
+
     /// Reads what was given.
     fn read(&self, given: &str) -> Option<Value> {
         match *self {

@@ -1,6 +1,7 @@
 //! What `pipt list` and `pipt info` print.
 
 use crate::input::File;
+use crate::parameter::Parameter;
 use crate::place::Affine;
 use crate::routine::{self, Routine};
 use serde_json::{Value, json};
@@ -57,10 +58,16 @@ fn one(routine: &Routine) -> String {
 /// The same as JSON, an object for each routine.
 #[must_use]
 pub fn list_json(name: Option<&str>) -> Vec<Value> {
-    let parameter = |parameter: &crate::parameter::Parameter| {
+    let parameter = |parameter: &Parameter| {
+        let (least, most) = parameter.kind.limits();
         json!({
             "name": parameter.name,
             "is": parameter.kind.to_string(),
+            "type": parameter.kind.name(),
+            "least": least,
+            "most": most,
+            "words": parameter.kind.words(),
+            "needed": parameter.default.is_none(),
             "default": parameter.default.filter(|default| !default.is_empty()),
             "about": parameter.about,
         })
@@ -73,6 +80,8 @@ pub fn list_json(name: Option<&str>) -> Vec<Value> {
                 "routine": routine.name,
                 "family": format!("{:?}", routine.family).to_lowercase(),
                 "about": routine.about,
+                "images": routine.images,
+                "optional_images": routine.optional,
                 "parameters": parameters,
             })
         })
@@ -169,6 +178,21 @@ mod tests {
             "There is no routine 'crossmedian': is CrossMedian meant?"
         );
         assert_eq!(list_json(None).len(), routine::listed().count());
-        assert_eq!(list_json(Some("CrossMedian"))[0]["family"], "order");
+        let median = &list_json(Some("CrossMedian"))[0];
+        assert_eq!(
+            (&median["family"], &median["images"]),
+            (&json!("order"), &json!(1))
+        );
+        let size = &median["parameters"][0];
+        assert_eq!(
+            (&size["type"], &size["least"], &size["most"]),
+            (&json!("odd"), &json!(1), &json!(255))
+        );
+        let value = &median["parameters"][2];
+        assert_eq!(
+            (&value["type"], &value["least"]),
+            (&json!("number"), &Value::Null)
+        );
+        assert_eq!(median["parameters"][1]["words"][0], "reflect");
     }
 }

@@ -3,13 +3,14 @@
 //! Threads of each rank compute blocks; the thread that began the job talks with the other ranks. Rank 0 is the manager
 //! as well, which costs little: it looks at what comes every millisecond, and computes no less for it.
 
+pub mod fuzz;
 mod manager;
 mod message;
 mod parts;
 mod rank;
 mod share;
 
-pub use parts::{path_of_rank, rectangles, vrt};
+pub use parts::{Has, Place, path_of_rank, rectangles, vrt};
 pub use share::{Distribution, files};
 
 use crate::blocks::Block;
@@ -360,13 +361,12 @@ impl<'a> Talk<'a> {
                 let _heard = events.send(Event::Computed(done));
             });
             let talked = self.talk(&heard, task.group.grid.size.pixels(), show);
-            if let Err(error) = &talked {
-                self.give_up(error);
+            talked.map_err(|error| {
                 watch.stop.store(true, Ordering::Relaxed);
                 self.room.close();
                 self.blocks = None;
-            }
-            talked
+                self.give_up(error)
+            })
         })
     }
 
@@ -542,23 +542,46 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    /// Lets all know why this rank cannot go on, if they do not know.
-    fn give_up(&mut self, error: &TogetherError) {
+    /// Lets all know why this rank cannot go on, if they do not know, and gives what it says itself: where several
+    /// cannot go on, as they read the same, the first one whom the manager has heard says it.
+    fn give_up(&mut self, error: TogetherError) -> TogetherError {
         self.team.all_know();
         if matches!(error, TogetherError::Team(TeamError::Elsewhere(..))) {
-            return;
+            return error;
         }
         let sentence = error.to_string();
-        match self.manager {
-            Some(_) => self.tell_others(0, &sentence),
-            // Who cannot be reached is told by nobody.
-            None => drop(self.say((ToManager::Failed(sentence), Vec::new()))),
+        if self.manager.is_some() {
+            self.tell_others(0, &sentence);
+            return error;
+        }
+        match self.verdict(sentence) {
+            Ok(first) if first != self.team.ranks().rank() => {
+                TogetherError::Team(TeamError::Elsewhere(first, error.to_string()))
+            }
+            // Or nobody can be reached.
+            _ => error,
+        }
+    }
+
+    /// Tells the manager that this rank cannot go on, and waits until it says whom it has heard first.
+    fn verdict(&mut self, sentence: String) -> Result<usize, TogetherError> {
+        self.say((ToManager::Failed(sentence), Vec::new()))?;
+        let ranks = self.team.ranks();
+        loop {
+            while let Some((from, bytes)) = ranks.poll().map_err(TogetherError::Failed)? {
+                let read = Message::read(from, &bytes).map_err(TogetherError::Failed)?;
+                if let Message::ToRank(ToRank::Failed(first, _)) = read.0 {
+                    return Ok(usize::try_from(first).unwrap_or(usize::MAX));
+                }
+            }
+            thread::sleep(PAUSE_MAX);
         }
     }
 
     fn tell_others(&mut self, from: usize, sentence: &str) {
         let ranks = self.team.ranks();
-        let others = (0..ranks.size()).filter(|rank| *rank != from && *rank != ranks.rank());
+        // Also the one that cannot go on, so that it knows that it was the first.
+        let others = (0..ranks.size()).filter(|rank| *rank != ranks.rank());
         for rank in others {
             let word = ToRank::Failed(from as u64, sentence.to_owned());
             let _told = self.send(rank, Message::ToRank(word), Vec::new());

@@ -375,7 +375,8 @@ fn one(work: &Work, file: Option<&str>, team: Option<&Team<'_>>) -> Result<One, 
             bytes,
             threads,
             most,
-        )?;
+        )
+        .map_err(|error| of_all(error, how.memory))?;
         Ok(Means {
             threads,
             tiles,
@@ -391,6 +392,17 @@ fn one(work: &Work, file: Option<&str>, team: Option<&Team<'_>>) -> Result<One, 
         groups,
         means,
     })
+}
+
+/// What is said of memory is said of all of it: caches and tiles that wait have their parts.
+fn of_all(error: ExecuteError, memory: u64) -> ExecuteError {
+    match error {
+        ExecuteError::Memory { least, given } => ExecuteError::Memory {
+            least: (least.saturating_mul(memory)).div_ceil(given.max(1)),
+            given: memory,
+        },
+        error => error,
+    }
 }
 
 /// The name of a file that is written, where the job has what stands for the file of `foreach`.

@@ -151,6 +151,7 @@ fn run(text: &str, threads: usize, tile: u32) -> Result<(), String> {
         quiet: true,
         overwrite: true,
         resume: false,
+        percent: false,
         distribution: Default::default(),
         collect: Default::default(),
         stop: Default::default(),

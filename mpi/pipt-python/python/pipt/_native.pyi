@@ -1,9 +1,10 @@
-from typing import Any
+from typing import Any, final
 
 __version__: str
 
 class PiptError(RuntimeError): ...
 
+@final
 class Chain:
     def __new__(cls, steps: list[tuple[Any, ...]], threads: int | None, memory: int, overwrite: bool) -> Chain: ...
     @property

@@ -199,15 +199,22 @@ impl<'a> Team<'a> {
         self.is_over.set(true);
     }
 
-    /// Tells all ranks, wherever they gather next, that something went wrong here; not if they know that already.
-    pub fn fail(&self, sentence: &str) {
+    /// Tells all ranks, wherever they gather next, that something went wrong here; not if they know that already. Gives
+    /// whether this rank should say it: of several where something went wrong at the same time, the first does.
+    #[must_use]
+    pub fn fail(&self, sentence: &str) -> bool {
         if self.is_over.replace(true) {
-            return;
+            return true;
         }
-        if let Ok(word) = postcard::to_allocvec(&Word::<()>::Failed(sentence.to_owned())) {
-            // Who cannot be told is not there any more.
-            let _told = self.ranks.all_gather(&word);
-        }
+        let Ok(word) = postcard::to_allocvec(&Word::<()>::Failed(sentence.to_owned())) else {
+            return true;
+        };
+        // Who cannot be told is not there any more.
+        let words = self.ranks.all_gather(&word).unwrap_or_default();
+        let failed =
+            |word: &Vec<u8>| matches!(postcard::from_bytes(word), Ok(Word::<()>::Failed(_)));
+        let first = words.iter().position(failed);
+        first.is_none_or(|first| first == self.ranks.rank())
     }
 }
 

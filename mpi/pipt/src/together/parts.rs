@@ -17,6 +17,16 @@ const PROJECTED: u64 = 3072;
 const IS_POINT: u64 = 2;
 const EPSG_MAX: u64 = 32766;
 
+/// A rectangle of an image, as ranks tell it: its first column and row, its width and height.
+pub type Place = (u32, u32, u32, u32);
+
+/// A file that has some of an image.
+pub struct Has {
+    /// Its name, beside the VRT.
+    pub file: String,
+    pub places: Vec<Place>,
+}
+
 /// The file of a rank.
 #[must_use]
 pub fn path_of_rank(path: &Path, rank: usize) -> PathBuf {
@@ -72,12 +82,7 @@ pub fn rectangles(grid: Grid, has: impl Fn(Tile) -> bool) -> Vec<Rect> {
 
 /// The VRT of an image: its files, by their names beside it, and which parts of the image each has.
 #[must_use]
-pub fn vrt(
-    info: &Info,
-    scales: &[Scale],
-    tags: &[Tag],
-    sources: &[(String, Vec<(u32, u32, u32, u32)>)],
-) -> String {
+pub fn vrt(info: &Info, scales: &[Scale], tags: &[Tag], sources: &[Has]) -> String {
     let Size { width, height } = info.size;
     let mut text = format!("<VRTDataset rasterXSize=\"{width}\" rasterYSize=\"{height}\">\n");
     if let Some(code) = epsg(tags) {
@@ -108,8 +113,8 @@ pub fn vrt(
             let _ = writeln!(text, "    <Offset>{}</Offset>", scale.offset);
             let _ = writeln!(text, "    <Scale>{}</Scale>", scale.step);
         }
-        for (file, parts) in sources {
-            for (x, y, width, height) in parts {
+        for Has { file, places } in sources {
+            for (x, y, width, height) in places {
                 let place =
                     format!("xOff=\"{x}\" yOff=\"{y}\" xSize=\"{width}\" ySize=\"{height}\"");
                 let _ = writeln!(
@@ -255,7 +260,10 @@ mod tests {
             Tag::doubles(33922, &[0.0, 0.0, 0.0, 100.0, 50.0, 0.0]),
             Tag::shorts(34735, &keys),
         ];
-        let sources = [("out.0.tif".to_owned(), vec![(0, 0, 20, 10)])];
+        let sources = [Has {
+            file: "out.0.tif".to_owned(),
+            places: vec![(0, 0, 20, 10)],
+        }];
         let text = vrt(&info, &[], &tags, &sources);
         for wanted in [
             "<SRS>EPSG:32631</SRS>",

@@ -5,8 +5,8 @@ use crate::blocks::Tile;
 use crate::command::Work;
 use crate::execute::{Group, Means};
 use crate::output::{self, Files, Form, Manner, Output};
-use crate::ranks::{About, Ranks, Team};
-use crate::together::{self, Collect, Distribution, Task, TogetherError};
+use crate::ranks::{About, Ranks, Team, TeamError};
+use crate::together::{self, Collect, Distribution, Has, Place, Task, TogetherError};
 use pipt_tiff::writer;
 use std::path::Path;
 use std::time::Instant;
@@ -22,10 +22,16 @@ pub(super) fn run(
         Distribution::Files => own_files(work, &team, show),
         _ => all_files(work, &team, show),
     };
-    if let Err(error) = &done {
-        team.fail(&error.to_string());
+    match done {
+        Err(error) if !error.is_elsewhere() => {
+            let sentence = error.to_string();
+            match team.fail(&sentence) {
+                true => Err(error),
+                false => Err(WorkError::Team(TeamError::Elsewhere(0, sentence))),
+            }
+        }
+        done => done,
     }
-    done
 }
 
 /// Of all that has to be the same at all ranks.
@@ -204,7 +210,7 @@ impl Part<'_> {
             all.map(|rect| (rect.x, rect.y, rect.width, rect.height))
                 .collect()
         };
-        let own: Vec<Vec<(u32, u32, u32, u32)>> = files.outputs.iter().map(has).collect();
+        let own: Vec<Vec<Place>> = files.outputs.iter().map(has).collect();
         // When this is told all ranks have all their tiles; only then do files get their names.
         let parts = self.team.gather(&own).map_err(WorkError::Team)?;
         let finish = |output: Output| output.finish().map_err(WorkError::Output);
@@ -246,7 +252,7 @@ impl Part<'_> {
         form: &Form,
         number: usize,
         path: &Path,
-        parts: Vec<Vec<(u32, u32, u32, u32)>>,
+        parts: Vec<Vec<Place>>,
     ) -> Result<(), WorkError> {
         let image = &self.one.all.images[self.work.job.writes[self.writes[number]].image];
         let name = |rank: usize| {
@@ -254,11 +260,11 @@ impl Part<'_> {
             let name = path.file_name().unwrap_or_default();
             name.to_string_lossy().into_owned()
         };
-        let sources: Vec<_> = parts
-            .into_iter()
-            .enumerate()
-            .map(|(rank, parts)| (name(rank), parts))
-            .collect();
+        let sources = parts.into_iter().enumerate().map(|(rank, places)| Has {
+            file: name(rank),
+            places,
+        });
+        let sources: Vec<Has> = sources.collect();
         let scales = form.scales().unwrap_or(&image.scales);
         let text = together::vrt(form.design().info(), scales, &image.tags, &sources);
         output::text(path, &text, self.work.how.overwrite).map_err(WorkError::Output)
