@@ -1,5 +1,7 @@
 //! Kernels of users beside built-in routines that compute the same.
 
+#![forbid(unsafe_code)]
+
 use pipt::command::{How, Work};
 use pipt::graph::Failure;
 use pipt::graph::Reading;
