@@ -141,9 +141,8 @@ test-python: pipt-wheel
 ORACLES := $(abspath $(TARGET))/oracles
 FUZZ    ?= 30
 
-test-pipt-full: $(ORACLES)/made
-	@scripts/bootstrap demo
-	$(CARGO) test --locked --release -p pipt --features full
+test-pipt-full: pipt-mpi $(ORACLES)/made
+	$(CARGO) test --locked --release -p pipt --features full,mpi
 	PIPT_PYTHON=$(ORACLES)/bin/python $(CARGO) test --locked --release -p pipt -p pipt-simd \
 		--features pipt/oracles,pipt-simd/oracles -- oracles_ routines_are scipy_gives --nocapture
 	mpi/fuzz/run $(FUZZ)
