@@ -34,7 +34,8 @@ userdir    = $(DESTDIR)$(PREFIX)/lib/systemd/user
 sysusers   = $(DESTDIR)$(PREFIX)/lib/sysusers.d
 confdir    = $(DESTDIR)/etc/whim
 
-.PHONY: help demo build test test-full bench pipt pipt-mpi test-pipt test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
+.PHONY: help demo build test test-full bench pipt pipt-mpi pipt-wheel test-pipt test-python test-mpi bench-pipt install-pipt uninstall-pipt install install-files deb uninstall fmt lint
+.PHONY: test-pipt-full pipt-gallery test-qgis qgis-plugin
 .PHONY: mpi-packages pipt-mpich pipt-openmpi lint-mpich lint-openmpi
 
 help:
@@ -46,7 +47,11 @@ help:
 	@echo "make deb                 a Debian package of them, in $(TARGET)/deb (PROFILE=dev: quickly built)"
 	@echo "make fmt lint            format the sources; run the linter"
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
+	@echo "make test-pipt-full      its long tests: beside other programs of Python's package index, killed and resumed"
+	@echo "make pipt-gallery        the pictures of docs/pipt-gallery.md and the numbers of docs/pipt-recipes.md"
+	@echo "make qgis-plugin test-qgis  its plugin for QGIS, as a zip file; the plugin's tests, in an installed QGIS"
 	@echo "make pipt-mpi test-mpi   its libraries for MPICH and Open MPI: build them; test them with both"
+	@echo "make pipt-wheel test-python  its Python package: into $(TARGET)/wheels; installed and tested"
 	@echo "make install-pipt PREFIX=DIR  its program, man pages, completions"
 	@echo "make bench-pipt          its measurements, of docs/benchmarks-pipt.md"
 
@@ -113,6 +118,51 @@ test-pipt:
 	$(CARGO) clippy --locked -p $(TOOLKIT) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p $(TOOLKIT) --no-deps --quiet
 	$(CARGO) test --locked -p $(TOOLKIT)
+
+# The Python package, and its tests in an environment of their own. What they need comes from PyPI.
+PYTHON_TOOLS := $(abspath $(TARGET))/python-tools
+PYTHON_TESTS := $(abspath $(TARGET))/python-tests
+
+pipt-wheel:
+	@scripts/bootstrap demo
+	test -x $(PYTHON_TOOLS)/bin/maturin || python3 -m venv $(PYTHON_TOOLS)
+	test -x $(PYTHON_TOOLS)/bin/maturin || $(PYTHON_TOOLS)/bin/pip install --quiet 'maturin>=1.7,<2'
+	cd mpi/pipt-python && $(abspath scripts/with-rust) $(PYTHON_TOOLS)/bin/maturin build --locked --compatibility linux \
+		--profile $(PROFILE) --out $(abspath $(TARGET))/wheels
+
+test-python: pipt-wheel
+	test -x $(PYTHON_TESTS)/bin/pytest || python3 -m venv $(PYTHON_TESTS)
+	$(PYTHON_TESTS)/bin/pip install --quiet -r mpi/pipt-python/tests/requirements.txt
+	$(PYTHON_TESTS)/bin/pip install --quiet --force-reinstall --no-deps $(TARGET)/wheels/pipt-*.whl
+	cd mpi/pipt-python/tests && $(PYTHON_TESTS)/bin/pytest -q .
+
+# What takes longer: beside other programs, which come from Python's package index and are put below the build
+# directory; killed and resumed; and odd files for a while.
+ORACLES := $(abspath $(TARGET))/oracles
+FUZZ    ?= 30
+
+test-pipt-full: pipt-mpi $(ORACLES)/made
+	$(CARGO) test --locked --release -p pipt --features full,mpi
+	PIPT_PYTHON=$(ORACLES)/bin/python $(CARGO) test --locked --release -p pipt -p pipt-simd \
+		--features pipt/oracles,pipt-simd/oracles -- oracles_ routines_are scipy_gives --nocapture
+	mpi/fuzz/run $(FUZZ)
+
+$(ORACLES)/made: mpi/pipt/tests/oracles/requirements.txt
+	rm -rf $(ORACLES)
+	python3 -m venv $(ORACLES)
+	$(ORACLES)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+pipt-gallery: pipt $(ORACLES)/made
+	$(ORACLES)/bin/python mpi/gallery/gallery.py $(PIPT)
+	$(ORACLES)/bin/python mpi/gallery/recipes.py $(PIPT)
+
+qgis-plugin:
+	mpi/qgis/package $(TARGET)
+
+# QGIS's Python is the distribution's, of its package python3-qgis.
+test-qgis: pipt
+	QT_QPA_PLATFORM=offscreen PIPT=$(abspath $(PIPT)) /usr/bin/python3 mpi/qgis/tests/test_plugin.py
 
 # With both libraries, and ranks that the launchers of both MPIs start.
 test-mpi: PROFILE = dev

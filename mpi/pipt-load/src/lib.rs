@@ -23,6 +23,7 @@
 
 mod error;
 mod file;
+pub mod kernel;
 mod launch;
 mod library;
 mod world;

@@ -149,7 +149,7 @@ impl Functions {
 }
 
 /// What failed, and what the dynamic linker says of it.
-fn with_cause(error: &libloading::Error) -> String {
+pub(crate) fn with_cause(error: &libloading::Error) -> String {
     match error.source() {
         Some(cause) => cause.to_string(),
         None => error.to_string(),

@@ -2,6 +2,7 @@
 
 mod edges;
 mod geometry;
+mod given;
 mod histogram;
 mod look;
 mod means;
@@ -10,15 +11,18 @@ mod points;
 mod quantisers;
 mod textures;
 mod thresholds;
+mod user;
 
 use crate::execute::ExecuteError;
 use crate::graph::{Graph, GraphError, Shape};
 use crate::input::{Input, InputError, Wanted};
 use crate::job::{From, Job};
+use crate::kernel::KernelsError;
 use crate::operation::{Edge, Noise};
 use crate::parameter::Values;
 use crate::ranks::{Team, TeamError};
 use crate::routine::{Family, Routine};
+use crate::stop::{Stop, Stoppable};
 use pipt_raster::{Rect, SampleType, Size};
 use pipt_simd::noise::{self, NoiseError};
 use pipt_simd::rank::RankError;
@@ -29,6 +33,8 @@ use std::fmt;
 /// What a job needs of where it runs.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
+    /// Ends passes over whole images.
+    pub stop: &'a Stop,
     /// The file that `foreach` has come to.
     pub file: Option<&'a str>,
     /// Left, upper, right and lower end of the part of the images that is wanted.
@@ -42,6 +48,7 @@ pub struct Setting<'a> {
 }
 
 /// The images of a job.
+#[derive(Default)]
 pub struct Assembled {
     pub graph: Graph,
     /// Of each image of the job.
@@ -91,6 +98,7 @@ pub enum AssembleError {
     Hysteresis(f64, f64),
     /// A kernel that cannot be: how it begins, and what is wrong.
     Kernel(String, String),
+    User(KernelsError),
     /// What cannot be cut out or resampled.
     Geometry(String),
     /// The ranks of the job do not go on together.
@@ -121,6 +129,7 @@ impl fmt::Display for AssembleError {
                 "low={low} is above high={high}: lines that begin would not go on"
             ),
             Self::Kernel(given, what) => write!(to, "kernel={given} cannot be: {what}"),
+            Self::User(error) => write!(to, "{error}"),
             Self::Geometry(what) => write!(to, "{what}"),
             Self::Team(error) => write!(to, "{error}"),
             Self::NoRange => write!(
@@ -139,11 +148,7 @@ impl std::error::Error for AssembleError {}
 ///
 /// A file cannot be read, or a routine cannot do what it is asked to.
 pub fn assemble(job: &Job, setting: &Setting<'_>) -> Result<Assembled, AssembleError> {
-    let mut all = Assembled {
-        graph: Graph::default(),
-        images: Vec::new(),
-        texts: Vec::new(),
-    };
+    let mut all = Assembled::default();
     for image in &job.images {
         let next = match &image.from {
             From::File(input) => {
@@ -189,10 +194,14 @@ impl Assembled {
         let shape = input.shape();
         let count = u32::try_from(shape.bands.len()).unwrap_or(u32::MAX);
         let (tags, part, scales) = (input.tags(), input.part_of_file(), input.scales());
+        let reading = Stoppable {
+            reading: input,
+            stop: setting.stop.clone(),
+        };
         let bands = bands.map_or_else(|| (0..count).collect(), <[u32]>::to_vec);
         Ok(Image {
             bounds: vec![None; shape.bands.len()],
-            node: self.graph.read(shape, Box::new(input)),
+            node: self.graph.read(shape, Box::new(reading)),
             tags,
             part,
             bands,
@@ -235,6 +244,7 @@ impl Assembled {
                     .collect();
                 self.histogram(routine, &images, values, setting)
             }
+            Family::User => self.user(&of, values),
             Family::Geometry => self.geometry(routine, &of, values, setting),
             Family::Noise => {
                 let seed = values.whole("seed").unwrap_or(0);

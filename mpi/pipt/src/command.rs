@@ -10,6 +10,7 @@ use crate::experiment;
 use crate::job::{self, From, Image, Input, Job, Write};
 use crate::parameter::{Kind, Parameter, ParameterError, Values};
 use crate::routine::{self, Routine};
+use crate::stop::Stop;
 use crate::together::{Collect, Distribution};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
@@ -60,12 +61,16 @@ pub struct How {
     pub part: Option<[f64; 4]>,
     pub json: bool,
     pub quiet: bool,
+    /// Says on standard error how much is done, a number a line: for programs that show it themselves.
+    pub percent: bool,
     pub overwrite: bool,
     /// Goes on where it was interrupted.
     pub resume: bool,
     /// Of several ranks.
     pub distribution: Distribution,
     pub collect: Collect,
+    /// Set to end the work.
+    pub stop: Stop,
 }
 
 #[derive(Debug, PartialEq)]
@@ -260,6 +265,7 @@ fn how(command: Command) -> Command {
         .arg(flag("overwrite", "Replace files that are there"))
         .arg(flag("resume", "Go on where the same work was interrupted"))
         .arg(flag("quiet", "No progress"))
+        .arg(flag("percent", "Print to standard error how much is done, a number of percent a line, for other programs"))
         .arg(json())
 }
 
@@ -319,7 +325,7 @@ fn option(parameter: &Parameter) -> Arg {
     let value = match parameter.kind {
         Kind::Whole(..) | Kind::Odd(..) | Kind::Number(..) => "NUMBER",
         Kind::Choice(_) | Kind::YesNo => "WORD",
-        Kind::Offsets | Kind::Words(_) => "LIST",
+        Kind::Offsets | Kind::Words(_) | Kind::Numbers => "LIST",
         Kind::Range(_) => "RANGE",
         Kind::Text => "TEXT",
     };
@@ -460,6 +466,7 @@ fn how_of(words: &ArgMatches) -> Result<How, CommandError> {
         part: part.transpose()?,
         json: words.get_flag("json"),
         quiet: words.get_flag("quiet"),
+        percent: words.get_flag("percent"),
         overwrite: words.get_flag("overwrite"),
         resume: words.get_flag("resume"),
         distribution: chosen(
@@ -468,6 +475,7 @@ fn how_of(words: &ArgMatches) -> Result<How, CommandError> {
             &Distribution::ALL.map(|of| (of.name(), of)),
         ),
         collect: chosen(words, "collect", &Collect::ALL.map(|of| (of.name(), of))),
+        stop: Stop::default(),
     })
 }
 

@@ -13,6 +13,7 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Done; refused or failed, with a sentence on standard error; wrong use.
 const FAILED: u8 = 1;
@@ -105,9 +106,11 @@ fn run(work: &Work) -> ExitCode {
     };
     let is_silent = !rank.speaks();
     let bar = progress(work.how.quiet || work.how.json || is_silent);
+    let percent = Percent::new(work.how.percent && !is_silent);
     let done = work::run(work, rank.ranks(), &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
+        percent.show(done, all);
     });
     bar.finish_and_clear();
     let code = match done {
@@ -141,6 +144,33 @@ fn said(work: &Work, written: &[work::Written]) -> String {
                 )
             })
             .collect(),
+    }
+}
+
+/// How much is done, as lines of standard error.
+struct Percent {
+    is_wanted: bool,
+    last: AtomicU64,
+}
+
+impl Percent {
+    fn new(is_wanted: bool) -> Self {
+        Self {
+            is_wanted,
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Prints a number that is larger than the last one.
+    fn show(&self, done: u64, all: u64) {
+        let percent = (u128::from(done) * 100).checked_div(u128::from(all));
+        let percent = percent.and_then(|percent| u64::try_from(percent).ok());
+        if let (true, Some(percent)) = (self.is_wanted, percent)
+            && self.last.fetch_max(percent, Ordering::Relaxed) < percent
+        {
+            // Who does not read it has no need of it.
+            let _closed = writeln!(std::io::stderr().lock(), "{percent} %");
+        }
     }
 }
 

@@ -100,7 +100,7 @@ fn routines() -> String {
         parameters(&mut page, verb);
     }
     let mut family = None;
-    for routine in routine::all() {
+    for routine in routine::listed() {
         if family != Some(routine.family) {
             page.control("SH", [routine.family.about()]);
             family = Some(routine.family);
@@ -177,7 +177,7 @@ mod tests {
             }
         }
         let text = read("pipt-routines.7");
-        for routine in routine::all() {
+        for routine in routine::listed() {
             assert!(text.contains(&format!(".SS {}\n", routine.name)), "{text}");
             for parameter in routine.parameters {
                 assert!(text.contains(parameter.about), "{}", parameter.name);

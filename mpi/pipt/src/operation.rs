@@ -12,6 +12,7 @@ mod order;
 mod points;
 mod resample;
 mod texture;
+mod user;
 
 pub use canny::{Hysteresis, Thin};
 pub use edges::{Edges, Join};
@@ -25,6 +26,7 @@ pub use order::Order;
 pub use points::{Arithmetic, Both, Function, Point};
 pub use resample::{Method, Resample};
 pub use texture::Texture;
+pub use user::User;
 
 use crate::graph::{Failure, Given};
 use pipt_raster::rect::Halo;

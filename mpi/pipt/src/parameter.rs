@@ -48,6 +48,8 @@ pub enum Kind {
     Words(&'static [&'static str]),
     /// One of the words, or `LEAST:MOST`.
     Range(&'static [&'static str]),
+    /// Numbers, separated by commas.
+    Numbers,
     /// Anything: the name of a file.
     Text,
 }
@@ -62,6 +64,7 @@ pub enum Value {
     Offsets(Vec<(i32, i32)>),
     Words(Vec<&'static str>),
     Range(f64, f64),
+    Numbers(Vec<f64>),
 }
 
 /// Numbers in a list have this limit, and offsets this one to either side.
@@ -127,12 +130,56 @@ impl fmt::Display for Kind {
                 words.join(", ")
             ),
             Self::Range(words) => write!(to, "{} or LEAST:MOST", words.join(", ")),
+            Self::Numbers => write!(to, "numbers, separated by commas, at most {LIST_MAX}"),
             Self::Text => write!(to, "a name"),
         }
     }
 }
 
 impl Kind {
+    /// What `pipt list --json` calls it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Whole(..) => "whole",
+            Self::Odd(..) => "odd",
+            Self::Number(..) => "number",
+            Self::Choice(_) => "choice",
+            Self::YesNo => "yes-no",
+            Self::Offsets => "offsets",
+            Self::Words(_) => "words",
+            Self::Range(_) => "range",
+            Self::Numbers => "numbers",
+            Self::Text => "text",
+        }
+    }
+
+    /// The least and the greatest number that may be given; None where there is no limit, or no number.
+    #[must_use]
+    pub fn limits(&self) -> (Option<serde_json::Number>, Option<serde_json::Number>) {
+        match *self {
+            Self::Whole(least, most) | Self::Odd(least, most) => {
+                (Some(least.into()), Some(most.into()))
+            }
+            Self::Number(least, most) => {
+                let limit = |number: f64, none: f64| {
+                    serde_json::Number::from_f64(number).filter(|_| number != none)
+                };
+                (limit(least, f64::MIN), limit(most, f64::MAX))
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// The words that may be given.
+    #[must_use]
+    pub const fn words(&self) -> &'static [&'static str] {
+        match self {
+            Self::Choice(words) | Self::Words(words) | Self::Range(words) => words,
+            _ => &[],
+        }
+    }
+
     /// Reads what was given.
     fn read(&self, given: &str) -> Option<Value> {
         match *self {
@@ -162,6 +209,7 @@ impl Kind {
                 }
                 None => None,
             },
+            Self::Numbers => numbers(given).map(Value::Numbers),
             Self::Text => (!given.is_empty()).then(|| Value::Word(given.to_owned())),
         }
     }
@@ -174,6 +222,12 @@ fn whole(given: &str, least: u64, most: u64) -> Option<u64> {
 
 fn number(given: &str) -> Option<f64> {
     given.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn numbers(given: &str) -> Option<Vec<f64>> {
+    let all: Vec<&str> = given.split(',').take(LIST_MAX + 1).collect();
+    let all = (all.len() <= LIST_MAX).then_some(all)?;
+    all.into_iter().map(number).collect()
 }
 
 fn offsets(given: &str) -> Option<Vec<(i32, i32)>> {

@@ -14,8 +14,10 @@ mod noise;
 mod order;
 mod points;
 mod texture;
+mod user;
 
 pub use texture::FEATURES;
+pub use user::USER;
 
 /// A routine, as `pipt list` shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +43,8 @@ pub enum Family {
     Histogram,
     Geometry,
     Noise,
+    /// Kernels of users.
+    User,
 }
 
 impl Family {
@@ -58,6 +62,9 @@ impl Family {
             Self::Histogram => "Histograms and measures: what is found from the whole image",
             Self::Geometry => "Geometry: pixels in other places",
             Self::Noise => "Noise: the same for each pixel, however the work is divided",
+            Self::User => {
+                "Kernels of users: what a registered or compiled kernel makes of a window"
+            }
         }
     }
 }
@@ -65,7 +72,7 @@ impl Family {
 /// The routine of this name.
 #[must_use]
 pub fn of(name: &str) -> Option<&'static Routine> {
-    all().find(|routine| routine.name == name)
+    listed().find(|routine| routine.name == name)
 }
 
 /// A name with more wrong letters is another one.
@@ -76,8 +83,8 @@ const MISTYPED: usize = 2;
 pub fn like(name: &str) -> Vec<&'static str> {
     let lower = name.to_lowercase();
     let far = |routine: &Routine| distance(&routine.name.to_lowercase(), &lower);
-    let nearest = all().map(far).min().filter(|far| *far <= MISTYPED);
-    let near = all().filter(|routine| Some(far(routine)) == nearest);
+    let nearest = listed().map(far).min().filter(|far| *far <= MISTYPED);
+    let near = listed().filter(|routine| Some(far(routine)) == nearest);
     near.map(|routine| routine.name).collect()
 }
 
@@ -182,6 +189,11 @@ pub fn all() -> impl Iterator<Item = &'static Routine> {
         noise::ALL,
     ];
     families.into_iter().flatten()
+}
+
+/// All of them, and that which runs kernels of users.
+pub fn listed() -> impl Iterator<Item = &'static Routine> {
+    all().chain([&USER])
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What `pipt list` and `pipt info` print.
 
 use crate::input::File;
+use crate::parameter::Parameter;
 use crate::place::Affine;
 use crate::routine::{self, Routine};
 use serde_json::{Value, json};
@@ -26,7 +27,7 @@ pub fn list(name: Option<&str>) -> Result<String, String> {
 fn all() -> String {
     let mut text = String::new();
     let mut family = None;
-    for routine in routine::all() {
+    for routine in routine::listed() {
         if family != Some(routine.family) {
             let gap = if text.is_empty() { "" } else { "\n" };
             let _ = writeln!(text, "{gap}{}", routine.family.about());
@@ -57,15 +58,21 @@ fn one(routine: &Routine) -> String {
 /// The same as JSON, an object for each routine.
 #[must_use]
 pub fn list_json(name: Option<&str>) -> Vec<Value> {
-    let parameter = |parameter: &crate::parameter::Parameter| {
+    let parameter = |parameter: &Parameter| {
+        let (least, most) = parameter.kind.limits();
         json!({
             "name": parameter.name,
             "is": parameter.kind.to_string(),
+            "type": parameter.kind.name(),
+            "least": least,
+            "most": most,
+            "words": parameter.kind.words(),
+            "needed": parameter.default.is_none(),
             "default": parameter.default.filter(|default| !default.is_empty()),
             "about": parameter.about,
         })
     };
-    let asked = routine::all().filter(|routine| name.is_none_or(|name| routine.name == name));
+    let asked = routine::listed().filter(|routine| name.is_none_or(|name| routine.name == name));
     asked
         .map(|routine| {
             let parameters: Vec<Value> = routine.parameters.iter().map(parameter).collect();
@@ -73,6 +80,8 @@ pub fn list_json(name: Option<&str>) -> Vec<Value> {
                 "routine": routine.name,
                 "family": format!("{:?}", routine.family).to_lowercase(),
                 "about": routine.about,
+                "images": routine.images,
+                "optional_images": routine.optional,
                 "parameters": parameters,
             })
         })
@@ -158,7 +167,7 @@ mod tests {
         assert!(text.starts_with("Texture: grey-level"), "{text}");
         assert_eq!(
             text.matches("\n  ").count(),
-            routine::all().count(),
+            routine::listed().count(),
             "{text}"
         );
         let one = list(Some("ATrimmedSqMean")).expect("one");
@@ -168,7 +177,22 @@ mod tests {
             none,
             "There is no routine 'crossmedian': is CrossMedian meant?"
         );
-        assert_eq!(list_json(None).len(), routine::all().count());
-        assert_eq!(list_json(Some("CrossMedian"))[0]["family"], "order");
+        assert_eq!(list_json(None).len(), routine::listed().count());
+        let median = &list_json(Some("CrossMedian"))[0];
+        assert_eq!(
+            (&median["family"], &median["images"]),
+            (&json!("order"), &json!(1))
+        );
+        let size = &median["parameters"][0];
+        assert_eq!(
+            (&size["type"], &size["least"], &size["most"]),
+            (&json!("odd"), &json!(1), &json!(255))
+        );
+        let value = &median["parameters"][2];
+        assert_eq!(
+            (&value["type"], &value["least"]),
+            (&json!("number"), &Value::Null)
+        );
+        assert_eq!(median["parameters"][1]["words"][0], "reflect");
     }
 }

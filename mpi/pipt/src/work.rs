@@ -356,6 +356,7 @@ fn one(work: &Work, file: Option<&str>, team: Option<&Team<'_>>) -> Result<One, 
         memory: how.memory,
         level,
         team,
+        stop: &how.stop,
     };
     let all = assemble(&work.job, &setting).map_err(WorkError::Assemble)?;
     let writes = work.job.writes.iter();

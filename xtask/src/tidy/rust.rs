@@ -15,6 +15,7 @@ const UNSAFE_CRATES: &[&str] = &[
     "mpi/pipt-simd",
     "mpi/pipt-gdal",
     "mpi/pipt-load",
+    "mpi/pipt-python",
     "mpi/whim-mpi",
 ];
 

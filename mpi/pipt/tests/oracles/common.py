@@ -4,6 +4,8 @@ An image has 61 x 47 pixels or so, and is worked on in blocks of 16 to 64, so th
 blocks meet.
 """
 
+import json
+import logging
 import pathlib
 import random
 import subprocess
@@ -20,12 +22,16 @@ TYPES = WHOLE + FLOATS
 EDGES = {"reflect": "reflect", "mirror": "mirror", "replicate": "nearest", "constant": "constant"}
 
 _program = None
+# Of each routine what was compared: types, edges, and whether bands and pixels without data.
+covered = {}
 _blocks = random.Random(1)
 
 
 def begin(program):
     global _program
     _program = program
+    # It says of each 8-bit number for no data that it is none.
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)
 
 
 def image(kind, seed=0, shape=(47, 61), least=None, most=None):
@@ -39,6 +45,34 @@ def image(kind, seed=0, shape=(47, 61), least=None, most=None):
     least = max(limits.min, -(2**52)) if least is None else least
     most = min(limits.max, 2**52) if most is None else most
     return chance.integers(least, most, shape, dtype=kind, endpoint=True)
+
+
+def with_holes(kind, shape, nodata, seed=0, least=1, most=99):
+    """Two bands of samples between the limits, a fifth of which has the number for no data, and where."""
+    bands = numpy.stack([image(kind, seed + band, shape, least, most) for band in range(2)])
+    holes = numpy.random.default_rng([seed, 5]).random(bands.shape) < 0.2
+    # A corner without any sample, larger than the windows.
+    holes[0, -9:, -9:] = True
+    bands[holes] = nodata
+    return bands, holes
+
+
+# What numpy.pad calls the edges of ours.
+FRAMES = {"reflect": "symmetric", "mirror": "reflect", "replicate": "edge"}
+
+
+def framed(values, there, width, edge, value=0):
+    """An image with what lies beyond its edge, and whether that is there."""
+    if edge in FRAMES:
+        return tuple(numpy.pad(of, width, mode=FRAMES[edge]) for of in (values, there))
+    return numpy.pad(values, width, constant_values=value), numpy.pad(there, width, constant_values=edge == "constant")
+
+
+def outside(shape, half):
+    """The pixels whose windows leave the image."""
+    within = numpy.zeros(shape, bool)
+    within[half : shape[0] - half, half : shape[1] - half] = True
+    return ~within
 
 
 def run(routine, images, nodata=None, block=None, **parameters):
@@ -61,6 +95,14 @@ def table(routine, images, nodata=None, **parameters):
 
 def _job(path, routine, images, nodata, parameters):
     images = images if isinstance(images, (list, tuple)) else [images]
+    seen = covered.setdefault(routine, set())
+    seen.add(images[0].dtype.name)
+    if "edge" in parameters:
+        seen.add(f"edge={parameters['edge']}")
+    if images[0].ndim == 3:
+        seen.add("bands")
+    if nodata is not None:
+        seen.add("no data")
     words = " ".join(f"{name.rstrip('_')}={_written(value)}" for name, value in parameters.items())
     names = [f"i{number}" for number in range(len(images))]
     job = []
@@ -78,6 +120,20 @@ def _done(path, job, block=None):
     done = subprocess.run(command, cwd=path, capture_output=True, text=True)
     if done.returncode != 0:
         raise AssertionError(f"{job}: {done.stderr}")
+
+
+def listed():
+    """The routines that the program has, and what a comparison of each has to cover."""
+    said = subprocess.run([_program, "list", "--json"], check=True, capture_output=True, text=True).stdout
+    needed = {}
+    for line in said.splitlines():
+        routine = json.loads(line)
+        edges = [each["is"].split(" or ") for each in routine["parameters"] if each["name"] == "edge"]
+        # Bits are those of whole numbers alone.
+        types = WHOLE if routine["routine"] == "AndOrXor" else TYPES
+        every = {*types, "bands", "no data", *(f"edge={edge}" for edges in edges for edge in edges)}
+        needed[routine["routine"]] = every
+    return needed
 
 
 def _written(value):
@@ -152,3 +208,11 @@ class Lines:
         for routine, (count, worst) in self.compared.items():
             print(f"{routine:<20}{count:>10} pixels, largest difference {worst:.3g}")
         print(f"{len(self.compared)} routines, {self.failed} comparisons failed")
+
+    def check_all(self):
+        """That nothing was left out: no routine, type or edge, neither bands nor pixels without data."""
+        for routine, needed in listed().items():
+            missing = needed - covered.get(routine, set())
+            if routine not in self.compared or missing:
+                print(f"LEFT OUT {routine}: {', '.join(sorted(missing))}")
+                self.failed += 1

@@ -6,7 +6,7 @@ import sys
 
 import common
 
-FAMILIES = ["order", "geometry", "histogram", "points", "means", "edges", "canny", "noise"]
+FAMILIES = ["texture", "windows", "missing", "order", "geometry", "histogram", "points", "means", "edges", "canny", "noise"]
 
 
 def main():
@@ -14,6 +14,8 @@ def main():
     lines = common.Lines()
     for family in sys.argv[2:] or FAMILIES:
         importlib.import_module(family).compare(lines)
+    if not sys.argv[2:]:
+        lines.check_all()
     lines.show()
     sys.exit(1 if lines.failed else 0)
 
