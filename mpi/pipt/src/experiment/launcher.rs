@@ -1,31 +1,92 @@
 //! Ranks in the nodes of a lab.
 //!
-//! Hydra, MPICH's `mpirun`, runs in the first node. A launcher of its own could not reach the other nodes from there,
-//! for each has its own processes and mounts; so it is asked to say what would have to be launched
-//! (`-launcher manual`), and each of its proxies is started from outside, in its node. From then on everything goes
-//! over the lab's network.
+//! Open MPI's `mpirun` runs in the first node. An agent of its own could not reach the other nodes from there, for each
+//! has its own processes and mounts; so its agent (`plm_rsh_agent`) only writes down what is to be started where, in a
+//! directory that all see, and each daemon is started from outside, in its node. From then on everything goes over the
+//! lab's network.
+//!
+//! MPICH 4.0.2 of Debian 12 could be started alike (`-launcher manual`), but its ranks talk by UCX 1.13, by TCP between
+//! nodes: some 40 of 100 jobs hung in `MPI_Finalize`, one rank in `ucp_worker_progress`, the others waiting for it. Other
+//! devices, no PUT, and a barrier with progress before did not help. Of 60 such jobs of Open MPI none hung.
 
 use super::error::ExperimentError;
 use super::lab::Lab;
 use super::watch::{Program, Watch};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-/// Before the command of a proxy, and after the last of them.
-const PROXY: &str = "HYDRA_LAUNCH:";
-const ALL: &str = "HYDRA_LAUNCH_END";
-/// MPICH of Debian talks by UCX: by TCP, and not by the memory that ranks of one node share.
-const TRANSPORT: [(&str, &str); 1] = [("UCX_TLS", "tcp,self")];
+/// Called with a host and the words of a command. A file has its name when it is whole.
+const AGENT: &str = "#!/bin/sh\n\
+                     at=$(dirname \"$0\")\n\
+                     host=$1\n\
+                     shift\n\
+                     printf '%s\\n' \"$*\" > \"$at/part.$host\" && mv \"$at/part.$host\" \"$at/start.$host\"\n";
+/// TCP over the network of the lab alone, without the memory that processes of one machine share; a rank in each node,
+/// whose CPUs the lab has set.
+const OPTIONS: [&str; 20] = [
+    "--allow-run-as-root",
+    "--map-by",
+    "node",
+    "--bind-to",
+    "none",
+    "--mca",
+    "plm_rsh_no_tree_spawn",
+    "1",
+    "--mca",
+    "pml",
+    "ob1",
+    "--mca",
+    "btl",
+    "tcp,self",
+    "--mca",
+    "btl_tcp_if_include",
+    "eth0",
+    "--mca",
+    "oob_tcp_if_include",
+    "eth0",
+];
 
-/// The commands of the proxies, once they are all there; a command has no blanks within its words.
-#[must_use]
-pub fn proxies(said: &str) -> Option<Vec<Vec<String>>> {
-    let lines: Vec<&str> = said.lines().map(str::trim).collect();
-    let end = lines.iter().position(|line| *line == ALL)?;
-    let commands = lines[..end].iter().filter_map(|line| {
-        let words = line.strip_prefix(PROXY)?.split_whitespace();
-        Some(words.map(str::to_owned).collect())
-    });
-    Some(commands.collect())
+/// What the agent has written down: the node, and the command for its shell.
+struct Starts {
+    directory: PathBuf,
+    seen: BTreeSet<String>,
+}
+
+impl Starts {
+    fn begin(directory: PathBuf) -> Result<Self, ExperimentError> {
+        let made = fs::create_dir_all(&directory);
+        made.map_err(|error| ExperimentError::file("made", &directory, error))?;
+        let agent = directory.join("agent");
+        let written = fs::write(&agent, AGENT)
+            .and_then(|()| fs::set_permissions(&agent, Permissions::from_mode(0o755)));
+        written.map_err(|error| ExperimentError::file("written", &agent, error))?;
+        Ok(Self {
+            directory,
+            seen: BTreeSet::new(),
+        })
+    }
+
+    fn agent(&self) -> PathBuf {
+        self.directory.join("agent")
+    }
+
+    /// Those of these nodes that were not given before.
+    fn new(&mut self, nodes: &[String]) -> Result<Vec<(String, String)>, ExperimentError> {
+        let mut all = Vec::new();
+        for node in nodes {
+            let path = self.directory.join(format!("start.{node}"));
+            if self.seen.contains(node) || !path.exists() {
+                continue;
+            }
+            let text = fs::read_to_string(&path);
+            let text = text.map_err(|error| ExperimentError::file("read", &path, error))?;
+            self.seen.insert(node.clone());
+            all.push((node.clone(), text.trim().to_owned()));
+        }
+        Ok(all)
+    }
 }
 
 /// Runs one rank of `command` in each node, and gives what they printed and how many seconds it took.
@@ -40,58 +101,55 @@ pub fn launch(
     stem: &Path,
     watch: &Watch,
 ) -> Result<(String, f64), ExperimentError> {
-    let mut hydra = lab.on(&lab.nodes[0], mpirun);
-    hydra
-        .args(["-launcher", "manual", "-hosts", &lab.nodes.join(",")])
-        .args(["-n", &lab.nodes.len().to_string()])
-        .args(command)
-        .envs(TRANSPORT);
-    let mut programs = vec![Program::start(hydra, what, stem)?];
-    let commands = loop {
-        if let Some(commands) = proxies(&programs[0].printed()?) {
-            break commands;
-        }
-        if programs[0].ended()? {
-            let said = programs[0].printed()?;
-            return Err(ExperimentError::Output(
-                "mpirun.mpich -launcher manual",
-                said,
-            ));
-        }
-        watch.look()?;
+    let named = |end: &str| {
+        let mut name = stem.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
     };
-    if commands.len() != lab.nodes.len() || commands.iter().any(Vec::is_empty) {
-        let said = programs[0].printed()?;
-        return Err(ExperimentError::Output(
-            "mpirun.mpich -launcher manual",
-            said,
-        ));
-    }
-    for (node, words) in lab.nodes.iter().zip(&commands) {
-        let mut proxy = lab.on(node, Path::new(&words[0]));
-        proxy.args(&words[1..]).envs(TRANSPORT);
-        let mut own = stem.as_os_str().to_owned();
-        own.push(format!("-{node}"));
-        let what = format!("{what}: the proxy of {node}");
-        programs.push(Program::start(proxy, &what, Path::new(&own))?);
-    }
-    watch.finish(&mut programs, &mut || Ok(()))?;
-    Ok((programs[0].printed()?, programs[0].seconds()))
+    let mut starts = Starts::begin(named("-ranks"))?;
+    let mut launcher = lab.on(&lab.nodes[0], mpirun);
+    launcher
+        .args(OPTIONS)
+        .args(["--mca", "plm_rsh_agent"])
+        .arg(starts.agent())
+        .args([
+            "-H",
+            &lab.nodes.join(","),
+            "-n",
+            &lab.nodes.len().to_string(),
+        ])
+        .args(command);
+    let mut mpirun = [Program::start(launcher, what, stem)?];
+    let mut daemons = Vec::new();
+    watch.finish(&mut mpirun, &mut || {
+        for (node, text) in starts.new(&lab.nodes)? {
+            let mut daemon = lab.on(&node, Path::new("/bin/sh"));
+            daemon.args(["-c", &text]);
+            let what = format!("{what}: the daemon of {node}");
+            daemons.push(Program::start(daemon, &what, &named(&format!("-{node}")))?);
+        }
+        Ok(())
+    })?;
+    watch.finish(&mut daemons, &mut || Ok(()))?;
+    Ok((mpirun[0].printed()?, mpirun[0].seconds()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
-    fn proxies_are_read_when_all_are_there() {
-        let two = "HYDRA_LAUNCH: /usr/bin/hydra_pmi_proxy --control-port n1:39219 --proxy-id 0 \n\
-                   HYDRA_LAUNCH: /usr/bin/hydra_pmi_proxy --control-port n1:39219 --proxy-id 1 \n";
-        assert_eq!(proxies(two), None);
-        let whole = format!("{two}HYDRA_LAUNCH_END\nHYDRA_LAUNCH: what a rank printed\n");
-        let found = proxies(&whole).expect("all are there");
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[1][4], "1");
-        assert_eq!(found[0][0], "/usr/bin/hydra_pmi_proxy");
+    fn the_agent_writes_down_what_is_to_be_started_where() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut starts = Starts::begin(directory.path().join("ranks")).expect("an agent");
+        let nodes = ["n1".to_owned(), "n2".to_owned()];
+        assert!(starts.new(&nodes).expect("read").is_empty());
+        let mut agent = Command::new(starts.agent());
+        let ended = agent.args(["n2", "orted", "-mca ess", "\"env\""]).status();
+        assert!(ended.expect("it runs").success());
+        let wanted = ("n2".to_owned(), "orted -mca ess \"env\"".to_owned());
+        assert_eq!(starts.new(&nodes).expect("read"), [wanted]);
+        assert!(starts.new(&nodes).expect("read").is_empty());
     }
 }

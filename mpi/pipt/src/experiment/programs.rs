@@ -8,7 +8,7 @@ const CORE: &str =
     "install Whimbrel (make install), or build it (make build) and call the pipt beside it";
 /// What lies beside `whim`.
 const BESIDE: [&str; 3] = ["whimd", "whim-home", "whim-guest"];
-const LIBRARY: &str = "libwhim_mpi_mpich.so";
+const LIBRARY: &str = "libwhim_mpi_openmpi.so";
 
 /// Where they are.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +46,9 @@ impl Programs {
                 return Err(ExperimentError::Missing(name, CORE));
             }
         }
-        let mpirun = find("mpirun.mpich", on_path).ok_or_else(|| {
-            let how = "install MPICH (on Debian: apt-get install mpich)";
-            ExperimentError::Missing("mpirun.mpich".to_owned(), how)
+        let mpirun = find("mpirun.openmpi", on_path).ok_or_else(|| {
+            let how = "install Open MPI (on Debian: apt-get install openmpi-bin)";
+            ExperimentError::Missing("mpirun.openmpi".to_owned(), how)
         })?;
         if find(LIBRARY, &pipt_load::places(pipt)).is_none() {
             let how = "build it (make pipt-mpi), and install it (make install-pipt)";
@@ -84,7 +84,11 @@ mod tests {
             ("whimd", place.to_owned(), "whimd, which belongs beside"),
             ("whim-home", place.to_owned(), "whim-home"),
             ("whim-guest", place.to_owned(), "whim-guest"),
-            ("mpirun.mpich", on_path[0].clone(), "apt-get install mpich"),
+            (
+                "mpirun.openmpi",
+                on_path[0].clone(),
+                "apt-get install openmpi-bin",
+            ),
             (LIBRARY, place.to_owned(), "make pipt-mpi"),
         ];
         for (name, at, says) in wants {
@@ -96,6 +100,6 @@ mod tests {
         }
         let found = Programs::among(&pipt, &on_path).expect("all is there");
         assert_eq!(found.whim, place.join("whim"));
-        assert_eq!(found.mpirun, on_path[0].join("mpirun.mpich"));
+        assert_eq!(found.mpirun, on_path[0].join("mpirun.openmpi"));
     }
 }
