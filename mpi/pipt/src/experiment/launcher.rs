@@ -73,7 +73,7 @@ impl Starts {
     }
 
     /// Those of these nodes that were not given before.
-    fn new(&mut self, nodes: &[String]) -> Result<Vec<(String, String)>, ExperimentError> {
+    fn next(&mut self, nodes: &[String]) -> Result<Vec<(String, String)>, ExperimentError> {
         let mut all = Vec::new();
         for node in nodes {
             let path = self.directory.join(format!("start.{node}"));
@@ -122,7 +122,7 @@ pub fn launch(
     let mut mpirun = [Program::start(launcher, what, stem)?];
     let mut daemons = Vec::new();
     watch.finish(&mut mpirun, &mut || {
-        for (node, text) in starts.new(&lab.nodes)? {
+        for (node, text) in starts.next(&lab.nodes)? {
             let mut daemon = lab.on(&node, Path::new("/bin/sh"));
             daemon.args(["-c", &text]);
             let what = format!("{what}: the daemon of {node}");
@@ -144,12 +144,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut starts = Starts::begin(directory.path().join("ranks")).expect("an agent");
         let nodes = ["n1".to_owned(), "n2".to_owned()];
-        assert!(starts.new(&nodes).expect("read").is_empty());
+        assert!(starts.next(&nodes).expect("read").is_empty());
         let mut agent = Command::new(starts.agent());
         let ended = agent.args(["n2", "orted", "-mca ess", "\"env\""]).status();
         assert!(ended.expect("it runs").success());
         let wanted = ("n2".to_owned(), "orted -mca ess \"env\"".to_owned());
-        assert_eq!(starts.new(&nodes).expect("read"), [wanted]);
-        assert!(starts.new(&nodes).expect("read").is_empty());
+        assert_eq!(starts.next(&nodes).expect("read"), [wanted]);
+        assert!(starts.next(&nodes).expect("read").is_empty());
     }
 }

@@ -243,8 +243,7 @@ mod tests {
 
     #[test]
     fn what_ranks_print_besides_is_passed_over_and_what_is_odd_is_refused() {
-        let said =
-            "what another program says\n{\"written\":\"a.tif\",\"seconds\":0.5,\"ranks\":3,\"bytes\":1}\n";
+        let said = "what another program says\n{\"written\":\"a.tif\",\"seconds\":0.5,\"ranks\":3,\"bytes\":1}\n";
         let written: Vec<Written> = objects("pipt run", said).expect("one");
         assert_eq!((written.len(), written[0].ranks), (1, 3));
         let error = objects::<Written>("pipt run", "{\"other\":1}").expect_err("no file");
