@@ -168,7 +168,8 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_of_any_width_cover_a_rectangle_once(
-            width in 1..3000u32, height in 1..600u32, most in 1..2000u32, times in prop::collection::vec(0..2_000_000_000u64, 1..9),
+            width in 1..3000u32, height in 1..600u32, most in 1..2000u32,
+            times in prop::collection::vec(0..2_000_000_000u64, 1..9),
         ) {
             let rect = Rect::new(7, 11, width, height);
             let pieces = Pieces::new(rect, most);
