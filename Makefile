@@ -125,16 +125,19 @@ PYTHON_TESTS := $(abspath $(TARGET))/python-tests
 
 pipt-wheel:
 	@scripts/bootstrap demo
+	@scripts/bootstrap python
 	test -x $(PYTHON_TOOLS)/bin/maturin || python3 -m venv $(PYTHON_TOOLS)
 	test -x $(PYTHON_TOOLS)/bin/maturin || $(PYTHON_TOOLS)/bin/pip install --quiet 'maturin>=1.7,<2'
+	rm -f $(TARGET)/wheels/pipt-*.whl
 	cd mpi/pipt-python && $(abspath scripts/with-rust) $(PYTHON_TOOLS)/bin/maturin build --locked --compatibility linux \
 		--profile $(PROFILE) --out $(abspath $(TARGET))/wheels
 
 test-python: pipt-wheel
+	@scripts/bootstrap mpi
 	test -x $(PYTHON_TESTS)/bin/pytest || python3 -m venv $(PYTHON_TESTS)
 	$(PYTHON_TESTS)/bin/pip install --quiet -r mpi/pipt-python/tests/requirements.txt
 	$(PYTHON_TESTS)/bin/pip install --quiet --force-reinstall --no-deps $(TARGET)/wheels/pipt-*.whl
-	cd mpi/pipt-python/tests && $(PYTHON_TESTS)/bin/pytest -q .
+	cd mpi/pipt-python/tests && PIPT_WHEELS=$(abspath $(TARGET))/wheels $(PYTHON_TESTS)/bin/pytest -q .
 
 # What takes longer: beside other programs, which come from Python's package index and are put below the build
 # directory; killed and resumed; and odd files for a while.

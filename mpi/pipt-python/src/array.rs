@@ -6,6 +6,7 @@ use pipt_raster::{Rect, Sample, SampleType, Size, each, of_type};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::ptr;
 
 /// Bands that an array may have.
 const BANDS_MAX: usize = 65_536;
@@ -85,6 +86,12 @@ impl Array {
         }
     }
 
+    /// The address of a sample so many columns behind another.
+    fn place_in_row(&self, first: usize, x: u32) -> usize {
+        let x = isize::try_from(x).unwrap_or(isize::MAX);
+        first.wrapping_add_signed(self.strides[2].wrapping_mul(x))
+    }
+
     /// The address of a sample.
     fn place(&self, band: u32, x: u32, y: u32) -> usize {
         let along = |number: u32, axis: usize| {
@@ -97,17 +104,39 @@ impl Array {
         self.address.wrapping_add_signed(offset)
     }
 
+    /// Whether the samples of a row lie one behind the other.
+    fn has_whole_rows<T: Sample>(&self) -> bool {
+        isize::try_from(size_of::<T>()) == Ok(self.strides[2])
+    }
+
     fn read<T: Sample>(&self, band: u32, rect: Rect) -> Result<Vec<T>, Failure> {
         self.check(band, rect)?;
-        let mut values = Vec::with_capacity(rect.width as usize * rect.height as usize);
+        if T::TYPE != self.kind {
+            return Err("Other samples are wanted than the array has".into());
+        }
+        let width = rect.width as usize;
+        let mut values: Vec<T> = Vec::with_capacity(width * rect.height as usize);
         for y in rect.y..rect.y + rect.height {
-            for x in rect.x..rect.x + rect.width {
-                let place = self.place(band, x, y) as *const T;
-                // JUSTIFICATION: the interpreter's lock is not held, and no copy of the array is made.
-                // SAFETY: the array is alive, and of this shape, these strides and this type; the sample lies within
-                // it. Who changes it meanwhile gets one or the other sample, as with NumPy's own functions.
-                values.push(unsafe { place.read_unaligned() });
+            let row = self.place(band, rect.x, y);
+            if self.has_whole_rows::<T>() {
+                values.reserve(width);
+                let free = values.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+                // JUSTIFICATION: the interpreter's lock is not held, and samples one by one take several times as long.
+                // SAFETY: the array is alive, and of this shape, these strides and this type; the row lies within it,
+                // and room for it was made in memory that is not the array's. Any bytes are a sample. Who changes it
+                // meanwhile gets one or the other sample, as with NumPy's own functions.
+                unsafe {
+                    ptr::copy_nonoverlapping(row as *const u8, free, width * size_of::<T>());
+                    values.set_len(values.len() + width);
+                }
+                continue;
             }
+            values.extend((0..rect.width).map(|x| {
+                let place = self.place_in_row(row, x) as *const T;
+                // JUSTIFICATION: the interpreter's lock is not held, and no copy of the array is made.
+                // SAFETY: as above, of one sample.
+                unsafe { place.read_unaligned() }
+            }));
         }
         Ok(values)
     }
@@ -123,12 +152,20 @@ impl Array {
             return Err("Other samples are given than the array takes".into());
         }
         let rows = values.chunks_exact(rect.width as usize);
-        for (y, row) in (rect.y..).zip(rows) {
-            for (x, value) in (rect.x..).zip(row) {
-                let place = self.place(band, x, y) as *mut T;
+        for (y, values) in (rect.y..).zip(rows) {
+            let row = self.place(band, rect.x, y);
+            if self.has_whole_rows::<T>() {
+                let from = values.as_ptr().cast::<u8>();
                 // JUSTIFICATION: threads write into the array of the result, without the interpreter's lock.
-                // SAFETY: the array is alive, was made for the result, may be written into, and the sample lies within
-                // it, of this type.
+                // SAFETY: the array is alive, was made for the result, may be written into, and the row lies within
+                // it, of samples of this type, and not in the memory of the values.
+                unsafe { ptr::copy_nonoverlapping(from, row as *mut u8, size_of_val(values)) };
+                continue;
+            }
+            for (x, value) in (0..).zip(values) {
+                let place = self.place_in_row(row, x) as *mut T;
+                // JUSTIFICATION: the same, where samples lie apart.
+                // SAFETY: as above, of one sample.
                 unsafe { place.write_unaligned(*value) };
             }
         }
@@ -199,6 +236,13 @@ impl Reading for Source {
     fn part(&self, band: u32, rect: Rect) -> Result<Part, Failure> {
         let array = &self.array;
         let samples = of_type!(array.kind, T => array.read::<T>(band, rect)?.into());
+        let may_lack = array.kind.is_float() || self.nodata.is_some() || self.mask.is_some();
+        if !may_lack {
+            return Ok(Part {
+                samples,
+                there: None,
+            });
+        }
         let mut all: Vec<bool> = each!(&samples, values => there(values, self.nodata));
         if let Some(mask) = &self.mask {
             let mask = mask.read::<u8>(band, rect)?;

@@ -11,11 +11,14 @@ use pipt::work;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict, PyList};
 
+/// The most columns that a thread works on at a time: Ctrl-C ends the work behind what is being computed.
+const BLOCK: u32 = 512;
+
 fn how(threads: Option<usize>, memory: u64, overwrite: bool, resume: bool) -> How {
     How {
         threads,
         memory,
-        tile: None,
+        tile: Some(BLOCK),
         instructions: None,
         part: None,
         json: false,

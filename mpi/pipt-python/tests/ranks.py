@@ -1,5 +1,6 @@
 """What each rank runs: `ranks.py DIRECTORY`."""
 
+import os
 import sys
 
 import numpy as np
@@ -7,6 +8,7 @@ import pipt
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
+assert os.environ["PIPT_WANTED_MPI"] in MPI.Get_library_version()
 array = np.random.default_rng(3).integers(0, 500, (97, 83)).astype("u2")
 wanted = pipt.texture(pipt.median(array, size=5), window=5, levels=16)
 calm = pipt.median(array if comm.rank == 0 else None, size=5, comm=comm)

@@ -1,6 +1,7 @@
 """Lazy files, and kernels."""
 
 import pathlib
+import pickle
 import subprocess
 
 import numpy as np
@@ -38,6 +39,29 @@ def test_windows_chains_and_files_are_equal_to_arrays(scene, tmp_path):
         chain.write(tmp_path / "out.tif")
     with pytest.raises(ValueError):
         chain.read(0, 0, 301, 1)
+
+
+def test_dask_and_xarray_read_what_is_looked_at_alone(scene):
+    import dask.array
+    import xarray
+
+    reads = []
+
+    class Watched(pipt.Image):
+        def read(self, *window):
+            reads.append(window)
+            return super().read(*window)
+
+    lazy = pipt.open(scene[0], threads=1).square_median(size=5)
+    copy = pickle.loads(pickle.dumps(lazy))
+    watched = Watched(lazy._steps, 1)
+    data = xarray.DataArray(dask.array.from_array(watched, chunks=128), dims=("y", "x"))
+    assert reads == []
+    whole = np.asarray(copy)
+    part = data[130:150, 260:300].compute()
+    assert np.array_equal(part.values, whole[130:150, 260:300])
+    assert len(reads) == 1 and reads[0][2] * reads[0][3] <= 128 * 128
+    assert np.array_equal(data.values, whole)
 
 
 def test_kernels_of_numpy_numba_and_c_are_equal_to_the_routine(scene, tmp_path):

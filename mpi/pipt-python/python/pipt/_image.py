@@ -61,6 +61,10 @@ class Image:
         number: "float | None" = self._chain.nodata
         return number
 
+    def __reduce__(self) -> "tuple[Any, ...]":
+        # A copy at another process, as of dask, opens the files there.
+        return Image, (self._steps, self._threads, self._memory)
+
     def __len__(self) -> int:
         return self.shape[0]
 

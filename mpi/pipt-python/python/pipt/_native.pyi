@@ -1,5 +1,17 @@
 from typing import Any, final
 
+__all__ = [
+    "__version__",
+    "PiptError",
+    "Chain",
+    "routines",
+    "run",
+    "write",
+    "register",
+    "register_compiled",
+    "register_address",
+    "kernels",
+]
 __version__: str
 
 class PiptError(RuntimeError): ...
