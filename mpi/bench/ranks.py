@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Ranks beside one process: `ranks.py PIPT IMAGE.tif [PAIRS]`. Wall time, in pairs that follow each other.
 
-Each rank has one thread. While a pair is timed, the time of all CPUs that went to other programs is read, too; a pair
+Each rank computes by one thread, and is bound to a core of its own: what it writes and says would else be done by another
+core, as long as that one has nothing to do. While a pair is timed, the time of all CPUs that went to other programs is read, too; a pair
 with more than 5 % of it is thrown away and done again. The table of docs/benchmarks-pipt.md is written anew.
 """
 
@@ -19,8 +20,8 @@ BEGIN, END = "<!-- begin mpi -->\n", "<!-- end mpi -->\n"
 FOREIGN_MAX = 0.05
 TRIES_MAX = 6
 LAUNCHERS = {
-    "MPICH": ["mpirun.mpich"],
-    "Open MPI": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"],
+    "MPICH": ["mpirun.mpich", "-bind-to", "core"],
+    "Open MPI": ["mpirun.openmpi", "--allow-run-as-root", "--bind-to", "core"],
 }
 
 
