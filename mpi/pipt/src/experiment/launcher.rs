@@ -6,7 +6,7 @@
 //! lab's network.
 //!
 //! MPICH 4.0.2 of Debian 12 could be started alike (`-launcher manual`), but its ranks talk by UCX 1.13, by TCP between
-//! nodes: some 40 of 100 jobs hung in `MPI_Finalize`, one rank in `ucp_worker_progress`, the others waiting for it. Other
+//! nodes: 16 of 43 jobs hung in `MPI_Finalize`, one rank in `ucp_worker_progress`, the others waiting for it. Other
 //! devices, no PUT, and a barrier with progress before did not help. Of 60 such jobs of Open MPI none hung.
 
 use super::error::ExperimentError;
