@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{JOB, WRITTEN, command, directory, done, levels, pipt, written};
+use common::{JOB, Random, WRITTEN, command, directory, done, levels, pipt, written};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Runs that are killed.
 const KILLED: u32 = 20;
@@ -21,29 +21,6 @@ fn sum(path: &Path) -> String {
         sum.update(file);
     }
     format!("{:x}", sum.finalize())
-}
-
-/// A random number below 2^31 after the other.
-struct Random(u64);
-
-impl Random {
-    /// By the clock, or that of a run that is to be repeated.
-    fn seeded() -> Self {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH);
-        let clock = clock.map_or(1, |since| u64::from(since.subsec_nanos()));
-        let given = std::env::var("PIPT_SEED").ok();
-        let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or(clock);
-        println!("PIPT_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from(((self.0 >> 33) * u64::from(bound)) >> 31).expect("it is below the bound")
-    }
 }
 
 #[test]

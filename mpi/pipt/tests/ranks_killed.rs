@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{JOB, command, directory, done};
+use common::{JOB, Random, command, directory, done};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 const KILLED: u32 = 20;
 const RANKS: u32 = 3;
@@ -22,28 +22,6 @@ const WAYS: [(&str, &str); 8] = [
     ("dynamic", "gather"),
     ("tiles", "gather"),
 ];
-
-/// A random number after the other, as that of a run that is to be repeated (`PIPT_SEED`).
-struct Random(u64);
-
-impl Random {
-    fn seeded() -> Self {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH);
-        let clock = clock.map_or(1, |since| u64::from(since.subsec_nanos()));
-        let given = std::env::var("PIPT_SEED").ok();
-        let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or(clock);
-        println!("PIPT_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from(((self.0 >> 33) * u64::from(bound)) >> 31).expect("it is below the bound")
-    }
-}
 
 fn mpirun(directory: &Path, openmpi: bool, words: &str) -> Command {
     let mut mpirun = Command::new(if openmpi {

@@ -8,6 +8,7 @@ use pipt_tiff::{Compression, Design, WriteOptions, Writer};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub const SIZE: Size = Size::new(700, 500);
 
@@ -169,4 +170,27 @@ pub const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
 pub fn written(directory: &Path) -> Vec<Vec<u8>> {
     let read = |name: &&str| fs::read(directory.join(name)).expect("written");
     WRITTEN.iter().map(read).collect()
+}
+
+/// A random number below 2^31 after the other.
+pub struct Random(u64);
+
+impl Random {
+    /// By the clock, or that of a run that is to be repeated.
+    pub fn seeded() -> Self {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+        let clock = clock.map_or(1, |since| u64::from(since.subsec_nanos()));
+        let given = std::env::var("PIPT_SEED").ok();
+        let seed = given.and_then(|seed| seed.parse().ok()).unwrap_or(clock);
+        println!("PIPT_SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from(((self.0 >> 33) * u64::from(bound)) >> 31).expect("it is below the bound")
+    }
 }
