@@ -2,7 +2,7 @@
 
 use crate::graph::{Failure, Part, Reading, Shape};
 use crate::place::{self, Affine};
-use pipt_gdal::{Dataset, GdalError};
+use pipt_gdal::{Dataset, GdalError, LoadError};
 use pipt_raster::{Info, Rect, Sample, Samples, Size, Source, each};
 use pipt_tiff::tag::Tag;
 use pipt_tiff::{ReadOptions, Scale, Tiff, TiffError};
@@ -48,6 +48,8 @@ pub enum InputError {
     /// Neither our own reader nor GDAL's takes it.
     Neither(String, Box<TiffError>, Box<GdalError>),
     Gdal(GdalError),
+    /// What is no file that our own reader takes, and why GDAL's is not there to be asked.
+    NoGdal(String, LoadError),
     /// The file, the band that was asked for, from 1, and how many there are.
     NoBand(String, u32, u32),
     /// GDAL has other names for further images of a file.
@@ -66,6 +68,13 @@ impl fmt::Display for InputError {
                 write!(to, "{name}: {}; and {gdal}", causes(tiff.as_ref()))
             }
             Self::Gdal(error) => write!(to, "{error}"),
+            Self::NoGdal(name, error) => match Path::new(name).exists() {
+                true => write!(to, "{name} is no TIFF file. {error}"),
+                false => write!(
+                    to,
+                    "There is no file {name}; or if it is an image that GDAL knows by this name: {error}"
+                ),
+            },
             Self::NoBand(name, band, bands) => {
                 write!(to, "{name} has no band {band}: it has {bands}, from 1")
             }
@@ -129,9 +138,11 @@ impl File {
         if page > 0 {
             return Err(InputError::NoPage(name.to_owned(), page));
         }
-        Dataset::open(name)
-            .map(Self::Gdal)
-            .map_err(InputError::Gdal)
+        let opened = Dataset::open(name).map(Self::Gdal);
+        opened.map_err(|error| match error {
+            GdalError::Load(error) => InputError::NoGdal(name.to_owned(), error),
+            error => InputError::Gdal(error),
+        })
     }
 
     #[must_use]

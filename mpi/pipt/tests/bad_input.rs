@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{bytes, directory, done, floats, refused};
+use common::{bytes, command, directory, done, floats, refused};
 use pipt_raster::{Samples, Size};
 use std::fs;
 use std::path::Path;
@@ -46,6 +46,33 @@ fn files_that_are_cut_short_are_refused() {
         assert!(said.contains("cut.tif"), "{cut}: {said}");
         is_one_sentence(&said, "cut");
         assert!(!path.join("o.tif").exists(), "{cut}");
+    }
+}
+
+/// As it is where GDAL is not installed: all names that its library may have are those of files that are none.
+#[test]
+fn without_gdal_the_file_is_named_and_what_to_install() {
+    let (_kept, path) = directory();
+    let libraries = path.join("libraries");
+    fs::create_dir(&libraries).expect("a directory");
+    let numbered = (20..60).map(|number| format!("libgdal.so.{number}"));
+    for name in numbered.chain(["libgdal.so".to_owned()]) {
+        fs::write(libraries.join(name), "no library").expect("a file");
+    }
+    fs::write(path.join("picture.png"), b"\x89PNG\r\n\x1a\n").expect("a file");
+    for (words, expected) in [
+        ("median none.tif o.tif", "There is no file none.tif"),
+        ("median picture.png o.tif", "picture.png is no TIFF file"),
+    ] {
+        let mut command = command(&path, words);
+        let output = command.env("LD_LIBRARY_PATH", &libraries).output();
+        let output = output.expect("it was built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {said}");
+        for expected in [expected, "libgdal"] {
+            assert!(said.contains(expected), "{words}: {said}");
+        }
+        is_one_sentence(&said, words);
     }
 }
 
