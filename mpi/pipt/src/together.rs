@@ -565,7 +565,7 @@ impl<'a> Talk<'a> {
 
     /// Tells the manager that this rank cannot go on, and waits until it says whom it has heard first.
     fn verdict(&mut self, sentence: String) -> Result<usize, TogetherError> {
-        self.say((ToManager::Failed(sentence), Vec::new()))?;
+        let said = self.say((ToManager::Failed(sentence), Vec::new()));
         let ranks = self.team.ranks();
         loop {
             while let Some((from, bytes)) = ranks.poll().map_err(TogetherError::Failed)? {
@@ -573,6 +573,10 @@ impl<'a> Talk<'a> {
                 if let Message::ToRank(ToRank::Failed(first, _)) = read.0 {
                     return Ok(usize::try_from(first).unwrap_or(usize::MAX));
                 }
+            }
+            // A manager that has gone has said whom it had heard before it went, or says nothing any more.
+            if said.is_err() {
+                return said.map(|()| usize::MAX);
             }
             thread::sleep(PAUSE_MAX);
         }
