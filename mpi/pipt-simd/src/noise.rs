@@ -11,8 +11,6 @@
 mod apply;
 mod normal;
 mod philox;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 

@@ -24,10 +24,6 @@ mod pad;
 mod plan;
 mod plane;
 mod ranked;
-#[cfg(all(test, feature = "oracles"))]
-mod scipy_test;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 

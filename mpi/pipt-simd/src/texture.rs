@@ -37,12 +37,8 @@ mod parameters;
 mod plan;
 mod quantise;
 mod quantities;
-#[cfg(test)]
-mod reference;
 mod rows;
 mod tally;
-#[cfg(test)]
-mod tests;
 
 pub use image::{LevelImage, Levels};
 pub use parameters::{Combine, Feature, Logarithm, Offset, Pairs, Parameters, TextureError};

@@ -275,8 +275,10 @@ impl Plan {
         margin == Margin::Joint && self.comparable && matches::is_fast(level, levels, window)
     }
 
-    /// Whether this instruction set counts codes for all that is not a moment.
-    pub(super) fn is_counted(&self, level: Level) -> bool {
+    /// Whether this instruction set counts codes for all that is not a moment. Results do not show it; tests ask.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_counted(&self, level: Level) -> bool {
         let margins = self.quantities.margins();
         let alone = margins.iter().all(|(margin, _)| *margin == Margin::Joint);
         // Windows of so few pairs are compared faster, unless it has to be done for the offsets of a sum together.
@@ -293,8 +295,10 @@ impl Plan {
         self.together() < self.geometry.len()
     }
 
-    #[cfg(test)]
-    pub(super) const fn is_brief(&self) -> bool {
+    /// Whether all is finished in 32-bit numbers. Results do not show it; tests ask.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_brief(&self) -> bool {
         self.brief
     }
 

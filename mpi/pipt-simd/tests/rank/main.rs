@@ -1,5 +1,13 @@
-use super::*;
-use pipt_raster::{SampleType, of_type};
+//! Order statistics and trimmed means, beside those of sorted windows.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "oracles")]
+mod scipy;
+
+use pipt_raster::rect::Halo;
+use pipt_raster::{Sample, SampleType, of_type};
+use pipt_simd::Level;
+use pipt_simd::rank::*;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 struct Random(u64);

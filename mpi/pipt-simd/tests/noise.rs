@@ -1,5 +1,9 @@
-use super::*;
-use pipt_raster::{Sample, SampleType, of_type};
+//! What noise is made of, and that it depends on nothing else.
+#![forbid(unsafe_code)]
+
+use pipt_raster::{Rect, Sample, SampleType, of_type};
+use pipt_simd::Level;
+use pipt_simd::noise::*;
 
 const WIDTH: u32 = 1000;
 

@@ -1,9 +1,15 @@
-mod counts;
+//! Features of texture, beside their definitions.
+#![forbid(unsafe_code)]
 
-use super::reference::Picture;
-use super::*;
-use crate::Level;
+mod counts;
+mod reference;
+
+use pipt_simd::Level;
+use pipt_simd::texture::{
+    Combine, Feature, LevelImage, Levels, Logarithm, Offset, Pairs, Parameters, Plan, TextureError,
+};
 use proptest::prelude::*;
+use reference::Picture;
 
 /// All features that symmetric matrices have, with all their exponents.
 fn all_features(symmetric: bool) -> Vec<Feature> {

@@ -1,7 +1,6 @@
 //! The same images through SciPy: `PIPT_PYTHON=python cargo test -p pipt-simd --features oracles scipy`.
 
 use super::*;
-use pipt_raster::{SampleType, of_type};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -143,7 +142,7 @@ fn scipy_gives_the_same() {
     let directory = std::env::temp_dir().join(format!("pipt-rank-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     write_all(&directory);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rank/with_scipy.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rank/with_scipy.py");
     let done = Command::new(python)
         .arg(script)
         .arg(&directory)
