@@ -117,7 +117,8 @@ test-pipt:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked -p $(TOOLKIT) --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p $(TOOLKIT) --no-deps --quiet
-	$(CARGO) test --locked -p $(TOOLKIT)
+	$(CARGO) test --locked -p $(TOOLKIT) --lib --bins --tests
+	$(CARGO) test --locked -p $(TOOLKIT) --doc
 
 # The Python package, and its tests in an environment of their own. What they need comes from PyPI.
 PYTHON_TOOLS := $(abspath $(TARGET))/python-tools
