@@ -420,21 +420,41 @@ impl Sink for Files {
     }
 
     fn keep(&self, block: &Block, ready: Vec<Vec<Vec<u8>>>) -> Result<(), Failure> {
-        let mut bands = ready.into_iter();
-        for output in &self.outputs {
-            let planes = output.writer.design().planes();
-            let own = bands.by_ref().take(usize::try_from(planes)?);
-            let mut own: Vec<_> = own.map(Vec::into_iter).collect();
-            for tile in self.grid.tiles(block) {
-                for (band, tiles) in (0..).zip(&mut own) {
-                    let bytes = tiles.next().ok_or("A tile is missing")?;
-                    let number = tile.turn * planes + band;
-                    if !output.writer.is_done(number) {
-                        output.writer.put(number, bytes)?;
-                    }
-                }
+        let forms = self.outputs.iter().map(|output| &output.form);
+        for (output, number, bytes) in in_files(forms, self.grid, block, ready)? {
+            let writer = &self.outputs[output].writer;
+            if !writer.is_done(number) {
+                writer.put(number, bytes)?;
             }
         }
         Ok(())
     }
+}
+
+/// The tiles of a block, which are there for each band of each output by itself, as they lie in the files: each with
+/// its output and its number, the bands of one place together.
+///
+/// # Errors
+///
+/// There are fewer than the block has.
+pub fn in_files<'a, T>(
+    forms: impl Iterator<Item = &'a Form>,
+    grid: Grid,
+    block: &Block,
+    ready: Vec<Vec<T>>,
+) -> Result<Vec<(usize, u64, T)>, Failure> {
+    let mut bands = ready.into_iter();
+    let mut all = Vec::new();
+    for (output, form) in forms.enumerate() {
+        let planes = form.design().planes();
+        let own = bands.by_ref().take(usize::try_from(planes)?);
+        let mut own: Vec<_> = own.map(Vec::into_iter).collect();
+        for place in grid.tiles(block) {
+            for (band, tiles) in (0..).zip(&mut own) {
+                let tile = tiles.next().ok_or("A tile is missing")?;
+                all.push((output, place.turn * planes + band, tile));
+            }
+        }
+    }
+    Ok(all)
 }

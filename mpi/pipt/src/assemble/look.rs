@@ -90,9 +90,7 @@ fn group(
     let means = execute::means(graph, &groups, setting.memory, setting.threads, MOST);
     let (threads, mut tiles) = means.map_err(AssembleError::Survey)?;
     if let Some(team) = setting.team {
-        // Blocks have numbers among all ranks, so they are as long at each.
-        let all = team.gather(&tiles).map_err(AssembleError::Team)?;
-        tiles = all.into_iter().min().unwrap_or(tiles);
+        tiles = team.shortest(tiles).map_err(AssembleError::Team)?;
     }
     let means = Means {
         threads,

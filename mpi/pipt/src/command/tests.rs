@@ -1,4 +1,5 @@
 use super::*;
+use crate::experiment::Livecd;
 
 fn of(words: &str) -> Result<Asked, String> {
     let words = std::iter::once("pipt").chain(words.split_whitespace());
@@ -104,4 +105,54 @@ fn other_verbs_are_understood() {
             ..
         }))
     ));
+}
+
+#[test]
+fn the_experiment_of_a_paper_has_its_options() {
+    let livecd = |words: &str| match of(&format!("experiment livecd --images a --report b {words}"))
+    {
+        Ok(Asked::Experiment(livecd)) => livecd,
+        other => panic!("{words}: {other:?}"),
+    };
+    let asked = livecd("");
+    assert_eq!(
+        (asked.nodes, asked.all_routines, asked.cpu),
+        (5, false, None)
+    );
+    assert_eq!((asked.window, asked.levels, asked.moves_max), (15, 64, 4));
+    assert_eq!(livecd("--small").nodes, 3);
+    let asked = livecd(
+        "--small --nodes 2 --routines 15 --cpu 0.5 --window 9 --levels 32 --instructions avx2 --moves-max 1",
+    );
+    let expected = Livecd {
+        images: "a".into(),
+        nodes: 2,
+        all_routines: true,
+        small: true,
+        cpu: Some(0.5),
+        report: "b".into(),
+        window: 9,
+        levels: 32,
+        instructions: "avx2".to_owned(),
+        moves_max: 1,
+    };
+    assert_eq!(asked, expected);
+    for (words, expected) in [
+        ("--nodes 1", "1 is not in 2..="),
+        ("--routines 9", "'9'"),
+        ("--cpu 0", "0"),
+        ("--cpu much", "'much'"),
+        ("--window 4", "'4'"),
+        ("--levels 1", "1 is not in 2..=256"),
+        ("--moves-max 0", "0"),
+    ] {
+        let words = format!("experiment livecd --images a --report b {words}");
+        let said = of(&words).expect_err(&words);
+        assert!(said.contains(expected), "{words}: {said}");
+    }
+    assert!(
+        of("experiment livecd --images a")
+            .expect_err("no report")
+            .contains("--report")
+    );
 }

@@ -180,6 +180,17 @@ impl<'a> Team<'a> {
         told
     }
 
+    /// How many tiles long a block is, of what each rank has the memory for: blocks have numbers among all ranks, so
+    /// they are as long at each. All of them call this.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::gather`].
+    pub fn shortest(&self, tiles: u32) -> Result<u32, TeamError> {
+        let all = self.gather(&tiles)?;
+        Ok(all.into_iter().min().unwrap_or(tiles))
+    }
+
     /// What the manager tells all. All of them call this, and what others bring is not looked at.
     ///
     /// # Errors

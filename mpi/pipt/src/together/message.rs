@@ -81,8 +81,7 @@ impl Message {
 
 /// A tile's seal, as messages have it.
 #[must_use]
-pub fn sealed(tile: Tile, bytes: &[u8]) -> (Tile, u64, u64) {
-    let seal = Sealed::of(bytes);
+pub fn sealed(tile: Tile, seal: Sealed) -> (Tile, u64, u64) {
     (tile, seal.length, seal.hash)
 }
 
@@ -99,7 +98,7 @@ mod tests {
         };
         let all = [
             Message::ToManager(ToManager::Ask),
-            Message::ToManager(ToManager::Sealed(vec![sealed(tile, b"tile")])),
+            Message::ToManager(ToManager::Sealed(vec![sealed(tile, Sealed::of(b"tile"))])),
             Message::ToManager(ToManager::Bytes(vec![(tile, 0)])),
             Message::ToRank(ToRank::Blocks(7..9)),
             Message::ToRank(ToRank::Places(vec![(tile, None), (tile, Some(99))])),

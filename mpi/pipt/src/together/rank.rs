@@ -4,8 +4,8 @@ use super::message::{Tile, ToManager, sealed};
 use crate::blocks::{Block, Grid};
 use crate::execute::{ExecuteError, Sink};
 use crate::graph::{Failure, Part};
-use crate::output::Form;
-use pipt_tiff::writer::TileFile;
+use crate::output::{Form, in_files};
+use pipt_tiff::writer::{Sealed, TileFile};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender};
@@ -16,10 +16,13 @@ pub enum Event {
     /// There are few blocks left.
     Ask,
     /// Tiles of a block.
-    Kept(Vec<(Tile, Vec<u8>)>),
+    Kept(Vec<Kept>),
     /// All blocks are computed, or one could not be.
     Computed(Result<(), ExecuteError>),
 }
+
+/// A tile that has no place yet.
+pub type Kept = (Tile, Sealed, Vec<u8>);
 
 /// Bytes that may be kept, by all threads of a rank.
 pub struct Room {
@@ -82,8 +85,9 @@ pub struct Hand<'a> {
 }
 
 impl Sink for Hand<'_> {
-    /// The tiles of a band, in their order.
-    type Ready = Vec<Vec<u8>>;
+    /// The tiles of a band, in their order, with their seals: made by the thread that made the tile, for all of a
+    /// rank's tiles pass through one that talks.
+    type Ready = Vec<(Sealed, Vec<u8>)>;
 
     fn ready(
         &self,
@@ -91,30 +95,24 @@ impl Sink for Hand<'_> {
         band: u32,
         block: &Block,
         part: Part,
-    ) -> Result<Vec<Vec<u8>>, Failure> {
-        self.forms[image].encode(self.grid, block, band, &part)
+    ) -> Result<Self::Ready, Failure> {
+        let tiles = self.forms[image].encode(self.grid, block, band, &part)?;
+        let sealed = tiles.into_iter().map(|bytes| (Sealed::of(&bytes), bytes));
+        Ok(sealed.collect())
     }
 
-    fn keep(&self, block: &Block, ready: Vec<Vec<Vec<u8>>>) -> Result<(), Failure> {
-        let mut bands = ready.into_iter();
-        let mut kept = Vec::new();
-        for (output, form) in (0..).zip(self.forms) {
-            let planes = form.design().planes();
-            for (band, tiles) in (0..planes).zip(bands.by_ref()) {
-                let numbers = self.grid.tiles(block);
-                let numbers = numbers.map(|tile| tile.turn * planes + band);
-                let tiles = numbers.zip(tiles);
-                kept.extend(tiles.map(|(number, bytes)| (Tile { output, number }, bytes)));
-            }
-        }
-        self.room.take(bytes_of(&kept))?;
+    fn keep(&self, block: &Block, ready: Vec<Self::Ready>) -> Result<(), Failure> {
+        let tiles = in_files(self.forms.iter(), self.grid, block, ready)?;
+        let tiles = tiles.into_iter().map(|(output, number, (seal, bytes))| {
+            let output = u32::try_from(output)?;
+            Ok((Tile { output, number }, seal, bytes))
+        });
+        let kept = tiles.collect::<Result<Vec<Kept>, Failure>>()?;
+        let bytes = kept.iter().map(|(_, seal, _)| seal.length).sum();
+        self.room.take(bytes)?;
         let sent = self.events.send(Event::Kept(kept));
         sent.map_err(|_| "The work was given up".into())
     }
-}
-
-fn bytes_of(tiles: &[(Tile, Vec<u8>)]) -> u64 {
-    tiles.iter().map(|(_, bytes)| bytes.len() as u64).sum()
 }
 
 /// Blocks as the manager gives them; more are asked for while the last ones are being computed.
@@ -169,9 +167,10 @@ impl<'a> Rank<'a> {
     }
 
     /// Its threads have brought tiles.
-    pub fn keep(&mut self, tiles: Vec<(Tile, Vec<u8>)>) -> Said {
-        let seals = tiles.iter().map(|(tile, bytes)| sealed(*tile, bytes));
+    pub fn keep(&mut self, tiles: Vec<Kept>) -> Said {
+        let seals = tiles.iter().map(|(tile, seal, _)| sealed(*tile, *seal));
         let said = ToManager::Sealed(seals.collect());
+        let tiles = tiles.into_iter().map(|(tile, _, bytes)| (tile, bytes));
         self.kept.extend(tiles);
         (said, Vec::new())
     }

@@ -94,9 +94,7 @@ fn all_files(
             begin(work, file, &one)?;
         }
         for ((group, writes), means) in one.groups.iter().zip(&one.means) {
-            // Blocks have numbers among all ranks, so they are as long at each.
-            let tiles = team.gather(&means.tiles).map_err(WorkError::Team)?;
-            let tiles = tiles.into_iter().min().unwrap_or(means.tiles);
+            let tiles = team.shortest(means.tiles).map_err(WorkError::Team)?;
             let means = Means { tiles, ..*means };
             let part = Part {
                 work,

@@ -1,3 +1,4 @@
+use super::super::message::sealed;
 use super::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -86,10 +87,8 @@ impl Ranks {
             return;
         };
         self.sealed[rank] += tiles.len();
-        let seals = tiles.iter().map(|tile| {
-            let seal = Sealed::of(&bytes(*tile, self.is_fixed));
-            (*tile, seal.length, seal.hash)
-        });
+        let seal = |tile: &Tile| sealed(*tile, Sealed::of(&bytes(*tile, self.is_fixed)));
+        let seals = tiles.iter().map(seal);
         self.said[rank].push_back((ToManager::Sealed(seals.collect()), Vec::new()));
     }
 
