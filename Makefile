@@ -145,7 +145,7 @@ test-python: pipt-wheel
 ORACLES := $(abspath $(TARGET))/oracles
 FUZZ    ?= 30
 
-test-pipt-full: pipt-mpi $(ORACLES)/made
+test-pipt-full: build pipt-mpi $(ORACLES)/made
 	$(CARGO) test --locked --release -p pipt --features full,mpi
 	PIPT_PYTHON=$(ORACLES)/bin/python $(CARGO) test --locked --release -p pipt -p pipt-simd \
 		--features pipt/oracles,pipt-simd/oracles -- oracles_ routines_are scipy_gives --nocapture

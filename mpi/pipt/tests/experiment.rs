@@ -1,5 +1,5 @@
 //! The experiment of the paper in its small form, in a lab, as root:
-//! `cargo build --bins && make pipt-mpi PROFILE=dev && cargo test -p pipt --features full --test experiment`.
+//! `make build pipt-mpi && cargo test --release -p pipt --features full --test experiment`.
 #![forbid(unsafe_code)]
 
 mod common;
