@@ -49,7 +49,7 @@ help:
 	@echo "make pipt test-pipt      the image toolkit of mpi/: build it; lint and test it"
 	@echo "make test-pipt-full      its long tests: beside other programs of Python's package index, killed and resumed"
 	@echo "make pipt-gallery        the pictures of docs/pipt-gallery.md and the numbers of docs/pipt-recipes.md"
-	@echo "make qgis-plugin test-qgis  its plugin for QGIS, as a zip file; the plugin's tests, in an installed QGIS"
+	@echo "make qgis-plugin test-qgis  its plugin for QGIS, as a zip file; the plugin's tests, in a QGIS"
 	@echo "make pipt-mpi test-mpi   its libraries for MPICH and Open MPI: build them; test them with both"
 	@echo "make pipt-wheel test-python  its Python package: into $(TARGET)/wheels; installed and tested"
 	@echo "make install-pipt PREFIX=DIR  its program, man pages, completions"
@@ -166,6 +166,7 @@ qgis-plugin:
 
 # QGIS's Python is the distribution's, of its package python3-qgis.
 test-qgis: pipt
+	@scripts/bootstrap qgis
 	QT_QPA_PLATFORM=offscreen PIPT=$(abspath $(PIPT)) /usr/bin/python3 mpi/qgis/tests/test_plugin.py
 
 # With both libraries, and ranks that the launchers of both MPIs start.
