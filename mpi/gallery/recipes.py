@@ -1,8 +1,8 @@
 """`recipes.py PIPT [SCENES]`: does what `docs/pipt-recipes.md` says, checks it, and writes the page with the numbers that came out.
 
 SCENES is the directory `Data/Input/Classification` of the sources of Orfeo ToolBox, whose recipe also needs the tools of
-GDAL (of the package gdal-bin); without it the page's recipe that needs
-it is left as it was. The page is made of the texts and commands below; each command is run as it stands there, in one directory.
+GDAL (of the package gdal-bin); without it that recipe is left as it was. The page is made of the texts and commands
+below; each command is run as it stands there, in one directory.
 """
 
 import json
