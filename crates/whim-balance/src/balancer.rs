@@ -654,6 +654,9 @@ impl Balancer {
         if let Some(verdict) = self.spent(now, candidate.process, cause) {
             return verdict;
         }
+        if program.at == self.own && self.pace.stays(now, candidate.process) {
+            return Verdict::Stay(Stay::JustCame);
+        }
         if cause == Cause::Load && !self.allows(now, program, scene) {
             return Verdict::Paced(numbers);
         }

@@ -2,7 +2,9 @@
 //!
 //! Three limits, and each alone ends ping-pong:
 //!
-//! - *Of a program.* So many moves an hour, counted for each cause by itself.
+//! - *Of a program.* So many moves an hour, counted for each cause by itself. One that has come home for its calls
+//!   stays there for a while, and longer after each return: what reads and computes by turns of seconds would be
+//!   sent away and called home at each of them.
 //! - *Of a node.* Moves for load answer news: a program that has come or gone, a node that has. Each piece
 //!   of news allows one, for [`Pace::NEWS_LASTS`]; without any there is one a minute. Loads that swing by
 //!   themselves are no news, so a cluster whose programs stay the same comes to rest.
@@ -67,6 +69,9 @@ impl Pace {
     pub const UNASKED_EVERY: Millis = 60_000;
     /// Moves that go on at the same time.
     pub const AT_ONCE: usize = 4;
+    /// A program that has come home for its calls stays so long, in milliseconds; after each further return twice as
+    /// long as after the one before.
+    pub const STAYS: Millis = 5_000;
     /// No more news is kept: a thousand programs that begin at once are spread by less.
     const NEWS_MAX: usize = 256;
 
@@ -89,6 +94,18 @@ impl Pace {
         };
         let most = cause.most();
         most.is_some_and(|most| moves.map_or(0, lately) >= most)
+    }
+
+    /// Whether this program came home for its calls too short a time ago to be sent away for load.
+    #[must_use]
+    pub fn stays(&self, now: Millis, process: u64) -> bool {
+        let moves = self.moves.get(&process).into_iter().flatten();
+        let returns = moves.filter(|(at, cause)| *cause == Cause::Calls && at + HOUR > now);
+        let (count, last) = returns.fold((0_u32, 0), |(count, _), (at, _)| (count + 1, *at));
+        let before = count
+            .checked_sub(1)
+            .map(|before| Self::STAYS << before.min(10));
+        before.is_some_and(|stays| last + stays > now)
     }
 
     /// Whether there is a piece of news that no move has answered.
@@ -144,6 +161,23 @@ mod tests {
         assert!(!pace.is_spent(HOUR, 7, Cause::Load));
         (0..100).for_each(|_| pace.note(now, 7, Cause::Memory));
         assert!(!pace.is_spent(now, 7, Cause::Memory));
+    }
+
+    #[test]
+    fn who_came_home_for_its_calls_stays_longer_each_time() {
+        let mut pace = Pace::default();
+        pace.note(0, 7, Cause::Load);
+        assert!(!pace.stays(1, 7));
+        pace.note(10_000, 7, Cause::Calls);
+        assert!(pace.stays(14_999, 7) && !pace.stays(15_000, 7) && !pace.stays(14_999, 8));
+        pace.note(20_000, 7, Cause::Load);
+        pace.note(30_000, 7, Cause::Calls);
+        assert!(pace.stays(39_999, 7) && !pace.stays(40_000, 7));
+        // The first return is forgotten after an hour.
+        pace.note(10_000 + HOUR, 7, Cause::Calls);
+        assert!(pace.stays(19_999 + HOUR, 7) && !pace.stays(20_000 + HOUR, 7));
+        (0..20).for_each(|_| pace.note(2 * HOUR, 7, Cause::Calls));
+        assert!(pace.stays(3 * HOUR - 1, 7) && !pace.stays(3 * HOUR, 7));
     }
 
     #[test]

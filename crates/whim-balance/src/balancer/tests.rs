@@ -375,6 +375,30 @@ fn what_computes_again_after_it_came_home_is_news() {
 }
 
 #[test]
+fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
+    let mut balancer = balancer();
+    // The third time in an hour.
+    (0..2).for_each(|_| balancer.pace.note(0, 1, Cause::Calls));
+    let mut reads = away(1);
+    reads.candidate.cpus = 0.3;
+    reads.candidate.loses_here = 0.7;
+    reads.candidate.loses_away = 0.7;
+    let stays = Program {
+        fixed: Some(Fixed::Told),
+        ..program(2)
+    };
+    let orders = look(&mut balancer, 100_000, &[reads, stays.clone()]);
+    assert_eq!((orders[0].process, orders[0].cause), (1, Cause::Calls));
+    balancer.ended(100_500, 1, true);
+    let both = [program(1), stays];
+    assert!(look(&mut balancer, 119_000, &both).is_empty());
+    let record = balancer.record(1).expect("a record");
+    assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
+    let orders = look(&mut balancer, 120_000, &both);
+    assert_eq!((orders[0].process, orders[0].to), (1, OTHER));
+}
+
+#[test]
 fn a_record_knows_since_when_the_verdict_is_of_its_kind() {
     let mut balancer = balancer();
     let alone = [program(1)];
