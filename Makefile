@@ -175,6 +175,7 @@ test-mpi: pipt-mpi $(MPIS:%=lint-%)
 	RUSTDOCFLAGS="-D warnings" MPICC=$(MPICC_mpich) $(CARGO) doc --locked -p whim-mpi --features link --no-deps --quiet \
 		--target-dir $(TARGET)/mpi/mpich
 	$(CARGO) clippy --locked -p pipt-load -p pipt --features pipt-load/mpi,pipt/mpi,pipt/full --all-targets -- -D warnings
+	$(CARGO) build --locked -p pipt-load --example ranks
 	$(CARGO) test --locked -p whim-mpi -p pipt-load -p pipt --features pipt-load/mpi,pipt/mpi --lib --test launchers --test ranks
 
 lint-mpich lint-openmpi: lint-%: pipt-%
