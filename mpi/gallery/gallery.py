@@ -162,6 +162,8 @@ def main():
     program = sys.argv[1]
     listed = [json.loads(line) for line in subprocess.run(
         [program, "list", "--json"], capture_output=True, text=True, check=True).stdout.splitlines()]
+    # The kernels of users are theirs to show.
+    listed = [routine for routine in listed if routine["routine"] != "User"]
     left_out = {routine["routine"] for routine in listed} ^ set(CASES)
     if left_out:
         sys.exit(f"No picture, or no routine: {', '.join(sorted(left_out))}")
