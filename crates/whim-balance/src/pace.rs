@@ -86,22 +86,22 @@ impl Pace {
     /// Whether this program has been moved for this cause as often in the last hour as it may be.
     #[must_use]
     pub fn is_spent(&self, now: Millis, process: u64, cause: Cause) -> bool {
-        let moves = self.moves.get(&process);
-        let lately = |moves: &VecDeque<(Millis, Cause)>| {
-            let same = moves.iter();
-            let same = same.filter(|(_, other)| other.counts_as() == cause.counts_as());
-            same.filter(|(at, _)| at + HOUR > now).count()
-        };
-        let most = cause.most();
-        most.is_some_and(|most| moves.map_or(0, lately) >= most)
+        let lately = || self.lately(now, process, cause).count();
+        cause.most().is_some_and(|most| lately() >= most)
+    }
+
+    /// When this program was moved for this cause in the last hour.
+    fn lately(&self, now: Millis, process: u64, cause: Cause) -> impl Iterator<Item = Millis> + '_ {
+        let moves = self.moves.get(&process).into_iter().flatten();
+        let same = moves.filter(move |(_, other)| other.counts_as() == cause.counts_as());
+        same.map(|(at, _)| *at).filter(move |at| at + HOUR > now)
     }
 
     /// Whether this program came home for its calls too short a time ago to be sent away for load.
     #[must_use]
     pub fn stays(&self, now: Millis, process: u64) -> bool {
-        let moves = self.moves.get(&process).into_iter().flatten();
-        let returns = moves.filter(|(at, cause)| *cause == Cause::Calls && at + HOUR > now);
-        let (count, last) = returns.fold((0_u32, 0), |(count, _), (at, _)| (count + 1, *at));
+        let returns = self.lately(now, process, Cause::Calls);
+        let (count, last) = returns.fold((0_u32, 0), |(count, _), at| (count + 1, at));
         let before = count
             .checked_sub(1)
             .map(|before| Self::STAYS << before.min(10));
