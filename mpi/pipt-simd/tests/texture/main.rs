@@ -47,6 +47,13 @@ fn whole(picture: &Picture, plan: &Plan) -> Part {
     }
 }
 
+fn samples<T: TryFrom<u32, Error: std::fmt::Debug>>(picture: &Picture) -> Vec<T> {
+    let levels = picture.levels.iter();
+    levels
+        .map(|level| T::try_from(*level).expect("small"))
+        .collect()
+}
+
 fn run(picture: &Picture, plan: &Plan, part: &Part, level: Level, wide: bool) -> Vec<Vec<f32>> {
     let halo = plan.halo();
     let begin = (part.y - halo.above as usize) * picture.width + part.x - halo.left as usize;
@@ -57,18 +64,10 @@ fn run(picture: &Picture, plan: &Plan, part: &Part, level: Level, wide: bool) ->
     let mask = mask.as_ref().map(|mask| &mask[begin..]);
     let (bytes, words): (Vec<u8>, Vec<u16>);
     let levels = if wide {
-        words = picture
-            .levels
-            .iter()
-            .map(|l| u16::try_from(*l).expect("small"))
-            .collect();
+        words = samples(picture);
         Levels::U16(&words[begin..])
     } else {
-        bytes = picture
-            .levels
-            .iter()
-            .map(|l| u8::try_from(*l).expect("small"))
-            .collect();
+        bytes = samples(picture);
         Levels::U8(&bytes[begin..])
     };
     let image = LevelImage::new(levels, mask, picture.width, part.width, part.height);
