@@ -222,6 +222,8 @@ pub struct Guest {
     pub cpu: Since,
     /// SIGCONT that came from home during this stay.
     pub continues: u32,
+    /// How many had come when a stop was last left with this host's kernel.
+    pub stop_queued: Option<u32>,
     /// Gives new threads their numbers; none once that has failed.
     pub numbers: Option<Numbers>,
     /// A thread that has just been made, as we see it.
@@ -339,6 +341,7 @@ impl Guest {
             calls: 0,
             cpu: Since::begin(image.cpu_away, times::of_process(host)),
             continues: 0,
+            stop_queued: None,
         })
     }
 

@@ -49,6 +49,13 @@ fn called(text: &str) -> (Option<i64>, SplitWhitespace<'_>) {
     (number, words)
 }
 
+fn stops_by_default(signal: i32) -> bool {
+    matches!(
+        signal,
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
+    )
+}
+
 fn bit(signal: i32) -> u64 {
     u32::try_from(signal - 1)
         .ok()
@@ -69,7 +76,7 @@ impl Guest {
         }
         match signal {
             libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT => Effect::Nothing,
-            libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Effect::Stops,
+            stop if stops_by_default(stop) => Effect::Stops,
             _ => Effect::Ends,
         }
     }
@@ -90,7 +97,10 @@ impl Guest {
         let host = stopped.tid();
         let raw = stopped.signal_info()?;
         let info = self.tickets.redeem(&raw);
-        let effect = self.effect(signal);
+        let mut effect = self.effect(signal);
+        if effect == Effect::Stops && self.was_ended_before() {
+            effect = Effect::Nothing;
+        }
         tracing::trace!(host, signal, ?effect, "delivery");
         let thread = self.threads.get_mut(&host);
         let suspended = thread.and_then(|thread| thread.suspended.take());
@@ -139,6 +149,31 @@ impl Guest {
             }
         }
         Ok(())
+    }
+
+    /// Whether a SIGCONT has come since the stop that is about to be delivered was left with the kernel,
+    /// which ends a stop that it has begun to deliver in the same way. Home has told of that SIGCONT
+    /// already: if the stop were asked for now, nothing would end it.
+    fn was_ended_before(&mut self) -> bool {
+        let queued = self.stop_queued.take();
+        queued.is_some_and(|continues| continues < self.continues)
+    }
+
+    /// Whether a stop waits to be let in by a thread.
+    fn has_pending_stop(&self) -> bool {
+        let stops = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+        let stops = stops.into_iter().map(bit).fold(0, |all, one| all | one);
+        self.threads.keys().any(|host| {
+            let status = self.status(*host);
+            (status.pending | status.pending_shared) & stops != 0
+        })
+    }
+
+    /// A stop is left with the kernel, until the thread lets it in.
+    fn leaves_with_kernel(&mut self, signal: i32) {
+        if stops_by_default(signal) {
+            self.stop_queued = Some(self.continues);
+        }
     }
 
     /// A thread has looked for data that home's vDSO finds at home alone.
@@ -312,6 +347,10 @@ impl Guest {
             return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
         match self.effect(signal) {
+            // The kernel discards the stops that wait.
+            Effect::Nothing if signal == libc::SIGCONT && self.has_pending_stop() => {
+                self.queue(target, None, signal, info)
+            }
             Effect::Nothing => Ok(()),
             Effect::Stops => self.stops_at_home(chosen.unwrap_or(self.host), signal, info),
             Effect::Ends => {
@@ -391,6 +430,7 @@ impl Guest {
         signal: i32,
         info: &RawSigInfo,
     ) -> Result<(), GuestError> {
+        self.leaves_with_kernel(signal);
         let Some(thread) = self.threads.get_mut(&host) else {
             return Ok(());
         };
@@ -529,6 +569,7 @@ impl Guest {
         };
         if let Some(executor) = self.keeps(target, signal.signal) {
             // What it does is decided when somebody lets it in.
+            self.leaves_with_kernel(signal.signal);
             if signal.info == 0 {
                 return self.keep_own(host, executor, target.is_some(), &signal);
             }

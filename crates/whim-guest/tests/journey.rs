@@ -377,6 +377,30 @@ fn a_stop_and_its_end_come_together() {
     program.child.kill().expect("kill");
 }
 
+/// SIGCONT discards a stop that is blocked, as at home.
+fn a_continue_discards_a_stop_that_waits() {
+    use nix::sys::signal::kill;
+    let (_world, mut program, home, _host) = away("discards");
+    let pid = nix::unistd::Pid::from_raw(program.pid());
+    let block = "r = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])";
+    let unblock = "r = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])";
+    assert_eq!(program.ask("os.setpgid(0, 0); r = 'group'"), "group");
+    for round in 0..4 {
+        assert_eq!(program.ask(block), "set()");
+        kill(pid, Signal::SIGTSTP).expect("kill");
+        let waits = "import time;;while not signal.sigpending(): time.sleep(.001);;r = 'waits'";
+        assert_eq!(program.ask(waits), "waits", "round {round}");
+        kill(pid, Signal::SIGCONT).expect("kill");
+        let gone = "while signal.sigpending(): time.sleep(.001);;r = 'gone'";
+        assert_eq!(program.ask(gone), "gone", "round {round}");
+        assert_eq!(program.ask(unblock), "{<Signals.SIGTSTP: 20>}");
+        assert_eq!(program.ask("r = 'runs'"), "runs");
+    }
+    home.bring();
+    assert_eq!(program.ask("r = 'home'"), "home");
+    assert_eq!(program.finish(), 0);
+}
+
 fn a_guest_without_home_stops_and_ends() {
     let world = World::with_lease(1500);
     let mut program = Program::start("python3", &["-c", SHELL]);
@@ -565,7 +589,7 @@ fn main() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    let cases: [(&str, fn()); 18] = [
+    let cases: [(&str, fn()); 19] = [
         ("python_goes_out_and_home", python_goes_out_and_home),
         ("python_ends_while_away", python_ends_while_away),
         ("bash_goes_on_to_a_third_node", bash_goes_on_to_a_third_node),
@@ -583,6 +607,10 @@ fn main() {
         (
             "a_stop_and_its_end_come_together",
             a_stop_and_its_end_come_together,
+        ),
+        (
+            "a_continue_discards_a_stop_that_waits",
+            a_continue_discards_a_stop_that_waits,
         ),
         (
             "a_guest_without_home_stops_and_ends",

@@ -591,19 +591,19 @@ impl Deputy {
             let signal = raise.map_or(0, |raise| raise.signal);
             return Ok(Trace::Running(stopped.resume(signal)?));
         }
-        match signal {
-            libc::SIGCONT => {
-                self.continues += 1;
-                // Stops that the guest knows of and the kernel does not know of yet are void.
-                if !self.group_stopped {
-                    self.events.push_back(DeputyEvent::GroupContinue);
-                }
-            }
-            libc::SIGTTIN | libc::SIGTTOU => self.leave_terminal(slot, &stopped)?,
-            _ => {}
+        if matches!(signal, libc::SIGTTIN | libc::SIGTTOU) {
+            self.leave_terminal(slot, &stopped)?;
         }
         self.events
             .push_back(DeputyEvent::Signal { slot, signal, info });
+        if signal == libc::SIGCONT {
+            self.continues += 1;
+            // Stops that the guest knows of and the kernel does not know of yet are void. Told before the
+            // signal, it could take one for a stop of after it, and would hear of no end of that.
+            if !self.group_stopped {
+                self.events.push_back(DeputyEvent::GroupContinue);
+            }
+        }
         Ok(Trace::Running(stopped.resume(0)?))
     }
 
