@@ -12,6 +12,9 @@ use std::time::Duration;
 use support::{Program, World};
 use whim_journey::job::{HomeJob, State};
 
+/// No test takes longer, even on a loaded machine; on an idle one the longest takes some ten seconds.
+const CASE_PATIENCE: Duration = Duration::from_secs(300);
+
 /// Answers each line with its computation; everything it does in between goes home.
 const CALCULATOR: &str = "
 import sys, os
@@ -86,10 +89,15 @@ for line in sys.stdin:
     print(r, flush=True)
 ";
 
+/// Whoever starts the tests in the background may have them ignore SIGINT and SIGQUIT; the program does not.
+fn shell() -> Program {
+    Program::start("env", &["--default-signal", "python3", "-c", SHELL])
+}
+
 /// A Python that is away already, its home and its host.
 fn away(journey: &str) -> (World, Program, support::Home, support::Host) {
     let world = World::new();
-    let mut program = Program::start("python3", &["-c", SHELL]);
+    let mut program = shell();
     assert_eq!(program.ask("r = 1"), "1");
     let home = world.home(journey, program.pid());
     let host = world.host("n2", journey, 1);
@@ -195,7 +203,7 @@ fn a_deadly_signal_kills_with_the_true_status() {
             "t = threading.Thread(target=lambda: signal.raise_signal(signal.SIGTERM)); t.start(); t.join()",
         ),
     ] {
-        let mut unmoved = Program::start("python3", &["-c", SHELL]);
+        let mut unmoved = shell();
         unmoved.say(line);
         let expected = unmoved.child.wait().expect("its end");
         let (_world, mut program, _home, _host) = away(name);
@@ -583,6 +591,21 @@ fn home() {
     whim_home::supervisor::run(job).expect("the home supervisor");
 }
 
+/// Ends the tests where one of them stands still: a program that never answers is a failure, not a pause.
+fn in_time(name: &str, case: fn()) {
+    let (done, ends) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if ends.recv_timeout(CASE_PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("test {name} stands still since {CASE_PATIENCE:?}");
+                std::process::exit(101);
+            }
+        });
+        case();
+        drop(done);
+    });
+}
+
 fn main() {
     let filter = std::env::var("WHIM_LOG").unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt()
@@ -635,7 +658,7 @@ fn main() {
     for (name, case) in cases {
         if name.contains(&wanted) {
             println!("test {name} ...");
-            case();
+            in_time(name, case);
             println!("test {name} ... ok");
         }
     }
