@@ -4,6 +4,10 @@
 Each rank computes by one thread, and is bound to a core of its own: what it writes and says would else be done by another
 core, as long as that one has nothing to do. While a pair is timed, the time of all CPUs that went to other programs is read, too; a pair
 with more than 5 % of it is thrown away and done again. The table of docs/benchmarks-pipt.md is written anew.
+
+What the host of a virtual machine does cannot be read, and two CPUs may be less than twice one. So two ranks are also
+compared with two processes at once, each of which does all of the work on a core of its own: half their time is what two
+ranks could reach on this machine at this time.
 """
 
 import os
@@ -33,10 +37,12 @@ def busy():
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def timed(words, directory):
-    """Seconds that a command takes, and the part of all CPUs' time that others had meanwhile."""
+def timed(commands, directory):
+    """Seconds that commands take at once, and the part of all CPUs' time that others had meanwhile."""
     before, own, begun = busy(), resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(words, cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    processes = [subprocess.Popen(words, cwd=directory, stdout=subprocess.DEVNULL) for words in commands]
+    if any([process.wait() for process in processes]):
+        sys.exit("A command has failed")
     took = time.monotonic() - begun
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     of_own = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
@@ -63,14 +69,20 @@ def pairs(one, other, directory, count):
 def main():
     pipt, image = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:3])
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 5
-    texture = [pipt, "texture", image, "out.tif", "--window", "9", "--levels", "32", "--overwrite", "--threads", "1"]
+
+    def texture(output):
+        options = ["--window", "9", "--levels", "32", "--overwrite", "--threads", "1"]
+        return [pipt, "texture", image, output, *options]
+
+    at_once = [["taskset", "--cpu-list", str(core), *texture(f"{core}.tif")] for core in range(2)]
     lines, failed = [], False
     with tempfile.TemporaryDirectory(dir=pathlib.Path(image).parent) as directory:
         for name, launcher in LAUNCHERS.items():
-            two = [*launcher, "-n", "2", *texture]
+            two = [*launcher, "-n", "2", *texture("out.tif")]
             for what, one, other, least in [
-                ("1 rank : 2 ranks", [*launcher, "-n", "1", *texture], two, 1.8),
-                ("2 ranks, direct : gather", two, [*two, "--collect", "gather"], 0.5),
+                ("1 rank : 2 ranks", [[*launcher, "-n", "1", *texture("out.tif")]], [two], 1.8),
+                ("2 processes at once : 2 ranks", at_once, [two], 1.8),
+                ("2 ranks, direct : gather", [two], [[*two, "--collect", "gather"]], 0.5),
             ]:
                 kept, thrown, worst = pairs(one, other, directory, count)
                 ratios = sorted(first / second for first, second in kept)
