@@ -226,7 +226,7 @@ fn children_are_born_at_home() {
 
 fn threads_travel() {
     let world = World::new();
-    let mut program = Program::start("python3", &["-c", SHELL]);
+    let mut program = shell();
     let start = "c = [0]*4 ;;stop = False ;;def f(i): ;; while not stop: c[i] += 1; time.sleep(0.001) if i % 2 else None ;;ts = [threading.Thread(target=f, args=(i,)) for i in range(4)] ;;[t.start() for t in ts] ;;r = len(ts)";
     assert_eq!(program.ask(start), "4");
     let home = world.home("threads", program.pid());
@@ -411,7 +411,7 @@ fn a_continue_discards_a_stop_that_waits() {
 
 fn a_guest_without_home_stops_and_ends() {
     let world = World::with_lease(1500);
-    let mut program = Program::start("python3", &["-c", SHELL]);
+    let mut program = shell();
     assert_eq!(program.ask("r = 1"), "1");
     let mut home = world.home("lost", program.pid());
     let mut host = world.host("n2", "lost", 1);
