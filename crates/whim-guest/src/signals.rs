@@ -49,12 +49,8 @@ fn called(text: &str) -> (Option<i64>, SplitWhitespace<'_>) {
     (number, words)
 }
 
-fn stops_by_default(signal: i32) -> bool {
-    matches!(
-        signal,
-        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
-    )
-}
+/// What stops a process by default.
+const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 fn bit(signal: i32) -> u64 {
     u32::try_from(signal - 1)
@@ -76,7 +72,7 @@ impl Guest {
         }
         match signal {
             libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT => Effect::Nothing,
-            stop if stops_by_default(stop) => Effect::Stops,
+            stop if STOPS.contains(&stop) => Effect::Stops,
             _ => Effect::Ends,
         }
     }
@@ -86,7 +82,7 @@ impl Guest {
     pub fn has_deliverable(&self, host: i32, wait_mask: Option<u64>) -> bool {
         let status = self.status(host);
         let blocked = wait_mask.unwrap_or(status.blocked);
-        (status.pending | status.pending_shared) & !blocked & status.caught != 0
+        status.all_pending() & !blocked & status.caught != 0
     }
 
     /// A thread stands before the delivery of a signal.
@@ -161,17 +157,14 @@ impl Guest {
 
     /// Whether a stop waits to be let in by a thread.
     fn has_pending_stop(&self) -> bool {
-        let stops = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
-        let stops = stops.into_iter().map(bit).fold(0, |all, one| all | one);
-        self.threads.keys().any(|host| {
-            let status = self.status(*host);
-            (status.pending | status.pending_shared) & stops != 0
-        })
+        let stops = STOPS.into_iter().fold(0, |all, stop| all | bit(stop));
+        let mut hosts = self.threads.keys();
+        hosts.any(|host| self.status(*host).all_pending() & stops != 0)
     }
 
-    /// A stop is left with the kernel, until the thread lets it in.
+    /// To be called for each signal that is left with the kernel, until a thread lets it in.
     fn leaves_with_kernel(&mut self, signal: i32) {
-        if stops_by_default(signal) {
+        if STOPS.contains(&signal) {
             self.stop_queued = Some(self.continues);
         }
     }
@@ -430,7 +423,6 @@ impl Guest {
         signal: i32,
         info: &RawSigInfo,
     ) -> Result<(), GuestError> {
-        self.leaves_with_kernel(signal);
         let Some(thread) = self.threads.get_mut(&host) else {
             return Ok(());
         };
@@ -519,6 +511,7 @@ impl Guest {
         signal: i32,
         info: RawSigInfo,
     ) -> Result<(), GuestError> {
+        self.leaves_with_kernel(signal);
         let ticket = self.tickets.issue(signal, info);
         match pidfd::queue_signal(self.host, target, signal, &ticket) {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -569,10 +562,10 @@ impl Guest {
         };
         if let Some(executor) = self.keeps(target, signal.signal) {
             // What it does is decided when somebody lets it in.
-            self.leaves_with_kernel(signal.signal);
             if signal.info == 0 {
                 return self.keep_own(host, executor, target.is_some(), &signal);
             }
+            self.leaves_with_kernel(signal.signal);
             return self.respond(host, Response::Continue);
         }
         match self.effect(signal.signal) {
@@ -644,6 +637,7 @@ impl Guest {
         signal: i32,
         info: &RawSigInfo,
     ) -> Result<(Stopped, i64), GuestError> {
+        self.leaves_with_kernel(signal);
         let host = stopped.tid();
         let tid = self.threads.get(&host).map_or(0, |thread| thread.tid);
         let mut arguments = self.runner.arguments();

@@ -598,8 +598,8 @@ impl Deputy {
             .push_back(DeputyEvent::Signal { slot, signal, info });
         if signal == libc::SIGCONT {
             self.continues += 1;
-            // Stops that the guest knows of and the kernel does not know of yet are void. Told before the
-            // signal, it could take one for a stop of after it, and would hear of no end of that.
+            // Stops that the guest knows of and the kernel does not know of yet are void. A guest that
+            // heard this before the signal could ask for another stop in between, and would hear of no end of it.
             if !self.group_stopped {
                 self.events.push_back(DeputyEvent::GroupContinue);
             }

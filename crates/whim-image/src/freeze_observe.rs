@@ -245,6 +245,12 @@ impl Status {
         Ok(Self::parse(&text(&path)?))
     }
 
+    /// What is pending for the thread or for the process.
+    #[must_use]
+    pub fn all_pending(&self) -> u64 {
+        self.pending | self.pending_shared
+    }
+
     pub(crate) fn parse(text: &str) -> Self {
         let mut found = Self {
             transparent_huge_pages: true,
@@ -294,9 +300,8 @@ impl Status {
 /// Whether a caught signal is pending that this thread does not block.
 #[must_use]
 pub fn handler_is_due(pid: i32, tid: i32) -> bool {
-    Status::read(pid, tid).is_ok_and(|status| {
-        (status.pending | status.pending_shared) & !status.blocked & status.caught != 0
-    })
+    Status::read(pid, tid)
+        .is_ok_and(|status| status.all_pending() & !status.blocked & status.caught != 0)
 }
 
 #[cfg(test)]
