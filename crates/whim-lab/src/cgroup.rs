@@ -25,6 +25,8 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(2);
 /// Deepest nesting below a lab's group that is followed when it is removed.
 const DEPTH_MAX: usize = 16;
+/// So often another lab's end may remove the common parent under our hands, before that counts as an error.
+const MEETINGS_MAX: usize = 1000;
 
 /// What can fail with control groups.
 #[derive(Debug, thiserror::Error)]
@@ -109,9 +111,7 @@ impl CgroupSet {
     /// Makes the groups of the lab, of its switch and of these nodes.
     pub(crate) fn create(&self, nodes: &[String]) -> Result<(), CgroupError> {
         for hierarchy in &self.hierarchies {
-            // Another lab's end may have removed the common parent since `plan`.
-            make(&hierarchy.parent)?;
-            make(&hierarchy.lab)?;
+            make_lab(hierarchy)?;
             make(&hierarchy.lab.join("switch"))?;
             if hierarchy.version2 {
                 hand_down_controllers(&hierarchy.parent, &hierarchy.lab);
@@ -361,25 +361,52 @@ fn first_writable(mount: &Mounted, parent: &str) -> io::Result<PathBuf> {
 }
 
 fn make_usable(group: &Path) -> io::Result<()> {
-    match std::fs::create_dir(group) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        Ok(()) | Err(_) => {}
-    }
     // A delegated group can be made without the right to move processes into it.
-    std::fs::OpenOptions::new()
-        .write(true)
-        .open(group.join("cgroup.procs"))
-        .map(drop)
+    let writable = || {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(group.join("cgroup.procs"))
+            .map(drop)
+    };
+    in_common_parent(group, writable)
+}
+
+/// Makes the lab's group. Once it is there, nobody can remove the common parent.
+fn make_lab(hierarchy: &Hierarchy) -> Result<(), CgroupError> {
+    in_common_parent(&hierarchy.parent, || create(&hierarchy.lab))
+        .map_err(|source| not_made(&hierarchy.lab, source))
+}
+
+/// Makes the common parent and does something in it, again where another lab's end has removed it in between.
+fn in_common_parent<T>(parent: &Path, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut meetings = 0;
+    loop {
+        create(parent)?;
+        match act() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && meetings < MEETINGS_MAX => {
+                meetings += 1
+            }
+            done => return done,
+        }
+    }
 }
 
 fn make(group: &Path) -> Result<(), CgroupError> {
+    create(group).map_err(|source| not_made(group, source))
+}
+
+fn create(group: &Path) -> io::Result<()> {
     match std::fs::create_dir(group) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(CgroupError::Write {
-            path: group.to_owned(),
-            value: "(new group)".to_owned(),
-            source: e,
-        }),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn not_made(group: &Path, source: io::Error) -> CgroupError {
+    CgroupError::Write {
+        path: group.to_owned(),
+        value: "(new group)".to_owned(),
+        source,
     }
 }
 
@@ -502,5 +529,42 @@ mod tests {
         assert_eq!(own_group(listing, false, Some("memory")), Path::new("m"));
         assert_eq!(own_group(listing, true, None), Path::new("unified/x"));
         assert_eq!(own_group(listing, false, Some("pids")), Path::new(""));
+    }
+
+    /// Directories are made and removed as control groups are, so this needs no rights.
+    #[test]
+    fn a_lab_can_begin_while_another_ends() {
+        let above = std::env::temp_dir().join(format!("whim-lab-groups-{}", std::process::id()));
+        std::fs::create_dir_all(&above).unwrap();
+        let set = |lab: &str| CgroupSet {
+            hierarchies: vec![Hierarchy {
+                controllers: Vec::new(),
+                version2: false,
+                parent: above.join("whim-lab"),
+                lab: above.join("whim-lab").join(lab),
+            }],
+            refusals: Vec::new(),
+        };
+        std::thread::scope(|scope| {
+            for lab in ["one", "two"] {
+                let set = set(lab);
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        set.create(&["n1".to_owned()]).unwrap();
+                        set.remove().unwrap();
+                    }
+                });
+            }
+        });
+        std::fs::remove_dir(&above).unwrap();
+    }
+
+    #[test]
+    fn a_parent_that_cannot_be_made_is_told() {
+        let nowhere = Path::new("/proc/none/whim-lab");
+        assert_eq!(
+            make_usable(nowhere).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }
