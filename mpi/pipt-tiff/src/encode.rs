@@ -1,7 +1,10 @@
 //! From samples to the bytes of a tile.
 
+use std::cell::RefCell;
+
 use pipt_raster::{Samples, Size};
 use weezl::BitOrder;
+use zstd::bulk::Compressor;
 
 use crate::design::Compression;
 use crate::layout::Predictor;
@@ -33,14 +36,28 @@ pub(crate) fn tile(tile: Tile, bands: &[Samples]) -> Result<Vec<u8>, String> {
             out.truncate(length.map_err(|error| error.to_string())?);
             Ok(out)
         }
-        Compression::Zstd(level) => {
-            zstd::bulk::compress(&plain, level).map_err(|error| error.to_string())
-        }
+        Compression::Zstd(level) => by_zstd(&plain, level).map_err(|error| error.to_string()),
         Compression::Lzw => {
             let mut encoder = weezl::encode::Encoder::with_tiff_size_switch(BitOrder::Msb, 8);
             encoder.encode(&plain).map_err(|error| error.to_string())
         }
     }
+}
+
+/// One compressor serves all tiles of a thread: its tables are larger than a tile, and for a new one the kernel has to
+/// find and clear memory. Its bytes do not depend on what it compressed before.
+fn by_zstd(plain: &[u8], level: i32) -> std::io::Result<Vec<u8>> {
+    thread_local! {
+        static OF_THREAD: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    }
+    OF_THREAD.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some(compressor) => compressor,
+            None => kept.insert(Compressor::new(level)?),
+        };
+        compressor.set_compression_level(level)?;
+        compressor.compress(plain)
+    })
 }
 
 /// The bytes of numbers, the lowest first. A copy into its place is several times as fast as a chain of
@@ -145,4 +162,26 @@ fn whole<T: Copy, W: Copy + Default>(tile: Tile, bands: &[&[T]], word: impl Fn(T
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes with some order in them, others for each seed.
+    fn bytes(seed: u32, length: u32) -> Vec<u8> {
+        let byte = |at: u32| ((at / 7 * seed) ^ (at.wrapping_mul(at) >> 9)).to_le_bytes()[0];
+        (0..length).map(byte).collect()
+    }
+
+    #[test]
+    fn a_compressor_forgets_what_it_compressed_before() {
+        for level in [1, 3, 9, 19, 1] {
+            for (seed, length) in [(1, 1 << 18), (5, 77), (3, 1 << 19), (2, 1 << 18), (9, 0)] {
+                let plain = bytes(seed, length);
+                let by_new = zstd::bulk::compress(&plain, level).expect("compressed");
+                assert_eq!(by_zstd(&plain, level).expect("compressed"), by_new);
+            }
+        }
+    }
 }
