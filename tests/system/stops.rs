@@ -18,7 +18,7 @@ const SLOW: u32 = 12;
 /// How often a case that moved too little on a busy machine gets three times as long.
 const LONGER: u32 = 2;
 /// Of the quick test: one of each kind of wait.
-const SAMPLE: [&str; 9] = [
+const SAMPLE: [&str; 10] = [
     "epoll_pwait2",
     "recv_timeout",
     "clock_nanosleep_absolute",
@@ -26,6 +26,7 @@ const SAMPLE: [&str; 9] = [
     "timerfd",
     "pipe_writev",
     "waitall",
+    "interrupted_epoll",
     "interrupted_read",
     "sigsuspend",
 ];

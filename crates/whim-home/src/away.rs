@@ -448,6 +448,7 @@ impl Away {
                         .as_ref()
                         .is_some_and(Transition::holds_signals)
                     {
+                        self.server.interrupted_by(slot, signal);
                         self.held.push(HeldSignal { slot, signal, info });
                     } else {
                         self.server.signal(slot, signal, &info);

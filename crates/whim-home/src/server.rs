@@ -603,6 +603,19 @@ impl Server {
         }
     }
 
+    /// A signal has ended the call of this slot. To be told at once, also of a signal that is kept for
+    /// later: a plain EINTR would reach the program before its handler.
+    pub fn interrupted_by(&mut self, slot: usize, signal: i32) {
+        let without_effect = self.is_without_effect(signal);
+        if let Some(active) = &mut self.callers[slot].active {
+            if without_effect {
+                active.nudged = true;
+            } else {
+                active.disturbed = true;
+            }
+        }
+    }
+
     /// A signal was sent to the deputy: the guest's kernel decides what becomes of it.
     pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
         const SI_KERNEL: i32 = 0x80;
@@ -615,14 +628,7 @@ impl Server {
         } else {
             self.addressee(slot, info)
         };
-        let without_effect = self.is_without_effect(signal);
-        if let Some(active) = &mut self.callers[slot].active {
-            if without_effect {
-                active.nudged = true;
-            } else {
-                active.disturbed = true;
-            }
-        }
+        self.interrupted_by(slot, signal);
         let Ok(signal) = u8::try_from(signal) else {
             return;
         };
