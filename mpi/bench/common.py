@@ -7,6 +7,8 @@ import subprocess
 
 import numpy
 
+import waves
+
 WORK = pathlib.Path(os.environ["PIPT_BENCH_WORK"])
 PROGRAMS = pathlib.Path(os.environ["PIPT_BENCH_PROGRAMS"])
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -34,11 +36,7 @@ def photograph(side):
             colours = numpy.asarray(image.convert("RGB").crop(box)).astype("f8")
         grey = colours @ [0.299, 0.587, 0.114] * 257
         return grey.round().astype("u2"), f"{pathlib.Path(path).name}, from ({left}, {top})"
-    random = numpy.random.default_rng(1)
-    y, x = numpy.mgrid[:side, :side]
-    hills = 0.5 + 0.2 * numpy.sin(x / 37.0 + y / 91.0) + 0.2 * numpy.cos(y / 23.0 - x / 140.0)
-    grey = hills + random.normal(0, 0.03, (side, side))
-    return (grey.clip(0, 1) * 65535).round().astype("u2"), "synthetic: waves and grain, seed 1"
+    return numpy.stack(list(waves.rows(side))), "synthetic: waves and grain, seed 1"
 
 
 def levels_of(grey, levels):
