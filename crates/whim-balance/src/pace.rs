@@ -69,9 +69,9 @@ impl Pace {
     pub const UNASKED_EVERY: Millis = 60_000;
     /// Moves that go on at the same time.
     pub const AT_ONCE: usize = 4;
-    /// A program that has come home for its calls stays so long, in milliseconds; after each further return twice as
-    /// long as after the one before.
-    pub const STAYS: Millis = 5_000;
+    /// A program that has come home for its calls stays so long, in milliseconds: after the first, the second and
+    /// each further return within an hour. So they are hardly more than three an hour.
+    pub const STAYS: [Millis; 3] = [5_000, 300_000, HOUR];
     /// No more news is kept: a thousand programs that begin at once are spread by less.
     const NEWS_MAX: usize = 256;
 
@@ -101,11 +101,10 @@ impl Pace {
     #[must_use]
     pub fn stays(&self, now: Millis, process: u64) -> bool {
         let returns = self.lately(now, process, Cause::Calls);
-        let (count, last) = returns.fold((0_u32, 0), |(count, _), at| (count + 1, at));
-        let before = count
-            .checked_sub(1)
-            .map(|before| Self::STAYS << before.min(10));
-        before.is_some_and(|stays| last + stays > now)
+        let (count, last) = returns.fold((0, 0), |(count, _), at| (count + 1, at));
+        let longest = Self::STAYS.len();
+        let stays = Self::STAYS.iter().take(count.min(longest)).next_back();
+        stays.is_some_and(|stays| last + stays > now)
     }
 
     /// Whether there is a piece of news that no move has answered.
@@ -172,12 +171,36 @@ mod tests {
         assert!(pace.stays(14_999, 7) && !pace.stays(15_000, 7) && !pace.stays(14_999, 8));
         pace.note(20_000, 7, Cause::Load);
         pace.note(30_000, 7, Cause::Calls);
-        assert!(pace.stays(39_999, 7) && !pace.stays(40_000, 7));
+        assert!(pace.stays(329_999, 7) && !pace.stays(330_000, 7));
+        pace.note(400_000, 7, Cause::Calls);
+        assert!(pace.stays(9_999 + HOUR, 7));
         // The first return is forgotten after an hour.
-        pace.note(10_000 + HOUR, 7, Cause::Calls);
-        assert!(pace.stays(19_999 + HOUR, 7) && !pace.stays(20_000 + HOUR, 7));
+        assert!(!pace.stays(10_000 + HOUR, 7));
         (0..20).for_each(|_| pace.note(2 * HOUR, 7, Cause::Calls));
         assert!(pace.stays(3 * HOUR - 1, 7) && !pace.stays(3 * HOUR, 7));
+    }
+
+    #[test]
+    fn who_reads_and_computes_by_turns_moves_six_times_an_hour() {
+        let mut pace = Pace::default();
+        let (mut at_home, mut moves) = (true, Vec::new());
+        // It is sent away when it may be, and is called home a second later.
+        for now in (0..5 * HOUR).step_by(1_000) {
+            if !at_home || !pace.stays(now, 7) {
+                let cause = if at_home { Cause::Load } else { Cause::Calls };
+                pace.note(now, 7, cause);
+                moves.push(now);
+                at_home = !at_home;
+            }
+        }
+        let in_hour = |from: Millis| {
+            moves
+                .iter()
+                .filter(|at| (from..from + HOUR).contains(at))
+                .count()
+        };
+        let most = moves.iter().map(|from| in_hour(*from)).max();
+        assert_eq!(most, Some(6), "{moves:?}");
     }
 
     #[test]

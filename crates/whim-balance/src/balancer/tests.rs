@@ -377,8 +377,8 @@ fn what_computes_again_after_it_came_home_is_news() {
 #[test]
 fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
     let mut balancer = balancer();
-    // The third time in an hour.
-    (0..2).for_each(|_| balancer.pace.note(0, 1, Cause::Calls));
+    // The second time in an hour.
+    balancer.pace.note(0, 1, Cause::Calls);
     let mut reads = away(1);
     reads.candidate.cpus = 0.3;
     reads.candidate.loses_here = 0.7;
@@ -391,10 +391,10 @@ fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
     assert_eq!((orders[0].process, orders[0].cause), (1, Cause::Calls));
     balancer.ended(100_500, 1, true);
     let both = [program(1), stays];
-    assert!(look(&mut balancer, 119_000, &both).is_empty());
+    assert!(look(&mut balancer, 399_000, &both).is_empty());
     let record = balancer.record(1).expect("a record");
     assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
-    let orders = look(&mut balancer, 120_000, &both);
+    let orders = look(&mut balancer, 400_000, &both);
     assert_eq!((orders[0].process, orders[0].to), (1, OTHER));
 }
 
