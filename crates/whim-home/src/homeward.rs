@@ -140,7 +140,6 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
         match server.deputy.next_event()? {
             Some(DeputyEvent::Finished(slot)) => server.finished(slot)?,
             Some(DeputyEvent::Signal { slot, signal, info }) => {
-                server.interrupted_by(slot, signal);
                 held.push(HeldSignal { slot, signal, info });
             }
             Some(DeputyEvent::ProcessGone(_)) => return Err(HomewardError::Ended),
