@@ -38,7 +38,7 @@ pub use filter::{Instruction, cautious_filter, guest_filter};
 pub use ioctl::is_terminal_control;
 pub use resolve::{home_may_execute, resolve, row, rows};
 pub use shape::{Class, Row};
-pub use stop::interrupted_by_stop;
+pub use stop::{interrupted_by_stop, restarts_here};
 pub use touch::touched;
 pub use types::{
     AWAIT_NUMBER, AWAY_BYTES_MAX, Call, Context, Decision, Direction, Disposition, Forward,

@@ -100,3 +100,12 @@ pub fn stop_timeout(number: u64) -> StopTimeout {
 pub fn short_count(number: u64) -> Option<ShortCount> {
     find(SHORT, number)
 }
+
+/// Calls that a guest's own kernel executes, and that return -ERESTARTSYS when a signal ends them.
+const RESTARTS_HERE: [Sysno; 3] = [Sysno::futex, Sysno::futex_wait, Sysno::futex_waitv];
+
+/// True if a signal may end the call with -ERESTARTSYS although it runs in the guest: of any other call
+/// that has not been forwarded this number says that it has not begun.
+pub fn restarts_here(number: u64) -> bool {
+    RESTARTS_HERE.iter().any(|call| *call as u64 == number)
+}

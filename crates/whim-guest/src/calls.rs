@@ -69,6 +69,7 @@ impl Guest {
                 .respond(id, Response::Result(-i64::from(libc::EINTR)))?;
             return Ok(());
         };
+        thread.told_interrupted = false;
         thread.waiting = Some(Waiting {
             id,
             call: Call::from_notification(architecture, number, args),
@@ -97,15 +98,13 @@ impl Guest {
         }
         tracing::trace!(host, call.number, args = ?call.args, ?decision, "call");
         match decision {
-            Decision::Continue => self.respond(host, Response::Continue),
-            Decision::Answer(value) => self.respond(host, Response::Result(value)),
-            Decision::GoHome(reason) => {
-                self.go_home(host, reason);
-                Ok(())
-            }
-            Decision::Forward(forward) => self.forward(host, forward, After::Result),
-            Decision::Special(special) => self.special(host, &call, special),
+            Decision::Continue => self.respond(host, Response::Continue)?,
+            Decision::Answer(value) => self.respond(host, Response::Result(value))?,
+            Decision::GoHome(reason) => self.go_home(host, reason),
+            Decision::Forward(forward) => self.forward(host, forward, After::Result)?,
+            Decision::Special(special) => self.special(host, &call, special)?,
         }
+        self.requeue_once_begun(host)
     }
 
     fn call_of(&self, host: i32) -> Option<Call> {
@@ -211,9 +210,7 @@ impl Guest {
         let Some((tid, sequence)) = self.waits(host, kind) else {
             return Ok(());
         };
-        if let Some(waiting) = self.threads.get_mut(&host).and_then(|t| t.waiting.as_mut()) {
-            waiting.is_quick = !forward.may_block;
-        }
+        self.expects_soon(host, !forward.may_block);
         let length = forward.regions.iter().map(|region| region.data.len()).sum();
         let mut tail = Vec::with_capacity(length);
         for region in &forward.regions {
@@ -230,6 +227,13 @@ impl Guest {
         });
         self.outbox.push(Outgoing { message, tail });
         Ok(())
+    }
+
+    /// Whether home's answer will be there at once.
+    fn expects_soon(&mut self, host: i32, is_quick: bool) {
+        if let Some(waiting) = self.threads.get_mut(&host).and_then(|t| t.waiting.as_mut()) {
+            waiting.is_quick = is_quick;
+        }
     }
 
     fn special(&mut self, host: i32, call: &Call, special: Special) -> Result<(), GuestError> {
@@ -345,6 +349,7 @@ impl Guest {
             is_await: true,
             ..Forwarded::default()
         };
+        let mut is_quick = false;
         let decision = call.map(|call| resolve(&call, &self.context, &self.memory));
         match decision {
             Some(Decision::Special(Special::ProcessTimes(_))) => forwarded.after = After::AddTimes,
@@ -361,6 +366,7 @@ impl Guest {
             }
             forwarded.regions = places(&forward.regions);
             forwarded.wait_mask = forward.wait_mask;
+            is_quick = !forward.may_block;
         }
         if self.must_wait() {
             return Ok(());
@@ -374,6 +380,7 @@ impl Guest {
             forwarded.wait_mask.is_some() && self.has_deliverable(host, forwarded.wait_mask);
         let cancelled = interrupted || waiting.is_some_and(|waiting| waiting.cancelled);
         if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
+            self.expects_soon(host, is_quick);
             let awaited = self.threads.get(&host).map_or(0, |thread| thread.awaited);
             self.say(ToHome::Await {
                 tid,
@@ -384,7 +391,7 @@ impl Guest {
         if cancelled {
             self.cancel(host);
         }
-        self.requeue_postponed()
+        Ok(())
     }
 
     /// Home has answered.
@@ -493,7 +500,15 @@ impl Guest {
         } else {
             result
         };
+        self.tells_interrupted(host);
         self.respond(host, Response::Result(result))
+    }
+
+    /// Home has interrupted the thread's call, and its kernel is told so.
+    fn tells_interrupted(&mut self, host: i32) {
+        if let Some(thread) = self.threads.get_mut(&host) {
+            thread.told_interrupted = true;
+        }
     }
 
     /// The call is sent home once more; if job control has stopped the process, when it goes on.
@@ -516,14 +531,18 @@ impl Guest {
         let Some(call) = thread.and_then(|thread| thread.in_flight.take()) else {
             return self.respond(host, Response::Result(-i64::from(libc::EINTR)));
         };
+        let waiting = self.threads.get(&host).and_then(|t| t.waiting.as_ref());
+        let never_waits = waiting.is_some_and(|waiting| waiting.is_quick);
+        let result = match result {
+            // No signal ends such a call: home has never got it.
+            _ if never_waits => ERESTARTNOINTR,
+            ERESTART_RESTARTBLOCK => ERESTARTNOHAND,
+            result => result,
+        };
+        self.tells_interrupted(host);
         let stopped = self.take_out(host)?;
         let mut registers = stopped.registers()?;
-        registers.orig_rax = call.number;
-        registers.rax = if result == ERESTART_RESTARTBLOCK {
-            ERESTARTNOHAND.cast_unsigned()
-        } else {
-            result.cast_unsigned()
-        };
+        (registers.orig_rax, registers.rax) = (call.number, result.cast_unsigned());
         stopped.set_registers(&registers)?;
         self.go_on(host, stopped)
     }

@@ -134,6 +134,9 @@ impl Guest {
                     break;
                 }
                 if self.postpone(&stopped, signal, &info)? {
+                    if let Some(thread) = self.threads.get_mut(&host) {
+                        thread.at_our_stop = true;
+                    }
                     break;
                 }
                 Running::assume(host).interrupt()?;
@@ -625,7 +628,10 @@ impl Guest {
                 again.push((thread.tid, fatal.signal));
             }
         }
-        self.requeue_postponed()?;
+        let hosts: Vec<i32> = self.threads.keys().copied().collect();
+        for host in hosts {
+            self.requeue_postponed(host)?;
+        }
         for (tid, signal) in again {
             let reason = format!("signal {signal} ends it");
             self.say(whim_journey::message::ToHome::GoHome { tid, reason });

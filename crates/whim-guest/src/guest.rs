@@ -162,8 +162,10 @@ pub struct Thread {
     pub awaited: u64,
     /// A signal whose delivery must happen at home.
     pub fatal: Option<QueuedSignal>,
-    /// Signals that wait until the thread has asked for its call in flight.
+    /// Signals that wait until the thread's call has begun, or until it has asked for its call in flight.
     pub postponed: Vec<QueuedSignal>,
+    /// Its kernel has been told that its call was interrupted, and a handler is about to run.
+    pub told_interrupted: bool,
     /// Registers of a call that a handler interrupts under another mask.
     pub suspended: Option<ptrace::UserRegs>,
     /// It left a call that home executes, and will ask for its result.
@@ -299,6 +301,7 @@ impl Guest {
                 awaited: state.awaited,
                 fatal: None,
                 postponed: Vec::new(),
+                told_interrupted: false,
                 suspended: None,
                 awaits: false,
                 at_our_stop: true,

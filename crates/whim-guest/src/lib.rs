@@ -5,7 +5,8 @@
 //! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections, [`reception`] is
 //!   where they come in.
 //! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them;
-//!   [`times`] adds up their CPU time, [`waits`] what is left of their waits.
+//!   `unread` is where a handler meets a call that has not begun; [`times`] adds up their CPU time,
+//!   [`waits`] what is left of their waits.
 //! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
 //! - [`capture`]: the way out.
 #![forbid(unsafe_code)]
@@ -29,4 +30,5 @@ pub mod table;
 pub mod threads;
 pub mod tickets;
 pub mod times;
+mod unread;
 pub mod waits;

@@ -4,7 +4,7 @@
 //! signal from home is queued with a ticket in the place of its siginfo; when it is about to be
 //! delivered the thread stops, and gets the true one.
 
-use crate::capture::{asking, is_about_to_ask, rewound, without_stop};
+use crate::capture::{asking, without_stop};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
@@ -188,53 +188,6 @@ impl Guest {
         if let Some(begin) = proxy.begin_of(registers.rip) {
             (registers.rip, registers.orig_rax) = (begin, u64::MAX);
             stopped.set_registers(&registers)?;
-        }
-        Ok(())
-    }
-
-    /// A thread that came here with a call in flight asks for its result before any handler runs:
-    /// the handler's own calls would get between. Whether the signal has been kept for that.
-    ///
-    /// # Errors
-    /// Tracing failed.
-    pub fn postpone(
-        &mut self,
-        stopped: &Stopped,
-        signal: i32,
-        info: &RawSigInfo,
-    ) -> Result<bool, GuestError> {
-        let registers = stopped.registers()?;
-        let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
-            return Ok(false);
-        };
-        let (true, Ok(signal)) = (is_about_to_ask(thread, &registers), u8::try_from(signal)) else {
-            return Ok(false);
-        };
-        thread.postponed.push(QueuedSignal {
-            signal,
-            info: info.to_vec(),
-        });
-        stopped.set_registers(&rewound(&registers))?;
-        Ok(true)
-    }
-
-    /// Queues what was postponed.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn requeue_postponed(&mut self) -> Result<(), GuestError> {
-        let kept: Vec<(i32, QueuedSignal)> = self
-            .threads
-            .values_mut()
-            .flat_map(|thread| {
-                let host = thread.host;
-                thread.postponed.drain(..).map(move |signal| (host, signal))
-            })
-            .collect();
-        for (host, kept) in kept {
-            if let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) {
-                self.queue(Some(host), Some(host), i32::from(kept.signal), info)?;
-            }
         }
         Ok(())
     }
@@ -504,7 +457,7 @@ impl Guest {
 
     /// Queues a signal for a thread or the process, and takes the thread that is to run its handler
     /// out of a forwarded call.
-    fn queue(
+    pub(crate) fn queue(
         &mut self,
         target: Option<i32>,
         chosen: Option<i32>,

@@ -152,6 +152,7 @@ impl Guest {
                 awaited: 0,
                 fatal: None,
                 postponed: Vec::new(),
+                told_interrupted: false,
                 suspended: None,
                 awaits: false,
                 at_our_stop: false,

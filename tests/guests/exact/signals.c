@@ -84,6 +84,82 @@ static void in_order(int flags, int nested)
 CASE(order, AWAY) { in_order(0, 0); }
 CASE(order_of_frames, AWAY) { in_order(SA_RESTART, 1); }
 
+static volatile int alarms;
+
+static void count_alarm(int signal)
+{
+    (void)signal;
+    alarms++;
+}
+
+/* How many of some calls, made until so many signals have come, say that a signal has interrupted them. */
+static void interrupted(const char *name, long (*call)(int))
+{
+    int count = 0, until = alarms + 60;
+    int file = open("file", O_RDWR | O_CREAT, 0600);
+    need(file >= 0, "open");
+    while (alarms < until)
+        if (call(file) < 0 && errno == EINTR)
+            count++;
+    close(file);
+    printf("%s: %d interrupted\n", name, count);
+}
+
+static long duplicates(int file)
+{
+    int copy = fcntl(file, F_DUPFD_CLOEXEC, 100);
+    return copy < 0 ? copy : close(copy);
+}
+
+static long reads(int file)
+{
+    char bytes[64];
+    return pread(file, bytes, sizeof bytes, 0);
+}
+
+static long writes(int file) { return lseek(file, 0, SEEK_SET) < 0 ? -1 : write(file, "written", 7); }
+static long looks(int file) { struct stat status; return fstat(file, &status); }
+
+static long opens(int file)
+{
+    (void)file;
+    int again = open("file", O_RDONLY);
+    return again < 0 ? again : close(again);
+}
+
+static long maps(int file)
+{
+    void *at = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, file, 0);
+    return at == MAP_FAILED ? -1 : munmap(at, 4096);
+}
+
+static long acts(int file)
+{
+    (void)file;
+    struct sigaction action = {.sa_handler = count_alarm};
+    return sigaction(SIGUSR2, &action, NULL);
+}
+
+/* Handlers come between such calls, and are seen by none. */
+CASE(calls_without_end_by_signals, AWAY)
+{
+    struct sigaction action = {.sa_handler = count_alarm};
+    struct itimerval often = {{0, 4000}, {0, 4000}}, never = {{0, 0}, {0, 0}};
+    sigaction(SIGALRM, &action, NULL);
+    for (int turn = 0; turn < 2; turn++) {
+        meet();
+        setitimer(ITIMER_REAL, &often, NULL);
+        interrupted("duplicates", duplicates);
+        interrupted("reads", reads);
+        interrupted("writes", writes);
+        interrupted("looks", looks);
+        interrupted("opens", opens);
+        interrupted("maps", maps);
+        interrupted("acts", acts);
+        setitimer(ITIMER_REAL, &never, NULL);
+    }
+}
+
 static int ends[2];
 static pid_t sleeper_tid;
 

@@ -1,0 +1,105 @@
+//! Handlers that are due before the call in which their signal finds a thread has begun.
+//!
+//! Until we have read a reported call, any signal ends it: the kernel makes -ERESTARTSYS of it, and of
+//! that EINTR where the handler has no SA_RESTART. But such a call has not begun. One that never waits (a
+//! `close`, a `fork`, a `sigaction`) never ends with EINTR, so the handler runs, and then the call begins.
+//! One that may wait is to be ended by the signal if it waits, and not if there is nothing to wait for,
+//! which home alone can tell: it begins, and then the signal comes.
+
+use crate::capture::{is_about_to_ask, rewound};
+use crate::guest::{Guest, GuestError, Kind, Thread};
+use whim_calls::{Call, Decision, resolve};
+use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS, arguments};
+use whim_image::model::QueuedSignal;
+use whim_sys::ptrace::{RawSigInfo, Stopped, UserRegs};
+
+impl Guest {
+    /// Whether a signal whose handler is about to run has been kept until the thread's call has begun. So
+    /// it is, too, if the thread is about to ask for a call with which it came here: the handler's own calls
+    /// would get between.
+    ///
+    /// # Errors
+    /// Tracing failed.
+    pub(crate) fn postpone(
+        &mut self,
+        stopped: &Stopped,
+        signal: i32,
+        info: &RawSigInfo,
+    ) -> Result<bool, GuestError> {
+        let mut registers = stopped.registers()?;
+        let Some(thread) = self.threads.get(&stopped.tid()) else {
+            return Ok(false);
+        };
+        let asks = is_about_to_ask(thread, &registers);
+        let unread = self.unread(thread, &registers);
+        let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
+            return Ok(false);
+        };
+        if (asks || unread == Some(Unread::MayWait))
+            && let Ok(signal) = u8::try_from(signal)
+        {
+            let info = info.to_vec();
+            thread.postponed.push(QueuedSignal { signal, info });
+            stopped.set_registers(&rewound(&registers))?;
+            return Ok(true);
+        }
+        if unread.is_some() {
+            registers.rax = ERESTARTNOINTR.cast_unsigned();
+            stopped.set_registers(&registers)?;
+        }
+        thread.told_interrupted = false;
+        Ok(false)
+    }
+
+    /// The reported call of a thread, if a signal has ended it before we have read it.
+    fn unread(&self, thread: &Thread, registers: &UserRegs) -> Option<Unread> {
+        let number = registers.orig_rax;
+        let ended = number.cast_signed() >= 0 && registers.rax.cast_signed() == ERESTARTSYS;
+        if !ended || thread.told_interrupted || whim_calls::restarts_here(number) {
+            return None;
+        }
+        let args = arguments(registers);
+        let decision = resolve(&Call { number, args }, &self.context, &self.memory);
+        // Pages that it lacks are asked for when it is read.
+        let _ = self.memory.take_needed();
+        Some(match decision {
+            Decision::Forward(forward) if forward.may_block => Unread::MayWait,
+            _ => Unread::NeverWaits,
+        })
+    }
+
+    /// Queues what was postponed for a thread, once its call has begun.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn requeue_once_begun(&mut self, host: i32) -> Result<(), GuestError> {
+        let waiting = self.threads.get(&host).and_then(|t| t.waiting.as_ref());
+        if waiting.is_some_and(|waiting| waiting.kind == Kind::Undecided) {
+            // Pages have to come first.
+            return Ok(());
+        }
+        self.requeue_postponed(host)
+    }
+
+    /// Queues what was postponed for a thread.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn requeue_postponed(&mut self, host: i32) -> Result<(), GuestError> {
+        let thread = self.threads.get_mut(&host);
+        let kept = thread.map(|thread| std::mem::take(&mut thread.postponed));
+        for kept in kept.unwrap_or_default() {
+            if let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) {
+                self.queue(Some(host), Some(host), i32::from(kept.signal), info)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an unread call may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    NeverWaits,
+    MayWait,
+}
