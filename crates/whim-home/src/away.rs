@@ -443,12 +443,9 @@ impl Away {
             match event {
                 DeputyEvent::Finished(slot) => self.server.finished(slot)?,
                 DeputyEvent::Signal { slot, signal, info } => {
-                    if self
-                        .transition
-                        .as_ref()
-                        .is_some_and(Transition::holds_signals)
-                    {
-                        self.server.interrupted_by(slot, signal);
+                    self.server.interrupted_by(slot, signal);
+                    let transition = self.transition.as_ref();
+                    if transition.is_some_and(Transition::holds_signals) {
                         self.held.push(HeldSignal { slot, signal, info });
                     } else {
                         self.server.signal(slot, signal, &info);

@@ -603,8 +603,8 @@ impl Server {
         }
     }
 
-    /// A signal has ended the call of this slot. To be told at once, also of a signal that is kept for
-    /// later: a plain EINTR would reach the program before its handler.
+    /// A signal has come to this slot, and may have ended its call. To be told once, when it comes, also of
+    /// one that is kept for later: a plain EINTR would reach the program before its handler.
     pub fn interrupted_by(&mut self, slot: usize, signal: i32) {
         let without_effect = self.is_without_effect(signal);
         if let Some(active) = &mut self.callers[slot].active {
@@ -628,7 +628,6 @@ impl Server {
         } else {
             self.addressee(slot, info)
         };
-        self.interrupted_by(slot, signal);
         let Ok(signal) = u8::try_from(signal) else {
             return;
         };
