@@ -1,5 +1,6 @@
 //! Reported calls: decided by the table, executed here, at home or by going home.
 
+use crate::cut::end_call;
 use crate::guest::{After, Forwarded, Guest, GuestError, Kind, Outgoing, Thread, Trace, Waiting};
 use crate::pager::Shared;
 use crate::table::Piece;
@@ -600,14 +601,6 @@ impl Guest {
         }
         self.go_on_with(host, stopped, result)
     }
-}
-
-/// Leaves a stopped thread behind its call, with this result.
-pub(crate) fn end_call(thread: &Stopped, result: i64) -> Result<(), TraceError> {
-    let mut registers = thread.registers()?;
-    registers.rax = result.cast_unsigned();
-    registers.orig_rax = u64::MAX;
-    thread.set_registers(&registers)
 }
 
 /// Notes a new file mapping, and registers it.

@@ -1,18 +1,17 @@
 //! The guest is frozen, and becomes an image again.
 
 use crate::clocks::Ahead;
+use crate::cut::{asking, rewound, was_cut};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::signals::Effect;
 use crate::table::Arrival;
 use std::time::Duration;
 use whim_calls::Call;
-use whim_image::freeze_calls::{
-    self, EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
-};
+use whim_image::freeze_calls::{self, ERESTARTNOINTR};
 use whim_image::maps::{self, FlagTable};
 use whim_image::model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE,
-    ProcessImage, QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
+    Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE, ProcessImage,
+    QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
 use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
 use whim_image::rebuild::stub::Operation;
@@ -672,86 +671,11 @@ fn unreadable_maps(error: maps::MapsError) -> GuestError {
     }
 }
 
-/// Whether the thread stands behind a system call that did not end, or ended because of a stop.
-pub(crate) fn was_cut(registers: &UserRegs) -> bool {
-    let in_call = registers.orig_rax.cast_signed() >= 0;
-    let result = registers.rax.cast_signed();
-    in_call && ((ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result) || result == EINTR)
-}
-
-/// Whether the thread is about to ask for the call that was in flight when it came here.
-#[must_use]
-pub fn is_about_to_ask(thread: &Thread, registers: &UserRegs) -> bool {
-    thread.in_flight.is_some() && !thread.awaits && rewound(registers).rax == AWAIT_NUMBER
-}
-
-/// The call is made again from its beginning.
-#[must_use]
-pub fn rewound(registers: &UserRegs) -> UserRegs {
-    let result = registers.rax.cast_signed();
-    let number = registers.orig_rax.cast_signed();
-    let mut registers = *registers;
-    if number >= 0 {
-        let again = match result {
-            ERESTARTNOHAND..=ERESTARTSYS => true,
-            ERESTART_RESTARTBLOCK => starts_anew(number, registers.rsi, registers.r10),
-            EINTR => number == libc::SYS_rt_sigtimedwait,
-            _ => false,
-        };
-        if again {
-            registers.rax = registers.orig_rax;
-            registers.rip = registers.rip.wrapping_sub(2);
-        } else if result == ERESTART_RESTARTBLOCK {
-            // A wait for a futex may end for no reason.
-            let futex = number == libc::SYS_futex;
-            registers.rax = if futex { 0 } else { EINTR.cast_unsigned() };
-        }
-    }
-    registers.orig_rax = u64::MAX;
-    registers
-}
-
-/// Whether a call with a restart block may begin anew. A futex's relative timeout would be waited
-/// for in full again; a wait for a futex may end for no reason, so it does.
-fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
-    const COMMAND: u64 = 0x7f;
-    const FUTEX_WAIT: u64 = 0;
-    match number {
-        libc::SYS_restart_syscall => false,
-        libc::SYS_futex => operation & COMMAND != FUTEX_WAIT || timeout == 0,
-        _ => true,
-    }
-}
-
-/// Registers with which a thread that was merely stopped goes on: of a call that a stop ends with
-/// EINTR, the kernel is told to begin it again unless a handler runs.
-#[must_use]
-pub fn without_stop(registers: &UserRegs) -> UserRegs {
-    let mut registers = *registers;
-    if registers.orig_rax.cast_signed() == libc::SYS_rt_sigtimedwait
-        && registers.rax.cast_signed() == EINTR
-    {
-        registers.rax = ERESTARTNOHAND.cast_unsigned();
-    }
-    registers
-}
-
-/// Registers of a thread that asks for the result of its call in flight.
-#[must_use]
-pub fn asking(registers: &UserRegs) -> UserRegs {
-    UserRegs {
-        rip: registers.rip.wrapping_sub(2),
-        rax: AWAIT_NUMBER,
-        orig_rax: u64::MAX,
-        ..*registers
-    }
-}
-
 fn image_registers(thread: &Thread, registers: &UserRegs) -> (Registers, Activity) {
     let again = rewound(registers);
     let mut image = if thread.awaits {
         Registers::from(asking(registers))
-    } else if is_about_to_ask(thread, registers) {
+    } else if thread.is_about_to_ask(registers) {
         // It came here waiting, and has not come to ask yet.
         Registers::from(again)
     } else {

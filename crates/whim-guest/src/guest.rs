@@ -1,5 +1,6 @@
 //! The guest process: its threads, their stops, and what is done to stopped ones.
 
+use crate::cut;
 use crate::memory::Memory;
 use crate::pager::Shared;
 use crate::sandbox::Numbers;
@@ -16,7 +17,7 @@ use whim_calls::{Call, Context, NewThread};
 use whim_image::freeze_calls::ERESTARTNOINTR;
 use whim_image::freeze_observe::Status;
 use whim_image::model::{
-    Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
+    AWAIT_NUMBER, Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
 };
 use whim_image::rebuild::runner::{self, Runner, RunnerError, step_registers};
 use whim_image::rebuild::stub::Operation;
@@ -250,6 +251,12 @@ impl Thread {
             Err(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    /// Whether it is about to ask for the call that was in flight when it came here.
+    #[must_use]
+    pub fn is_about_to_ask(&self, registers: &ptrace::UserRegs) -> bool {
+        self.in_flight.is_some() && !self.awaits && cut::rewound(registers).rax == AWAIT_NUMBER
     }
 
     /// Home goes on with the forwarded call that the thread waits in, and the thread is to ask for

@@ -4,9 +4,9 @@
 //! - [`arrival`]: from the blank process to the guest.
 //! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections, [`reception`] is
 //!   where they come in.
-//! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them;
-//!   `unread` is where a handler meets a call that has not begun; [`times`] adds up their CPU time,
-//!   [`waits`] what is left of their waits.
+//! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them. `cut`
+//!   reads the registers of a stopped call, `unread` is where a handler meets one that has not begun;
+//!   [`times`] adds up their CPU time, [`waits`] what is left of their waits.
 //! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
 //! - [`capture`]: the way out.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ pub mod calls;
 pub mod capture;
 pub mod clocks;
 pub mod control;
+mod cut;
 pub mod guest;
 pub mod limits;
 pub mod link;

@@ -4,7 +4,7 @@
 //! signal from home is queued with a ticket in the place of its siginfo; when it is about to be
 //! delivered the thread stops, and gets the true one.
 
-use crate::capture::{asking, without_stop};
+use crate::cut::{asking, without_stop};
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;

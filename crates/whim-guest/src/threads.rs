@@ -4,7 +4,8 @@
 //! number. What `clone` may do here is what was looked at: its arguments are registers that are ours.
 //! Where one half cannot be had, the other goes again, and the process goes home for its new thread.
 
-use crate::calls::{end_call, low};
+use crate::calls::low;
+use crate::cut::end_call;
 use crate::guest::{Guest, GuestError, Thread, Trace};
 use crate::times::{self, Since};
 use whim_calls::NewThread;

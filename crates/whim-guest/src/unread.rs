@@ -6,7 +6,7 @@
 //! One that may wait is to be ended by the signal if it waits, and not if there is nothing to wait for,
 //! which home alone can tell: it begins, and then the signal comes.
 
-use crate::capture::{is_about_to_ask, rewound};
+use crate::cut::rewound;
 use crate::guest::{Guest, GuestError, Kind, Thread};
 use whim_calls::{Call, Decision, resolve};
 use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS, arguments};
@@ -30,7 +30,7 @@ impl Guest {
         let Some(thread) = self.threads.get(&stopped.tid()) else {
             return Ok(false);
         };
-        let asks = is_about_to_ask(thread, &registers);
+        let asks = thread.is_about_to_ask(&registers);
         let unread = self.unread(thread, &registers);
         let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
             return Ok(false);

@@ -5,8 +5,8 @@
 //! the program's own memory; so we are its clock here: the thread is followed through the call, and
 //! when the time is over the call ends as the kernel would have ended it.
 
-use crate::calls::end_call;
 use crate::clocks::Ahead;
+use crate::cut::{end_call, was_cut};
 use crate::guest::{Guest, GuestError, Trace};
 use std::time::Duration;
 use whim_image::freeze_calls::{
@@ -189,7 +189,7 @@ impl Guest {
                 thread.deadline_ns = Some(timed.deadline_ns);
                 continue;
             }
-            if thread.awaits || !crate::capture::was_cut(&registers) {
+            if thread.awaits || !was_cut(&registers) {
                 continue;
             }
             // One that was not asleep yet has slept for no time that counts.
