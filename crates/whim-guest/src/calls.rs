@@ -77,7 +77,6 @@ impl Guest {
             kind: Kind::Undecided,
             sequence: 0,
             cancelled: false,
-            is_quick: false,
             again: false,
         });
         self.calls += 1;
@@ -206,12 +205,12 @@ impl Guest {
             regions: places(&forward.regions),
             wait_mask: forward.wait_mask,
             after,
+            is_quick: !forward.may_block,
             is_await: false,
         });
         let Some((tid, sequence)) = self.waits(host, kind) else {
             return Ok(());
         };
-        self.expects_soon(host, !forward.may_block);
         let length = forward.regions.iter().map(|region| region.data.len()).sum();
         let mut tail = Vec::with_capacity(length);
         for region in &forward.regions {
@@ -228,13 +227,6 @@ impl Guest {
         });
         self.outbox.push(Outgoing { message, tail });
         Ok(())
-    }
-
-    /// Whether home's answer will be there at once.
-    fn expects_soon(&mut self, host: i32, is_quick: bool) {
-        if let Some(waiting) = self.threads.get_mut(&host).and_then(|t| t.waiting.as_mut()) {
-            waiting.is_quick = is_quick;
-        }
     }
 
     fn special(&mut self, host: i32, call: &Call, special: Special) -> Result<(), GuestError> {
@@ -350,7 +342,6 @@ impl Guest {
             is_await: true,
             ..Forwarded::default()
         };
-        let mut is_quick = false;
         let decision = call.map(|call| resolve(&call, &self.context, &self.memory));
         match decision {
             Some(Decision::Special(Special::ProcessTimes(_))) => forwarded.after = After::AddTimes,
@@ -367,7 +358,7 @@ impl Guest {
             }
             forwarded.regions = places(&forward.regions);
             forwarded.wait_mask = forward.wait_mask;
-            is_quick = !forward.may_block;
+            forwarded.is_quick = !forward.may_block;
         }
         if self.must_wait() {
             return Ok(());
@@ -381,7 +372,6 @@ impl Guest {
             forwarded.wait_mask.is_some() && self.has_deliverable(host, forwarded.wait_mask);
         let cancelled = interrupted || waiting.is_some_and(|waiting| waiting.cancelled);
         if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
-            self.expects_soon(host, is_quick);
             let awaited = self.threads.get(&host).map_or(0, |thread| thread.awaited);
             self.say(ToHome::Await {
                 tid,
@@ -487,7 +477,7 @@ impl Guest {
         result: i64,
     ) -> Result<(), GuestError> {
         if forwarded.is_await {
-            return self.await_interrupted(host, result);
+            return self.await_interrupted(host, forwarded, result);
         }
         if !self.has_deliverable(host, forwarded.wait_mask) {
             return self.make_again(host);
@@ -495,20 +485,20 @@ impl Guest {
         if let Some(mask) = forwarded.wait_mask {
             return self.interrupt_under_mask(host, mask);
         }
-        // A restart block would be that of this thread's last sleep here.
-        let result = if result == ERESTART_RESTARTBLOCK {
-            ERESTARTNOHAND
-        } else {
-            result
-        };
-        self.tells_interrupted(host);
+        let result = self.tells_interrupted(host, result);
         self.respond(host, Response::Result(result))
     }
 
-    /// Home has interrupted the thread's call, and its kernel is told so.
-    fn tells_interrupted(&mut self, host: i32) {
+    /// Home has interrupted the thread's call with this result: what its kernel is told now.
+    fn tells_interrupted(&mut self, host: i32, result: i64) -> i64 {
         if let Some(thread) = self.threads.get_mut(&host) {
             thread.told_interrupted = true;
+        }
+        // A restart block would be that of this thread's last sleep here.
+        if result == ERESTART_RESTARTBLOCK {
+            ERESTARTNOHAND
+        } else {
+            result
         }
     }
 
@@ -527,20 +517,22 @@ impl Guest {
 
     /// The call that was in flight when the thread came here has not been executed: from now on it
     /// is a call of this thread like any other, and the kernel decides whether a handler comes first.
-    fn await_interrupted(&mut self, host: i32, result: i64) -> Result<(), GuestError> {
+    fn await_interrupted(
+        &mut self,
+        host: i32,
+        forwarded: &Forwarded,
+        result: i64,
+    ) -> Result<(), GuestError> {
         let thread = self.threads.get_mut(&host);
         let Some(call) = thread.and_then(|thread| thread.in_flight.take()) else {
             return self.respond(host, Response::Result(-i64::from(libc::EINTR)));
         };
-        let waiting = self.threads.get(&host).and_then(|t| t.waiting.as_ref());
-        let never_waits = waiting.is_some_and(|waiting| waiting.is_quick);
-        let result = match result {
+        let result = if forwarded.is_quick {
             // No signal ends such a call: home has never got it.
-            _ if never_waits => ERESTARTNOINTR,
-            ERESTART_RESTARTBLOCK => ERESTARTNOHAND,
-            result => result,
+            ERESTARTNOINTR
+        } else {
+            self.tells_interrupted(host, result)
         };
-        self.tells_interrupted(host);
         let stopped = self.take_out(host)?;
         let mut registers = stopped.registers()?;
         (registers.orig_rax, registers.rax) = (call.number, result.cast_unsigned());

@@ -115,6 +115,8 @@ pub struct Forwarded {
     /// Mask that acts while it waits.
     pub wait_mask: Option<u64>,
     pub after: After,
+    /// Home answers at once: the call never waits for somebody else.
+    pub is_quick: bool,
     /// It asks for the result of a call that was in flight when the thread moved.
     pub is_await: bool,
 }
@@ -140,8 +142,6 @@ pub struct Waiting {
     pub sequence: u64,
     /// A handler is to run: the call is given up as soon as possible.
     pub cancelled: bool,
-    /// Home answers at once: the call never waits for somebody else.
-    pub is_quick: bool,
     /// Home has interrupted it, and it is made again.
     pub again: bool,
 }
@@ -366,8 +366,8 @@ impl Guest {
     #[must_use]
     pub fn expects_answer(&self) -> bool {
         self.threads.values().any(|thread| {
-            let waiting = thread.waiting.as_ref();
-            waiting.is_some_and(|waiting| waiting.is_quick)
+            let kind = thread.waiting.as_ref().map(|waiting| &waiting.kind);
+            matches!(kind, Some(Kind::Forward(forwarded)) if forwarded.is_quick)
         })
     }
 
