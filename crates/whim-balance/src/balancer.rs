@@ -200,6 +200,8 @@ pub struct Balancer {
     up: HashSet<NodeId>,
     /// Since when a program would be better off elsewhere, at every look.
     wishes: HashMap<u64, Millis>,
+    /// Cores that a program wanted when its last move began.
+    wanted: HashMap<u64, f64>,
 }
 
 impl Balancer {
@@ -217,6 +219,7 @@ impl Balancer {
             heavy: HashSet::new(),
             up: HashSet::new(),
             wishes: HashMap::new(),
+            wanted: HashMap::new(),
         }
     }
 
@@ -284,6 +287,7 @@ impl Balancer {
         self.records.retain(|process, _| lives.contains(process));
         self.failed.retain(|process, _| lives.contains(process));
         self.wishes.retain(|process, _| lives.contains(process));
+        self.wanted.retain(|process, _| lives.contains(process));
         self.pace.retain(|process| lives.contains(&process));
         let newest = |node: NodeId| known.iter().find(|k| k.node.node == node).map(|k| k.at);
         self.pending.retain(|pending| {
@@ -363,10 +367,22 @@ impl Balancer {
             let mut under_way =
                 under_way.filter(|p| p.order.process == process && p.ended.is_none());
             let place = under_way.next().map_or(program.at, |p| p.order.to);
-            scene.hold(place, &program.candidate);
+            scene.hold(place, &self.as_sent(program));
         }
         scene.raise();
         scene
+    }
+
+    /// A program that has just come to a host wants what it wanted when it was sent. The home that it left is
+    /// crowded yet and answers its calls late, and its host's load is a mean of before: it looks as if it wanted
+    /// little, and the next one was sent to the same host while another was free.
+    fn as_sent(&self, program: &Program) -> Candidate {
+        let mut candidate = program.candidate;
+        let is_new = program.at != self.own && candidate.here < self.habits.settled;
+        if let Some(wanted) = self.wanted.get(&candidate.process).filter(|_| is_new) {
+            candidate.cpus = candidate.cpus.max(*wanted);
+        }
+        candidate
     }
 
     fn keep(&mut self, now: Millis, process: u64, verdict: Verdict) {
@@ -407,6 +423,7 @@ impl Balancer {
         scene.change(order.to, &pending, 1.0, true);
         self.pace.note(now, order.process, order.cause);
         self.wishes.remove(&order.process);
+        self.wanted.insert(order.process, program.candidate.cpus);
         if order.cause == Cause::Calls {
             // When it computes again, that is news.
             self.heavy.remove(&order.process);
@@ -623,6 +640,9 @@ impl Balancer {
 
     fn judge(&self, now: Millis, program: &Program, scene: &Surroundings) -> Verdict {
         let candidate = &program.candidate;
+        if self.settles(candidate.process) {
+            return Verdict::Stay(Stay::JustCame);
+        }
         let flees = program.at != self.own && candidate.loses_here > self.rules.bearable;
         if !flees && let Some(verdict) = self.insignificant(program) {
             return verdict;
@@ -668,6 +688,15 @@ impl Balancer {
             cause,
             numbers,
         })
+    }
+
+    /// Whether a program's last move does not show in what its nodes say, or only in part. Until it does, the
+    /// program is counted twice where it is, and where it was the scene has an empty place: it looked as if it
+    /// would be better off back there.
+    fn settles(&self, process: u64) -> bool {
+        self.pending
+            .iter()
+            .any(|pending| pending.order.process == process)
     }
 
     fn insignificant(&self, program: &Program) -> Option<Verdict> {

@@ -252,6 +252,86 @@ fn a_move_that_has_begun_counts_as_done() {
     assert!(look(&mut balancer, 40_000, &now).is_empty());
 }
 
+/// One of the programs at home is sent away, and has come there so many milliseconds after the look at 1 s; as
+/// they are then.
+fn send_one(
+    balancer: &mut Balancer,
+    nodes: &[NodeId],
+    programs: &[Program],
+    takes: Millis,
+) -> Vec<Program> {
+    let known: Vec<Known> = nodes.iter().map(|node| known(*node, programs)).collect();
+    let orders = balancer.look(1_000, 3, &known, programs);
+    balancer.ended(1_000 + takes, orders[0].process, true);
+    let mut now = programs.to_vec();
+    for program in &mut now {
+        if program.candidate.process == orders[0].process {
+            program.at = orders[0].to;
+            program.candidate.here = 0.0;
+        }
+    }
+    now
+}
+
+#[test]
+fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
+    let mut balancer = balancer();
+    let mut young = program(1);
+    (young.candidate.done, young.candidate.age) = (1.0, 4.0);
+    let mut stays = program(2);
+    stays.fixed = Some(Fixed::Told);
+    let now = send_one(&mut balancer, &[HOME, OTHER], &[young, stays], 500);
+    assert_eq!(now[0].at, OTHER);
+    // The other one has ended, and it is alone; but it counts twice where it is, and asks home besides.
+    let mut alone = vec![now[0].clone()];
+    alone[0].candidate.here = 3.0;
+    (alone[0].candidate.loses_here, alone[0].candidate.loses_away) = (0.3, 0.3);
+    for now in [2_000, 3_000, 4_000, 5_000] {
+        assert!(look(&mut balancer, now, &alone).is_empty(), "{now}");
+        let record = balancer.record(1).expect("a record");
+        assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
+    }
+    // Now its nodes show it.
+    let orders = look(&mut balancer, 6_000, &alone);
+    assert_eq!((orders[0].to, orders[0].cause), (HOME, Cause::Calls));
+}
+
+#[test]
+fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
+    let nodes = [HOME, OTHER, NodeId(3)];
+    let mut came = 0;
+    for takes in 0..64 {
+        let mut balancer = balancer();
+        let computes = |process| {
+            let mut program = program(process);
+            (program.candidate.done, program.candidate.age) = (1.0, 4.0);
+            program
+        };
+        let mut programs = [computes(1), computes(2), computes(3)];
+        programs[0].fixed = Some(Fixed::Told);
+        programs[2].fixed = Some(Fixed::Told);
+        let mut now = send_one(&mut balancer, &nodes, &programs, takes);
+        let place = now[1].at;
+        now[1].candidate.cpus = 0.2;
+        now[1].candidate.here = 9.0;
+        now[2].fixed = None;
+        let said = nodes.map(|node| Known {
+            at: 10_000 + takes,
+            ..known(node, &now)
+        });
+        let orders = balancer.look(10_000 + takes, 3, &said, &now);
+        assert_eq!(orders[0].process, 3);
+        assert_ne!(orders[0].to, place, "{takes}");
+        // Later it is taken at its word.
+        now[1].candidate.here = 10.0;
+        let mut later = Balancer::new(HOME, Rules::default(), Habits::default());
+        later.wanted.clone_from(&balancer.wanted);
+        let orders = later.look(10_000 + takes, 3, &said, &now);
+        came += u32::from(orders[0].to == place);
+    }
+    assert!(came > 0);
+}
+
 #[test]
 fn a_node_has_in_use_what_our_own_programs_use_there() {
     let programs: Vec<Program> = (1..=5).map(program).collect();
