@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use crate::cgroup::CgroupSet;
 use crate::command;
 use crate::error::LabError;
-use crate::layout::{LabLock, Layout, ensure_labs_directory, labs_directory};
+use crate::layout::{LabLock, Layout, labs_directory};
 use crate::mounts;
 use crate::network::{LinkEnds, NetStep, Network};
 use crate::options::{LinkSettings, Options, OptionsError, check_name};
@@ -41,9 +41,8 @@ impl Lab {
                 return Err(LabError::MissingProgram(program, package));
             }
         }
-        ensure_labs_directory()?;
         let layout = Layout::new(&options.name)?;
-        let lock = layout.lock()?;
+        let lock = layout.lock_new()?;
         // A state file that cannot be read is cleared away with the rest.
         let before = State::load(&layout).unwrap_or(None);
         if let Some(state) = before.as_ref().filter(|s| is_running(s)) {

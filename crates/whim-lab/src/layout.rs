@@ -1,6 +1,7 @@
 //! Where a lab's files are.
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -36,21 +37,20 @@ fn owned_by(path: &Path, user: Uid) -> bool {
 
 /// Makes the directory of labs if it is missing, and refuses one that somebody else has laid out
 /// (in /tmp anyone may).
-pub(crate) fn ensure_labs_directory() -> Result<PathBuf, LabError> {
-    let path = labs_directory();
-    match DirBuilder::new().mode(0o755).create(&path) {
+fn ensure_directory(path: &Path) -> Result<(), LabError> {
+    match DirBuilder::new().mode(0o755).create(path) {
         Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(LabError::file("make", &path)(e)),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(LabError::file("make", path)(e)),
     }
-    let found = std::fs::symlink_metadata(&path).map_err(LabError::file("look at", &path))?;
+    let found = std::fs::symlink_metadata(path).map_err(LabError::file("look at", path))?;
     if !found.is_dir() || found.uid() != geteuid().as_raw() {
         return Err(LabError::ForeignDirectory {
-            path,
+            path: path.to_owned(),
             owner: found.uid(),
         });
     }
-    Ok(path)
+    Ok(())
 }
 
 /// The paths of one lab.
@@ -138,6 +138,20 @@ impl Layout {
         let _ = std::fs::remove_dir(&self.labs);
     }
 
+    /// The right to change a lab that is to be: makes the directory of all labs. Somebody whose last lab goes down
+    /// takes it away as long as it is empty, also between our making it and our putting the first file there.
+    pub(crate) fn lock_new(&self) -> Result<LabLock, LabError> {
+        let deadline = Instant::now() + LOCK_LIMIT;
+        loop {
+            let locked = ensure_directory(&self.labs).and_then(|()| self.lock());
+            match locked {
+                Err(LabError::File { source, .. })
+                    if source.kind() == ErrorKind::NotFound && Instant::now() < deadline => {}
+                locked => return locked,
+            }
+        }
+    }
+
     /// Waits for the right to change this lab.
     pub(crate) fn lock(&self) -> Result<LabLock, LabError> {
         let path = self.lock_file();
@@ -186,5 +200,32 @@ impl LabLock {
         if let Some(labs) = self.path.parent() {
             let _ = std::fs::remove_dir(labs);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_lab_comes_up_while_the_last_other_one_goes_down() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let layout = |name: &str| Layout {
+            labs: directory.path().join("labs"),
+            name: name.to_owned(),
+        };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    layout("other").remove_labs_directory();
+                }
+            });
+            let mut locked = (0..200).map(|_| layout("one").lock_new().map(LabLock::remove));
+            let failed = locked.find_map(Result::err);
+            done.store(true, Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     }
 }
