@@ -17,6 +17,7 @@ pub mod capture;
 pub mod clocks;
 pub mod control;
 mod cut;
+mod fault;
 pub mod guest;
 pub mod limits;
 pub mod link;

@@ -5,6 +5,7 @@
 //! delivered the thread stops, and gets the true one.
 
 use crate::cut::{asking, without_stop};
+use crate::fault;
 use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
@@ -140,6 +141,10 @@ impl Guest {
                 self.resume_in_time(stopped)?;
             }
             Effect::Ends => {
+                let blocked = self.blocked(host);
+                if let Some(fault) = fault::describe(&stopped, host, signal, &info, blocked) {
+                    tracing::warn!("a fault ends the program: {fault}");
+                }
                 self.ends_at_home(host, signal, info);
                 self.set_trace(host, Trace::Stopped(stopped));
             }
