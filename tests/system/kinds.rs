@@ -13,6 +13,9 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("kinds::other_features", |_| other_features()),
         Case::new("kinds::portable", |_| portable()),
+        Case::new("kinds::stack_grows_on_the_way", |_| {
+            stack_grows_on_the_way()
+        }),
         Case::new("kinds::stack_limits", |_| stack_limits()),
         Case::new("kinds::daemon_with_low_limits", |_| {
             daemon_with_low_limits()
@@ -199,6 +202,31 @@ fn stack_limits() -> Result<()> {
         let logs = guest_logs(&cluster, "n2")?;
         let fault = "a fault ends the program: signal 11, code";
         ensure!(logs.contains(fault), "No word of the fault in {logs}");
+        Ok(())
+    })
+}
+
+/// So many stacks grow while they travel.
+const GROWING: u32 = 2;
+
+/// A stack that grows until the very moment of the freeze goes on growing on the host. Of a table of its
+/// mappings from before the freeze it was missing, and became one that does not grow.
+fn stack_grows_on_the_way() -> Result<()> {
+    let cluster = Cluster::up(2)?;
+    cluster.explaining(|| {
+        for _ in 0..GROWING {
+            // A new one each time: what a stack has got it keeps.
+            let mut talk = deep(&cluster, "16384")?;
+            let pid = talk.ready()?;
+            talk.say("12000 50")?;
+            cluster.move_to(pid, "n2")?;
+            let was = talk.until("was ")?;
+            ensure!(
+                was == "12000 deep",
+                "It was to go 12000 deep, and was {was}"
+            );
+            ensure!(cluster.place(pid)? == "n2", "It has come home");
+        }
         Ok(())
     })
 }

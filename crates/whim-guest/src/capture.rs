@@ -188,11 +188,11 @@ impl Guest {
         self.await_stop(host)
     }
 
-    /// Takes the image of the frozen guest. `flags` were read before the freeze.
+    /// Takes the image of the frozen guest.
     ///
     /// # Errors
     /// The guest ended, or the kernel refuses something.
-    pub fn capture(&mut self, flags: &FlagTable, ahead: Ahead) -> Result<ProcessImage, GuestError> {
+    pub fn capture(&mut self, ahead: Ahead) -> Result<ProcessImage, GuestError> {
         let clocks = ahead.clocks()?;
         let hosts = self.leader_first();
         let mut states = Vec::with_capacity(hosts.len());
@@ -213,7 +213,8 @@ impl Guest {
         let mut layout = self.origin.layout.clone();
         layout.brk = answers.brk;
         let entries = maps::read(self.host).map_err(unreadable_maps)?;
-        let mappings = self.mappings(&entries, flags);
+        let flags = FlagTable::read(self.host).map_err(unreadable_maps)?;
+        let mappings = self.mappings(&entries, &flags);
         let guards =
             maps::guards(self.host, &mappings).map_err(|source| GuestError::Unreadable {
                 what: "pages",

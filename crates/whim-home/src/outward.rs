@@ -13,7 +13,7 @@ use thiserror::Error;
 use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
-use whim_image::maps::{FlagTable, MapEntry};
+use whim_image::maps::MapEntry;
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::stay::{
     Policy, StayReason, frozen_reason, has_own_time, mapping_reasons, shared_read_only_of,
@@ -190,8 +190,6 @@ impl Outward<'_> {
         self.hear(link, Action::Send, |said| {
             matches!(said, ToHome::Prepared).then_some(MoveEvent::Prepared)
         })?;
-        // Reading the flags walks all pages: done before the freeze.
-        let flags = FlagTable::read(self.pid).map_err(FreezeError::from)?;
         whim_image::vdso::own().map_err(CaptureError::from)?;
         let leases = take_leases(self.pid)?;
         self.leased = leases.len();
@@ -201,7 +199,7 @@ impl Outward<'_> {
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
         let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
-        match self.carry(&mut frozen, link, reserved, &flags) {
+        match self.carry(&mut frozen, link, reserved) {
             Ok(carried) => Ok(Departed {
                 frozen,
                 leases,
@@ -227,7 +225,6 @@ impl Outward<'_> {
         frozen: &mut Frozen,
         link: &mut Link,
         reserved: Range,
-        flags: &FlagTable,
     ) -> Result<Carried, OutwardError> {
         if let Some(reason) = frozen_reason(frozen)? {
             return Err(OutwardError::Stay(reason));
@@ -236,7 +233,6 @@ impl Outward<'_> {
         let options = CaptureOptions {
             reserved,
             begins_in_guest: &begins_in_guest,
-            flags: Some(flags),
             with_pending: false,
         };
         let captured = frozen.capture(&options)?;

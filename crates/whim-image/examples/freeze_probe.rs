@@ -4,7 +4,6 @@
 use std::time::Instant;
 use whim_image::capture::CaptureOptions;
 use whim_image::freeze::{FreezeLimits, freeze};
-use whim_image::maps::FlagTable;
 use whim_image::model::Range;
 
 fn main() {
@@ -15,7 +14,6 @@ fn main() {
         .map_or(1, |text| text.parse().expect("a number"));
     let capture = arguments.get(3).is_some_and(|word| word == "capture");
     for _ in 0..times {
-        let flags = FlagTable::read(pid).expect("the flags");
         let began = Instant::now();
         let mut frozen = match freeze(pid, &FreezeLimits::default()) {
             Ok(frozen) => frozen,
@@ -43,7 +41,6 @@ fn main() {
             let options = CaptureOptions {
                 reserved,
                 begins_in_guest: &begins_in_guest,
-                flags: Some(&flags),
                 with_pending: false,
             };
             let captured = frozen.capture(&options).expect("a capture");

@@ -19,8 +19,6 @@ use thiserror::Error;
 use whim_sys::foreign;
 use whim_sys::ptrace::{RawSigInfo, TraceError, UserRegs};
 
-/// A larger process has its mapping flags read before the freeze (see [`FlagTable`]), in bytes.
-pub const FLAGS_DURING_FREEZE_MAX: u64 = 256 << 20;
 const SIGNALS: u64 = 64;
 const SIGCHLD: u64 = 17;
 const SIGKILL: u64 = 9;
@@ -92,8 +90,6 @@ pub struct CaptureOptions<'a> {
     /// Whether a call, by number, is made by the guest once more if the freeze has met it before it had
     /// any effect; others go on at home.
     pub begins_in_guest: &'a dyn Fn(u64) -> bool,
-    /// Flags of the mappings, read before the freeze; `None`: they are read now.
-    pub flags: Option<&'a FlagTable>,
     /// Whether queued signals belong to the image (from a guest) or stay here (from home).
     pub with_pending: bool,
 }
@@ -244,10 +240,7 @@ impl Frozen {
     pub fn capture(&mut self, options: &CaptureOptions<'_>) -> Result<Captured, CaptureError> {
         let clocks = clocks_now()?;
         let entries = self.entries()?.to_vec();
-        let flags = match options.flags {
-            Some(flags) => flags.clone(),
-            None => FlagTable::read(self.pid)?,
-        };
+        let flags = FlagTable::read(self.pid)?;
         let answers = self.ask()?;
         let mut threads = Vec::with_capacity(self.threads.len());
         let mut in_flight = Vec::new();

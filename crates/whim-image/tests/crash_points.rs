@@ -61,7 +61,6 @@ fn tracer() {
     let options = CaptureOptions {
         reserved,
         begins_in_guest: &begins_in_guest,
-        flags: None,
         with_pending: false,
     };
     let captured = match frozen.capture(&options) {

@@ -4,7 +4,6 @@ use super::{Destination, Supervisor, SupervisorError};
 use crate::guest::{Guest, GuestError};
 use crate::link::{LinkError, STALL_MAX};
 use std::time::{Duration, Instant};
-use whim_image::maps::FlagTable;
 use whim_image::model::{CpuTime, ProcessImage};
 use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
@@ -61,13 +60,9 @@ impl Supervisor {
         let ahead = self.arrival.ahead();
         self.decide(StayEvent::Leave)?;
         let guest = self.guest.as_mut().ok_or(GuestError::Ended)?;
-        let flags = FlagTable::read(guest.host).map_err(|error| GuestError::Unreadable {
-            what: "mappings",
-            source: std::io::Error::other(error),
-        })?;
         let begun = Instant::now();
         guest.freeze()?;
-        let image = guest.capture(&flags, ahead)?;
+        let image = guest.capture(ahead)?;
         // Home must know of every call before it hears that a thread waits for one.
         self.send_all()?;
         let frozen = begun.elapsed();

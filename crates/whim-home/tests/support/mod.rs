@@ -79,7 +79,6 @@ pub fn take(pid: i32) -> (Frozen, Captured, Contents) {
     let options = CaptureOptions {
         reserved,
         begins_in_guest: &begins_in_guest,
-        flags: None,
         with_pending: false,
     };
     let mut captured = frozen.capture(&options).expect("capture");
