@@ -220,9 +220,10 @@ mod tests {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     layout("other").remove_labs_directory();
+                    std::thread::yield_now();
                 }
             });
-            let mut locked = (0..200).map(|_| layout("one").lock_new().map(LabLock::remove));
+            let mut locked = (0..500).map(|_| layout("one").lock_new().map(LabLock::remove));
             let failed = locked.find_map(Result::err);
             done.store(true, Ordering::Relaxed);
             assert!(failed.is_none(), "{failed:?}");
