@@ -177,6 +177,10 @@ const WAIT_MAX: Millis = 640_000;
 /// move does not hold it, or not all of it.
 const SETTLES: Millis = 3_500;
 
+/// A node that says nothing for so long after a move is not waited for: it may be down for days, and the program
+/// is not judged before its nodes show the move.
+const SILENT: Millis = 30_000;
+
 /// Memory is read as it is, and promised before it comes: within this time of the request for a move.
 const PROMISED: Millis = 1_000;
 /// Without news, a program is moved for load only if that was right at every look for so long. Loads that
@@ -295,7 +299,8 @@ impl Balancer {
                 return lives.contains(&pending.order.process);
             };
             let shown = |node| newest(node).is_none_or(|at| at > ended + SETTLES);
-            !(shown(pending.order.from) && shown(pending.order.to))
+            let shows = shown(pending.order.from) && shown(pending.order.to);
+            !shows && now <= ended + SILENT
         });
         // What computes now, or did once: one that rests for a while has neither come nor gone.
         let mut heavy: HashSet<u64> = self.heavy.intersection(&lives).copied().collect();

@@ -297,6 +297,33 @@ fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
 }
 
 #[test]
+fn who_came_from_a_node_that_fell_silent_is_judged_again() {
+    let nodes = [HOME, OTHER];
+    let mut balancer = balancer();
+    let mut stays = program(2);
+    stays.fixed = Some(Fixed::Told);
+    let mut now = send_one(&mut balancer, &nodes, &[program(1), stays], 500);
+    // It has rested.
+    now[0].candidate.here = 30.0;
+    let verdict = |balancer: &mut Balancer, at| {
+        let said = nodes.map(|node| Known {
+            at: if node == HOME { at } else { 1_000 },
+            ..known(node, &now)
+        });
+        balancer.look(at, 2, &said, &now);
+        balancer.record(1).expect("a record").verdict
+    };
+    assert_eq!(
+        verdict(&mut balancer, 31_500),
+        Verdict::Stay(Stay::JustCame)
+    );
+    assert_ne!(
+        verdict(&mut balancer, 31_501),
+        Verdict::Stay(Stay::JustCame)
+    );
+}
+
+#[test]
 fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
     let nodes = [HOME, OTHER, NodeId(3)];
     let mut came = 0;
