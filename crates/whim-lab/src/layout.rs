@@ -35,14 +35,16 @@ fn owned_by(path: &Path, user: Uid) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == user.as_raw())
 }
 
-/// Makes the directory of labs if it is missing, and refuses one that somebody else has laid out
-/// (in /tmp anyone may).
-fn ensure_directory(path: &Path) -> Result<(), LabError> {
+/// Makes the directory of labs if it is missing.
+fn make_directory(path: &Path) -> Result<(), LabError> {
     match DirBuilder::new().mode(0o755).create(path) {
-        Ok(()) => {}
-        Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(LabError::file("make", path)(e)),
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(LabError::file("make", path)(e)),
+        _ => Ok(()),
     }
+}
+
+/// Refuses a directory that somebody else has laid out (in /tmp anyone may).
+fn check_directory(path: &Path) -> Result<(), LabError> {
     let found = std::fs::symlink_metadata(path).map_err(LabError::file("look at", path))?;
     if !found.is_dir() || found.uid() != geteuid().as_raw() {
         return Err(LabError::ForeignDirectory {
@@ -143,8 +145,9 @@ impl Layout {
     pub(crate) fn lock_new(&self) -> Result<LabLock, LabError> {
         let deadline = Instant::now() + LOCK_LIMIT;
         loop {
-            let locked = ensure_directory(&self.labs).and_then(|()| self.lock());
-            match locked {
+            // No retry mends this: what it would be in is missing.
+            make_directory(&self.labs)?;
+            match check_directory(&self.labs).and_then(|()| self.lock()) {
                 Err(LabError::File { source, .. })
                     if source.kind() == ErrorKind::NotFound && Instant::now() < deadline => {}
                 locked => return locked,
@@ -207,6 +210,22 @@ impl LabLock {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn without_a_place_for_labs_nobody_waits() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let layout = Layout {
+            labs: directory.path().join("missing/labs"),
+            name: "one".to_owned(),
+        };
+        let begun = Instant::now();
+        let error = layout.lock_new().expect_err("no place");
+        assert!(
+            matches!(error, LabError::File { what: "make", .. }),
+            "{error}"
+        );
+        assert!(begun.elapsed() < LOCK_LIMIT / 2);
+    }
 
     #[test]
     fn a_lab_comes_up_while_the_last_other_one_goes_down() {
