@@ -11,7 +11,6 @@ use whim_sys::ptrace::{RawSigInfo, Stopped};
 /// nothing is in it but addresses. `blocked`: the thread's signals, as bits.
 pub(crate) fn describe(
     stopped: &Stopped,
-    host: i32,
     signal: i32,
     info: &RawSigInfo,
     blocked: u64,
@@ -20,7 +19,7 @@ pub(crate) fn describe(
     if !is_fault(signal, code) {
         return None;
     }
-    let maps = Maps::open(host).ok()?;
+    let maps = Maps::open(stopped.tid()).ok()?;
     let place = |address: u64| {
         let found = maps.covering_or_next(address).ok().flatten();
         format!("{address:#x} ({})", within(address, found.as_ref()))
@@ -42,7 +41,7 @@ fn is_fault(signal: i32, code: i32) -> bool {
 }
 
 /// `si_addr`: what was accessed, or which instruction it was.
-fn address(info: &RawSigInfo) -> u64 {
+pub(crate) fn address(info: &RawSigInfo) -> u64 {
     let bytes = info.get(16..24).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_ne_bytes)
 }

@@ -142,7 +142,7 @@ impl Guest {
             }
             Effect::Ends => {
                 let blocked = self.blocked(host);
-                if let Some(fault) = fault::describe(&stopped, host, signal, &info, blocked) {
+                if let Some(fault) = fault::describe(&stopped, signal, &info, blocked) {
                     tracing::warn!("a fault ends the program: {fault}");
                 }
                 self.ends_at_home(host, signal, info);
@@ -179,9 +179,8 @@ impl Guest {
         let (Some(proxy), libc::SIGSEGV) = (&self.proxy, word(info, 0)) else {
             return Ok(false);
         };
-        let address: [u8; 8] = info[16..24].try_into().unwrap_or_default();
         let rip = stopped.registers()?.rip;
-        Ok(proxy.is_unfinished(rip, u64::from_ne_bytes(address)))
+        Ok(proxy.is_unfinished(rip, fault::address(info)))
     }
 
     /// A handler's frame must not remember the middle of a function that is there at this host only.
