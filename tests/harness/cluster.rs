@@ -524,6 +524,14 @@ impl Cluster {
             .collect()
     }
 
+    /// What a node's daemon and supervisors have written down so far.
+    #[must_use]
+    pub fn logs(&self, node: &str) -> String {
+        let place = Path::new("/run/whim-lab").join(&self.name).join(node);
+        let texts = logs(&place, 4).into_iter().map(fs::read_to_string);
+        texts.filter_map(std::result::Result::ok).collect()
+    }
+
     /// Prints what the nodes have to say: for a test that fails.
     pub fn explain(&self) {
         for words in [&["ps", "-a"][..], &["log"], &["nodes"]] {

@@ -199,7 +199,7 @@ fn stack_limits() -> Result<()> {
             let signal = end.signal().or(end.code().map(|code| code - 128));
             ensure!(signal == Some(11), "At {target} it ends with {end}");
         }
-        let logs = guest_logs(&cluster, "n2")?;
+        let logs = cluster.logs("n2");
         let fault = "a fault ends the program: signal 11, code";
         ensure!(logs.contains(fault), "No word of the fault in {logs}");
         Ok(())
@@ -229,18 +229,6 @@ fn stack_grows_on_the_way() -> Result<()> {
         }
         Ok(())
     })
-}
-
-/// What supervisors of guests on a node have written down.
-fn guest_logs(cluster: &Cluster, node: &str) -> Result<String> {
-    let mut logs = String::new();
-    for entry in std::fs::read_dir(cluster.state(node).join("log"))? {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with(".guest.log") {
-            logs.push_str(&std::fs::read_to_string(&path)?);
-        }
-    }
-    Ok(logs)
 }
 
 /// Where a host's daemon was started under lower limits, root lifts them; a daemon that cannot refuses
