@@ -48,6 +48,7 @@ mod packages;
 mod page;
 mod priorities;
 mod programs;
+mod rights;
 mod schedules;
 mod sensing;
 mod simulations;
@@ -105,6 +106,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(orders::cases());
     cases.extend(packages::cases());
     cases.extend(priorities::cases());
+    cases.extend(rights::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());
     cases.extend(costs::cases());
