@@ -15,6 +15,7 @@
 #include <linux/io_uring.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -95,6 +96,126 @@ static void have_tracer(void)
     need(read(said[0], &byte, 1) == 1, "the tracer");
 }
 
+/* A process with our memory, which counts there. */
+static volatile long beats;
+static volatile int stop_beats;
+static char stacks[2][1 << 16] __attribute__((aligned(16)));
+static pid_t partner;
+
+static int beat(void *nothing)
+{
+    struct timespec pause = {0, 1000000};
+    (void)nothing;
+    while (!stop_beats) {
+        beats++;
+        syscall(SYS_nanosleep, &pause, NULL);
+    }
+    stop_beats = 2;
+    return 7;
+}
+
+/* One more, whose maker ends: it is nobody's child that we would know of. */
+static int make_orphan(void *nothing)
+{
+    (void)nothing;
+    return clone(beat, stacks[1] + sizeof stacks[1], CLONE_VM, NULL) < 0;
+}
+
+/* A thread of its own, and no first thread. */
+static int make_thread(void *nothing)
+{
+    int flags = CLONE_VM | CLONE_SIGHAND | CLONE_THREAD | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM;
+    (void)nothing;
+    clone(beat, stacks[1] + sizeof stacks[1], flags, NULL);
+    syscall(SYS_exit, 0);
+    return 0;
+}
+
+static void share_memory(int (*made)(void *))
+{
+    int status;
+    partner = clone(made, stacks[0] + sizeof stacks[0], CLONE_VM | SIGCHLD, NULL);
+    need(partner > 0, "clone");
+    if (made == make_orphan)
+        need(waitpid(partner, &status, 0) == partner && status == 0, "the maker");
+    while (made == make_thread) {
+        char path[64], text[256] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", partner);
+        int file = open(path, O_RDONLY);
+        need(file >= 0 && read(file, text, sizeof text - 1) > 0, "the first thread");
+        close(file);
+        if (strstr(text, ") Z"))
+            break;
+    }
+    while (beats == 0)
+        ;
+}
+
+/* It counts yet, and ends when it is told. */
+static int end_sharing(int is_child)
+{
+    long before = beats;
+    for (int i = 0; i < 5000 && beats == before; i++)
+        usleep(1000);
+    need(beats != before, "the process with our memory stands still");
+    stop_beats = 1;
+    for (int i = 0; i < 5000 && stop_beats != 2; i++)
+        usleep(1000);
+    need(stop_beats == 2, "the process with our memory does not end");
+    return !is_child || waitpid(partner, NULL, 0) == partner;
+}
+
+/* A thread that may make few calls answers each byte, and ends at a q. */
+static int to_thread[2], from_thread[2];
+static pthread_t confined;
+static volatile int is_confined;
+
+static void *confine(void *strict)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_THREAD),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    char byte;
+    if (strict)
+        need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) == 0, "strict mode");
+    else
+        need(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                 prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0,
+             "a filter");
+    is_confined = 1;
+    while (read(to_thread[0], &byte, 1) == 1 && write(from_thread[1], &byte, 1) == 1 && byte != 'q')
+        ;
+    syscall(SYS_exit, 0);
+    return NULL;
+}
+
+static void confine_thread(int strict)
+{
+    need(pipe(to_thread) == 0 && pipe(from_thread) == 0, "pipes");
+    need(pthread_create(&confined, NULL, confine, strict ? "" : NULL) == 0, "a thread");
+    while (!is_confined)
+        ;
+}
+
+static int end_confined(void)
+{
+    struct pollfd answer = {.fd = from_thread[0], .events = POLLIN};
+    char byte;
+    for (const char *said = "aq"; *said; said++) {
+        need(write(to_thread[1], said, 1) == 1, "write");
+        need(poll(&answer, 1, 5000) == 1 && read(from_thread[0], &byte, 1) == 1 && byte == *said,
+             "the thread with few calls does not answer");
+    }
+    return pthread_join(confined, NULL) == 0;
+}
+
 /* 1: in force; 0: not possible on this machine. */
 static int begin(const char *reason)
 {
@@ -171,7 +292,15 @@ static int begin(const char *reason)
         struct user_desc entry = {.limit = 1, .seg_32bit = 1};
         if (syscall(SYS_modify_ldt, 1, &entry, sizeof entry) != 0)
             return 0;
-    } else if (strcmp(reason, "none") != 0) {
+    } else if (!strcmp(reason, "clone-vm")) {
+        share_memory(beat);
+    } else if (!strcmp(reason, "clone-vm-orphan")) {
+        share_memory(make_orphan);
+    } else if (!strcmp(reason, "clone-vm-thread")) {
+        share_memory(make_thread);
+    } else if (!strcmp(reason, "thread-filter") || !strcmp(reason, "thread-strict")) {
+        confine_thread(!strcmp(reason, "thread-strict"));
+    } else if (strcmp(reason, "none") != 0 && strcmp(reason, "vfork") != 0) {
         exit(2);
     }
     return 1;
@@ -198,6 +327,10 @@ static int end(const char *reason)
         return sched_setscheduler(0, SCHED_OTHER, &ordinary) == 0;
     if (!strcmp(reason, "dispatch"))
         return prctl(59, 0, 0, 0, 0) == 0;
+    if (!strncmp(reason, "clone-vm", 8))
+        return end_sharing(strcmp(reason, "clone-vm-orphan") != 0);
+    if (!strncmp(reason, "thread-", 7))
+        return end_confined();
     if (!strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
         !strcmp(reason, "segments") || !strcmp(reason, "none"))
         return 0;
@@ -230,6 +363,16 @@ int main(int argc, char **argv)
     }
     printf("ready %d\n", getpid());
     count_until_line();
+    if (!strcmp(reason, "vfork")) {
+        pid_t child = vfork();
+        if (child == 0) {
+            printf("child %d\n", getpid());
+            count_until_line();
+            _exit(5);
+        }
+        int status;
+        need(waitpid(child, &status, 0) == child && status == 5 << 8, "the child of vfork");
+    }
     printf(end(reason) ? "free\n" : "kept\n");
     count_until_line();
     return 0;

@@ -32,6 +32,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "stay::reasons_come_and_go",
     ),
     (
+        "It shares its memory with process",
+        "tests/system/stay.rs",
+        "stay::child_of_vfork",
+    ),
+    (
         "Node … is of another kind than this one",
         "tests/system/machines.rs",
         "is of another kind than this one: its CPU",

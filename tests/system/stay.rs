@@ -28,7 +28,14 @@ const REASONS: &[(&str, &[&str])] = &[
     ("real-time", &["real-time"]),
     ("dispatch", &["dispatch"]),
     ("segments", &["segments"]),
+    ("clone-vm", SHARES),
+    ("clone-vm-orphan", SHARES),
+    ("clone-vm-thread", SHARES),
+    ("thread-filter", &["seccomp"]),
+    ("thread-strict", &["seccomp"]),
 ];
+
+const SHARES: &[&str] = &["shares its memory with process"];
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -36,6 +43,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("stay::no_reason", |_| {
             in_lab(|cluster| stays(cluster, "none", None))
         }),
+        Case::new("stay::child_of_vfork", |_| in_lab(child_of_vfork)),
         Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
         Case::new("stay::setuid_program", |_| in_lab(setuid)),
         Case::new("stay::locked_memory", |_| in_lab(locked)),
@@ -134,6 +142,38 @@ fn untouched(cluster: &Cluster, pid: i32) -> Result<()> {
     let name = cluster.run("n1", &["cat", &format!("/proc/{tracer}/comm")])?;
     ensure!(!name.starts_with("whim"), "{name} still traces {pid}");
     Ok(())
+}
+
+/// One that is away comes home for `vfork`. As long as the child has its memory, neither moves.
+fn child_of_vfork(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    let words = [program.as_str(), "vfork"];
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let parent = guest.ready()?;
+    cluster.move_to(parent, "n2")?;
+    guest.go()?;
+    let line = guest.line()?;
+    let child: i32 = line.trim_start_matches("child ").parse()?;
+    let number = parent.to_string();
+    for pid in [child, parent] {
+        let number = pid.to_string();
+        let sentence = cluster.refused("n1", &["migrate", &number, "n2"])?;
+        println!("{line}, parent {parent}: {sentence}");
+        let other = parent + child - pid;
+        let expected = format!("{} {other}", SHARES[0]);
+        ensure!(sentence.contains(&expected), "{pid}: {sentence}");
+        let why = cluster.whim("n1", &["why", &number])?;
+        ensure!(why.contains(&expected), "{pid}: `whim why` says '{why}'");
+        untouched(cluster, pid)?;
+    }
+    guest.go()?;
+    guest.until("free")?;
+    let why = cluster.whim("n1", &["why", &number])?;
+    ensure!(!why.contains(SHARES[0]), "`whim why` says '{why}'");
+    cluster.move_to(parent, "n2")?;
+    cluster.move_to(parent, "home")?;
+    guest.go()?;
+    guest.succeed()
 }
 
 fn narrow(cluster: &Cluster) -> Result<()> {

@@ -27,6 +27,7 @@ pub fn cases() -> Result<Vec<Case>> {
         of_users("escape_numbers", |cluster| escape::numbers(cluster, 32)),
         of_users("untouched_memory", untouched_memory),
         of_users("watched_files", watched_files),
+        of_users("memory_of_another_user", memory_of_another_user),
         of_users("other_users", other_users),
         of_users("roots_daemon_beside", roots_daemon_beside),
         of_users("doctor", doctor),
@@ -127,6 +128,24 @@ fn watched_files(cluster: &Cluster) -> Result<()> {
     let sentence = cluster.refused("n1", &["migrate", &number, "n2"])?;
     ensure!(sentence.contains("cannot hold a lease"), "{sentence}");
     Ok(())
+}
+
+/// It shares its memory with a process that its user may not look into, and that its daemon cannot
+/// compare with it.
+fn memory_of_another_user(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("halves")?.display().to_string();
+    let uid = cluster.account("n1").context("accounts")?.uid.to_string();
+    let mut command = cluster.command_of_root("n1", &[&program, &uid]);
+    let mut guest = Talk::start(cluster, &mut command)?;
+    let pid = guest.ready()?;
+    let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+    println!("{sentence}");
+    ensure!(
+        sentence.contains("may share its memory with process"),
+        "{sentence}"
+    );
+    guest.go()?;
+    guest.succeed()
 }
 
 fn comes_home(cluster: &Cluster, pid: i32) -> Result<()> {

@@ -15,6 +15,7 @@ use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::maps::MapEntry;
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
+use whim_image::sharing::Alone;
 use whim_image::stay::{
     Policy, StayReason, frozen_reason, has_own_time, mapping_reasons, shared_read_only_of,
 };
@@ -137,6 +138,8 @@ pub struct Outward<'a> {
     pub lease: Option<Duration>,
     pub report: Report<'a>,
     pub begun: Instant,
+    /// It had its memory for itself before.
+    pub alone: Alone,
     /// Gets the commit entry, and what is to be undone if this supervisor is killed.
     pub journal: &'a mut Journal,
     /// Threads whose tracer we stay: before, from an earlier stop; after, if we did not leave.
@@ -226,6 +229,10 @@ impl Outward<'_> {
         link: &mut Link,
         reserved: Range,
     ) -> Result<Carried, OutwardError> {
+        // First of all: what we do to its memory is done to that of all who share it.
+        if let Some(reason) = self.alone.no_longer() {
+            return Err(OutwardError::Stay(reason));
+        }
         if let Some(reason) = frozen_reason(frozen)? {
             return Err(OutwardError::Stay(reason));
         }

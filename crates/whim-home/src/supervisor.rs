@@ -13,6 +13,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use whim_image::freeze::FreezeLimits;
+use whim_image::sharing::Alone;
 use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, State, Status};
 use whim_net::Credentials;
 use whim_sys::crash;
@@ -303,6 +305,8 @@ fn depart(
     journal: &mut Journal,
     (begun, holding): (Instant, &mut Holding),
 ) -> Result<Left, OutwardError> {
+    let patience = FreezeLimits::default().wait;
+    let alone = Alone::look_within(identity.job.pid, patience).map_err(OutwardError::Stay)?;
     let mut link = Link::connect(
         &identity.job.journey,
         slot,
@@ -321,6 +325,7 @@ fn depart(
         lease: identity.lease,
         report: &mut report,
         begun,
+        alone,
         journal,
         holding,
         leased: 0,

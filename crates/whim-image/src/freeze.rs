@@ -11,7 +11,7 @@
 //! Nothing, until [`crate::inject`] is used; and whatever is changed in a stopped thread undoes
 //! itself when the tracer dies. See `freeze_calls` for how calls are kept from noticing.
 
-use crate::freeze_calls::{self, Call, Subject};
+use crate::freeze_calls::{self, Call, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, Subject};
 use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
 use crate::inject::Injection;
@@ -176,6 +176,16 @@ impl FrozenThread {
         Ok(mask)
     }
 
+    /// Lets a call that would go on by `restart_syscall` begin anew, as that call may not be among
+    /// those that the thread can make. It began after we had asked: no time of it is lost.
+    fn restart_by_number(&mut self) -> Result<(), TraceError> {
+        if self.original.rax == ERESTART_RESTARTBLOCK.cast_unsigned() {
+            self.original.rax = ERESTARTNOHAND.cast_unsigned();
+            self.stopped()?.set_registers(&self.original)?;
+        }
+        Ok(())
+    }
+
     /// Whether it stands in a call that the kernel would restart.
     pub(crate) fn restartable(&self) -> bool {
         self.call.is_some() && freeze_calls::restarts(self.original.rax)
@@ -299,6 +309,11 @@ pub(crate) fn unreadable(pid: i32, error: io::Error) -> FreezeError {
     }
 }
 
+/// Whether a thread may make some calls only; a thread that has ended makes none.
+fn is_filtered(pid: i32, tid: Tid) -> bool {
+    Status::read(pid, tid).is_ok_and(|status| status.seccomp != 0)
+}
+
 /// The threads of a process, in the order of /proc.
 pub(crate) fn thread_ids(pid: i32) -> Result<Vec<Tid>, FreezeError> {
     let entries =
@@ -405,14 +420,34 @@ impl Frozen {
             self.wait_for_stops(pending, deadline)?;
         }
         self.put_leader_first()?;
+        self.refuse_filters()?;
         // The stop may have let a handler be set or a mask be changed since the first look.
         self.status =
             Status::read(self.pid, self.pid).map_err(|error| unreadable(self.pid, error))?;
         Ok(())
     }
 
+    /// Each thread has filters of its own, and may have set one until it stopped.
+    fn refuse_filters(&mut self) -> Result<(), FreezeError> {
+        let mut filtered = false;
+        for thread in &mut self.threads {
+            if is_filtered(self.pid, thread.tid) {
+                filtered = true;
+                thread.restart_by_number()?;
+            }
+        }
+        if filtered {
+            return Err(FreezeError::Filtered(self.pid));
+        }
+        Ok(())
+    }
+
     /// Seizes and interrupts one thread; `None` when it has ended meanwhile.
     fn seize(&self, tid: Tid, deadline: Instant) -> Result<Option<Pending>, FreezeError> {
+        // The leader's were asked about before.
+        if tid != self.pid && is_filtered(self.pid, tid) {
+            return Err(FreezeError::Filtered(self.pid));
+        }
         let mut sleeping = sleeping_in(self.pid, tid);
         while sleeping.is_some_and(freeze_calls::waits_for_child) {
             // It would not stop before its child lets it go: wait without touching it.

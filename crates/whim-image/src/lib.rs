@@ -13,5 +13,6 @@ pub mod inject;
 pub mod maps;
 pub mod model;
 pub mod rebuild;
+pub mod sharing;
 pub mod stay;
 pub mod vdso;

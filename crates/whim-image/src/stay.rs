@@ -7,6 +7,7 @@ use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
 use crate::model::{Protection, Range};
+use crate::sharing;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use thiserror::Error;
@@ -77,6 +78,14 @@ pub enum StayReason {
     TooManyDescriptors(usize),
     #[error("It has installed a seccomp filter of its own")]
     Seccomp,
+    #[error(
+        "It shares its memory with process {0} (a child of vfork, or one made by clone with CLONE_VM)"
+    )]
+    SharesMemory(i32),
+    #[error(
+        "It may share its memory with process {0}, which looks like it and which this daemon may not compare with it"
+    )]
+    MayShareMemory(i32),
     #[error("It runs 32-bit code")]
     ThirtyTwoBit,
     #[error("Its program {0} is setuid, setgid or has file capabilities")]
@@ -180,6 +189,7 @@ pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
         return found;
     }
     thread_reasons(pid, &threads, policy, &mut found);
+    found.extend(sharing::reason(pid));
     descriptor_reasons(pid, DESCRIPTORS_MAX, &mut found);
     match (maps::read(pid), FlagTable::read(pid)) {
         (Ok(entries), Ok(flags)) => {
@@ -272,7 +282,7 @@ pub fn frozen_reason(frozen: &Frozen) -> Result<Option<StayReason>, FreezeError>
     Ok(None)
 }
 
-fn thread_ids(pid: i32) -> Vec<i32> {
+pub(crate) fn thread_ids(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
     let names = entries.into_iter().flatten().filter_map(Result::ok);
     names
@@ -317,7 +327,7 @@ pub fn has_own_time(pid: i32) -> bool {
 }
 
 /// By the flags that /proc/PID/stat shows.
-fn is_kernel_thread(pid: i32) -> bool {
+pub(crate) fn is_kernel_thread(pid: i32) -> bool {
     /// include/linux/sched.h
     const PF_KTHREAD: u32 = 0x0020_0000;
     stat_field(pid, pid, FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
@@ -377,25 +387,33 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
         (Resource::Descriptors, "descriptor tables"),
         (Resource::Directory, "working directories"),
     ];
+    let leader = Status::read(pid, pid).map(|status| status.uids);
+    let mut add = |reason: StayReason| {
+        if !found.contains(&reason) {
+            found.push(reason);
+        }
+    };
     for tid in threads {
         if is_real_time(pid, *tid) {
-            found.push(StayReason::RealTime(*tid));
+            add(StayReason::RealTime(*tid));
         }
         for (resource, name) in shared {
             let split = *tid != pid && foreign::shares(pid, *tid, resource) == Ok(false);
             // One that is ending gives up its share of everything before it disappears.
             let split = split && !is_ending(pid, *tid);
-            if split && !found.contains(&StayReason::Split(name)) {
-                found.push(StayReason::Split(name));
+            if split {
+                add(StayReason::Split(name));
             }
         }
-        let leader = Status::read(pid, pid).map(|status| status.uids);
-        let own = Status::read(pid, *tid).map(|status| status.uids);
-        if let (Ok(leader), Ok(own)) = (leader, own)
-            && leader != own
-            && !found.contains(&StayReason::Split("user ids"))
-        {
-            found.push(StayReason::Split("user ids"));
+        let Ok(own) = Status::read(pid, *tid) else {
+            continue;
+        };
+        // Each thread has filters of its own.
+        if own.seccomp != 0 {
+            add(StayReason::Seccomp);
+        }
+        if leader.as_ref().is_ok_and(|leader| *leader != own.uids) {
+            add(StayReason::Split("user ids"));
         }
     }
 }

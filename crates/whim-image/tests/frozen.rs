@@ -16,6 +16,7 @@ use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
 use whim_image::inject::Op;
 use whim_image::maps;
 use whim_image::model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage};
+use whim_image::sharing::Alone;
 use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Options, Running, Waited};
@@ -492,6 +493,41 @@ fn what_cannot_be_frozen_is_told() {
     assert!(matches!(error, FreezeError::Filtered(_)), "{error}");
 }
 
+/// Whose memory it was when it was looked at says nothing of later, nor does what can be asked of its
+/// first thread say anything of the others.
+#[test]
+fn memory_that_comes_to_be_shared_is_noticed_while_it_is_frozen() {
+    let mut program = Program::start("joined");
+    let pid = program.pid();
+    let alone = Alone::look(pid).expect("nobody shares it yet");
+    {
+        let _frozen = frozen(pid);
+        assert_eq!(alone.no_longer(), None);
+    }
+    assert_eq!(program.ask(), "more 1");
+    let frozen = frozen(pid);
+    let found = alone.no_longer();
+    assert!(
+        matches!(found, Some(StayReason::SharesMemory(other)) if other != pid),
+        "{found:?}"
+    );
+    drop(frozen);
+    assert!(matches!(
+        stay::reasons(pid, &allowed()).as_slice(),
+        [StayReason::SharesMemory(_)]
+    ));
+}
+
+#[test]
+fn a_filter_of_another_thread_is_seen_before_that_is_stopped() {
+    let program = Program::start("confined");
+    let pid = program.pid();
+    let error = freeze(pid, &FreezeLimits::default()).expect_err("a filter");
+    assert!(matches!(error, FreezeError::Filtered(_)), "{error}");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    assert!(status.contains("Threads:\t2"), "{status}");
+}
+
 #[test]
 fn a_stopped_job_stays_stopped() {
     let mut program = Program::start("storm");
@@ -569,6 +605,7 @@ fn reasons_to_stay_are_found_without_touching_it() {
         matches!(reason, StayReason::SystemVMemory(_))
     });
     check("seccomp", &|reason| *reason == StayReason::Seccomp);
+    check("confined", &|reason| *reason == StayReason::Seccomp);
     check("realtime", &|reason| {
         matches!(reason, StayReason::RealTime(_))
     });

@@ -204,3 +204,20 @@ pub fn shares(one: pid_t, other: pid_t, resource: Resource) -> Result<bool, Errn
     let result = unsafe { libc::syscall(libc::SYS_kcmp, one, other, kind, 0, 0) };
     check(result).map(|order| order == 0)
 }
+
+/// Whether a thread has a descriptor of this number. One that has ended has none, nor has a thread
+/// of the kernel.
+///
+/// # Errors
+/// ESRCH, EPERM; ENOSYS on kernels without kcmp.
+pub fn has_descriptor(tid: pid_t, fd: c_int) -> Result<bool, Errno> {
+    const FILE: c_int = 0;
+    // JUSTIFICATION: neither std nor nix offers kcmp.
+    // SAFETY: no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_kcmp, tid, tid, FILE, fd, fd) };
+    match check(result) {
+        Ok(_) => Ok(true),
+        Err(Errno::EBADF) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}

@@ -471,7 +471,7 @@ async fn leave(
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
     let pid = target.stat.pid;
-    let reasons = stay::reasons(daemon, pid);
+    let reasons = stay::lasting_reasons(daemon, pid).await;
     if !reasons.is_empty() {
         return Err(MoveError::Stay { pid, reasons });
     }

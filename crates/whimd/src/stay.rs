@@ -1,13 +1,35 @@
 //! Why a process of this node cannot move now.
 
-use whim_image::stay::{self, Policy};
+use std::time::{Duration, Instant};
+use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
 
+/// So long a program may take to start another one, which shares its memory until then.
+const STARTS_WITHIN: Duration = Duration::from_millis(200);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
 /// Reasons, each a sentence; empty: it may move.
 #[must_use]
 pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+    look(daemon, pid).0
+}
+
+/// The same, of a program that is to move now: what may be over in a moment is waited for.
+pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+    let end = Instant::now() + STARTS_WITHIN;
+    loop {
+        let (reasons, passing) = look(daemon, pid);
+        if !passing || Instant::now() >= end {
+            return reasons;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+/// All reasons, and whether there is but one, which may be over in a moment.
+fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let settings = &daemon.settings;
     let policy = Policy {
         allow_root: settings.config.allow_root,
@@ -19,13 +41,13 @@ pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
     let forbidden = untraceable(Scope::here(), settings.root, declared);
     let found = stay::reasons(pid, &policy);
+    let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     let found = found.iter().map(|reason| format!("{reason}."));
     let kept = daemon.orders().keeps();
-    kept.into_iter()
-        .chain(forbidden)
-        .map(str::to_owned)
-        .chain(found)
-        .collect()
+    let kept = kept.into_iter().chain(forbidden).map(str::to_owned);
+    let reasons: Vec<String> = kept.chain(found).collect();
+    let passing = passing && reasons.len() == 1;
+    (reasons, passing)
 }
 
 /// Why a home supervisor may not trace a process. `declared`: `whim run` became it.

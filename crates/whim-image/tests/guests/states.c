@@ -265,6 +265,41 @@ static void *until_asked(void *x) {
 }
 static void leaves(void) { begin(until_asked, NULL); }
 
+/* A process comes to share our memory when somebody asks. */
+static char stack[1 << 16] __attribute__((aligned(16)));
+static int shares(void *x) {
+    (void)x;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    made += 2;
+    for (;;) pause();
+    return 0;
+}
+static void *joined_when_asked(void *x) {
+    while (!asked) usleep(1000);
+    if (clone(shares, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL) < 0) abort();
+    /* The other one would end with this thread. */
+    for (;;) pause();
+    return x;
+}
+static void joined(void) { begin(joined_when_asked, NULL); }
+
+/* A thread sleeps that may not go on by restart_syscall. */
+static void *confined_sleep(void *x) {
+    struct { unsigned short code; unsigned char jt, jf; unsigned int k; } filter[] = {
+        {0x20, 0, 0, 0}, {0x15, 0, 1, SYS_restart_syscall}, {6, 0, 0, 0x80000000}, {6, 0, 0, 0x7fff0000}};
+    struct { unsigned short length; void *filter; } program = {4, filter};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) abort();
+    made = 1;
+    struct timespec t = {60, 0};
+    syscall(SYS_nanosleep, &t, NULL);
+    return x;
+}
+static void confined(void) {
+    begin(confined_sleep, NULL);
+    while (!made) usleep(1000);
+}
+
 struct state { const char *name; void (*set)(void); };
 static const struct state states[] = {
     {"calls", calls}, {"known", known}, {"storm", storm}, {"forks", forks}, {"vfork", vforked},
@@ -272,6 +307,7 @@ static const struct state states[] = {
     {"locked", locked}, {"userfault", userfault}, {"sealed", sealed}, {"io_uring", io_uring},
     {"aio", aio}, {"split", split}, {"plain", plain},
     {"handles", handles}, {"sequence", sequence}, {"leaves", leaves},
+    {"joined", joined}, {"confined", confined},
 };
 
 int main(int count, char **arguments) {

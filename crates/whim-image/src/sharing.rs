@@ -1,0 +1,337 @@
+//! Who shares the memory of a process.
+//!
+//! A process that was made with CLONE_VM and is no thread of its maker (the child of `vfork`, until
+//! it executes a program; what `clone` is told to make) has the same memory, and neither can move
+//! without taking it from the other. By now it may be anybody's child. So the kernel is asked about
+//! all processes (`kcmp`, about a microsecond for each), before the freeze. Memory comes to be shared
+//! only when a task is made: while the process is frozen, only younger ones are asked.
+
+use crate::freeze_observe::Status;
+use crate::stay::{StayReason, is_kernel_thread, thread_ids};
+use nix::errno::Errno;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+use whim_sys::foreign::{self, Resource};
+
+/// The id that was given to a task last, in our pid namespace.
+const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
+/// Ids are smaller than this.
+const IDS_MAX: &str = "/proc/sys/kernel/pid_max";
+/// No machine makes more tasks in a second: for so long it is certain that ids have not come round.
+const MADE_PER_SECOND: u32 = 200_000;
+/// With more young tasks than this everybody is asked instead.
+const YOUNG_MAX: i32 = 4096;
+/// A task is given its id a moment before anybody can see it: so many ids before the last one are
+/// asked again.
+const BECOMING: i32 = 64;
+/// Links of the directory of a process's threads, if there is one thread.
+const LINKS_OF_ONE: u64 = 3;
+/// How long one waits between two looks at memory that is shared for a moment.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+
+/// What is known of one task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Apart,
+    Shares,
+    /// We may not ask, or the kernel cannot tell.
+    Hidden,
+}
+
+/// That a process had its memory for itself when it was looked at.
+#[derive(Debug)]
+pub struct Alone {
+    pid: i32,
+    /// The last id that was given before the look, and when that was.
+    last: Option<(i32, Instant)>,
+    /// Those that could not be asked about.
+    hidden: Vec<i32>,
+}
+
+impl Alone {
+    /// Asks about every process, of those whose first thread has ended about the others.
+    ///
+    /// # Errors
+    /// Why it has to stay.
+    pub fn look(pid: i32) -> Result<Self, StayReason> {
+        Self::asked(pid, true)
+    }
+
+    /// The same, but memory that is shared for a moment only (a program that is being started) may
+    /// take so long until it is not.
+    ///
+    /// # Errors
+    /// As [`Alone::look`].
+    pub fn look_within(pid: i32, patience: Duration) -> Result<Self, StayReason> {
+        let end = Instant::now() + patience;
+        loop {
+            match Self::look(pid) {
+                Err(StayReason::SharesMemory(_)) if Instant::now() < end => {
+                    std::thread::sleep(BETWEEN_LOOKS);
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn asked(pid: i32, of_all_threads: bool) -> Result<Self, StayReason> {
+        let last = last_id().zip(Some(Instant::now()));
+        let mut hidden = Vec::new();
+        for other in everybody().into_iter().filter(|other| *other != pid) {
+            match relation(pid, other) {
+                Relation::Shares => return Err(StayReason::SharesMemory(other)),
+                Relation::Hidden => hidden.push(other),
+                Relation::Apart => {
+                    let ended = of_all_threads && may_have_ended(other);
+                    let mut threads = ended.then(|| later_threads(other)).into_iter().flatten();
+                    if threads.any(|tid| relation(pid, tid) == Relation::Shares) {
+                        return Err(StayReason::SharesMemory(other));
+                    }
+                }
+            }
+        }
+        let alone = Self { pid, last, hidden };
+        alone.look_alike(&alone.hidden).map_or(Ok(alone), Err)
+    }
+
+    /// Asks again, of a process that stands still: about those that are younger than the first look.
+    #[must_use]
+    pub fn no_longer(&self) -> Option<StayReason> {
+        let Some(young) = self.young() else {
+            return Self::look(self.pid).err();
+        };
+        let mut hidden = self.hidden.clone();
+        for id in young {
+            match relation(self.pid, id) {
+                Relation::Shares => return Some(StayReason::SharesMemory(id)),
+                Relation::Hidden => hidden.push(id),
+                Relation::Apart => {}
+            }
+        }
+        self.look_alike(&hidden)
+    }
+
+    /// The ids of tasks that may have been made since the look; `None`: it cannot be told which.
+    fn young(&self) -> Option<std::ops::RangeInclusive<i32>> {
+        let (before, when) = self.last?;
+        let ids_max: u32 = number(IDS_MAX)?.try_into().ok()?;
+        let now = last_id()?;
+        let certain = when.elapsed() < Duration::from_secs(1) * ids_max / MADE_PER_SECOND;
+        let made = now.checked_sub(before).filter(|made| *made >= 0)?;
+        (certain && made <= YOUNG_MAX).then(|| (before - BECOMING).max(1)..=now)
+    }
+
+    /// One of those about whom the kernel does not answer that looks as if it had the same memory.
+    /// It would have to be one that has changed its ids, and has let itself be read after that.
+    fn look_alike(&self, hidden: &[i32]) -> Option<StayReason> {
+        if hidden.is_empty() {
+            return None;
+        }
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).ok()?;
+        let before = Extent::of(self.pid)?;
+        let alike = |other: &&i32| {
+            let found = Extent::of(**other).filter(|found| found.is_like(&before));
+            let now = found.and_then(|_| Extent::of(self.pid));
+            found.zip(now).is_some_and(|(found, now)| {
+                found.is_between(&before, &now)
+                    && fs::read(format!("/proc/{other}/cmdline")).ok().as_ref() == Some(&line)
+            })
+        };
+        let found = hidden.iter().find(alike);
+        found.map(|other| StayReason::MayShareMemory(*other))
+    }
+}
+
+/// A process that shares the memory of `pid`, or may do so, as a reason to stay. Those of which only
+/// later threads are left are not recognised: that is left to [`Alone`].
+#[must_use]
+pub fn reason(pid: i32) -> Option<StayReason> {
+    Alone::asked(pid, false).err()
+}
+
+/// How much memory a process has: everybody may read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    size: u64,
+    resident: u64,
+    text: u64,
+    data: u64,
+}
+
+impl Extent {
+    fn of(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?)
+    }
+
+    /// Pages: all, resident, shared, of the program, 0, written, 0.
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text
+            .split_whitespace()
+            .map(|field| field.parse::<u64>().ok());
+        let mut next = || fields.next().flatten();
+        let (size, resident, _, text) = (next()?, next()?, next()?, next()?);
+        let _libraries = next()?;
+        let data = next()?;
+        Some(Self {
+            size,
+            resident,
+            text,
+            data,
+        })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let same = |one: &Self| (one.size, one.text, one.data);
+        self.size > 0 && same(self) == same(other)
+    }
+
+    /// Whether it can have been read of the same memory between two looks.
+    fn is_between(&self, before: &Self, after: &Self) -> bool {
+        let resident = [before.resident, after.resident];
+        let least = resident.iter().min().copied().unwrap_or(0);
+        let most = resident.iter().max().copied().unwrap_or(0);
+        (least..=most).contains(&self.resident)
+    }
+}
+
+fn number(path: &str) -> Option<i32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn last_id() -> Option<i32> {
+    number(LAST_ID)
+}
+
+fn everybody() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    let names = entries.filter_map(Result::ok);
+    names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn relation(pid: i32, other: i32) -> Relation {
+    match foreign::shares(pid, other, Resource::Memory) {
+        Ok(true) if counts(pid, other) => Relation::Shares,
+        Ok(_) | Err(Errno::ESRCH) => Relation::Apart,
+        Err(_) => Relation::Hidden,
+    }
+}
+
+/// Whether a task with the same memory is another process: neither one of its own threads, nor a
+/// thread of the kernel that works in its memory for it, nor one that has ended meanwhile.
+fn counts(pid: i32, other: i32) -> bool {
+    let status = Status::read(other, other);
+    status.is_ok_and(|status| status.tgid != pid) && !is_kernel_thread(other)
+}
+
+/// Whether the first thread of a process may have ended, and with that have given up its share of the
+/// memory. Reading its state would take ten times as long.
+fn may_have_ended(pid: i32) -> bool {
+    foreign::has_descriptor(pid, 0) == Ok(false)
+}
+
+/// The threads of a process beside its first one.
+fn later_threads(pid: i32) -> impl Iterator<Item = i32> {
+    let links = fs::metadata(format!("/proc/{pid}/task")).map_or(0, |about| about.nlink());
+    let threads = if links > LINKS_OF_ONE {
+        thread_ids(pid)
+    } else {
+        Vec::new()
+    };
+    threads.into_iter().filter(move |tid| *tid != pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ordinary_process_is_alone_and_a_later_look_asks_about_few() {
+        let mut sleep = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("a process");
+        let pid = sleep.id().cast_signed();
+        let alone = Alone::look(pid).expect("nobody shares its memory");
+        assert_eq!(alone.no_longer(), None);
+        assert_eq!(reason(pid), None);
+        if alone.last.is_some() {
+            let young = alone.young().expect("just looked");
+            assert!(young.count() < 4096);
+        }
+        let long_ago = Alone {
+            last: Some((
+                1,
+                Instant::now()
+                    .checked_sub(Duration::from_secs(3600))
+                    .unwrap_or_else(Instant::now),
+            )),
+            ..alone
+        };
+        assert_eq!(long_ago.young(), None);
+        sleep.kill().expect("it lives");
+        sleep.wait().expect("it ended");
+    }
+
+    #[test]
+    fn threads_of_the_same_process_do_not_count() {
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let (told, tid) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            told.send(nix::unistd::gettid().as_raw()).unwrap();
+            ends.recv().unwrap_err()
+        });
+        let (pid, tid) = (std::process::id().cast_signed(), tid.recv().unwrap());
+        assert_eq!(foreign::shares(pid, tid, Resource::Memory), Ok(true));
+        assert_eq!(relation(pid, tid), Relation::Apart);
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn an_ended_process_is_noticed() {
+        let mut child = std::process::Command::new("true")
+            .spawn()
+            .expect("a process");
+        let pid = child.id().cast_signed();
+        let id = nix::sys::wait::Id::Pid(nix::unistd::Pid::from_raw(pid));
+        let flags = nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT;
+        nix::sys::wait::waitid(id, flags).expect("it ends");
+        assert!(may_have_ended(pid));
+        assert_eq!(later_threads(pid).count(), 0);
+        child.wait().expect("it ended");
+        let mut sleep = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("a process");
+        assert!(!may_have_ended(sleep.id().cast_signed()));
+        sleep.kill().expect("it lives");
+        sleep.wait().expect("it ended");
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_known_by_its_extent() {
+        let extent = |text: &str| Extent::parse(text).expect("seven numbers");
+        let ours = extent("700 200 150 5 0 90 0");
+        let grown = extent("700 230 150 5 0 90 0");
+        assert!(extent("700 210 150 5 0 90 0").is_like(&ours));
+        assert!(extent("700 210 150 5 0 90 0").is_between(&ours, &grown));
+        assert!(!extent("700 199 150 5 0 90 0").is_between(&ours, &grown));
+        assert!(!extent("701 210 150 5 0 90 0").is_like(&ours));
+        assert!(!extent("0 0 0 0 0 0 0").is_like(&extent("0 0 0 0 0 0 0")));
+        assert_eq!(Extent::parse("700 200"), None);
+        let pid = std::process::id().cast_signed();
+        let seen = |hidden: i32| {
+            let alone = Alone {
+                pid,
+                last: None,
+                hidden: vec![hidden],
+            };
+            alone.look_alike(&alone.hidden)
+        };
+        let parent = std::os::unix::process::parent_id().cast_signed();
+        assert_eq!(seen(parent), None);
+    }
+}
