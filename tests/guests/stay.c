@@ -300,7 +300,16 @@ static int begin(const char *reason)
         share_memory(make_thread);
     } else if (!strcmp(reason, "thread-filter") || !strcmp(reason, "thread-strict")) {
         confine_thread(!strcmp(reason, "thread-strict"));
-    } else if (strcmp(reason, "none") != 0 && strcmp(reason, "vfork") != 0) {
+    } else if (!strcmp(reason, "tiles")) {
+        /* ARCH_REQ_XCOMP_PERM, of the tile data. */
+        if (syscall(SYS_arch_prctl, 0x1023, 18) != 0)
+            return 0;
+    } else if (!strcmp(reason, "address-tags")) {
+        /* ARCH_ENABLE_TAGGED_ADDR */
+        if (syscall(SYS_arch_prctl, 0x4002, 6) != 0)
+            return 0;
+    } else if (strcmp(reason, "none") != 0 && strcmp(reason, "vfork") != 0 &&
+               strcmp(reason, "tiles-away") != 0) {
         exit(2);
     }
     return 1;
@@ -331,7 +340,8 @@ static int end(const char *reason)
         return end_sharing(strcmp(reason, "clone-vm-orphan") != 0);
     if (!strncmp(reason, "thread-", 7))
         return end_confined();
-    if (!strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
+    if (!strcmp(reason, "tiles") || !strcmp(reason, "tiles-away") ||
+        !strcmp(reason, "address-tags") || !strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
         !strcmp(reason, "segments") || !strcmp(reason, "none"))
         return 0;
     return munmap(memory, SIZE) == 0;
@@ -372,6 +382,14 @@ int main(int argc, char **argv)
         }
         int status;
         need(waitpid(child, &status, 0) == child && status == 5 << 8, "the child of vfork");
+    }
+    if (!strcmp(reason, "tiles-away")) {
+        long parts = 0;
+        int refused = syscall(SYS_arch_prctl, 0x1023, 18) != 0;
+        printf("tiles %d\n", !refused);
+        count_until_line();
+        syscall(SYS_arch_prctl, 0x1022, &parts);
+        need(refused || parts >> 18 & 1, "the permission is lost");
     }
     printf(end(reason) ? "free\n" : "kept\n");
     count_until_line();

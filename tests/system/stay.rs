@@ -33,6 +33,8 @@ const REASONS: &[(&str, &[&str])] = &[
     ("clone-vm-thread", SHARES),
     ("thread-filter", &["seccomp"]),
     ("thread-strict", &["seccomp"]),
+    ("tiles", &["tiles of AMX"]),
+    ("address-tags", &["tags in its addresses"]),
 ];
 
 const SHARES: &[&str] = &["shares its memory with process"];
@@ -44,6 +46,7 @@ pub fn cases() -> Vec<Case> {
             in_lab(|cluster| stays(cluster, "none", None))
         }),
         Case::new("stay::child_of_vfork", |_| in_lab(child_of_vfork)),
+        Case::new("stay::tiles_asked_for_away", |_| in_lab(tiles_away)),
         Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
         Case::new("stay::setuid_program", |_| in_lab(setuid)),
         Case::new("stay::locked_memory", |_| in_lab(locked)),
@@ -172,6 +175,29 @@ fn child_of_vfork(cluster: &Cluster) -> Result<()> {
     ensure!(!why.contains(SHARES[0]), "`whim why` says '{why}'");
     cluster.move_to(parent, "n2")?;
     cluster.move_to(parent, "home")?;
+    guest.go()?;
+    guest.succeed()
+}
+
+/// Who asks for tiles away comes home for it, and stays where the CPU has them.
+fn tiles_away(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("stay")?.display().to_string();
+    let words = [program.as_str(), "tiles-away"];
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+    let pid = guest.ready()?;
+    cluster.move_to(pid, "n2")?;
+    guest.go()?;
+    let has_tiles = guest.line()? == "tiles 1";
+    cluster.await_state(pid, "home")?;
+    if has_tiles {
+        refused(cluster, pid, "tiles", &["tiles of AMX"])?;
+    } else {
+        println!("tiles: none, this machine's CPU has no AMX");
+        cluster.move_to(pid, "n2")?;
+        cluster.move_to(pid, "home")?;
+    }
+    guest.go()?;
+    guest.line()?;
     guest.go()?;
     guest.succeed()
 }

@@ -336,6 +336,9 @@ impl Outward<'_> {
         if captured.has_segments {
             return Err(OutwardError::Stay(StayReason::Segments));
         }
+        if captured.may_use_tiles {
+            return Err(OutwardError::Stay(StayReason::Tiles));
+        }
         // It was started in the process's time namespace, but the process may have changed it.
         if has_own_time(self.pid) {
             return Err(OutwardError::Stay(StayReason::TimeNamespace));

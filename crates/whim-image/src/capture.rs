@@ -16,8 +16,8 @@ use nix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
 use thiserror::Error;
-use whim_sys::foreign;
 use whim_sys::ptrace::{RawSigInfo, TraceError, UserRegs};
+use whim_sys::{cpu, foreign};
 
 const SIGNALS: u64 = 64;
 const SIGCHLD: u64 = 17;
@@ -25,6 +25,8 @@ const SIGKILL: u64 = 9;
 const GETITIMER: u64 = 36;
 const MODIFY_LDT: u64 = 154;
 const LDT_READ: u64 = 0;
+const ARCH_PRCTL: u64 = 158;
+const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const SA_RESTART: u64 = 0x1000_0000;
 const BRK: u64 = 12;
 const RT_SIGACTION: u64 = 13;
@@ -40,6 +42,8 @@ const ACTION_SIZE: u64 = 32;
 /// In the scratch memory: where the threads' own results begin, and the size of each.
 /// Behind the actions.
 const TIMERS_OFFSET: u64 = 2048;
+/// In the scratch memory: the parts of the registers that the process may use.
+const PARTS_OFFSET: u64 = 3072;
 const THREADS_OFFSET: u64 = 4096;
 const THREAD_SIZE: u64 = 64;
 const TID_ADDRESS_OFFSET: u64 = 24;
@@ -133,6 +137,8 @@ pub struct Captured {
     pub image: ProcessImage,
     /// It has a local descriptor table, which is not carried.
     pub has_segments: bool,
+    /// It may use tiles (AMX), which is not carried.
+    pub may_use_tiles: bool,
     /// Memory that it will map is locked at once (MCL_FUTURE).
     pub locks_future: bool,
     /// Calls of threads that await home.
@@ -286,6 +292,7 @@ impl Frozen {
         Ok(Captured {
             image,
             has_segments: answers.has_segments,
+            may_use_tiles: answers.may_use_tiles,
             locks_future: self.locks_future(),
             in_flight,
             begun_anew,
@@ -386,7 +393,7 @@ impl Frozen {
                 ],
             ));
         }
-        let room = OPERATIONS_MAX - lists[0].1.len() - 2 - CPU_TIMERS.len();
+        let room = OPERATIONS_MAX - lists[0].1.len() - 3 - CPU_TIMERS.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
         lists[0].1.push(Op::new(BRK, &[0]));
         // One entry is enough to know; it goes where the action of SIGKILL, which has none, would.
@@ -395,6 +402,13 @@ impl Frozen {
         for (index, which) in (0..).zip(CPU_TIMERS) {
             let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
             lists[0].1.push(Op::new(GETITIMER, &[which, into]));
+        }
+        // Where there are none nobody can have been allowed them. Kernels that know of none refuse.
+        if cpu::has_tiles() {
+            let into = scratch.start + PARTS_OFFSET;
+            lists[0]
+                .1
+                .push(Op::new(ARCH_PRCTL, &[ARCH_GET_XCOMP_PERM, into]));
         }
         lists[0].1.extend(first.iter().map(action));
         let results = self.run_many(&lists)?;
@@ -470,14 +484,22 @@ impl Frozen {
             CpuTimer::from_kernel(bytes.get(at..).unwrap_or_default())
         };
         let cpu_timers = [timer(0), timer(1)];
+        let may_use_tiles = has_tiles_among(word(PARTS_OFFSET));
         Ok(Answers {
             actions,
             threads,
             brk,
             has_segments,
+            may_use_tiles,
             cpu_timers,
         })
     }
+}
+
+/// Of the parts of the registers that a process may use, one bit each: whether those are among them
+/// for which it has to ask.
+fn has_tiles_among(parts: u64) -> bool {
+    parts >> cpu::TILES & 1 == 1
 }
 
 fn alternate_stack_flags(word: u64) -> i32 {
@@ -504,6 +526,7 @@ struct Answers {
     threads: Vec<ThreadAnswer>,
     brk: u64,
     has_segments: bool,
+    may_use_tiles: bool,
     cpu_timers: [CpuTimer; 2],
 }
 
@@ -730,4 +753,18 @@ fn personality(pid: i32) -> Result<u64, CaptureError> {
     let what = "The personality";
     let text = read_text(what, pid, "personality")?;
     u64::from_str_radix(text.trim(), 16).map_err(|_| CaptureError::Malformed { what, pid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux tells them of a program that has asked for nothing, and of one that has.
+    #[test]
+    fn whoever_was_allowed_tiles_is_recognised() {
+        assert!(!has_tiles_among(0));
+        assert!(!has_tiles_among(0x2e7), "AVX-512 and protection keys");
+        assert!(!has_tiles_among(0x202e7), "their shape needs no permission");
+        assert!(has_tiles_among(0x602e7));
+    }
 }

@@ -233,6 +233,8 @@ pub struct Status {
     pub name: String,
     pub uids: Vec<u32>,
     pub features: String,
+    /// Bits of an address that count; all of them unless linear address masking is on.
+    pub untag_mask: u64,
 }
 
 impl Status {
@@ -251,9 +253,16 @@ impl Status {
         self.pending | self.pending_shared
     }
 
+    /// Whether bits of its addresses count for nothing (linear address masking).
+    #[must_use]
+    pub fn has_address_tags(&self) -> bool {
+        self.untag_mask != u64::MAX
+    }
+
     pub(crate) fn parse(text: &str) -> Self {
         let mut found = Self {
             transparent_huge_pages: true,
+            untag_mask: u64::MAX,
             ..Self::default()
         };
         let number = |text: &str| text.parse().unwrap_or(0);
@@ -289,6 +298,7 @@ impl Status {
                 "SigIgn" => found.ignored = set(value),
                 "SigCgt" => found.caught = set(value),
                 "THP_enabled" => found.transparent_huge_pages = value != "0",
+                "untag_mask" => found.untag_mask = set(value.trim_start_matches("0x")),
                 "x86_Thread_features" => found.features = value.to_owned(),
                 _ => {}
             }
@@ -360,6 +370,14 @@ mod tests {
         assert!(seen.is_none_or(|(_, one)| one.asleep.is_none()));
         drop(end);
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn tags_in_addresses_are_seen() {
+        let tags = |line: &str| Status::parse(line).has_address_tags();
+        assert!(!tags("Tgid:\t1\n"), "a kernel that has no tags");
+        assert!(!tags("untag_mask:\t0xffffffffffffffff\n"));
+        assert!(tags("untag_mask:\t0x81ffffffffffffff\n"));
     }
 
     #[test]

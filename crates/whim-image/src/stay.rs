@@ -86,6 +86,12 @@ pub enum StayReason {
         "It may share its memory with process {0}, which looks like it and which this daemon may not compare with it"
     )]
     MayShareMemory(i32),
+    #[error(
+        "It may use the tiles of AMX (ARCH_REQ_XCOMP_PERM), which no other node would let it use"
+    )]
+    Tiles,
+    #[error("It keeps tags in its addresses (linear address masking)")]
+    AddressTags,
     #[error("It runs 32-bit code")]
     ThirtyTwoBit,
     #[error("Its program {0} is setuid, setgid or has file capabilities")]
@@ -273,6 +279,9 @@ pub fn free_range(entries: &[MapEntry], length: u64) -> Option<Range> {
 /// # Errors
 /// It ended.
 pub fn frozen_reason(frozen: &Frozen) -> Result<Option<StayReason>, FreezeError> {
+    if frozen.status().has_address_tags() {
+        return Ok(Some(StayReason::AddressTags));
+    }
     for thread in frozen.threads() {
         // A call that we had it make would be reported to it as a signal.
         if thread.stopped()?.syscall_dispatch_on()? {
@@ -302,6 +311,9 @@ fn state_reasons(status: &Status, policy: &Policy, found: &mut Vec<StayReason>) 
     }
     if status.features.contains("shstk") {
         found.push(StayReason::ShadowStack);
+    }
+    if status.has_address_tags() {
+        found.push(StayReason::AddressTags);
     }
     if status.locked > policy.locked_max {
         found.push(StayReason::Locked {

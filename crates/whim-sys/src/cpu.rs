@@ -41,6 +41,16 @@ pub fn register_layout() -> RegisterLayout {
     }
 }
 
+/// The part of the registers that a process may use only after it has asked for it
+/// (`ARCH_REQ_XCOMP_PERM`): the tiles of AMX.
+pub const TILES: u32 = 18;
+
+/// Whether programs of this machine can ask for tiles.
+#[must_use]
+pub fn has_tiles() -> bool {
+    enabled_parts() >> TILES & 1 == 1
+}
+
 /// XCR0. What the CPU could have besides is of no account: its place in the area is fixed.
 fn enabled_parts() -> u64 {
     if __cpuid_count(1, 0).ecx & OSXSAVE == 0 {
