@@ -348,12 +348,29 @@ impl Cluster {
         process::succeed(&mut self.whim_command(node, words), SHORT)
     }
 
+    /// Lets a node join by the one at `host`, by a token that it reads.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn join(&self, node: &str, host: &str, token: &str) -> Result<String> {
+        let mut command = self.whim_command(node, &["join", host, "--node", node]);
+        process::succeed_fed(&mut command, token, SHORT)
+    }
+
     /// What a command of `whim` says that has to be refused with exit status 1.
     ///
     /// # Errors
     /// When it is not.
     pub fn refused(&self, node: &str, words: &[&str]) -> Result<String> {
-        let output = process::output(&mut self.whim_command(node, words), SHORT)?;
+        self.refused_fed(node, words, "")
+    }
+
+    /// The same of one that reads this, which is short.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn refused_fed(&self, node: &str, words: &[&str], input: &str) -> Result<String> {
+        let output = process::output_fed(&mut self.whim_command(node, words), input, SHORT)?;
         let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         ensure!(
             output.status.code() == Some(1),

@@ -63,6 +63,8 @@ impl Simulation {
             blocked: None,
             stays: None,
             labels: None,
+            admitted: None,
+            refuses: None,
             class: None,
         }
     }

@@ -1,5 +1,6 @@
 //! Other programs: run with a time limit, watched, and ended with the test at the latest.
 
+use std::io::Write;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -107,9 +108,26 @@ fn describe(command: &Command) -> String {
 /// # Errors
 /// When it cannot be started, or has not ended after `limit`: then it is killed.
 pub fn output(command: &mut Command, limit: Duration) -> Result<Output> {
+    output_of(command.stdin(Stdio::null()), limit)
+}
+
+/// Runs a program that reads this, which is short, to its end.
+///
+/// # Errors
+/// As of [`output`].
+pub fn output_fed(command: &mut Command, input: &str, limit: Duration) -> Result<Output> {
+    let (reader, mut writer) = std::io::pipe()?;
+    writer.write_all(input.as_bytes())?;
+    drop(writer);
+    let result = output_of(command.stdin(reader), limit);
+    // The command keeps its end, and with it what was not read.
+    command.stdin(Stdio::null());
+    result
+}
+
+fn output_of(command: &mut Command, limit: Duration) -> Result<Output> {
     let name = describe(command);
     let child = command
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -134,7 +152,19 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<Output> {
 /// When it fails, with what it says.
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<String> {
     let name = describe(command);
-    let output = output(command, limit)?;
+    succeeded(&name, &output(command, limit)?)
+}
+
+/// The same of one that reads this, which is short.
+///
+/// # Errors
+/// As of [`succeed`].
+pub fn succeed_fed(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
+    let name = describe(command);
+    succeeded(&name, &output_fed(command, input, limit)?)
+}
+
+fn succeeded(name: &str, output: &Output) -> Result<String> {
     ensure!(
         output.status.success(),
         "{name}: {}: {}{}",

@@ -126,7 +126,7 @@ impl Cluster {
         self.whim("n1", &["init", "--node", "n1"])?;
         let token = self.whim("n1", &["token"])?;
         let host = format!("n1:{PORT}");
-        self.whim("n2", &["join", &host, token.trim(), "--node", "n2"])?;
+        self.join("n2", &host, &token)?;
         eventually(PATIENCE, "n1 sees n2", || {
             let nodes = self.whim("n1", &["nodes", "--json"])?;
             let up = |line: &str| line.contains("\"n2\"") && line.contains("\"up\"");

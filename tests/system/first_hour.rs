@@ -109,10 +109,16 @@ impl Shells<'_> {
             self.by_machine.insert(machine.to_owned(), shell);
         }
         let shell = self.by_machine.get_mut(machine).context("No shell")?;
-        let text = text.replace("TOKEN", &self.token);
         println!("{machine}: {text}");
-        // No command may read what is for the shell.
-        shell.say(&format!("{{ {text}\n}} </dev/null\necho {END}"))?;
+        // No command may read what is for the shell: what is typed is the token, where it is asked for.
+        let typed = if text.contains("whim join") {
+            self.token.as_str()
+        } else {
+            ""
+        };
+        shell.say(&format!(
+            "{{ {text}\n}} <<'TYPED'\n{typed}\nTYPED\necho {END}"
+        ))?;
         let mut said = String::new();
         loop {
             let line = shell.line()?;

@@ -334,8 +334,8 @@ fn this_machine() -> Result<()> {
     let host = format!("127.0.0.1:{port}");
     // A machine that is this slow may not answer in the time that a user would wait.
     eventually(SHORT, "the emulated machine answers in time", || {
-        let mut join = whim(&["join", &host, token.trim(), "--name", "b"]);
-        let said = process::output(&mut join, SHORT)?;
+        let mut join = whim(&["join", &host, "--name", "b"]);
+        let said = process::output_fed(&mut join, &token, SHORT)?;
         print!("{}", String::from_utf8_lossy(&said.stderr));
         Ok(said.status.success().then_some(()))
     })?;

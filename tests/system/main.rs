@@ -50,6 +50,7 @@ mod priorities;
 mod programs;
 mod rights;
 mod schedules;
+mod secrets;
 mod sensing;
 mod simulations;
 mod slurm;
@@ -98,6 +99,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(breaks::cases());
     cases.extend(matrix::cases());
     cases.extend(schedules::cases());
+    cases.extend(secrets::cases());
     cases.extend(sensing::cases());
     cases.extend(simulations::cases());
     cases.extend(membership::cases());

@@ -103,7 +103,7 @@ fn leave_and_return(cluster: &Cluster) -> Result<()> {
         becomes(cluster, on, "n3", "unknown", SOON)?;
     }
     let token = cluster.whim("n1", &["token"])?;
-    cluster.whim("n3", &["join", "10.99.0.1", token.trim(), "--node", "n3"])?;
+    cluster.join("n3", "10.99.0.1", &token)?;
     all_up(cluster)
 }
 

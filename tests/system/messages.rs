@@ -69,6 +69,14 @@ impl Heard<'_> {
         Ok(())
     }
 
+    fn refused_to_join(&mut self, host: &str, token: &str, name: &str) -> Result<()> {
+        let words = ["join", host, "--node", name];
+        let text = self.cluster.refused_fed("n3", &words, token)?;
+        println!("{text}");
+        self.said.push(text);
+        Ok(())
+    }
+
     fn told(&mut self, node: &str, words: &[&str]) -> Result<()> {
         self.said.push(self.cluster.whim(node, words)?);
         Ok(())
@@ -303,16 +311,16 @@ fn membership(heard: &mut Heard) -> Result<()> {
         (FIRST, &unknown),
         (FIRST, &foreign),
     ] {
-        heard.refused("n3", &["join", host, token, "--node", "n3"])?;
+        heard.refused_to_join(host, token, "n3")?;
     }
-    heard.refused("n3", &["join", FIRST, &token, "--node", "n2"])?;
+    heard.refused_to_join(FIRST, &token, "n2")?;
     cluster.lab(&["cut", "n1", "n3"])?;
-    heard.refused("n3", &["join", FIRST, &token, "--node", "n3"])?;
+    heard.refused_to_join(FIRST, &token, "n3")?;
     cluster.lab(&["heal", "n1", "n3"])?;
     let again = cluster.whim("n1", &["token"])?;
-    cluster.whim("n3", &["join", FIRST, again.trim(), "--node", "n3"])?;
+    cluster.join("n3", FIRST, &again)?;
     cluster.whim("n3", &["leave"])?;
-    heard.refused("n3", &["join", FIRST, again.trim(), "--node", "n3"])
+    heard.refused_to_join(FIRST, &again, "n3")
 }
 
 /// The same length in other hexadecimal digits.

@@ -33,9 +33,11 @@ impl Work {
                     Step::Run {
                         on,
                         command,
+                        input,
                         capture,
                     } => {
-                        let output = self.run_step(name, *on, command, &captured)?;
+                        let input = input.as_deref().unwrap_or_default();
+                        let output = self.run_step(name, *on, command, input, &captured)?;
                         if let Some(key) = capture {
                             captured.insert(key.clone(), output);
                         }
@@ -51,6 +53,7 @@ impl Work {
         node: &str,
         on: Place,
         words: &[String],
+        input: &str,
         captured: &BTreeMap<String, String>,
     ) -> Result<String, LabError> {
         let place = match on {
@@ -58,6 +61,7 @@ impl Work {
             Place::This => node,
         };
         let words = self.fill_in(node, words, captured)?;
+        let input = self.fill_in(node, &[input.to_owned()], captured)?.concat();
         let Some((program, arguments)) = words.split_first() else {
             return Ok(String::new());
         };
@@ -69,7 +73,7 @@ impl Work {
         };
         let mut command = exec_command(&self.layout, &self.state, place, None, program.as_ref());
         command.args(arguments);
-        let outcome = command::run(&mut command, "", Some(STEP_LIMIT))
+        let outcome = command::run(&mut command, &input, Some(STEP_LIMIT))
             .map_err(|e| failed(format!("could not be started: {e}")))?;
         match outcome.status {
             Some(status) if status.success() => Ok(outcome.output.trim().to_owned()),

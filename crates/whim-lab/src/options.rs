@@ -238,6 +238,9 @@ pub enum Step {
         on: Place,
         /// Program and arguments, with placeholders.
         command: Vec<String>,
+        /// What it reads from standard input, with placeholders: secrets do not stand in commands.
+        #[serde(default)]
+        input: Option<String>,
         /// Makes the command's output (without the white space around it) a placeholder.
         capture: Option<String>,
     },

@@ -102,9 +102,26 @@ pub struct NodeRow {
     pub stays: Option<bool>,
     #[serde(default)]
     pub labels: Option<Vec<String>>,
+    /// By which token it became a member, for a day; only the node that holds the CA knows.
+    #[serde(default)]
+    pub admitted: Option<Admission>,
+    /// Why it refuses this node, a sentence; null: as far as is known it does not.
+    #[serde(default)]
+    pub refuses: Option<String>,
     /// Short name of its migration class: programs move between nodes of equal class; portable ones
     /// between those that are equal up to the dash.
     pub class: Option<String>,
+}
+
+/// How a node became a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// The public part of the token.
+    pub token: String,
+    /// Milliseconds since 1970.
+    pub time_ms: u64,
+    /// Address and port from which it was asked for.
+    pub from: String,
 }
 
 /// A line of `whim log`.
@@ -188,6 +205,8 @@ pub(crate) mod tests {
             blocked: None,
             stays: None,
             labels: None,
+            admitted: None,
+            refuses: None,
             class: None,
         }
     }

@@ -1,8 +1,8 @@
 //! What the holder of the CA does: tokens, new members, renewals, removals, backups.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use crate::concealed::Concealed;
 use crate::holder::Holder;
 use crate::join::{Admission, JOIN_VERSION, JoinRefusal, JoinRequest};
 use crate::name::{NodeName, PeerIdentity};
@@ -10,7 +10,7 @@ use crate::roster::{MEMBERS_MAX, Member, ROSTER_LENGTH_MAX, Roster, RosterError}
 use crate::state::{RenewRequest, State, StateError};
 use crate::tls::issue::{CLOCK_SKEW, Issued};
 use crate::tls::{self, authority_pin};
-use crate::token::Token;
+use crate::token::{Admitted, Token};
 
 impl State {
     fn holder_mut(&mut self) -> Result<&mut Holder, StateError> {
@@ -37,6 +37,13 @@ impl State {
         Ok(token)
     }
 
+    /// Whom tokens have admitted within the last day; only the holder of the CA knows.
+    #[must_use]
+    pub fn admitted(&self, now: u64) -> Vec<Admitted> {
+        let book = self.holder.as_ref().map(|holder| &holder.book.tokens);
+        book.map(|tokens| tokens.lately(now)).unwrap_or_default()
+    }
+
     /// Configuration to answer new nodes, under [`crate::name::SERVER_NAME_JOIN`]. Good for a day:
     /// make one for each connection.
     ///
@@ -53,11 +60,17 @@ impl State {
     }
 
     /// Admits a node. The token is spent, on disk, before anything is signed: a crash in between
-    /// costs a token, never a second member. Push the new [`State::signed_roster`] afterwards.
+    /// costs a token, never a second member. Push the new [`State::signed_roster`] afterwards. `from`:
+    /// whence the request came, for the records.
     ///
     /// # Errors
     /// Why not, in words for the user at the new node.
-    pub fn admit(&mut self, request: &JoinRequest, now: u64) -> Result<Admission, JoinRefusal> {
+    pub fn admit(
+        &mut self,
+        request: &JoinRequest,
+        from: &str,
+        now: u64,
+    ) -> Result<Admission, JoinRefusal> {
         if request.version != JOIN_VERSION {
             return Err(JoinRefusal::Version {
                 ours: JOIN_VERSION,
@@ -98,6 +111,7 @@ impl State {
             .issue_node(&request.node, &point, now)
             .map_err(|e| internal(&e))?;
         book.record(&request.node, &certificate, now);
+        book.tokens.admitted(&request.token_id, &request.node, from);
         holder.save_book(book).map_err(|e| internal(&e))?;
         let ca_pem = holder.authority.certificate_pem().to_owned();
         roster.members.push(member);
@@ -219,13 +233,13 @@ impl State {
         Ok(issued)
     }
 
-    /// Writes a copy of the CA, its key included, to a new file (0600). Whoever has it can admit
-    /// nodes: keep it off the cluster.
+    /// A copy of the CA, its key included, as a new private file is to hold it. Whoever has it can
+    /// admit nodes: keep it off the cluster.
     ///
     /// # Errors
-    /// Not the holder; the file exists; the disk is full.
-    pub fn backup(&self, path: &Path) -> Result<(), StateError> {
-        self.holder_ref()?.backup(path, self.signed_roster())
+    /// Not the holder.
+    pub fn backup(&self) -> Result<Concealed, StateError> {
+        self.holder_ref()?.backup(self.signed_roster())
     }
 }
 
@@ -271,7 +285,7 @@ mod tests {
                 key: RenewRequest::new(&name(number), &key).expect("a request"),
                 clock: now,
             };
-            holder.admit(&request, now)
+            holder.admit(&request, "192.0.2.2:1", now)
         };
         join(MEMBERS_MAX, &token).expect("the last one that there may be");
         let refusal = join(MEMBERS_MAX + 1, &last).expect_err("one more");
@@ -316,7 +330,9 @@ mod tests {
                 key: n1.start_renewal().expect("a key").request,
                 clock: now,
             };
-            let refusal = n1.admit(&request, now).expect_err("another version");
+            let refusal = n1
+                .admit(&request, "192.0.2.2:1", now)
+                .expect_err("another version");
             let text = refusal.to_string();
             for version in [JOIN_VERSION, version] {
                 assert!(text.contains(&format!("version {version}")), "{text}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::concealed::Concealed;
 use crate::files;
 use crate::name::{ClusterName, NodeName};
 use crate::revocation::Revoked;
@@ -131,7 +132,7 @@ impl Holder {
         Ok(())
     }
 
-    pub(crate) fn backup(&self, path: &Path, roster: &SignedRoster) -> Result<(), StateError> {
+    pub(crate) fn backup(&self, roster: &SignedRoster) -> Result<Concealed, StateError> {
         let backup = Backup {
             whim_ca_backup: BACKUP_VERSION,
             cluster: self.authority.cluster().clone(),
@@ -140,22 +141,20 @@ impl Holder {
             book: self.book.clone(),
             roster: roster.clone(),
         };
-        let bytes = serde_json::to_vec(&backup).map_err(|e| StateError::Encode(e.to_string()))?;
-        Ok(files::write_once(path, &bytes)?)
+        let text = serde_json::to_string(&backup);
+        text.map(Concealed::new)
+            .map_err(|e| StateError::Encode(e.to_string()))
     }
 }
 
 impl Backup {
-    pub(crate) fn read(path: &Path) -> Result<Self, StateError> {
-        let damaged = |reason| StateError::Damaged {
-            path: path.to_path_buf(),
-            reason,
-        };
-        let backup: Self = serde_json::from_slice(&files::read_secret(path)?)
-            .map_err(|e| damaged(e.to_string()))?;
-        if backup.whim_ca_backup != BACKUP_VERSION {
-            return Err(damaged(format!("it has version {}", backup.whim_ca_backup)));
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, StateError> {
+        // What an error of the decoder says may be a part of what it reads, and that is the CA's key.
+        let backup: Self = serde_json::from_slice(bytes)
+            .map_err(|e| StateError::Backup(format!("line {}, column {}", e.line(), e.column())))?;
+        match backup.whim_ca_backup {
+            BACKUP_VERSION => Ok(backup),
+            other => Err(StateError::Backup(format!("it has version {other}"))),
         }
-        Ok(backup)
     }
 }

@@ -22,7 +22,7 @@ use crate::state::{NodeOptions, RenewRequest, State, StateError, Vacant};
 use crate::tls::issue::Issued;
 use crate::tls::session::Session;
 use crate::tls::{self, Refusal, TlsError, authority_pin};
-use crate::token::{Token, TokenRefusal};
+use crate::token::{self, Token, TokenRefusal};
 
 /// Version of this exchange.
 pub const JOIN_VERSION: u16 = 1;
@@ -106,6 +106,8 @@ pub(crate) enum JoinAnswer {
 pub enum JoinError {
     #[error("{0:?} is no address: give HOST, HOST:PORT, or [IPV6]:PORT")]
     Host(String),
+    #[error("A token was given as the address of a host: give HOST, HOST:PORT, or [IPV6]:PORT")]
+    TokenAsHost,
     #[error("The name {host} cannot be resolved ({source}): check the name and this node's DNS")]
     Name { host: String, source: io::Error },
     #[error("There is no route to {address} ({source}): check the network and the address")]
@@ -161,6 +163,10 @@ pub enum JoinError {
 /// # Errors
 /// None of these.
 pub fn parse_host(text: &str) -> Result<(String, u16), JoinError> {
+    // It would be asked of name servers, and repeated in messages.
+    if token::stands_in(text) {
+        return Err(JoinError::TokenAsHost);
+    }
     let bad = || JoinError::Host(text.chars().take(300).collect());
     let port = |digits: &str| digits.parse().ok().filter(|p| *p != 0).ok_or_else(bad);
     if text.parse::<std::net::Ipv6Addr>().is_ok() {
@@ -353,8 +359,18 @@ fn diagnose(address: SocketAddr, error: ChannelError) -> JoinError {
 /// What came of one call at the holder.
 #[derive(Debug)]
 pub enum Served {
-    Admitted(NodeName),
-    Refused(NodeName, JoinRefusal),
+    Admitted(Asked),
+    Refused(Asked, JoinRefusal),
+}
+
+/// Who asked to be admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub node: NodeName,
+    /// The public part of the token that was shown, if it has the form of one.
+    pub token: Option<String>,
+    /// Address and port of the connection.
+    pub from: String,
 }
 
 /// Answers one new node, on a connection whose first byte has not been read yet. Blocks: give it a
@@ -369,6 +385,8 @@ pub fn serve(
     timeout: Duration,
 ) -> Result<Served, ServeError> {
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+    let from = stream.peer_addr().map_err(ChannelError::Lost)?;
+    let from = SocketAddr::new(from.ip().to_canonical(), from.port()).to_string();
     let config = lock().join_server_config(now())?;
     let session = Session::server(config).map_err(ChannelError::from)?;
     let deadline = Deadline::new(timeout, "answering a new node");
@@ -376,15 +394,17 @@ pub fn serve(
     wire.handshake(deadline)?;
     let request: JoinRequest = wire.receive(REQUEST_MAX, deadline)?;
     // The state is locked only while it works, never while a stranger is slow.
-    let result = lock().admit(&request, now());
+    let result = lock().admit(&request, &from, now());
+    let asked = Asked {
+        node: request.node,
+        token: token::is_id(&request.token_id).then_some(request.token_id),
+        from,
+    };
     let (answer, served) = match result {
-        Ok(admission) => (
-            JoinAnswer::Admitted(admission),
-            Served::Admitted(request.node),
-        ),
+        Ok(admission) => (JoinAnswer::Admitted(admission), Served::Admitted(asked)),
         Err(refusal) => (
             JoinAnswer::Refused(refusal.clone()),
-            Served::Refused(request.node, refusal),
+            Served::Refused(asked, refusal),
         ),
     };
     wire.send(&answer, deadline)?;

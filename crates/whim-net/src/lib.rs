@@ -3,6 +3,7 @@
 
 mod authority;
 pub mod channel;
+pub mod concealed;
 pub mod datagram;
 pub mod door;
 pub mod files;
@@ -23,6 +24,7 @@ pub mod tls;
 pub mod token;
 
 pub use channel::{Channel, ChannelError, Received};
+pub use concealed::Concealed;
 pub use door::{Door, Fresh};
 pub use line::Line;
 pub use name::{JourneyId, NodeName, PeerExpectation, PeerIdentity, Role};
@@ -30,7 +32,7 @@ pub use revocation::{RevocationList, Revoked};
 pub use roster::{Member, Roster, SignedRoster};
 pub use state::{NodeOptions, State, StateError};
 pub use tls::{Credentials, client_config, peer_identity, server_config};
-pub use token::Token;
+pub use token::{Admitted, Token};
 
 /// The time, in Unix seconds, as this crate's functions want it.
 #[must_use]

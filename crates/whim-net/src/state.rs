@@ -75,6 +75,10 @@ pub enum StateError {
     RemoveHolder(NodeName),
     #[error("The request for a new certificate is refused: {0}")]
     Renewal(&'static str),
+    #[error(
+        "What was given as a backup of the CA is none that this version reads ({0}): give the file that `whim ca backup` wrote"
+    )]
+    Backup(String),
     #[error("Failed to encode a file of the state directory: {0}")]
     Encode(String),
 }
@@ -253,14 +257,14 @@ impl State {
         Self::found(vacant, options, authority, Book::default(), roster, now)
     }
 
-    /// Takes up the CA from a backup: this node becomes its holder, in place of the one that was
+    /// Takes up the CA from what a backup holds: this node becomes its holder, in place of the one that was
     /// lost. The old certificates of a member with this node's name are revoked.
     ///
     /// # Errors
     /// As [`State::init`]; or the backup is damaged.
     pub fn restore(
         directory: &Path,
-        backup: &Path,
+        backup: &[u8],
         options: &NodeOptions,
         now: u64,
     ) -> Result<Self, StateError> {

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::name::NodeName;
 use crate::tls::TlsError;
 use crate::tls::digest::{hex, random, sha256, unhex};
 
@@ -20,6 +21,10 @@ pub const TOKEN_LIFE: u64 = 15 * 60;
 const BACK_MAX: u64 = 60;
 /// A spent token is remembered for so long, in seconds, to tell why it is refused.
 const TOKEN_MEMORY: u64 = 7 * 24 * 60 * 60;
+/// Whom a token admitted is shown for so long, in seconds.
+pub const ADMITTED_SHOWN: u64 = 24 * 60 * 60;
+/// No token is longer as text, in bytes, with what may stand around it.
+pub const TOKEN_LENGTH_MAX: usize = 256;
 /// No more tokens are kept.
 pub const TOKENS_MAX: usize = 1024;
 
@@ -108,6 +113,34 @@ impl FromStr for Token {
     }
 }
 
+/// Whether a text has the form of a token's public part.
+pub(crate) fn is_id(text: &str) -> bool {
+    text.len() == 8 && unhex(text).is_some()
+}
+
+/// Whether a text holds a token, or enough of one that it must not be shown: somebody gave it in the
+/// wrong place, or copied it in parts.
+#[must_use]
+pub fn resembles(text: &str) -> bool {
+    const DIGITS: usize = 32;
+    let mut run = 0;
+    text.bytes().any(|byte| {
+        run = if byte.is_ascii_hexdigit() { run + 1 } else { 0 };
+        run >= DIGITS
+    })
+}
+
+/// Whether a text is a token, or enough of one to be no name of a machine.
+#[must_use]
+pub fn stands_in(text: &str) -> bool {
+    let hexadecimal = |part: &str, length| part.len() == length && unhex(part).is_some();
+    let parts: Vec<&str> = text.split(['.', ':']).collect();
+    parts.iter().any(|part| hexadecimal(part, 64))
+        || parts
+            .windows(2)
+            .any(|two| is_id(two[0]) && hexadecimal(two[1], 32))
+}
+
 fn part<'a, const N: usize>(
     parts: &mut impl Iterator<Item = &'a str>,
 ) -> Result<[u8; N], TokenError> {
@@ -129,6 +162,21 @@ struct Entry {
     /// Unix seconds.
     expires: u64,
     used: Option<u64>,
+    /// Whom it admitted, and from which address the request came.
+    #[serde(default)]
+    admitted: Option<(NodeName, String)>,
+}
+
+/// Whom a token has admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    pub node: NodeName,
+    /// The token's public part.
+    pub token: String,
+    /// Unix seconds.
+    pub at: u64,
+    /// Address and port from which it was asked for.
+    pub from: String,
 }
 
 /// The tokens that the holder of the CA has given out. Secrets are kept hashed.
@@ -159,6 +207,7 @@ impl TokenBook {
             secret_sha256: hex(&sha256(&token.secret)),
             expires: now.saturating_add(TOKEN_LIFE),
             used: None,
+            admitted: None,
         });
         Ok(token)
     }
@@ -179,6 +228,33 @@ impl TokenBook {
         let index = self.find(id, secret, now)?;
         self.tokens[index].used = Some(now);
         Ok(())
+    }
+
+    /// Notes whom a spent token has admitted, and from where.
+    pub fn admitted(&mut self, id: &str, node: &NodeName, from: &str) {
+        let spent = |entry: &&mut Entry| entry.id == id && entry.used.is_some();
+        if let Some(entry) = self.tokens.iter_mut().rev().find(spent) {
+            entry.admitted = Some((node.clone(), from.to_owned()));
+        }
+    }
+
+    /// Who was admitted within the last day, the earliest first.
+    #[must_use]
+    pub fn lately(&self, now: u64) -> Vec<Admitted> {
+        let all = self.tokens.iter().filter_map(|entry| {
+            let ((node, from), at) = (entry.admitted.clone()?, entry.used?);
+            let shown = now < at.saturating_add(ADMITTED_SHOWN);
+            let token = entry.id.clone();
+            shown.then_some(Admitted {
+                node,
+                token,
+                at,
+                from,
+            })
+        });
+        let mut all: Vec<Admitted> = all.collect();
+        all.sort_by_key(|admitted| admitted.at);
+        all
     }
 
     fn find(&self, id: &str, secret: &str, now: u64) -> Result<usize, TokenRefusal> {
@@ -217,6 +293,12 @@ mod tests {
         assert_eq!(text.parse::<Token>().expect("read"), token);
         assert_eq!(format!(" {text}\n").parse::<Token>().expect("read"), token);
         assert!(!format!("{token:?}").contains(&token.secret()));
+        assert!(text.len() <= TOKEN_LENGTH_MAX && is_id(&token.id()));
+        let part = format!("--token={}", token.secret());
+        assert!(resembles(&text) && resembles(&part));
+        assert!(stands_in(&text) && stands_in(&text[..41]) && stands_in(&text[9..]));
+        assert!(!stands_in(&token.secret()), "a machine may be called so");
+        assert!(!resembles("n1.example.org:7946") && !resembles(&token.id()));
         for bad in [
             "",
             "a.b.c",
@@ -226,6 +308,32 @@ mod tests {
         ] {
             assert!(bad.parse::<Token>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn whom_a_token_admitted_is_told_for_a_day() {
+        let mut book = TokenBook::default();
+        let token = book.issue([7; 32], NOW).expect("issued");
+        let (id, node) = (token.id(), NodeName::new("n2").expect("a name"));
+        book.admitted(&id, &node, "192.0.2.7:40000");
+        assert_eq!(book.lately(NOW), [], "it admitted nobody yet");
+        book.redeem(&id, &token.secret(), NOW + 5).expect("spent");
+        book.admitted(&id, &node, "192.0.2.7:40000");
+        let kept = serde_json::to_string(&book).expect("written");
+        let book: TokenBook = serde_json::from_str(&kept).expect("read");
+        let told = Admitted {
+            node,
+            token: id,
+            at: NOW + 5,
+            from: "192.0.2.7:40000".into(),
+        };
+        assert_eq!(book.lately(NOW + ADMITTED_SHOWN), [told]);
+        assert_eq!(book.lately(NOW + 5 + ADMITTED_SHOWN), []);
+        // A book of before, which knows nothing of that.
+        let before = kept.replace(r#","admitted":["n2","192.0.2.7:40000"]"#, "");
+        assert_ne!(before, kept);
+        let book: TokenBook = serde_json::from_str(&before).expect("read");
+        assert_eq!(book.lately(NOW + 5), []);
     }
 
     #[test]

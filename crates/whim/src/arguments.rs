@@ -213,16 +213,21 @@ pub enum Verb {
         #[arg(long, value_name = "FILE")]
         restore: Option<PathBuf>,
     },
-    /// Print a token that admits one node within 15 minutes
+    /// Print a token that admits one node within 15 minutes, for 'whim join' to read there
     Token,
-    /// Join the cluster of HOST
+    /// Join the cluster of HOST, by a token that is asked for
     Join {
         /// HOST or HOST:PORT of the node that ran 'whim init'
         host: String,
-        /// What 'whim token' printed there
-        token: String,
+        /// Read what 'whim token' printed there from this file, which nobody else may read ('-': standard
+        /// input). Without it the token is asked for at a terminal, and read from standard input elsewhere
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
         #[command(flatten)]
         node: NodeOptions,
+        /// Where the token stood once: refused, and not shown
+        #[arg(hide = true)]
+        former: Vec<OsString>,
     },
     /// Leave the cluster
     Leave {

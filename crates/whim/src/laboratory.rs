@@ -137,26 +137,28 @@ fn milliseconds(seconds: f64) -> i64 {
 /// From bare nodes to a cluster, on the same path as real machines.
 fn cluster(whim: &std::path::Path) -> Bootstrap {
     let whim = whim.display().to_string();
-    let run = |on, words: &[&str], capture: Option<&str>| Step::Run {
+    let run = |on, words: &[&str], input: Option<&str>, capture: Option<&str>| Step::Run {
         on,
         command: [&[whim.as_str(), "--wait", DAEMON_WAIT], words]
             .concat()
             .into_iter()
             .map(ToString::to_string)
             .collect(),
+        input: input.map(ToString::to_string),
         capture: capture.map(ToString::to_string),
     };
     Bootstrap {
         first: vec![
             Step::Daemon,
-            run(Place::This, &["init", "--node", "{node}"], None),
+            run(Place::This, &["init", "--node", "{node}"], None, None),
         ],
         others: vec![
             Step::Daemon,
-            run(Place::First, &["token"], Some("token")),
+            run(Place::First, &["token"], None, Some("token")),
             run(
                 Place::This,
-                &["join", "{first_address}", "{token}", "--node", "{node}"],
+                &["join", "{first_address}", "--node", "{node}"],
+                Some("{token}"),
                 None,
             ),
         ],

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use whimd::control::{Answer, Client, ControlError, Request};
 
 mod arguments;
+mod authority;
 mod check;
 mod doctor;
 mod generated;
@@ -22,12 +23,16 @@ mod portable;
 mod recording;
 mod run;
 mod timing;
+mod token;
 mod tune;
 
 use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
 
 /// Between two attempts to reach a daemon that is being started.
 const RETRY: Duration = Duration::from_millis(20);
+
+/// Exit status of wrong use.
+const WRONG_USE: u8 = 2;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
@@ -51,6 +56,14 @@ fn main() -> ExitCode {
         Verb::Top(seen) => watched(monitor::top, socket, wait, &seen),
         Verb::Mon(seen) => watched(monitor::mon, socket, wait, &seen),
         Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
+        Verb::Join {
+            former,
+            host,
+            token_file,
+            ..
+        } if token::is_argument(&host, token_file.as_deref(), &former) => {
+            misuse(token::AS_ARGUMENT)
+        }
         verb => match perform(verb, &connect) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&causes(&error)),
@@ -95,9 +108,19 @@ fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The command line was wrong, in a way that its parser does not know.
+fn misuse(text: &str) -> ExitCode {
+    eprintln!("whim: {text}");
+    ExitCode::from(WRONG_USE)
+}
+
 /// Help and version are no errors; wrong use of `run` ends as env(1) does, since 1 and 2 are codes
 /// of the program.
 fn wrong_use(error: &clap::Error) -> ExitCode {
+    // The parser repeats what it does not understand.
+    if error.exit_code() != 0 && token::in_words(std::env::args_os()) {
+        return misuse(token::AS_ARGUMENT);
+    }
     let _ = error.print();
     let runs = std::env::args_os()
         .nth(1)
@@ -105,7 +128,7 @@ fn wrong_use(error: &clap::Error) -> ExitCode {
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ if runs => ExitCode::from(run::FAILED),
-        _ => ExitCode::from(2),
+        _ => ExitCode::from(WRONG_USE),
     }
 }
 
@@ -176,6 +199,11 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
             kind: Generated::Completions,
             directory,
         } => generated::completion_files(&directory).with_context(|| unwritten(&directory)),
+        Verb::Init {
+            node,
+            restore: Some(file),
+        } => authority::restore(connect()?, node, &file),
+        Verb::Ca(Ca::Backup { file }) => authority::back_up(connect()?, &file),
         administrative => say(connect, &administrative_request(administrative)?),
     }
 }
@@ -183,20 +211,25 @@ fn perform(verb: Verb, connect: &Connect<'_>) -> Result<()> {
 /// What changes the cluster.
 fn administrative_request(verb: Verb) -> Result<Request> {
     Ok(match verb {
-        Verb::Init { node, restore } => {
+        Verb::Init { node, .. } => {
             let NodeOptions { node, advertise } = node;
-            let restore = restore.map(std::path::absolute).transpose()?;
             Request::Init {
                 node,
                 advertise,
-                restore,
+                restore: None,
             }
         }
-        Verb::Join { host, token, node } => {
+        Verb::Join {
+            host,
+            token_file,
+            node,
+            ..
+        } => {
             let NodeOptions { node, advertise } = node;
+            whim_net::join::parse_host(&host)?;
             Request::Join {
                 host,
-                token,
+                token: token::get(token_file.as_deref())?,
                 node,
                 advertise,
             }
@@ -211,9 +244,6 @@ fn administrative_request(verb: Verb) -> Result<Request> {
         Verb::Token => Request::Token,
         Verb::Leave { force } => Request::Leave { force },
         Verb::Remove { node } => Request::Remove { node },
-        Verb::Ca(Ca::Backup { file }) => Request::CaBackup {
-            file: std::path::absolute(file)?,
-        },
         other => anyhow::bail!("{other:?} is answered elsewhere"),
     })
 }
@@ -247,7 +277,13 @@ fn here(name: &ProcessName, connect: &Connect<'_>) -> Result<i32> {
 fn say(connect: &Connect<'_>, request: &Request) -> Result<()> {
     let text = connect()?.ask(request, |answer| match answer {
         Answer::Notice { text } => output::line(&text),
-        Answer::Token { token } => output::line(&token),
+        Answer::Token { token, id } => {
+            // Beside it, not in it: what reads our output gets the token alone.
+            eprintln!(
+                "Token {id} admits one node within 15 minutes: there, run 'whim join HOST', which asks for it"
+            );
+            output::line(token.reveal());
+        }
         _ => {}
     })?;
     text.iter().for_each(|text| output::line(text));

@@ -129,6 +129,21 @@ fn speed(row: &NodeRow) -> String {
         .map_or("-".into(), |speed| format!("{tilde}{speed:.2}"))
 }
 
+/// By which token a node became a member, when, and from where.
+fn admitted(row: &NodeRow) -> String {
+    let Some(admitted) = &row.admitted else {
+        return "-".into();
+    };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let ago = now.saturating_sub(Duration::from_millis(admitted.time_ms));
+    let minutes = ago.as_secs() / 60;
+    let ago = match minutes / 60 {
+        0 => format!("{minutes} min"),
+        hours => format!("{hours} h"),
+    };
+    format!("{ago} ago by {} from {}", admitted.token, admitted.from)
+}
+
 /// `whim nodes`.
 pub fn nodes(rows: &[NodeRow]) {
     let number = |value: Option<f64>, digits: usize| match value {
@@ -139,6 +154,7 @@ pub fn nodes(rows: &[NodeRow]) {
     let any = rows
         .iter()
         .any(|row| row.labels.as_ref().is_some_and(|labels| !labels.is_empty()));
+    let lately = rows.iter().any(|row| row.admitted.is_some());
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
@@ -158,6 +174,7 @@ pub fn nodes(rows: &[NodeRow]) {
                 row.class.clone().unwrap_or_else(|| "-".into()),
             ];
             cells.extend(any.then_some(labels));
+            cells.extend(lately.then(|| admitted(row)));
             cells
         })
         .collect();
@@ -173,6 +190,7 @@ pub fn nodes(rows: &[NodeRow]) {
         "CLASS",
     ];
     head.extend(any.then_some("LABELS"));
+    head.extend(lately.then_some("ADMITTED"));
     table(
         &head,
         &["LOAD", "CPUS", "SPEED", "AVAILABLE", "MEMORY", "GUESTS"],

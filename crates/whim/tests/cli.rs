@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use support::{Daemon, Network, alone, bad, copy_program, good, place, until, whim};
+use support::{
+    Daemon, Network, alone, bad, copy_program, good, place, see_up, three, token, until, whim,
+};
 
 fn verbs(words: &[&str]) -> Vec<String> {
     let text = good(
@@ -483,27 +485,6 @@ fn held_processes_stay_until_they_are_let_go() {
     assert!(!row["stay"].to_string().contains("--hold"), "{row}");
 }
 
-/// Three daemons a, b, c in network namespaces of their own, not yet in a cluster.
-fn three(place: &tempfile::TempDir) -> (Network, [Daemon; 3]) {
-    let network = Network::new(3);
-    let daemon = |index: usize, name: &str| {
-        Daemon::start(place.path().join(name), network.enter(index), &["--lab"])
-    };
-    let daemons = [daemon(1, "a"), daemon(2, "b"), daemon(3, "c")];
-    (network, daemons)
-}
-
-fn token(daemon: &Daemon) -> String {
-    good(&daemon.ask(&["token"])).trim().to_string()
-}
-
-#[track_caller]
-fn see_up(daemon: &Daemon, names: &[&str]) {
-    for name in names {
-        until(name, || (daemon.state_of(name)? == "up").then_some(()));
-    }
-}
-
 #[test]
 fn a_cluster_is_made_joined_and_left() {
     let place = place();
@@ -512,12 +493,12 @@ fn a_cluster_is_made_joined_and_left() {
     let error = bad(&a.ask(&["init", "--node", "a"]), 1);
     assert!(error.contains("identity already"), "{error}");
     let first = token(&a);
-    good(&b.ask(&["join", "10.77.0.1", &first, "--node", "b"]));
+    good(&b.join("10.77.0.1", &first, "b"));
     see_up(&a, &["a", "b"]);
     see_up(&b, &["a", "b"]);
-    let error = bad(&c.ask(&["join", "10.77.0.1", &first, "--node", "c"]), 1);
+    let error = bad(&c.join("10.77.0.1", &first, "c"), 1);
     assert!(error.contains("used before"), "{error}");
-    let error = bad(&c.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]), 1);
+    let error = bad(&c.join("10.77.0.1", &token(&a), "b"), 1);
     assert!(error.contains("member of this name already"), "{error}");
     let error = bad(&b.ask(&["token"]), 1);
     assert!(error.contains("Only a holds the CA"), "{error}");
@@ -525,9 +506,9 @@ fn a_cluster_is_made_joined_and_left() {
     a.stop();
     expire_tokens(&a);
     a.run();
-    let error = bad(&c.ask(&["join", "10.77.0.1", &late, "--node", "c"]), 1);
+    let error = bad(&c.join("10.77.0.1", &late, "c"), 1);
     assert!(error.contains("has expired"), "{error}");
-    good(&c.ask(&["join", "10.77.0.1:7946", &token(&a), "--node", "c"]));
+    good(&c.join("10.77.0.1:7946", &token(&a), "c"));
     for daemon in [&a, &b, &c] {
         see_up(daemon, &["a", "b", "c"]);
     }
@@ -535,7 +516,7 @@ fn a_cluster_is_made_joined_and_left() {
     until("b is gone at a", || a.state_of("b").is_none().then_some(()));
     until("b is gone at c", || c.state_of("b").is_none().then_some(()));
     assert_eq!(b.rows(&["nodes", "--json"]).len(), 1);
-    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
+    good(&b.join("10.77.0.1", &token(&a), "b"));
     see_up(&c, &["a", "b"]);
     let error = bad(&a.ask(&["leave"]), 1);
     assert!(error.contains("holds the CA"), "{error}");
@@ -560,7 +541,7 @@ fn a_join_that_fails_says_why() {
     let (network, [a, b, c]) = three(&place);
     good(&a.ask(&["init", "--node", "a"]));
     let one = token(&a);
-    let join = |host: &str, token: &str| bad(&b.ask(&["join", host, token, "--node", "b"]), 1);
+    let join = |host: &str, token: &str| bad(&b.join(host, token, "b"), 1);
     let error = join("10.77.0.1", "nonsense");
     assert!(error.contains("no token"), "{error}");
     let error = join("10.77.0.1:9", &one);
@@ -577,13 +558,13 @@ fn a_join_that_fails_says_why() {
     let error = join("10.77.0.1", &token(&c));
     assert!(error.contains("another cluster"), "{error}");
     good(&c.ask(&["leave"]));
-    good(&c.ask(&["join", "10.77.0.1", &token(&a), "--node", "c"]));
+    good(&c.join("10.77.0.1", &token(&a), "c"));
     let error = join("10.77.0.3", &one);
     assert!(error.contains("admits no new nodes"), "{error}");
-    let error = bad(&b.ask(&["join", "10.77.0.1", &one, "--node", "B!"]), 1);
+    let error = bad(&b.join("10.77.0.1", &one, "B!"), 1);
     assert!(error.contains("not usable"), "{error}");
     // None of this has spent the token.
-    good(&b.ask(&["join", "10.77.0.1", &one, "--node", "b"]));
+    good(&b.join("10.77.0.1", &one, "b"));
     see_up(&a, &["b"]);
 }
 
@@ -592,8 +573,8 @@ fn a_removed_node_is_refused_at_once() {
     let place = place();
     let (_network, [a, b, c]) = three(&place);
     good(&a.ask(&["init", "--node", "a"]));
-    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
-    good(&c.ask(&["join", "10.77.0.1", &token(&a), "--node", "c"]));
+    good(&b.join("10.77.0.1", &token(&a), "b"));
+    good(&c.join("10.77.0.1", &token(&a), "c"));
     for daemon in [&a, &b, &c] {
         see_up(daemon, &["a", "b", "c"]);
     }
@@ -618,7 +599,7 @@ fn a_removed_node_is_refused_at_once() {
         (c.state_of("a")? == "down").then_some(())
     });
     good(&c.ask(&["leave"]));
-    good(&c.ask(&["join", "10.77.0.1", &token(&a), "--node", "c"]));
+    good(&c.join("10.77.0.1", &token(&a), "c"));
     see_up(&b, &["c"]);
 }
 
@@ -627,8 +608,8 @@ fn a_silent_node_goes_down_and_comes_back() {
     let place = place();
     let (network, [a, b, mut c]) = three(&place);
     good(&a.ask(&["init", "--node", "a"]));
-    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
-    good(&c.ask(&["join", "10.77.0.1", &token(&a), "--node", "c"]));
+    good(&b.join("10.77.0.1", &token(&a), "b"));
+    good(&c.join("10.77.0.1", &token(&a), "c"));
     see_up(&b, &["a", "c"]);
     network.at_bridge("ip link set v2 nomaster");
     until("b is suspected", || {
@@ -668,13 +649,13 @@ fn nodes_that_call_into_the_network_are_proposed_and_no_more() {
         let (ours, theirs) = (says(&a), says(&b));
         let heard = ours.contains("Somebody at 10.77.0.2:7946 says that it is node")
             && theirs.contains("Somebody at 10.77.0.1:7946 says that it is node a of cluster")
-            && theirs.contains("whim join 10.77.0.1:7946 TOKEN");
+            && theirs.contains("whim join 10.77.0.1:7946'");
         heard.then_some(())
     });
     // Who does not want it neither calls nor listens, and nobody is a member by it.
     assert!(!says(&a).contains("10.77.0.3") && !says(&c).contains("Somebody"));
     assert_eq!(a.rows(&["nodes", "--json"]).len(), 1);
-    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
+    good(&b.join("10.77.0.1", &token(&a), "b"));
     see_up(&a, &["b"]);
     until("nothing is proposed any more", || {
         let quiet = !says(&a).contains("Somebody") && !says(&b).contains("Somebody");
@@ -697,7 +678,7 @@ fn certificates_renew_themselves() {
     let place = place();
     let (_network, [mut a, mut b, _c]) = three(&place);
     good(&a.ask(&["init", "--node", "a"]));
-    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
+    good(&b.join("10.77.0.1", &token(&a), "b"));
     for daemon in [&mut a, &mut b] {
         daemon.stop();
         age_certificate(daemon);
@@ -740,7 +721,7 @@ fn the_ca_is_taken_up_elsewhere_from_its_backup() {
     let place = place();
     let (_network, [mut a, b, c]) = three(&place);
     good(&a.ask(&["init", "--node", "a"]));
-    good(&b.ask(&["join", "10.77.0.1", &token(&a), "--node", "b"]));
+    good(&b.join("10.77.0.1", &token(&a), "b"));
     see_up(&b, &["a"]);
     let file = place.path().join("backup");
     let path = file.display().to_string();

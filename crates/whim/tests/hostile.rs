@@ -320,7 +320,7 @@ fn administrative_requests_are_refused() {
         ),
         (
             "a copy of the CA's key",
-            r#"{"request":"ca-backup","file":"/tmp/whim-stolen"}"#.to_owned(),
+            r#"{"request":"ca-copy"}"#.to_owned(),
         ),
         (
             "another user's process as its own",

@@ -24,7 +24,7 @@ fn cluster(place: &TempDir, more: &[&str]) -> (Network, [Daemon; 3]) {
     good(&a.ask(&["init", "--node", "a"]));
     for (daemon, name) in [(b, "b"), (c, "c")] {
         let token = good(&a.ask(&["token"]));
-        good(&daemon.ask(&["join", "10.77.0.1", token.trim(), "--node", name]));
+        good(&daemon.join("10.77.0.1", token.trim(), name));
     }
     for name in ["b", "c"] {
         until(name, || (a.state_of(name)? == "up").then_some(()));
@@ -352,7 +352,7 @@ fn a_full_disk_at_home_refuses_the_move() {
     let (a, b) = (daemon(1, "a"), daemon(2, "b"));
     good(&a.ask(&["init", "--node", "a"]));
     let token = good(&a.ask(&["token"]));
-    good(&b.ask(&["join", "10.77.0.1", token.trim(), "--node", "b"]));
+    good(&b.join("10.77.0.1", token.trim(), "b"));
     let program = Program::start(&place, &network, &a, &[], &SPIN);
     let pid = program.pid();
     let fill = |daemon: &Daemon| {
@@ -423,7 +423,7 @@ fn supervisors_have_their_owners_rights_and_guests_a_private_uid() {
     let (a, b) = (start(1, "a"), start(2, "b"));
     good(&a.ask(&["init", "--node", "a"]));
     let token = good(&a.ask(&["token"]));
-    good(&b.ask(&["join", "10.77.0.1", token.trim(), "--node", "b"]));
+    good(&b.join("10.77.0.1", token.trim(), "b"));
     let mut command = Command::new(programs.join("whim"));
     command
         .env("WHIM_SOCKET", a.socket())

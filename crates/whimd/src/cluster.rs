@@ -10,12 +10,14 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ServerConfig, pki_types::ServerName};
 use tokio_rustls::{TlsConnector, rustls};
 use whim_journey::job::CredentialsJson;
-use whim_net::join::{JoinError, JoinOptions, JoinReport, Served};
+use whim_net::join::{Asked, JoinError, JoinOptions, JoinReport, Served};
 use whim_net::name::{ClusterName, JourneyId, NodeName, SERVER_NAME_NODE};
 use whim_net::roster::{Member, SignedRoster};
 use whim_net::state::{NodeOptions, State, StateError};
 use whim_net::tls::{self, TlsError};
-use whim_net::{Credentials, PeerExpectation, PeerIdentity, RevocationList, Role, Token};
+use whim_net::{
+    Admitted, Concealed, Credentials, PeerExpectation, PeerIdentity, RevocationList, Role, Token,
+};
 
 use crate::peers::{self, FrameError, NodeReply, NodeRequest};
 
@@ -339,11 +341,20 @@ impl Cluster {
             .map(|joined| Arc::clone(&joined.server))
     }
 
-    /// Answers one new node; only the holder of the CA does. True: a member was added.
+    /// Whom tokens have admitted within the last day, as the node that holds the CA knows.
+    #[must_use]
+    pub fn admitted(&self) -> Vec<Admitted> {
+        self.joined()
+            .as_ref()
+            .map(|joined| joined.state().admitted(now()))
+            .unwrap_or_default()
+    }
+
+    /// Answers one new node; only the holder of the CA does.
     ///
     /// # Errors
     /// The connection failed, or brought no valid request.
-    pub async fn serve_join(&self, stream: std::net::TcpStream) -> Result<bool, ClusterError> {
+    pub async fn serve_join(&self, stream: std::net::TcpStream) -> Result<Served, ClusterError> {
         let state = self.with(|joined| Ok(Arc::clone(&joined.state)))?;
         let serving = tokio::task::spawn_blocking(move || {
             whim_net::join::serve(stream, &state, &now, JOIN_TIMEOUT)
@@ -352,14 +363,17 @@ impl Cluster {
             .await
             .map_err(|e| ClusterError::Task(e.to_string()))?
         {
-            Ok(Served::Admitted(node)) => {
-                tracing::info!(%node, "a node has joined");
-                self.changed.notify_one();
-                Ok(true)
-            }
-            Ok(Served::Refused(node, refusal)) => {
-                tracing::warn!(%node, %refusal, "a node was refused");
-                Ok(false)
+            Ok(served) => {
+                match &served {
+                    Served::Admitted(Asked { node, token, from }) => {
+                        tracing::info!(%node, ?token, from, "a node has joined");
+                        self.changed.notify_one();
+                    }
+                    Served::Refused(Asked { node, token, from }, refusal) => {
+                        tracing::warn!(%node, ?token, from, %refusal, "a node was refused");
+                    }
+                }
+                Ok(served)
             }
             Err(error) => Err(ClusterError::Serve(error.to_string())),
         }
@@ -429,7 +443,7 @@ impl Cluster {
         })
     }
 
-    /// `whim init`.
+    /// `whim init`; `backup`: the CA that is taken up, as its file holds it.
     ///
     /// # Errors
     /// There is an identity already, or it cannot be written.
@@ -437,35 +451,35 @@ impl Cluster {
         &self,
         node: Option<String>,
         advertise: Vec<String>,
-        restore: Option<PathBuf>,
+        backup: Option<&[u8]>,
     ) -> Result<(), ClusterError> {
         let options = self.options(node, advertise)?;
         let mut joined = self.joined();
         if joined.is_some() {
             return Err(StateError::Exists(self.directory.clone()).into());
         }
-        let state = match restore {
-            Some(file) => State::restore(&self.directory, &file, &options, now())?,
+        let state = match backup {
+            Some(backup) => State::restore(&self.directory, backup, &options, now())?,
             None => State::init(&self.directory, &options, None, now())?,
         };
         *joined = Some(Joined::new(state)?);
         Ok(())
     }
 
-    /// `whim join HOST TOKEN`.
+    /// `whim join HOST`.
     ///
     /// # Errors
     /// Whether name, route, firewall, clock or token is the cause.
     pub async fn join(
         self: &Arc<Self>,
         host: String,
-        token: String,
+        token: &Concealed,
         node: Option<String>,
         advertise: Vec<String>,
     ) -> Result<JoinReport, ClusterError> {
         let options = JoinOptions {
             host,
-            token: token.parse::<Token>()?,
+            token: token.reveal().parse::<Token>()?,
             node: self.options(node, advertise)?,
             port: self.port.load(std::sync::atomic::Ordering::Relaxed),
             timeout: JOIN_TIMEOUT,

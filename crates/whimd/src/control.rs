@@ -14,7 +14,8 @@ use whim_balance::balancer::Record;
 use whim_image::model::CpuTime;
 use whim_journey::job::Event;
 use whim_monitor::feed::Update;
-pub use whim_monitor::rows::{LogRow, NodeRow, NodeState, ProcessRow};
+pub use whim_monitor::rows::{Admission, LogRow, NodeRow, NodeState, ProcessRow};
+use whim_net::Concealed;
 
 use crate::history::HistoryRow;
 use crate::places::{Environment, Places};
@@ -197,12 +198,14 @@ pub enum Request {
     Init {
         node: Option<String>,
         advertise: Vec<String>,
-        restore: Option<PathBuf>,
+        /// The CA is taken up from a backup: so many bytes of it follow this line. The daemon opens no
+        /// path that a caller names.
+        restore: Option<u64>,
     },
     Token,
     Join {
         host: String,
-        token: String,
+        token: Concealed,
         node: Option<String>,
         advertise: Vec<String>,
     },
@@ -212,10 +215,8 @@ pub enum Request {
     Remove {
         node: String,
     },
-    /// The daemon writes the file, as root, with the rights of the one who asks checked first.
-    CaBackup {
-        file: PathBuf,
-    },
+    /// Tell a copy of the CA: who asks writes it, with own rights.
+    CaCopy,
     Doctor,
     /// Shows what the daemon goes by, of one key or of all; with a value, changes it.
     Tune {
@@ -236,13 +237,22 @@ pub struct Knob {
 }
 
 /// `whim web --json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
+    /// Whoever has it first has the session.
     pub url: String,
     /// How long the link can be opened, in seconds.
     pub good_for_seconds: u64,
     /// SHA-256 of the certificate by which the page is served; null: it is served over loopback, without.
     pub certificate_sha256: Option<String>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("good_for_seconds", &self.good_for_seconds)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Something that `whim doctor` looked at, with how to mend it.
@@ -291,7 +301,14 @@ pub enum Answer {
         text: String,
     },
     Token {
-        token: String,
+        token: Concealed,
+        /// Its public part, by which `whim nodes` and the log name it.
+        #[serde(default)]
+        id: String,
+    },
+    /// A part of the copy of the CA; the parts together are the file.
+    CaPart {
+        text: Concealed,
     },
     /// To the page; it opens one session.
     Link(Link),
@@ -417,9 +434,29 @@ impl Client {
     pub fn ask(
         &mut self,
         request: &Request,
+        take: impl FnMut(Answer),
+    ) -> Result<Option<String>, ControlError> {
+        self.ask_with(request, &[], take)
+    }
+
+    /// The same, with bytes that belong to the request and follow it.
+    ///
+    /// # Errors
+    /// As [`Client::receive`].
+    pub fn ask_with(
+        &mut self,
+        request: &Request,
+        bytes: &[u8],
         mut take: impl FnMut(Answer),
     ) -> Result<Option<String>, ControlError> {
         self.send(request)?;
+        // Who refuses the request may hang up before it has read them: its answer says why.
+        let sent = self.stream.get_mut().write_all(bytes);
+        if let Err(error) = sent
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            return Err(ControlError::Broken(error));
+        }
         loop {
             match self.receive()? {
                 Answer::Done { text } => return Ok(text),
@@ -432,6 +469,47 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_secret_is_shown_for_a_log() {
+        const SECRET: &str = "0123456789abcdef0123456789abcdef";
+        let secret = || Concealed::new(SECRET);
+        let join = Request::Join {
+            host: "n1".into(),
+            token: secret(),
+            node: None,
+            advertise: Vec::new(),
+        };
+        let sent = serde_json::to_string(&join).expect("encoded");
+        assert!(sent.contains(SECRET), "the daemon is told");
+        let read: Request = serde_json::from_str(&sent).expect("understood");
+        let token = Answer::Token {
+            token: secret(),
+            id: "0a1b2c3d".into(),
+        };
+        let link = Answer::Link(Link {
+            url: format!("http://127.0.0.1:7947/{SECRET}"),
+            good_for_seconds: 300,
+            certificate_sha256: None,
+        });
+        let part = Answer::CaPart { text: secret() };
+        let shown = format!("{join:?} {read:#?} {token:?} {link:?} {part:?}");
+        assert!(!shown.contains(SECRET), "{shown}");
+        assert!(
+            shown.contains("0a1b2c3d") && shown.contains("\"n1\""),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn what_an_older_client_asks_with_a_path_is_not_understood() {
+        for line in [
+            r#"{"request":"ca-backup","file":"/etc/cron.d/x"}"#,
+            r#"{"request":"init","node":null,"advertise":[],"restore":"/root/x"}"#,
+        ] {
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+        }
+    }
 
     #[test]
     fn answers_are_read_up_to_their_limit() {

@@ -56,7 +56,7 @@ impl Found {
             )),
             (None, Some(cluster)) => Some((
                 format!("Somebody at {address} says that it is node {node} of cluster {cluster}"),
-                format!("To join, run 'whim token' there, and here 'whim join {address} TOKEN'"),
+                format!("To join, run 'whim token' there, and here 'whim join {address}'"),
             )),
             _ => None,
         }
@@ -211,6 +211,6 @@ mod tests {
         assert!(found(Some("d")).proposal(Some(&ours)).is_none());
         assert!(found(None).proposal(None).is_none());
         let (_, how) = found(Some("c")).proposal(None).expect("a proposal");
-        assert!(how.contains("whim join 192.0.2.9:7946 TOKEN"), "{how}");
+        assert!(how.contains("whim join 192.0.2.9:7946'"), "{how}");
     }
 }

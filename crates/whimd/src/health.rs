@@ -37,7 +37,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
             "cluster",
             Grade::Warning,
             "This node is in no cluster".into(),
-            Some("Run 'whim init' for a new one, or 'whim join HOST TOKEN'"),
+            Some("Run 'whim init' for a new one, or 'whim join HOST' with a token"),
         ));
         return findings;
     };

@@ -9,7 +9,7 @@ use whim_journey::job::State;
 use crate::balancing;
 use crate::candidacy;
 use crate::candidates::Candidate;
-use crate::control::{Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
+use crate::control::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
 use crate::daemon::Daemon;
 use crate::journeys::{About, JournalSummary, Journey, read_journal};
 use crate::moving::MoveError;
@@ -425,6 +425,19 @@ pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
         let state = peers.state(&member.name);
         rows.push(node_row(member.name, state, report));
     }
+    for admitted in daemon.cluster.admitted() {
+        // The earliest comes first: who was removed and came back is shown by the token that holds.
+        let row = rows
+            .iter_mut()
+            .find(|row| row.name == admitted.node.as_str());
+        if let Some(row) = row {
+            row.admitted = Some(Admission {
+                token: admitted.token,
+                time_ms: admitted.at.saturating_mul(1000),
+                from: admitted.from,
+            });
+        }
+    }
     rows
 }
 
@@ -446,6 +459,8 @@ fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow 
         blocked: report.map(|report| report.blocked),
         stays: report.map(|report| report.stays),
         labels: report.map(|report| report.labels.clone()),
+        admitted: None,
+        refuses: None,
         class: report.map(|report| report.class.to_string()),
     }
 }

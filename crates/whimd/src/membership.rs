@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use whim_net::join::{Asked, JoinRefusal, Served};
 use whim_net::name::NodeName;
 use whim_net::roster::SignedRoster;
 use whim_net::state::RenewRequest;
 use whim_net::tls::issue::Issued;
 use whim_net::tls::{Part, Secret};
+use whim_net::token::TokenRefusal;
 use whim_net::{PeerIdentity, StateError};
 
 use crate::cluster::{self, CallError, ClusterError};
@@ -167,6 +169,27 @@ pub fn drop_keys(daemon: &Daemon) {
     let is_member = |name: &NodeName| members.iter().any(|member| member.name == name.as_str());
     // Without a cluster there are no keys.
     let _ = daemon.with_keyring(|ring, _| ring.retain(is_member));
+}
+
+/// Somebody was admitted, or not.
+pub fn served(daemon: &Arc<Daemon>, served: Served) {
+    let with = |token: Option<String>| token.unwrap_or_else(|| "of no known form".into());
+    match served {
+        Served::Admitted(Asked { node, token, from }) => {
+            let text = format!("Node {node}, from {from}, by token {}", with(token));
+            daemon.events.add(None, "joined", text);
+            push(daemon);
+        }
+        // Whoever shows this knows the whole token: it has come into two hands.
+        Served::Refused(Asked { node, token, from }, JoinRefusal::Token(TokenRefusal::Used)) => {
+            let text = format!(
+                "Node {node}, from {from}, by token {}, which was used before",
+                with(token)
+            );
+            daemon.events.add(None, "refused-join", text);
+        }
+        Served::Refused(..) => {}
+    }
 }
 
 /// Sends our list of members to all of them, at once.

@@ -114,17 +114,8 @@ async fn sort(
     match route {
         Route::Node => converse(daemon, stream, from, permit).await,
         Route::Join => {
-            let added = daemon
-                .cluster
-                .serve_join(stream)
-                .await
-                .map_err(|e| e.to_string())?;
-            if added {
-                daemon
-                    .events
-                    .add(None, "joined", format!("A node at {from}"));
-                membership::push(daemon);
-            }
+            let served = daemon.cluster.serve_join(stream).await;
+            membership::served(daemon, served.map_err(|e| e.to_string())?);
             Ok(())
         }
         Route::Supervisor(id, role) => hosting::route(daemon, &id, role, stream)

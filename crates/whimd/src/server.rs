@@ -9,6 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use whim_net::Concealed;
+use whim_net::files::FILE_MAX;
 use whim_net::name::NodeName;
 use whim_sys::credentials;
 
@@ -34,6 +36,8 @@ use crate::web;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that takes nothing of its answers for this time is dropped.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A copy of the CA is told in parts of so many bytes: as a text in an answer each may take six.
+const CA_PART: usize = 512 << 10;
 /// `whim run --on` is tried for this long: a program that has just been started may stay for a
 /// moment, while its loader works.
 const FIRST_MOVE: Duration = Duration::from_secs(10);
@@ -166,18 +170,85 @@ async fn serve_request(
             register(daemon, caller, options, &answers, lines).await;
             return true;
         }
+        Ok(Request::Init {
+            node,
+            advertise,
+            restore: Some(length),
+        }) => {
+            let result = restore(daemon, caller, (node, advertise), length, lines).await;
+            // What follows may be the rest of the backup.
+            let failed = result.is_err();
+            tell(&answers, result);
+            return failed;
+        }
         Ok(request) => handle(daemon, caller, request, &answers).await,
         Err(error) => Err(format!(
             "The request is not understood ({error}): whim and whimd are of different versions"
         )),
     };
-    let last = match answer {
+    tell(&answers, answer);
+    false
+}
+
+fn tell(answers: &UnboundedSender<Answer>, outcome: Outcome) {
+    let last = match outcome {
         Ok(text) => Answer::Done { text },
         Err(reason) => Answer::Refused { reason },
     };
     // A client that has gone away is told nothing.
     let _ = answers.send(last);
-    false
+}
+
+/// `whim init --restore`: the client has read the backup, with its own rights, and sends it.
+async fn restore(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    (node, advertise): (Option<String>, Vec<String>),
+    length: u64,
+    lines: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
+) -> Outcome {
+    administers(caller)?;
+    if length > FILE_MAX {
+        return Err(format!(
+            "A backup of {length} bytes is none of ours: the limit is {FILE_MAX}"
+        ));
+    }
+    let mut backup = Vec::new();
+    let mut limited = lines.take(length);
+    let read = limited.read_to_end(&mut backup);
+    match tokio::time::timeout(REQUEST_TIMEOUT, read).await {
+        Ok(Ok(read)) if u64::try_from(read) == Ok(length) => {}
+        _ => return Err("The backup did not come whole: nothing was changed".into()),
+    }
+    init(daemon, node, advertise, Some(&backup))
+}
+
+fn init(
+    daemon: &Arc<Daemon>,
+    node: Option<String>,
+    advertise: Vec<String>,
+    backup: Option<&[u8]>,
+) -> Outcome {
+    let made = daemon.cluster.init(node, advertise, backup);
+    made.map_err(|e| e.to_string())?;
+    let node = daemon.cluster.node();
+    daemon.events.add(
+        None,
+        "initialized",
+        format!("{node} holds the CA of a cluster"),
+    );
+    Ok(Some(format!(
+        "{node} is the first node of a new cluster; 'whim token' admits others"
+    )))
+}
+
+fn administers(caller: &Caller) -> Result<(), String> {
+    if caller.admin {
+        return Ok(());
+    }
+    Err(format!(
+        "This changes the cluster: only root or a member of {ADMIN_GROUP} may do it"
+    ))
 }
 
 /// Writes the answers to one request as they come; false when the client does not take them.
@@ -198,6 +269,16 @@ pub async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io:
 }
 
 type Outcome = Result<Option<String>, String>;
+
+/// A text in parts of no more than so many bytes, each of whole characters.
+fn parts(text: &str, length: usize) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (part, after) = rest.split_at(rest.floor_char_boundary(length));
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
 
 /// Does what the page asks for: the same, with the same rights, as if its user had asked here.
 ///
@@ -279,11 +360,7 @@ async fn handle(
             Answer::Knob,
         )),
         administrative => {
-            if !caller.admin {
-                return Err(format!(
-                    "This changes the cluster: only root or a member of {ADMIN_GROUP} may do it"
-                ));
-            }
+            administers(caller)?;
             administer(daemon, administrative, answers).await
         }
     }
@@ -299,28 +376,17 @@ async fn administer(
         Request::Init {
             node,
             advertise,
-            restore,
-        } => {
-            daemon
-                .cluster
-                .init(node, advertise, restore)
-                .map_err(|e| e.to_string())?;
-            let node = daemon.cluster.node();
-            daemon.events.add(
-                None,
-                "initialized",
-                format!("{node} holds the CA of a cluster"),
-            );
-            Ok(Some(format!(
-                "{node} is the first node of a new cluster; 'whim token' admits others"
-            )))
-        }
+            restore: None,
+        } => init(daemon, node, advertise, None),
         Request::Token => {
             let token = daemon
                 .cluster
                 .with_state(|state| state.token(crate::cluster::now()));
-            let token = token.map_err(|e| e.to_string())?.to_string();
-            let _ = answers.send(Answer::Token { token });
+            let token = token.map_err(|e| e.to_string())?;
+            let id = token.id();
+            tracing::info!(token = id, "a token was made");
+            let token = Concealed::new(token.to_string());
+            let _ = answers.send(Answer::Token { token, id });
             Ok(None)
         }
         Request::Join {
@@ -329,7 +395,7 @@ async fn administer(
             node,
             advertise,
         } => {
-            let report = daemon.cluster.join(host, token, node, advertise).await;
+            let report = daemon.cluster.join(host, &token, node, advertise).await;
             let report = report.map_err(|e| e.to_string())?;
             let node = daemon.cluster.node();
             daemon
@@ -352,11 +418,14 @@ async fn administer(
             let name = NodeName::new(node).map_err(|e| e.to_string())?;
             done(membership::remove(daemon, &name))
         }
-        Request::CaBackup { file } => {
-            if !file.is_absolute() {
-                return Err("The backup's path must be absolute".into());
+        Request::CaCopy => {
+            let copy = daemon.cluster.with_state(|state| state.backup());
+            let copy = copy.map_err(|e| e.to_string())?;
+            for part in parts(copy.reveal(), CA_PART) {
+                let text = Concealed::new(part);
+                let _ = answers.send(Answer::CaPart { text });
             }
-            done(daemon.cluster.with_state(|state| state.backup(&file)))
+            Ok(None)
         }
         other => order(daemon, other, answers).await,
     }

@@ -149,31 +149,46 @@ fn the_daemon_is_a_child_of_the_nodes_first_process() {
 fn a_cluster_is_made_by_steps() {
     needs_root!();
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let run = |on, line, capture: Option<&str>| Step::Run {
+    let run = |on, line, input: Option<&str>, capture: Option<&str>| Step::Run {
         on,
         command: words(line),
+        input: input.map(str::to_owned),
         capture: capture.map(str::to_owned),
     };
     let lab = TestLab::up("steps", |o| {
         o.bootstrap = Bootstrap {
             first: vec![
                 Step::Daemon,
-                run(Place::This, "touch /var/lib/whim/{node}", None),
+                run(Place::This, "touch /var/lib/whim/{node}", None, None),
             ],
             others: vec![
                 Step::Daemon,
-                run(Place::First, "echo token-{node}", Some("token")),
+                run(Place::First, "echo token-{node}", None, Some("token")),
                 run(
                     Place::This,
                     "touch /var/lib/whim/{first_address}-{token}",
+                    None,
+                    None,
+                ),
+                run(
+                    Place::This,
+                    "dd of=/var/lib/whim/secret",
+                    Some("{token}"),
                     None,
                 ),
             ],
         };
     });
     assert_eq!(lab.out("n1", "ls /var/lib/whim"), "n1");
-    assert_eq!(lab.out("n2", "ls /var/lib/whim"), "10.99.0.1-token-n2");
-    assert_eq!(lab.out("n3", "ls /var/lib/whim"), "10.99.0.1-token-n3");
+    assert_eq!(
+        lab.out("n2", "ls /var/lib/whim"),
+        "10.99.0.1-token-n2\nsecret"
+    );
+    assert_eq!(lab.out("n2", "cat /var/lib/whim/secret"), "token-n2");
+    assert_eq!(
+        lab.out("n3", "ls /var/lib/whim"),
+        "10.99.0.1-token-n3\nsecret"
+    );
 }
 
 #[test]
@@ -185,6 +200,7 @@ fn a_failing_step_ends_up_with_its_reason_and_leaves_nothing() {
         command: ["sh", "-c", "echo no way >&2; exit 3"]
             .map(str::to_owned)
             .to_vec(),
+        input: None,
         capture: None,
     });
     let error = Lab::up(&wanted).unwrap_err().to_string();

@@ -208,6 +208,24 @@ impl Daemon {
         self.whim(words).output().expect("whim runs")
     }
 
+    /// `whim` that reads this from standard input.
+    pub fn tell(&self, words: &[&str], input: &str) -> Output {
+        use std::io::Write;
+        let mut command = self.whim(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("whim runs");
+        let mut stdin = child.stdin.take().expect("its input");
+        // Who refuses at once reads nothing.
+        let _ = stdin.write_all(input.as_bytes());
+        drop(stdin);
+        child.wait_with_output().expect("whim ends")
+    }
+
+    /// `whim join`, which is told its token.
+    pub fn join(&self, host: &str, token: &str, node: &str) -> Output {
+        self.tell(&["join", host, "--node", node], &format!("{token}\n"))
+    }
+
     /// Lines of `--json`, parsed.
     #[track_caller]
     pub fn rows(&self, words: &[&str]) -> Vec<serde_json::Value> {
@@ -334,4 +352,25 @@ fn holder(command: &mut Command) -> Owned {
         .read_exact(&mut line)
         .expect("the namespaces are there");
     Owned(child)
+}
+
+/// Three daemons a, b, c in network namespaces of their own, not yet in a cluster.
+pub fn three(place: &TempDir) -> (Network, [Daemon; 3]) {
+    let network = Network::new(3);
+    let daemon = |index: usize, name: &str| {
+        Daemon::start(place.path().join(name), network.enter(index), &["--lab"])
+    };
+    let daemons = [daemon(1, "a"), daemon(2, "b"), daemon(3, "c")];
+    (network, daemons)
+}
+
+pub fn token(daemon: &Daemon) -> String {
+    good(&daemon.ask(&["token"])).trim().to_string()
+}
+
+#[track_caller]
+pub fn see_up(daemon: &Daemon, names: &[&str]) {
+    for name in names {
+        until(name, || (daemon.state_of(name)? == "up").then_some(()));
+    }
 }

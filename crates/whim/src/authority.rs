@@ -1,0 +1,49 @@
+//! The copy of the CA as a file: whoever asks for it writes and reads it, with own rights and no others.
+
+use std::path::Path;
+
+use anyhow::Result;
+use whim_net::files;
+use whimd::control::{Answer, Client, Request};
+
+use crate::arguments::NodeOptions;
+use crate::output;
+
+/// `whim ca backup FILE`: a new file of mode 600, which no link in its place leads elsewhere.
+///
+/// # Errors
+/// The daemon refuses, or the file cannot be made.
+pub fn back_up(mut client: Client, file: &Path) -> Result<()> {
+    let (mut copy, mut whole) = (String::new(), true);
+    let limit = usize::try_from(files::FILE_MAX).unwrap_or(usize::MAX);
+    client.ask(&Request::CaCopy, |answer| {
+        if let Answer::CaPart { text } = answer {
+            whole &= copy.len() + text.reveal().len() <= limit;
+            if whole {
+                copy.push_str(text.reveal());
+            }
+        }
+    })?;
+    anyhow::ensure!(
+        whole && !copy.is_empty(),
+        "The daemon has told no copy of the CA that could be read again: nothing was written"
+    );
+    Ok(files::write_once(file, copy.as_bytes())?)
+}
+
+/// `whim init --restore FILE`.
+///
+/// # Errors
+/// The file cannot be read, or others can read it; the daemon refuses.
+pub fn restore(mut client: Client, node: NodeOptions, file: &Path) -> Result<()> {
+    let backup = files::read_secret(file)?;
+    let NodeOptions { node, advertise } = node;
+    let request = Request::Init {
+        node,
+        advertise,
+        restore: Some(u64::try_from(backup.len())?),
+    };
+    let text = client.ask_with(&request, &backup, |_| {})?;
+    text.iter().for_each(|text| output::line(text));
+    Ok(())
+}
