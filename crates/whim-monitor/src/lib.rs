@@ -8,5 +8,6 @@
 pub mod feed;
 pub mod history;
 pub mod model;
+pub mod moment;
 pub mod order;
 pub mod rows;

@@ -6,6 +6,7 @@ use crate::concealed::Concealed;
 use crate::holder::Holder;
 use crate::join::{Admission, JOIN_VERSION, JoinRefusal, JoinRequest};
 use crate::name::{NodeName, PeerIdentity};
+use crate::removal::Removal;
 use crate::roster::{MEMBERS_MAX, Member, ROSTER_LENGTH_MAX, Roster, RosterError};
 use crate::state::{RenewRequest, State, StateError};
 use crate::tls::issue::{CLOCK_SKEW, Issued};
@@ -150,11 +151,22 @@ impl State {
         }
         let holder = self.holder_mut()?;
         let mut book = holder.book.clone();
+        let serials = book.serials(node);
         roster.revoked.extend(book.strike(node));
         roster.members.retain(|m| m.name != *node);
         // The list first: if the records cannot be written afterwards, the node is out all the same.
         self.publish(roster, now)?;
-        self.holder_mut()?.save_book(book)
+        self.holder_mut()?.save_book(book)?;
+        let removal = Removal {
+            cluster: self.cluster().clone(),
+            node: node.clone(),
+            serials,
+            at: now,
+            version: self.roster().version,
+        };
+        let signed = removal.sign(&self.holder_ref()?.authority)?;
+        self.accept_removals(&[signed])?;
+        Ok(())
     }
 
     /// Changes what is known of a member: its addresses, its class. True: something changed, push

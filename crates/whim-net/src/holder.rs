@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::concealed::Concealed;
 use crate::files;
 use crate::name::{ClusterName, NodeName};
+use crate::removal::SERIALS_MAX;
 use crate::revocation::Revoked;
 use crate::roster::{RevokedUntil, SignedRoster};
 use crate::state::StateError;
@@ -42,6 +43,13 @@ impl Book {
             serial: issued.serial.clone(),
             not_after: issued.not_after,
         });
+    }
+
+    /// Serial numbers of a node's certificates, of many the newest.
+    pub(crate) fn serials(&self, node: &NodeName) -> Vec<String> {
+        let signed = self.signed.get(node).map_or(&[][..], Vec::as_slice);
+        let newest = signed.iter().rev().take(SERIALS_MAX);
+        newest.map(|signed| signed.serial.clone()).collect()
     }
 
     /// Takes a node out; returns what must be revoked for it.

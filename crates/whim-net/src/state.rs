@@ -5,6 +5,8 @@
 //! STATE/node.json        name, cluster, signing certificate and its key   (0600)
 //! STATE/ca.pem           the cluster's CA
 //! STATE/roster.json      members and revocations, signed by the CA
+//! STATE/removals.json    notices for nodes that were removed, each signed by the CA
+//! STATE/removed.json     the notice that this node itself was removed, once it has one
 //! STATE/ca.key           \ only on the node that ran `init`               (0600)
 //! STATE/authority.json   / tokens (hashed), certificates signed           (0600)
 //! ```
@@ -17,13 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::files::{self, FileError};
 use crate::holder::{Backup, Book, CA_CERTIFICATE, CA_KEY, Holder};
-use crate::name::{ClusterName, JourneyId, NodeName, PeerExpectation, Role, Subject};
-use crate::revocation::RevocationList;
+use crate::name::{ClusterName, JourneyId, NodeName, PeerExpectation, PeerIdentity, Role, Subject};
+use crate::removal::{REMOVALS_MAX, Removal, RemovalError, Removals, SignedRemoval};
+use crate::revocation::{RevocationList, Revoked};
 use crate::roster::{Member, Roster, RosterError, SignedRoster};
 use crate::tls::digest::{hex, random};
 use crate::tls::issue::{
@@ -34,6 +38,8 @@ use crate::token::TokenError;
 
 const NODE: &str = "node.json";
 const ROSTER: &str = "roster.json";
+const REMOVALS: &str = "removals.json";
+const REMOVED: &str = "removed.json";
 const LOCK: &str = "lock";
 const PENDING: &str = "pending.key";
 
@@ -45,6 +51,8 @@ pub enum StateError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Roster(#[from] RosterError),
+    #[error(transparent)]
+    Removal(#[from] RemovalError),
     #[error(transparent)]
     Token(#[from] TokenError),
     #[error("Another process uses {0}: the daemon runs; ask it, or stop it first")]
@@ -115,6 +123,10 @@ pub struct State {
     roster: Roster,
     signed_roster: SignedRoster,
     revocations: RevocationList,
+    /// What is told to nodes that were removed.
+    removals: Removals,
+    /// This node itself was removed.
+    removed: Option<Removal>,
     pub(crate) holder: Option<Holder>,
 }
 
@@ -141,7 +153,14 @@ impl Vacant {
         let key = SecretKey::generate()?;
         files::write_atomically(&directory.join(PENDING), key.to_pem().as_bytes())?;
         // What an interrupted attempt may have left.
-        for name in [CA_KEY, "authority.json", ROSTER, CA_CERTIFICATE] {
+        for name in [
+            CA_KEY,
+            "authority.json",
+            ROSTER,
+            CA_CERTIFICATE,
+            REMOVALS,
+            REMOVED,
+        ] {
             files::remove(&directory.join(name))?;
         }
         Ok(Self {
@@ -185,6 +204,8 @@ impl Vacant {
             signer,
             roster,
             signed_roster,
+            removals: Removals::default(),
+            removed: None,
             holder,
         };
         state.save_roster(&state.signed_roster)?;
@@ -219,6 +240,22 @@ fn lock(directory: &Path) -> Result<File, StateError> {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(StateError::Busy(directory.to_path_buf())),
         Err(std::fs::TryLockError::Error(source)) => Err(failed(source).into()),
+    }
+}
+
+/// What a file of the directory holds; `None`: it is not there.
+fn kept<T: DeserializeOwned>(directory: &Path, name: &str) -> Result<Option<T>, StateError> {
+    let path = directory.join(name);
+    match files::read(&path) {
+        Ok(bytes) => {
+            let read = serde_json::from_slice(&bytes);
+            read.map(Some).map_err(|e| StateError::Damaged {
+                path,
+                reason: e.to_string(),
+            })
+        }
+        Err(FileError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -337,6 +374,15 @@ impl State {
         let signer = NodeSigner::new(node.node.clone(), node.certificate, key)?;
         let roster = signed_roster.open(&ca_point, &node.cluster)?;
         let holder = Holder::open(directory, &node.cluster, &ca_pem)?;
+        let mut removals = Removals::default();
+        for signed in kept::<Vec<SignedRemoval>>(directory, REMOVALS)?.unwrap_or_default() {
+            removals.add(signed.open(&ca_point, &node.cluster)?, signed);
+        }
+        let removed = kept::<SignedRemoval>(directory, REMOVED)?;
+        let removed = removed
+            .map(|signed| signed.open(&ca_point, &node.cluster))
+            .transpose()?
+            .filter(|removal| removal.is(&node.node, &signer.certificate().serial));
         Ok(Self {
             revocations: RevocationList::new(roster.revocations()),
             directory: directory.to_path_buf(),
@@ -348,6 +394,8 @@ impl State {
             signer,
             roster,
             signed_roster,
+            removals,
+            removed,
             holder,
         })
     }
@@ -475,7 +523,88 @@ impl State {
             return Ok(false);
         }
         self.adopt(roster, signed.clone())?;
+        if let Some(removal) = &self.removed
+            && self.is_named_after(removal.version)
+        {
+            files::remove(&self.directory.join(REMOVED))?;
+            self.removed = None;
+        }
         Ok(true)
+    }
+
+    /// Whether our list is a later one than this, and has this node as a member.
+    fn is_named_after(&self, version: u64) -> bool {
+        let own = Revoked::Serial(self.signer.certificate().serial.clone());
+        let named = self.roster.member(&self.node).is_some()
+            && !self
+                .roster
+                .revoked
+                .iter()
+                .any(|revoked| revoked.what == own);
+        self.roster.version > version && named
+    }
+
+    /// Takes up notices of removals that came from any node, to hand them on to whom they are of. True:
+    /// there were new ones.
+    ///
+    /// # Errors
+    /// One is not signed by our CA, or they cannot be written.
+    pub fn accept_removals(&mut self, signed: &[SignedRemoval]) -> Result<bool, StateError> {
+        let mut removals = self.removals.clone();
+        let mut newer = false;
+        for one in signed.iter().take(REMOVALS_MAX) {
+            let removal = one.open(&self.ca_point, &self.cluster)?;
+            newer |= removals.add(removal, one.clone());
+        }
+        if newer {
+            self.keep(REMOVALS, &removals.signed())?;
+            self.removals = removals;
+        }
+        Ok(newer)
+    }
+
+    /// The notices that we have, to hand on to other members.
+    #[must_use]
+    pub fn removals(&self) -> Vec<SignedRemoval> {
+        self.removals.signed()
+    }
+
+    /// What is told to a node that is refused; `None`: the time is not known any more.
+    #[must_use]
+    pub fn removal_of(&self, peer: &PeerIdentity) -> Option<SignedRemoval> {
+        self.removals.of(peer).cloned()
+    }
+
+    /// Takes up that this node itself was removed. True: that is new.
+    ///
+    /// # Errors
+    /// It is not signed by our CA, not of this node with its present certificate, or older than a list of
+    /// members that names us; or it cannot be written.
+    pub fn accept_removal(&mut self, signed: &SignedRemoval) -> Result<bool, StateError> {
+        let removal = signed.open(&self.ca_point, &self.cluster)?;
+        if !removal.is(&self.node, &self.signer.certificate().serial) {
+            return Err(RemovalError::Another(removal.node).into());
+        }
+        if self.is_named_after(removal.version) {
+            return Err(RemovalError::Older.into());
+        }
+        if self.removed.is_some() {
+            return Ok(false);
+        }
+        self.keep(REMOVED, signed)?;
+        self.removed = Some(removal);
+        Ok(true)
+    }
+
+    /// Whether, and when, this node was removed, as far as it has heard.
+    #[must_use]
+    pub fn removed(&self) -> Option<&Removal> {
+        self.removed.as_ref()
+    }
+
+    fn keep(&self, name: &str, value: &impl Serialize) -> Result<(), StateError> {
+        let bytes = serde_json::to_vec(value).map_err(|e| StateError::Encode(e.to_string()))?;
+        Ok(files::write_atomically(&self.directory.join(name), &bytes)?)
     }
 
     pub(crate) fn adopt(&mut self, roster: Roster, signed: SignedRoster) -> Result<(), StateError> {
@@ -550,6 +679,8 @@ impl State {
             "authority.json",
             ROSTER,
             CA_CERTIFICATE,
+            REMOVALS,
+            REMOVED,
             PENDING,
         ] {
             files::remove(&self.directory.join(name))?;

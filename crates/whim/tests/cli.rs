@@ -595,9 +595,24 @@ fn a_removed_node_is_refused_at_once() {
             "{error}"
         );
     }
-    until("c sees nobody", || {
-        (c.state_of("a")? == "down").then_some(())
+    until("c sees nobody, and says why", || {
+        let text = String::from_utf8_lossy(&c.ask(&["doctor"]).stdout).into_owned();
+        let told = ["a", "b"].iter().all(|name| {
+            let sentence = format!("{name} refuses this node: it was removed on 20");
+            text.contains(&sentence)
+        });
+        (c.state_of("a")? == "down" && told).then_some(text)
     });
+    let nodes = good(&c.ask(&["nodes"]));
+    assert!(
+        nodes.contains("a refuses this node: it was removed on 20"),
+        "{nodes}"
+    );
+    let error = bad(&c.ask(&["migrate", &pid, "a"]), 1);
+    assert!(
+        error.contains("a refuses this node: it was removed on 20"),
+        "{error}"
+    );
     good(&c.ask(&["leave"]));
     good(&c.join("10.77.0.1", &token(&a), "c"));
     see_up(&b, &["c"]);

@@ -16,7 +16,8 @@ use whim_net::roster::{Member, SignedRoster};
 use whim_net::state::{NodeOptions, State, StateError};
 use whim_net::tls::{self, TlsError};
 use whim_net::{
-    Admitted, Concealed, Credentials, PeerExpectation, PeerIdentity, RevocationList, Role, Token,
+    Admitted, Concealed, Credentials, PeerExpectation, PeerIdentity, RevocationList, Role,
+    SignedRemoval, Token,
 };
 
 use crate::peers::{self, FrameError, NodeReply, NodeRequest};
@@ -76,6 +77,8 @@ pub enum CallError {
     Unreachable(String),
     #[error("the connection is refused: {0}")]
     Refused(String),
+    #[error("{0}")]
+    Removed(String),
     #[error("{0}")]
     Frame(FrameError),
     #[error("it did not answer within {0} s")]
@@ -149,12 +152,18 @@ fn host_name() -> String {
         .to_ascii_lowercase()
 }
 
+/// How other daemons are answered. A handshake with a certificate that was revoked is done: who shows it is
+/// told so, and nothing else ([`Standing::Removed`]).
+fn server_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, TlsError> {
+    let nobody = RevocationList::default();
+    tls::server_config(credentials, nobody, &PeerExpectation::AnyNode)
+}
+
 impl Joined {
     fn new(state: State) -> Result<Self, StateError> {
         let credentials = state.credentials(now())?;
         let revocations = state.revocations().clone();
-        let server =
-            tls::server_config(&credentials, revocations.clone(), &PeerExpectation::AnyNode)?;
+        let server = server_config(&credentials)?;
         Ok(Self {
             state: Arc::new(Mutex::new(state)),
             revocations,
@@ -318,6 +327,57 @@ impl Cluster {
             self.changed.notify_one();
         }
         Ok(newer)
+    }
+
+    /// Notices of removals, to hand on to other members.
+    #[must_use]
+    pub fn removals(&self) -> Vec<SignedRemoval> {
+        self.joined()
+            .as_ref()
+            .map(|joined| joined.state().removals())
+            .unwrap_or_default()
+    }
+
+    /// What is told to a node that is refused.
+    #[must_use]
+    pub fn removal_of(&self, peer: &PeerIdentity) -> Option<SignedRemoval> {
+        self.joined()
+            .as_ref()
+            .and_then(|joined| joined.state().removal_of(peer))
+    }
+
+    /// When this node was removed, in Unix seconds, as far as it has heard.
+    #[must_use]
+    pub fn removed(&self) -> Option<u64> {
+        let joined = self.joined();
+        let joined = joined.as_ref()?;
+        joined.state().removed().map(|removal| removal.at)
+    }
+
+    /// A member says that we were removed: what that means to who has called it. It is believed if the CA
+    /// says so.
+    #[must_use]
+    pub fn refused_by(&self, node: &str, notice: Option<serde_json::Value>) -> CallError {
+        let notice = notice.map(serde_json::from_value::<SignedRemoval>);
+        let Some(Ok(notice)) = notice else {
+            // No more than the alert by which a certificate is refused.
+            return CallError::Refused(
+                "this node was removed from the cluster, as the other one says".into(),
+            );
+        };
+        match self.with(|joined| Ok(joined.state().accept_removal(&notice)?)) {
+            Ok(newly) => {
+                if newly {
+                    tracing::warn!(node, "this node was removed from the cluster");
+                    self.changed.notify_one();
+                }
+                CallError::Removed("this node was removed from the cluster".into())
+            }
+            Err(error) => {
+                tracing::warn!(node, %error, "a member says that this node was removed");
+                CallError::Refused(error.to_string())
+            }
+        }
     }
 
     /// How a peer whose connection is open stands now: it may have been removed since.
@@ -546,8 +606,7 @@ impl Cluster {
     pub fn reissue(&self) -> Result<(), ClusterError> {
         self.with(|joined| {
             let credentials = joined.state().credentials(now())?;
-            let list = joined.revocations.clone();
-            joined.server = tls::server_config(&credentials, list, &PeerExpectation::AnyNode)?;
+            joined.server = server_config(&credentials)?;
             joined.credentials = credentials;
             Ok(())
         })
@@ -606,7 +665,10 @@ impl Cluster {
             peers::send(&mut stream, request)
                 .await
                 .map_err(CallError::from)?;
-            peers::receive(&mut stream).await.map_err(CallError::from)
+            match peers::receive(&mut stream).await.map_err(CallError::from)? {
+                NodeReply::Removed { notice } => Err(self.refused_by(node, notice)),
+                reply => Ok(reply),
+            }
         };
         let late = |_| CallError::Timeout(timeout.as_secs());
         tokio::time::timeout(timeout, asked).await.map_err(late)?

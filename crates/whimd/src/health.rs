@@ -3,10 +3,13 @@
 use crate::control::{Finding, Grade, NodeState};
 use crate::daemon::Daemon;
 use crate::discovery;
+use crate::membership;
 
 /// Clocks further apart than this are worth a warning, in milliseconds.
 const SKEW_WARN_MS: u64 = 1000;
 const DAY: u64 = 24 * 60 * 60;
+/// What a node does that was removed and shall be a member.
+const REJOIN: &str = "To be a member again: 'whim leave' here, 'whim token' on the node that holds the CA, and 'whim join HOST' here";
 
 fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Finding {
     Finding {
@@ -128,7 +131,9 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
             let subject = format!("node {}", member.name);
             let state = peers.state(&member.name);
             let skew = peers.get(&member.name).map_or(0, |health| health.skew_ms);
-            if matches!(state, NodeState::Down | NodeState::Suspect) {
+            if let Some(refusal) = membership::refusal(&member.name, peers.refused_since) {
+                finding(&subject, Grade::Warning, refusal, Some(REJOIN))
+            } else if matches!(state, NodeState::Down | NodeState::Suspect) {
                 let found = format!("It is {state}; tried: {}", member.addresses.join(", "));
                 let mend = "Check that whimd runs there, and that the port is open for TCP and UDP";
                 finding(&subject, Grade::Warning, found, Some(mend))

@@ -12,6 +12,7 @@ use crate::candidates::Candidate;
 use crate::control::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
 use crate::daemon::Daemon;
 use crate::journeys::{About, JournalSummary, Journey, read_journal};
+use crate::membership;
 use crate::moving::MoveError;
 use crate::peers::Health;
 use crate::processes::{self, Caller, Stat};
@@ -423,7 +424,11 @@ pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
     for member in members.into_iter().filter(|member| member.name != own) {
         let report = peers.get(&member.name).map(|Health { report, .. }| report);
         let state = peers.state(&member.name);
-        rows.push(node_row(member.name, state, report));
+        let refuses = membership::refusal(&member.name, peers.refused_since);
+        rows.push(NodeRow {
+            refuses,
+            ..node_row(member.name, state, report)
+        });
     }
     for admitted in daemon.cluster.admitted() {
         // The earliest comes first: who was removed and came back is shown by the token that holds.

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use whim_monitor::moment::moment;
 use whim_net::join::{Asked, JoinRefusal, Served};
 use whim_net::name::NodeName;
+use whim_net::removal::{REMOVALS_MAX, SignedRemoval};
 use whim_net::roster::SignedRoster;
 use whim_net::state::RenewRequest;
 use whim_net::tls::issue::Issued;
@@ -22,6 +25,8 @@ use crate::{hosting, moving};
 
 /// An answer of another daemon that takes longer does not come any more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// So much of what a removed node asks is taken, unread, in bytes.
+const QUESTION_MAX: u64 = 64 << 10;
 
 /// What has to do with nodes that are no members any more: our processes come home from there, and
 /// their guests go.
@@ -54,8 +59,14 @@ pub fn evict(daemon: &Arc<Daemon>) {
 pub async fn agree(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), CallError> {
     let mut stream = daemon.cluster.connect(node.as_str()).await?;
     let sent = now_ms();
-    let reply = ask(&mut stream, &NodeRequest::Keys { time_ms: sent }).await?;
-    let NodeReply::Keys { time_ms } = reply else {
+    let time_ms = match ask(&mut stream, &NodeRequest::Keys { time_ms: sent }).await? {
+        NodeReply::Keys { time_ms } => Some(time_ms),
+        NodeReply::Removed { notice } => {
+            return Err(daemon.cluster.refused_by(node.as_str(), notice));
+        }
+        _ => None,
+    };
+    let Some(time_ms) = time_ms else {
         // It does not know us: its list is older than ours.
         if let Some(request) = roster_request(daemon) {
             ask(&mut stream, &request).await?;
@@ -112,8 +123,8 @@ pub async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
 pub async fn fetch_roster(daemon: &Arc<Daemon>, node: &str) -> Result<(), CallError> {
     let request = NodeRequest::WantMembers;
     let reply = daemon.cluster.call(node, &request, ANSWER_TIMEOUT).await?;
-    if let NodeReply::Members { signed } = reply {
-        take_roster(daemon, signed);
+    if let NodeReply::Members { signed, removals } = reply {
+        take_roster(daemon, signed, removals);
     }
     Ok(())
 }
@@ -134,10 +145,21 @@ async fn ask(
 
 fn roster_request(daemon: &Daemon) -> Option<NodeRequest> {
     let signed = serde_json::to_value(daemon.cluster.signed_roster()?).ok()?;
-    Some(NodeRequest::Members { signed })
+    let removals = removals(daemon);
+    Some(NodeRequest::Members { signed, removals })
 }
 
-fn take_roster(daemon: &Arc<Daemon>, signed: serde_json::Value) -> NodeReply {
+fn removals(daemon: &Daemon) -> Vec<serde_json::Value> {
+    let all = daemon.cluster.removals().into_iter();
+    all.filter_map(|signed| serde_json::to_value(signed).ok())
+        .collect()
+}
+
+fn take_roster(
+    daemon: &Arc<Daemon>,
+    signed: serde_json::Value,
+    removals: Vec<serde_json::Value>,
+) -> NodeReply {
     let refused = |error: &dyn std::fmt::Display| {
         tracing::warn!(%error, "a list of members is refused");
         NodeReply::Refused {
@@ -148,6 +170,17 @@ fn take_roster(daemon: &Arc<Daemon>, signed: serde_json::Value) -> NodeReply {
         Ok(signed) => signed,
         Err(error) => return refused(&error),
     };
+    let removals = removals.into_iter().take(REMOVALS_MAX);
+    let removals: Vec<SignedRemoval> = removals
+        .filter_map(|signed| serde_json::from_value(signed).ok())
+        .collect();
+    // They are for whoever is refused by the list: without them it is refused with less of a reason.
+    let noted = daemon
+        .cluster
+        .with_state(|state| state.accept_removals(&removals));
+    if let Err(error) = noted {
+        tracing::warn!(%error, "a notice of a removal is not taken");
+    }
     match daemon.cluster.accept_roster(&signed) {
         Ok(newer) => {
             if newer {
@@ -218,12 +251,69 @@ pub fn push(daemon: &Arc<Daemon>) {
     }
 }
 
+/// What a node is told that was removed, before it is hung up on: what the CA says of it, and no more. What
+/// it says meanwhile is not looked at.
+pub async fn tell_removed(
+    daemon: &Daemon,
+    peer: &PeerIdentity,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) {
+    let reply = removed_reply(daemon, peer);
+    let telling = async {
+        peers::send(stream, &reply).await?;
+        stream.shutdown().await?;
+        // Its question is taken from it: what is unread would break the connection before our answer is
+        // there.
+        let mut question = stream.take(QUESTION_MAX);
+        tokio::io::copy(&mut question, &mut tokio::io::sink()).await?;
+        Ok::<(), peers::FrameError>(())
+    };
+    // Who does not listen is not told.
+    let _ = tokio::time::timeout(ANSWER_TIMEOUT, telling).await;
+}
+
+/// The answer to whatever a node asks that was removed.
+#[must_use]
+pub fn removed_reply(daemon: &Daemon, peer: &PeerIdentity) -> NodeReply {
+    let notice = daemon.cluster.removal_of(peer);
+    NodeReply::Removed {
+        notice: notice.and_then(|notice| serde_json::to_value(notice).ok()),
+    }
+}
+
+/// Notes what has become of this node: it was removed, or is a member again.
+pub fn note_standing(daemon: &Daemon) {
+    let removed = daemon.cluster.removed();
+    let before = std::mem::replace(&mut daemon.peers().refused_since, removed);
+    if let Some(at) = removed
+        && before != removed
+    {
+        let text = format!("This node, from the cluster, on {}", date(at));
+        daemon.events.add(None, "removed", text);
+    }
+}
+
+/// Why a member refuses this node, a sentence; `None`: as far as is known it does not.
+#[must_use]
+pub fn refusal(node: &str, removed: Option<u64>) -> Option<String> {
+    removed.map(|at| format!("{node} refuses this node: it was removed on {}", date(at)))
+}
+
+fn date(seconds: u64) -> String {
+    moment(seconds.saturating_mul(1000))
+}
+
 /// Answers what concerns membership.
 pub fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
     let result = match request {
-        NodeRequest::Members { signed } => return take_roster(daemon, signed),
+        NodeRequest::Members { signed, removals } => {
+            return take_roster(daemon, signed, removals);
+        }
         NodeRequest::WantMembers => match daemon.cluster.signed_roster() {
-            Some(signed) => to_value(&signed).map(|signed| NodeReply::Members { signed }),
+            Some(signed) => to_value(&signed).map(|signed| NodeReply::Members {
+                signed,
+                removals: removals(daemon),
+            }),
             None => Err(ClusterError::NoCluster),
         },
         NodeRequest::Renew { request } => renew(daemon, peer, request),
@@ -319,16 +409,22 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError
             return Err(ClusterError::HolderLeaves(others.join(", ")));
         }
     } else {
-        match daemon
-            .cluster
-            .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT)
-            .await
-        {
+        let told = match daemon.cluster.removed() {
+            // The CA has said so: nobody needs to be told.
+            Some(_) => Ok(NodeReply::Done),
+            None => {
+                let farewell = daemon
+                    .cluster
+                    .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
+                farewell.await
+            }
+        };
+        match told {
             Ok(NodeReply::Refused { reason }) if !force => {
                 return Err(ClusterError::Refused { holder, reason });
             }
             // Refused by its certificate: it was removed there before.
-            Ok(_) | Err(CallError::Refused(_)) => {}
+            Ok(_) | Err(CallError::Refused(_) | CallError::Removed(_)) => {}
             Err(source) if !force => return Err(ClusterError::Farewell { holder, source }),
             Err(_) => {}
         }

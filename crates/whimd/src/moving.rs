@@ -16,6 +16,7 @@ use crate::departing::{admit, new_journey, release, start_home, write_about};
 use crate::events::now_ms;
 use crate::history::{MoveRow, Outcome};
 use crate::journeys::{About, Journey};
+use crate::membership;
 use crate::metrics_words as words;
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
 use crate::settings::socket_in;
@@ -35,6 +36,8 @@ pub enum MoveError {
     UnknownNode { node: String, known: String },
     #[error("Node {node} does not answer: it is {state}")]
     NotUp { node: String, state: NodeState },
+    #[error("{0}; 'whim doctor' says how to be a member again")]
+    Removed(String),
     #[error("Node {node} is being drained: it takes no guests")]
     Draining { node: String },
     #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
@@ -378,6 +381,9 @@ fn check_node(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveEr
         (peers.state(node), blocked, different)
     };
     let node = node.to_string();
+    if let Some(refusal) = membership::refusal(&node, daemon.cluster.removed()) {
+        return Err(MoveError::Removed(refusal));
+    }
     match (state, different) {
         (NodeState::Down, _) => Err(MoveError::NotUp { node, state }),
         (NodeState::Draining, _) => Err(MoveError::Draining { node }),

@@ -7,6 +7,7 @@ use std::time::Instant;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use whim_journey::job::Slot;
+use whim_net::removal::{REMOVAL_LENGTH_MAX, REMOVALS_MAX};
 use whim_net::roster::ROSTER_LENGTH_MAX;
 
 use crate::control::{NodeState, ProcessRow};
@@ -18,8 +19,9 @@ use crate::word::About;
 /// Bytes a second of a move, until one has measured it: what one gigabit carries.
 const RATE: f64 = 100e6;
 /// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
-/// whose quotes are doubled.
-pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + 4096;
+/// whose quotes are doubled; with notices of removals, which are texts too.
+pub const FRAME_MAX: usize =
+    2 * ROSTER_LENGTH_MAX + REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512) + 4096;
 
 /// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
 /// older one; each request is answered by one [`NodeReply`].
@@ -51,9 +53,11 @@ pub enum NodeRequest {
     Drain {
         on: bool,
     },
-    /// A signed list of members, of the one who holds the CA.
+    /// A signed list of members, of the one who holds the CA, and its notices of removals.
     Members {
         signed: serde_json::Value,
+        #[serde(default)]
+        removals: Vec<serde_json::Value>,
     },
     /// Which processes have their home with you, and where are they? For the monitors of the sender.
     Processes,
@@ -89,6 +93,12 @@ pub enum NodeReply {
     },
     Members {
         signed: serde_json::Value,
+        #[serde(default)]
+        removals: Vec<serde_json::Value>,
+    },
+    /// To a node that was removed, whatever it asks: what the CA says of that; nothing else is told.
+    Removed {
+        notice: Option<serde_json::Value>,
     },
     Renewed {
         certificate: serde_json::Value,
@@ -189,6 +199,8 @@ pub struct Peers {
     by_name: HashMap<String, Health>,
     reached: HashMap<String, Reach>,
     skews: HashMap<String, i64>,
+    /// This node was removed, then, in Unix seconds: whoever has heard of it refuses us.
+    pub refused_since: Option<u64>,
     /// Bytes a second that the last move to a node achieved.
     rates: HashMap<String, f64>,
 }
@@ -236,6 +248,7 @@ impl Peers {
     #[must_use]
     pub fn state(&self, name: &str) -> NodeState {
         match self.reached.get(name) {
+            _ if self.refused_since.is_some() => NodeState::Down,
             None | Some(Reach::Down) => NodeState::Down,
             Some(Reach::Suspect) => NodeState::Suspect,
             Some(Reach::Up) if self.get(name).is_some_and(|health| health.report.draining) => {
@@ -302,8 +315,13 @@ mod tests {
             json: "\"".repeat(ROSTER_LENGTH_MAX),
             signature: "0".repeat(256),
         };
+        let notice = serde_json::json!({
+            "json": "\"".repeat(REMOVAL_LENGTH_MAX),
+            "signature": "0".repeat(256),
+        });
         let list = NodeRequest::Members {
             signed: serde_json::to_value(&signed).expect("encoded"),
+            removals: vec![notice; REMOVALS_MAX],
         };
         let (sent, got) = tokio::join!(send(&mut ours, &list), receive(&mut theirs));
         sent.expect("sent");

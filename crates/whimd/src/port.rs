@@ -144,6 +144,10 @@ async fn converse(
         .map_err(|_| "its handshake did not end".to_string())?
         .map_err(|e| e.to_string())?;
     let peer = whim_net::peer_identity(stream.get_ref().1).map_err(|e| e.to_string())?;
+    if daemon.cluster.standing(&peer) == Standing::Removed {
+        membership::tell_removed(daemon, &peer, &mut stream).await;
+        return Err(format!("{peer} was removed from the cluster"));
+    }
     // Members may stay.
     drop(permit);
     let mut keyed = false;
@@ -156,6 +160,9 @@ async fn converse(
         };
         let reply = match (daemon.cluster.standing(&peer), request) {
             (Standing::Removed, _) => {
+                let reply = membership::removed_reply(daemon, &peer);
+                // Who does not listen is not told.
+                let _ = peers::send(&mut stream, &reply).await;
                 return Err(format!("{peer} was removed from the cluster"));
             }
             (Standing::Member, NodeRequest::Keys { time_ms }) if !keyed => {
@@ -276,6 +283,146 @@ mod tests {
             panic!("{replies:?}");
         };
         attempt.failed(reason);
+    }
+
+    /// A second member, which knows the first one by that one's port.
+    async fn joined(directory: &Path, daemon: &Arc<Daemon>) -> Arc<Cluster> {
+        let token = daemon
+            .cluster
+            .with_state(|state| state.token(crate::cluster::now()))
+            .expect("a token");
+        let [address] = &daemon.cluster.addresses()[..] else {
+            panic!("one address")
+        };
+        let own = vec!["127.0.0.1:1".to_owned()];
+        let n2 = Cluster::open(directory.join("n2"), own, "x86-64".into()).expect("opened");
+        let n2 = Arc::new(n2);
+        let token = whim_net::Concealed::new(token.to_string());
+        let done = n2.join(address.clone(), &token, Some("n2".into()), Vec::new());
+        done.await.expect("joined");
+        n2
+    }
+
+    fn remove_n2(daemon: &Daemon) -> whim_net::SignedRemoval {
+        let n2 = whim_net::NodeName::new("n2").expect("a name");
+        let now = crate::cluster::now();
+        let removed = daemon.cluster.with_state(|state| state.remove(&n2, now));
+        removed.expect("removed");
+        daemon.cluster.removals().pop().expect("its notice")
+    }
+
+    #[tokio::test]
+    async fn a_removed_member_is_told_that_and_nothing_else() {
+        let directory = tempfile::tempdir().expect("directory");
+        let (daemon, listener) = alone(directory.path()).await;
+        tokio::spawn(accept(Arc::clone(&daemon), listener, Arc::default()));
+        let n2 = joined(directory.path(), &daemon).await;
+        let mut before = n2.connect("n1").await.expect("a member's session");
+        remove_n2(&daemon);
+        let questions = [
+            NodeRequest::WantMembers,
+            NodeRequest::Keys { time_ms: 5 },
+            NodeRequest::Processes,
+            NodeRequest::Drain { on: true },
+            NodeRequest::Leave,
+        ];
+        for question in &questions {
+            let what = format!("ask as a node that was removed: {question:?}");
+            let attempt = Attempt::new(Party::ForeignNode, what);
+            let mut after = n2.connect("n1").await.expect("a handshake");
+            let told = |stream| async {
+                peers::send(stream, question).await?;
+                peers::receive::<NodeReply>(stream).await
+            };
+            let reply = tokio::time::timeout(PATIENCE, told(&mut after)).await;
+            let reply = reply.expect("in time").expect("an answer");
+            let NodeReply::Removed { notice } = &reply else {
+                panic!("{reply:?}");
+            };
+            assert!(notice.is_some(), "{reply:?}");
+            let said = serde_json::to_string(&reply).expect("encoded");
+            assert!(
+                !said.contains("n1") && !said.contains("127.0.0.1"),
+                "{said}"
+            );
+            let again = tokio::time::timeout(PATIENCE, told(&mut after)).await;
+            again.expect("in time").expect_err("hung up");
+            attempt.failed("it is told when it was removed, and hung up on");
+        }
+        // A session of before is over with its next question.
+        let asked = async {
+            peers::send(&mut before, &NodeRequest::WantMembers).await?;
+            peers::receive::<NodeReply>(&mut before).await
+        };
+        let reply = tokio::time::timeout(PATIENCE, asked).await;
+        let reply = reply.expect("in time").expect("an answer");
+        assert!(matches!(reply, NodeReply::Removed { .. }), "{reply:?}");
+        assert!(!daemon.report().draining);
+        // It believes what the CA has signed, and keeps it.
+        assert_eq!(n2.removed(), None);
+        let error = n2.call("n1", &NodeRequest::WantMembers, PATIENCE).await;
+        let error = error.expect_err("refused");
+        assert!(
+            matches!(error, crate::cluster::CallError::Removed(_)),
+            "{error}"
+        );
+        assert!(n2.removed().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_lying_member_makes_nobody_believe_that_it_was_removed() {
+        let directory = tempfile::tempdir().expect("directory");
+        let (daemon, listener) = alone(directory.path()).await;
+        let address = listener.local_addr().expect("an address");
+        let serving = tokio::spawn(accept(Arc::clone(&daemon), listener, Arc::default()));
+        let n2 = joined(directory.path(), &daemon).await;
+        serving.abort();
+        let _ = serving.await;
+        let (other, _) = alone(&directory.path().join("other")).await;
+        let other_directory = directory.path().join("another");
+        let elsewhere = {
+            let (other, listener) = alone(&other_directory).await;
+            tokio::spawn(accept(Arc::clone(&other), listener, Arc::default()));
+            joined(&other_directory, &other).await;
+            remove_n2(&other)
+        };
+        drop(other);
+        let changed = elsewhere.json.replace("n2", "n1");
+        let notice = |json: String| {
+            Some(serde_json::json!({"json": json, "signature": elsewhere.signature}))
+        };
+        let listener = TcpListener::bind(address).await.expect("its port again");
+        for (what, notice) in [
+            ("without a proof", None),
+            ("by what is no notice", Some(serde_json::json!({"json": 5}))),
+            ("by a notice of another CA", notice(elsewhere.json.clone())),
+            ("by a notice that was changed", notice(changed)),
+        ] {
+            let attempt = Attempt::new(
+                Party::Member,
+                format!("tell a member that it was removed, {what}"),
+            );
+            let lie = NodeReply::Removed { notice };
+            let lying = async {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                let config = daemon.cluster.server_config().expect("a member's");
+                let mut stream = TlsAcceptor::from(config)
+                    .accept(stream)
+                    .await
+                    .expect("a handshake");
+                let _: NodeRequest = peers::receive(&mut stream).await.expect("a question");
+                peers::send(&mut stream, &lie).await.expect("told");
+            };
+            let asking = n2.call("n1", &NodeRequest::WantMembers, PATIENCE);
+            let ((), answer) = tokio::join!(lying, asking);
+            let error = answer.expect_err("no list");
+            assert!(
+                matches!(error, crate::cluster::CallError::Refused(_)),
+                "{error}"
+            );
+            assert_eq!(n2.removed(), None, "{what}");
+            attempt.failed(error);
+        }
     }
 
     #[tokio::test]

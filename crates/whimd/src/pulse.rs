@@ -177,6 +177,7 @@ impl Pulse {
         if self.tell <= now {
             self.tell = now + TOLD_LATEST;
             self.members();
+            membership::note_standing(&self.daemon);
             membership::evict(&self.daemon);
             self.tell_words();
         }

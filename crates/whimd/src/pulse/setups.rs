@@ -95,6 +95,11 @@ impl Setups {
         } else {
             (RETRY, RETRY_MAX)
         };
+        // They refuse us, but a list to come may name us again.
+        let (first, most) = match self.daemon.cluster.removed() {
+            Some(_) => (PAUSE_MAX, PAUSE_MAX),
+            None => (first, most),
+        };
         let doublings = (setup.tried - 1).min(8);
         setup.next = self.daemon.clock() + (first * (1 << doublings)).min(most);
         if succeeded && setup.tried == IN_VAIN {
