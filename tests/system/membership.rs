@@ -29,6 +29,7 @@ pub fn cases() -> Vec<Case> {
         }),
         case("full::bad_links_part_nobody", 3, bad_links),
         case("leave_and_return", 3, leave_and_return),
+        case("removed_is_told", 3, removed),
         case("a_cut_that_others_bridge", 3, bridged),
         case("split_and_healed", 3, split),
         case("daemon_restarts_unnoticed", 3, restart),
@@ -105,6 +106,57 @@ fn leave_and_return(cluster: &Cluster) -> Result<()> {
     let token = cluster.whim("n1", &["token"])?;
     cluster.join("n3", "10.99.0.1", &token)?;
     all_up(cluster)
+}
+
+/// A removed node that does not reach the node with the CA hears of it from any other, knows it over a
+/// restart, does not try again and again, and may come back.
+fn removed(cluster: &Cluster) -> Result<()> {
+    all_up(cluster)?;
+    cluster.lab(&["cut", "n1", "n3"])?;
+    cluster.whim("n1", &["remove", "n3"])?;
+    for on in ["n1", "n2"] {
+        becomes(cluster, on, "n3", "unknown", SOON)?;
+    }
+    let refuses = |of: &str| {
+        let sentence = format!("{of} refuses this node: it was removed on 20");
+        eventually(SOON, &format!("n3 says that {of} refuses it"), || {
+            let doctor = cluster.whim("n3", &["doctor"])?;
+            let nodes = cluster.whim("n3", &["nodes"])?;
+            let down = doctor.contains("It is down");
+            Ok(
+                (doctor.contains(&sentence) && nodes.contains(&sentence) && !down)
+                    .then_some(doctor),
+            )
+        })
+    };
+    refuses("n2")?;
+    // The CA has said it: it is true of all members, also of those that are not reached.
+    println!("{}", refuses("n1")?);
+    cluster.lab(&["heal", "n1", "n3"])?;
+    cluster.restart_daemon("n3")?;
+    refuses("n1")?;
+    refuses("n2")?;
+    let refusals = || -> Result<usize> {
+        let logs = ["n1", "n2"].map(|node| cluster.log(node));
+        let logs = logs.into_iter().collect::<Result<String>>()?;
+        Ok(logs.matches("n3 was removed from the cluster").count())
+    };
+    let before = refusals()?;
+    let begun = Instant::now();
+    while begun.elapsed() < LONG {
+        refuses("n1")?;
+    }
+    let tries = refusals()? - before;
+    println!("n3 has tried {tries} times in {LONG:?}");
+    ensure!(tries <= 4, "n3 tries again and again: {tries} times");
+    cluster.whim("n3", &["leave"])?;
+    let token = cluster.whim("n1", &["token"])?;
+    cluster.join("n3", "10.99.0.1", &token)?;
+    all_up(cluster)?;
+    eventually(SOON, "nothing is refused any more", || {
+        let nodes = cluster.whim("n3", &["nodes"])?;
+        Ok((!nodes.contains("refuses")).then_some(()))
+    })
 }
 
 /// Two nodes that do not reach each other are up for each other while a third one reaches both.

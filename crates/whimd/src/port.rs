@@ -303,6 +303,18 @@ mod tests {
         n2
     }
 
+    async fn asked(
+        stream: &mut tokio_rustls::client::TlsStream<TcpStream>,
+        question: &NodeRequest,
+    ) -> Result<NodeReply, FrameError> {
+        let asked = async {
+            peers::send(stream, question).await?;
+            peers::receive(stream).await
+        };
+        let reply = tokio::time::timeout(PATIENCE, asked).await;
+        reply.expect("in time")
+    }
+
     fn remove_n2(daemon: &Daemon) -> whim_net::SignedRemoval {
         let n2 = whim_net::NodeName::new("n2").expect("a name");
         let now = crate::cluster::now();
@@ -330,12 +342,7 @@ mod tests {
             let what = format!("ask as a node that was removed: {question:?}");
             let attempt = Attempt::new(Party::ForeignNode, what);
             let mut after = n2.connect("n1").await.expect("a handshake");
-            let told = |stream| async {
-                peers::send(stream, question).await?;
-                peers::receive::<NodeReply>(stream).await
-            };
-            let reply = tokio::time::timeout(PATIENCE, told(&mut after)).await;
-            let reply = reply.expect("in time").expect("an answer");
+            let reply = asked(&mut after, question).await.expect("an answer");
             let NodeReply::Removed { notice } = &reply else {
                 panic!("{reply:?}");
             };
@@ -345,17 +352,13 @@ mod tests {
                 !said.contains("n1") && !said.contains("127.0.0.1"),
                 "{said}"
             );
-            let again = tokio::time::timeout(PATIENCE, told(&mut after)).await;
-            again.expect("in time").expect_err("hung up");
+            let again = asked(&mut after, question).await;
+            again.expect_err("hung up");
             attempt.failed("it is told when it was removed, and hung up on");
         }
         // A session of before is over with its next question.
-        let asked = async {
-            peers::send(&mut before, &NodeRequest::WantMembers).await?;
-            peers::receive::<NodeReply>(&mut before).await
-        };
-        let reply = tokio::time::timeout(PATIENCE, asked).await;
-        let reply = reply.expect("in time").expect("an answer");
+        let reply = asked(&mut before, &NodeRequest::WantMembers).await;
+        let reply = reply.expect("an answer");
         assert!(matches!(reply, NodeReply::Removed { .. }), "{reply:?}");
         assert!(!daemon.report().draining);
         // It believes what the CA has signed, and keeps it.
