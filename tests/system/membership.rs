@@ -137,8 +137,11 @@ fn removed(cluster: &Cluster) -> Result<()> {
     refuses("n1")?;
     refuses("n2")?;
     let refusals = || -> Result<usize> {
-        let logs = ["n1", "n2"].map(|node| cluster.log(node));
-        let logs = logs.into_iter().collect::<Result<String>>()?;
+        let logs = ["n1", "n2"].map(|node| {
+            let log = cluster.state(node).with_file_name("daemon.log");
+            std::fs::read_to_string(log)
+        });
+        let logs = logs.into_iter().collect::<std::io::Result<String>>()?;
         Ok(logs.matches("n3 was removed from the cluster").count())
     };
     let before = refusals()?;

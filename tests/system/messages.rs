@@ -22,6 +22,26 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "fn a_cluster_is_made_joined_and_left",
     ),
     (
+        "No token has come on standard input",
+        "crates/whim/tests/tokens.rs",
+        "fn a_token_is_read_and_never_an_argument",
+    ),
+    (
+        "This is no token",
+        "crates/whim/tests/cli.rs",
+        "fn a_join_that_fails_says_why",
+    ),
+    (
+        "… can be read by others",
+        "crates/whim/tests/tokens.rs",
+        "fn a_token_is_read_and_never_an_argument",
+    ),
+    (
+        "… refuses this node: it was removed on",
+        "crates/whim/tests/cli.rs",
+        "fn a_removed_node_is_refused_at_once",
+    ),
+    (
         "… admits no new nodes",
         "crates/whim/tests/cli.rs",
         "fn a_join_that_fails_says_why",

@@ -14,6 +14,7 @@ use crate::datagram::{self, Keyring, Received};
 use crate::inbox::Inbox;
 use crate::join::{Admission, JoinAnswer, JoinRequest, parse_host};
 use crate::name::{NAME_MAX, NodeName, PeerExpectation, Route, Subject, journey_server_name};
+use crate::removal::{Removal, SignedRemoval};
 use crate::roster::{
     ADDRESS_LENGTH_MAX, ADDRESSES_MAX, CLASS_LENGTH_MAX, Member, Roster, SignedRoster,
 };
@@ -30,6 +31,14 @@ pub fn join(data: &[u8]) {
     again::<Roster>(data);
     again::<PeerExpectation>(data);
     if let Ok(signed) = serde_json::from_slice::<SignedRoster>(data) {
+        let cluster = crate::name::ClusterName::new("c").expect("a name");
+        assert!(
+            signed.open(&[4; 65], &cluster).is_err(),
+            "nobody has signed it"
+        );
+    }
+    again::<Removal>(data);
+    if let Ok(signed) = serde_json::from_slice::<SignedRemoval>(data) {
         let cluster = crate::name::ClusterName::new("c").expect("a name");
         assert!(
             signed.open(&[4; 65], &cluster).is_err(),

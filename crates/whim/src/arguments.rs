@@ -225,9 +225,6 @@ pub enum Verb {
         token_file: Option<PathBuf>,
         #[command(flatten)]
         node: NodeOptions,
-        /// Where the token stood once: refused, and not shown
-        #[arg(hide = true)]
-        former: Vec<OsString>,
     },
     /// Leave the cluster
     Leave {

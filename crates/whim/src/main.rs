@@ -57,13 +57,8 @@ fn main() -> ExitCode {
         Verb::Mon(seen) => watched(monitor::mon, socket, wait, &seen),
         Verb::Lab(verb) => laboratory::perform(*verb).unwrap_or_else(|error| refuse(&error)),
         Verb::Join {
-            former,
-            host,
-            token_file,
-            ..
-        } if token::is_argument(&host, token_file.as_deref(), &former) => {
-            misuse(token::AS_ARGUMENT)
-        }
+            host, token_file, ..
+        } if token::is_argument(&host, token_file.as_deref()) => misuse(token::AS_ARGUMENT),
         verb => match perform(verb, &connect) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => refuse(&causes(&error)),
@@ -117,14 +112,14 @@ fn misuse(text: &str) -> ExitCode {
 /// Help and version are no errors; wrong use of `run` ends as env(1) does, since 1 and 2 are codes
 /// of the program.
 fn wrong_use(error: &clap::Error) -> ExitCode {
+    let verb = std::env::args_os().nth(1).unwrap_or_default();
     // The parser repeats what it does not understand.
-    if error.exit_code() != 0 && token::in_words(std::env::args_os()) {
+    let is_former = verb == "join" && token::is_former(error);
+    if is_former || error.exit_code() != 0 && token::in_words(std::env::args_os()) {
         return misuse(token::AS_ARGUMENT);
     }
     let _ = error.print();
-    let runs = std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "run" || word == "shell");
+    let runs = verb == "run" || verb == "shell";
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ if runs => ExitCode::from(run::FAILED),
@@ -223,7 +218,6 @@ fn administrative_request(verb: Verb) -> Result<Request> {
             host,
             token_file,
             node,
-            ..
         } => {
             let NodeOptions { node, advertise } = node;
             whim_net::join::parse_host(&host)?;

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nix::libc;
 use nix::sys::termios::{self, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use nix::unistd::geteuid;
@@ -63,10 +64,18 @@ pub fn in_words(words: impl Iterator<Item = OsString>) -> bool {
     words.iter().any(|word| word == "join") && words.iter().any(|word| resembles(word))
 }
 
-/// Whether the token stands where an argument does: where it did once, or by mistake.
-pub fn is_argument(host: &str, file: Option<&Path>, former: &[OsString]) -> bool {
+/// Whether something stands where the token did once, behind the host.
+pub fn is_former(error: &clap::Error) -> bool {
+    let word = error.get(ContextKind::InvalidArg);
+    let is_word = |text: &str| !text.starts_with('-');
+    error.kind() == ErrorKind::UnknownArgument
+        && matches!(word, Some(ContextValue::String(text)) if is_word(text))
+}
+
+/// Whether a token stands where another argument does.
+pub fn is_argument(host: &str, file: Option<&Path>) -> bool {
     let file = file.map(|file| file.to_string_lossy());
-    !former.is_empty() || stands_in(host) || file.is_some_and(|file| stands_in(&file))
+    stands_in(host) || file.is_some_and(|file| stands_in(&file))
 }
 
 /// The token: from a file, from standard input, or from who sits at the terminal.

@@ -25,6 +25,8 @@ fn a_token_is_read_and_never_an_argument() {
         vec!["join", "10.77.0.1", &one],
         vec!["join", "10.77.0.1", "--node", "b", half],
         vec!["join", "10.77.0.1", &one, "--node", "b"],
+        vec!["--wait", "1", "join", "10.77.0.1", &one],
+        vec!["join", "10.77.0.1", "nonsense"],
         vec!["join", &one],
         vec!["join", "10.77.0.1", &option],
         vec!["join", "10.77.0.1", "--token-file", &one],
@@ -88,6 +90,10 @@ fn a_token_is_read_and_never_an_argument() {
         assert!(error.contains("belongs to uid 65534"), "{error}");
         let own = Some(nix::unistd::Uid::from_raw(0));
         nix::unistd::chown(&file, own, None).expect("chown");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = good(&b.ask(&["completions", shell]));
+        assert!(completions.contains("token-file") && !completions.contains("former"));
     }
     // None of this has spent it.
     good(&by_file(&path));

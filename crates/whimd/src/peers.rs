@@ -20,8 +20,9 @@ use crate::word::About;
 const RATE: f64 = 100e6;
 /// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
 /// whose quotes are doubled; with notices of removals, which are texts too.
-pub const FRAME_MAX: usize =
-    2 * ROSTER_LENGTH_MAX + REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512) + 4096;
+pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + NOTICES_LENGTH_MAX + 4096;
+/// What all notices of removals take in it.
+const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
 
 /// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
 /// older one; each request is answered by one [`NodeReply`].
