@@ -192,8 +192,8 @@ fn make_cluster(first: &Container, others: &[&mut Container]) -> Result<()> {
         let token = first.run("whim token")?;
         let (token, at) = (token.trim(), other.address());
         other.run(&format!(
-            "umask 077 && echo {token} >/root/token && \
-             whim join {} --token-file /root/token --advertise {at}:7946 && rm /root/token",
+            "umask 077 && echo {token} >/run/token && \
+             whim join {} --token-file /run/token --advertise {at}:7946 && rm /run/token",
             first.address()
         ))?;
     }

@@ -1,6 +1,9 @@
 //! Tokens and the CA's key: who comes by them on the way, and who writes and reads their files.
 
 use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Output;
 use std::time::Duration;
 
 use whim_attempts::{Attempt, Party};
@@ -57,35 +60,66 @@ while True:
 print("nothing in", looks, "looks", flush=True)
 "#;
 
-/// Somebody watches /proc while a node joins, and uses what is seen there before the node has.
-fn watched(cluster: &Cluster) -> Result<()> {
-    let stop = cluster.directory().join("joined");
-    let stop_name = stop.display().to_string();
-    let mut watchers = Vec::new();
-    for (number, user, names) in [
-        (0, "nobody", &["cmdline"][..]),
-        (1, "root", &["cmdline", "environ"]),
-    ] {
-        let words = [&["python3", "-c", WATCH, &stop_name][..], names].concat();
-        let said = cluster.directory().join(format!("watched-{number}"));
-        let mut command = cluster.command_as(user, "n2", &words);
-        command.stdout(File::create(&said)?);
-        watchers.push((Running::spawn(&mut command)?, said));
+/// Those who watch on n2: an ordinary user, who sees command lines, and root, who sees environments too.
+struct Watchers {
+    said: Vec<PathBuf>,
+    stop: PathBuf,
+    _running: Vec<Running>,
+}
+
+impl Watchers {
+    fn start(cluster: &Cluster) -> Result<Self> {
+        let stop = cluster.directory().join("joined");
+        let stop_name = stop.display().to_string();
+        let (mut said, mut running) = (Vec::new(), Vec::new());
+        for (user, names) in [
+            ("nobody", &["cmdline"][..]),
+            ("root", &["cmdline", "environ"]),
+        ] {
+            let words = [&["python3", "-c", WATCH, &stop_name][..], names].concat();
+            let file = cluster.directory().join(format!("watched-by-{user}"));
+            let mut command = cluster.command_as(user, "n2", &words);
+            command.stdout(File::create(&file)?);
+            running.push(Running::spawn(&mut command)?);
+            said.push(file);
+        }
+        let watchers = Self {
+            said,
+            stop,
+            _running: running,
+        };
+        watchers.all_say(&["watching"])?;
+        Ok(watchers)
     }
-    let reads = |part: &str| -> Result<Option<String>> {
-        let texts = watchers.iter().map(|(_, said)| fs::read_to_string(said));
-        let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
+
+    fn texts(&self) -> Result<Vec<String>> {
+        let texts = self.said.iter().map(fs::read_to_string);
+        Ok(texts.collect::<std::io::Result<_>>()?)
+    }
+
+    fn all_say(&self, words: &[&str]) -> Result<()> {
+        eventually(SHORT, &format!("all watchers say {words:?}"), || {
+            let says = |text: &String| words.iter().any(|word| text.contains(word));
+            Ok(self.texts()?.iter().all(says).then_some(()))
+        })
+    }
+
+    /// What follows this, in what the first one says who says it.
+    fn said(&self, part: &str) -> Result<Option<String>> {
+        let texts = self.texts()?;
         let found = texts.iter().find_map(|text| text.split_once(part));
         Ok(found.map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned()))
-    };
-    eventually(SHORT, "both watch", || {
-        let texts = watchers.iter().map(|(_, said)| fs::read_to_string(said));
-        let texts = texts.collect::<std::io::Result<Vec<_>>>()?;
-        Ok(texts
-            .iter()
-            .all(|text| text.contains("watching"))
-            .then_some(()))
-    })?;
+    }
+
+    fn stop(&self) -> Result<()> {
+        fs::write(&self.stop, "")?;
+        self.all_say(&["nothing in", "found"])
+    }
+}
+
+/// Somebody watches /proc while a node joins, and uses what is seen there before the node has.
+fn watched(cluster: &Cluster) -> Result<()> {
+    let watchers = Watchers::start(cluster)?;
     let attempt = Attempt::new(
         Party::LocalUser,
         "read the token of a join in /proc, and join by it first",
@@ -99,14 +133,14 @@ fn watched(cluster: &Cluster) -> Result<()> {
         words.insert(2, token.trim());
     }
     let (reader, mut writer) = std::io::pipe()?;
-    std::io::Write::write_all(&mut writer, token.as_bytes())?;
+    writer.write_all(token.as_bytes())?;
     drop(writer);
     let mut command = cluster.whim_command("n2", &words);
     let mut joining = Running::spawn(command.stdin(reader))?;
     let mut ended = None;
     let stolen = eventually(SHORT, "the join ends, or its token is seen", || {
         ended = joining.wait_up_to(Duration::ZERO)?;
-        let found = reads("found ")?;
+        let found = watchers.said("found ")?;
         Ok((ended.is_some() || found.is_some()).then_some(found))
     })?;
     if let Some(seen) = stolen {
@@ -116,22 +150,16 @@ fn watched(cluster: &Cluster) -> Result<()> {
         let nodes = cluster.whim("n1", &["nodes"])?;
         println!("n3, by what was seen on n2: {thief:?}; n2: {victim}\n{nodes}");
     }
-    fs::write(&stop, "")?;
-    eventually(SHORT, "the watchers end", || {
-        let ends = watchers.iter().map(|(_, said)| fs::read_to_string(said));
-        let ends = ends.collect::<std::io::Result<Vec<_>>>()?;
-        let over = |text: &String| text.contains("nothing in") || text.contains("found");
-        Ok(ends.iter().all(over).then_some(()))
-    })?;
-    let found = reads("found ")?;
+    watchers.stop()?;
+    let found = watchers.said("found ")?;
     ensure!(found.is_none(), "The token was seen: {found:?}");
-    let looks = reads("nothing in ")?.context("Looks")?;
+    let looks = watchers.said("nothing in ")?.context("Looks")?;
     ensure!(
         ended.is_some_and(|status| status.success()),
         "The join has failed: {ended:?}"
     );
     println!("nothing was found in {looks}");
-    attempt.failed(format!("nothing of it is to be seen there, in {looks}"));
+    attempt.failed("nothing of it is to be seen there");
     Ok(())
 }
 
@@ -169,29 +197,32 @@ fn typed(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// `whim` on n1, as a member of the administrators' group.
+fn administrator(cluster: &Cluster, words: &[&str]) -> Result<Output> {
+    let whim = cluster.whim_path().display().to_string();
+    let words = [&ADMINISTRATOR[..], &[&whim], words].concat();
+    process::output(&mut cluster.command("n1", &words), SHORT)
+}
+
+fn succeeds(cluster: &Cluster, words: &[&str]) -> Result<()> {
+    let said = administrator(cluster, words)?;
+    let text = String::from_utf8_lossy(&said.stderr);
+    ensure!(said.status.success(), "{words:?}: {text}");
+    Ok(())
+}
+
+fn shell(cluster: &Cluster, script: &str) -> Result<String> {
+    cluster.run("n1", &["sh", "-c", script])
+}
+
 /// A member of the administrators' group has the CA copied, and taken up, where root alone may write
 /// and read.
 fn copies(cluster: &Cluster) -> Result<()> {
-    let groups = "cp /etc/group /run/group && echo whim-admin:x:4711: >>/run/group && mount --bind /run/group /etc/group";
-    cluster.run("n1", &["sh", "-c", groups])?;
-    let make = "mkdir -m 755 /run/of-root && mkdir -m 777 /run/of-all && ln -s /run/of-root/by-link /run/of-all/link";
-    cluster.run("n1", &["sh", "-c", make])?;
-    let whim = cluster.whim_path().display().to_string();
-    let administrator = |words: &[&str]| {
-        let words = [&ADMINISTRATOR[..], &[&whim], words].concat();
-        process::output(&mut cluster.command("n1", &words), SHORT)
-    };
-    let is_there = |path: &str| -> Result<bool> {
-        let found = cluster.run(
-            "n1",
-            &[
-                "sh",
-                "-c",
-                &format!("test -e {path} && echo yes || echo no"),
-            ],
-        )?;
-        Ok(found.trim() == "yes")
-    };
+    shell(
+        cluster,
+        "cp /etc/group /run/group && echo whim-admin:x:4711: >>/run/group && mount --bind /run/group /etc/group
+         mkdir -m 755 /run/of-root && mkdir -m 777 /run/of-all && ln -s /run/of-root/by-link /run/of-all/link",
+    )?;
     for (what, file, made) in [
         (
             "in a directory of root's",
@@ -208,45 +239,37 @@ fn copies(cluster: &Cluster) -> Result<()> {
             Party::LocalUser,
             format!("as an administrator: have root write a copy of the CA {what}"),
         );
-        let said = administrator(&["ca", "backup", file])?;
+        let said = administrator(cluster, &["ca", "backup", file])?;
         let text = String::from_utf8_lossy(&said.stderr).into_owned();
         println!("{file}: {}: {text}", said.status);
-        ensure!(!is_there(made)?, "{made} was made");
+        let there = shell(cluster, &format!("test -e {made} && echo yes || echo no"))?;
+        ensure!(there.trim() == "no", "{made} was made");
         ensure!(said.status.code() == Some(1), "{}", said.status);
         attempt.failed(text.trim());
     }
-    let good = administrator(&["ca", "backup", "/run/of-all/copy"])?;
-    ensure!(
-        good.status.success(),
-        "{}",
-        String::from_utf8_lossy(&good.stderr)
-    );
-    let about = cluster.run("n1", &["stat", "-c", "%u %a", "/run/of-all/copy"])?;
+    succeeds(cluster, &["ca", "backup", "/run/of-all/copy"])?;
+    let about = shell(cluster, "stat -c '%u %a' /run/of-all/copy")?;
     ensure!(about.trim() == "65534 600", "{about}");
+    restored(cluster)
+}
+
+fn restored(cluster: &Cluster) -> Result<()> {
     // Root's own copy, which nobody else may read.
-    cluster.run(
-        "n1",
-        &[
-            "sh",
-            "-c",
-            "cat /run/of-all/copy >/run/of-root/own && chmod 600 /run/of-root/own",
-        ],
+    shell(
+        cluster,
+        "umask 077 && cat /run/of-all/copy >/run/of-root/own",
     )?;
     cluster.whim("n1", &["leave"])?;
     let attempt = Attempt::new(
         Party::LocalUser,
         "as an administrator: have root take up a CA from a file that root alone may read",
     );
-    let said = administrator(&["init", "--restore", "/run/of-root/own", "--node", "n1"])?;
+    let restore = |file| ["init", "--restore", file, "--node", "n1"];
+    let said = administrator(cluster, &restore("/run/of-root/own"))?;
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
     println!("restore: {}: {text}", said.status);
     ensure!(said.status.code() == Some(1), "{}", said.status);
     attempt.failed(text.trim());
-    let good = administrator(&["init", "--restore", "/run/of-all/copy", "--node", "n1"])?;
-    ensure!(
-        good.status.success(),
-        "{}",
-        String::from_utf8_lossy(&good.stderr)
-    );
+    succeeds(cluster, &restore("/run/of-all/copy"))?;
     cluster.whim("n1", &["token"]).map(drop)
 }

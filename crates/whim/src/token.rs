@@ -253,7 +253,7 @@ mod tests {
         assert!(of(&format!(
             "whim --wait 3 join n1 --tokenfile 01234567.{secret}.00"
         )));
-        assert!(!of("whim join n1 --tokne-file /root/token"));
+        assert!(!of("whim join n1 --tokne-file /etc/token"));
         assert!(!of(&format!("whim run -- echo {secret}")));
     }
 }

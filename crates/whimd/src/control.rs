@@ -505,7 +505,7 @@ mod tests {
     fn what_an_older_client_asks_with_a_path_is_not_understood() {
         for line in [
             r#"{"request":"ca-backup","file":"/etc/cron.d/x"}"#,
-            r#"{"request":"init","node":null,"advertise":[],"restore":"/root/x"}"#,
+            r#"{"request":"init","node":null,"advertise":[],"restore":"/etc/x"}"#,
         ] {
             assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
         }

@@ -274,7 +274,11 @@ type Outcome = Result<Option<String>, String>;
 fn parts(text: &str, length: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let (part, after) = rest.split_at(rest.floor_char_boundary(length));
+        let mut end = length.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (part, after) = rest.split_at(end);
         rest = after;
         (!part.is_empty()).then_some(part)
     })
