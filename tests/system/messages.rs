@@ -34,7 +34,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "… can be read by others",
         "crates/whim/tests/tokens.rs",
-        "fn a_token_is_read_and_never_an_argument",
+        "fn a_file_of_a_token_is_private",
     ),
     (
         "… refuses this node: it was removed on",

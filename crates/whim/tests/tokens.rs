@@ -3,59 +3,89 @@
 
 mod support;
 
+use std::os::unix::fs::{PermissionsExt, symlink};
+
 use support::{Daemon, bad, good, place, see_up, three, token};
+
+const HOLDER: &str = "10.77.0.1";
+
+/// The part of a token that is the secret.
+fn secret(token: &str) -> &str {
+    &token[9..41]
+}
+
+fn logs_show_nothing(daemons: &[Daemon], tokens: &[&String]) {
+    for daemon in daemons {
+        let log = daemon.directory().join("whimd.log");
+        let log = std::fs::read_to_string(log).expect("its log");
+        for token in tokens {
+            assert!(!log.contains(secret(token)), "the log shows a token");
+        }
+    }
+}
 
 #[test]
 fn a_token_is_read_and_never_an_argument() {
-    use std::os::unix::fs::{PermissionsExt, symlink};
     let place = place();
     let (_network, [a, b, c]) = three(&place);
     good(&a.ask(&["init", "--node", "a"]));
     let output = a.ask(&["token"]);
     let one = good(&output).trim().to_owned();
-    let (id, _) = one.split_once('.').expect("parts");
     let beside = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        beside.starts_with(&format!("Token {id} admits one node")),
-        "{beside}"
-    );
+    let number = format!("Token {} admits one node", &one[..8]);
+    assert!(beside.starts_with(&number), "{beside}");
     // The old form, and slips that come to the same, say how it is done and repeat nothing.
-    let (half, option) = (&one[9..41], format!("--token={one}"));
+    let (half, option) = (secret(&one), format!("--token={one}"));
     for words in [
-        vec!["join", "10.77.0.1", &one],
-        vec!["join", "10.77.0.1", "--node", "b", half],
-        vec!["join", "10.77.0.1", &one, "--node", "b"],
-        vec!["--wait", "1", "join", "10.77.0.1", &one],
-        vec!["join", "10.77.0.1", "nonsense"],
+        vec!["join", HOLDER, &one],
+        vec!["join", HOLDER, "--node", "b", half],
+        vec!["join", HOLDER, &one, "--node", "b"],
+        vec!["--wait", "1", "join", HOLDER, &one],
+        vec!["join", HOLDER, "nonsense"],
         vec!["join", &one],
-        vec!["join", "10.77.0.1", &option],
-        vec!["join", "10.77.0.1", "--token-file", &one],
+        vec!["join", HOLDER, &option],
+        vec!["join", HOLDER, "--token-file", &one],
     ] {
         let output = b.ask(&words);
         let error = bad(&output, 2);
-        assert!(
-            error.contains("Consider this one known, make a new one"),
-            "{error}"
-        );
-        assert!(error.contains("--token-file FILE"), "{error}");
+        let told = [
+            "Consider this one known, make a new one",
+            "--token-file FILE",
+        ];
+        assert!(told.iter().all(|text| error.contains(text)), "{error}");
         let said = error + &String::from_utf8_lossy(&output.stdout);
         assert!(!said.contains(half), "{said}");
     }
-    let error = bad(&b.ask(&["join", "10.77.0.1", "--node", "b"]), 1);
+    let error = bad(&b.ask(&["join", HOLDER, "--node", "b"]), 1);
     assert!(
         error.contains("No token has come on standard input"),
         "{error}"
     );
-    let error = bad(&b.join("10.77.0.1", &"x".repeat(70_000), "b"), 1);
+    let error = bad(&b.join(HOLDER, &"x".repeat(70_000), "b"), 1);
     assert!(error.contains("longer than 256 bytes"), "{error}");
-    let error = bad(&b.join("10.77.0.1", &format!("{one} {one}"), "b"), 1);
+    let error = bad(&b.join(HOLDER, &format!("{one} {one}"), "b"), 1);
     assert!(
         error.contains("no token") && !error.contains(half),
         "{error}"
     );
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = good(&b.ask(&["completions", shell]));
+        assert!(completions.contains("token-file"), "{shell}");
+    }
+    // None of this has spent it.
+    good(&b.join(HOLDER, &one, "b"));
+    logs_show_nothing(&[a, b, c], &[&one]);
+}
+
+#[test]
+fn a_file_of_a_token_is_private() {
+    let place = place();
+    let (_network, [a, b, c]) = three(&place);
+    good(&a.ask(&["init", "--node", "a"]));
+    let one = token(&a);
     let file = place.path().join("token");
     let path = file.display().to_string();
-    let by_file = |path: &str| b.ask(&["join", "10.77.0.1", "--token-file", path, "--node", "b"]);
+    let by_file = |path: &str| b.ask(&["join", HOLDER, "--token-file", path, "--node", "b"]);
     let mode = |mode| {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(&file, permissions).expect("mode");
@@ -64,44 +94,45 @@ fn a_token_is_read_and_never_an_argument() {
     for exposed in [0o640, 0o604, 0o620, 0o644] {
         mode(exposed);
         let error = bad(&by_file(&path), 1);
-        assert!(
-            error.contains("can be read by others") && error.contains("make a new one"),
-            "{error}"
-        );
+        let told = ["can be read by others", "make a new one"];
+        assert!(told.iter().all(|text| error.contains(text)), "{error}");
     }
     mode(0o600);
-    let link = place.path().join("link");
+    let (link, fifo) = (place.path().join("link"), place.path().join("fifo"));
     symlink(&file, &link).expect("link");
-    for no_file in [
-        link.display().to_string(),
-        place.path().display().to_string(),
-    ] {
-        let error = bad(&by_file(&no_file), 1);
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).expect("fifo");
+    for no_file in [link.as_path(), place.path(), fifo.as_path()] {
+        let error = bad(&by_file(&no_file.display().to_string()), 1);
         assert!(error.contains("is a link, or no file"), "{error}");
     }
-    let fifo = place.path().join("fifo");
-    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).expect("fifo");
-    let error = bad(&by_file(&fifo.display().to_string()), 1);
-    assert!(error.contains("is a link, or no file"), "{error}");
     if nix::unistd::geteuid().is_root() {
-        let whose = Some(nix::unistd::Uid::from_raw(65_534));
-        nix::unistd::chown(&file, whose, None).expect("chown");
+        let owner = |uid| {
+            let uid = Some(nix::unistd::Uid::from_raw(uid));
+            nix::unistd::chown(&file, uid, None).expect("chown");
+        };
+        owner(65_534);
         let error = bad(&by_file(&path), 1);
         assert!(error.contains("belongs to uid 65534"), "{error}");
-        let own = Some(nix::unistd::Uid::from_raw(0));
-        nix::unistd::chown(&file, own, None).expect("chown");
-    }
-    for shell in ["bash", "zsh", "fish"] {
-        let completions = good(&b.ask(&["completions", shell]));
-        assert!(completions.contains("token-file") && !completions.contains("former"));
+        owner(0);
     }
     // None of this has spent it.
     good(&by_file(&path));
     let two = token(&a);
-    let words = ["join", "10.77.0.1", "--token-file", "-", "--node", "c"];
+    let words = ["join", HOLDER, "--token-file", "-", "--node", "c"];
     good(&c.tell(&words, &two));
     see_up(&a, &["b", "c"]);
-    // Who came by which token is known where they were admitted, and nowhere else.
+    logs_show_nothing(&[a, b, c], &[&one, &two]);
+}
+
+#[test]
+fn who_came_by_which_token_is_known_where_they_were_admitted() {
+    let place = place();
+    let (_network, [a, b, c]) = three(&place);
+    good(&a.ask(&["init", "--node", "a"]));
+    good(&b.join(HOLDER, &token(&a), "b"));
+    let two = token(&a);
+    good(&c.join(HOLDER, &two, "c"));
+    see_up(&b, &["c"]);
     let row = |daemon: &Daemon, name: &str| {
         let mut rows = daemon.rows(&["nodes", "--json"]).into_iter();
         rows.find(|row| row["name"] == name).expect("its row")
@@ -119,17 +150,10 @@ fn a_token_is_read_and_never_an_argument() {
     );
     let log = good(&a.ask(&["log"]));
     assert!(log.contains(&format!("by token {}", &two[..8])), "{log}");
-    bad(&c.ask(&["init"]), 1);
     good(&c.ask(&["leave"]));
-    let error = bad(&c.join("10.77.0.1", &two, "c"), 1);
+    let error = bad(&c.join(HOLDER, &two, "c"), 1);
     assert!(error.contains("used before"), "{error}");
     let log = good(&a.ask(&["log"]));
     assert!(log.contains("which was used before"), "{log}");
-    for daemon in [&a, &b, &c] {
-        let log = daemon.directory().join("whimd.log");
-        let log = std::fs::read_to_string(log).expect("its log");
-        for token in [&one, &two] {
-            assert!(!log.contains(&token[9..41]), "the log shows a token");
-        }
-    }
+    logs_show_nothing(&[a, b, c], &[&two]);
 }
