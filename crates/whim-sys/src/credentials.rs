@@ -2,10 +2,12 @@
 
 use nix::unistd::{Gid, Uid};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use thiserror::Error;
+
+use crate::pidfd::Pidfd;
 
 #[derive(Debug, Error)]
 pub enum CredentialError {
@@ -44,6 +46,40 @@ pub fn peer(socket: &impl AsFd) -> Result<Peer, CredentialError> {
         uid: found.uid(),
         gid: found.gid(),
     })
+}
+
+/// SO_PEERPIDFD of `asm-generic/socket.h`, from Linux 6.5 on.
+const SO_PEERPIDFD: i32 = 77;
+
+/// The process at the other end of a unix socket at connect time, which no later one of its number can be
+/// taken for; `None`: the kernel cannot tell (before Linux 6.5).
+///
+/// # Errors
+/// It has ended, or the descriptor is not a connected unix socket.
+pub fn peer_process(socket: &impl AsFd) -> Result<Option<Pidfd>, CredentialError> {
+    let mut raw: i32 = -1;
+    let mut length = libc::socklen_t::try_from(size_of::<i32>()).unwrap_or(4);
+    // JUSTIFICATION: neither std nor nix offers SO_PEERPIDFD.
+    // SAFETY: `raw` is writable for `length` bytes, and the kernel writes at most that many.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut raw).cast(),
+            &raw mut length,
+        )
+    };
+    match nix::errno::Errno::result(result) {
+        Err(nix::errno::Errno::ENOPROTOOPT) => Ok(None),
+        Err(errno) => Err(CredentialError::Peer(errno)),
+        Ok(_) => {
+            // JUSTIFICATION: the kernel gives a raw descriptor.
+            // SAFETY: it has just given us this one, and nobody else owns it.
+            let owned = unsafe { OwnedFd::from_raw_fd(raw) };
+            Ok(Some(Pidfd::from_descriptor(owned)))
+        }
+    }
 }
 
 /// Reads SO_PEERGROUPS: the supplementary groups of the peer at connect time.
@@ -303,6 +339,10 @@ mod tests {
         let peer = peer(&ours).expect("peer");
         assert_eq!(u32::try_from(peer.pid).ok(), Some(std::process::id()));
         assert_eq!(peer.uid, Uid::current().as_raw());
+        // Older kernels cannot tell.
+        if let Some(process) = peer_process(&ours).expect("asked") {
+            assert_eq!(process.pid().expect("alive"), peer.pid);
+        }
     }
 
     #[test]

@@ -72,18 +72,45 @@ pub fn send(
     }
 }
 
-/// Room for one control message with [`DESCRIPTORS_MAX`] descriptors, aligned as its header.
+/// Room for one control message with [`DESCRIPTORS_MAX`] descriptors, and one with a sender, aligned as
+/// their headers.
 #[repr(C, align(8))]
-struct ControlSpace([u8; 48]);
+struct ControlSpace([u8; 80]);
 
 const _: () = {
     // JUSTIFICATION: CMSG_SPACE is a pure computation that libc marks unsafe.
     // SAFETY: it reads nothing but its argument.
-    let needed = unsafe { libc::CMSG_SPACE(DESCRIPTORS_BYTES) };
+    let needed = unsafe { libc::CMSG_SPACE(DESCRIPTORS_BYTES) + libc::CMSG_SPACE(SENDER_BYTES) };
     assert!(needed as usize == size_of::<ControlSpace>());
+    assert!(SENDER_BYTES as usize == size_of::<libc::ucred>());
 };
 /// [`DESCRIPTORS_MAX`] descriptors, in bytes.
 const DESCRIPTORS_BYTES: u32 = 8 * 4;
+/// pid, uid and gid, in bytes.
+const SENDER_BYTES: u32 = 3 * 4;
+
+/// Who has sent a message, as the kernel saw it when it was sent.
+pub type Sender = crate::credentials::Peer;
+
+/// Has the kernel say of each message that comes from now on who has sent it ([`receive_from`]).
+///
+/// # Errors
+/// The descriptor is no unix socket.
+pub fn ask_for_senders(socket: BorrowedFd<'_>) -> Result<(), FdPassError> {
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::PassCred, &true)
+        .map_err(FdPassError::Receive)
+}
+
+/// As [`receive`], with who has sent the bytes; `None`: nobody had asked for that when they were sent.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_from(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Result<(usize, Vec<OwnedFd>, Option<Sender>), FdPassError> {
+    receive_all(socket, buffer)
+}
 
 /// Receives bytes into `buffer`, and the descriptors that came with them (close-on-exec). A length
 /// of 0 means that the peer has closed.
@@ -94,7 +121,15 @@ pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
 ) -> Result<(usize, Vec<OwnedFd>), FdPassError> {
-    let mut space = ControlSpace([0; 48]);
+    let (length, owned, _) = receive_all(socket, buffer)?;
+    Ok((length, owned))
+}
+
+fn receive_all(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Result<(usize, Vec<OwnedFd>, Option<Sender>), FdPassError> {
+    let mut space = ControlSpace([0; 80]);
     let mut part = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast::<libc::c_void>(),
         iov_len: buffer.len(),
@@ -118,16 +153,18 @@ pub fn receive(
             (Err(_), errno) => return Err(FdPassError::Receive(errno)),
         }
     };
-    let owned = take_descriptors(&header);
-    if header.msg_flags & libc::MSG_CTRUNC != 0 {
+    let (owned, sender) = take_control(&header);
+    // With room for a sender more than the limit would fit.
+    if header.msg_flags & libc::MSG_CTRUNC != 0 || owned.len() > DESCRIPTORS_MAX {
         return Err(FdPassError::Truncated);
     }
-    Ok((length, owned))
+    Ok((length, owned, sender))
 }
 
-/// Owns each descriptor that a received message brought.
-fn take_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
+/// Owns each descriptor that a received message brought, and reads who has sent it.
+fn take_control(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<Sender>) {
     let mut owned = Vec::new();
+    let mut sender = None;
     // JUSTIFICATION: control messages are laid out by the kernel and walked by these macros.
     // SAFETY: recvmsg has filled `header`, whose control buffer is alive and aligned; the macros
     // stay within msg_controllen, and each descriptor lies within its message's cmsg_len. The
@@ -143,10 +180,20 @@ fn take_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
                     owned.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
                 }
             }
+            if about.cmsg_level == libc::SOL_SOCKET && about.cmsg_type == libc::SCM_CREDENTIALS {
+                let said = libc::CMSG_DATA(message)
+                    .cast::<libc::ucred>()
+                    .read_unaligned();
+                sender = (said.pid > 0).then_some(Sender {
+                    pid: said.pid,
+                    uid: said.uid,
+                    gid: said.gid,
+                });
+            }
             message = libc::CMSG_NXTHDR(header, message);
         }
     }
-    owned
+    (owned, sender)
 }
 
 #[cfg(test)]
@@ -214,6 +261,21 @@ mod tests {
         drop(writer);
         // End of file only comes when no copy of the writer is left anywhere.
         assert_eq!(reader.read(&mut [0; 4]).expect("end"), 0);
+    }
+
+    #[test]
+    fn the_kernel_says_who_has_sent_a_message() {
+        let (left, right) = UnixStream::pair().expect("pair");
+        send(left.as_fd(), b"a", &[]).expect("sent");
+        let received = receive_from(right.as_fd(), &mut [0; 1]).expect("received");
+        assert_eq!(received.2, None, "nobody has asked for it");
+        ask_for_senders(right.as_fd()).expect("asked");
+        send(left.as_fd(), b"b", &[left.as_fd()]).expect("sent");
+        let (length, owned, sender) = receive_from(right.as_fd(), &mut [0; 4]).expect("received");
+        assert_eq!((length, owned.len()), (1, 1));
+        let sender = sender.expect("named");
+        assert_eq!(sender.pid, std::process::id().cast_signed());
+        assert_eq!(sender.uid, nix::unistd::getuid().as_raw());
     }
 
     fn tempfile_in_memory() -> std::fs::File {

@@ -10,6 +10,7 @@ pub mod foreign;
 pub mod heap;
 pub mod lease;
 pub mod namespace;
+pub mod ownership;
 pub mod pagemap;
 pub mod pidfd;
 pub mod priority;

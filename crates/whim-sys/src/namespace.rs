@@ -230,6 +230,23 @@ pub fn set_child_subreaper(on: bool) -> Result<(), NamespaceError> {
         .map_err(|errno| NamespaceError::Prctl("the subreaper", errno))
 }
 
+/// How far the boot clock of our time namespace is ahead of the machine's own, in nanoseconds: start times of
+/// processes are shown by it.
+#[must_use]
+pub fn boot_offset_ns() -> i64 {
+    let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    parse_boot_offset(&text).unwrap_or(0)
+}
+
+fn parse_boot_offset(text: &str) -> Option<i64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("boottime"))?;
+    let mut numbers = line.split_whitespace().map(str::parse::<i64>);
+    let (seconds, rest) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(rest)
+}
+
 /// A reference to one process that can never come to mean another.
 #[derive(Debug)]
 pub struct PidFd {
@@ -388,6 +405,13 @@ mod tests {
         assert!(matches!(fork(), Err(NamespaceError::Threads)));
         drop(tell);
         assert!(other.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn offsets_of_clocks_are_read() {
+        let text = "monotonic     500000         0\nboottime         -20 250000000\n";
+        assert_eq!(parse_boot_offset(text), Some(-19_750_000_000));
+        assert_eq!(parse_boot_offset(""), None);
     }
 
     #[test]

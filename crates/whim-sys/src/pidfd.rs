@@ -76,6 +76,22 @@ impl Pidfd {
         Errno::result(result).map(drop)
     }
 
+    /// Whether the process has ended, whether or not its parent knows. As long as it has not, its number is
+    /// nobody else's: whatever was read by the number before this answer was read of this process.
+    ///
+    /// # Errors
+    /// The kernel has no memory for the question.
+    pub fn has_ended(&self) -> Result<bool, Errno> {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let mut events = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut events, PollTimeout::ZERO) {
+                Err(Errno::EINTR) => {}
+                ready => return ready.map(|count| count > 0),
+            }
+        }
+    }
+
     /// Its number in our own pid namespace.
     ///
     /// # Errors
@@ -146,6 +162,7 @@ mod tests {
         let pid = std::process::id().cast_signed();
         let process = Pidfd::open(pid).expect("pidfd");
         assert_eq!(process.pid().expect("pid"), pid);
+        assert_eq!(process.has_ended(), Ok(false));
         let taken = process.take(theirs.as_raw_fd()).expect("pidfd_getfd");
         drop(theirs);
         let mut taken = std::os::unix::net::UnixStream::from(taken);
@@ -153,5 +170,19 @@ mod tests {
         let mut byte = [0];
         taken.read_exact(&mut byte).expect("read");
         assert_eq!(byte, *b"x");
+    }
+
+    #[test]
+    fn an_end_is_seen_before_the_number_is_given_away() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let process = Pidfd::open(child.id().cast_signed()).expect("pidfd");
+        assert_eq!(process.has_ended(), Ok(false));
+        child.wait().expect("its input has ended");
+        assert_eq!(process.has_ended(), Ok(true));
+        assert_eq!(process.signal(0), Err(Errno::ESRCH));
+        process.pid().expect_err("it has no number any more");
     }
 }
