@@ -16,6 +16,8 @@ pub struct Facts {
     pub uid_min: u32,
     /// It, or what started it, was put into our hands.
     pub registered: bool,
+    /// Whoever put it there may not move it any more: it has got other rights since.
+    pub changed: bool,
     /// It belongs to this service of the system, such as `cron.service`.
     pub service: Option<String>,
     /// It leads a user's session of this kind, such as `wayland`: the session ends with it.
@@ -26,6 +28,7 @@ pub struct Facts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotCandidate {
     Unregistered,
+    Changed,
     System { uid: u32, uid_min: u32 },
     Service(String),
     Leader(String),
@@ -37,6 +40,10 @@ impl fmt::Display for NotCandidate {
             Self::Unregistered => write!(
                 f,
                 "it was started neither by 'whim run' nor in 'whim shell' ('whim adopt' makes it one)"
+            ),
+            Self::Changed => write!(
+                f,
+                "it runs with other rights than when it was put into Whimbrel's hands, or its user has lost the right to it ('whim adopt', by who may move it, puts it there again)"
             ),
             Self::System { uid, uid_min } => write!(
                 f,
@@ -65,6 +72,9 @@ pub fn check(facts: &Facts) -> Result<(), NotCandidate> {
     }
     if !facts.registered {
         return Err(NotCandidate::Unregistered);
+    }
+    if facts.changed {
+        return Err(NotCandidate::Changed);
     }
     Ok(())
 }
@@ -96,6 +106,19 @@ mod tests {
         let why = check(&other).expect_err("not ours").to_string();
         assert!(
             why.contains("whim run") && why.contains("whim adopt"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn what_has_got_other_rights_since_is_none() {
+        let other = Facts {
+            changed: true,
+            ..facts()
+        };
+        let why = check(&other).expect_err("changed").to_string();
+        assert!(
+            why.contains("other rights") && why.contains("whim adopt"),
             "{why}"
         );
     }

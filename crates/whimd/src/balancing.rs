@@ -18,7 +18,8 @@ use crate::candidates::Candidate;
 use crate::control::{Class as Kind, Decided, NodeState};
 use crate::daemon::Daemon;
 use crate::journeys::Journey;
-use crate::processes::{self, Caller, Stat};
+use crate::process::Process;
+use crate::processes::{self, ProcessError, Stat};
 use crate::sensors::{Report, float};
 use crate::word::node_id as id;
 use crate::{candidacy, metrics_words as words_of_metrics, moving};
@@ -101,6 +102,10 @@ fn process(pid: i32, start_time: u64) -> u64 {
     start_time << 22 | u64::from(pid.unsigned_abs())
 }
 
+fn start_time_of(process: u64) -> u64 {
+    process >> 22
+}
+
 fn pid_of(process: u64) -> i32 {
     i32::try_from(process & ((1 << 22) - 1)).unwrap_or(0)
 }
@@ -132,17 +137,9 @@ pub async fn look(daemon: &Arc<Daemon>) {
 }
 
 async fn carry_out(daemon: &Arc<Daemon>, (order, to): (Order, String)) {
-    let pid = pid_of(order.process);
-    let caller = Caller {
-        pid: std::process::id().cast_signed(),
-        uid: processes::credentials(pid).map_or(0, |credentials| credentials.uids[0]),
-        gid: 0,
-        admin: true,
-    };
-    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
-    let cause = words_of_metrics::cause(order.cause);
-    let result = moving::migrate_for(daemon, &caller, pid, &to, cause, &answers).await;
+    let result = move_by(daemon, &order, &to).await;
     if let Err(error) = &result {
+        let pid = pid_of(order.process);
         tracing::debug!(pid, to, %error, "the balancer could not move a process");
     }
     let now = daemon.clock_ms();
@@ -150,6 +147,27 @@ async fn carry_out(daemon: &Arc<Daemon>, (order, to): (Order, String)) {
         .balancing()
         .balancer
         .ended(now, order.process, result.is_ok());
+}
+
+/// Moves a process in the name of the one who has put it into our hands, who has to have the right to it now.
+async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), moving::MoveError> {
+    let pid = pid_of(order.process);
+    let process = Process::open_same(pid, start_time_of(order.process))?;
+    let candidate = daemon.candidates().get(pid).cloned();
+    let changed = || ProcessError::Changed(pid);
+    let candidate = candidate.ok_or_else(changed)?;
+    let credentials = candidate.check(&process)?;
+    let mut caller = candidate.declaration.ok_or_else(changed)?.caller();
+    caller.pid = std::process::id().cast_signed();
+    if caller.admin {
+        // Its own user may read of it later.
+        caller.uid = credentials.uids[0];
+    }
+    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
+    let cause = words_of_metrics::cause(order.cause);
+    let process = Arc::new(process);
+    moving::migrate_for(daemon, &caller, process, to, cause, &answers).await?;
+    Ok(())
 }
 
 /// A program has just begun: the one that lasts begins where it costs least, and does not wait for the next

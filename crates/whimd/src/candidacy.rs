@@ -5,7 +5,7 @@ use std::path::Path;
 use whim_balance::candidate::{self, Facts, NotCandidate};
 
 use crate::daemon::Daemon;
-use crate::processes;
+use crate::process::Process;
 
 /// Where logind describes the sessions, a file each.
 const SESSIONS: &str = "/run/systemd/sessions";
@@ -22,15 +22,24 @@ pub fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
 /// # Errors
 /// Why it is none.
 pub fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
-    let stat = processes::stat(pid).ok();
-    let known = daemon.candidates().get(pid).map(|known| known.start_time);
+    let process = Process::open(pid).ok();
+    let known = process.as_ref().and_then(|process| {
+        let candidates = daemon.candidates();
+        let known = candidates.get(pid).cloned();
+        known.filter(|known| known.start_time == process.start_time())
+    });
+    let may = known.as_ref().zip(process.as_ref());
+    let may = may.and_then(|(known, process)| known.check(process).ok());
+    let changed = may.is_none();
+    let credentials = may.or_else(|| process.and_then(|process| process.credentials().ok()));
     // One that has just ended is nobody's.
-    let uid = processes::credentials(pid).map_or(0, |credentials| credentials.uids[0]);
+    let uid = credentials.map_or(0, |credentials| credentials.uids[0]);
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     candidate::check(&Facts {
         uid,
         uid_min: daemon.config().balance.uid_min,
-        registered: known.is_some() && known == stat.map(|stat| stat.start_time),
+        registered: known.is_some(),
+        changed,
         service: service(&groups),
         leads: leads(Path::new(SESSIONS), pid),
     })

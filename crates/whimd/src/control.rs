@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -16,6 +17,8 @@ use whim_journey::job::Event;
 use whim_monitor::feed::Update;
 pub use whim_monitor::rows::{Admission, LogRow, NodeRow, NodeState, ProcessRow};
 use whim_net::Concealed;
+use whim_sys::fdpass;
+use whim_sys::pidfd::Pidfd;
 
 use crate::history::HistoryRow;
 use crate::places::{Environment, Places};
@@ -294,6 +297,9 @@ pub enum Answer {
     Without {
         hwcaps: Vec<String>,
     },
+    /// To `whim run`, where the kernel does not say which process has connected (before Linux 6.5): it is to
+    /// send one byte, with a descriptor of itself (SCM_RIGHTS).
+    HandOver,
     /// What `whim why` says of a process.
     Why(Why),
     /// A sentence for the user, before or beside the result.
@@ -427,6 +433,17 @@ impl Client {
         }
     }
 
+    /// Shows the daemon which process this is.
+    fn hand_over(&mut self) -> Result<(), ControlError> {
+        let broken = |error: io::Error| ControlError::Broken(error);
+        let own = std::process::id().cast_signed();
+        let own = Pidfd::open(own).map_err(|errno| broken(errno.into()))?;
+        let socket = self.stream.get_ref().as_fd();
+        fdpass::send(socket, b"\n", &[own.as_fd()])
+            .map_err(|error| broken(io::Error::other(error)))?;
+        Ok(())
+    }
+
     /// Sends a request and hands every answer but the last to `take`; gives the last one's text.
     ///
     /// # Errors
@@ -460,6 +477,7 @@ impl Client {
         loop {
             match self.receive()? {
                 Answer::Done { text } => return Ok(text),
+                Answer::HandOver => self.hand_over()?,
                 answer => take(answer),
             }
         }

@@ -13,7 +13,7 @@ use crate::guests::Guest;
 use crate::journeys::Journey;
 use crate::orders::Orders;
 use crate::peers::{NodeReply, NodeRequest, OwnProcess};
-use crate::{hosting, moving, processes, watching};
+use crate::{hosting, moving, watching};
 
 /// A home has so long to take a guest away: a large one over a slow link.
 const LEAVING: Duration = Duration::from_secs(3600);
@@ -241,7 +241,7 @@ fn left(daemon: &Daemon) -> Left {
     let journeys = daemon.journeys().live();
     let candidates = daemon.candidates().sorted();
     let own = candidates.iter().filter_map(|candidate| {
-        let stat = processes::stat(candidate.pid).ok()?;
+        let stat = candidate.stat()?;
         let journey = journeys.iter().find(|j| j.about.pid == candidate.pid);
         Some(OwnProcess {
             pid: candidate.pid,

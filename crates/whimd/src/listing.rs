@@ -15,6 +15,7 @@ use crate::journeys::{About, JournalSummary, Journey, read_journal};
 use crate::membership;
 use crate::moving::MoveError;
 use crate::peers::Health;
+use crate::process::Process;
 use crate::processes::{self, Caller, Stat};
 use crate::sensors::Report;
 use crate::stay;
@@ -79,6 +80,10 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
         row.parent = Some(stat.parent);
         if let Ok(credentials) = processes::credentials(stat.pid) {
             row.uid = Some(credentials.uids[0]);
+        }
+        if candidate.stat().is_none() {
+            // What was read by its number may be another process's.
+            continue;
         }
         if let Some(does) = balancing::does(daemon, &stat) {
             row.cpus_wanted = Some(does.wanted);
@@ -241,14 +246,21 @@ async fn sentences(
     pid: i32,
 ) -> Result<Vec<String>, MoveError> {
     watching::refresh_all(daemon).await;
-    let stat = match processes::stat(pid) {
-        Ok(stat) => stat,
-        Err(error) => {
-            return last_end(daemon, caller, pid)
-                .map(|text| vec![text])
-                .ok_or(error.into());
-        }
-    };
+    let said = Process::open(pid).and_then(|process| {
+        let stat = process.stat()?;
+        // What is read of it by its number is of no other process, if it lives until then.
+        process.look(|_| sentences_of(daemon, caller, &stat))
+    });
+    match said {
+        Ok(text) => Ok(text),
+        Err(error) => last_end(daemon, caller, pid)
+            .map(|text| vec![text])
+            .ok_or(error.into()),
+    }
+}
+
+fn sentences_of(daemon: &Daemon, caller: &Caller, stat: &Stat) -> Vec<String> {
+    let pid = stat.pid;
     let journey = daemon.journeys().of_process(pid).cloned();
     let candidate = daemon.candidates().get(pid).cloned();
     let mut text = vec![format!("Process {pid}: {}", command(caller, pid))];
@@ -261,10 +273,10 @@ async fn sentences(
             text.push(reason.clone());
         }
         if status.state != State::Home {
-            return Ok(text);
+            return text;
         }
     }
-    text.extend(came_home(daemon, &stat));
+    text.extend(came_home(daemon, stat));
     let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
     if tracer != 0 {
         text.push(format!(
@@ -283,7 +295,7 @@ async fn sentences(
         ));
     }
     text.extend(reasons);
-    Ok(text)
+    text
 }
 
 /// The command line of a process, or as much of it as this one may see.

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use whim_journey::job::{Command, Event, MoveReport, State};
 use whim_metrics::labels::{Cause, Phase};
 
-use crate::candidates::Candidate;
+use crate::candidates::{Candidate, Declaration};
 use crate::class::Difference;
 use crate::cluster::{CallError, ClusterError};
 use crate::control::{Answer, NodeState, RunOptions};
@@ -18,6 +18,7 @@ use crate::history::{MoveRow, Outcome};
 use crate::journeys::{About, Journey};
 use crate::membership;
 use crate::metrics_words as words;
+use crate::process::Process;
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
 use crate::settings::socket_in;
 use crate::stay;
@@ -96,43 +97,61 @@ fn tell(answers: &Answers, answer: Answer) {
 /// A process that the caller may move.
 #[derive(Debug)]
 pub struct Target {
+    pub process: Arc<Process>,
     pub stat: Stat,
     pub credentials: Credentials,
     pub candidate: Candidate,
     pub journey: Option<Journey>,
 }
 
-fn target(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
-    let credentials = processes::credentials(pid)?;
-    caller.may_move(pid, &credentials)?;
-    found(daemon, pid, credentials)
+fn target(daemon: &Daemon, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
+    let credentials = process.movable_by(caller)?;
+    let declaration = Declaration::by(caller, &credentials);
+    found(daemon, process, credentials, declaration)
 }
 
-/// A process that may be moved, whoever asks.
-fn found(daemon: &Daemon, pid: i32, credentials: Credentials) -> Result<Target, MoveError> {
-    let stat = processes::stat(pid)?;
+fn opened(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
+    target(daemon, caller, Arc::new(Process::open(pid)?))
+}
+
+/// A process that may be moved, whoever asks. If it is in nobody's hands, or in those of one who may not move
+/// it, the declaration puts it into ours.
+fn found(
+    daemon: &Daemon,
+    process: Arc<Process>,
+    credentials: Credentials,
+    declaration: Declaration,
+) -> Result<Target, MoveError> {
+    let stat = process.stat()?;
+    let pid = stat.pid;
     if !daemon.settings.root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
+    let job = process.look(|pid| daemon.job_of(pid))?;
     let mut candidates = daemon.candidates();
     let known = candidates
         .get(pid)
         .filter(|known| known.start_time == stat.start_time)
         .cloned();
-    // Whoever asks for a move by pid adopts the process by that.
-    let candidate = known.unwrap_or_else(|| {
-        let candidate = Candidate {
-            job: daemon.job_of(pid),
-            ..Candidate::new(pid, stat.start_time, RunOptions::default())
-        };
-        candidates.add(candidate.clone());
-        daemon.save_candidates(&candidates);
-        candidate
-    });
+    let candidate = match known {
+        Some(known) if known.check(&process).is_ok() => known,
+        // Whoever asks for a move by pid adopts the process by that.
+        known => {
+            let candidate = Candidate {
+                job,
+                moves: known.map_or(0, |known| known.moves),
+                ..Candidate::new(&stat, RunOptions::default(), declaration)
+            };
+            candidates.add(candidate.clone());
+            daemon.save_candidates(&candidates);
+            candidate
+        }
+    };
     drop(candidates);
     let journey = daemon.journeys().of_process(pid).cloned();
     let journey = journey.filter(|journey| journey.about.start_time == stat.start_time);
     Ok(Target {
+        process,
         stat,
         credentials,
         candidate,
@@ -140,15 +159,26 @@ fn found(daemon: &Daemon, pid: i32, credentials: Credentials) -> Result<Target, 
     })
 }
 
+/// That it may still be moved, with the rights that it had when it was found: what has been asked for takes
+/// its time.
+fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
+    let now = target.process.movable_by(caller)?;
+    let more = now.permitted_capabilities & !target.credentials.permitted_capabilities;
+    if now.ids() != target.credentials.ids() || more != 0 {
+        return Err(ProcessError::Changed(target.process.pid()).into());
+    }
+    Ok(target.process.lives()?)
+}
+
 /// `whim adopt PID`: it may move from now on.
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
 pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let target = target(daemon, caller, pid)?;
+    let target = opened(daemon, caller, pid)?;
     daemon.refresh_candidates();
-    let reasons = stay::reasons(daemon, pid);
-    let command = processes::command(target.stat.pid);
+    let reasons = target.process.look(|pid| stay::reasons(daemon, pid))?;
+    let command = target.process.command()?;
     Ok(match reasons.first() {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
@@ -168,26 +198,30 @@ pub async fn migrate(
     to: &str,
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
-    migrate_for(daemon, caller, pid, to, Cause::User, answers).await
+    let process = Process::open(pid).map_err(MoveError::from);
+    let process = process.inspect_err(|error| count_refusal(daemon, error))?;
+    let process = Arc::new(process);
+    migrate_for(daemon, caller, process, to, Cause::User, answers).await
 }
 
-/// The same, whoever wants it.
+/// The same, whoever wants it, of a process that is held already.
 ///
 /// # Errors
 /// As [`migrate`].
 pub async fn migrate_for(
     daemon: &Arc<Daemon>,
     caller: &Caller,
-    pid: i32,
+    process: Arc<Process>,
     to: &str,
     cause: Cause,
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
+    let pid = process.pid();
     let refused = |error: &MoveError| count_refusal(daemon, error);
-    let found = target(daemon, caller, pid).inspect_err(refused)?;
+    let found = target(daemon, caller, Arc::clone(&process)).inspect_err(refused)?;
     let home = daemon.cluster.node();
     if to == "home" || (to == home && daemon.cluster.member(to).is_none_or(|m| m.name == home)) {
-        return bring_for(daemon, caller, pid, false, cause, answers)
+        return bring_for(daemon, found, false, cause, answers)
             .await?
             .ok_or(MoveError::AtHome(pid))
             .inspect_err(refused);
@@ -211,7 +245,7 @@ pub async fn migrate_for(
             // begins; if it has ended, that is what there is to say.
             Err(error) if error.is_silence() => {
                 watching::finish(daemon, &journey.about.journey).await;
-                let found = target(daemon, caller, pid)?;
+                let found = target(daemon, caller, process)?;
                 if found.journey.is_some() {
                     return Err(error);
                 }
@@ -478,6 +512,7 @@ async fn leave(
 ) -> Result<MoveReport, MoveError> {
     let pid = target.stat.pid;
     let reasons = stay::lasting_reasons(daemon, pid).await;
+    target.process.lives()?;
     if !reasons.is_empty() {
         return Err(MoveError::Stay { pid, reasons });
     }
@@ -485,7 +520,7 @@ async fn leave(
         journey: new_journey(pid)?,
         pid,
         start_time: target.stat.start_time,
-        command: processes::command(pid),
+        command: target.process.command()?,
         home: daemon.cluster.node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),
@@ -497,7 +532,11 @@ async fn leave(
     announce(daemon, node, target.stat.resident_bytes, answers);
     daemon.came_to(pid, Phase::Admit);
     let (slot, guest_pid) = admit(daemon, target, &about.journey, node, 1).await?;
-    if let Err(error) = start_home(daemon, target, &about).await {
+    let started = match still_may(caller, target) {
+        Ok(()) => start_home(daemon, target, &about).await,
+        refused => refused,
+    };
+    if let Err(error) = started {
         release(daemon, node, &about.journey, 1).await;
         return Err(error);
     }
@@ -633,21 +672,21 @@ pub async fn bring(
     hold: bool,
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
-    bring_for(daemon, caller, pid, hold, Cause::User, answers).await
+    let found = opened(daemon, caller, pid).inspect_err(|error| count_refusal(daemon, error))?;
+    bring_for(daemon, found, hold, Cause::User, answers).await
 }
 
 async fn bring_for(
     daemon: &Arc<Daemon>,
-    caller: &Caller,
-    pid: i32,
+    found: Target,
     hold: bool,
     cause: Cause,
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
+    let pid = found.stat.pid;
     let refused = |error: &MoveError| count_refusal(daemon, error);
-    let found = target(daemon, caller, pid).inspect_err(refused)?;
     if hold {
-        hold_at_home(daemon, pid, true);
+        hold_at_home(daemon, &found.stat, true);
     }
     let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
         return Ok(None);
@@ -659,7 +698,7 @@ async fn bring_for(
     let result = travel(daemon, id, Command::Bring { hold }, None, answers).await;
     note(daemon, pid, "home", &result, began.elapsed());
     if result.is_err() && hold {
-        hold_at_home(daemon, pid, false);
+        hold_at_home(daemon, &found.stat, false);
     }
     result.map(Some)
 }
@@ -697,13 +736,7 @@ pub async fn take_away(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveRe
     let moving = daemon.begin_move(pid, Cause::Host);
     let _moving = moving.ok_or(MoveError::Busy(pid))?;
     let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
-    let found = found(daemon, pid, processes::credentials(pid)?)?;
-    let report = daemon.report();
-    let at_home = report.load / report.cpus.max(0.01);
-    let stays = report.stays || found.candidate.held || found.candidate.options.pin;
-    let better =
-        least_loaded(daemon, &found, |_| true).filter(|(load, _)| !stays && *load < at_home);
-    if let Some((_, node)) = better {
+    if let Some((found, node)) = elsewhere(daemon, journey) {
         let began = Instant::now();
         let result = onward(daemon, &found, journey, &node, &answers).await;
         note(daemon, pid, &node, &result, began.elapsed());
@@ -714,9 +747,32 @@ pub async fn take_away(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveRe
     home(daemon, journey, &answers).await
 }
 
-fn hold_at_home(daemon: &Daemon, pid: i32, held: bool) {
+/// Where a process of ours that its host wants to be rid of may go, if whoever has put it into our hands may
+/// send it there, and it has less to wait for there than at home.
+fn elsewhere(daemon: &Daemon, journey: &Journey) -> Option<(Target, String)> {
+    let process = Process::open_same(journey.about.pid, journey.about.start_time).ok()?;
+    let candidate = daemon.candidates().get(process.pid()).cloned()?;
+    let credentials = candidate.check(&process).ok()?;
+    let found = found(
+        daemon,
+        Arc::new(process),
+        credentials,
+        candidate.declaration?,
+    );
+    let found = found.ok()?;
+    let report = daemon.report();
+    let at_home = report.load / report.cpus.max(0.01);
+    if report.stays || found.candidate.held || found.candidate.options.pin {
+        return None;
+    }
+    let (load, node) = least_loaded(daemon, &found, |_| true)?;
+    (load < at_home).then_some((found, node))
+}
+
+fn hold_at_home(daemon: &Daemon, process: &Stat, held: bool) {
     let mut candidates = daemon.candidates();
-    if let Some(candidate) = candidates.get_mut(pid) {
+    let known = candidates.get_mut(process.pid);
+    if let Some(candidate) = known.filter(|known| known.start_time == process.start_time) {
         candidate.held = held;
     }
     daemon.save_candidates(&candidates);
@@ -727,8 +783,8 @@ fn hold_at_home(daemon: &Daemon, pid: i32, held: bool) {
 /// # Errors
 /// Wrong pid, or not the caller's.
 pub fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let found = target(daemon, caller, pid)?;
-    hold_at_home(daemon, pid, false);
+    let found = opened(daemon, caller, pid)?;
+    hold_at_home(daemon, &found.stat, false);
     Ok(if found.candidate.held {
         format!("Process {pid} may move again")
     } else {

@@ -1,5 +1,6 @@
 //! What /proc says of a process, and who may move it.
 
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
@@ -11,7 +12,7 @@ use thiserror::Error;
 pub const TICKS_PER_SECOND: u64 = 100;
 const PAGE_BYTES: u64 = 4096;
 
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProcessError {
     #[error("There is no process {0} here (or it has ended meanwhile)")]
     Gone(i32),
@@ -21,6 +22,10 @@ pub enum ProcessError {
         "Process {pid} belongs to {owner}, not to you: only its owner, root or a member of whim-admin may move it"
     )]
     NotYours { pid: i32, owner: String },
+    #[error(
+        "Process {0} has got other rights meanwhile (it executes a setuid program, or has changed its user)"
+    )]
+    Changed(i32),
     #[error("Process {pid} {why}: only root or a member of whim-admin may move it")]
     Protected { pid: i32, why: &'static str },
 }
@@ -86,7 +91,12 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
         return Err(ProcessError::NoPid(pid));
     }
     let text = short(format!("/proc/{pid}/stat")).ok_or(ProcessError::Gone(pid))?;
-    let stat = parse_stat(&text).ok_or(ProcessError::Gone(pid))?;
+    living(&text, pid)
+}
+
+/// What its stat says of a process that has not ended.
+pub(crate) fn living(text: &str, pid: i32) -> Result<Stat, ProcessError> {
+    let stat = parse_stat(text).ok_or(ProcessError::Gone(pid))?;
     if matches!(stat.state, 'Z' | 'X') {
         Err(ProcessError::Gone(pid))
     } else {
@@ -189,6 +199,23 @@ pub fn credentials(pid: i32) -> Result<Credentials, ProcessError> {
         .map_err(|_| ProcessError::Gone(pid))?
         .uid();
     parse_status(&String::from_utf8_lossy(&text), owner).ok_or(ProcessError::Gone(pid))
+}
+
+impl Credentials {
+    #[must_use]
+    pub fn ids(&self) -> Ids {
+        Ids {
+            uids: self.uids,
+            gids: self.gids,
+        }
+    }
+}
+
+/// Real, effective and saved ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ids {
+    pub uids: [u32; 3],
+    pub gids: [u32; 3],
 }
 
 pub(crate) fn parse_status(text: &str, owner: u32) -> Option<Credentials> {

@@ -15,7 +15,6 @@ use whim_net::name::NodeName;
 use whim_sys::credentials;
 
 use crate::balancing;
-use crate::candidates::Candidate;
 use crate::class::{Class, Features};
 use crate::clients::Clients;
 use crate::cluster::ClusterError;
@@ -27,21 +26,18 @@ use crate::history_task;
 use crate::listing;
 use crate::membership;
 use crate::moving::{self, MoveError};
-use crate::processes::{self, Caller};
+use crate::processes::Caller;
+use crate::registering;
 use crate::telling;
 use crate::tuning;
 use crate::web;
 
 /// A client that does not send its request within this time is dropped.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that takes nothing of its answers for this time is dropped.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A copy of the CA is told in parts of so many bytes: as a text in an answer each may take six.
 const CA_PART: usize = 512 << 10;
-/// `whim run --on` is tried for this long: a program that has just been started may stay for a
-/// moment, while its loader works.
-const FIRST_MOVE: Duration = Duration::from_secs(10);
-const FIRST_MOVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Opens the control socket, for everybody: each request is judged by who asks.
 ///
@@ -167,7 +163,7 @@ async fn serve_request(
 ) -> bool {
     let answer = match request {
         Ok(Request::Register { options }) => {
-            register(daemon, caller, options, &answers, lines).await;
+            registering::register(daemon, caller, options, &answers, lines).await;
             return true;
         }
         Ok(Request::Init {
@@ -544,56 +540,9 @@ async fn bring(
     Ok(None)
 }
 
-/// `whim run`: the peer is a candidate from now on. It replaces itself by its program next, which
-/// closes the connection; then, if it was so told, the program is sent to its node.
-async fn register(
-    daemon: &Arc<Daemon>,
-    caller: &Caller,
-    options: RunOptions,
-    answers: &UnboundedSender<Answer>,
-    lines: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
-) {
-    let registered = processes::stat(caller.pid)
-        .map_err(|e| e.to_string())
-        .and_then(|stat| {
-            check_options(daemon, &options)?;
-            let mut candidate = Candidate {
-                declared: true,
-                job: daemon.job_of(stat.pid),
-                ..Candidate::new(stat.pid, stat.start_time, options.clone())
-            };
-            if options.portable {
-                let (features, hwcaps) = portable(daemon);
-                candidate.features = Some(features);
-                let _ = answers.send(Answer::Without { hwcaps });
-            }
-            let mut candidates = daemon.candidates();
-            candidates.add(candidate);
-            daemon.save_candidates(&candidates);
-            Ok(stat)
-        });
-    let stat = match registered {
-        Ok(stat) => stat,
-        Err(reason) => {
-            let _ = answers.send(Answer::Refused { reason });
-            return;
-        }
-    };
-    let _ = answers.send(Answer::Done { text: None });
-    // Whatever comes is not for us: the end alone is waited for, and nothing is kept.
-    let _ = tokio::io::copy(lines, &mut tokio::io::sink()).await;
-    if let Some(node) = options.on {
-        let (daemon, caller) = (Arc::clone(daemon), caller.clone());
-        tokio::spawn(async move { first_move(&daemon, &caller, stat.start_time, &node).await });
-    } else {
-        let (daemon, pid) = (Arc::clone(daemon), stat.pid);
-        tokio::spawn(async move { balancing::place_new(&daemon, pid).await });
-    }
-}
-
 /// The features that all nodes of this register layout have, those that are down among them, and what
 /// the C library here must not use therefore.
-fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
+pub(crate) fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
     let own = daemon.sensors().class().clone();
     let members = daemon.cluster.members();
     let peers = daemon.peers();
@@ -613,7 +562,7 @@ fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
     (common, words.into_iter().map(String::from).collect())
 }
 
-fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
+pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
     let named = options.only.iter().chain(&options.avoid).chain(&options.on);
     for name in named {
         if let Some(label) = name.strip_prefix('@') {
@@ -667,25 +616,4 @@ fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
     Err(format!(
         "No node has the label @{label}; this cluster's labels: {known}"
     ))
-}
-
-async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, start_time: u64, node: &str) {
-    let deadline = tokio::time::Instant::now() + FIRST_MOVE;
-    let (answers, _unheard) = unbounded_channel();
-    loop {
-        if !processes::lives(caller.pid, start_time) {
-            return;
-        }
-        match moving::migrate(daemon, caller, caller.pid, node, &answers).await {
-            Ok(_) | Err(MoveError::There { .. }) => {
-                balancing::placed(daemon, caller.pid);
-                return;
-            }
-            Err(error) if tokio::time::Instant::now() >= deadline => {
-                tracing::info!(%error, pid = caller.pid, "'whim run --on' was not done");
-                return;
-            }
-            Err(_) => tokio::time::sleep(FIRST_MOVE_PAUSE).await,
-        }
-    }
 }
