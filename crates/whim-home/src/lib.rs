@@ -15,5 +15,6 @@ pub mod moving;
 pub mod outward;
 pub mod room;
 pub mod server;
+pub mod subject;
 pub mod supervisor;
 pub mod window;

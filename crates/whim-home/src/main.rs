@@ -55,6 +55,8 @@ mod tests {
             lease_ms: None,
             allow_root: false,
             requested_by: 1000,
+            permitted: 0,
+            boot_offset_ns: 0,
             crash_at: None,
         };
         serde_json::to_string(&job).expect("encoded") + "\n"

@@ -8,6 +8,7 @@ use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, LinkError, clocks};
 use crate::room::{self, Reserve, Room, RoomError};
+use crate::subject::{Subject, SubjectError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
@@ -48,6 +49,8 @@ pub enum OutwardError {
     Lease(#[from] LeaseError),
     #[error("{0}")]
     Room(#[from] RoomError),
+    #[error("{0}")]
+    Subject(#[from] SubjectError),
     #[error("{0}")]
     Stay(StayReason),
     #[error("The process was mapping a file just now; try again")]
@@ -135,6 +138,7 @@ pub type Report<'a> = &'a mut dyn FnMut(Event);
 /// One try to leave.
 pub struct Outward<'a> {
     pub pid: i32,
+    pub subject: &'a Subject,
     pub lease: Option<Duration>,
     pub report: Report<'a>,
     pub begun: Instant,
@@ -176,6 +180,7 @@ impl Outward<'_> {
     /// Whatever failed; the process goes on at home.
     pub fn go(&mut self, link: &mut Link) -> Result<Departed, OutwardError> {
         self.phase(Phase::Admit);
+        self.subject.check()?;
         let ranges = current_ranges(self.pid)?;
         let total: u64 = ranges.iter().map(|range| range.len()).sum();
         let reserved =
@@ -202,6 +207,9 @@ impl Outward<'_> {
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
         let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
+        // On an error it is let go as it is: in what is not ours nothing is to be made.
+        self.subject.check()?;
+        crash::point("identity-checked");
         match self.carry(&mut frozen, link, reserved) {
             Ok(carried) => Ok(Departed {
                 frozen,

@@ -6,6 +6,7 @@ use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, LinkError};
 use crate::outward::{Departed, Outward, OutwardError, departure};
+use crate::subject::Subject;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader, Write};
@@ -70,6 +71,7 @@ pub struct Identity {
     pub job: HomeJob,
     pub credentials: Credentials,
     pub lease: Option<Duration>,
+    pub subject: Subject,
 }
 
 impl Identity {
@@ -101,6 +103,7 @@ pub fn run(job: HomeJob) -> Result<()> {
     let credentials: Credentials =
         serde_json::from_value(job.credentials.clone()).context("The job's credentials")?;
     let lease = job.lease_ms.map(Duration::from_millis);
+    let subject = Subject::of(&job)?;
     let _ = std::fs::remove_file(&job.socket);
     let listener = UnixListener::bind(&job.socket)
         .with_context(|| format!("The socket {} cannot be made", job.socket))?;
@@ -110,6 +113,7 @@ pub fn run(job: HomeJob) -> Result<()> {
         job,
         credentials,
         lease,
+        subject,
     };
     writeln!(std::io::stdout(), "ready").context("Nobody waits for this supervisor any more")?;
     let result = serve(&identity, &listener, &mut journal);
@@ -217,13 +221,12 @@ fn leave(
     });
     crash::step("out", Phase::Convert);
     let (bytes, pages) = (departed.bytes, departed.pages);
-    let pid = identity.job.pid;
     let away = match settle(departed, link, identity.lease) {
         Ok(away) => away,
         Err(error) => {
             // The guest runs, the original cannot serve it: one of the promised ends.
             let reason = format!("The process could not be kept as a deputy: {error:#}");
-            end_process(pid);
+            identity.subject.end();
             journal.commit(&Event::Ended {
                 reason: reason.clone(),
                 status: None,
@@ -260,7 +263,7 @@ fn leave(
         }
         Ending::Gone => Ok(false),
         Ending::Lost(reason) => {
-            end_process(pid);
+            identity.subject.end();
             tracing::warn!("{reason}");
             Ok(false)
         }
@@ -273,14 +276,6 @@ fn retire(identity: &Identity, holding: &Holding) {
     if holding.is_empty() {
         let _ = std::fs::remove_file(&identity.job.socket);
     }
-}
-
-/// As if by SIGKILL, because it is.
-fn end_process(pid: i32) {
-    let _ = nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(pid),
-        nix::sys::signal::Signal::SIGKILL,
-    );
 }
 
 /// Turns the moments at which phases began into how long each took.
@@ -322,6 +317,7 @@ fn depart(
     };
     let mut outward = Outward {
         pid: identity.job.pid,
+        subject: &identity.subject,
         lease: identity.lease,
         report: &mut report,
         begun,

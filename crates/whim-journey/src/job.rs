@@ -56,6 +56,13 @@ pub struct HomeJob {
     pub allow_root: bool,
     /// uid and gid that asked, for the log.
     pub requested_by: u32,
+    /// Capabilities that the process had when the daemon looked at it last, bit n for capability n: with more
+    /// it stays.
+    #[serde(default)]
+    pub permitted: u64,
+    /// How far the daemon's boot clock, by which it read the start time, is ahead of the machine's own.
+    #[serde(default)]
+    pub boot_offset_ns: i64,
     /// Where it ends or stops, in a fault test (`whim_sys::crash`); null otherwise.
     #[serde(default)]
     pub crash_at: Option<String>,

@@ -149,6 +149,8 @@ pub async fn start_home(
         lease_ms: lease(daemon, &target.candidate),
         allow_root: settings.config.allow_root,
         requested_by: about.requested_by,
+        permitted: target.credentials.permitted_capabilities,
+        boot_offset_ns: whim_sys::namespace::boot_offset_ns(),
         crash_at: settings.faults.of_home(),
     };
     // A supervisor of root's process is root, with everything: that process is.

@@ -143,7 +143,7 @@ impl World {
             journey: journey.to_owned(),
             node: "n1".to_owned(),
             pid,
-            start_time: 0,
+            start_time: start_time(pid),
             socket: socket.display().to_string(),
             journal: self
                 .path(&format!("{journey}.journal"))
@@ -153,6 +153,8 @@ impl World {
             lease_ms: self.lease_ms,
             allow_root: true,
             requested_by: 0,
+            permitted: u64::MAX,
+            boot_offset_ns: whim_sys::namespace::boot_offset_ns(),
             crash_at: None,
         };
         let mut command = Command::new(std::env::current_exe().expect("our own path"));
@@ -163,6 +165,14 @@ impl World {
             socket,
         }
     }
+}
+
+/// Field 22 of its stat.
+fn start_time(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let (_, fields) = text.rsplit_once(')').expect("a name");
+    let field = fields.split_whitespace().nth(19).expect("a start time");
+    field.parse().expect("a number")
 }
 
 /// A running supervisor; killed when dropped, if it has not ended.

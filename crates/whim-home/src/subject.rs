@@ -1,0 +1,267 @@
+//! The process that this supervisor was started for, and no other: not a later one of its number, nor the
+//! same one once it has got rights that its owner does not have.
+//!
+//! The daemon has looked before it started us, and a process can execute a setuid program at any moment until
+//! its threads are stopped. Then it cannot: so what counts is what it is when all of them have stopped, before
+//! anything in it is read or changed. Later phases need no further look. Until commit it stands still, after
+//! that its own code runs at the host, and an `execve` there brings it home first: it makes the call there,
+//! untraced, with all that the file's mode gives it, and is then nobody's candidate.
+
+use nix::errno::Errno;
+use nix::unistd::{getresgid, getresuid};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use thiserror::Error;
+use whim_journey::job::HomeJob;
+use whim_sys::namespace;
+use whim_sys::pidfd::Pidfd;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum SubjectError {
+    #[error("Process {0} has ended")]
+    Gone(i32),
+    #[error(
+        "Process {0} has got rights meanwhile that whoever moves it does not have; it goes on here"
+    )]
+    Changed(i32),
+    #[error("Process {0} runs as root now, which this node does not let move (allow-root)")]
+    Root(i32),
+    #[error("Process {0} does not let itself be traced any more; it goes on here")]
+    Untraceable(i32),
+}
+
+/// What a process is, as far as rights go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Rights {
+    /// Real, effective, saved.
+    uids: Vec<u32>,
+    gids: Vec<u32>,
+    permitted: u64,
+    /// Of its files in /proc: root's, if it may not be dumped.
+    owner: u32,
+}
+
+impl Rights {
+    fn of(pid: i32) -> Option<Self> {
+        let path = format!("/proc/{pid}/status");
+        let owner = fs::metadata(&path).ok()?.uid();
+        // The process's name stands there too, and need not be UTF-8.
+        let text = fs::read(&path).ok()?;
+        Self::parse(&String::from_utf8_lossy(&text), owner)
+    }
+
+    fn parse(text: &str, owner: u32) -> Option<Self> {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let three = |name: &str| -> Option<Vec<u32>> {
+            let numbers = field(name)?.split_whitespace().take(3);
+            let numbers: Vec<u32> = numbers.filter_map(|number| number.parse().ok()).collect();
+            (numbers.len() == 3).then_some(numbers)
+        };
+        Some(Self {
+            uids: three("Uid:")?,
+            gids: three("Gid:")?,
+            permitted: u64::from_str_radix(field("CapPrm:")?.trim(), 16).ok()?,
+            owner,
+        })
+    }
+}
+
+/// Field 22 of /proc/PID/stat.
+fn start_time(pid: i32) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether a process that began at `told`, as the daemon sees it, is the one that began at `seen`, as seen from
+/// a time namespace that is ahead by so much.
+fn is_same(told: u64, seen: u64, ahead_ns: i64) -> bool {
+    const TICK_NS: i128 = 10_000_000;
+    let first = i128::from(told) * TICK_NS + i128::from(ahead_ns);
+    let last = first + TICK_NS - 1;
+    (first.div_euclid(TICK_NS)..=last.div_euclid(TICK_NS)).contains(&i128::from(seen))
+}
+
+/// The process of this supervisor's job.
+#[derive(Debug)]
+pub struct Subject {
+    pid: i32,
+    start_time: u64,
+    /// How far our boot clock is ahead of the daemon's: we live in the process's time namespace.
+    ahead_ns: i64,
+    allow_root: bool,
+    pidfd: Pidfd,
+    /// Capabilities that it had when the daemon looked at it last.
+    permitted: u64,
+    /// Groups that it had when this supervisor began.
+    gids: Vec<u32>,
+}
+
+impl Subject {
+    /// Takes hold of the process that the job names.
+    ///
+    /// # Errors
+    /// It has ended, or is another one already.
+    pub fn of(job: &HomeJob) -> Result<Self, SubjectError> {
+        let gone = || SubjectError::Gone(job.pid);
+        let subject = Self {
+            pid: job.pid,
+            start_time: job.start_time,
+            ahead_ns: namespace::boot_offset_ns().saturating_sub(job.boot_offset_ns),
+            allow_root: job.allow_root,
+            pidfd: Pidfd::open(job.pid).map_err(|_| gone())?,
+            permitted: job.permitted,
+            gids: Rights::of(job.pid).ok_or_else(gone)?.gids,
+        };
+        subject.check()?;
+        Ok(subject)
+    }
+
+    /// Whether it is still that process, and whether we may have it. To be asked when all of its threads have
+    /// stopped: before, the answer is about a moment that is over.
+    ///
+    /// # Errors
+    /// Why not, as a sentence.
+    pub fn check(&self) -> Result<(), SubjectError> {
+        let pid = self.pid;
+        let (began, now) = (start_time(pid), Rights::of(pid));
+        // What was read by its number was read of it only if it had not ended.
+        let lives = self.pidfd.has_ended() == Ok(false);
+        let same = |began| is_same(self.start_time, began, self.ahead_ns);
+        let lives = lives && began.is_some_and(same);
+        let now = now.filter(|_| lives).ok_or(SubjectError::Gone(pid))?;
+        self.judge(&now, ours().map_err(|_| SubjectError::Changed(pid))?)
+    }
+
+    /// `ours`: all uids and gids of this supervisor, which are those that the process had when it was started.
+    fn judge(&self, now: &Rights, ours: ([u32; 3], [u32; 3])) -> Result<(), SubjectError> {
+        let pid = self.pid;
+        let (uids, gids) = ours;
+        if uids == [0; 3] {
+            // Root's supervisor keeps the daemon's groups.
+            let root = now.uids == uids && now.gids == self.gids;
+            return match root {
+                true if self.allow_root => Ok(()),
+                true => Err(SubjectError::Root(pid)),
+                false => Err(SubjectError::Changed(pid)),
+            };
+        }
+        let more = now.permitted & !self.permitted;
+        if now.uids != uids || now.gids != gids || more != 0 {
+            return Err(SubjectError::Changed(pid));
+        }
+        if now.owner != uids[1] {
+            return Err(SubjectError::Untraceable(pid));
+        }
+        Ok(())
+    }
+
+    /// As if by SIGKILL, because it is; never another process.
+    pub fn end(&self) {
+        let _ = self.pidfd.signal(libc::SIGKILL);
+    }
+}
+
+fn ours() -> Result<([u32; 3], [u32; 3]), Errno> {
+    let (uids, gids) = (getresuid()?, getresgid()?);
+    Ok((
+        [uids.real, uids.effective, uids.saved].map(nix::unistd::Uid::as_raw),
+        [gids.real, gids.effective, gids.saved].map(nix::unistd::Gid::as_raw),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    fn job(pid: i32) -> HomeJob {
+        HomeJob {
+            journey: "j".into(),
+            node: "n1".into(),
+            pid,
+            start_time: start_time(pid).expect("it lives"),
+            socket: "/run/sock".into(),
+            journal: "/var/journal".into(),
+            credentials: serde_json::Value::Null,
+            lease_ms: None,
+            allow_root: true,
+            requested_by: 1000,
+            permitted: u64::MAX,
+            boot_offset_ns: namespace::boot_offset_ns(),
+            crash_at: None,
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_beginning_and_its_end() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let pid = child.id().cast_signed();
+        let named = job(pid);
+        let subject = Subject::of(&named).expect("it lives");
+        let later = HomeJob {
+            start_time: named.start_time + 1,
+            ..named.clone()
+        };
+        let gone = SubjectError::Gone(pid);
+        assert_eq!(Subject::of(&later).expect_err("another"), gone);
+        child.wait().expect("its input has ended");
+        assert_eq!(subject.check(), Err(gone));
+        subject.end();
+    }
+
+    #[test]
+    fn a_beginning_is_the_same_in_a_time_namespace() {
+        assert!(is_same(7, 7, 0));
+        assert!(!is_same(7, 8, 0) && !is_same(7, 6, 0));
+        let day = 86_400 * 1_000_000_000;
+        assert!(is_same(7, 8_640_007, day));
+        assert!(!is_same(7, 8_640_008, day));
+        assert!(is_same(8_640_007, 7, -day));
+        // Half a tick: it began in the former or the latter half of one.
+        assert!(is_same(7, 7, 5_000_000) && is_same(7, 8, 5_000_000));
+        assert!(!is_same(7, 9, 5_000_000));
+    }
+
+    #[test]
+    fn other_rights_are_seen() {
+        let own = std::process::id().cast_signed();
+        let mut subject = Subject::of(&job(own)).expect("ourselves");
+        let user = ([1000; 3], [1000; 3]);
+        let began = Rights {
+            uids: vec![1000; 3],
+            gids: vec![1000; 3],
+            permitted: 0,
+            owner: 1000,
+        };
+        (subject.permitted, subject.gids) = (0, began.gids.clone());
+        let judge = |subject: &Subject, change: &dyn Fn(&mut Rights)| {
+            let mut now = began.clone();
+            change(&mut now);
+            subject.judge(&now, user)
+        };
+        assert_eq!(judge(&subject, &|_| {}), Ok(()));
+        let changed = Err(SubjectError::Changed(own));
+        let untraceable = Err(SubjectError::Untraceable(own));
+        assert_eq!(judge(&subject, &|now| now.uids = vec![1000, 0, 0]), changed);
+        assert_eq!(judge(&subject, &|now| now.uids = vec![0; 3]), changed);
+        assert_eq!(judge(&subject, &|now| now.gids[1] = 5), changed);
+        assert_eq!(judge(&subject, &|now| now.permitted = 1 << 21), changed);
+        assert_eq!(judge(&subject, &|now| now.owner = 0), untraceable);
+        let root = |subject: &Subject, uids: [u32; 3]| {
+            let now = Rights {
+                uids: uids.to_vec(),
+                ..began.clone()
+            };
+            subject.judge(&now, ([0; 3], [0; 3]))
+        };
+        assert_eq!(root(&subject, [0; 3]), Ok(()));
+        assert_eq!(root(&subject, [0, 1000, 0]), changed);
+        subject.allow_root = false;
+        assert_eq!(root(&subject, [0; 3]), Err(SubjectError::Root(own)));
+    }
+}
