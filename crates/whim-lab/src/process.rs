@@ -170,6 +170,7 @@ pub(crate) fn find_helpers(directory: &Path) -> Vec<Helper> {
 }
 
 fn helper_of(pid: i32, directory: &Path) -> Option<Helper> {
+    // Of one process all of it: known by the same start time before and after.
     let id = ProcessId::of(pid)?;
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut words = line.split(|b| *b == 0).skip(1);
@@ -226,7 +227,10 @@ pub(crate) fn signal_namespace(init: ProcessId, signal: Signal) -> Result<(), La
             return Ok(());
         }
         for pid in new {
-            if let Some(handle) = ProcessId::of(pid).and_then(ProcessId::open) {
+            // Looked at again once it is held: the number may have become another process's.
+            if let Ok(handle) = PidFd::open(pid)
+                && namespace(pid) == wanted
+            {
                 // It may have ended meanwhile.
                 let _ = handle.signal(signal);
             }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use whim_sys::cgroup::{Membership, Version, number, of};
+use whim_sys::pidfd::Pidfd;
 
 /// Name of the group below which supervisors have one and each guest has its own.
 const JOURNEYS: &str = "whim-journeys";
@@ -423,21 +424,31 @@ pub fn guests(prefix: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+fn pids_in(group: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let numbers = text.lines().filter_map(|line| line.trim().parse().ok());
+    numbers.filter(|pid| *pid > 0).collect()
+}
+
+/// Ends the processes of a group, and no other one that has got the number of one of them meanwhile.
+fn kill_members(group: &Path) {
+    let found = pids_in(group).into_iter();
+    let held: Vec<(i32, Pidfd)> = found
+        .filter_map(|pid| Some((pid, Pidfd::open(pid).ok()?)))
+        .collect();
+    // Who is a member now, and has the number of one that is held, is the one that is held, or that has ended.
+    let members = pids_in(group);
+    for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
+        let _ = process.signal(nix::libc::SIGKILL);
+    }
+}
+
 /// Ends what is left in a guest's groups and removes them.
 pub fn remove_guest(directories: &[PathBuf]) -> Vec<PathBuf> {
     let mut left = Vec::new();
     for directory in directories {
         let _ = fs::write(directory.join("cgroup.kill"), "1");
-        let members = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-        for pid in members
-            .lines()
-            .filter_map(|line| line.trim().parse::<i32>().ok())
-        {
-            if pid > 0 {
-                let pid = nix::unistd::Pid::from_raw(pid);
-                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
-            }
-        }
+        kill_members(directory);
         if let Err(error) = fs::remove_dir(directory)
             && error.kind() != io::ErrorKind::NotFound
         {

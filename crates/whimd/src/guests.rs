@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::class::{Class, Difference, Features};
 use crate::config::Guests as Limits;
+use crate::process::{self, Process};
 use crate::sensors::Report;
 
 /// Part of their share to which guests are admitted: beyond it one would have to leave at once.
@@ -88,8 +89,24 @@ pub struct Guest {
     pub private_id: Option<u32>,
     pub cgroups: Vec<PathBuf>,
     pub supervisor_pid: i32,
+    /// Of the supervisor, in the boot of that name: without both its number means nobody.
+    #[serde(default)]
+    pub supervisor_start_time: u64,
+    #[serde(default)]
+    pub boot: String,
     /// Directory of the supervisor's socket.
     pub directory: PathBuf,
+}
+
+impl Guest {
+    /// Its supervisor, if it lives, and no other process that has its number.
+    #[must_use]
+    pub fn supervisor(&self) -> Option<Process> {
+        let known = self.boot == process::boot_id();
+        let held =
+            known.then(|| Process::open_same(self.supervisor_pid, self.supervisor_start_time));
+        held?.ok()
+    }
 }
 
 /// Users of other nodes and the uids under which their guests run here: one each, so that guests
@@ -384,6 +401,8 @@ mod tests {
             private_id: None,
             cgroups: Vec::new(),
             supervisor_pid: 7,
+            supervisor_start_time: 0,
+            boot: String::new(),
             directory: PathBuf::new(),
         };
         for number in 1..GUESTS_MAX {

@@ -18,6 +18,7 @@ use crate::cluster::ClusterError;
 use crate::daemon::Daemon;
 use crate::guests::{AdmitError, AdmitRequest, Guest, about_file};
 use crate::metrics_words;
+use crate::process::{self, Process};
 use crate::settings::socket_in;
 use crate::supervisor::{self, Start, SupervisorError};
 
@@ -194,7 +195,7 @@ async fn start(
             source,
         }
     })?;
-    let guest = Guest {
+    let mut guest = Guest {
         request: request.clone(),
         private_id,
         cgroups,
@@ -202,8 +203,14 @@ async fn start(
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .unwrap_or(0),
+        supervisor_start_time: 0,
+        boot: process::boot_id().to_owned(),
         directory,
     };
+    // Our own child, which nobody else waits for: its number is its own until we do.
+    if let Ok(supervisor) = Process::open(guest.supervisor_pid) {
+        guest.supervisor_start_time = supervisor.start_time();
+    }
     settings.faults.point("after-guest-started");
     write_about(&guest);
     settings.faults.point("guest-noted");
@@ -293,9 +300,26 @@ pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
         .cloned();
     let Some(guest) = guest else { return };
     daemon.settings.faults.point("before-guest-released");
-    if guest.supervisor_pid > 0 {
-        let pid = nix::unistd::Pid::from_raw(guest.supervisor_pid);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+    if let Some(supervisor) = guest.supervisor() {
+        // It may have ended meanwhile.
+        let _ = supervisor.signal(nix::sys::signal::Signal::SIGTERM);
+    }
+}
+
+/// A guest that a daemon noted which did not note when its supervisor began: who listens at its socket is it.
+async fn recognize(guest: &mut Guest) {
+    if !guest.boot.is_empty() {
+        return;
+    }
+    let Ok(stream) = UnixStream::connect(socket_in(&guest.directory)).await else {
+        return;
+    };
+    let listens = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    if listens == Some(guest.supervisor_pid)
+        && let Ok(supervisor) = Process::open(guest.supervisor_pid)
+    {
+        guest.supervisor_start_time = supervisor.start_time();
+        process::boot_id().clone_into(&mut guest.boot);
     }
 }
 
@@ -306,12 +330,13 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
         .flatten()
         .flatten();
     for entry in entries.filter(|e| e.path().extension().is_some_and(|e| e == "json")) {
-        let Some(guest) = fs::read(entry.path())
+        let Some(mut guest) = fs::read(entry.path())
             .ok()
             .and_then(|bytes| serde_json::from_slice::<Guest>(&bytes).ok())
         else {
             continue;
         };
+        recognize(&mut guest).await;
         let key = (guest.request.journey.clone(), guest.request.epoch);
         daemon.guests().by_key.insert(key, guest);
     }
@@ -336,8 +361,7 @@ async fn listens(directory: &Path) -> bool {
 pub async fn sweep(daemon: &Arc<Daemon>) {
     let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
     for guest in guests {
-        let pid = guest.supervisor_pid;
-        if crate::processes::stat(pid).is_err() && !listens(&guest.directory).await {
+        if guest.supervisor().is_none() && !listens(&guest.directory).await {
             clean(daemon, &guest);
         }
     }
