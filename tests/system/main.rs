@@ -31,6 +31,7 @@ mod faults;
 mod first_hour;
 mod history;
 mod hostile;
+mod identity;
 mod json;
 mod kernels;
 mod kinds;
@@ -85,6 +86,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(history::cases());
     cases.extend(metrics::cases());
     cases.extend(monitors::cases());
+    cases.extend(identity::cases());
     cases.extend(json::cases());
     cases.extend(page::cases());
     cases.extend(browser::cases());

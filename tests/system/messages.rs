@@ -62,6 +62,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "is of another kind than this one: its CPU",
     ),
     (
+        "Process … has got rights meanwhile",
+        "tests/system/identity.rs",
+        "identity::setuid_exec_in_each_phase",
+    ),
+    (
         "Node … has … guests already",
         "crates/whim/tests/moves.rs",
         "fn a_host_with_as_many_guests_as_it_takes_refuses_with_a_sentence",
