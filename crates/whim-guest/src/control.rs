@@ -2,22 +2,20 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_journey::job::{Command, Event};
 use whim_net::port::{LineReader, PortError, Progress};
+use whim_sys::inherited::InheritedError;
 
 /// The daemon writes its line at once; nobody else may connect.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Error)]
 pub enum ControlError {
-    #[error("The socket {path} cannot be made: {source}")]
-    Bind {
-        path: String,
-        source: std::io::Error,
-    },
+    #[error("The supervisor's socket: {0}")]
+    Listener(#[from] InheritedError),
     #[error("A command cannot be read: {0}")]
     Read(#[from] PortError),
     #[error("A connection of the daemon broke: {0}")]
@@ -45,18 +43,6 @@ impl Request {
             let _ = self.stream.write_all(&line);
         }
     }
-}
-
-/// Listens at `path`; a socket that an earlier supervisor left is replaced.
-///
-/// # Errors
-/// The directory cannot be written.
-pub fn listen(path: &str) -> Result<UnixListener, ControlError> {
-    let _ = std::fs::remove_file(path);
-    UnixListener::bind(path).map_err(|source| ControlError::Bind {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// Reads one command from a fresh connection.

@@ -12,6 +12,8 @@ use whim_sys::crash;
 
 /// Longest job, in bytes.
 const JOB_MAX: u64 = 4 << 20;
+/// Longest file that this supervisor writes, in bytes: that is its log.
+const FILE_MAX: u64 = 16 << 20;
 
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("WHIM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
@@ -53,6 +55,8 @@ fn run() -> anyhow::Result<()> {
     sandbox::allow_files()?;
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
+    // Of the processes made so far, the guest's will have limits of its own.
+    whim_sys::credentials::limit_files(FILE_MAX)?;
     let job: GuestJob = job::read(std::io::stdin().lock(), JOB_MAX)?;
     match &job.crash_at {
         Some(plan) => crash::arm_by(plan),
@@ -72,7 +76,7 @@ mod tests {
             epoch: 1,
             node: "n2".into(),
             home: "n1".into(),
-            socket: "/run/sock".into(),
+            listener: 3,
             credentials: serde_json::Value::Null,
             lease_ms: None,
             private_id: None,

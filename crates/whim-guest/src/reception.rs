@@ -8,10 +8,11 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 use thiserror::Error;
 use whim_journey::job::Command;
 use whim_journey::message::ChannelRole;
@@ -19,6 +20,8 @@ use whim_net::{Channel, Door, Fresh};
 
 /// Connections whose handshakes go on at the same time.
 const GREETINGS_MAX: usize = 8;
+/// When no connection can be taken, for want of descriptors, it is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Error)]
 pub enum ReceptionError {
@@ -58,6 +61,7 @@ impl Teller {
 pub struct Reception {
     visits: Receiver<Visit>,
     teller: Teller,
+    listener: UnixListener,
     /// New connections for the lines of calls and of pages.
     pub calls: Arc<Door>,
     pub pages: Arc<Door>,
@@ -101,13 +105,14 @@ impl Reception {
             visits: sender,
             wake,
         };
+        listener.set_nonblocking(false)?;
         let reception = Self {
             visits,
             teller: teller.clone(),
+            listener: listener.try_clone()?,
             calls: Door::new()?,
             pages: Door::new()?,
         };
-        listener.set_nonblocking(false)?;
         let porter = Arc::new(Porter {
             parties,
             teller,
@@ -117,14 +122,23 @@ impl Reception {
         });
         let thread = std::thread::Builder::new().name("reception".into());
         thread.spawn(move || {
-            for stream in listener.incoming().flatten() {
-                match control::read(stream) {
-                    Ok(request) => porter.request(request),
-                    Err(error) => tracing::warn!(%error, "a command was refused"),
+            loop {
+                match listener.accept() {
+                    Ok((stream, _)) => porter.open(stream),
+                    Err(error) if has_retired(&error) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection of the daemon could not be taken");
+                        std::thread::sleep(ACCEPT_PAUSE);
+                    }
                 }
             }
         })?;
         Ok(reception)
+    }
+
+    /// Listens no more: whoever comes now meets nobody, and need not wait for our end to see that.
+    pub fn retire(&self) {
+        whim_sys::inherited::retire(&self.listener);
     }
 
     /// Connects to the next host, and brings the outcome as a visit. A thread of its own: a next host
@@ -149,6 +163,12 @@ impl Reception {
     }
 }
 
+/// Whether nobody is listened to any more: what takes no connections any more never waits for one.
+fn has_retired(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidInput, WouldBlock};
+    matches!(error.kind(), InvalidInput | WouldBlock)
+}
+
 impl AsFd for Reception {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.teller.wake.as_fd()
@@ -156,6 +176,13 @@ impl AsFd for Reception {
 }
 
 impl Porter {
+    fn open(self: &Arc<Self>, stream: UnixStream) {
+        match control::read(stream) {
+            Ok(request) => self.request(request),
+            Err(error) => tracing::warn!(%error, "a command was refused"),
+        }
+    }
+
     fn request(self: &Arc<Self>, mut request: Request) {
         if request.command != Command::Channel {
             return self.teller.tell(Visit::Request(request));

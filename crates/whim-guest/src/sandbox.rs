@@ -147,6 +147,8 @@ impl Sandbox {
         match namespace::fork()? {
             Fork::Child => {
                 drop((socket, gate));
+                // The supervisor's socket is not the sandbox's affair.
+                whim_sys::inherited::close_all();
                 inside::zygote(inner, inner_gate, device)
             }
             Fork::Parent(_) => {

@@ -8,7 +8,7 @@ mod visits;
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
 use crate::clocks::Ahead;
-use crate::control::{self, ControlError};
+use crate::control::ControlError;
 use crate::guest::{Guest, GuestError, Outgoing};
 use crate::limits::Limits;
 use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
@@ -29,6 +29,7 @@ use whim_journey::message::{self, MessageError, Tails, ToGuest, ToHome};
 use whim_journey::stay::{Action, Event as StayEvent, Stay};
 use whim_net::{Channel, ChannelError, Credentials, Line, Received};
 use whim_sys::credentials::{self, CredentialError};
+use whim_sys::inherited;
 use whim_sys::priority::Priority;
 
 /// Time for the last words to leave.
@@ -141,7 +142,8 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         home: job.home.clone(),
         credentials,
     };
-    let reception = Reception::open(control::listen(&job.socket)?, parties.clone())?;
+    let listener = inherited::listener(job.listener).map_err(ControlError::from)?;
+    let reception = Reception::open(listener, parties.clone())?;
     let lease = job.lease_ms.map(Duration::from_millis);
     let mut supervisor = Supervisor {
         parties,
@@ -171,7 +173,7 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
     };
     writeln!(std::io::stdout(), "ready").map_err(SupervisorError::Output)?;
     let result = supervisor.serve();
-    let _ = std::fs::remove_file(&supervisor.job.socket);
+    supervisor.reception.retire();
     drop(supervisor.sandbox);
     supervisor.limits.await_release();
     result

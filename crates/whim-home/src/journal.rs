@@ -1,8 +1,7 @@
 //! The journal of one journey: lines of JSON, the only authority on which epoch is valid.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use whim_journey::job::Event;
 
@@ -35,16 +34,13 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates it.
-    ///
-    /// # Errors
-    /// Of the file system.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path)?;
-        Ok(Self {
+    /// As the daemon has opened it: to append.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        Self {
             file,
             is_torn: false,
-        })
+        }
     }
 
     /// Appends an entry on which nothing depends but what is told of the journey: a disk that is full
@@ -108,18 +104,21 @@ impl Drop for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::OpenOptions;
+    use std::path::Path;
 
     #[test]
     fn an_entry_is_not_joined_to_one_that_found_no_room() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("journal");
-        let mut journal = Journal::open(Path::new("/dev/full")).expect("opened");
+        let opened = |path: &Path| OpenOptions::new().append(true).open(path).expect("opened");
+        let mut journal = Journal::new(opened(Path::new("/dev/full")));
         let event = |epoch| Event::Acknowledged { epoch };
         assert!(journal.append(&event(1)).is_err());
         journal.note(&event(2));
         // As after a part of it has reached the disk, and room was made.
         std::fs::write(&path, "{\"event\":\"ackn").expect("written");
-        journal.file = OpenOptions::new().append(true).open(&path).expect("opened");
+        journal.file = opened(&path);
         journal.commit(&event(3)).expect("written");
         journal.note(&event(4));
         drop(journal);

@@ -7,6 +7,7 @@
 use crate::deputy::SPARE_THREADS;
 use crate::journal::Journal;
 use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use thiserror::Error;
 use whim_journey::job::Event;
@@ -53,6 +54,10 @@ pub enum RoomError {
         "The home supervisor may not use as much memory as a move needs ({0} KiB more); raise whimd's limit (LimitAS, or ulimit -v)"
     )]
     OurMemory(usize),
+    #[error(
+        "The home supervisor may not make a file of {0} KiB, as the move of so many threads needs: start fewer threads before it is moved"
+    )]
+    OurFile(usize),
 }
 
 /// Descriptors and address space of ours that are kept for steps which must not fail.
@@ -68,9 +73,14 @@ impl Reserve {
     /// For a process of so many threads.
     ///
     /// # Errors
-    /// [`RoomError::Ours`], [`RoomError::OurMemory`]
+    /// [`RoomError::Ours`], [`RoomError::OurMemory`], [`RoomError::OurFile`]
     pub fn take(threads: usize) -> Result<Self, RoomError> {
-        let length = Deck::length_for(threads + SPARE_THREADS) + MEMORY_BESIDE;
+        let deck = Deck::length_for(threads + SPARE_THREADS);
+        let longest = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
+        if deck as u64 > longest {
+            return Err(RoomError::OurFile(deck >> 10));
+        }
+        let length = deck + MEMORY_BESIDE;
         let mut memory = Vec::new();
         memory
             .try_reserve_exact(length)

@@ -12,13 +12,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use whim_image::freeze::FreezeLimits;
 use whim_image::sharing::Alone;
 use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, State, Status};
 use whim_net::Credentials;
-use whim_sys::crash;
+use whim_sys::{crash, inherited};
 
 /// A client that does not finish its line in this time is not listened to.
 const COMMAND_WITHIN: Duration = Duration::from_secs(2);
@@ -27,19 +28,61 @@ const COMMAND_WITHIN: Duration = Duration::from_secs(2);
 const SENT_WITHIN: Duration = Duration::from_secs(5);
 /// Longest command, in bytes.
 const COMMAND_MAX: u64 = 64 << 10;
+/// Whoever waits for a move hears so often that it goes on. Steps of one take longer.
+const WORKING_EVERY: Duration = Duration::from_secs(5);
 
 /// Someone who asked for something and gets events until it is done.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
+    stream: Arc<Mutex<UnixStream>>,
+    /// Held as long as this client is told that work goes on.
+    working: Option<Sender<()>>,
+}
+
+fn write(stream: &Mutex<UnixStream>, event: &Event) {
+    if let Ok(mut line) = serde_json::to_string(event) {
+        line.push('\n');
+        let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = stream.write_all(line.as_bytes());
+    }
 }
 
 impl Client {
+    fn new(stream: UnixStream) -> Self {
+        Self {
+            stream: Arc::new(Mutex::new(stream)),
+            working: None,
+        }
+    }
+
     /// Sends one event; a client that has gone away is no reason to stop.
     pub fn send(&mut self, event: &Event) {
-        if let Ok(mut line) = serde_json::to_string(event) {
-            line.push('\n');
-            let _ = self.stream.write_all(line.as_bytes());
+        write(&self.stream, event);
+    }
+
+    /// Tells it again and again that work goes on, until it is dropped. By a thread of its own: a step
+    /// of a move may take minutes, and this one is then inside it. (That thread takes no signals: they
+    /// are the other's.)
+    pub fn keep_informed(&mut self) {
+        use nix::sys::signal::{SigSet, SigmaskHow};
+        let (working, over) = channel();
+        let stream = Arc::clone(&self.stream);
+        let inform = move || {
+            while over.recv_timeout(WORKING_EVERY) == Err(RecvTimeoutError::Timeout) {
+                write(&stream, &Event::Working);
+            }
+        };
+        let Ok(before) = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK) else {
+            return;
+        };
+        let thread = std::thread::Builder::new().name("working".into());
+        match thread.spawn(inform) {
+            Ok(_) => self.working = Some(working),
+            // The daemon may give a long move up then; the move itself goes on.
+            Err(error) => tracing::warn!(%error, "nobody is told that the move goes on"),
+        }
+        if let Err(errno) = before.thread_set_mask() {
+            tracing::warn!(%errno, "the mask of signals stays as it is");
         }
     }
 
@@ -62,7 +105,11 @@ pub fn read_command(stream: UnixStream) -> Result<(Command, Client)> {
     let limited = std::io::Read::take(&stream, COMMAND_MAX);
     BufReader::new(limited).read_line(&mut line)?;
     let command = serde_json::from_str(&line).context("The command is not understood")?;
-    Ok((command, Client { stream }))
+    let mut client = Client::new(stream);
+    if matches!(command, Command::Move { .. } | Command::Bring { .. }) {
+        client.keep_informed();
+    }
+    Ok((command, client))
 }
 
 /// What supervisor and journey are called by those who ask.
@@ -98,17 +145,14 @@ impl Identity {
 /// Carries the job out, until the process is home again or has ended.
 ///
 /// # Errors
-/// The socket or the journal cannot be made; a job that is not valid.
+/// The socket or the journal was not handed over; a job that is not valid.
 pub fn run(job: HomeJob) -> Result<()> {
     let credentials: Credentials =
         serde_json::from_value(job.credentials.clone()).context("The job's credentials")?;
     let lease = job.lease_ms.map(Duration::from_millis);
     let subject = Subject::of(&job)?;
-    let _ = std::fs::remove_file(&job.socket);
-    let listener = UnixListener::bind(&job.socket)
-        .with_context(|| format!("The socket {} cannot be made", job.socket))?;
-    let mut journal = Journal::open(Path::new(&job.journal))
-        .with_context(|| format!("The journal {} cannot be opened", job.journal))?;
+    let listener = inherited::listener(job.listener).context("The supervisor's socket")?;
+    let mut journal = Journal::new(inherited::file(job.journal).context("The journal")?);
     let identity = Identity {
         job,
         credentials,
@@ -117,7 +161,7 @@ pub fn run(job: HomeJob) -> Result<()> {
     };
     writeln!(std::io::stdout(), "ready").context("Nobody waits for this supervisor any more")?;
     let result = serve(&identity, &listener, &mut journal);
-    let _ = std::fs::remove_file(&identity.job.socket);
+    inherited::retire(&listener);
     result
 }
 
@@ -208,7 +252,7 @@ fn leave(
             let stays = matches!(error, OutwardError::Stay(_));
             let refused = Event::Refused { reason, stays };
             journal.note(&refused);
-            retire(identity, holding);
+            retire(listener, holding);
             client.send(&refused);
             return Ok(true);
         }
@@ -255,7 +299,7 @@ fn leave(
     match away.run(identity, listener, journal)? {
         Ending::Home(home) => {
             *holding = home.holding;
-            retire(identity, holding);
+            retire(listener, holding);
             if let (Some(mut client), Some(report)) = (home.client, home.report) {
                 client.send(&Event::Done { report });
             }
@@ -270,11 +314,11 @@ fn leave(
     }
 }
 
-/// With nothing left to do, the socket goes before anybody is told: whoever then wants to move the
-/// process begins a new journey, and does not meet a supervisor that is about to end.
-fn retire(identity: &Identity, holding: &Holding) {
+/// With nothing left to do, nobody is listened to any more before anybody is told: whoever then wants
+/// to move the process begins a new journey, and does not meet a supervisor that is about to end.
+fn retire(listener: &UnixListener, holding: &Holding) {
     if holding.is_empty() {
-        let _ = std::fs::remove_file(&identity.job.socket);
+        inherited::retire(listener);
     }
 }
 

@@ -1,13 +1,16 @@
 //! How the daemon starts a supervisor and talks to it.
 //!
-//! A supervisor reads one job, as a line of JSON, from its standard input, listens on the unix
-//! socket that the job names, and then writes the line `ready` to its standard output (or
+//! A supervisor reads one job, as a line of JSON, from its standard input, listens on the socket whose
+//! descriptor it was started with, and then writes the line `ready` to its standard output (or
 //! `failed: REASON`). It lives outside the daemon's cgroup; the daemon may end and come back: it
-//! finds its supervisors again by the sockets in the run directory.
+//! finds its supervisors again by the sockets in the run directory. Those are the daemon's own, as is
+//! the journal, which a home supervisor is handed opened: a supervisor can reach neither by name
+//! (ARCHITECTURE.md, "The line").
 //!
 //! On the socket each request is one line of JSON ([`Command`]), answered by lines of JSON
 //! ([`Event`]), the last of which is `Done`, `Refused` or `Status`. `Command::Channel` is followed
-//! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun.
+//! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun. What a
+//! supervisor answers is the word of whoever owns it: the daemon checks and bounds it.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,10 +49,10 @@ pub struct HomeJob {
     pub pid: i32,
     /// Field 22 of /proc/PID/stat: the pid was not reused since the daemon looked.
     pub start_time: u64,
-    /// Path of the supervisor's unix socket.
-    pub socket: String,
-    /// Journal of this journey: lines of JSON, appended and synced.
-    pub journal: String,
+    /// Descriptor of the listening unix socket.
+    pub listener: i32,
+    /// Descriptor of this journey's journal: lines of JSON, appended and synced.
+    pub journal: i32,
     pub credentials: CredentialsJson,
     /// Time after which home gives up a host that does not answer (T2); null = never.
     pub lease_ms: Option<u64>,
@@ -77,7 +80,8 @@ pub struct GuestJob {
     /// This node, the host.
     pub node: String,
     pub home: String,
-    pub socket: String,
+    /// Descriptor of the listening unix socket.
+    pub listener: i32,
     pub credentials: CredentialsJson,
     pub lease_ms: Option<u64>,
     /// uid and gid of the private range under which supervisor and guest run; null: keep ours
@@ -234,6 +238,8 @@ pub enum Event {
     Notice {
         text: String,
     },
+    /// It goes on, and there is nothing to tell: silence would mean that it does not.
+    Working,
     Done {
         report: MoveReport,
     },

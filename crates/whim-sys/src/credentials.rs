@@ -2,7 +2,7 @@
 
 use nix::unistd::{Gid, Uid};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use thiserror::Error;
@@ -292,6 +292,11 @@ pub struct Launch {
     pub enter_cgroups: Vec<std::path::PathBuf>,
     /// Live in this process's time namespace: its clocks are then ours.
     pub clocks_of: Option<i32>,
+    /// Descriptors that it is to have, under the numbers that they have here. Whoever starts it keeps
+    /// them open until then.
+    pub inherit: Vec<RawFd>,
+    /// No file that it writes becomes longer, in bytes. A write beyond fails, as on a full disk.
+    pub file_max: Option<u64>,
 }
 
 impl Launch {
@@ -318,6 +323,12 @@ impl Launch {
         if self.new_session {
             nix::unistd::setsid()?;
         }
+        for number in &self.inherit {
+            crate::inherited::hand_over(*number)?;
+        }
+        if let Some(bytes) = self.file_max {
+            limit_files(bytes)?;
+        }
         if let Some((uid, gid, groups)) = &self.identity {
             prctl(libc::PR_SET_KEEPCAPS, 1, 0)?;
             become_user(*uid, *gid, groups)?;
@@ -328,10 +339,47 @@ impl Launch {
     }
 }
 
+/// No file that this process writes becomes longer than this, for good. It is not ended by a try: the
+/// write fails.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn limit_files(bytes: u64) -> io::Result<()> {
+    use nix::sys::resource::{Resource, setrlimit};
+    use nix::sys::signal::{SigHandler, Signal, signal};
+    // JUSTIFICATION: there is no safe way to ignore a signal.
+    // SAFETY: to ignore one installs no handler.
+    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
+    setrlimit(Resource::RLIMIT_FSIZE, bytes, bytes)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_file_that_is_too_long_is_as_a_full_disk() {
+        let path = std::env::temp_dir().join(format!("whim-limit-{}", std::process::id()));
+        let file = std::fs::File::create(&path).expect("a file");
+        let mut command = Command::new("head");
+        command.args(["-c", "5000", "/dev/zero"]).stdout(file);
+        let launch = Launch {
+            file_max: Some(4096),
+            ..Launch::default()
+        };
+        launch.apply(&mut command);
+        let output = command.output().expect("head runs");
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "it is told so, and not ended"
+        );
+        let written = std::fs::metadata(&path).expect("there").len();
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(written, 4096);
+    }
 
     #[test]
     fn a_socket_pair_names_this_process() {

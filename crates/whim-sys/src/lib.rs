@@ -8,6 +8,7 @@ pub mod dead;
 pub mod fdpass;
 pub mod foreign;
 pub mod heap;
+pub mod inherited;
 pub mod lease;
 pub mod namespace;
 pub mod ownership;

@@ -14,6 +14,7 @@ use crate::candidates::Candidates;
 use crate::class::Class;
 use crate::cluster::{CallError, Cluster};
 use crate::config::Config;
+use crate::directories::Aside;
 use crate::discovery::Discovery;
 use crate::events::Events;
 use crate::guests::Guests;
@@ -27,7 +28,7 @@ use crate::sensors::{Report, Sensors};
 use crate::settings::Settings;
 use crate::telling::Telling;
 use crate::web::WebPage;
-use crate::{cgroup, hosting, watching};
+use crate::{cgroup, directories, hosting, watching};
 
 /// All processes are looked at again after this, in milliseconds.
 const SCAN_ALL_EVERY: u64 = 30_000;
@@ -77,6 +78,8 @@ pub struct Daemon {
     pub history: History,
     /// Held while guests are sent away.
     pub expelling: tokio::sync::Mutex<()>,
+    /// Of supervisors' directories, what is removed bit by bit.
+    pub aside: Aside,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -152,6 +155,7 @@ impl Daemon {
             metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
             history,
             expelling: tokio::sync::Mutex::default(),
+            aside: Aside::default(),
         })
     }
 
@@ -452,6 +456,8 @@ impl Daemon {
                 daemon.sensors().sample(daemon.clock_ms());
                 daemon.hold_guests_share();
                 daemon.refresh_candidates();
+                let directory = daemon.settings.supervisors();
+                daemon.aside.clear(&directory, directories::STEP_MAX);
             });
             if let Err(error) = looked.await {
                 tracing::error!(%error, "looking at the processes failed");

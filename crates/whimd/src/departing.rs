@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 use nix::fcntl::FallocateFlags;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use whim_image::stay::has_own_time;
 use whim_journey::job::{HomeJob, Slot};
 use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
+use whim_sys::foreign;
 
 use crate::balancing;
 use crate::candidates::Candidate;
 use crate::daemon::Daemon;
 use crate::guests::AdmitRequest;
-use crate::journeys::{About, Journey};
+use crate::journeys::{About, JOURNAL_MAX, Journey, Notes};
 use crate::moving::{MoveError, Target};
 use crate::peers::{NodeReply, NodeRequest};
-use crate::settings::socket_in;
+use crate::processes;
 use crate::supervisor::{self, Start};
 use crate::watching;
 
@@ -33,6 +35,11 @@ const KEPT: [Capability; 3] = [
 
 /// What a journal takes of the disk from the beginning on, in bytes; few journeys need more.
 const JOURNAL_ROOM: i64 = 8 << 10;
+
+/// Longest file that a home supervisor writes, in bytes, for a process without threads: its journal, its
+/// log, and the memory that it shares with the process, in which each thread has a part.
+const FILE_MAX: u64 = 2 * JOURNAL_MAX;
+const FILE_PER_THREAD: u64 = 16 << 10;
 
 /// A host answers a request for room within this time: it starts a supervisor meanwhile.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -134,17 +141,21 @@ pub async fn start_home(
     let directory = settings.home_directory(id);
     let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
     settings.faults.point("before-journey-noted");
-    write_about(daemon, about)?;
+    let mut about = About {
+        notes: notes(about.pid),
+        ..about.clone()
+    };
+    write_about(daemon, &about)?;
     settings.faults.point("before-journal-made");
-    let journal = settings.journal(id);
-    make_journal(&journal, owner)?;
-    let job = HomeJob {
+    let journal = make_journal(&settings.journal(id))?;
+    let journal_number = journal.as_raw_fd();
+    let job = |listener| HomeJob {
         journey: id.clone(),
         node: about.home.clone(),
         pid: about.pid,
         start_time: about.start_time,
-        socket: socket_in(&directory).display().to_string(),
-        journal: journal.display().to_string(),
+        listener,
+        journal: journal_number,
         credentials,
         lease_ms: lease(daemon, &target.candidate),
         allow_root: settings.config.allow_root,
@@ -165,16 +176,19 @@ pub async fn start_home(
         // What it reads of its own clocks is then what the program sees: deadlines, and how far a
         // host's clocks are away.
         clocks_of: has_own_time(about.pid).then_some(about.pid),
+        file_max: Some(FILE_MAX + FILE_PER_THREAD * u64::from(target.stat.threads)),
+        inherit: Vec::new(),
     };
     let program = settings.libexec.join("whim-home");
     let log = settings.log(&format!("{id}.home"));
     let start = Start {
         program,
-        job: &job,
+        job,
         directory: &directory,
-        owner,
+        inherited: vec![journal.into()],
         launch,
         log,
+        faults: &settings.faults,
     };
     settings.faults.point("before-home-started");
     let mut child = match start.run().await {
@@ -185,8 +199,16 @@ pub async fn start_home(
         }
     };
     settings.faults.point("after-home-started");
+    let supervisor = child.id().and_then(|id| i32::try_from(id).ok());
+    let supervisor = supervisor.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
+    about.notes.supervisor = supervisor;
     let mut journey = Journey::new(about.clone());
-    journey.supervisor_pid = child.id().and_then(|id| i32::try_from(id).ok());
+    journey.supervisor_pid = supervisor.map(|(pid, _)| pid);
+    // Without this note our successor knows it by its socket alone.
+    if let Err(error) = write_about(daemon, &about) {
+        tracing::warn!(%error, journey = id, "a supervisor was not noted");
+    }
+    settings.faults.point("supervisor-noted");
     daemon.journeys().by_id.insert(id.clone(), journey);
     let (daemon, id) = (Arc::clone(daemon), id.clone());
     tokio::spawn(async move {
@@ -200,14 +222,25 @@ pub async fn start_home(
     Ok(())
 }
 
-fn make_journal(path: &Path, owner: Option<(u32, u32)>) -> Result<(), MoveError> {
+/// What we know of a process before its supervisor, which may raise limits, is started.
+fn notes(pid: i32) -> Notes {
+    let limits = foreign::limits(pid).unwrap_or_default();
+    let limits = limits.into_iter();
+    Notes {
+        limits: limits
+            .map(|limit| (limit.resource, limit.soft, limit.hard))
+            .collect(),
+        ..Notes::default()
+    }
+}
+
+/// It stays ours: what a supervisor is handed is open to append.
+fn make_journal(path: &Path) -> Result<fs::File, MoveError> {
     let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let file = options.append(true).create_new(true).mode(0o600).open(path);
     let made = file.and_then(|file| {
-        if let Some((uid, gid)) = owner {
-            std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
-        }
-        set_room_aside(&file)
+        set_room_aside(&file)?;
+        Ok(file)
     });
     made.map_err(|source| {
         let _ = fs::remove_file(path);

@@ -149,9 +149,14 @@ fn is_there(journey: &Journey, node: &str, epoch: u32) -> bool {
 pub async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
     let mut brought = HashSet::new();
     let mut told = HashSet::new();
+    // Their supervisors do not answer: nobody waits for them.
+    let mut left = HashSet::new();
     loop {
         watching::refresh_all(daemon).await;
-        let away = |journey: &Journey| !matches!(journey.state(), State::Home | State::Ended);
+        let away = |journey: &Journey| {
+            let home = matches!(journey.state(), State::Home | State::Ended);
+            !home && !left.contains(&journey.about.journey)
+        };
         let journeys = daemon.journeys().live();
         let journeys: Vec<Journey> = journeys.into_iter().filter(away).collect();
         if journeys.is_empty() {
@@ -163,14 +168,19 @@ pub async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
             let daemon = Arc::clone(daemon);
             moves.spawn(async move {
                 let result = moving::bring_back(&daemon, &journey).await;
-                (journey.about.pid, result)
+                (journey.about.journey, journey.about.pid, result)
             });
         }
         while let Some(done) = moves.join_next().await {
-            if let Ok((pid, Err(error))) = done
-                && told.insert(pid)
-            {
+            let Ok((id, pid, Err(error))) = done else {
+                continue;
+            };
+            if told.insert(pid) {
                 tell(answers, format!("Process {pid} does not come yet: {error}"));
+            }
+            if error.is_unanswered() {
+                brought.remove(&id);
+                left.insert(id);
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -360,6 +370,7 @@ mod tests {
             run: None,
             moves_before: 0,
             guest_supervisor_pid: None,
+            notes: crate::journeys::Notes::default(),
             end: None,
         });
         assert!(!is_there(&journey, "n2", 1), "Nothing is known of it yet");

@@ -12,6 +12,7 @@ use whim_journey::job::{GuestJob, Slot};
 use whim_net::name::{JourneyId, journey_server_name};
 use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
+use whim_sys::pidfd::Pidfd;
 
 use crate::cgroup;
 use crate::cluster::ClusterError;
@@ -20,11 +21,15 @@ use crate::guests::{AdmitError, AdmitRequest, Guest, about_file};
 use crate::metrics_words;
 use crate::process::{self, Process};
 use crate::settings::socket_in;
-use crate::supervisor::{self, Start, SupervisorError};
+use crate::supervisor::{Start, SupervisorError};
+use crate::{conversation, directories, processes};
 
 /// How often, and how long apart, the removal of a guest's control groups is tried again.
 const REMOVALS: u32 = 500;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// The guest's supervisor.
+const PROGRAM: &str = "whim-guest";
 
 /// Connections that are told at the same time that nobody is there; further ones are closed.
 static FAREWELLS: Semaphore = Semaphore::const_new(8);
@@ -159,12 +164,12 @@ async fn start(
     daemon.hold_guests_share();
     let cgroups = make_groups(daemon, &name);
     let directory = settings.guest_directory(&request.journey, request.epoch);
-    let job = GuestJob {
+    let job = |listener| GuestJob {
         journey: request.journey.clone(),
         epoch: request.epoch,
         node: node.to_string(),
         home: request.home.clone(),
-        socket: socket_in(&directory).display().to_string(),
+        listener,
         credentials,
         lease_ms: request.lease_ms,
         private_id,
@@ -180,12 +185,13 @@ async fn start(
         ..Launch::default()
     };
     let start = Start {
-        program: settings.libexec.join("whim-guest"),
-        job: &job,
+        program: settings.libexec.join(PROGRAM),
+        job,
         directory: &directory,
-        owner: private_id.map(|id| (id, id)),
+        inherited: Vec::new(),
         launch,
         log: settings.log(&format!("{name}.guest")),
+        faults: &settings.faults,
     };
     settings.faults.point("before-guest-started");
     let child = start.run().await.map_err(|source| {
@@ -280,7 +286,7 @@ fn clean(daemon: &Daemon, guest: &Guest) {
     daemon.settings.faults.point("before-groups-removed");
     remove_groups(&guest.cgroups);
     daemon.settings.faults.point("groups-removed");
-    let _ = fs::remove_dir_all(&guest.directory);
+    directories::discard(&guest.directory);
     daemon.settings.faults.point("guest-directory-removed");
     let _ = fs::remove_file(about_file(&guest.directory));
     daemon.settings.faults.point("guest-forgotten");
@@ -361,7 +367,9 @@ async fn listens(directory: &Path) -> bool {
 pub async fn sweep(daemon: &Arc<Daemon>) {
     let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
     for guest in guests {
-        if guest.supervisor().is_none() && !listens(&guest.directory).await {
+        // Without a start time its number may be that of another process.
+        let unknown = guest.boot.is_empty();
+        if guest.supervisor().is_none() && !(unknown && listens(&guest.directory).await) {
             clean(daemon, &guest);
         }
     }
@@ -379,7 +387,7 @@ async fn remove_unknown(daemon: &Daemon) {
         };
         // Asked before and after: one may be admitted, or leave, in between.
         if !daemon.guests().knows(&key) && !listens(&path).await && !daemon.guests().knows(&key) {
-            let _ = fs::remove_dir_all(path);
+            directories::discard(&path);
         }
     }
 }
@@ -412,7 +420,7 @@ pub async fn route(
     let connection = Arc::new(connection);
     daemon.settings.faults.point("before-connection-passed");
     let passed = match directory {
-        Some(directory) => supervisor::pass(socket_in(&directory), Arc::clone(&connection)).await,
+        Some(directory) => conversation::pass(socket_in(&directory), Arc::clone(&connection)).await,
         None => Err(SupervisorError::Gone(
             daemon.settings.guest_directory(id.as_str(), 0),
         )),

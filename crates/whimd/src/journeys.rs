@@ -10,13 +10,25 @@ use whim_image::model::CpuTime;
 use whim_journey::job::{Event, MoveReport, State, Status};
 use whim_sys::foreign::Limit;
 
+use crate::hearsay;
 use crate::processes::Stat;
 use crate::sensors::float;
 
 /// Journals of ended journeys that are kept.
 const KEPT: usize = 1000;
 /// No journal is read beyond this, in bytes.
-const JOURNAL_MAX: u64 = 16 << 20;
+pub const JOURNAL_MAX: u64 = 16 << 20;
+/// Of a journal no more than this is read in a millisecond, in the mean.
+const JOURNAL_BYTES_PER_MS: u64 = 256;
+/// A supervisor that has not answered in time is not waited for for twice as long, and each time it
+/// happens again twice as long as before, up to so many times.
+const SILENCE_PAUSE_MS: u64 = 2_000;
+const SILENCES_MAX: u32 = 10;
+/// Different calls, and different reasons to come home, that are kept of one journal.
+const CALLS_MAX: usize = 1024;
+const REASONS_MAX: usize = 64;
+/// Limits that a supervisor raises.
+const RAISED_MAX: usize = 16;
 
 /// What we note about a journey when it begins, beside its journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,9 +50,26 @@ pub struct About {
     /// Of the guest's supervisor where it is now, as its host told when it admitted the guest.
     #[serde(default)]
     pub guest_supervisor_pid: Option<i32>,
+    /// What we know of it ourselves, and act upon.
+    #[serde(default)]
+    pub notes: Notes,
     /// When and how it ended; `None` while it lasts.
     #[serde(default)]
     pub end: Option<End>,
+}
+
+/// What no supervisor has told us.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// pid and start time of the home supervisor.
+    #[serde(default)]
+    pub supervisor: Option<(i32, u64)>,
+    /// Limits of the process before its supervisor was started: resource, soft and hard limit.
+    #[serde(default)]
+    pub limits: Vec<(u32, u64, u64)>,
+    /// Under which uid the supervisor of an older daemon listens, in a directory that was its own.
+    #[serde(default)]
+    pub older: Option<u32>,
 }
 
 /// How a journey ended.
@@ -73,6 +102,48 @@ pub struct Journey {
     pub cpu_percent: f64,
     /// One move at a time.
     pub busy: Arc<tokio::sync::Mutex<()>>,
+    /// How its supervisor answers when it is asked.
+    pub manners: Manners,
+}
+
+/// How a supervisor has answered so far.
+#[derive(Clone, Debug, Default)]
+pub struct Manners {
+    /// It is being asked just now.
+    pub asked: bool,
+    /// Until when nobody waits for its answers (milliseconds of our clock), and how often it has not
+    /// answered in time: the oftener, the longer.
+    not_awaited_until: u64,
+    silences: u32,
+    /// Length of the journal when it was last read, and when that was.
+    pub journal: Option<(u64, u64)>,
+}
+
+impl Manners {
+    /// Whether others wait for its answer.
+    #[must_use]
+    pub fn is_awaited(&self, now_ms: u64) -> bool {
+        now_ms >= self.not_awaited_until
+    }
+
+    /// It has not answered in time.
+    pub fn was_silent(&mut self, now_ms: u64) {
+        self.silences = self.silences.saturating_add(1).min(SILENCES_MAX);
+        let pause = SILENCE_PAUSE_MS << self.silences;
+        self.not_awaited_until = now_ms.saturating_add(pause);
+    }
+
+    /// Whether the journal is worth a look, now that it has this length: a long one seldom is.
+    pub fn reads(&mut self, length: u64, now_ms: u64) -> bool {
+        let pause = length / JOURNAL_BYTES_PER_MS;
+        let is_read = self
+            .journal
+            .is_none_or(|(before, at)| length != before && now_ms.saturating_sub(at) >= pause);
+        if is_read {
+            self.journal = Some((length, now_ms));
+        }
+        is_read
+    }
 }
 
 impl Journey {
@@ -88,6 +159,7 @@ impl Journey {
             seen: None,
             cpu_percent: 0.0,
             busy: Arc::default(),
+            manners: Manners::default(),
         }
     }
 
@@ -193,52 +265,76 @@ pub fn read_journal(path: &Path) -> JournalSummary {
 pub(crate) fn summarize(journal: impl BufRead) -> JournalSummary {
     let mut read = JournalSummary::default();
     for line in journal.split(b'\n').map_while(Result::ok) {
-        match serde_json::from_slice(&line) {
-            Ok(Event::Commit { epoch, to }) => {
-                read.commits += 1;
-                read.epoch = read.epoch.max(epoch);
-                read.last_host = Some(to);
+        if let Ok(event) = serde_json::from_slice(&line) {
+            read.take(event);
+        }
+    }
+    read
+}
+
+impl JournalSummary {
+    /// Takes one line: it is as much the word of the journey's user as what a supervisor says.
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Commit { epoch, to } => {
+                self.commits = self.commits.saturating_add(1);
+                self.epoch = self.epoch.max(epoch);
+                self.last_host = hearsay::node(&to);
             }
-            Ok(Event::Raised {
+            Event::Raised {
                 resource,
                 before,
                 raised,
-            }) => {
+            } if self.raised.len() < RAISED_MAX => {
                 let limit = |(soft, hard)| Limit {
                     resource,
                     soft,
                     hard,
                 };
-                read.raised.push(Raised {
+                self.raised.push(Raised {
                     before: limit(before),
                     raised: limit(raised),
                 });
             }
             // Before it notes either, the supervisor has put them back.
-            Ok(Event::Acknowledged { .. }) => {
-                read.acknowledged += 1;
-                read.raised.clear();
+            Event::Acknowledged { .. } => {
+                self.acknowledged = self.acknowledged.saturating_add(1);
+                self.raised.clear();
             }
-            Ok(Event::Refused { .. }) => read.raised.clear(),
-            Ok(Event::Done { report }) => {
-                read.done += 1;
-                read.last_host = Some(report.to.clone());
-                read.came_home_for.clone_from(&report.reason);
-                read.last_move = Some(report);
+            Event::Refused { .. } => self.raised.clear(),
+            Event::Done { report } => {
+                let report = hearsay::report(report);
+                self.done = self.done.saturating_add(1);
+                self.last_host = Some(report.to.clone());
+                self.came_home_for.clone_from(&report.reason);
+                self.last_move = Some(report);
             }
-            Ok(Event::Calls { calls }) => {
-                for (call, count) in calls {
-                    let sum = read.calls.entry(call).or_default();
-                    *sum = sum.saturating_add(count);
+            Event::Calls { calls } => self.add_calls(calls),
+            Event::CpuAway { time } => self.cpu_away = time,
+            Event::Homeward { reason } => {
+                let reason = hearsay::sentence(&reason);
+                if self.homeward.len() < REASONS_MAX || self.homeward.contains_key(&reason) {
+                    let times = self.homeward.entry(reason).or_default();
+                    *times = times.saturating_add(1);
                 }
             }
-            Ok(Event::CpuAway { time }) => read.cpu_away = time,
-            Ok(Event::Homeward { reason }) => *read.homeward.entry(reason).or_default() += 1,
-            Ok(Event::Ended { reason, status }) => read.ended = Some((reason, status)),
+            Event::Ended { reason, status } => {
+                self.ended = Some((hearsay::sentence(&reason), status));
+            }
             _ => {}
         }
     }
-    read
+
+    /// Adds forwarded calls.
+    pub fn add_calls(&mut self, calls: Vec<(String, u64)>) {
+        for (call, count) in calls {
+            let call = hearsay::call(&call);
+            if self.calls.len() < CALLS_MAX || self.calls.contains_key(&call) {
+                let sum = self.calls.entry(call).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
 }
 
 /// All journeys, by their identifier.
@@ -362,6 +458,7 @@ mod tests {
             run: None,
             moves_before: 0,
             guest_supervisor_pid: None,
+            notes: Notes::default(),
             end: None,
         }
     }

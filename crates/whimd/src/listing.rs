@@ -357,9 +357,7 @@ pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
         let id = &journey.about.journey;
         let mut summary = read_journal(&daemon.settings.journal(id));
         if journey.is_live() {
-            for (call, count) in watching::calls(daemon, id).await {
-                *summary.calls.entry(call).or_default() += count;
-            }
+            summary.add_calls(watching::calls(daemon, id).await);
         }
         let texts = call_lines(&summary, journey.moves());
         rows.extend(texts.into_iter().map(|text| LogRow {
@@ -393,7 +391,10 @@ pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
         if ending.is_empty() || begun.elapsed() > ENDING_MAX {
             return journeys.iter().fold(forgotten, |sum, journey| {
                 let summary = read_journal(&daemon.settings.journal(&journey.about.journey));
-                (sum.0.plus(summary.cpu_away), sum.1 + summary.done)
+                (
+                    sum.0.plus(summary.cpu_away),
+                    sum.1.saturating_add(summary.done),
+                )
             });
         }
         for journey in ending {
@@ -404,7 +405,8 @@ pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
 }
 
 fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
-    let total: u64 = summary.calls.values().sum();
+    let counts = summary.calls.values();
+    let total = counts.fold(0u64, |sum, count| sum.saturating_add(*count));
     let mut lines = vec![format!("{total} calls sent home in {moves} moves")];
     let mut calls: Vec<(&String, &u64)> = summary.calls.iter().collect();
     calls.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));

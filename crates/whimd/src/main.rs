@@ -68,15 +68,15 @@ fn main() -> Result<()> {
     runtime.block_on(run(settings))
 }
 
-/// Root's are such that others pass through to what is theirs below, but cannot list it: supervisors
-/// with their owners' rights reach their files by name.
+/// Nothing below them is reached by name but by the daemon: supervisors are handed what is theirs. (Those
+/// of an older daemon have it open.)
 fn make_directories(settings: &Settings) -> Result<(), PlaceError> {
     for (path, mode) in [
         (&settings.state, 0o711),
-        (&settings.journeys(), 0o711),
+        (&settings.journeys(), 0o700),
         (&settings.state.join("log"), 0o700),
         (&settings.run, 0o755),
-        (&settings.supervisors(), 0o711),
+        (&settings.supervisors(), 0o700),
     ] {
         make_directory(path, mode, settings.root)?;
     }
@@ -110,6 +110,7 @@ async fn run(settings: Settings) -> Result<()> {
     let heard = listener.local_addr().unwrap_or(listen);
     cluster.set_port(heard.port());
     let daemon = Daemon::new(settings, cluster);
+    watching::take_over(&daemon);
     watching::refresh_all(&daemon).await;
     hosting::take_up(&daemon).await;
     watching::remove_leftovers(&daemon);

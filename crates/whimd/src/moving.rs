@@ -11,18 +11,20 @@ use crate::candidates::{Candidate, Declaration};
 use crate::class::Difference;
 use crate::cluster::{CallError, ClusterError};
 use crate::control::{Answer, NodeState, RunOptions};
+use crate::conversation::Conversation;
 use crate::daemon::Daemon;
 use crate::departing::{admit, new_journey, release, start_home, write_about};
 use crate::events::now_ms;
+use crate::hearsay::{Account, Heard};
 use crate::history::{MoveRow, Outcome};
-use crate::journeys::{About, Journey};
+use crate::journeys::{About, Journey, Notes};
 use crate::membership;
 use crate::metrics_words as words;
 use crate::process::Process;
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
 use crate::settings::socket_in;
 use crate::stay;
-use crate::supervisor::{Conversation, SupervisorError};
+use crate::supervisor::SupervisorError;
 use crate::watching;
 
 /// Freezes longer than this are said beforehand, in seconds.
@@ -78,6 +80,12 @@ pub enum MoveError {
 }
 
 impl MoveError {
+    /// Its supervisor is there, and does not answer.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Supervisor(error) if error.is_useless())
+    }
+
     /// The supervisor ended before it said anything.
     fn is_silence(&self) -> bool {
         matches!(
@@ -244,7 +252,7 @@ pub async fn migrate_for(
             // Its supervisor ended while we asked. If the process has come home, a new journey
             // begins; if it has ended, that is what there is to say.
             Err(error) if error.is_silence() => {
-                watching::finish(daemon, &journey.about.journey).await;
+                watching::settle(daemon, &journey.about.journey).await;
                 let found = target(daemon, caller, process)?;
                 if found.journey.is_some() {
                     return Err(error);
@@ -527,6 +535,7 @@ async fn leave(
         run: target.candidate.options.run.clone(),
         moves_before: target.candidate.moves,
         guest_supervisor_pid: None,
+        notes: Notes::default(),
         end: None,
     };
     announce(daemon, node, target.stat.resident_bytes, answers);
@@ -563,7 +572,7 @@ async fn onward(
         let mut journeys = daemon.journeys();
         let journey = journeys.by_id.get_mut(id);
         let journey = journey.ok_or(ProcessError::Gone(target.stat.pid))?;
-        journey.epoch += 1;
+        journey.epoch = journey.epoch.saturating_add(1);
         journey.epoch
     };
     let bytes = journey
@@ -605,34 +614,23 @@ async fn travel(
         daemon.came_to(pid, Phase::Home);
     }
     daemon.settings.faults.point("before-command");
-    let mut conversation = Conversation::begin(&socket, &command).await?;
+    let older = daemon
+        .journeys()
+        .by_id
+        .get(id)
+        .and_then(|j| j.about.notes.older);
+    let conversation = match Conversation::begin(&socket, older, &command).await {
+        // It has hung up on us in the moment in which it ended.
+        Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
+        begun => Ok(begun?),
+    };
     daemon.settings.faults.point("after-command");
-    let mut heard = false;
-    let result = loop {
-        match conversation.next().await {
-            Ok(Event::Done { report }) => break Ok(report),
-            Ok(Event::Refused {
-                reason,
-                stays: true,
-            }) => break Err(found_stay(daemon, pid, &reason)),
-            Ok(Event::Refused { reason, .. }) => break Err(MoveError::Refused(reason)),
-            Ok(event) => {
-                if let Event::Phase { phase, .. } = event {
-                    daemon.came_to(pid, words::phase(phase));
-                }
-                daemon.settings.faults.point("phase-heard");
-                tell(answers, Answer::Journey { event });
-            }
-            Err(_) if !heard => break Err(MoveError::Silent),
-            Err(error) => break Err(error.into()),
-        }
-        heard = true;
+    let result = match conversation {
+        Ok(conversation) => hear_out(daemon, pid, conversation, answers).await,
+        Err(error) => Err(error),
     };
     // A supervisor that did not say how it went may be dead: whoever notes its end needs to know.
-    if !matches!(
-        result,
-        Err(MoveError::Silent | MoveError::Supervisor(SupervisorError::Broken { .. }))
-    ) {
+    if !matches!(result, Err(MoveError::Silent | MoveError::Supervisor(_))) {
         bound_for(None);
     }
     daemon.settings.faults.point("before-move-noted");
@@ -647,6 +645,42 @@ async fn travel(
     daemon.settings.faults.point("after-move-noted");
     watching::refresh(daemon, id).await;
     result
+}
+
+/// Passes on what a supervisor says of a move, within limits, until it says how the move went.
+async fn hear_out(
+    daemon: &Daemon,
+    pid: i32,
+    mut conversation: Conversation,
+    answers: &Answers,
+) -> Result<MoveReport, MoveError> {
+    let mut account = Account::default();
+    let mut heard = false;
+    loop {
+        let event = match conversation.next().await {
+            Ok(event) => event,
+            Err(SupervisorError::Broken { .. }) if !heard => return Err(MoveError::Silent),
+            Err(error) => return Err(error.into()),
+        };
+        heard = true;
+        match account.hear(event, Instant::now()) {
+            Heard::Done(report) => return Ok(report),
+            Heard::Refused {
+                reason,
+                stays: true,
+            } => return Err(found_stay(daemon, pid, &reason)),
+            Heard::Refused { reason, .. } => return Err(MoveError::Refused(reason)),
+            Heard::Nothing => {}
+            Heard::Nonsense => return Err(conversation.nonsense().into()),
+            Heard::Tell(event) => {
+                if let Event::Phase { phase, .. } = event {
+                    daemon.came_to(pid, words::phase(phase));
+                }
+                daemon.settings.faults.point("phase-heard");
+                tell(answers, Answer::Journey { event });
+            }
+        }
+    }
 }
 
 /// A reason to stay that only the stopped process showed; `ps` and `why` tell it until the next try.

@@ -51,8 +51,7 @@ impl Settings {
         self.run.join(SOCKET_NAME)
     }
 
-    /// One directory for each supervisor that lives, owned by it: nobody else can put a socket
-    /// there.
+    /// One directory for each supervisor that lives. They are ours: see [`crate::directories`].
     #[must_use]
     pub fn supervisors(&self) -> PathBuf {
         self.run.join("journeys")
@@ -108,7 +107,9 @@ impl Settings {
 }
 
 /// Socket of a supervisor in its directory.
+pub const SOCKET_FILE: &str = "sock";
+
 #[must_use]
 pub fn socket_in(directory: &Path) -> PathBuf {
-    directory.join("sock")
+    directory.join(SOCKET_FILE)
 }

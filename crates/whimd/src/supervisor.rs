@@ -1,30 +1,30 @@
-//! Starting a supervisor, and talking to one.
+//! Starting a supervisor.
 
 use serde::Serialize;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::net::TcpStream;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
 use tokio::process::{Child, Command as Process};
-use whim_journey::job::{Command, Event};
 use whim_sys::credentials::Launch;
 
+use crate::conversation::{LASTS_MAX, SILENCE_MAX};
+use crate::directories;
+use crate::faults::Faults;
+use crate::hearsay;
 use crate::logs;
 use crate::settings::SOCKET_PATH_MAX;
 
-/// No line of a supervisor is longer, in bytes.
-const LINE_MAX: u64 = 1 << 20;
+/// The first line of a supervisor is no longer, in bytes.
+const LINE_MAX: u64 = 64 << 10;
 /// A supervisor that is not ready by then is given up.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// A supervisor takes a passed connection within this time, or is hung.
-const PASS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
 pub enum SupervisorError {
@@ -52,35 +52,35 @@ pub enum SupervisorError {
     Gone(PathBuf),
     #[error("The supervisor at {path} broke the connection ({reason})")]
     Broken { path: PathBuf, reason: String },
+    #[error(
+        "The supervisor at {0} has said nothing for {SILENCE_MAX:?}: it is stopped, or this node is overloaded. What was asked for may still come about"
+    )]
+    Mute(PathBuf),
+    #[error(
+        "The supervisor at {0} has not come to an end within {LASTS_MAX:?}. What was asked for may still come about"
+    )]
+    Endless(PathBuf),
 }
 
-/// How to start one.
-#[derive(Debug)]
-pub struct Start<'a, J> {
+impl SupervisorError {
+    /// Whether it is there, and nothing is to be had from it.
+    #[must_use]
+    pub fn is_useless(&self) -> bool {
+        matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Broken { .. })
+    }
+}
+
+/// How to start one. Its job is made once the number of its listening socket is known.
+pub struct Start<'a, M> {
     pub program: PathBuf,
-    pub job: &'a J,
-    /// Directory of its socket; made here, for `owner` alone.
+    pub job: M,
+    /// Directory of its socket; made here.
     pub directory: &'a Path,
-    /// uid and gid that it runs under, or will.
-    pub owner: Option<(u32, u32)>,
+    /// What it is handed beside its socket.
+    pub inherited: Vec<OwnedFd>,
     pub launch: Launch,
     pub log: PathBuf,
-}
-
-/// Makes a directory that only `owner` can use.
-///
-/// # Errors
-/// [`SupervisorError::DiskFull`] by name.
-pub fn make_directory(path: &Path, owner: Option<(u32, u32)>) -> Result<(), SupervisorError> {
-    let made = match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    };
-    made.and_then(|()| match owner {
-        Some((uid, gid)) => std::os::unix::fs::chown(path, Some(uid), Some(gid)),
-        None => Ok(()),
-    })
-    .map_err(|source| at(path, source))
+    pub faults: &'a Faults,
 }
 
 /// Names a full disk, since that is what an operator meets.
@@ -97,7 +97,7 @@ pub fn at(path: &Path, source: io::Error) -> SupervisorError {
     }
 }
 
-impl<J: Serialize> Start<'_, J> {
+impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
     /// Starts it and returns once it is ready. On failure nothing of it is left.
     ///
     /// # Errors
@@ -107,16 +107,20 @@ impl<J: Serialize> Start<'_, J> {
         if socket.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(SupervisorError::PathTooLong(socket));
         }
-        make_directory(self.directory, self.owner)?;
         let directory = self.directory.to_path_buf();
-        let started = self.spawn().await;
+        self.faults.point("before-socket-made");
+        let started = match directories::listen(&directory) {
+            Ok(listener) => self.spawn(listener).await,
+            Err(source) => Err(at(&directory, source)),
+        };
         if started.is_err() {
-            let _ = fs::remove_dir_all(&directory);
+            directories::discard(&directory);
         }
         started
     }
 
-    async fn spawn(self) -> Result<Child, SupervisorError> {
+    async fn spawn(self, listener: UnixListener) -> Result<Child, SupervisorError> {
+        self.faults.point("socket-made");
         logs::make_room(&self.log);
         let log = OpenOptions::new()
             .create(true)
@@ -124,20 +128,30 @@ impl<J: Serialize> Start<'_, J> {
             .mode(0o600)
             .open(&self.log)
             .map_err(|source| at(&self.log, source))?;
+        let job = (self.job)(listener.as_raw_fd());
+        let mut handed = self.inherited;
+        handed.push(listener.into());
         let mut command = std::process::Command::new(&self.program);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
             .current_dir("/");
-        self.launch.apply(&mut command);
+        let launch = Launch {
+            inherit: handed.iter().map(AsRawFd::as_raw_fd).collect(),
+            ..self.launch
+        };
+        launch.apply(&mut command);
         let mut child = Process::from(command)
             .spawn()
             .map_err(|error| SupervisorError::Start {
                 program: self.program.clone(),
                 reason: why_not(&error),
             })?;
-        let ready = hand_over(&mut child, self.job);
+        // They are the supervisor's alone: it is gone when nobody has them any more.
+        drop(handed);
+        self.faults.point("supervisor-spawned");
+        let ready = hand_over(&mut child, &job);
         match tokio::time::timeout(START_TIMEOUT, ready).await {
             Ok(Ok(())) => Ok(child),
             Ok(Err(Some(reason))) => {
@@ -195,90 +209,14 @@ async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option
         .map_err(|_| None)?;
     match answer.trim_end() {
         "ready" => written.map_err(|_| None),
-        other => Err(other.strip_prefix("failed: ").map(ToString::to_string)),
+        other => Err(other.strip_prefix("failed: ").map(hearsay::sentence)),
     }
-}
-
-/// A conversation with one supervisor.
-#[derive(Debug)]
-pub struct Conversation {
-    path: PathBuf,
-    stream: BufReader<UnixStream>,
-}
-
-impl Conversation {
-    /// Connects and sends one command.
-    ///
-    /// # Errors
-    /// [`SupervisorError::Gone`] when nothing listens there.
-    pub async fn begin(path: &Path, command: &Command) -> Result<Self, SupervisorError> {
-        let gone = |error: io::Error| {
-            let path = path.to_path_buf();
-            if whim_net::port::is_gone(&error) {
-                return SupervisorError::Gone(path);
-            }
-            let reason = error.to_string();
-            SupervisorError::Broken { path, reason }
-        };
-        let stream = UnixStream::connect(path).await.map_err(gone)?;
-        let mut line =
-            serde_json::to_vec(command).map_err(|e| SupervisorError::Failed(e.to_string()))?;
-        line.push(b'\n');
-        let mut stream = BufReader::new(stream);
-        stream.write_all(&line).await.map_err(gone)?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            stream,
-        })
-    }
-
-    /// The next event.
-    ///
-    /// # Errors
-    /// [`SupervisorError::Broken`] when the supervisor ends or sends what is no event.
-    pub async fn next(&mut self) -> Result<Event, SupervisorError> {
-        let broken = |reason: String| SupervisorError::Broken {
-            path: self.path.clone(),
-            reason,
-        };
-        let mut line = Vec::new();
-        let mut limited = (&mut self.stream).take(LINE_MAX);
-        let length = limited
-            .read_until(b'\n', &mut line)
-            .await
-            .map_err(|e| broken(e.to_string()))?;
-        if length == 0 {
-            return Err(broken("it ended in the middle of an answer".into()));
-        }
-        serde_json::from_slice(&line).map_err(|e| broken(e.to_string()))
-    }
-}
-
-/// Hands a raw connection to a supervisor.
-///
-/// # Errors
-/// [`SupervisorError::Gone`] when nothing listens there, otherwise it is hung.
-pub async fn pass(path: PathBuf, connection: Arc<TcpStream>) -> Result<(), SupervisorError> {
-    let task = tokio::task::spawn_blocking(move || {
-        let broken = |reason: String| SupervisorError::Broken {
-            path: path.clone(),
-            reason,
-        };
-        let line = serde_json::to_vec(&Command::Channel).map_err(|e| broken(e.to_string()))?;
-        // The supervisor says nothing to this: its answer is on the connection itself.
-        match whim_net::port::send_socket(&path, &connection, &line, PASS_TIMEOUT) {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_gone() => Err(SupervisorError::Gone(path)),
-            Err(error) => Err(broken(error.to_string())),
-        }
-    });
-    task.await
-        .unwrap_or_else(|e| Err(SupervisorError::Failed(e.to_string())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn script(directory: &Path, text: &str) -> PathBuf {
@@ -301,9 +239,10 @@ mod tests {
     ) -> Result<Child, SupervisorError> {
         Start {
             program: script(directory.path(), text),
-            job: &"the job",
+            job: |_| "the job",
             directory: own,
-            owner: None,
+            inherited: Vec::new(),
+            faults: &Faults::default(),
             launch: Launch {
                 new_session: true,
                 ..Launch::default()
@@ -342,7 +281,7 @@ mod tests {
         assert!(child.wait().await.expect("ended").success());
         let socket = crate::settings::socket_in(&own);
         assert_eq!(socket.as_os_str().len(), SOCKET_PATH_MAX);
-        std::os::unix::net::UnixListener::bind(&socket).expect("the kernel takes it");
+        assert!(socket.exists(), "the kernel takes it");
         let longer = directory.path().join("x".repeat(name + 1));
         let error = start_in(&directory, &longer, ready).await;
         let error = error.expect_err("one byte more").to_string();
@@ -351,34 +290,5 @@ mod tests {
             "{error}"
         );
         assert!(!longer.exists(), "nothing of it is left");
-    }
-
-    #[tokio::test]
-    async fn lines_of_a_supervisor_are_read_up_to_their_limit() {
-        let directory = tempfile::tempdir().expect("directory");
-        let path = directory.path().join("sock");
-        let listener = tokio::net::UnixListener::bind(&path).expect("bound");
-        let notice = |padding| Event::Notice {
-            text: "x".repeat(padding),
-        };
-        let line = |padding| serde_json::to_string(&notice(padding)).expect("encoded") + "\n";
-        // Its newline may be left unread.
-        let largest = usize::try_from(LINE_MAX).expect("small") + 1 - line(0).len();
-        let hear = async |padding: usize| {
-            let begun = Conversation::begin(&path, &Command::Status).await;
-            let mut conversation = begun.expect("connected");
-            let (mut stream, _) = listener.accept().await.expect("accepted");
-            let text = line(padding);
-            let says = async {
-                // The daemon may hang up before it has read all of it.
-                let _ = stream.write_all(text.as_bytes()).await;
-                drop(stream);
-            };
-            let hears = async move { conversation.next().await };
-            tokio::join!(hears, says).0
-        };
-        assert_eq!(hear(largest).await.expect("an event"), notice(largest));
-        let error = hear(largest + 1).await.expect_err("one byte more");
-        assert!(matches!(error, SupervisorError::Broken { .. }), "{error}");
     }
 }

@@ -3,19 +3,20 @@
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whim_journey::job::{Command, Event, MoveReport, State};
+use whim_journey::job::{Command, Event, MoveReport, State, Status};
 use whim_metrics::labels::Cause;
-use whim_sys::foreign;
+use whim_sys::foreign::{self, Limit};
+use whim_sys::pidfd::Pidfd;
 
+use crate::conversation::Conversation;
 use crate::daemon::Daemon;
 use crate::departing::{forget, release, write_about};
 use crate::events::now_ms;
 use crate::history::MoveRow;
-use crate::journeys::{End, JournalSummary, Journey, Raised, read_journal};
-use crate::moving;
-use crate::processes;
+use crate::journeys::{About, End, JournalSummary, Journey, Raised, read_journal};
 use crate::settings::socket_in;
-use crate::supervisor::{Conversation, SupervisorError};
+use crate::supervisor::SupervisorError;
+use crate::{directories, hearsay, moving, processes};
 
 /// A supervisor says how things stand within this time, or the last word counts.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -27,54 +28,159 @@ const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
 
 /// Asks one supervisor how things stand. One that is gone has finished its journey.
 pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
-    let socket = socket_in(&daemon.settings.home_directory(id));
-    let asked = async {
-        let mut conversation = Conversation::begin(&socket, &Command::Status).await?;
-        conversation.next().await
+    let Some(about) = live(daemon, id) else {
+        return;
     };
-    match tokio::time::timeout(STATUS_TIMEOUT, asked).await {
-        Ok(Ok(Event::Status { status })) => {
-            let now = daemon.clock_ms();
-            let done = read_journal(&daemon.settings.journal(id)).done;
-            if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
-                journey.done = done;
-                journey.take_status(status, now);
-            }
+    // Whoever else may have its socket is not asked.
+    if is_dead(&about) {
+        return finish(daemon, id).await;
+    }
+    let answer = ask(daemon, &about, &Command::Status).await;
+    let now = daemon.clock_ms();
+    if matches!(answer, Err(SupervisorError::Mute(_)))
+        && let Some(journey) = daemon.journeys().by_id.get_mut(id)
+    {
+        journey.manners.was_silent(now);
+    }
+    match answer {
+        Ok((Event::Status { status }, listener)) => {
+            let done = done(daemon, id, now).await;
+            take_status(daemon, &about, (status, listener), done);
         }
-        Ok(Err(SupervisorError::Gone(_))) => finish(daemon, id).await,
+        Err(SupervisorError::Gone(_)) => finish(daemon, id).await,
         // Busy, or in the middle of a step: what it said last stands.
-        Ok(Ok(_) | Err(_)) | Err(_) => {}
+        Ok(_) | Err(_) => {}
+    }
+}
+
+fn live(daemon: &Daemon, id: &str) -> Option<About> {
+    let journeys = daemon.journeys();
+    let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
+    journey.map(|journey| journey.about.clone())
+}
+
+/// Whether its supervisor, as we have noted it, is gone.
+fn is_dead(about: &About) -> bool {
+    let noted = about.notes.supervisor;
+    noted.is_some_and(|(pid, started)| !processes::lives(pid, started))
+}
+
+/// One question, one answer, and the pid of who listens there.
+async fn ask(
+    daemon: &Daemon,
+    about: &About,
+    command: &Command,
+) -> Result<(Event, Option<i32>), SupervisorError> {
+    let socket = socket_in(&daemon.settings.home_directory(&about.journey));
+    let asked = async {
+        let mut conversation = Conversation::begin(&socket, about.notes.older, command).await?;
+        let listener = conversation.listener();
+        Ok((conversation.next().await?, listener))
+    };
+    let answered = tokio::time::timeout(STATUS_TIMEOUT, asked).await;
+    answered.unwrap_or_else(|_| Err(SupervisorError::Mute(socket.clone())))
+}
+
+/// Moves that a journal tells of; `None`: it was not looked at, because it is as it was, or long.
+async fn done(daemon: &Daemon, id: &str, now: u64) -> Option<u32> {
+    let path = daemon.settings.journal(id);
+    let length = fs::metadata(&path).map_or(0, |about| about.len());
+    {
+        let mut journeys = daemon.journeys();
+        let journey = journeys.by_id.get_mut(id)?;
+        if !journey.manners.reads(length, now) {
+            return None;
+        }
+    }
+    let read = tokio::task::spawn_blocking(move || read_journal(&path).done);
+    read.await.ok()
+}
+
+/// Believes what a supervisor says of its own journey, as far as it can be.
+fn take_status(
+    daemon: &Daemon,
+    about: &About,
+    (said, listener): (Status, Option<i32>),
+    done: Option<u32>,
+) {
+    // An older daemon's supervisor listens itself; ours have their socket from us.
+    let older = about.notes.older.and(listener);
+    let supervisor = about.notes.supervisor.map(|(pid, _)| pid).or(older);
+    let before = {
+        let journeys = daemon.journeys();
+        let journey = journeys.by_id.get(&about.journey);
+        journey.and_then(|journey| {
+            journey
+                .supervisor_pid
+                .map(|_| journey.location().to_owned())
+        })
+    };
+    let is_place = |name: &str| {
+        let was = before.as_deref() == Some(name);
+        was || name == about.home || daemon.cluster.member(name).is_some()
+    };
+    let Some(status) = hearsay::status(said, about, supervisor, is_place) else {
+        tracing::debug!(journey = about.journey, "a supervisor says what cannot be");
+        return;
+    };
+    let now = daemon.clock_ms();
+    if let Some(journey) = daemon.journeys().by_id.get_mut(&about.journey) {
+        journey.done = done.unwrap_or(journey.done);
+        journey.take_status(status, now);
     }
 }
 
 /// Asks a home supervisor which calls it has forwarded since the process left home, by name.
 pub async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
-    let socket = socket_in(&daemon.settings.home_directory(id));
-    let asked = async {
-        let mut conversation = Conversation::begin(&socket, &Command::Calls).await?;
-        conversation.next().await
+    let Some(about) = live(daemon, id) else {
+        return Vec::new();
     };
-    match tokio::time::timeout(STATUS_TIMEOUT, asked).await {
-        Ok(Ok(Event::Calls { calls })) => calls,
+    match ask(daemon, &about, &Command::Calls).await {
+        Ok((Event::Calls { calls }, _)) => calls,
         // Over, or busy with a move: what the journal says has to do.
         _ => Vec::new(),
     }
 }
 
-/// Asks all home supervisors, at the same time.
+/// Asks all home supervisors, at the same time. Nobody waits for those that did not answer the last
+/// time: they are asked beside that.
 pub async fn refresh_all(daemon: &Arc<Daemon>) {
-    let ids: Vec<String> = daemon
-        .journeys()
-        .live()
-        .into_iter()
-        .map(|j| j.about.journey)
-        .collect();
+    let now = daemon.clock_ms();
+    let mut ids: Vec<(String, bool)> = Vec::new();
+    for journey in daemon.journeys().by_id.values_mut() {
+        let awaited = journey.manners.is_awaited(now);
+        if journey.is_live() && (awaited || !journey.manners.asked) {
+            journey.manners.asked = !awaited;
+            ids.push((journey.about.journey.clone(), awaited));
+        }
+    }
     let mut tasks = tokio::task::JoinSet::new();
-    for id in ids {
+    for (id, awaited) in ids {
         let daemon = Arc::clone(daemon);
-        tasks.spawn(async move { refresh(&daemon, &id).await });
+        if awaited {
+            tasks.spawn(async move { refresh(&daemon, &id).await });
+        } else {
+            tokio::spawn(async move {
+                refresh(&daemon, &id).await;
+                if let Some(journey) = daemon.journeys().by_id.get_mut(&id) {
+                    journey.manners.asked = false;
+                }
+            });
+        }
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// A supervisor has hung up on us: waits until it is gone, if it is about to be.
+pub async fn settle(daemon: &Arc<Daemon>, id: &str) {
+    let deadline = Instant::now() + STATUS_TIMEOUT;
+    loop {
+        refresh(daemon, id).await;
+        if live(daemon, id).is_none() || Instant::now() >= deadline {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A supervisor is gone: its journey is over, and we say how.
@@ -87,11 +193,11 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         .cloned();
     let Some(journey) = live else { return };
     daemon.settings.faults.point("before-journey-ends");
-    let summary = read_journal(&daemon.settings.journal(id));
+    let summary = summary(daemon, id).await;
     release_guests(daemon, &journey, &summary);
     let at_home = is_at_home(&journey, &summary).await;
     if at_home {
-        put_limits_back(journey.about.pid, &summary);
+        put_limits_back(&journey.about, &summary);
     }
     let reason = reason(daemon, &journey, &summary, at_home);
     let end = End {
@@ -120,7 +226,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         }
         let mut candidates = daemon.candidates();
         if let Some(candidate) = candidates.get_mut(about.pid) {
-            candidate.moves = about.moves_before + summary.done;
+            candidate.moves = about.moves_before.saturating_add(summary.done);
         }
         daemon.save_candidates(&candidates);
     } else {
@@ -140,8 +246,15 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     });
     old.iter().for_each(|id| forget(daemon, id));
     daemon.settings.faults.point("journey-end-noted");
-    let _ = fs::remove_dir_all(daemon.settings.home_directory(id));
+    directories::discard(&daemon.settings.home_directory(id));
     daemon.settings.faults.point("home-directory-removed");
+}
+
+/// What its journal says; one may be long.
+async fn summary(daemon: &Daemon, id: &str) -> JournalSummary {
+    let path = daemon.settings.journal(id);
+    let read = tokio::task::spawn_blocking(move || read_journal(&path));
+    read.await.unwrap_or_default()
 }
 
 /// It came home without being asked: counted and remembered at the end, as its journal tells.
@@ -175,7 +288,9 @@ fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSumm
             .map(|host| (host.clone(), summary.epoch)),
     );
     hosts.extend(journey.status.iter().map(|s| (s.location.clone(), s.epoch)));
-    hosts.retain(|(host, _)| *host != journey.about.home);
+    // Names that the user has made up are asked nothing.
+    let is_member = |host: &str| daemon.cluster.member(host).is_some();
+    hosts.retain(|(host, _)| *host != journey.about.home && is_member(host));
     hosts.sort_unstable();
     hosts.dedup();
     for (host, epoch) in hosts {
@@ -192,12 +307,53 @@ fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSumm
 
 /// Its supervisor was killed while it had limits of the process raised. Where they are not as it left
 /// them, the process has set them itself, or they are back already.
-fn put_limits_back(pid: i32, summary: &JournalSummary) {
-    for Raised { before, raised } in &summary.raised {
-        if foreign::limit(pid, raised.resource).is_ok_and(|now| now == *raised)
-            && let Err(errno) = foreign::set_limit(pid, *before)
+///
+/// The journal is the user's word: it says that a limit is to be put back, not where. That we have
+/// noted ourselves, and nothing here raises a limit.
+fn put_limits_back(about: &About, summary: &JournalSummary) {
+    let Ok(process) = Pidfd::open(about.pid) else {
+        return;
+    };
+    let is_it = || processes::lives(about.pid, about.start_time) && process.signal(0).is_ok();
+    for Raised { raised, .. } in &summary.raised {
+        let noted = about.notes.limits.iter();
+        let Some((_, soft, hard)) = noted.copied().find(|(r, _, _)| *r == raised.resource) else {
+            continue;
+        };
+        let now = foreign::limit(about.pid, raised.resource);
+        let lowered = Limit {
+            resource: raised.resource,
+            soft: soft.min(raised.soft),
+            hard: hard.min(raised.hard),
+        };
+        // As long as the descriptor says that it lives, the number is its own.
+        if now.is_ok_and(|now| now == *raised)
+            && is_it()
+            && let Err(errno) = foreign::set_limit(about.pid, lowered)
         {
-            tracing::warn!(pid, %errno, ?before, "a limit of a process stays raised");
+            tracing::warn!(pid = about.pid, %errno, ?lowered, "a limit of a process stays raised");
+        }
+    }
+}
+
+/// Takes over what an older daemon gave to supervisors, and notes whose it was. To be called before
+/// any of them is spoken to.
+pub fn take_over(daemon: &Daemon) {
+    for (name, owner) in directories::take_over(&daemon.settings.supervisors()) {
+        let Some(id) = name.strip_suffix(".home") else {
+            continue;
+        };
+        let about = {
+            let mut journeys = daemon.journeys();
+            let journey = journeys.by_id.get_mut(id).filter(|j| j.is_live());
+            journey.map(|journey| {
+                journey.about.notes.older = Some(owner);
+                journey.about.clone()
+            })
+        };
+        let Some(about) = about else { continue };
+        if let Err(error) = write_about(daemon, &about) {
+            tracing::warn!(%error, journey = id, "an older supervisor was not noted");
         }
     }
 }
@@ -214,7 +370,7 @@ pub fn remove_leftovers(daemon: &Daemon) {
         let journeys = daemon.journeys();
         let live = journeys.by_id.get(id).is_some_and(Journey::is_live);
         if !live {
-            let _ = fs::remove_dir_all(entry.path());
+            directories::discard(&entry.path());
         }
     }
 }

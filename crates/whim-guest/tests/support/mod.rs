@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use whim_journey::job::{self, Event, GuestJob, HomeJob, MoveReport, Slot, State}
 use whim_net::name::{ClusterName, Subject, journey_server_name};
 use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
 use whim_net::{Credentials, JourneyId, NodeName, Role};
+use whim_sys::credentials::Launch;
 
 /// Nothing here takes longer, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,13 +92,14 @@ impl World {
             std::fs::set_permissions(self.directory.path(), mode).expect("chmod");
         }
         let socket = socket_directory.join("socket");
+        let waits = UnixListener::bind(&socket).expect("bound");
         let credentials = self.credentials(node, journey, Role::Guest);
         let job = GuestJob {
             journey: journey.to_owned(),
             epoch,
             node: node.to_owned(),
             home: "n1".to_owned(),
-            socket: socket.display().to_string(),
+            listener: waits.as_raw_fd(),
             credentials: serde_json::to_value(&credentials).expect("json"),
             lease_ms: self.lease_ms,
             private_id: self.private_id,
@@ -109,6 +112,7 @@ impl World {
         let supervisor = Supervisor::start(
             Command::new(env!("CARGO_BIN_EXE_whim-guest")),
             &serde_json::to_string(&job).expect("json"),
+            vec![waits.into()],
         );
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
@@ -138,17 +142,18 @@ impl World {
     /// The home supervisor of a process.
     pub fn home(&self, journey: &str, pid: i32) -> Home {
         let socket = self.path(&format!("{journey}.home"));
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let journal = self.path(&format!("{journey}.journal"));
+        let options = std::fs::File::options().append(true).create(true).clone();
+        let journal = options.open(journal).expect("opened");
         let credentials = self.credentials("n1", journey, Role::Home);
         let job = HomeJob {
             journey: journey.to_owned(),
             node: "n1".to_owned(),
             pid,
             start_time: start_time(pid),
-            socket: socket.display().to_string(),
-            journal: self
-                .path(&format!("{journey}.journal"))
-                .display()
-                .to_string(),
+            listener: listener.as_raw_fd(),
+            journal: journal.as_raw_fd(),
             credentials: serde_json::to_value(&credentials).expect("json"),
             lease_ms: self.lease_ms,
             allow_root: true,
@@ -161,7 +166,7 @@ impl World {
         command.arg("--home");
         let text = serde_json::to_string(&job).expect("json");
         Home {
-            supervisor: Supervisor::start(command, &text),
+            supervisor: Supervisor::start(command, &text, vec![listener.into(), journal.into()]),
             socket,
         }
     }
@@ -181,12 +186,18 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    fn start(mut command: Command, job: &str) -> Self {
+    fn start(mut command: Command, job: &str, handed: Vec<OwnedFd>) -> Self {
+        let launch = Launch {
+            inherit: handed.iter().map(AsRawFd::as_raw_fd).collect(),
+            ..Launch::default()
+        };
+        launch.apply(&mut command);
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a supervisor");
+        drop(handed);
         let mut input = child.stdin.take().expect("piped");
         writeln!(input, "{job}").expect("the supervisor reads");
         let mut line = String::new();
