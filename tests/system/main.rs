@@ -35,6 +35,7 @@ mod identity;
 mod json;
 mod kernels;
 mod kinds;
+mod line;
 mod losses;
 mod ltp;
 mod machines;
@@ -122,6 +123,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(hostile::cases());
     cases.extend(kernels::cases());
     cases.extend(kinds::cases());
+    cases.extend(line::cases());
     cases.extend(machines::cases());
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());

@@ -63,7 +63,7 @@ impl Conversation {
         let stream = UnixStream::connect(path).await.map_err(gone)?;
         let uid = stream.peer_cred().map_err(gone)?.uid();
         if uid != nix::unistd::geteuid().as_raw() && Some(uid) != older {
-            return Err(SupervisorError::Broken {
+            return Err(SupervisorError::Absurd {
                 path: path.to_path_buf(),
                 reason: format!("uid {uid} listens there, who has no business to"),
             });
@@ -93,17 +93,21 @@ impl Conversation {
     /// It has said what has no place here.
     #[must_use]
     pub fn nonsense(&self) -> SupervisorError {
-        SupervisorError::Broken {
+        self.absurd("what it says has no place in a move")
+    }
+
+    fn absurd(&self, reason: impl ToString) -> SupervisorError {
+        SupervisorError::Absurd {
             path: self.path.clone(),
-            reason: "what it says has no place in a move".into(),
+            reason: reason.to_string(),
         }
     }
 
     /// The next event.
     ///
     /// # Errors
-    /// [`SupervisorError::Broken`] when the supervisor ends, sends what is no event or too much;
-    /// [`SupervisorError::Mute`] and [`SupervisorError::Endless`] when it takes too long.
+    /// [`SupervisorError::Broken`] when the supervisor ends, [`SupervisorError::Absurd`] when it sends
+    /// what is no event, or too much; [`SupervisorError::Mute`] and [`SupervisorError::Endless`] when it takes too long.
     pub async fn next(&mut self) -> Result<Event, SupervisorError> {
         let broken = |reason: String| SupervisorError::Broken {
             path: self.path.clone(),
@@ -111,7 +115,7 @@ impl Conversation {
         };
         self.events += 1;
         if self.events > EVENTS_MAX || self.said > SAID_MAX {
-            return Err(broken("it says too much".into()));
+            return Err(self.absurd("it says too much"));
         }
         let left = LASTS_MAX.saturating_sub(self.begun.elapsed());
         let mut line = Vec::new();
@@ -128,7 +132,10 @@ impl Conversation {
             return Err(broken("it ended in the middle of an answer".into()));
         }
         self.said = self.said.saturating_add(length as u64);
-        serde_json::from_slice(&line).map_err(|e| broken(e.to_string()))
+        if !line.ends_with(b"\n") && (length as u64) < LINE_MAX {
+            return Err(broken("it ended in the middle of a line".into()));
+        }
+        serde_json::from_slice(&line).map_err(|error| self.absurd(error))
     }
 }
 
@@ -210,7 +217,7 @@ mod tests {
         };
         assert_eq!(hear(largest).await.expect("an event"), notice(largest));
         let error = hear(largest + 1).await.expect_err("one byte more");
-        assert!(matches!(error, SupervisorError::Broken { .. }), "{error}");
+        assert!(matches!(error, SupervisorError::Absurd { .. }), "{error}");
     }
 
     #[tokio::test]

@@ -43,18 +43,32 @@ pub struct Left {
     pub more: u32,
 }
 
-/// Sends all guests away, and returns when none is left. New ones have to be refused before.
-pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) {
-    let mut asked: JoinSet<(Key, Result<(), String>)> = JoinSet::new();
+/// Why a guest has not left, and whether its home can take it away later. If not, its supervisor there
+/// does not answer: nobody waits for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotLeaving {
+    pub reason: String,
+    pub waits: bool,
+}
+
+/// Sends all guests away, and returns when none is left for whom it is worth waiting; gives how many are
+/// left. New ones have to be refused before.
+pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+    let mut asked: JoinSet<(Key, Result<(), NotLeaving>)> = JoinSet::new();
     let mut waiting: HashSet<Key> = HashSet::new();
+    let mut given_up: HashSet<Key> = HashSet::new();
     let mut refused: HashMap<Key, (Instant, String)> = HashMap::new();
     loop {
         let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
+        let key = |guest: &Guest| (guest.request.journey.clone(), guest.request.epoch);
+        let left = guests.len();
+        let mut guests = guests;
+        guests.retain(|guest| !given_up.contains(&key(guest)));
         if guests.is_empty() && !daemon.guests().expects_some() {
-            return;
+            return left;
         }
         for guest in guests {
-            let key = (guest.request.journey.clone(), guest.request.epoch);
+            let key = key(&guest);
             let pause = refused
                 .get(&key)
                 .is_some_and(|(when, _)| when.elapsed() < AGAIN);
@@ -70,7 +84,10 @@ pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) {
                     continue;
                 };
                 waiting.remove(&key);
-                if let Err(reason) = result {
+                if let Err(NotLeaving { reason, waits }) = result {
+                    if !waits {
+                        given_up.insert(key.clone());
+                    }
                     let before = refused.insert(key, (Instant::now(), reason.clone()));
                     if before.is_none_or(|(_, before)| before != reason) {
                         tell(answers, reason);
@@ -83,7 +100,7 @@ pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) {
 }
 
 /// Asks a guest's home to take it away.
-async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), String> {
+async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
     let request = &guest.request;
     let (home, pid) = (&request.home, request.pid);
     let ask = NodeRequest::TakeAway {
@@ -95,19 +112,27 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), String> {
         // A home that lost its power says nothing at all, for as long as anybody waits.
         () = down(daemon, home) => Err("its home is down".to_owned()),
     };
+    let mut waits = true;
     let said = match asked {
         Ok(NodeReply::Refused { reason }) => reason,
+        Ok(NodeReply::Unanswered { reason }) => {
+            waits = false;
+            reason
+        }
         Ok(_) => return Ok(()),
         // Without an end of its lease nobody else would ever end it.
         Err(_) if request.lease_ms.is_none() && is_down(daemon, home) => {
             hosting::release(daemon, home, &request.journey, request.epoch);
-            return Err(format!(
+            let reason = format!(
                 "Process {pid} of {home} is ended: its home is down, and its lease has no end"
-            ));
+            );
+            return Err(NotLeaving { reason, waits });
         }
         Err(error) => error,
     };
-    Err(format!("Process {pid} of {home} cannot leave yet: {said}"))
+    let yet = if waits { " yet" } else { "" };
+    let reason = format!("Process {pid} of {home} cannot leave{yet}: {said}");
+    Err(NotLeaving { reason, waits })
 }
 
 fn is_down(daemon: &Daemon, node: &str) -> bool {
@@ -127,14 +152,19 @@ pub async fn take_away(
     asker: &str,
     id: &str,
     epoch: u32,
-) -> Result<(), String> {
+) -> Result<(), NotLeaving> {
     watching::refresh(daemon, id).await;
     let journey = daemon.journeys().by_id.get(id).cloned();
     let Some(journey) = journey.filter(|journey| is_there(journey, asker, epoch)) else {
-        return Err(format!("No process of ours is on {asker} by that name"));
+        let reason = format!("No process of ours is on {asker} by that name");
+        let waits = true;
+        return Err(NotLeaving { reason, waits });
     };
     let moved = moving::take_away(daemon, &journey).await;
-    moved.map(drop).map_err(|error| error.to_string())
+    moved.map(drop).map_err(|error| NotLeaving {
+        reason: error.to_string(),
+        waits: !error.is_unanswered(),
+    })
 }
 
 /// Whether a process computes on this node, in the stay of this epoch. The highest epoch that was asked
@@ -195,7 +225,7 @@ pub async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Order
         }
     };
     tokio::select! {
-        () = expel(daemon, answers) => {}
+        _ = expel(daemon, answers) => {}
         () = lifted => {}
     }
 }
@@ -211,7 +241,13 @@ pub async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
     if !daemon.orders().evacuate {
         return "This node does not go down any more: guests are admitted".into();
     }
-    format!("No guests are left; {own} processes whose home this is would end with it")
+    let guests = daemon.guests().count();
+    let guests = if guests == 0 {
+        "No".to_owned()
+    } else {
+        guests.to_string()
+    };
+    format!("{guests} guests are left; {own} processes whose home this is would end with it")
 }
 
 /// Tells this node to drain, or not to, and what it has left. Guests go on leaving after that.
@@ -281,6 +317,7 @@ pub async fn drain_node(
     answers: &Answers,
 ) -> Result<String, String> {
     let mut told: Option<(u32, usize)> = None;
+    let mut changed = Instant::now();
     loop {
         let left = ask(daemon, node, true).await?;
         let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
@@ -293,6 +330,13 @@ pub async fn drain_node(
                 left.guests
             );
             tell(answers, text);
+            changed = Instant::now();
+        }
+        if left.guests > 0 && changed.elapsed() > LEAVING {
+            let guests = left.guests;
+            return Err(format!(
+                "{guests} guests of {node} have not left for an hour: their homes do not take them away. It is drained on"
+            ));
         }
         if left.guests == 0 && (own == 0 || !wait) {
             return Ok(format!(

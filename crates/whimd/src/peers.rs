@@ -117,6 +117,10 @@ pub enum NodeReply {
     Refused {
         reason: String,
     },
+    /// A process is not taken away: whoever carries its journey does not answer.
+    Unanswered {
+        reason: String,
+    },
 }
 
 /// A process whose home is being drained.

@@ -13,7 +13,7 @@ use whim_net::{PeerIdentity, port};
 
 use crate::cluster::Standing;
 use crate::daemon::Daemon;
-use crate::evacuation::{self, Left};
+use crate::evacuation::{self, Left, NotLeaving};
 use crate::handshakes::Handshakes;
 use crate::hosting;
 use crate::membership;
@@ -211,7 +211,11 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
         NodeRequest::TakeAway { journey, epoch } => {
             match evacuation::take_away(daemon, peer.node.as_str(), &journey, epoch).await {
                 Ok(()) => NodeReply::Done,
-                Err(reason) => NodeReply::Refused { reason },
+                Err(NotLeaving {
+                    reason,
+                    waits: true,
+                }) => NodeReply::Refused { reason },
+                Err(NotLeaving { reason, .. }) => NodeReply::Unanswered { reason },
             }
         }
         NodeRequest::Drain { on } => {

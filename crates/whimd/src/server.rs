@@ -448,10 +448,13 @@ async fn order(
         }
         Request::Expel => {
             daemon.change_orders(|orders| orders.block = true);
-            evacuation::expel(daemon, answers).await;
-            Ok(Some(
-                "No guests are left, and new ones are refused: 'whim unblock' admits them".into(),
-            ))
+            let left = match evacuation::expel(daemon, answers).await {
+                0 => "No guests are left".to_owned(),
+                left => format!("{left} guests do not leave"),
+            };
+            Ok(Some(format!(
+                "{left}, and new ones are refused: 'whim unblock' admits them"
+            )))
         }
         Request::Evacuate { undo: false } => Ok(Some(evacuation::evacuate(daemon, answers).await)),
         Request::Evacuate { undo: true } => {

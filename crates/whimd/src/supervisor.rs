@@ -52,6 +52,8 @@ pub enum SupervisorError {
     Gone(PathBuf),
     #[error("The supervisor at {path} broke the connection ({reason})")]
     Broken { path: PathBuf, reason: String },
+    #[error("The supervisor at {path} is not heard any more: {reason}")]
+    Absurd { path: PathBuf, reason: String },
     #[error(
         "The supervisor at {0} has said nothing for {SILENCE_MAX:?}: it is stopped, or this node is overloaded. What was asked for may still come about"
     )]
@@ -66,7 +68,7 @@ impl SupervisorError {
     /// Whether it is there, and nothing is to be had from it.
     #[must_use]
     pub fn is_useless(&self) -> bool {
-        matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Broken { .. })
+        matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Absurd { .. })
     }
 }
 

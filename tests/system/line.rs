@@ -1,0 +1,208 @@
+//! A local user who attacks root's daemon from behind the supervisor of her own program: with its
+//! directory, its socket, its journal, and its silence.
+
+use std::time::{Duration, Instant};
+
+use whim_attempts::{Attempt, Party};
+use whim_system_tests::process::{self, eventually};
+use whim_system_tests::talk::WAITS;
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
+
+const USER: &str = "nobody";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A request that meets a silent supervisor ends within this time, on a machine that is loaded, too.
+const GIVEN_UP: Duration = Duration::from_secs(100);
+/// As many levels as end a daemon that calls itself for each.
+const LEVELS: u32 = 40_000;
+
+pub fn cases() -> Vec<Case> {
+    let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
+        Case::in_lab(format!("line::{name}"), 2, body)
+    };
+    vec![
+        case("journal_decides_about_no_limit", limits),
+        case("directory_is_not_filled", filled),
+        case("socket_is_not_replaced", replaced),
+        case("deep_tree_is_no_end", deep_tree),
+        case("stopped_supervisor_is_given_up", stopped),
+    ]
+}
+
+fn tries(what: &str) -> Attempt {
+    Attempt::new(Party::LocalUser, what)
+}
+
+/// A program of the user's that is on n2, and what its journey is called.
+fn away(cluster: &Cluster, lease: &str) -> Result<(Talk, i32, String)> {
+    let whim = cluster.whim_path().display().to_string();
+    let limited = "ulimit -n 1000 && exec \"$@\"";
+    let run = ["sh", "-c", limited, "sh", &whim, "run", "--lease", lease];
+    let words = [&run[..], &["--", "python3", "-c", WAITS]].concat();
+    let mut talk = Talk::start(cluster, &mut cluster.command_as(USER, "n1", &words))?;
+    let pid = talk.ready()?;
+    cluster.move_to(pid, "n2")?;
+    let list = "cd /run/whim/journeys && ls -d *.home";
+    let names = cluster.run("n1", &["sh", "-c", list])?;
+    let id = names.trim().strip_suffix(".home").context("one journey")?;
+    Ok((talk, pid, id.to_owned()))
+}
+
+/// What the user does; whether it was done, and what was said.
+fn as_user(cluster: &Cluster, script: &str) -> Result<(bool, String)> {
+    let mut command = cluster.command_as(USER, "n1", &["sh", "-c", script]);
+    let output = process::output(&mut command, PATIENCE)?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((output.status.success(), text))
+}
+
+fn denied(what: &str, (done, said): &(bool, String)) -> Result<()> {
+    ensure!(!done, "{what} is done");
+    ensure!(said.contains("ermission denied"), "{what}: {said}");
+    Ok(())
+}
+
+/// Brings it home, and waits until its journey is over and cleaned up.
+fn brought_home(cluster: &Cluster, pid: i32, id: &str) -> Result<()> {
+    cluster.move_to(pid, "home")?;
+    let gone = format!("test ! -e /run/whim/journeys/{id}.home");
+    eventually(PATIENCE, "its directory is gone", || {
+        Ok(cluster.run("n1", &["sh", "-c", &gone]).ok())
+    })
+    .map(drop)
+}
+
+fn limits(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid, id) = away(cluster, "10")?;
+    let limit = || -> Result<String> {
+        let text = cluster.run("n1", &["cat", &format!("/proc/{pid}/limits")])?;
+        let line = text.lines().find(|line| line.starts_with("Max open files"));
+        let words: Vec<&str> = line.context("a limit")?.split_whitespace().collect();
+        Ok(format!("{} {}", words[3], words[4]))
+    };
+    let attempt = tries("have the daemon raise limits by a line in the journal of her own program");
+    ensure!(limit()? == "1000 1000", "{}", limit()?);
+    let raised = r#"{"event":"raised","resource":7,"before":[2000,2000],"raised":[1000,1000]}"#;
+    let script = format!("echo '{raised}' >> /var/lib/whim/journeys/{id}.journal");
+    if !as_user(cluster, &script)?.0 {
+        // What holds the opened journal can write it.
+        cluster.run("n1", &["sh", "-c", &script])?;
+    }
+    brought_home(cluster, pid, &id)?;
+    ensure!(limit()? == "1000 1000", "It has been raised: {}", limit()?);
+    attempt.failed("limits are put back to what the daemon has noted, and only lowered");
+    talk.go()
+}
+
+fn filled(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid, id) = away(cluster, "10")?;
+    let attempt = tries("fill /run by the directory of her supervisor's socket");
+    let script = format!("head -c 100000000 /dev/zero > /run/whim/journeys/{id}.home/full");
+    denied("To fill it", &as_user(cluster, &script)?)?;
+    attempt.failed("permission denied");
+    brought_home(cluster, pid, &id)?;
+    talk.go()
+}
+
+/// Puts a listener in place of the supervisor's, and says events until nobody hears them any more.
+const FLOODS: &str = "import os, socket, sys
+path = sys.argv[1]
+os.unlink(path)
+s = socket.socket(socket.AF_UNIX); s.bind(path); s.listen(8)
+print('listens', flush=True)
+while True:
+    c, _ = s.accept()
+    line = b'{\"event\":\"notice\",\"text\":\"' + b'x' * 60000 + b'\"}\\n'
+    try:
+        while True: c.sendall(line)
+    except OSError: pass
+";
+
+fn replaced(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid, id) = away(cluster, "10")?;
+    let attempt = tries("listen in place of her supervisor, and tell the daemon without end");
+    let path = format!("/run/whim/journeys/{id}.home/sock");
+    let words = ["timeout", "20", "python3", "-c", FLOODS, &path];
+    let output = process::output(&mut cluster.command_as(USER, "n1", &words), PATIENCE)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let listens = output.stdout.starts_with(b"listens");
+    denied("To listen there", &(listens, said))?;
+    brought_home(cluster, pid, &id)?;
+    attempt.failed("permission denied");
+    talk.go()
+}
+
+fn deep_tree(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid, id) = away(cluster, "10")?;
+    let attempt = tries("end the daemon by a deep tree in the directory that it removes");
+    let script = format!(
+        "exec python3 -c '
+import os
+at = os.open(\"/run/whim/journeys/{id}.home\", os.O_DIRECTORY)
+for i in range({LEVELS}):
+    os.mkdir(\"d\", dir_fd=at)
+    below = os.open(\"d\", os.O_DIRECTORY, dir_fd=at)
+    os.close(at)
+    at = below
+'"
+    );
+    if !as_user(cluster, &script)?.0 {
+        // As the user of a daemon that gave it to her has left it.
+        cluster.run("n1", &["sh", "-c", &script])?;
+    }
+    let daemon = cluster.daemon_pid("n1")?;
+    brought_home(cluster, pid, &id)?;
+    let empty = "test -z \"$(ls /run/whim/journeys)\"";
+    eventually(PATIENCE, "all of it is removed", || {
+        Ok(cluster.run("n1", &["sh", "-c", empty]).ok())
+    })?;
+    ensure!(cluster.daemon_pid("n1")? == daemon, "The daemon has ended");
+    cluster.whim("n1", &["nodes"])?;
+    attempt.failed("removed bit by bit, one level at a time");
+    talk.go()
+}
+
+/// How long it takes to ask for all processes, some times.
+fn asking(cluster: &Cluster) -> Result<Duration> {
+    let begun = Instant::now();
+    for _ in 0..10 {
+        cluster.whim("n1", &["ps"])?;
+    }
+    Ok(begun.elapsed())
+}
+
+/// A request that ends, in whatever way; what was said.
+fn ends(cluster: &Cluster, node: &str, words: &[&str]) -> Result<String> {
+    let output = process::output(&mut cluster.whim_command(node, words), GIVEN_UP)
+        .with_context(|| format!("whim {words:?} does not end"))?;
+    let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    Ok(format!("{said}{errors}"))
+}
+
+fn stopped(cluster: &Cluster) -> Result<()> {
+    // Without the end of a lease only those who are asked can end the wait.
+    let (mut talk, pid, _) = away(cluster, "inf")?;
+    let others = tries("keep others waiting by a supervisor of her own that she has stopped");
+    let waits = tries("have the daemon wait for ever for a supervisor that she has stopped");
+    let before = asking(cluster)?;
+    let row = cluster.row(pid)?.context("It is gone")?;
+    let supervisor = row.home_supervisor_pid.context("no home supervisor")?;
+    let (done, said) = as_user(cluster, &format!("kill -STOP {supervisor}"))?;
+    ensure!(done, "It is her own: {said}");
+    // Whoever is the first to ask may find out.
+    cluster.whim("n1", &["ps"])?;
+    let after = asking(cluster)?;
+    println!("ten times whim ps: {before:?}, then {after:?}");
+    let spare = Duration::from_secs(2);
+    ensure!(after < before + spare, "{after:?} instead of {before:?}");
+    others.failed("nobody waits for one that has not answered");
+    let said = ends(cluster, "n1", &["bring", &pid.to_string()])?;
+    ensure!(said.contains("has said nothing for 30s"), "{said}");
+    let said = ends(cluster, "n1", &["bring"])?;
+    ensure!(said.contains("0 processes have come home"), "{said}");
+    let said = ends(cluster, "n2", &["expel"])?;
+    println!("{said}");
+    waits.failed("given up after 30 s with a sentence");
+    as_user(cluster, &format!("kill -CONT {supervisor}"))?;
+    talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+    talk.end().map(drop)
+}
