@@ -554,6 +554,52 @@ mod tests {
     }
 
     #[test]
+    fn what_a_journal_makes_up_is_bounded() {
+        let mut read = JournalSummary::default();
+        let calls = |count: usize| (0..count).map(|n| (format!("call{n}"), u64::MAX)).collect();
+        read.take(Event::Calls {
+            calls: calls(CALLS_MAX),
+        });
+        assert_eq!(read.calls.len(), CALLS_MAX);
+        read.take(Event::Calls {
+            calls: calls(CALLS_MAX + 1),
+        });
+        assert_eq!(read.calls.len(), CALLS_MAX);
+        assert_eq!(read.calls["call0"], u64::MAX);
+        for number in 0..=REASONS_MAX {
+            let reason = format!("{number}\u{1b}[2J");
+            read.take(Event::Homeward { reason });
+        }
+        assert_eq!(read.homeward.len(), REASONS_MAX);
+        assert_eq!(read.homeward["0 [2J"], 1);
+        for _ in 0..=RAISED_MAX {
+            read.take(Event::Raised {
+                resource: 7,
+                before: (1, 1),
+                raised: (2, 2),
+            });
+        }
+        assert_eq!(read.raised.len(), RAISED_MAX);
+        let to = "n2 \u{7}".to_owned();
+        read.take(Event::Commit { epoch: 1, to });
+        assert_eq!(read.last_host, None, "no node is called that");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_waited_for_less_and_less() {
+        let mut manners = Manners::default();
+        assert!(manners.is_awaited(0));
+        manners.was_silent(0);
+        assert!(!manners.is_awaited(3_999) && manners.is_awaited(4_000));
+        manners.was_silent(4_000);
+        assert!(!manners.is_awaited(11_999) && manners.is_awaited(12_000));
+        assert!(manners.reads(1 << 20, 0), "once");
+        assert!(!manners.reads(1 << 20, 10_000), "it is as it was");
+        assert!(!manners.reads(2 << 20, 8_000), "a long one has time");
+        assert!(manners.reads(2 << 20, 9_000));
+    }
+
+    #[test]
     fn a_journal_is_read_up_to_its_limit() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("j1.journal");
