@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::process::Child;
 use whim_image::stay::has_own_time;
 use whim_journey::job::{HomeJob, Slot};
 use whim_net::Role;
@@ -141,7 +142,7 @@ pub async fn start_home(
     let directory = settings.home_directory(id);
     let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
     settings.faults.point("before-journey-noted");
-    let mut about = About {
+    let about = About {
         notes: notes(about.pid),
         ..about.clone()
     };
@@ -191,7 +192,7 @@ pub async fn start_home(
         faults: &settings.faults,
     };
     settings.faults.point("before-home-started");
-    let mut child = match start.run().await {
+    let child = match start.run().await {
         Ok(child) => child,
         Err(error) => {
             forget(daemon, id);
@@ -199,18 +200,24 @@ pub async fn start_home(
         }
     };
     settings.faults.point("after-home-started");
-    let supervisor = child.id().and_then(|id| i32::try_from(id).ok());
-    let supervisor = supervisor.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
-    about.notes.supervisor = supervisor;
-    let mut journey = Journey::new(about.clone());
-    journey.supervisor_pid = supervisor.map(|(pid, _)| pid);
+    watch_over(daemon, about, child);
+    Ok(())
+}
+
+/// Notes who its supervisor is, and waits for its end.
+fn watch_over(daemon: &Arc<Daemon>, mut about: About, mut child: Child) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    about.notes.supervisor = pid.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
+    let id = about.journey.clone();
     // Without this note our successor knows it by its socket alone.
     if let Err(error) = write_about(daemon, &about) {
         tracing::warn!(%error, journey = id, "a supervisor was not noted");
     }
-    settings.faults.point("supervisor-noted");
+    daemon.settings.faults.point("supervisor-noted");
+    let mut journey = Journey::new(about);
+    journey.supervisor_pid = pid;
     daemon.journeys().by_id.insert(id.clone(), journey);
-    let (daemon, id) = (Arc::clone(daemon), id.clone());
+    let daemon = Arc::clone(daemon);
     tokio::spawn(async move {
         let status = child
             .wait()
@@ -219,7 +226,6 @@ pub async fn start_home(
         tracing::debug!(journey = id, status, "a home supervisor has ended");
         watching::finish(&daemon, &id).await;
     });
-    Ok(())
 }
 
 /// What we know of a process before its supervisor, which may raise limits, is started.

@@ -50,8 +50,10 @@ pub fn call(name: &str) -> String {
 }
 
 fn time(milliseconds: f64) -> f64 {
-    // What is no number becomes 0 too.
-    milliseconds.max(0.0).min(TIME_MAX_MS)
+    if milliseconds.is_nan() {
+        return 0.0;
+    }
+    milliseconds.clamp(0.0, TIME_MAX_MS)
 }
 
 /// How a journey stands, if it is this one's and could be: `is_place` says where it may be.
