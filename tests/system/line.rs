@@ -1,12 +1,14 @@
 //! A local user who attacks root's daemon from behind the supervisor of her own program: with its
 //! directory, its socket, its journal, and its silence.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use whim_attempts::{Attempt, Party};
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::talk::WAITS;
-use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, place};
 
 const USER: &str = "nobody";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,6 +27,7 @@ pub fn cases() -> Vec<Case> {
         case("socket_is_not_replaced", replaced),
         case("deep_tree_is_no_end", deep_tree),
         case("stopped_supervisor_is_given_up", stopped),
+        Case::new("line::lying_supervisor_is_cut_off", |_| lying()),
     ]
 }
 
@@ -225,4 +228,72 @@ fn stopped(cluster: &Cluster) -> Result<()> {
     as_user(cluster, &format!("kill -CONT {supervisor}"))?;
     talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
     talk.end().map(drop)
+}
+
+/// In place of a home supervisor: it says one thing, again and again, to whoever asks for a move.
+const LIES: &str = "#!/usr/bin/python3
+import json, socket, sys
+job = json.loads(sys.stdin.readline())
+if 'listener' in job:
+    s = socket.socket(fileno=job['listener'])
+else:
+    s = socket.socket(socket.AF_UNIX); s.bind(job['socket']); s.listen(8)
+print('ready', flush=True)
+line = json.dumps({'event': 'notice', 'text': 'x' * 60000}).encode() + b'\\n'
+while True:
+    c, _ = s.accept()
+    try:
+        if json.loads(c.makefile().readline())['command'] == 'move':
+            while True: c.sendall(line)
+    except OSError: pass
+    c.close()
+";
+
+/// The daemon's memory, in KiB, at most so far.
+fn peak(cluster: &Cluster) -> Result<u64> {
+    let path = format!("/proc/{}/status", cluster.daemon_pid("n1")?);
+    let status = cluster.run("n1", &["cat", &path])?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    Ok(number.context("VmHWM")?.parse()?)
+}
+
+/// What such a move may cost the daemon, in KiB.
+const SPARE_KIB: u64 = 32 << 10;
+
+/// A user who has taken over the supervisor of her own program.
+fn lying() -> Result<()> {
+    let programs = place::room()?.join(format!("lies-{}", std::process::id()));
+    fs::create_dir_all(&programs)?;
+    let home = programs.join("whim-home");
+    fs::write(&home, LIES)?;
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o755))?;
+    fs::copy(
+        place::built()?.join("whim-guest"),
+        programs.join("whim-guest"),
+    )?;
+    let [libexec, share] = ["--daemon-arg=--libexec", "--share"]
+        .map(|option| format!("{option}={}", programs.display()));
+    let cluster = Cluster::up_with(2, &[&libexec, &share])?;
+    let result = cluster.explaining(|| {
+        let (mut talk, pid) = Talk::run(&cluster, &[], &["python3", "-c", WAITS])?;
+        let attempt = tries("tell the daemon of a move without end");
+        let before = peak(&cluster)?;
+        // What is said without end is not kept here either.
+        let whim = cluster.whim_path();
+        let last = format!(
+            "timeout 30 {} migrate {pid} n2 2>&1 | tail -c 400",
+            whim.display()
+        );
+        let said = cluster.run("n1", &["sh", "-c", &last])?;
+        ensure!(said.contains("has no place in a move"), "{said}");
+        let grown = peak(&cluster)?.saturating_sub(before);
+        ensure!(grown < SPARE_KIB, "{grown} KiB");
+        attempt.failed("not heard any more after a few sentences");
+        talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+        talk.end().map(drop)
+    });
+    drop(cluster);
+    fs::remove_dir_all(programs)?;
+    result
 }

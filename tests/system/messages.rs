@@ -71,6 +71,11 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "crates/whim/tests/moves.rs",
         "fn a_host_with_as_many_guests_as_it_takes_refuses_with_a_sentence",
     ),
+    (
+        "The supervisor at … has said nothing",
+        "tests/system/line.rs",
+        "stopped_supervisor_is_given_up",
+    ),
 ];
 
 pub fn cases() -> Vec<Case> {
