@@ -12,7 +12,6 @@ use whim_journey::job::{GuestJob, Slot};
 use whim_net::name::{JourneyId, journey_server_name};
 use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
-use whim_sys::pidfd::Pidfd;
 
 use crate::cgroup;
 use crate::cluster::ClusterError;
@@ -22,7 +21,7 @@ use crate::metrics_words;
 use crate::process::{self, Process};
 use crate::settings::socket_in;
 use crate::supervisor::{Start, SupervisorError};
-use crate::{conversation, directories, processes};
+use crate::{conversation, directories};
 
 /// How often, and how long apart, the removal of a guest's control groups is tried again.
 const REMOVALS: u32 = 500;

@@ -92,7 +92,7 @@ impl World {
             std::fs::set_permissions(self.directory.path(), mode).expect("chmod");
         }
         let socket = socket_directory.join("socket");
-        let waits = UnixListener::bind(&socket).expect("bound");
+        let waits = listen(&socket);
         let credentials = self.credentials(node, journey, Role::Guest);
         let job = GuestJob {
             journey: journey.to_owned(),
@@ -142,7 +142,7 @@ impl World {
     /// The home supervisor of a process.
     pub fn home(&self, journey: &str, pid: i32) -> Home {
         let socket = self.path(&format!("{journey}.home"));
-        let listener = UnixListener::bind(&socket).expect("bound");
+        let listener = listen(&socket);
         let journal = self.path(&format!("{journey}.journal"));
         let options = std::fs::File::options().append(true).create(true).clone();
         let journal = options.open(journal).expect("opened");
@@ -178,6 +178,12 @@ fn start_time(pid: i32) -> u64 {
     let (_, fields) = text.rsplit_once(')').expect("a name");
     let field = fields.split_whitespace().nth(19).expect("a start time");
     field.parse().expect("a number")
+}
+
+/// Listens in place of an earlier supervisor.
+fn listen(socket: &Path) -> UnixListener {
+    let _ = std::fs::remove_file(socket);
+    UnixListener::bind(socket).expect("bound")
 }
 
 /// A running supervisor; killed when dropped, if it has not ended.
