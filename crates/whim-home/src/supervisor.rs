@@ -449,4 +449,26 @@ mod tests {
         let error = read(largest + 1).expect_err("one byte more");
         assert_eq!(error.to_string(), "The command is not understood");
     }
+
+    #[test]
+    fn who_waits_for_a_move_hears_that_it_goes_on() {
+        let (asker, stream) = UnixStream::pair().expect("sockets");
+        asker
+            .set_read_timeout(Some(4 * WORKING_EVERY))
+            .expect("set");
+        let mut client = Client::new(stream);
+        client.keep_informed();
+        let mut heard = BufReader::new(asker);
+        let mut line = String::new();
+        heard.read_line(&mut line).expect("in time");
+        let event: Event = serde_json::from_str(&line).expect("an event");
+        assert_eq!(event, Event::Working);
+        drop(client);
+        line.clear();
+        assert_eq!(
+            heard.read_line(&mut line).expect("in time"),
+            0,
+            "until it is over"
+        );
+    }
 }
