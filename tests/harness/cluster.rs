@@ -190,6 +190,12 @@ impl Cluster {
         &self.directory
     }
 
+    /// The homes of plain users, seen by all nodes; it goes with the lab.
+    #[must_use]
+    pub fn accounts_directory(&self) -> PathBuf {
+        place::accounts(&self.name)
+    }
+
     /// What a node keeps: journals, logs, identity; seen from outside of it.
     #[must_use]
     pub fn state(&self, node: &str) -> PathBuf {
@@ -563,7 +569,7 @@ impl Cluster {
         }
         let state = Path::new("/run/whim-lab").join(&self.name);
         let mut told = logs(&state, 5);
-        told.extend(logs(&self.directory.join("accounts"), 6));
+        told.extend(logs(&self.accounts_directory(), 5));
         for log in told {
             let text = fs::read(&log).unwrap_or_default();
             show(&log.display().to_string(), &String::from_utf8_lossy(&text));
@@ -594,6 +600,7 @@ impl Drop for Cluster {
         }
         if std::env::var_os("WHIM_KEEP").is_none() {
             let _ = fs::remove_dir_all(&self.directory);
+            let _ = fs::remove_dir_all(self.accounts_directory());
         }
         if self
             .programs

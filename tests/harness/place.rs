@@ -52,6 +52,13 @@ pub fn room() -> Result<PathBuf> {
     fs::canonicalize(&room).with_context(|| format!("Could not find {}", room.display()))
 }
 
+/// Where plain users of this lab have their homes: nobody else may change anything on the way there, and whose
+/// the build directory is is not known.
+#[must_use]
+pub fn accounts(lab: &str) -> PathBuf {
+    Path::new(OUTSIDE).join(format!("accounts-{lab}"))
+}
+
 /// What is made once and used by many tests: compiled guests, large inputs.
 ///
 /// # Errors

@@ -67,7 +67,7 @@ impl Cluster {
             let account = Account {
                 node: node.to_owned(),
                 uid: FIRST_UID + number,
-                home: cluster.directory().join("accounts").join(node),
+                home: cluster.accounts_directory().join(node),
             };
             cluster.begin_account(account)?;
             let account = &cluster.accounts[cluster.accounts.len() - 1];

@@ -17,13 +17,7 @@ use whimd::control::{Class, LeaseChoice};
 )]
 pub struct Arguments {
     /// Control socket of the daemon (default: that of this user's daemon, or else of root's)
-    #[arg(
-        long,
-        global = true,
-        value_name = "PATH",
-        env = "WHIM_SOCKET",
-        hide = true
-    )]
+    #[arg(long, global = true, value_name = "PATH", hide = true)]
     pub socket: Option<PathBuf>,
     /// Wait this many seconds for a daemon that is being started
     #[arg(long, value_name = "S", default_value_t = 0, hide = true)]

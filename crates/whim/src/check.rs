@@ -54,7 +54,12 @@ pub fn perform(named: Option<&Path>, json: bool) -> Result<()> {
     let usual = Places::here().config;
     let file = named.unwrap_or(&usual);
     let optional = file == usual;
-    let read = Config::load(file);
+    // Who will use another file is not known.
+    let read = if optional {
+        Config::load_own(file, Config::default())
+    } else {
+        Config::load(file)
+    };
     if json {
         output::json(&Checked::new(file, &read, optional));
     }

@@ -28,6 +28,8 @@ mod tune;
 
 use arguments::{Arguments, Ca, ConfigVerb, Generated, NodeOptions, ProcessName, Seen, Verb};
 
+/// Names the control socket where `--socket` does not.
+const SOCKET_VARIABLE: &str = "WHIM_SOCKET";
 /// Between two attempts to reach a daemon that is being started.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -129,8 +131,14 @@ fn wrong_use(error: &clap::Error) -> ExitCode {
 
 fn connect(socket: Option<&Path>, wait: Duration) -> Result<Client, ControlError> {
     let deadline = Instant::now() + wait;
+    let named = std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from);
+    let attempt = || match (socket, &named) {
+        (Some(path), _) => Client::connect(path),
+        (None, Some(path)) => Client::of_environment(path),
+        (None, None) => Client::find(),
+    };
     loop {
-        match socket.map_or_else(Client::find, Client::connect) {
+        match attempt() {
             Err(_) if Instant::now() < deadline => std::thread::sleep(RETRY),
             result => return result,
         }

@@ -53,7 +53,7 @@ impl Arguments {
     /// Puts arguments, configuration and defaults together.
     ///
     /// # Errors
-    /// A configuration that is not valid, or not there although named.
+    /// A configuration that is not valid, that others may change, or that is not there although named.
     pub fn settings(self) -> Result<Settings> {
         let places = Places::here();
         let path = self.config.clone().unwrap_or(places.config);
@@ -62,7 +62,7 @@ impl Arguments {
         } else {
             Config::default()
         };
-        let mut config = match Config::load_over(&path, base.clone())? {
+        let mut config = match Config::load_own(&path, base.clone())? {
             Some(config) => config,
             None if self.config.is_some() => {
                 bail!("The configuration {} is not there", path.display())

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::control::LeaseChoice;
 use crate::features::NAMES;
 use crate::history::Keep;
+use crate::owned::{self, OwnedError};
 pub use fault::{Fault, Odd};
 use written::Written;
 
@@ -40,6 +41,8 @@ pub enum ConfigError {
     },
     #[error("The configuration {path} is longer than 1 MiB: it cannot be ours")]
     TooLong { path: PathBuf },
+    #[error("The configuration {path} is not taken: {source}")]
+    Exposed { path: PathBuf, source: OwnedError },
     #[error("The configuration {path} is not valid: {fault}")]
     Invalid { path: PathBuf, fault: Fault },
 }
@@ -495,6 +498,20 @@ impl Config {
     /// See [`ConfigError`].
     pub fn load(path: &Path) -> Result<Option<Self>, ConfigError> {
         Self::load_over(path, Self::default())
+    }
+
+    /// As [`Config::load_over`], for a daemon: of a file that nobody but its user and root can change. It says
+    /// who may come in, and whether root's programs move.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load_own(path: &Path, base: Self) -> Result<Option<Self>, ConfigError> {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        owned::check(&absolute).map_err(|source| {
+            let path = path.to_path_buf();
+            ConfigError::Exposed { path, source }
+        })?;
+        Self::load_over(path, base)
     }
 
     /// As [`Config::load`], where what the file does not say is as in `base`.

@@ -21,6 +21,7 @@ use whim_sys::fdpass;
 use whim_sys::pidfd::Pidfd;
 
 use crate::history::HistoryRow;
+use crate::owned;
 use crate::places::{Environment, Places};
 
 /// No request is longer, in bytes.
@@ -373,23 +374,41 @@ impl Client {
         })
     }
 
-    /// Connects to the daemon that this user started, or else to root's.
+    /// Connects to the daemon that this user started, or else to root's. A place that another user has
+    /// made, or could exchange, is passed over: nobody answers, or keeps us waiting, in a daemon's place.
     ///
     /// # Errors
     /// [`ControlError::Unreachable`], of root's daemon; [`ControlError::Foreign`].
     pub fn find() -> Result<Self, ControlError> {
         let own = Environment::here();
         let of_root = Places::of(&Environment::default()).socket();
-        let client = match Self::connect(&Places::of(&own).socket()) {
-            Err(_) if own.uid != 0 => Self::connect(&of_root)?,
-            connected => connected?,
-        };
-        match client.daemon_uid() {
-            Some(uid) if uid != 0 && uid != own.uid => Err(ControlError::Foreign {
-                path: Places::of(&own).socket(),
-                uid,
+        let of_own = Places::of(&own).socket();
+        if own.uid != 0
+            && owned::check_above(&of_own).is_ok()
+            && let Ok(client) = Self::connect(&of_own)
+        {
+            return client.of_own_or_root(&of_own);
+        }
+        Self::connect(&of_root)?.of_own_or_root(&of_root)
+    }
+
+    /// Connects to the socket that the environment names. It may be left over from another user (`su`,
+    /// `sudo` with a kept environment): unlike a path that was given by hand, it makes nobody talk to a
+    /// daemon that is neither theirs nor root's.
+    ///
+    /// # Errors
+    /// [`ControlError::Unreachable`], [`ControlError::Foreign`].
+    pub fn of_environment(path: &Path) -> Result<Self, ControlError> {
+        Self::connect(path)?.of_own_or_root(path)
+    }
+
+    fn of_own_or_root(self, path: &Path) -> Result<Self, ControlError> {
+        match self.daemon_uid() {
+            Some(uid) if uid == 0 || uid == nix::unistd::geteuid().as_raw() => Ok(self),
+            uid => Err(ControlError::Foreign {
+                path: path.to_path_buf(),
+                uid: uid.unwrap_or(u32::MAX),
             }),
-            _ => Ok(client),
         }
     }
 

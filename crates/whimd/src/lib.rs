@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod metrics_words;
 pub mod moving;
 pub mod orders;
+pub mod owned;
 pub mod owner;
 pub mod peers;
 pub mod places;

@@ -1,13 +1,17 @@
 //! Where a daemon keeps its things and is found: root's in the system's directories, a plain user's
 //! in the user's own.
 
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::config::CONFIG_FILE;
 use crate::control::{RUN_DIRECTORY, SOCKET_NAME, STATE_DIRECTORY};
+use crate::owned::{self, OwnedError};
 
 #[derive(Debug, Error)]
 pub enum PlaceError {
@@ -22,6 +26,10 @@ pub enum PlaceError {
         "{path} is not a directory of your own (it belongs to uid {owner}): remove it, or name another one with --run and --state"
     )]
     Foreign { path: PathBuf, owner: u32 },
+    #[error(
+        "{0}: the daemon's files are not kept there; name another place with --run and --state"
+    )]
+    Exposed(#[from] OwnedError),
 }
 
 /// What decides where things are.
@@ -109,31 +117,36 @@ impl Places {
     }
 }
 
-/// Makes a directory of the daemon's. A plain user's is for that user alone, and has to be the user's:
-/// in /tmp, another one may have been quicker.
+/// Makes a directory of the daemon's, where nobody else can put another in its place. A plain user's
+/// is for that user alone. It has to be the daemon's own: in /tmp, another one may have been quicker.
 ///
 /// # Errors
-/// [`PlaceError::Make`], [`PlaceError::Foreign`]
+/// [`PlaceError::Make`], [`PlaceError::Foreign`], [`PlaceError::Exposed`]
 pub fn make_directory(path: &Path, mode: u32, root: bool) -> Result<(), PlaceError> {
     let failed = |source| PlaceError::Make {
         path: path.to_path_buf(),
         source,
     };
     let mode = if root { mode } else { 0o700 };
+    owned::check_above(path)?;
     let mut builder = fs::DirBuilder::new();
     builder
         .recursive(true)
         .mode(mode)
         .create(path)
         .map_err(failed)?;
-    let found = fs::symlink_metadata(path).map_err(failed)?;
+    // What is looked at is what is changed: a name could be another's in between.
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+    let itself = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+    let found = fs::metadata(&itself).map_err(failed)?;
     let own = nix::unistd::geteuid().as_raw();
-    if !root && (found.uid() != own || !found.is_dir()) {
+    if found.uid() != own || !found.is_dir() {
         let owner = found.uid();
         let path = path.to_path_buf();
         return Err(PlaceError::Foreign { path, owner });
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)
+    fs::set_permissions(&itself, fs::Permissions::from_mode(mode)).map_err(failed)
 }
 
 #[cfg(test)]
