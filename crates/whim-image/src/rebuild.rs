@@ -678,8 +678,10 @@ fn limit_operations(
             &[0, u64::from(limit.resource), address, 0],
         ));
     }
-    // Cores are written at home, where a fatal signal is delivered.
-    let none = arguments.add(&[0; 16]);
+    // Cores are written at home, where a fatal signal is delivered. At 1 byte the kernel asks no handler
+    // of the host either, which it does at 0.
+    let one = 1u64.to_le_bytes();
+    let none = arguments.add(&[one, one].concat());
     list.push(Operation::new(
         libc::SYS_prlimit64,
         &[0, u64::from(libc::RLIMIT_CORE), none, 0],

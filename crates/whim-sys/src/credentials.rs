@@ -277,6 +277,10 @@ pub fn become_subreaper() -> Result<(), CredentialError> {
         .map_err(CredentialError::Prctl)
 }
 
+/// What a supervisor is told of our environment. The rest may hold secrets of whoever started us, and its owner
+/// reads it in /proc.
+const ENVIRONMENT: [&str; 4] = ["PATH", "RUST_BACKTRACE", "WHIM_LOG", crate::crash::VARIABLE];
+
 /// How a supervisor is started: as somebody, in a session of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
@@ -302,6 +306,12 @@ pub struct Launch {
 impl Launch {
     /// Arranges for `command` to be started this way.
     pub fn apply(self, command: &mut Command) {
+        command.env_clear();
+        command.envs(
+            ENVIRONMENT
+                .iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        );
         let child_side = move || self.in_child();
         // JUSTIFICATION: std cannot set groups, ambient capabilities, sessions or cgroups.
         // SAFETY: the closure runs between fork and exec of a process that may have had other

@@ -37,6 +37,29 @@ extern "C" fn note() {
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
 
+/// Lets exec close every descriptor but the standard ones: for a program that starts others with fewer rights,
+/// and was itself started by who knows whom, with who knows what open.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_descriptors() -> io::Result<()> {
+    const FIRST: u32 = 3;
+    // JUSTIFICATION: nix does not offer it, and to list /proc/self/fd would open one more.
+    // SAFETY: the call takes numbers, and closes nothing before exec: what is open stays usable here.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            FIRST,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Gives SIGPIPE back its disposition, and lets the standard descriptors that were closed be closed
 /// again by exec, so that the program that replaces this one finds what this one was started with.
 ///

@@ -43,7 +43,20 @@ fn raise_limits() {
     }
 }
 
+/// What crashes here, or in a supervisor, has keys and pages of programs in its memory: none of it is written
+/// down, wherever this system keeps cores.
+fn forbid_cores() {
+    use nix::sys::resource::{Resource, setrlimit};
+    // Too little for a file; and the kernel asks a handler (`|` in core_pattern) at every limit but 1.
+    const NO_CORE: u64 = 1;
+    if let Err(error) = setrlimit(Resource::RLIMIT_CORE, NO_CORE, NO_CORE) {
+        tracing::warn!(%error, "a crash may leave a core file");
+    }
+}
+
 fn main() -> Result<()> {
+    // Supervisors belong to others: what the daemon was started with is not for them.
+    whim_sys::startup::keep_descriptors()?;
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WHIM_LOG")
@@ -59,6 +72,7 @@ fn main() -> Result<()> {
     // The daemon has the node's key in its memory, and perhaps the cluster's.
     whim_sys::credentials::set_dumpable(false)?;
     raise_limits();
+    forbid_cores();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // State is written with fsync: one slow disk must not hold up heartbeats.
         .worker_threads(4)

@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const ASK: Duration = Duration::from_secs(2);
 /// The kernel notes the use of a terminal in steps of 8 seconds: what is younger happens now.
 const STEP: Duration = Duration::from_secs(8);
+/// The environment may be a user's, and its programs are run with our rights.
+const SYSTEMS_PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin";
 /// There is logind where there is this directory.
 const LOGIND: &str = "/run/systemd/seats";
 
@@ -140,6 +142,7 @@ async fn seat_is_active() -> bool {
     let mut command = tokio::process::Command::new("loginctl");
     let asked = command
         .args(words)
+        .env("PATH", SYSTEMS_PROGRAMS)
         .stdin(std::process::Stdio::null())
         .kill_on_drop(true)
         .output();
