@@ -263,11 +263,13 @@ pub fn make_guest(prefix: &str, name: &str, share: Option<u64>, pids: u32) -> Gu
         let all = guests_root(&membership, prefix);
         let group = make_group(&membership, &all).and_then(|()| {
             prepare_share(&membership, &all);
+            forbid_swap(&all, &mut made.missing);
             if let Some(share) = share {
                 limit_share(&membership, &all, share, &mut made.missing);
             }
             let group = all.join(name);
             make_group(&membership, &group)?;
+            forbid_swap(&group, &mut made.missing);
             limit_guest(&membership, &group, pids, &mut made.missing);
             Ok(group)
         });
@@ -280,6 +282,17 @@ pub fn make_guest(prefix: &str, name: &str, share: Option<u64>, pids: u32) -> Gu
         made.missing.push("no group counts memory".into());
     }
     made
+}
+
+/// Keeps what is in a group, and in groups that are made in it, out of this node's swap: pages of programs and
+/// keys of journeys would be on its disk when both are gone. Version 1 swaps its guests out only when
+/// nothing else is left to the machine.
+fn forbid_swap(group: &Path, missing: &mut Vec<String>) {
+    for file in ["memory.swap.max", "memory.swappiness"] {
+        if group.join(file).exists() {
+            set(group, file, "0", missing);
+        }
+    }
 }
 
 /// Makes a group below our root, and those above it, which hand their controllers down.
@@ -376,6 +389,7 @@ pub fn hold_share(prefix: &str, share: u64) {
         let all = guests_root(membership, prefix);
         let mut missing = Vec::new();
         if all.is_dir() {
+            forbid_swap(&all, &mut missing);
             limit_share(membership, &all, share, &mut missing);
         }
         for missing in missing {
@@ -404,7 +418,13 @@ pub fn supervisors() -> Vec<PathBuf> {
     groups
         .filter_map(|membership| {
             let group = journeys_root(membership).join(SUPERVISORS);
-            make_group(membership, &group).ok().map(|()| group)
+            make_group(membership, &group).ok()?;
+            let mut missing = Vec::new();
+            forbid_swap(&group, &mut missing);
+            for missing in missing {
+                tracing::warn!(missing, "keys of supervisors may be swapped out");
+            }
+            Some(group)
         })
         .map(|directory| directory.join("cgroup.procs"))
         .collect()
