@@ -17,6 +17,21 @@ const FIRST: &str = "10.99.0.1";
 /// Messages that take more than this test has: how they begin, and which test of which file shows them.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
+        "… can be changed by other users",
+        "tests/system/places.rs",
+        "can be changed by other users",
+    ),
+    (
+        "… belongs to another user",
+        "tests/system/places.rs",
+        "belongs to another user",
+    ),
+    (
+        "The configuration … is not taken",
+        "tests/system/places.rs",
+        "fn configuration(",
+    ),
+    (
         "The token has expired",
         "crates/whim/tests/cli.rs",
         "fn a_cluster_is_made_joined_and_left",
