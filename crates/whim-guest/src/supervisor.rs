@@ -680,7 +680,8 @@ impl Supervisor {
 
     fn report(&mut self) -> Result<(), SupervisorError> {
         let clocks = self.arrival.ahead().clocks()?;
-        let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), 0);
+        // Of a guest on its way in: what has come of it, so that home sees whether it is being sent.
+        let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), self.arrival.bytes());
         if let Some(guest) = &mut self.guest {
             cpu_away = guest.cpu_away();
             resident_bytes = guest.status(guest.host).resident;

@@ -4,6 +4,7 @@ mod commands;
 mod job_control;
 mod memory;
 mod priorities;
+mod recall;
 mod reports;
 mod requests;
 mod watch;
@@ -28,6 +29,7 @@ use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, Phase};
 use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
+use whim_journey::recall::{Event as RecallEvent, Recall};
 use whim_net::{Line, PeerIdentity, Received};
 use whim_sys::lease::ReadLease;
 use whim_sys::spin::Spin;
@@ -36,7 +38,7 @@ use whim_sys::spin::Spin;
 #[derive(Debug, Default)]
 pub struct Homecoming {
     pub holding: Holding,
-    pub client: Option<Client>,
+    pub clients: Vec<Client>,
     pub report: Option<whim_journey::job::MoveReport>,
 }
 
@@ -84,6 +86,11 @@ pub struct Away {
     /// Of the lease; its times are since `begun`.
     watch: Watch,
     begun: Instant,
+    lease: Option<Duration>,
+    /// How long a return may take, by the same clock.
+    recall: Recall,
+    /// Who waits for the return from a host that was removed.
+    evicting: Option<Client>,
     /// Since when the loop has not been waiting.
     awake: Instant,
     /// The guest met something that only home can do, while it was moving.
@@ -127,6 +134,9 @@ impl Away {
             epoll: None,
             watch: Watch::new(Duration::ZERO, lease),
             begun: Instant::now(),
+            lease,
+            recall: Recall::new(lease),
+            evicting: None,
             awake: Instant::now(),
             wants_home: None,
             lacks_memory: None,
@@ -175,7 +185,7 @@ impl Away {
                 });
             }
             if let Some(ending) = self.finish.take() {
-                self.conclude(&ending, journal)?;
+                self.conclude(&ending, identity, journal)?;
                 if matches!(ending, Ending::Home(_)) {
                     return self.come_home(identity, journal);
                 }
@@ -240,6 +250,7 @@ impl Away {
         for event in [WatchEvent::Heard { at }, WatchEvent::Stalled { duration }] {
             let _ = self.watch.handle(self.begun.elapsed(), event).count();
         }
+        self.recall(RecallEvent::Stalled { duration });
     }
 
     /// SIGCHLD says no more than that something happened; SIGIO that a lease is wanted back.
@@ -290,6 +301,7 @@ impl Away {
         let left = self.watch.patience(self.begun.elapsed());
         let left = left.min(self.server.until_expiry());
         let left = left.min(self.until_files_are_looked_at());
+        let left = left.min(self.until_cut());
         left.max(Duration::from_millis(1))
     }
 
@@ -308,9 +320,11 @@ impl Away {
 
     /// Silence and heartbeats.
     fn look_at_clocks(&mut self) -> Result<()> {
+        self.look_at_return()?;
         for action in self.watch.handle(self.begun.elapsed(), WatchEvent::Tick) {
             match action {
                 WatchAction::Beat => self.beat()?,
+                WatchAction::GiveUp { .. } if self.home_waits => {}
                 WatchAction::GiveUp { silent } => bail!(
                     "The host {} has not been heard of for {silent:.1?}",
                     self.link.node
@@ -328,6 +342,7 @@ impl Away {
         // Somebody else may have changed them (`renice`).
         self.tell_priorities()?;
         self.try_home_again()?;
+        self.tell_evicting();
         if let Some(Transition::Onward(onward)) = &mut self.transition {
             onward.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
             onward.link.calls.flush()?;
@@ -346,7 +361,7 @@ impl Away {
                 return Ok(());
             }
         }
-        if matches!(state, Received::Closed) {
+        if matches!(state, Received::Closed) && !self.home_waits {
             bail!("The host {} has closed the connection", self.link.node);
         }
         Ok(())
@@ -365,7 +380,10 @@ impl Away {
             }
             Kind::Image | Kind::Pages => match &mut self.transition {
                 Some(Transition::Homeward(homeward)) => {
-                    homeward.frame(&mut self.server, &self.original, &mut self.held, &frame)
+                    homeward.frame(&mut self.server, &self.original, &mut self.held, &frame)?;
+                    let bytes = frame.payload.len() as u64;
+                    self.recall(RecallEvent::Came { bytes });
+                    Ok(())
                 }
                 _ => bail!("The guest sends an image that nobody asked for"),
             },
@@ -398,7 +416,8 @@ impl Away {
                 let journey = &identity.job.journey;
                 bail!("{message:?} does not belong here ({journey})")
             }
-            request => self.request(request, tail)?,
+            request if self.does(&request, tail) => self.request(request, tail)?,
+            _ => {}
         }
         Ok(())
     }
@@ -463,7 +482,12 @@ impl Away {
         Ok(())
     }
 
-    fn conclude(&mut self, ending: &Ending, journal: &mut Journal) -> Result<()> {
+    fn conclude(
+        &mut self,
+        ending: &Ending,
+        identity: &Identity,
+        journal: &mut Journal,
+    ) -> Result<()> {
         journal.note(&Event::Calls {
             calls: self.server.counts(),
         });
@@ -475,7 +499,11 @@ impl Away {
                 return Ok(());
             }
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
-            Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
+            Ending::Lost(reason) => {
+                // First of all: what is in flight in the deputy has no effect any more.
+                identity.subject.end();
+                (ToGuest::Discard, reason.clone())
+            }
         };
         if self.link.queue(&last.0, &[]).is_ok() {
             let _ = self.link.calls.flush();
@@ -483,6 +511,9 @@ impl Away {
         if let Some(Transition::Homeward(homeward)) = &mut self.transition
             && let Some(client) = &mut homeward.client
         {
+            client.refuse(last.1.clone());
+        }
+        if let Some(client) = &mut self.evicting {
             client.refuse(last.1.clone());
         }
         journal.commit(&Event::Ended {
@@ -513,7 +544,8 @@ impl Away {
         self.reserve.for_return();
         whim_sys::crash::section();
         self.link.queue(&ToGuest::Freeze, &[])?;
-        let mut homeward = Homeward::new(client, reason);
+        self.recall(RecallEvent::Called);
+        let mut homeward = Homeward::new(client, reason, self.lease);
         homeward.announce_wait(self.clock_ahead);
         self.transition = Some(Transition::Homeward(Box::new(homeward)));
         Ok(())
@@ -569,6 +601,7 @@ impl Away {
         watch::begin(epoll, &mut self.link.calls, CALLS)?;
         watch::begin(epoll, &mut self.link.pages, PAGES)?;
         self.watch.begin(self.begun.elapsed());
+        self.left_host();
         self.moves += 1;
         // Its thread asks again from there.
         self.wants_home = None;
@@ -623,6 +656,7 @@ impl Away {
                 if let Some(client) = &mut homeward.client {
                     client.refuse(format!("{phase}: {reason}"));
                 }
+                self.return_failed(reason);
                 self.link.queue(&ToGuest::Resume, &[])?;
                 self.release_held();
                 Ok(())
@@ -642,6 +676,7 @@ impl Away {
         if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
             bail!("The guest's image ends before it has begun");
         }
+        self.recall(RecallEvent::Whole);
         if self.server.deputy.is_group_stopped() {
             self.home_waits = true;
             return Ok(());
@@ -697,14 +732,19 @@ impl Away {
                 journal.note(&Event::Done {
                     report: report.clone(),
                 });
+                let clients = arrival.client.into_iter().chain(self.evicting);
                 Ok(Ending::Home(Box::new(Homecoming {
                     holding: arrival.holding,
-                    client: arrival.client,
+                    clients: clients.collect(),
                     report: Some(report),
                 })))
             }
             Err(error) => {
                 let reason = format!("The process could not be resumed at home: {error:#}");
+                identity.subject.end();
+                if let Some(client) = &mut self.evicting {
+                    client.refuse(reason.clone());
+                }
                 let _ = self.link.queue(&ToGuest::Discard, &[]);
                 let _ = self.link.calls.flush();
                 journal.commit(&Event::Ended {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::model::{Clocks, ProcessImage};
@@ -48,6 +49,8 @@ pub enum LinkError {
     Refused { phase: String, reason: String },
     #[error("A name in the job is not valid: {0}")]
     Name(String),
+    #[error("The host {0} was removed from the cluster")]
+    Removed(String),
 }
 
 /// Both connections to one guest supervisor.
@@ -61,6 +64,8 @@ pub struct Link {
     pub clocks: ClockPair,
     /// How long the quickest message took, there and back.
     pub round_trip: Duration,
+    /// The host was removed from the cluster: no connection to it is made any more.
+    dismissed: Arc<AtomicBool>,
     /// The threads' shares of the CPU that the host knows of, by number.
     pub(crate) told: HashMap<i32, Priority>,
 }
@@ -76,8 +81,10 @@ impl Link {
         credentials: &Credentials,
         lease: Option<Duration>,
     ) -> Result<Self, LinkError> {
-        let calls = open(journey, slot, credentials, (ChannelRole::Calls, lease))?;
-        let pages = open(journey, slot, credentials, (ChannelRole::Pages, lease))?;
+        let dismissed = Arc::new(AtomicBool::new(false));
+        let target = Target::new(journey, slot, credentials, &dismissed)?;
+        let calls = open(journey, &target, (ChannelRole::Calls, lease))?;
+        let pages = open(journey, &target, (ChannelRole::Pages, lease))?;
         let mut link = Self {
             node: slot.node.clone(),
             epoch: slot.epoch,
@@ -85,10 +92,16 @@ impl Link {
             pages,
             clocks: ClockPair::default(),
             round_trip: Duration::MAX,
+            dismissed,
             told: HashMap::new(),
         };
         link.compare_clocks()?;
         Ok(link)
+    }
+
+    /// The host was removed from the cluster: a connection that is lost is not made again.
+    pub fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Release);
     }
 
     /// Finds out how the host's clocks stand to ours, from the quickest of a few round trips.
@@ -209,9 +222,45 @@ struct Target {
     slot: Slot,
     credentials: Credentials,
     expect: PeerExpectation,
+    dismissed: Arc<AtomicBool>,
 }
 
 impl Target {
+    fn new(
+        journey: &str,
+        slot: &Slot,
+        credentials: &Credentials,
+        dismissed: &Arc<AtomicBool>,
+    ) -> Result<Self, LinkError> {
+        let name = |error: whim_net::name::NameError| LinkError::Name(error.to_string());
+        Ok(Self {
+            slot: slot.clone(),
+            credentials: credentials.clone(),
+            expect: PeerExpectation::Journey {
+                id: JourneyId::new(journey).map_err(name)?,
+                node: Some(NodeName::new(slot.node.clone()).map_err(name)?),
+                role: Role::Guest,
+            },
+            dismissed: Arc::clone(dismissed),
+        })
+    }
+
+    /// A connection that takes the place of a lost one; to a host that was removed meanwhile there is none.
+    fn connect_again(&self, within: Duration) -> Result<Channel, ChannelError> {
+        let is_dismissed = || self.dismissed.load(Ordering::Acquire);
+        let made = if is_dismissed() {
+            Err(LinkError::Removed(self.slot.node.clone()))
+        } else {
+            self.connect(within)
+        };
+        match made {
+            Ok(_) if is_dismissed() => Err(ChannelError::Closed),
+            Ok(channel) => Ok(channel),
+            Err(LinkError::Connect { source, .. } | LinkError::Channel(source)) => Err(source),
+            Err(other) => Err(ChannelError::Protocol(other.to_string())),
+        }
+    }
+
     fn connect(&self, within: Duration) -> Result<Channel, LinkError> {
         let node = &self.slot.node;
         let mut failure = LinkError::NoAddress(node.clone());
@@ -263,41 +312,27 @@ fn begin(target: &Target, hello: &Hello) -> Result<Channel, LinkError> {
 
 fn open(
     journey: &str,
-    slot: &Slot,
-    credentials: &Credentials,
+    target: &Target,
     (role, lease): (ChannelRole, Option<Duration>),
 ) -> Result<Line, LinkError> {
-    let name = |error: whim_net::name::NameError| LinkError::Name(error.to_string());
-    let target = Target {
-        slot: slot.clone(),
-        credentials: credentials.clone(),
-        expect: PeerExpectation::Journey {
-            id: JourneyId::new(journey).map_err(name)?,
-            node: Some(NodeName::new(slot.node.clone()).map_err(name)?),
-            role: Role::Guest,
-        },
-    };
+    let epoch = target.slot.epoch;
     let hello = Hello {
         journey: journey.to_owned(),
-        epoch: slot.epoch,
+        epoch,
         version_min: PROTOCOL_VERSION,
         version_max: PROTOCOL_VERSION,
         role,
         resume: None,
     };
-    let channel = begin(&target, &hello)?;
-    let again = move |within| match target.connect(within) {
-        Ok(channel) => Ok(channel),
-        Err(LinkError::Connect { source, .. } | LinkError::Channel(source)) => Err(source),
-        Err(other) => Err(ChannelError::Protocol(other.to_string())),
-    };
+    let channel = begin(target, &hello)?;
+    let again = target.clone();
     let dialing = Dialing {
-        connect: Arc::new(again),
+        connect: Arc::new(move |within| again.connect_again(within)),
         hello,
         kind: Kind::ToGuest,
         expects_beats: role == ChannelRole::Calls,
     };
-    Ok(Line::dialing(channel, slot.epoch, dialing, lease)?)
+    Ok(Line::dialing(channel, epoch, dialing, lease)?)
 }
 
 fn resolve(address: &str) -> Vec<SocketAddr> {

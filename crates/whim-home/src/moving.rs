@@ -11,7 +11,7 @@ use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use whim_image::model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
+use whim_image::model::{Clocks, CpuTime, Mapping, PAGE_SIZE, ProcessImage};
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
@@ -24,8 +24,9 @@ const IMAGE_MAX: usize = 64 << 20;
 const UNWRITABLE: &str = "The journal cannot be written (free space on its disk)";
 /// A longer wait for home's clock is said beforehand.
 const CLOCK_WAIT_UNSAID: Duration = Duration::from_millis(100);
-/// Nobody waits longer than this for home's clock.
-const CLOCK_WAIT_MAX: Duration = Duration::from_secs(3600);
+/// Nobody waits longer than this for home's clock, nor longer than a lease: clocks that run at almost the
+/// same pace are never so far apart, and what a host says of its own may be a lie.
+const CLOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// What is under way.
 #[derive(Debug)]
@@ -116,7 +117,7 @@ impl Onward {
             slot,
             link,
             client,
-            going: Move::new(Duration::ZERO, Limits::of(lease)),
+            going: Move::new(Duration::ZERO, Limits::onward(lease)),
             begun: Instant::now(),
             frozen_at: None,
             syncing: None,
@@ -160,7 +161,10 @@ impl Onward {
         let step = self.going.step();
         let unexpected = format!("{message:?} came while {step:?}");
         let (event, reason) = match message {
-            ToHome::Heartbeat { .. } => return Ok(false),
+            ToHome::Heartbeat { resident_bytes, .. } => {
+                let bytes = resident_bytes;
+                (MoveEvent::Came { bytes }, unexpected)
+            }
             ToHome::Prepared => (MoveEvent::Prepared, unexpected),
             ToHome::Ready { bytes } => {
                 self.bytes = bytes;
@@ -228,6 +232,12 @@ impl Onward {
         Ok(())
     }
 
+    /// Whether nothing has been written yet: the old guest may go on as if nothing had been tried.
+    #[must_use]
+    pub fn can_be_given_up(&self) -> bool {
+        matches!(self.going.step(), Step::Preparing | Step::Transferring)
+    }
+
     #[must_use]
     pub fn waits_for_journal(&self) -> bool {
         self.syncing.is_some()
@@ -252,7 +262,8 @@ impl Onward {
         let at = self.link.heard().saturating_duration_since(self.begun);
         for event in [MoveEvent::Heard { at }, MoveEvent::Tick] {
             let limit = self.going.limit();
-            let reason = format!("It did not get on within {limit:.0?}");
+            let left = &old.node;
+            let reason = format!("The move from {left} did not get on within {limit:.0?}");
             self.go_on(event, reason, (&mut *old, &mut *journal))?;
         }
         Ok(())
@@ -299,11 +310,12 @@ pub struct Homeward {
     encoded: Vec<u8>,
     image: Option<ProcessImage>,
     bytes: u64,
+    lease: Option<Duration>,
 }
 
 impl Homeward {
     #[must_use]
-    pub fn new(client: Option<Client>, reason: String) -> Self {
+    pub fn new(client: Option<Client>, reason: String, lease: Option<Duration>) -> Self {
         let mut homeward = Self {
             client,
             reason,
@@ -312,6 +324,7 @@ impl Homeward {
             encoded: Vec::new(),
             image: None,
             bytes: 0,
+            lease,
         };
         homeward.phase(Phase::Freeze);
         homeward
@@ -331,13 +344,19 @@ impl Homeward {
         if let Some(client) = &mut self.client
             && ahead > CLOCK_WAIT_UNSAID
         {
-            let wait = ahead.as_secs_f64();
+            let wait = ahead.min(longest_wait(self.lease)).as_secs_f64();
             client.send(&Event::Notice {
                 text: format!(
                     "Its clock is ahead of this node's: it will stand still for another {wait:.1} s"
                 ),
             });
         }
+    }
+
+    /// Bytes of pages that have come so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Whether the deputy's address space has been changed already.
@@ -369,6 +388,9 @@ impl Homeward {
             .split_first_chunk::<8>()
             .context("A frame of pages has no address")?;
         self.bytes += bytes.len() as u64;
+        if self.bytes > image.mappings.iter().map(Mapping::len).sum() {
+            bail!("More pages came than the process has");
+        }
         homeward::write_pages(original.leader, image, u64::from_le_bytes(*head), bytes)?;
         Ok(())
     }
@@ -413,7 +435,7 @@ impl Homeward {
         homeward::restore_process(&mut server, &image)?;
         homeward::restore_threads(&mut server, &image)?;
         homeward::requeue_held(&mut server, &image, held)?;
-        wait_for_clock(&image);
+        wait_for_clock(&image, self.lease);
         let holding = homeward::resume_at_home(server, &image, original)?;
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         let report = MoveReport {
@@ -450,11 +472,23 @@ fn add_piece(encoded: &mut Vec<u8>, payload: &[u8]) -> Result<bool> {
 }
 
 /// Monotonic time never steps back: the process waits until home's clock has caught up.
-fn wait_for_clock(image: &ProcessImage) {
+/// Beyond its limit no honest host's clock is ahead: it goes on by home's.
+fn wait_for_clock(image: &ProcessImage, lease: Option<Duration>) {
     let behind = behind(&image.clocks, Duration::ZERO);
-    if !behind.is_zero() {
-        std::thread::sleep(behind.min(CLOCK_WAIT_MAX));
+    let longest = longest_wait(lease);
+    if behind > longest {
+        tracing::warn!(
+            ?behind,
+            "its clock is further ahead than any host's can be: it steps back"
+        );
     }
+    if !behind.is_zero() {
+        std::thread::sleep(behind.min(longest));
+    }
+}
+
+fn longest_wait(lease: Option<Duration>) -> Duration {
+    lease.unwrap_or(CLOCK_WAIT_MAX).min(CLOCK_WAIT_MAX)
 }
 
 /// How far our clocks are behind those of a guest, that were read so long ago.

@@ -1,6 +1,6 @@
 //! The home supervisor's life: it waits for commands at home, and serves while the process is away.
 
-use crate::away::{Away, Ending};
+use crate::away::{Away, Ending, Homecoming};
 use crate::convert::{Original, convert};
 use crate::holding::Holding;
 use crate::journal::Journal;
@@ -198,7 +198,9 @@ fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) ->
                 client.send(&Event::Status { status });
             }
             Command::Calls => client.send(&Event::Calls { calls: Vec::new() }),
-            Command::Bring { .. } => client.refuse("The process is at home"),
+            Command::Bring { .. } | Command::Evict { .. } => {
+                client.refuse("The process is at home");
+            }
             Command::Channel => client.refuse("Home makes its connections itself"),
             Command::Move { slot } => {
                 moved = true;
@@ -297,19 +299,25 @@ fn leave(
     drop(client);
     crash::section();
     match away.run(identity, listener, journal)? {
-        Ending::Home(home) => {
-            *holding = home.holding;
+        Ending::Home(mut home) => {
+            *holding = std::mem::take(&mut home.holding);
             retire(listener, holding);
-            if let (Some(mut client), Some(report)) = (home.client, home.report) {
-                client.send(&Event::Done { report });
-            }
+            tell(*home);
             Ok(true)
         }
         Ending::Gone => Ok(false),
         Ending::Lost(reason) => {
-            identity.subject.end();
             tracing::warn!("{reason}");
             Ok(false)
+        }
+    }
+}
+
+/// Tells whoever has waited for it that the process is home.
+fn tell(home: Homecoming) {
+    for mut client in home.clients {
+        if let Some(report) = home.report.clone() {
+            client.send(&Event::Done { report });
         }
     }
 }

@@ -5,6 +5,7 @@
 //! nothing. If its start does not become known in time, the old one goes on; the new one, which was
 //! never acknowledged, ends.
 
+use crate::recall::RECALL_BYTES_MIN;
 use std::time::Duration;
 
 /// Steps may take this long if there is no lease, and a transfer may stand still for so long.
@@ -18,6 +19,9 @@ pub struct Limits {
     /// The new host says nothing during the transfer and the rebuilding. They may take their time:
     /// heartbeats run.
     pub silent: Duration,
+    /// Where it is not we who send: the transfer does not get on, as the new host tells. The one being left
+    /// may not want to send.
+    pub still: Option<Duration>,
     /// Any other step.
     pub step: Duration,
 }
@@ -29,7 +33,17 @@ impl Limits {
         Self {
             preparing: step,
             silent: STEP_MAX,
+            still: None,
             step,
+        }
+    }
+
+    /// Of a move from one host to another.
+    #[must_use]
+    pub fn onward(lease: Option<Duration>) -> Self {
+        Self {
+            still: Some(STEP_MAX),
+            ..Self::of(lease)
         }
     }
 }
@@ -42,6 +56,10 @@ pub enum Event {
     /// It was last heard of at this time.
     Heard {
         at: Duration,
+    },
+    /// So many bytes have come there in all.
+    Came {
+        bytes: u64,
     },
     /// The process is rebuilt there.
     Ready,
@@ -87,6 +105,9 @@ pub struct Move {
     step: Step,
     stepped: Duration,
     heard: Duration,
+    /// What had come when the transfer last got on, and when that was.
+    came: u64,
+    grown: Duration,
     limits: Limits,
 }
 
@@ -97,6 +118,8 @@ impl Move {
             step: Step::Preparing,
             stepped: now,
             heard: now,
+            came: 0,
+            grown: now,
             limits,
         }
     }
@@ -107,6 +130,12 @@ impl Move {
             (Step::Over, _) => return None,
             (_, Event::Heard { at }) => {
                 self.heard = self.heard.max(at);
+                return None;
+            }
+            (_, Event::Came { bytes }) => {
+                if bytes >= self.came.saturating_add(RECALL_BYTES_MIN) {
+                    (self.came, self.grown) = (bytes, now);
+                }
                 return None;
             }
             (_, Event::Tick) if !self.is_late(now) => return None,
@@ -128,7 +157,10 @@ impl Move {
             Step::Transferring => self.stepped.max(self.heard),
             _ => self.stepped,
         };
+        let still = now.saturating_sub(self.stepped.max(self.grown));
+        let stands_still = self.limits.still.is_some_and(|limit| still > limit);
         now.saturating_sub(since) > self.limit()
+            || (self.step == Step::Transferring && stands_still)
     }
 
     #[must_use]
@@ -194,5 +226,31 @@ mod tests {
         }
         let end = sending.handle(at(60 * 60_000 + 1), Event::Tick);
         assert_eq!(end, Some(Action::GiveUp));
+    }
+
+    #[test]
+    fn a_host_that_is_left_has_to_send() {
+        let mut sending = Move::new(at(0), Limits::onward(Some(at(2000))));
+        sending.handle(at(0), Event::Prepared);
+        let mut bytes = 0;
+        for second in 1..=100 {
+            let now = at(second * 1000);
+            bytes += RECALL_BYTES_MIN / 50;
+            sending.handle(now, Event::Heard { at: now });
+            sending.handle(now, Event::Came { bytes });
+            assert_eq!(sending.handle(now, Event::Tick), None, "at {now:?}");
+        }
+        // The next host is heard, and nothing more comes there.
+        let mut now = at(100_000);
+        let end = loop {
+            now += at(1000);
+            sending.handle(now, Event::Heard { at: now });
+            sending.handle(now, Event::Came { bytes: bytes + 1 });
+            if let Some(end) = sending.handle(now, Event::Tick) {
+                break end;
+            }
+        };
+        assert_eq!(end, Action::GiveUp);
+        assert!(now < at(170_000), "{now:?}");
     }
 }

@@ -131,6 +131,11 @@ pub enum Command {
     Bring {
         hold: bool,
     },
+    /// This node was removed from the cluster: if the process is there, it comes home. Nothing more is
+    /// executed for that host, and the return is cut if it does not get on.
+    Evict {
+        node: String,
+    },
     Status,
     /// Which calls it has forwarded since it left home.
     Calls,

@@ -7,7 +7,8 @@
 //!
 //! - [`session`]: frames survive their connections.
 //! - [`turn`]: each call of a thread is executed once.
-//! - [`commit`]: home's half of a move; [`lease`]: how long it waits for a host.
+//! - [`commit`]: home's half of a move; [`lease`]: how long it waits for a host; [`recall`]: how long for
+//!   a guest that is to come home.
 //! - [`stay`]: the guest's half of both.
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub mod fuzz;
 pub mod job;
 pub mod lease;
 pub mod message;
+pub mod recall;
 pub mod session;
 pub mod stay;
 pub mod turn;

@@ -253,11 +253,12 @@ pub enum ToHome {
         /// CPU time of the process since it left home.
         cpu_away: CpuTime,
     },
-    /// The figures may be zero while the guest is being sent: they say nothing then.
+    /// The figures may be zero while the guest is being sent home: they say nothing then.
     Heartbeat {
         clocks: Clocks,
         /// CPU time of the process since it left home.
         cpu_away: CpuTime,
+        /// Of a guest on its way in: what has come of it so far.
         resident_bytes: u64,
     },
 }

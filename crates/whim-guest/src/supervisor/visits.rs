@@ -40,12 +40,13 @@ impl Supervisor {
             }
             // Taken by the reception.
             Command::Channel => {}
-            Command::Move { .. } | Command::Bring { .. } | Command::Calls => {
-                request.answer(&Event::Refused {
-                    reason: "A guest is moved by its home, which counts its calls too".into(),
-                    stays: false,
-                })
-            }
+            Command::Move { .. }
+            | Command::Bring { .. }
+            | Command::Evict { .. }
+            | Command::Calls => request.answer(&Event::Refused {
+                reason: "A guest is moved by its home, which counts its calls too".into(),
+                stays: false,
+            }),
         }
     }
 

@@ -37,6 +37,7 @@ impl Away {
                 calls: self.server.counts(),
             }),
             Command::Channel => client.refuse("Home makes its connections itself"),
+            Command::Evict { node } => self.evict(&node, client)?,
             Command::Move { .. } | Command::Bring { .. } if busy => {
                 client.refuse("The process is moving already; try again when it has arrived");
             }

@@ -55,8 +55,9 @@ impl Away {
     }
 
     pub(super) fn try_home_again(&mut self) -> Result<()> {
+        let again = self.lacks_memory.is_some() || self.recall.is_removed();
         if self.transition.is_none()
-            && self.lacks_memory.is_some()
+            && again
             && let Some(reason) = self.wants_home.take()
         {
             self.begin_homeward(None, reason)?;

@@ -1,0 +1,118 @@
+//! A host from which the process has to come home, whether that likes it or not: returns that do not get
+//! on are cut, and nothing is executed for a host that was removed from the cluster.
+
+use super::Away;
+use crate::moving::Transition;
+use crate::supervisor::Client;
+use anyhow::{Result, bail};
+use std::time::Duration;
+use whim_journey::job::Event;
+use whim_journey::message::ToHome;
+use whim_journey::recall::{Cut, Event as RecallEvent};
+
+impl Away {
+    pub(super) fn recall(&mut self, event: RecallEvent) -> Option<Cut> {
+        self.recall.handle(self.begun.elapsed(), event)
+    }
+
+    /// This node was removed from the cluster. If the process is there, it comes home; the daemon is told
+    /// how that goes on.
+    pub(super) fn evict(&mut self, node: &str, mut client: Client) -> Result<()> {
+        if node != self.link.node {
+            client.refuse(format!("The process is on {}", self.link.node));
+            return Ok(());
+        }
+        if !self.recall.is_removed() {
+            tracing::warn!("The host {node} was removed: nothing is executed for it any more");
+            self.recall(RecallEvent::Removed);
+            self.link.dismiss();
+        }
+        if let Some(mut before) = self.evicting.replace(client) {
+            before.refuse("Another one waits for the process");
+        }
+        let reason = format!("its host {node} was removed from the cluster");
+        match self.transition.take() {
+            Some(Transition::Connecting(connecting)) => {
+                connecting.into_parts().1.refuse(reason.clone());
+            }
+            Some(Transition::Onward(onward)) if onward.can_be_given_up() => {
+                self.onward_failed(*onward, &format!("It comes home: {reason}"))?;
+            }
+            other => self.transition = other,
+        }
+        if self.transition.is_none() {
+            self.begin_homeward(None, reason)?;
+        }
+        Ok(())
+    }
+
+    /// It is on another host now: whoever waited for its return is told.
+    pub(super) fn left_host(&mut self) {
+        self.recall(RecallEvent::Left);
+        if let Some(mut client) = self.evicting.take() {
+            client.refuse(format!("The process has gone on to {}", self.link.node));
+        }
+    }
+
+    /// The guest could not leave; for a host that was removed that is no answer.
+    pub(super) fn return_failed(&mut self, reason: &str) {
+        self.recall(RecallEvent::Failed);
+        if self.recall.is_removed() {
+            tracing::debug!(reason, "it could not leave, and is asked again");
+            self.wants_home = Some("its host was removed from the cluster".into());
+        }
+    }
+
+    /// Whether a request of the guest's is done. One that is not is made at home, when the guest is there:
+    /// home never got it, as far as the guest can know. Behind an image nothing is asked any more.
+    pub(super) fn does(&mut self, request: &ToHome, tail: &[u8]) -> bool {
+        let returned = match &self.transition {
+            Some(Transition::Homeward(homeward)) => homeward.begun_restoring(),
+            _ => false,
+        };
+        let executes = !matches!(request, ToHome::Call(_)) || self.recall.may_execute();
+        if let ToHome::Call(call) = request
+            && (returned || !executes)
+        {
+            let _ = self.tails.finish(call.tid, tail);
+        }
+        !returned && executes
+    }
+
+    /// Ends a return that does not get on.
+    pub(super) fn look_at_return(&mut self) -> Result<()> {
+        let Some(Cut { idle }) = self.recall(RecallEvent::Tick) else {
+            return Ok(());
+        };
+        let node = &self.link.node;
+        let why = if self.recall.is_removed() {
+            format!("The host {node} was removed from the cluster")
+        } else {
+            format!("The host {node} does not send the process home")
+        };
+        let lack = self.lacks_memory.as_ref();
+        let lack = lack.map_or_else(String::new, |lack| format!(" ({lack})"));
+        let stopped = if self.stopped {
+            " (it is stopped by job control)"
+        } else {
+            ""
+        };
+        bail!("{why}: its return has not got on for {idle:.1?}{stopped}{lack}")
+    }
+
+    /// Says how far a return from a host that was removed is, so that it is seen that this supervisor acts.
+    pub(super) fn tell_evicting(&mut self) {
+        let bytes = match &self.transition {
+            Some(Transition::Homeward(homeward)) => homeward.bytes(),
+            _ => 0,
+        };
+        let of = self.resident_bytes;
+        if let Some(client) = &mut self.evicting {
+            client.send(&Event::Progress { bytes, of });
+        }
+    }
+
+    pub(super) fn until_cut(&self) -> Duration {
+        self.recall.patience(self.begun.elapsed())
+    }
+}

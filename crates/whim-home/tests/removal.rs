@@ -1,0 +1,265 @@
+//! Hosts that do not let go of a process: removed from the cluster, or asked to send it home.
+//! The supervisor is the program itself (that of `WHIM_BIN_DIR`, if it names one); the host is this test.
+#![forbid(unsafe_code)]
+
+#[path = "support/host.rs"]
+#[allow(dead_code, reason = "each test uses a part")]
+mod host;
+
+use host::{Home, Host, PATIENCE, Program, World, away};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use whim_attempts::{Attempt, Party};
+use whim_journey::job::{Command, Event};
+use whim_journey::message::ToHome;
+
+const LEASE: Duration = Duration::from_secs(1);
+/// What is promised: the last effect comes within a lease and this.
+const BEYOND: Duration = Duration::from_secs(2);
+/// For a busy machine, until the end is seen.
+const SEEN: Duration = Duration::from_secs(2);
+
+fn tries(what: &str) -> Attempt {
+    Attempt::new(Party::LyingHost, what)
+}
+
+/// How a host behaves from one moment to the next; since when it should let go.
+type Lie = fn(&mut Host, Duration);
+
+/// What its last word was.
+fn last(events: &Receiver<Event>) -> String {
+    events
+        .try_iter()
+        .filter_map(|event| match event {
+            Event::Refused { reason, .. } => Some(reason),
+            Event::Done { .. } => Some("done".to_owned()),
+            _ => None,
+        })
+        .last()
+        .unwrap_or_else(|| "nothing".to_owned())
+}
+
+/// The host lies until the program has ended: as by SIGKILL, in time, and with nothing done after that.
+fn ends(
+    (mut program, home, mut host): (Program, Home, Host),
+    events: &Receiver<Event>,
+    (begun, lie): (Instant, Lie),
+) -> String {
+    let latest = begun + LEASE + BEYOND;
+    let status = loop {
+        lie(&mut host, begun.elapsed());
+        host.serve();
+        if let Some(status) = program.ends_until(Instant::now()) {
+            break status;
+        }
+        assert!(
+            Instant::now() < latest + SEEN,
+            "The host still has the program after {:?}; called home: {}, {}",
+            begun.elapsed(),
+            host.called_home,
+            last(events)
+        );
+    };
+    let took = begun.elapsed();
+    assert_eq!(status.signal(), Some(9), "{status}");
+    if let Some(last) = program.last_effect() {
+        assert!(last < latest, "An effect came {:?} too late", last - latest);
+    }
+    let said = events.recv_timeout(PATIENCE).map(|_| ());
+    drop(home);
+    println!("ended after {took:?}: {said:?} {}", last(events));
+    format!("the program ended, as by SIGKILL: no effect after a lease and {BEYOND:?}")
+}
+
+/// Removed, and it lies on.
+fn removed(what: &str, lie: Lie) {
+    let attempt = tries(&format!("after its removal: {what}"));
+    let world = World::new(Some(LEASE));
+    let (program, home, mut host) = away(&world);
+    for _ in 0..10 {
+        host.call();
+        host.serve();
+    }
+    let events = home.evict("n2");
+    let said = ends((program, home, host), &events, (Instant::now(), lie));
+    attempt.failed(said);
+}
+
+#[test]
+fn a_removed_host_that_ignores_the_recall_loses_its_guest() {
+    removed("ignore that the guest is called home", |host, _| {
+        host.beat()
+    });
+}
+
+#[test]
+fn a_removed_host_that_goes_on_calling_loses_its_guest() {
+    removed("go on sending calls", |host, _| {
+        host.beat();
+        host.call();
+    });
+}
+
+#[test]
+fn a_removed_host_that_sends_a_byte_now_and_then_loses_its_guest() {
+    removed("send a byte of an image each second", |host, since| {
+        host.beat();
+        host.call();
+        if host.called_home && since.as_secs() >= u64::from(host.pieces) {
+            host.piece();
+        }
+    });
+}
+
+#[test]
+fn a_removed_host_that_answers_nothing_loses_its_guest() {
+    removed("answer nothing", |_, _| {});
+}
+
+#[test]
+fn a_removed_host_that_says_it_cannot_loses_its_guest() {
+    removed("say that the guest cannot be stopped", |host, _| {
+        host.beat();
+        host.call();
+        if std::mem::take(&mut host.called_home) {
+            let reason = "not now".to_owned();
+            let phase = "home".to_owned();
+            host.say(&ToHome::Failed { phase, reason }, &[]);
+        }
+    });
+}
+
+#[test]
+fn a_removed_host_that_connects_again_loses_its_guest() {
+    removed("connect again under its old certificate", |host, since| {
+        if since < LEASE / 4 {
+            host.break_all();
+        }
+        host.accept();
+        host.beat();
+        host.call();
+    });
+}
+
+/// A move onward keeps a guest from being called home: the next host waits for what never comes.
+#[test]
+fn a_removed_host_that_was_to_send_its_guest_on_loses_it() {
+    let attempt = tries("after its removal: be asked to send the guest on, and keep it");
+    let world = World::new(Some(LEASE));
+    let (program, home, mut host) = away(&world);
+    let mut next = Host::new(&world, "n3", 2, program.pid());
+    let slot = next.slot.clone();
+    let onward = home.ask(&Command::Move { slot });
+    while !next.accept() {
+        host.beat();
+        host.serve();
+    }
+    let honest = std::thread::spawn(move || {
+        next.accept_both();
+        while !next.over {
+            next.serve();
+            next.beat();
+        }
+    });
+    // The next host is ready, and the guest is told to go there.
+    let mut phases = 0;
+    while phases < 2 {
+        host.beat();
+        host.serve();
+        phases += onward
+            .try_iter()
+            .filter(|e| matches!(e, Event::Phase { .. }))
+            .count();
+    }
+    let events = home.evict("n2");
+    let lie: Lie = |host, _| {
+        host.beat();
+        host.call();
+    };
+    let said = ends((program, home, host), &events, (Instant::now(), lie));
+    attempt.failed(said);
+    honest.join().expect("it was told");
+}
+
+/// Nobody was removed: who asked for the return is told why it does not come about.
+#[test]
+fn a_host_that_ignores_a_return_loses_its_guest() {
+    let attempt = tries("ignore that the guest is brought home, and go on sending calls");
+    let world = World::new(Some(LEASE));
+    let (program, home, host) = away(&world);
+    let events = home.ask(&Command::Bring { hold: false });
+    let lie: Lie = |host, _| {
+        host.beat();
+        host.call();
+    };
+    let said = ends((program, home, host), &events, (Instant::now(), lie));
+    attempt.failed(said);
+}
+
+/// The program is home: it computes here, and its supervisor is done with it.
+fn is_home(program: &Program, home: &mut Home, within: Duration) {
+    let end = Instant::now() + within;
+    let before = program.used();
+    while program.used() <= before + 5 {
+        assert!(Instant::now() < end, "It does not compute at home");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(home.child.wait().expect("its end").success());
+}
+
+/// A slow return that gets on takes its time, also from a host that was removed.
+#[test]
+fn a_slow_return_from_a_removed_host_comes_home() {
+    let world = World::new(Some(LEASE));
+    let (program, mut home, mut host) = away(&world);
+    let events = home.evict("n2");
+    let begun = Instant::now();
+    while !host.called_home {
+        host.serve();
+        host.beat();
+    }
+    let image = host.luggage.image();
+    host.sends_home(&image, 1 << 19);
+    while !host.over {
+        host.serve();
+    }
+    let took = begun.elapsed();
+    assert!(took > LEASE + BEYOND, "{took:?} is not slow");
+    is_home(&program, &mut home, PATIENCE);
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Done { .. }))
+    );
+}
+
+/// A clock that lies stops nobody for longer than a lease.
+#[test]
+fn a_returning_clock_is_not_waited_for_longer_than_a_lease() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let attempt = tries("have a returning program stand still, by a clock that is an hour ahead");
+    let world = World::new(Some(LEASE));
+    let (program, mut home, mut host) = away(&world);
+    let events = home.ask(&Command::Bring { hold: false });
+    while !host.called_home {
+        host.serve();
+        host.beat();
+    }
+    let mut image = host.luggage.image();
+    image.clocks.monotonic_ns += HOUR_NS;
+    image.clocks.boottime_ns += HOUR_NS;
+    host.sends_home(&image, 1 << 30);
+    let begun = Instant::now();
+    while !host.over {
+        host.serve();
+        assert!(begun.elapsed() < LEASE + BEYOND + SEEN, "It stands still");
+    }
+    is_home(&program, &mut home, SEEN);
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Done { .. }))
+    );
+    attempt.failed("it goes on by home's clock after a lease");
+}

@@ -1,0 +1,502 @@
+//! A home supervisor that runs, and a host that is this test: it takes a process as any host does, and
+//! then sends what it likes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use whim_home::link::clocks;
+use whim_image::model::{CpuTime, ProcessImage};
+use whim_journey::frame::{Frame, Kind};
+use whim_journey::job::{self, Event, HomeJob, Slot};
+use whim_journey::message::{
+    self, CallRequest, ChannelRole, Hello, ToGuest, ToHome, WireDirection, WireRegion, WireReturned,
+};
+use whim_net::name::{ClusterName, Subject, journey_server_name};
+use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
+use whim_net::{
+    Channel, Credentials, Door, Fresh, JourneyId, Line, NodeName, PeerExpectation, Role,
+};
+
+/// Nothing here takes longer, even on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const JOURNEY: &str = "removal";
+/// Where a call's buffer is said to be: the program has nothing there.
+const BUFFER: u64 = 0x7000_0000_0000;
+
+/// Cluster, certificates, and a directory for sockets.
+pub struct World {
+    authority: Authority,
+    directory: tempfile::TempDir,
+    pub lease: Option<Duration>,
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("a clock").as_secs()
+}
+
+fn id() -> JourneyId {
+    JourneyId::new(JOURNEY).expect("a name")
+}
+
+impl World {
+    pub fn new(lease: Option<Duration>) -> Self {
+        let cluster = ClusterName::new("test").expect("a name");
+        Self {
+            authority: Authority::create(cluster, now()).expect("a CA"),
+            directory: tempfile::tempdir().expect("a directory"),
+            lease,
+        }
+    }
+
+    fn credentials(&self, node: &str, role: Role) -> Credentials {
+        let name = NodeName::new(node).expect("a name");
+        let key = SecretKey::generate().expect("a key");
+        let issued = self.authority.issue_node(&name, &key.point(), now());
+        let issued = issued.expect("a certificate");
+        let chain = issued.pem.clone();
+        let signer = NodeSigner::new(name.clone(), issued, key).expect("a signer");
+        let subject = Subject::Journey {
+            cluster: self.authority.cluster().clone(),
+            node: name,
+            journey: id(),
+            role,
+        };
+        let life = Duration::from_secs(3600);
+        let (leaf, key_pem) = signer.issue_leaf(&subject, life, now()).expect("a leaf");
+        Credentials {
+            chain_pem: format!("{}{chain}", leaf.pem),
+            key_pem,
+            ca_pem: self.authority.certificate_pem().to_owned(),
+            revoked: Vec::new(),
+        }
+    }
+
+    /// The home supervisor of a process; of the programs in `WHIM_BIN_DIR`, if that names some.
+    pub fn home(&self, pid: i32) -> Home {
+        let path = |name: &str| self.directory.path().join(name);
+        let socket = path("home");
+        let job = HomeJob {
+            journey: JOURNEY.to_owned(),
+            node: "n1".to_owned(),
+            pid,
+            start_time: 0,
+            socket: socket.display().to_string(),
+            journal: path("journal").display().to_string(),
+            credentials: serde_json::to_value(self.credentials("n1", Role::Home)).expect("json"),
+            lease_ms: self
+                .lease
+                .map(|lease| lease.as_millis().try_into().expect("short")),
+            allow_root: true,
+            requested_by: 0,
+            crash_at: None,
+        };
+        let own = PathBuf::from(env!("CARGO_BIN_EXE_whim-home"));
+        let named = std::env::var_os("WHIM_BIN_DIR").map(|bin| Path::new(&bin).join("whim-home"));
+        let mut child = Command::new(named.unwrap_or(own))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a supervisor");
+        let mut input = child.stdin.take().expect("piped");
+        writeln!(input, "{}", serde_json::to_string(&job).expect("json")).expect("read");
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        output.read_line(&mut line).expect("the supervisor answers");
+        assert_eq!(line.trim_end(), "ready");
+        Home { child, socket }
+    }
+}
+
+pub struct Home {
+    pub child: Child,
+    socket: PathBuf,
+}
+
+impl Home {
+    /// Asks for something; what is said comes by the channel, up to the end.
+    pub fn ask(&self, command: &job::Command) -> Receiver<Event> {
+        let (sender, events) = channel();
+        let mut stream = UnixStream::connect(&self.socket).expect("it listens");
+        let line = serde_json::to_string(command).expect("json");
+        writeln!(stream, "{line}").expect("it reads");
+        std::thread::spawn(move || tell(stream, &sender));
+        events
+    }
+
+    /// As a daemon does for a host that was removed: a supervisor that does not know the word is asked to
+    /// bring the process home.
+    pub fn evict(&self, node: &str) -> Receiver<Event> {
+        let events = self.ask(&job::Command::Evict { node: node.into() });
+        match events.recv_timeout(Duration::from_millis(500)) {
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
+                self.ask(&job::Command::Bring { hold: false })
+            }
+            _ => events,
+        }
+    }
+}
+
+fn tell(stream: UnixStream, sender: &Sender<Event>) {
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        if sender
+            .send(serde_json::from_str(&line).expect("an event"))
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that computes, and of whose output it is known when it came.
+pub struct Program {
+    pub child: Child,
+    lines: Receiver<Instant>,
+}
+
+impl Program {
+    pub fn start() -> Self {
+        let mut child = Command::new("/usr/bin/python3")
+            .args(["-c", "print('ready', flush=True)\nwhile True: pass"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is installed");
+        let output = child.stdout.take().expect("piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || note(output, &sender));
+        lines.recv_timeout(PATIENCE).expect("it is ready");
+        Self { child, lines }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// When its last output came, of all so far.
+    pub fn last_effect(&self) -> Option<Instant> {
+        self.lines.try_iter().last()
+    }
+
+    /// How it ended, if it ends until then.
+    pub fn ends_until(&mut self, end: Instant) -> Option<ExitStatus> {
+        loop {
+            let ended = self.child.try_wait().expect("its state");
+            if ended.is_some() || Instant::now() > end {
+                return ended;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// User time that it has used here, in ticks of the kernel.
+    pub fn used(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it lives");
+        let after = stat.rsplit_once(')').expect("a name").1;
+        let field = after.split_whitespace().nth(11).expect("a field");
+        field.parse().expect("a number")
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn note(output: ChildStdout, sender: &Sender<Instant>) {
+    for line in BufReader::new(output).lines() {
+        if line.is_err() || sender.send(Instant::now()).is_err() {
+            return;
+        }
+    }
+}
+
+/// What a guest that comes home brings along.
+#[derive(Default)]
+pub struct Luggage {
+    image: Vec<u8>,
+    contents: Vec<Vec<u8>>,
+}
+
+impl Luggage {
+    pub fn image(&self) -> ProcessImage {
+        message::decode(&self.image).expect("home's own").0
+    }
+}
+
+pub struct Host {
+    listener: TcpListener,
+    credentials: Credentials,
+    pub slot: Slot,
+    calls: Option<Line>,
+    pages: Option<Line>,
+    doors: [std::sync::Arc<Door>; 2],
+    sockets: Vec<TcpStream>,
+    pub luggage: Luggage,
+    tid: i32,
+    sequence: u64,
+    pub pieces: u32,
+    /// Its call is under way.
+    asked: bool,
+    beaten: Instant,
+    /// Home has said that the guest is to leave.
+    pub called_home: bool,
+    pub over: bool,
+}
+
+impl Host {
+    pub fn new(world: &World, node: &str, epoch: u32, pid: i32) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        listener.set_nonblocking(true).expect("a flag");
+        let door = || Door::new().expect("a descriptor");
+        Self {
+            listener,
+            credentials: world.credentials(node, Role::Guest),
+            slot: Slot {
+                node: node.to_owned(),
+                addresses: vec![address],
+                server_name: journey_server_name(&id(), Role::Guest),
+                epoch,
+            },
+            calls: None,
+            pages: None,
+            doors: [door(), door()],
+            sockets: Vec::new(),
+            luggage: Luggage::default(),
+            tid: pid,
+            sequence: u64::from(epoch) << 32,
+            pieces: 0,
+            asked: false,
+            beaten: Instant::now(),
+            called_home: false,
+            over: false,
+        }
+    }
+
+    /// Takes a connection, if one has come: the first of its kind, or one that takes its place.
+    pub fn accept(&mut self) -> bool {
+        let Ok((stream, _)) = self.listener.accept() else {
+            return false;
+        };
+        stream.set_nonblocking(false).expect("a flag");
+        let socket = stream.try_clone().expect("a descriptor");
+        let expect = PeerExpectation::Supervisor { id: id() };
+        let accepted = Channel::accept(stream, &self.credentials, &expect, PATIENCE);
+        let Ok(mut channel) = accepted else {
+            return false;
+        };
+        let Ok(frame) = channel.receive_frame(PATIENCE) else {
+            return false;
+        };
+        let (hello, _) = message::decode::<Hello>(&frame.payload).expect("a greeting");
+        self.sockets.push(socket);
+        let resume = hello.resume;
+        let fresh = Fresh { channel, resume };
+        let (line, door) = match hello.role {
+            ChannelRole::Calls => (&mut self.calls, &self.doors[0]),
+            _ => (&mut self.pages, &self.doors[1]),
+        };
+        if line.is_some() {
+            door.bring(fresh);
+        } else {
+            let (epoch, door) = (self.slot.epoch, std::sync::Arc::clone(door));
+            *line = Some(Line::waiting(fresh, epoch, door, None));
+        }
+        true
+    }
+
+    /// Waits for both connections.
+    pub fn accept_both(&mut self) {
+        let end = Instant::now() + PATIENCE;
+        while self.calls.is_none() || self.pages.is_none() {
+            assert!(Instant::now() < end, "home does not connect");
+            if !self.accept() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Its connections end, without a word.
+    pub fn break_all(&mut self) {
+        for socket in self.sockets.drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn queue(&mut self, kind: Kind, parts: &[&[u8]]) {
+        let epoch = self.slot.epoch;
+        self.calls
+            .as_mut()
+            .expect("connected")
+            .queue(kind, epoch, parts);
+    }
+
+    pub fn say(&mut self, message: &ToHome, tail: &[u8]) {
+        let head = message::encode(message).expect("encoded");
+        self.queue(Kind::ToHome, &[&head, tail]);
+    }
+
+    pub fn beat(&mut self) {
+        if self.beaten.elapsed() > Duration::from_millis(100) {
+            self.beaten = Instant::now();
+            self.say(
+                &ToHome::Heartbeat {
+                    clocks: clocks(),
+                    cpu_away: CpuTime::default(),
+                    resident_bytes: 0,
+                },
+                &[],
+            );
+        }
+    }
+
+    /// Sends a call that writes a line to the program's output, if none is under way.
+    pub fn call(&mut self) {
+        if std::mem::replace(&mut self.asked, true) {
+            return;
+        }
+        self.sequence += 1;
+        let request = CallRequest {
+            tid: self.tid,
+            sequence: self.sequence,
+            number: libc_write(),
+            args: [1, BUFFER, 2, 0, 0, 0],
+            may_block: false,
+            masked: 0,
+            regions: vec![WireRegion {
+                address: BUFFER,
+                length: 2,
+                direction: WireDirection::In,
+                returned: WireReturned::Nothing,
+                data_length: 2,
+            }],
+        };
+        self.say(&ToHome::Call(request), b"x\n");
+    }
+
+    /// The next piece of an image of a megabyte, a byte long.
+    pub fn piece(&mut self) {
+        let (total, offset): (u32, u32) = (1 << 20, self.pieces);
+        self.pieces += 1;
+        self.queue(
+            Kind::Image,
+            &[&total.to_le_bytes(), &offset.to_le_bytes(), &[0]],
+        );
+    }
+
+    /// Sends the program home, as it came or changed, at so many bytes a second.
+    pub fn sends_home(&mut self, image: &ProcessImage, rate: usize) {
+        let mut frames = Vec::new();
+        message::send_image::<message::MessageError>(image, |parts| {
+            frames.push((Kind::Image, parts.concat()));
+            Ok(())
+        })
+        .expect("encoded");
+        let contents = std::mem::take(&mut self.luggage.contents);
+        for piece in contents {
+            let (head, bytes) = piece.split_first_chunk::<8>().expect("an address");
+            let start = u64::from_le_bytes(*head);
+            for (number, part) in bytes.chunks(64 << 10).enumerate() {
+                let address = start + (number * (64 << 10)) as u64;
+                frames.push((Kind::Pages, [&address.to_le_bytes()[..], part].concat()));
+            }
+        }
+        let begun = Instant::now();
+        let mut sent = 0;
+        for (kind, frame) in frames {
+            sent += frame.len();
+            self.queue(kind, &[&frame]);
+            let due = Duration::from_secs_f64(sent as f64 / rate as f64);
+            while !self.over && begun.elapsed() < due {
+                self.serve();
+                self.beat();
+            }
+        }
+        self.say(&ToHome::Complete, &[]);
+    }
+
+    /// Takes what home says, for a moment.
+    pub fn serve(&mut self) {
+        self.accept();
+        let calls = self.calls.as_mut().expect("connected");
+        // What cannot be sent now is kept.
+        let _ = calls.flush();
+        let _ = calls.tick();
+        match calls.receive_frame(Duration::from_millis(10)) {
+            Ok(frame) => self.frame(&frame),
+            Err(_) => self.over = self.calls.as_ref().is_some_and(Line::is_over),
+        }
+        if let Some(pages) = &mut self.pages {
+            let _ = pages.receive();
+            let _ = pages.tick();
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame) {
+        match frame.kind {
+            Kind::Image => self.luggage.image.extend_from_slice(&frame.payload[8..]),
+            Kind::Pages => self.luggage.contents.push(frame.payload.clone()),
+            Kind::ToGuest => {
+                let (message, _) = message::decode::<ToGuest>(&frame.payload).expect("ours");
+                self.message(&message);
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, message: &ToGuest) {
+        match message {
+            ToGuest::Ping => self.say(&ToHome::Pong { clocks: clocks() }, &[]),
+            ToGuest::Prepare { .. } => self.say(&ToHome::Prepared, &[]),
+            ToGuest::Complete { .. } => {
+                let pages = self.luggage.contents.iter();
+                let bytes = pages.map(|pages| pages.len() as u64 - 8).sum();
+                self.say(&ToHome::Ready { bytes }, &[]);
+            }
+            ToGuest::Commit { .. } => self.say(&ToHome::Started { clocks: clocks() }, &[]),
+            ToGuest::Reply { .. } => self.asked = false,
+            ToGuest::Freeze => self.called_home = true,
+            ToGuest::Discard | ToGuest::Ended => self.over = true,
+            _ => {}
+        }
+    }
+}
+
+fn libc_write() -> u64 {
+    libc::SYS_write.cast_unsigned()
+}
+
+/// The program has left for a host, which is ready to lie.
+pub fn away(world: &World) -> (Program, Home, Host) {
+    let program = Program::start();
+    let home = world.home(program.pid());
+    let mut host = Host::new(world, "n2", 1, program.pid());
+    let slot = host.slot.clone();
+    let events = home.ask(&job::Command::Move { slot });
+    host.accept_both();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "it does not leave");
+        host.serve();
+        match events.try_recv() {
+            Ok(Event::Done { .. }) => return (program, home, host),
+            Ok(Event::Refused { reason, .. }) => panic!("{reason}"),
+            _ => {}
+        }
+    }
+}

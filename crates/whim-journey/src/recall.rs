@@ -1,0 +1,265 @@
+//! How long a return may take.
+//!
+//! Home calls a guest back ([`ToGuest::Freeze`](crate::message::ToGuest)), and its host may not answer,
+//! or not want to: it may go on sending calls, or the image so slowly that it never ends. So a return has
+//! to get on: [`RECALL_BYTES_MIN`] bytes in a lease. One that does may take as long as it takes. One that
+//! does not is *cut*: no call is executed any more, and the program ends as that of a lost host does.
+//!
+//! A host that was *removed* from the cluster has no calls executed from that moment on, whether or not
+//! its guest stops (a call that is not executed is made at home, when the guest is there); and home's own
+//! stalls are no excuse for it.
+
+use crate::lease::STALL;
+use std::time::Duration;
+
+/// So many bytes of its image a guest brings home in a lease, or less if that is all of it.
+pub const RECALL_BYTES_MIN: u64 = 256 << 10;
+/// A return has so long, beside a lease, for what it begins with: threads are stopped, and their state is
+/// taken.
+pub const RECALL_GRACE: Duration = Duration::from_secs(1);
+/// What stands for the lease where there is none.
+pub const RECALL_UNLEASED: Duration = Duration::from_secs(30);
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The guest is told to come home.
+    Called,
+    /// Its host is no member of the cluster any more.
+    Removed,
+    /// So many bytes of its image have come.
+    Came { bytes: u64 },
+    /// The guest could not leave, and goes on where it is.
+    Failed,
+    /// It is at another host now.
+    Left,
+    /// Its image is here whole: nothing more is wanted of the host.
+    Whole,
+    /// We did not listen for so long.
+    Stalled { duration: Duration },
+    /// Time passes.
+    Tick,
+}
+
+/// The return is given up: the program is to be ended. For so long it has not got on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    pub idle: Duration,
+}
+
+/// A return that is under way, or may be one day.
+#[derive(Clone, Copy, Debug)]
+pub struct Recall {
+    limit: Duration,
+    /// Since when it has not got on.
+    since: Option<Duration>,
+    /// Bytes that have come since then.
+    came: u64,
+    /// What `since` was put off by, on account of our own stalls.
+    excused: Duration,
+    is_removed: bool,
+    is_cut: bool,
+}
+
+impl Recall {
+    #[must_use]
+    pub fn new(lease: Option<Duration>) -> Self {
+        let limit = lease.unwrap_or(RECALL_UNLEASED) + RECALL_GRACE;
+        Self {
+            limit,
+            since: None,
+            came: 0,
+            excused: Duration::ZERO,
+            is_removed: false,
+            is_cut: false,
+        }
+    }
+
+    /// Takes an event.
+    pub fn handle(&mut self, now: Duration, event: Event) -> Option<Cut> {
+        match event {
+            Event::Called => self.begin(now),
+            Event::Removed => {
+                self.is_removed = true;
+                self.begin(now);
+            }
+            Event::Came { bytes } => self.came(now, bytes),
+            // A host that was removed is given no second lease for trying again.
+            Event::Failed if self.is_removed => {}
+            Event::Failed | Event::Whole => self.since = None,
+            Event::Left => {
+                self.since = None;
+                self.is_removed = false;
+            }
+            Event::Stalled { duration } => self.stalled(now, duration),
+            Event::Tick => return self.tick(now),
+        }
+        None
+    }
+
+    fn begin(&mut self, now: Duration) {
+        if self.since.is_none() {
+            (self.since, self.came, self.excused) = (Some(now), 0, Duration::ZERO);
+        }
+    }
+
+    fn came(&mut self, now: Duration, bytes: u64) {
+        if self.since.is_none() {
+            return;
+        }
+        self.came = self.came.saturating_add(bytes);
+        if self.came >= RECALL_BYTES_MIN {
+            (self.since, self.came, self.excused) = (Some(now), 0, Duration::ZERO);
+        }
+    }
+
+    /// A host may give us so much to do that we hardly listen: it is excused once for each lease.
+    fn stalled(&mut self, now: Duration, duration: Duration) {
+        if let Some(since) = self.since
+            && !self.is_removed
+            && duration > STALL
+        {
+            let excuse = duration.min(self.limit.saturating_sub(self.excused));
+            self.excused += excuse;
+            self.since = Some((since + excuse).min(now));
+        }
+    }
+
+    fn tick(&mut self, now: Duration) -> Option<Cut> {
+        let idle = now.saturating_sub(self.since?);
+        self.is_cut |= idle > self.limit;
+        self.is_cut.then_some(Cut { idle })
+    }
+
+    /// Whether calls of this host are executed.
+    #[must_use]
+    pub fn may_execute(&self) -> bool {
+        !self.is_removed && !self.is_cut
+    }
+
+    /// Whether its host was removed from the cluster.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    /// How long nothing has to be done.
+    #[must_use]
+    pub fn patience(&self, now: Duration) -> Duration {
+        self.since.map_or(Duration::MAX, |since| {
+            (since + self.limit).saturating_sub(now)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(2);
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn called() -> Recall {
+        let mut recall = Recall::new(Some(LEASE));
+        assert_eq!(
+            recall.handle(at(900_000), Event::Tick),
+            None,
+            "nobody called"
+        );
+        assert_eq!(recall.handle(at(0), Event::Called), None);
+        recall
+    }
+
+    #[test]
+    fn a_return_that_gets_on_takes_its_time_and_one_that_does_not_is_cut() {
+        let mut recall = called();
+        // 10 GB at 10 MB/s.
+        for second in 1..=1000 {
+            let now = Duration::from_secs(second);
+            let bytes = 10_000_000;
+            recall.handle(now, Event::Came { bytes });
+            assert_eq!(recall.handle(now, Event::Tick), None);
+        }
+        let last = Duration::from_secs(1000);
+        assert_eq!(recall.handle(last + LIMIT, Event::Tick), None);
+        let late = last + LIMIT + at(1);
+        let idle = LIMIT + at(1);
+        assert_eq!(recall.handle(late, Event::Tick), Some(Cut { idle }));
+        assert!(!recall.may_execute());
+        // There is no way back.
+        recall.handle(late, Event::Came { bytes: 1 << 30 });
+        assert!(recall.handle(late, Event::Tick).is_some() && !recall.may_execute());
+    }
+
+    #[test]
+    fn a_byte_now_and_then_is_no_progress() {
+        let mut recall = called();
+        for second in 1..=3 {
+            let now = Duration::from_secs(second);
+            recall.handle(now, Event::Came { bytes: 1 });
+            assert_eq!(recall.handle(now, Event::Tick), None);
+        }
+        assert!(recall.handle(at(3001), Event::Tick).is_some());
+        let mut recall = called();
+        let bytes = RECALL_BYTES_MIN - 1;
+        recall.handle(at(2999), Event::Came { bytes });
+        recall.handle(at(3000), Event::Came { bytes: 1 });
+        assert_eq!(recall.handle(at(6000), Event::Tick), None);
+        assert!(recall.handle(at(6001), Event::Tick).is_some());
+    }
+
+    #[test]
+    fn our_own_stalls_are_excused_once_and_not_to_a_host_that_was_removed() {
+        let mut recall = called();
+        let duration = at(60_000);
+        recall.handle(duration, Event::Stalled { duration });
+        assert_eq!(recall.handle(at(6000), Event::Tick), None);
+        assert!(recall.handle(at(6001), Event::Tick).is_some());
+        let mut recall = called();
+        for tenth in 1..=60 {
+            let now = at(tenth * 150);
+            let duration = at(150);
+            recall.handle(now, Event::Stalled { duration });
+        }
+        assert!(
+            recall.handle(at(9000), Event::Tick).is_some(),
+            "it is kept busy"
+        );
+        let mut recall = Recall::new(Some(LEASE));
+        recall.handle(at(0), Event::Removed);
+        recall.handle(at(2000), Event::Stalled { duration: at(2000) });
+        assert!(recall.handle(at(3001), Event::Tick).is_some());
+    }
+
+    #[test]
+    fn calls_of_a_host_that_was_removed_are_not_executed() {
+        let mut recall = called();
+        assert!(recall.may_execute(), "the return may fail");
+        recall.handle(at(2000), Event::Removed);
+        assert!(!recall.may_execute() && recall.is_removed());
+        recall.handle(at(2500), Event::Failed);
+        recall.handle(at(2600), Event::Called);
+        assert_eq!(recall.handle(at(3000), Event::Tick), None);
+        assert!(recall.handle(at(3001), Event::Tick).is_some());
+        let mut recall = called();
+        recall.handle(at(1), Event::Failed);
+        assert_eq!(recall.handle(at(90_000), Event::Tick), None);
+        recall.handle(at(90_000), Event::Removed);
+        recall.handle(at(90_001), Event::Left);
+        assert_eq!(recall.handle(at(900_000), Event::Tick), None);
+        assert!(recall.may_execute());
+    }
+
+    #[test]
+    fn without_a_lease_a_return_still_ends() {
+        let mut recall = Recall::new(None);
+        recall.handle(at(0), Event::Removed);
+        let limit = RECALL_UNLEASED + RECALL_GRACE;
+        assert_eq!(recall.handle(limit, Event::Tick), None);
+        assert!(recall.handle(limit + at(1), Event::Tick).is_some());
+    }
+}
