@@ -676,7 +676,7 @@ impl Away {
         if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
             bail!("The guest's image ends before it has begun");
         }
-        self.recall(RecallEvent::Whole);
+        self.image_is_here();
         if self.server.deputy.is_group_stopped() {
             self.home_waits = true;
             return Ok(());

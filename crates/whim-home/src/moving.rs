@@ -88,6 +88,11 @@ impl Connecting {
     }
 
     #[must_use]
+    pub fn goes_to(&self, node: &str) -> bool {
+        self.slot.node == node
+    }
+
+    #[must_use]
     pub fn into_parts(self) -> (Slot, Client) {
         (self.slot, self.client)
     }

@@ -13,7 +13,9 @@ use whim_journey::turn::{Request, Turn, Verdict};
 use crate::datagram::{self, Keyring, Received};
 use crate::inbox::Inbox;
 use crate::join::{Admission, JoinAnswer, JoinRequest, parse_host};
-use crate::name::{NAME_MAX, NodeName, PeerExpectation, Route, Subject, journey_server_name};
+use crate::name::{
+    NAME_MAX, NodeName, PeerExpectation, Route, Subject, journey_server_name, stay_server_name,
+};
 use crate::removal::{Removal, SignedRemoval};
 use crate::roster::{
     ADDRESS_LENGTH_MAX, ADDRESSES_MAX, CLASS_LENGTH_MAX, Member, Roster, SignedRoster,
@@ -88,8 +90,14 @@ pub fn names(data: &[u8]) {
     if let Ok(subject) = text.parse::<Subject>() {
         assert_eq!(subject.to_string(), text);
     }
-    if let Some(Route::Supervisor(id, role)) = Route::of(&text) {
-        assert_eq!(journey_server_name(&id, role), text);
+    match Route::of(&text) {
+        Some(Route::Supervisor(id, role)) => assert_eq!(journey_server_name(&id, role), text),
+        Some(Route::Stay {
+            home,
+            journey,
+            epoch,
+        }) => assert_eq!(stay_server_name(&home, &journey, epoch), text),
+        _ => {}
     }
     if let Ok(token) = text.parse::<Token>() {
         assert_eq!(token.to_string(), text.trim().to_ascii_lowercase());

@@ -335,12 +335,25 @@ pub fn journey_server_name(id: &JourneyId, role: Role) -> String {
     format!("j-{id}.{role}.whim")
 }
 
+/// TLS server name that routes a connection to the guest of a stay: `j-ID.EPOCH.HOME.guest.whim`. A journey
+/// is its home's: another home may have one of the same name, and any epoch of it.
+#[must_use]
+pub fn stay_server_name(home: &NodeName, id: &JourneyId, epoch: u32) -> String {
+    format!("j-{id}.{epoch}.{home}.{}.whim", Role::Guest)
+}
+
 /// Where a connection goes, by the server name in its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     Node,
     Join,
     Supervisor(JourneyId, Role),
+    /// To the guest of this stay alone.
+    Stay {
+        home: NodeName,
+        journey: JourneyId,
+        epoch: u32,
+    },
 }
 
 impl Route {
@@ -353,11 +366,20 @@ impl Route {
             _ => {}
         }
         let rest = server_name.strip_prefix("j-")?.strip_suffix(".whim")?;
-        let (id, role) = rest.split_once('.')?;
-        Some(Self::Supervisor(
-            JourneyId::new(id).ok()?,
-            role.parse().ok()?,
-        ))
+        let (id, rest) = rest.split_once('.')?;
+        let journey = JourneyId::new(id).ok()?;
+        let Some((number, rest)) = rest.split_once('.') else {
+            return Some(Self::Supervisor(journey, rest.parse().ok()?));
+        };
+        let epoch: u32 = number.parse().ok()?;
+        let (home, role) = rest.split_once('.')?;
+        let is_ours = role.parse() == Ok(Role::Guest) && epoch.to_string() == number;
+        let home = NodeName::new(home).ok().filter(|_| is_ours)?;
+        Some(Self::Stay {
+            home,
+            journey,
+            epoch,
+        })
     }
 }
 
@@ -412,7 +434,18 @@ mod tests {
     fn routes() {
         let id = JourneyId::new("n1-77-3").expect("valid");
         let name = journey_server_name(&id, Role::Guest);
-        assert_eq!(Route::of(&name), Some(Route::Supervisor(id, Role::Guest)));
+        let found = Some(Route::Supervisor(id.clone(), Role::Guest));
+        assert_eq!(Route::of(&name), found);
+        let longest = NodeName::new("x".repeat(NAME_MAX)).expect("valid");
+        let journey = JourneyId::new("x".repeat(JOURNEY_MAX)).expect("valid");
+        let name = stay_server_name(&longest, &journey, u32::MAX);
+        assert!(name.len() < 254, "{name}");
+        let stay = Route::Stay {
+            home: longest,
+            journey,
+            epoch: u32::MAX,
+        };
+        assert_eq!(Route::of(&name), Some(stay));
         assert_eq!(Route::of("node.whim"), Some(Route::Node));
         assert_eq!(Route::of("join.whim"), Some(Route::Join));
         for bad in [
@@ -422,6 +455,12 @@ mod tests {
             "j-../x.home.whim",
             "j-a.b.whim",
             "j-a.home.whim.x",
+            "j-a.1.n1.home.whim",
+            "j-a.01.n1.guest.whim",
+            "j-a.+1.n1.guest.whim",
+            "j-a.4294967296.n1.guest.whim",
+            "j-a.1..guest.whim",
+            "j-a.1.n1.n2.guest.whim",
         ] {
             assert_eq!(Route::of(bad), None, "{bad}");
         }

@@ -17,6 +17,7 @@ use whim_journey::job::State;
 use crate::candidates::Candidate;
 use crate::control::{Class as Kind, Decided, NodeState};
 use crate::daemon::Daemon;
+use crate::guests::Stay;
 use crate::journeys::Journey;
 use crate::process::Process;
 use crate::processes::{self, ProcessError, Stat};
@@ -56,7 +57,7 @@ pub struct Balancing {
     placed: HashMap<i32, Millis>,
     asked: HashMap<i32, Millis>,
     /// When each guest was first seen.
-    guests: HashMap<(String, u32), Millis>,
+    guests: HashMap<Stay, Millis>,
 }
 
 impl Balancing {

@@ -9,7 +9,7 @@ use whim_journey::job::State;
 
 use crate::control::{Answer, NodeState};
 use crate::daemon::Daemon;
-use crate::guests::Guest;
+use crate::guests::{Guest, Stay};
 use crate::journeys::Journey;
 use crate::orders::Orders;
 use crate::peers::{NodeReply, NodeRequest, OwnProcess};
@@ -27,7 +27,6 @@ const ASK: Duration = Duration::from_millis(500);
 pub const NAMED_MAX: usize = 1000;
 
 type Answers = UnboundedSender<Answer>;
-type Key = (String, u32);
 
 fn tell(answers: &Answers, text: String) {
     let _ = answers.send(Answer::Notice { text });
@@ -54,21 +53,20 @@ pub struct NotLeaving {
 /// Sends all guests away, and returns when none is left for whom it is worth waiting; gives how many are
 /// left. New ones have to be refused before.
 pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
-    let mut asked: JoinSet<(Key, Result<(), NotLeaving>)> = JoinSet::new();
-    let mut waiting: HashSet<Key> = HashSet::new();
-    let mut given_up: HashSet<Key> = HashSet::new();
-    let mut refused: HashMap<Key, (Instant, String)> = HashMap::new();
+    let mut asked: JoinSet<(Stay, Result<(), NotLeaving>)> = JoinSet::new();
+    let mut waiting: HashSet<Stay> = HashSet::new();
+    let mut given_up: HashSet<Stay> = HashSet::new();
+    let mut refused: HashMap<Stay, (Instant, String)> = HashMap::new();
     loop {
         let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
-        let key = |guest: &Guest| (guest.request.journey.clone(), guest.request.epoch);
         let left = guests.len();
         let mut guests = guests;
-        guests.retain(|guest| !given_up.contains(&key(guest)));
+        guests.retain(|guest| !given_up.contains(&guest.request.stay()));
         if guests.is_empty() && !daemon.guests().expects_some() {
             return left;
         }
         for guest in guests {
-            let key = key(&guest);
+            let key = guest.request.stay();
             let pause = refused
                 .get(&key)
                 .is_some_and(|(when, _)| when.elapsed() < AGAIN);

@@ -37,6 +37,36 @@ pub struct AdmitRequest {
     pub done_ms: u64,
 }
 
+/// A stay of a guest, as its host knows it. Whose it is comes first: a journey is its home's, and another
+/// home may give the same name, and any epoch, to one of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stay {
+    pub home: String,
+    pub journey: String,
+    pub epoch: u32,
+}
+
+impl Stay {
+    /// What stands for it in the names of files and control groups: no two have the same.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let digest = whim_net::tls::digest::sha256(self.home.as_bytes());
+        let home = whim_net::tls::digest::hex(&digest[..8]);
+        format!("{}-{}-{home}", self.journey, self.epoch)
+    }
+}
+
+impl AdmitRequest {
+    #[must_use]
+    pub fn stay(&self) -> Stay {
+        Stay {
+            home: self.home.clone(),
+            journey: self.journey.clone(),
+            epoch: self.epoch,
+        }
+    }
+}
+
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
@@ -96,6 +126,9 @@ pub struct Guest {
     pub boot: String,
     /// Directory of the supervisor's socket.
     pub directory: PathBuf,
+    /// Connections for it come by the name of the stay. An older daemon gave out that of the journey alone.
+    #[serde(default)]
+    pub is_named: bool,
 }
 
 impl Guest {
@@ -136,12 +169,12 @@ impl PrivateIds {
     }
 }
 
-/// All guests of this node, by journey and epoch.
+/// All guests of this node.
 #[derive(Debug, Default)]
 pub struct Guests {
-    pub by_key: HashMap<(String, u32), Guest>,
-    /// Admitted, their supervisors are being started: (journey, epoch), bytes, and whose they are.
-    starting: HashMap<(String, u32), (u64, (String, u32))>,
+    pub by_key: HashMap<Stay, Guest>,
+    /// Admitted, their supervisors are being started: bytes, and whose they are.
+    starting: HashMap<Stay, (u64, (String, u32))>,
     pub ids: PrivateIds,
 }
 
@@ -153,7 +186,7 @@ impl Guests {
 
     /// Whether there is such a guest, or will be in a moment.
     #[must_use]
-    pub fn knows(&self, key: &(String, u32)) -> bool {
+    pub fn knows(&self, key: &Stay) -> bool {
         self.by_key.contains_key(key) || self.starting.contains_key(key)
     }
 
@@ -189,17 +222,20 @@ impl Guests {
         u32::try_from(self.starting.len()).unwrap_or(u32::MAX)
     }
 
-    /// Guests of one journey, the newest stay first.
+    /// Whether this is the name of a guest that is here, or will be in a moment.
     #[must_use]
-    pub fn of_journey(&self, journey: &str) -> Vec<Guest> {
-        let mut found: Vec<Guest> = self
-            .by_key
-            .values()
-            .filter(|g| g.request.journey == journey)
-            .cloned()
-            .collect();
-        found.sort_by_key(|guest| std::cmp::Reverse(guest.request.epoch));
-        found
+    pub fn knows_name(&self, name: &str) -> bool {
+        let all = self.by_key.keys().chain(self.starting.keys());
+        all.map(Stay::name).any(|known| known == name)
+    }
+
+    /// The guest of a journey to which connections come by the journey's name alone: the newest of those that
+    /// an older daemon has admitted.
+    #[must_use]
+    pub fn unnamed(&self, journey: &str) -> Option<&Guest> {
+        let of_journey = |guest: &&Guest| !guest.is_named && guest.request.journey == journey;
+        let guests = self.by_key.values().filter(of_journey);
+        guests.max_by_key(|guest| guest.request.epoch)
     }
 
     /// What one more guest may bring along, in bytes.
@@ -250,7 +286,7 @@ impl Guests {
                 limit,
             });
         }
-        let key = (request.journey.clone(), request.epoch);
+        let key = request.stay();
         if self.knows(&key) {
             return Err(AdmitError::Twice { node });
         }
@@ -284,7 +320,7 @@ impl Guests {
 
     /// The supervisor of a reserved guest was started, or not.
     pub fn settle(&mut self, request: &AdmitRequest, guest: Option<Guest>) {
-        let key = (request.journey.clone(), request.epoch);
+        let key = request.stay();
         self.starting.remove(&key);
         if let Some(guest) = guest {
             self.by_key.insert(key, guest);
@@ -302,6 +338,7 @@ pub fn about_file(directory: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::config::GUESTS_MAX;
+    use whim_attempts::{Attempt, Party};
 
     fn request(memory_bytes: u64) -> AdmitRequest {
         AdmitRequest {
@@ -404,6 +441,7 @@ mod tests {
             supervisor_start_time: 0,
             boot: String::new(),
             directory: PathBuf::new(),
+            is_named: true,
         };
         for number in 1..GUESTS_MAX {
             let request = ask(number);
@@ -421,12 +459,55 @@ mod tests {
         guests.settle(&last, Some(guest(&last)));
         let mut reserve = |request| guests.reserve(request, &here(), 0, "n2", &limits);
         assert_eq!(reserve(&above).expect_err("one more").to_string(), sentence);
-        guests
-            .by_key
-            .remove(&("j5".to_owned(), 1))
-            .expect("it was there");
+        guests.by_key.remove(&ask(5).stay()).expect("it was there");
         let admitted = guests.reserve(&above, &here(), 0, "n2", &limits);
         admitted.expect("one has left");
+    }
+
+    /// Another home's journey of the same name and a higher epoch is another one.
+    #[test]
+    fn journeys_of_two_homes_are_told_apart() {
+        let limits = Limits::default();
+        let mut guests = Guests::default();
+        let ask = |home: &str, epoch| AdmitRequest {
+            home: home.into(),
+            epoch,
+            ..request(1)
+        };
+        let mut stay = |home: &str, epoch, is_named| {
+            let request = ask(home, epoch);
+            let admitted = guests.reserve(&request, &here(), 0, "n2", &limits);
+            admitted.expect("another one");
+            let guest = Guest {
+                request: request.clone(),
+                private_id: None,
+                cgroups: Vec::new(),
+                supervisor_pid: 7,
+                directory: PathBuf::from(home),
+                is_named,
+            };
+            guests.settle(&request, Some(guest));
+            request.stay()
+        };
+        let (old, ours, other) = (
+            stay("n0", 1, false),
+            stay("n1", 1, true),
+            stay("n3", 9, true),
+        );
+        assert_ne!(ours.name(), stay("n3", 1, true).name());
+        let attempt = Attempt::new(
+            Party::Member,
+            "take over a journey's connections at its host, by a higher epoch of the same name",
+        );
+        let found = |key| guests.by_key.get(key).map(|guest| guest.directory.clone());
+        assert_eq!(found(&ours), Some(PathBuf::from("n1")));
+        assert_eq!(found(&other), Some(PathBuf::from("n3")));
+        // One that an older daemon admitted keeps its connections, too.
+        let unnamed = guests
+            .unnamed(&old.journey)
+            .map(|guest| guest.request.stay());
+        assert_eq!(unnamed, Some(old));
+        attempt.failed("a connection goes to the stay of its home");
     }
 
     #[test]

@@ -9,14 +9,14 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use whim_journey::job::{GuestJob, Slot};
-use whim_net::name::{JourneyId, journey_server_name};
+use whim_net::name::{JourneyId, NodeName, stay_server_name};
 use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
 use crate::cgroup;
 use crate::cluster::ClusterError;
 use crate::daemon::Daemon;
-use crate::guests::{AdmitError, AdmitRequest, Guest, about_file};
+use crate::guests::{AdmitError, AdmitRequest, Guest, Stay, about_file};
 use crate::metrics_words;
 use crate::process::{self, Process};
 use crate::settings::socket_in;
@@ -81,6 +81,7 @@ async fn take_in(
         ));
     }
     let id = JourneyId::new(request.journey.as_str())?;
+    let home = NodeName::new(request.home.as_str())?;
     let node = daemon.cluster.node();
     let report = daemon.report();
     let config = daemon.config();
@@ -94,7 +95,7 @@ async fn take_in(
     let slot = Slot {
         node,
         addresses: daemon.cluster.addresses(),
-        server_name: journey_server_name(&id, Role::Guest),
+        server_name: stay_server_name(&home, &id, request.epoch),
         epoch: request.epoch,
     };
     match started {
@@ -159,10 +160,11 @@ async fn start(
         .cluster
         .journey_credentials(&request.journey, Role::Guest)?;
     settings.faults.point("before-groups-made");
-    let name = format!("{}-{}", request.journey, request.epoch);
+    let stay = request.stay();
+    let name = stay.name();
     daemon.hold_guests_share();
     let cgroups = make_groups(daemon, &name);
-    let directory = settings.guest_directory(&request.journey, request.epoch);
+    let directory = settings.guest_directory(&stay);
     let job = |listener| GuestJob {
         journey: request.journey.clone(),
         epoch: request.epoch,
@@ -211,6 +213,7 @@ async fn start(
         supervisor_start_time: 0,
         boot: process::boot_id().to_owned(),
         directory,
+        is_named: true,
     };
     // Our own child, which nobody else waits for: its number is its own until we do.
     if let Ok(supervisor) = Process::open(guest.supervisor_pid) {
@@ -278,8 +281,8 @@ fn remove_groups(groups: &[PathBuf]) {
 
 /// Removes what was made for a guest that is gone.
 fn clean(daemon: &Daemon, guest: &Guest) {
-    let key = (guest.request.journey.clone(), guest.request.epoch);
-    if daemon.guests().by_key.remove(&key).is_none() {
+    let stay = guest.request.stay();
+    if daemon.guests().by_key.remove(&stay).is_none() {
         return;
     }
     daemon.settings.faults.point("before-groups-removed");
@@ -296,13 +299,12 @@ fn clean(daemon: &Daemon, guest: &Guest) {
 /// Home says that the process is not here, or not any more: whatever waits or runs under that epoch
 /// is ended. Only its own node may say so.
 pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
-    let key = (journey.to_string(), epoch);
-    let guest = daemon
-        .guests()
-        .by_key
-        .get(&key)
-        .filter(|g| g.request.home == asker)
-        .cloned();
+    let stay = Stay {
+        home: asker.to_owned(),
+        journey: journey.to_owned(),
+        epoch,
+    };
+    let guest = daemon.guests().by_key.get(&stay).cloned();
     let Some(guest) = guest else { return };
     daemon.settings.faults.point("before-guest-released");
     if let Some(supervisor) = guest.supervisor() {
@@ -342,8 +344,7 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
             continue;
         };
         recognize(&mut guest).await;
-        let key = (guest.request.journey.clone(), guest.request.epoch);
-        daemon.guests().by_key.insert(key, guest);
+        daemon.guests().by_key.insert(guest.request.stay(), guest);
     }
     daemon.hold_guests_share();
     sweep(daemon).await;
@@ -381,61 +382,103 @@ async fn remove_unknown(daemon: &Daemon) {
     let entries = fs::read_dir(daemon.settings.supervisors());
     for entry in entries.into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let Some(key) = name.to_str().and_then(guest_of_directory) else {
+        let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".guest")) else {
             continue;
         };
+        // An older daemon gave its guests' directories other names.
+        let known = || {
+            let guests = daemon.guests();
+            let older = guests.by_key.values().any(|guest| guest.directory == path);
+            older || guests.knows_name(name)
+        };
         // Asked before and after: one may be admitted, or leave, in between.
-        if !daemon.guests().knows(&key) && !listens(&path).await && !daemon.guests().knows(&key) {
+        if !known() && !listens(&path).await && !known() {
             directories::discard(&path);
         }
     }
 }
 
-/// Journey and epoch of a guest by the name of its supervisor's directory.
-fn guest_of_directory(name: &str) -> Option<(String, u32)> {
-    let (journey, epoch) = name.strip_suffix(".guest")?.rsplit_once('.')?;
-    Some((journey.to_owned(), epoch.parse().ok()?))
-}
-
-/// Hands a connection for a journey to the supervisor here that carries it. Home is told if there is
-/// none: a supervisor that was killed said no goodbye, and home would wait for it until the end of
-/// the lease.
+/// Hands a connection for the guest of a stay to its supervisor. Home is told if there is none: a
+/// supervisor that was killed said no goodbye, and home would wait for it until the end of the lease.
 ///
 /// # Errors
 /// There is none, or it is hung.
+pub async fn route_to_stay(
+    daemon: &Daemon,
+    (home, id, epoch): (&NodeName, &JourneyId, u32),
+    connection: TcpStream,
+) -> Result<(), SupervisorError> {
+    let stay = Stay {
+        home: home.to_string(),
+        journey: id.to_string(),
+        epoch,
+    };
+    let directory = {
+        let guests = daemon.guests();
+        let guest = guests.by_key.get(&stay);
+        guest.map(|guest| guest.directory.clone())
+    };
+    let directory = directory.ok_or_else(|| daemon.settings.guest_directory(&stay));
+    pass_on(daemon, directory, (id, Some(home)), connection).await
+}
+
+/// The same for a connection by the name of a journey alone: to its home supervisor, or to a guest that an
+/// older daemon has admitted.
+///
+/// # Errors
+/// As [`route_to_stay`].
 pub async fn route(
     daemon: &Daemon,
     id: &JourneyId,
     role: Role,
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
-    let directory = match role {
-        Role::Home => Some(daemon.settings.home_directory(id.as_str())),
-        Role::Guest => {
-            let guests = daemon.guests().of_journey(id.as_str());
-            guests.first().map(|guest| guest.directory.clone())
-        }
+    if role == Role::Home {
+        let directory = daemon.settings.home_directory(id.as_str());
+        daemon.settings.faults.point("before-connection-passed");
+        let passed = supervisor::pass(socket_in(&directory), Arc::new(connection)).await;
+        daemon.settings.faults.point("after-connection-passed");
+        return passed;
+    }
+    let directory = {
+        let guests = daemon.guests();
+        let guest = guests.unnamed(id.as_str());
+        guest.map(|guest| guest.directory.clone())
     };
+    let directory = directory.ok_or_else(|| daemon.settings.supervisors().join(id.as_str()));
+    pass_on(daemon, directory, (id, None), connection).await
+}
+
+/// `directory`: of the guest's supervisor, or where it would be.
+async fn pass_on(
+    daemon: &Daemon,
+    directory: Result<PathBuf, PathBuf>,
+    (id, home): (&JourneyId, Option<&NodeName>),
+    connection: TcpStream,
+) -> Result<(), SupervisorError> {
     let connection = Arc::new(connection);
     daemon.settings.faults.point("before-connection-passed");
     let passed = match directory {
-        Some(directory) => conversation::pass(socket_in(&directory), Arc::clone(&connection)).await,
-        None => Err(SupervisorError::Gone(
-            daemon.settings.guest_directory(id.as_str(), 0),
-        )),
+        Ok(directory) => conversation::pass(socket_in(&directory), Arc::clone(&connection)).await,
+        Err(missing) => Err(SupervisorError::Gone(missing)),
     };
     daemon.settings.faults.point("after-connection-passed");
-    if let (Role::Guest, Err(SupervisorError::Gone(_)), Some(connection)) =
-        (role, &passed, Arc::into_inner(connection))
+    if let (Err(SupervisorError::Gone(_)), Some(connection)) =
+        (&passed, Arc::into_inner(connection))
     {
-        bid_farewell(daemon, id, connection).await;
+        bid_farewell(daemon, id, home, connection).await;
     }
     passed
 }
 
 /// Answers in the name of a guest's supervisor that is gone. The node may: it signs its supervisors'
 /// certificates.
-async fn bid_farewell(daemon: &Daemon, id: &JourneyId, connection: TcpStream) {
+async fn bid_farewell(
+    daemon: &Daemon,
+    id: &JourneyId,
+    home: Option<&NodeName>,
+    connection: TcpStream,
+) {
     let Ok(_permit) = FAREWELLS.try_acquire() else {
         return;
     };
@@ -445,7 +488,7 @@ async fn bid_farewell(daemon: &Daemon, id: &JourneyId, connection: TcpStream) {
     };
     let expect = PeerExpectation::Journey {
         id: id.clone(),
-        node: None,
+        node: home.cloned(),
         role: Role::Home,
     };
     let task = tokio::task::spawn_blocking(move || {

@@ -104,6 +104,10 @@ pub struct Journey {
     pub busy: Arc<tokio::sync::Mutex<()>>,
     /// How its supervisor answers when it is asked.
     pub manners: Manners,
+    /// One return from a removed host at a time.
+    pub eviction: Arc<tokio::sync::Mutex<()>>,
+    /// Why its supervisor was ended by us.
+    pub cut: Option<String>,
 }
 
 /// How a supervisor has answered so far.
@@ -160,6 +164,8 @@ impl Journey {
             cpu_percent: 0.0,
             busy: Arc::default(),
             manners: Manners::default(),
+            eviction: Arc::default(),
+            cut: None,
         }
     }
 

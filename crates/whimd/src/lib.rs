@@ -19,6 +19,7 @@ pub mod directories;
 pub mod discovery;
 pub mod evacuation;
 pub mod events;
+pub mod eviction;
 pub mod faults;
 pub mod features;
 pub mod fuzz;

@@ -21,7 +21,7 @@ use crate::daemon::Daemon;
 use crate::events::now_ms;
 use crate::peers::{self, NodeReply, NodeRequest};
 use crate::word::About;
-use crate::{hosting, moving};
+use crate::{eviction, hosting};
 
 /// An answer of another daemon that takes longer does not come any more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,15 +36,7 @@ pub fn evict(daemon: &Arc<Daemon>) {
     }
     let members = daemon.cluster.members();
     let stranger = |name: &str| !members.iter().any(|member| member.name == name);
-    for journey in daemon.journeys().live() {
-        if stranger(journey.location()) && !daemon.is_moving(journey.about.pid) {
-            let daemon = Arc::clone(daemon);
-            tokio::spawn(async move {
-                // What goes wrong is in the log of events; it is tried again in a second.
-                let _ = moving::bring_back(&daemon, &journey).await;
-            });
-        }
-    }
+    eviction::evict(daemon, stranger);
     let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
     for guest in guests.iter().filter(|guest| stranger(&guest.request.home)) {
         let request = &guest.request;

@@ -121,6 +121,13 @@ async fn sort(
         Route::Supervisor(id, role) => hosting::route(daemon, &id, role, stream)
             .await
             .map_err(|e| e.to_string()),
+        Route::Stay {
+            home,
+            journey,
+            epoch,
+        } => hosting::route_to_stay(daemon, (&home, &journey, epoch), stream)
+            .await
+            .map_err(|e| e.to_string()),
     }
 }
 

@@ -95,7 +95,10 @@ pub async fn run(daemon: Arc<Daemon>, socket: UdpSocket) {
                 }
             }
             Some(upshot) = happened.recv() => pulse.settle(upshot),
-            () = daemon.cluster.changed.notified() => pulse.members(),
+            () = daemon.cluster.changed.notified() => {
+                pulse.members();
+                membership::evict(&daemon);
+            }
             () = daemon.looked.notified() => pulse.looked(),
             () = tokio::time::sleep(due) => {}
         }

@@ -6,6 +6,7 @@ use whim_sys::credentials::Capability;
 use crate::config::Config;
 use crate::control::SOCKET_NAME;
 use crate::faults::Faults;
+use crate::guests::Stay;
 
 /// Longest path of a unix socket, in bytes, without its final zero.
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -63,8 +64,8 @@ impl Settings {
     }
 
     #[must_use]
-    pub fn guest_directory(&self, journey: &str, epoch: u32) -> PathBuf {
-        self.supervisors().join(format!("{journey}.{epoch}.guest"))
+    pub fn guest_directory(&self, stay: &Stay) -> PathBuf {
+        self.supervisors().join(format!("{}.guest", stay.name()))
     }
 
     /// Journals, and what we note about their journeys.

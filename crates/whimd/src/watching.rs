@@ -406,6 +406,7 @@ fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home:
     match &summary.ended {
         Some((reason, _)) if !at_home => reason.clone(),
         _ if at_home => "It is at home again".to_string(),
+        _ if away && journey.cut.is_some() => journey.cut.clone().unwrap_or_default(),
         _ if away => {
             let log = daemon
                 .settings

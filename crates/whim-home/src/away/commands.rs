@@ -41,6 +41,9 @@ impl Away {
             Command::Move { .. } | Command::Bring { .. } if busy => {
                 client.refuse("The process is moving already; try again when it has arrived");
             }
+            Command::Move { .. } if self.recall.is_removed() => {
+                client.refuse("Its host was removed from the cluster: it comes home");
+            }
             Command::Move { .. } | Command::Bring { .. } if self.stopped => {
                 client.refuse(job_control::REFUSAL);
             }

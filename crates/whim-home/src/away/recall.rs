@@ -6,7 +6,7 @@ use crate::moving::Transition;
 use crate::supervisor::Client;
 use anyhow::{Result, bail};
 use std::time::Duration;
-use whim_journey::job::Event;
+use whim_journey::job::{Event, Phase};
 use whim_journey::message::ToHome;
 use whim_journey::recall::{Cut, Event as RecallEvent};
 
@@ -19,6 +19,7 @@ impl Away {
     /// how that goes on.
     pub(super) fn evict(&mut self, node: &str, mut client: Client) -> Result<()> {
         if node != self.link.node {
+            self.do_not_go_to(node)?;
             client.refuse(format!("The process is on {}", self.link.node));
             return Ok(());
         }
@@ -42,6 +43,23 @@ impl Away {
         }
         if self.transition.is_none() {
             self.begin_homeward(None, reason)?;
+        }
+        Ok(())
+    }
+
+    /// A move onward to a node that was removed is given up, if it still can be.
+    fn do_not_go_to(&mut self, node: &str) -> Result<()> {
+        let reason = format!("Node {node} was removed from the cluster");
+        match self.transition.take() {
+            Some(Transition::Connecting(connecting)) if connecting.goes_to(node) => {
+                connecting.into_parts().1.refuse(reason);
+            }
+            Some(Transition::Onward(onward))
+                if onward.link.node == node && onward.can_be_given_up() =>
+            {
+                self.onward_failed(*onward, &reason)?;
+            }
+            other => self.transition = other,
         }
         Ok(())
     }
@@ -98,6 +116,16 @@ impl Away {
             ""
         };
         bail!("{why}: its return has not got on for {idle:.1?}{stopped}{lack}")
+    }
+
+    /// Nothing more is wanted of the host.
+    pub(super) fn image_is_here(&mut self) {
+        self.recall(RecallEvent::Whole);
+        let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
+        let phase = Phase::Rebuild;
+        if let Some(client) = &mut self.evicting {
+            client.send(&Event::Phase { phase, at_ms });
+        }
     }
 
     /// Says how far a return from a host that was removed is, so that it is seen that this supervisor acts.

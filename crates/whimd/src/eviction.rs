@@ -1,0 +1,198 @@
+//! Our processes come home from nodes that are no members any more, whether their hosts like it or not,
+//! and their supervisors do.
+//!
+//! The home supervisor decides how long a return may take ([`whim_journey::recall`]), and acts for the
+//! removed host no more. It belongs to the process's owner, so that is not relied on: one that does not say
+//! that it gets on is ended, and its process with it (EXITKILL).
+
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+use whim_journey::job::{Command, Event, Phase};
+use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
+use whim_sys::pidfd::Pidfd;
+
+use crate::daemon::Daemon;
+use crate::departing;
+use crate::journeys::{Journey, read_journal};
+use crate::settings::socket_in;
+use crate::supervisor::{Conversation, SupervisorError};
+use crate::{processes, watching};
+
+/// A supervisor gets on within a lease and this, or is ended.
+pub const EVICTION_BEYOND: Duration = Duration::from_secs(2);
+/// One that could not be asked, or was refused, is asked again after this.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How an attempt at a return ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The process needs nothing of that host any more.
+    Over,
+    /// It is tried again.
+    Again,
+    /// The supervisor does not know the word: it is of an older daemon.
+    Unknown,
+    /// The time is over.
+    Late,
+}
+
+/// Sees to it that our processes leave nodes that are no members.
+pub fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
+    for journey in daemon.journeys().live() {
+        let Some(node) = host_of(daemon, &journey, &is_stranger) else {
+            continue;
+        };
+        // One at a time: it is looked for again and again.
+        let Ok(only) = Arc::clone(&journey.eviction).try_lock_owned() else {
+            continue;
+        };
+        let daemon = Arc::clone(daemon);
+        tokio::spawn(async move {
+            bring_from(&daemon, &journey, &node).await;
+            drop(only);
+        });
+    }
+}
+
+/// The stranger at which a process is, or to which it is on its way. What a supervisor that says nothing has
+/// said last, before this daemon began, is in its journal.
+fn host_of(
+    daemon: &Daemon,
+    journey: &Journey,
+    is_stranger: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let bound_for = journey.bound_for.as_ref().map(|(node, _)| node.clone());
+    let at = match &journey.status {
+        Some(status) => Some(status.location.clone()),
+        None => read_journal(&daemon.settings.journal(&journey.about.journey)).last_host,
+    };
+    let mut hosts = at.into_iter().chain(bound_for);
+    hosts.find(|node| *node != "home" && is_stranger(node))
+}
+
+/// A lease as it holds for this process's returns.
+fn lease(daemon: &Daemon, pid: i32) -> Duration {
+    let candidate = daemon.candidates().get(pid).cloned();
+    let lease_ms = match candidate {
+        Some(candidate) => departing::lease(daemon, &candidate),
+        None => daemon.config().lease.0.milliseconds(),
+    };
+    lease_ms.map_or(RECALL_UNLEASED, Duration::from_millis)
+}
+
+async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
+    let (id, pid) = (&journey.about.journey, journey.about.pid);
+    let limit = lease(daemon, pid) + EVICTION_BEYOND;
+    let mut deadline = Instant::now() + limit;
+    let mut command = Command::Evict {
+        node: node.to_owned(),
+    };
+    daemon.events.add(
+        Some(pid),
+        "evicting",
+        format!("It comes home from {node}, which was removed"),
+    );
+    loop {
+        match ask(daemon, id, &command, (&mut deadline, limit)).await {
+            Outcome::Over => break,
+            Outcome::Late => return end(daemon, journey, node, limit).await,
+            Outcome::Unknown => command = Command::Bring { hold: false },
+            Outcome::Again => {}
+        }
+        if !is_at(daemon, id, node) {
+            break;
+        }
+        sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
+    }
+    watching::refresh(daemon, id).await;
+}
+
+/// Asks the supervisor once, and listens for as long as it gets on.
+async fn ask(
+    daemon: &Arc<Daemon>,
+    id: &str,
+    command: &Command,
+    (deadline, limit): (&mut Instant, Duration),
+) -> Outcome {
+    let socket = socket_in(&daemon.settings.home_directory(id));
+    let begun = timeout_at(*deadline, Conversation::begin(&socket, command)).await;
+    let mut conversation = match begun {
+        Err(_) => return Outcome::Late,
+        Ok(Err(SupervisorError::Gone(_))) => {
+            watching::finish(daemon, id).await;
+            return Outcome::Over;
+        }
+        Ok(Err(_)) => return Outcome::Again,
+        Ok(Ok(conversation)) => conversation,
+    };
+    let (mut told, mut heard) = (0, false);
+    loop {
+        match timeout_at(*deadline, conversation.next()).await {
+            Err(_) => return Outcome::Late,
+            Ok(Ok(Event::Done { .. })) => return Outcome::Over,
+            // The image is here whole.
+            Ok(Ok(Event::Phase { phase, .. })) if phase == Phase::Rebuild => return Outcome::Over,
+            Ok(Ok(Event::Refused { .. })) => {
+                watching::refresh(daemon, id).await;
+                return Outcome::Again;
+            }
+            Ok(Ok(Event::Progress { bytes, .. })) if bytes >= told + RECALL_BYTES_MIN => {
+                told = bytes;
+                *deadline = Instant::now() + limit;
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) if !heard => return Outcome::Unknown,
+            Ok(Err(_)) => return Outcome::Again,
+        }
+        heard = true;
+    }
+}
+
+/// Whether a process still has to do with this node, as far as its supervisor has said.
+fn is_at(daemon: &Daemon, id: &str, node: &str) -> bool {
+    let journeys = daemon.journeys();
+    let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
+    journey.is_some_and(|journey| host_of(daemon, journey, |host| host == node).is_some())
+}
+
+/// The supervisor is ended, and with it what it holds.
+async fn end(daemon: &Arc<Daemon>, journey: &Journey, node: &str, limit: Duration) {
+    let (id, pid) = (&journey.about.journey, journey.about.pid);
+    let reason = format!(
+        "Its host {node} was removed from the cluster, and its home supervisor did not bring it home within {limit:.1?}"
+    );
+    tracing::warn!(pid, reason, "a home supervisor is ended");
+    if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+        journey.cut = Some(reason);
+    }
+    if let Err(error) = end_tracer(journey) {
+        tracing::error!(pid, %error, "a home supervisor could not be ended");
+    }
+    watching::finish(daemon, id).await;
+}
+
+/// Ends whoever holds the process, as the kernel says: what a supervisor says of itself is its user's word.
+fn end_tracer(journey: &Journey) -> Result<(), String> {
+    let about = &journey.about;
+    let holder = || -> Result<(i32, u32), String> {
+        let holds = processes::credentials(about.pid).map_err(|error| error.to_string())?;
+        if !processes::lives(about.pid, about.start_time) || holds.tracer == 0 {
+            return Err(format!("nobody holds process {}", about.pid));
+        }
+        Ok((holds.tracer, holds.uids[0]))
+    };
+    let (tracer, uid) = holder()?;
+    let held = Pidfd::open(tracer).map_err(|errno| errno.to_string())?;
+    let own = processes::credentials(tracer).map_err(|error| error.to_string())?;
+    let program = std::fs::read_link(format!("/proc/{tracer}/exe")).unwrap_or_default();
+    let name = program.file_name().and_then(|name| name.to_str());
+    let is_ours = name.is_some_and(|name| name.starts_with("whim-home")) && own.uids[0] == uid;
+    // Asked again: the number is that of the one that is open.
+    if !is_ours || holder()?.0 != tracer {
+        return Err(format!("process {tracer} is no home supervisor"));
+    }
+    held.signal(Signal::SIGKILL as i32)
+        .map_err(|errno| errno.to_string())
+}
