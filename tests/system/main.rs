@@ -54,6 +54,7 @@ mod page;
 mod places;
 mod priorities;
 mod programs;
+mod removal;
 mod rights;
 mod schedules;
 mod secrets;
@@ -117,6 +118,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(orders::cases());
     cases.extend(packages::cases());
     cases.extend(priorities::cases());
+    cases.extend(removal::cases());
     cases.extend(rights::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());

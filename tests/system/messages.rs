@@ -91,6 +91,16 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "tests/system/line.rs",
         "stopped_supervisor_is_given_up",
     ),
+    (
+        "The host … does not send the process home",
+        "crates/whim-home/tests/removal.rs",
+        "fn a_host_that_ignores_a_return_loses_its_guest",
+    ),
+    (
+        "The host … was removed from the cluster",
+        "crates/whim-home/tests/removal.rs",
+        "fn a_removed_host_that_ignores_the_recall_loses_its_guest",
+    ),
 ];
 
 pub fn cases() -> Vec<Case> {

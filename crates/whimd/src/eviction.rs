@@ -21,7 +21,7 @@ use crate::supervisor::{Conversation, SupervisorError};
 use crate::{processes, watching};
 
 /// A supervisor gets on within a lease and this, or is ended.
-pub const EVICTION_BEYOND: Duration = Duration::from_secs(2);
+pub const EVICTION_BEYOND: Duration = Duration::from_millis(1500);
 /// One that could not be asked, or was refused, is asked again after this.
 const AGAIN: Duration = Duration::from_millis(500);
 

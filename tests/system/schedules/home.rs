@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whim_journey::commit::{Action as MoveAction, Event as MoveEvent, Limits, Move};
+use whim_journey::commit::{Action as MoveAction, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::fuzz::thread::{Asking, ThreadImage};
 use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
+use whim_journey::recall::{Cut, Event as RecallEvent, RECALL_GRACE, Recall};
 use whim_journey::session::{Event as LineEvent, Side};
 use whim_journey::turn::{Request, Turn, Verdict};
 use whim_system_tests::{Result, ensure};
 
 use super::wire::{Frame, Line, Message};
-use super::world::{LEASE, What, World};
+use super::world::{LEASE, TICK, What, World};
 
 /// Home gives up a transfer that stands still for so long (a minute would be longer than a schedule).
 const SILENT: Duration = Duration::from_micros(3 * LEASE);
@@ -53,6 +54,9 @@ pub struct Home {
     going: Option<(u32, Move)>,
     watch: Option<Watch>,
     homeward: bool,
+    recall: Recall,
+    /// When the host was removed, by home's clock.
+    removed: Option<Duration>,
     /// Rises whenever the program begins to run here.
     turn: u32,
     epochs: u32,
@@ -79,6 +83,8 @@ impl Home {
             going: None,
             watch: None,
             homeward: false,
+            recall: Recall::new(Some(LEASE_TIME)),
+            removed: None,
             turn: 0,
             epochs: 0,
             journal: 0,
@@ -103,6 +109,8 @@ impl Home {
         self.turn += 1;
         self.watch = None;
         self.homeward = false;
+        self.recall = Recall::new(Some(LEASE_TIME));
+        self.removed = None;
         for thread in 0..self.threads.len() {
             let (delay, turn) = (world.some_ms(0, 40), self.turn);
             world.after(delay, What::HomeWork { thread, turn });
@@ -130,16 +138,53 @@ impl Home {
         let free = self.going.is_none() && !self.homeward;
         match self.place {
             Place::Away(epoch) if free && world.random.below(2) == 0 => {
-                self.homeward = true;
-                self.send(world, epoch, Message::Freeze);
+                self.calls_home(world, epoch);
                 None
             }
+            Place::Away(_) if self.recall.is_removed() => None,
             Place::Home | Place::Away(_) if free => {
                 self.epochs += 1;
                 Some(self.epochs)
             }
             _ => None,
         }
+    }
+
+    fn calls_home(&mut self, world: &mut World, epoch: u32) {
+        self.homeward = true;
+        let _ = self.recall.handle(world.clock(0), RecallEvent::Called);
+        self.send(world, epoch, Message::Freeze);
+    }
+
+    /// The host at which the program is was removed from the cluster.
+    pub fn removes(&mut self, world: &mut World) -> Result<()> {
+        let Place::Away(epoch) = self.place else {
+            return Ok(());
+        };
+        let now = world.clock(0);
+        self.removed = Some(now);
+        let _ = self.recall.handle(now, RecallEvent::Removed);
+        let early = |going: &Move| matches!(going.step(), Step::Preparing | Step::Transferring);
+        if self.going.as_ref().is_some_and(|(_, going)| early(going)) {
+            self.moves(world, MoveEvent::Failed)?;
+        } else if self.going.is_none() && !self.homeward {
+            self.calls_home(world, epoch);
+        }
+        Ok(())
+    }
+
+    /// What a host that was removed has done ends within a lease and the grace, for as long as home looks.
+    fn is_in_time(&self, world: &World) -> Result<()> {
+        let Some(removed) = self.removed else {
+            return Ok(());
+        };
+        let since = world.clock(0).saturating_sub(removed);
+        let grace = u64::try_from(RECALL_GRACE.as_micros())?;
+        ensure!(
+            !world.has_listened(0, since, LEASE + grace + 2 * TICK),
+            "A host that was removed has an effect after {since:?}"
+        );
+        Ok(())
     }
 
     pub fn begin(&mut self, world: &mut World, epoch: u32) -> Result<()> {
@@ -151,6 +196,7 @@ impl Home {
         self.lines.insert(epoch, line);
         let limits = Limits {
             silent: SILENT,
+            still: Some(SILENT),
             ..Limits::of(Some(LEASE_TIME))
         };
         self.going = Some((epoch, Move::new(now, limits)));
@@ -260,7 +306,13 @@ impl Home {
             Message::Ready => self.moves(world, MoveEvent::Ready),
             Message::Started => self.moves(world, MoveEvent::Started),
             Message::Failed => self.moves(world, MoveEvent::Failed),
-            Message::Image(image) if !is_new => self.comes_home(world, epoch, &image),
+            Message::Image(image) if !is_new => {
+                let bytes = 1;
+                let _ = self
+                    .recall
+                    .handle(world.clock(0), RecallEvent::Came { bytes });
+                self.comes_home(world, epoch, &image)
+            }
             Message::Asks { thread, asking } => self.asks(world, epoch, thread, asking),
             _ => self.moves(world, MoveEvent::Failed),
         }
@@ -268,6 +320,8 @@ impl Home {
 
     fn asks(&mut self, world: &mut World, epoch: u32, thread: usize, asking: Asking) -> Result<()> {
         match asking {
+            // It is made at home.
+            Asking::Call { .. } if !self.recall.may_execute() => Ok(()),
             Asking::Call { sequence, serial } => {
                 ensure!(self.is_at(epoch), "A call of epoch {epoch} is taken");
                 self.call(world, thread, sequence, serial)
@@ -309,7 +363,12 @@ impl Home {
                 self.drop_line(world, epoch);
                 match self.place {
                     Place::Leaving => self.runs_here(world),
-                    Place::Away(old) => self.send(world, old, Message::Resume),
+                    Place::Away(old) => {
+                        self.send(world, old, Message::Resume);
+                        if self.recall.is_removed() {
+                            self.calls_home(world, old);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -339,6 +398,8 @@ impl Home {
         let before = self.place;
         self.place = Place::Away(epoch);
         self.watch = Some(Watch::new(world.clock(0), Some(LEASE_TIME)));
+        let _ = self.recall.handle(world.clock(0), RecallEvent::Left);
+        self.removed = None;
         match before {
             Place::Away(old) => {
                 self.send(world, old, Message::Discard);
@@ -422,6 +483,7 @@ impl Home {
     ) -> Result<()> {
         match self.ask(thread, Request::Other { sequence }) {
             Verdict::Execute => {
+                self.is_in_time(world)?;
                 world.effect(thread, serial)?;
                 self.reply(world, thread, sequence, true);
             }
@@ -478,6 +540,7 @@ impl Home {
             return Ok(());
         };
         caller.finished = Some((sequence, true));
+        self.is_in_time(world)?;
         world.effect(thread, active.serial)?;
         if let Some(sequence) = active.asked_by {
             self.reply(world, thread, sequence, true);
@@ -528,6 +591,7 @@ impl Home {
             self.see_to(world, epoch, before);
         }
         self.watches(world, stall)?;
+        self.recalls(world, stall)?;
         if let Some((epoch, _)) = self.going {
             if let Some(at) = self.lines.get(&epoch).map(Line::heard) {
                 self.moves(world, MoveEvent::Heard { at })?;
@@ -573,6 +637,26 @@ impl Home {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Looks whether a return gets on.
+    fn recalls(&mut self, world: &mut World, duration: Duration) -> Result<()> {
+        let Place::Away(epoch) = self.place else {
+            return Ok(());
+        };
+        let now = world.clock(0);
+        let _ = self.recall.handle(now, RecallEvent::Stalled { duration });
+        let Some(Cut { idle }) = self.recall.handle(now, RecallEvent::Tick) else {
+            return Ok(());
+        };
+        let host = epoch as usize;
+        ensure!(
+            world.nodes[host].lies || !world.could_go_on(host, idle),
+            "Home cuts a return after {idle:?}, although the program could come home"
+        );
+        world.cuts += 1;
+        self.ends(world);
         Ok(())
     }
 

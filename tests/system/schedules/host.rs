@@ -107,6 +107,8 @@ impl Host {
                 self.wanted = None;
                 self.events(world, Event::Resume);
             }
+            // One that lies does not let go of its guest.
+            Message::Discard | Message::Freeze | Message::Onward(_) if self.lies(world) => {}
             Message::Discard => self.dismissed(world),
             Message::Heartbeat => {}
             Message::Freeze => self.wants(world, None),
@@ -131,6 +133,10 @@ impl Host {
         self.threads = image.into_iter().map(thread).collect();
         self.send(world, Message::Ready);
         Ok(())
+    }
+
+    fn lies(&self, world: &World) -> bool {
+        world.nodes[self.epoch as usize].lies
     }
 
     fn wants(&mut self, world: &mut World, destination: Option<u32>) {

@@ -1,4 +1,4 @@
-//! The deciding parts of a journey (`whim_journey`: session, turn, commit, lease, stay), which the
+//! The deciding parts of a journey (`whim_journey`: session, turn, commit, lease, recall, stay), which the
 //! supervisors run, run here through many schedules of what may go wrong: connections that break, for
 //! one side or both, frames that are lost, doubled and reordered, links that are cut, nodes that stall
 //! or die, journals that cannot be written, clocks that differ. What a program does has serial
@@ -7,6 +7,7 @@
 //! - no effect comes twice or is left out;
 //! - a program that could go on is not given up ([`trouble`] says what that means), and does go on;
 //! - no guest stays behind that nobody wants;
+//! - a host that does not let go of its guest, or was removed, has no effect beyond a lease;
 //! - neither side says what the other has to refuse.
 //!
 //! A seed is a schedule; one that fails is printed as a command, which then prints all that happens.
@@ -62,18 +63,21 @@ fn many(first: u64, count: u64) -> Result<()> {
         total.effects += outcome.effects;
         total.moves += outcome.moves;
         total.breaks += outcome.breaks;
+        total.cuts += outcome.cuts;
         ended += u64::from(outcome.ended);
         gentle += u64::from(outcome.gentle);
     }
     println!(
-        "{count} schedules, {gentle} of them gentle: {} effects, {} moves, {} breaks, {ended} programs ended; {:.0} s",
+        "{count} schedules, {gentle} of them gentle: {} effects, {} moves, {} breaks, {ended} programs ended, {} by a cut; {:.0} s",
         total.effects,
         total.moves,
         total.breaks,
+        total.cuts,
         begun.elapsed().as_secs_f64()
     );
     // Else the faults are too much, or too little, to show anything.
     ensure!(ended > count / 50 && ended < count / 2, "{ended} ended");
+    ensure!(u64::from(total.cuts) > count / 200, "{} cuts", total.cuts);
     ensure!(u64::from(total.moves) > count, "{} moves", total.moves);
     Ok(())
 }

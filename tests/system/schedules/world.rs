@@ -17,7 +17,7 @@ use super::wire::{Body, Frame};
 pub const MS: u64 = 1000;
 pub const LEASE: u64 = 1000 * MS;
 /// How often a supervisor looks at its clocks.
-const TICK: u64 = LEASE / 10;
+pub const TICK: u64 = LEASE / 10;
 /// Faults begin before this time,
 const FAULTS_UNTIL: u64 = 3 * LEASE;
 /// none lasts longer than this,
@@ -74,6 +74,10 @@ pub enum What {
     /// Somebody wants the program elsewhere.
     Wish,
     Fault(Fault),
+    /// The host where the program is does from now on as it likes.
+    Lie,
+    /// It is removed from the cluster.
+    Removal,
 }
 
 /// What goes wrong. Node 0 is home, the others are hosts by their epoch.
@@ -108,6 +112,8 @@ pub struct Node {
     pub dead: bool,
     /// A host without a guest any more.
     pub empty: bool,
+    /// It does not let go of its guest.
+    pub lies: bool,
 }
 
 pub struct World {
@@ -128,6 +134,7 @@ pub struct World {
     pub troubles: Troubles,
     pub moves: u32,
     pub breaks: u32,
+    pub cuts: u32,
 }
 
 impl World {
@@ -150,6 +157,7 @@ impl World {
             troubles: Troubles::default(),
             moves: 0,
             breaks: 0,
+            cuts: 0,
         }
     }
 
@@ -328,6 +336,7 @@ pub struct Outcome {
     pub effects: u64,
     pub moves: u32,
     pub breaks: u32,
+    pub cuts: u32,
     pub ended: bool,
     pub gentle: bool,
 }
@@ -396,6 +405,14 @@ impl Schedule {
                 world.some_ms(0, 1200)
             };
         }
+        // Of some: a host that lies, one that is removed, or both.
+        let (kind, time) = (self.world.random.below(8), self.world.some_ms(0, 3000));
+        if matches!(kind, 0 | 1) && !self.world.gentle {
+            self.world.at(time, What::Lie);
+        }
+        if matches!(kind, 1 | 2) {
+            self.world.at(time, What::Removal);
+        }
     }
 
     fn fault(&mut self, time: u64) -> Fault {
@@ -436,7 +453,7 @@ impl Schedule {
             } if !at_home => host(*connection),
             What::Source { to: epoch, .. } | What::HostTick(epoch) => *epoch as usize,
             What::HostWork { epoch, .. } => *epoch as usize,
-            What::Fault(_) => return None,
+            What::Fault(_) | What::Lie => return None,
             _ => 0,
         })
     }
@@ -500,6 +517,14 @@ impl Schedule {
                 self.strikes(fault);
                 Ok(())
             }
+            What::Lie => {
+                let is_there = |host: &&Host| home.is_at(host.epoch);
+                if let Some(host) = self.hosts.iter().find(is_there) {
+                    world.nodes[host.epoch as usize].lies = true;
+                }
+                Ok(())
+            }
+            What::Removal => home.removes(world),
         }
     }
 
@@ -640,6 +665,7 @@ impl Schedule {
             let node = world.nodes[host.epoch as usize];
             ensure!(
                 node.dead
+                    || node.lies
                     || host.is_over()
                     || (!ended && home.is_at(host.epoch))
                     // It waits two minutes for a home that has gone without a word.
@@ -652,6 +678,7 @@ impl Schedule {
             effects: world.ledger.iter().sum(),
             moves: world.moves,
             breaks: world.breaks,
+            cuts: world.cuts,
             ended,
             gentle: world.gentle,
         })

@@ -41,10 +41,8 @@ impl Away {
             }
             other => self.transition = other,
         }
-        if self.transition.is_none() {
-            self.begin_homeward(None, reason)?;
-        }
-        Ok(())
+        // Something else may be under way: then it begins when that has failed.
+        self.begin_homeward(None, reason)
     }
 
     /// A move onward to a node that was removed is given up, if it still can be.
