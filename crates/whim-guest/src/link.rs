@@ -54,6 +54,8 @@ pub struct Parties {
     pub journey: String,
     pub epoch: u32,
     pub home: String,
+    /// The host from which the guest comes, if it does not come from home.
+    pub source: Option<String>,
     pub credentials: Credentials,
 }
 
@@ -83,17 +85,17 @@ impl Parties {
         if !(hello.version_min..=hello.version_max).contains(&PROTOCOL_VERSION) {
             return Err(refuse_version(channel, &hello));
         }
-        let wanted = match hello.role {
-            ChannelRole::Calls | ChannelRole::Pages => Role::Home,
-            ChannelRole::Source => Role::Guest,
+        // Every member can make a certificate for every journey: it counts on the right node alone.
+        let (wanted, node) = match hello.role {
+            ChannelRole::Calls | ChannelRole::Pages => (Role::Home, Some(&self.home)),
+            ChannelRole::Source => (Role::Guest, self.source.as_ref()),
         };
         let peer = channel.peer();
         let right = peer
             .journey
             .as_ref()
             .is_some_and(|(_, role)| *role == wanted);
-        let at_home = wanted == Role::Guest || peer.node.as_str() == self.home;
-        if !right || !at_home {
+        if !right || node.is_none_or(|node| peer.node.as_str() != node) {
             return strange("its certificate is for another purpose");
         }
         Ok((hello.role, hello.resume, channel))

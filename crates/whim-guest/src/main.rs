@@ -76,6 +76,7 @@ mod tests {
             epoch: 1,
             node: "n2".into(),
             home: "n1".into(),
+            source: None,
             listener: 3,
             credentials: serde_json::Value::Null,
             lease_ms: None,

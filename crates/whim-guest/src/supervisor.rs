@@ -140,6 +140,7 @@ pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
         journey: job.journey.clone(),
         epoch: job.epoch,
         home: job.home.clone(),
+        source: job.source.clone(),
         credentials,
     };
     let listener = inherited::listener(job.listener).map_err(ControlError::from)?;

@@ -677,6 +677,35 @@ fn others_do_not_get_into_a_journey() {
     }
 }
 
+/// Every member can make a certificate for a guest of every journey, and was perhaps a host of it before.
+#[test]
+fn only_the_host_that_is_left_sends_a_guest() {
+    let world = World::new();
+    let hello = Hello {
+        epoch: 2,
+        ..hello(ChannelRole::Source)
+    };
+    let host = world.host("n3", "lies", 2);
+    let from_home = Hello {
+        epoch: 1,
+        ..hello.clone()
+    };
+    let first = world.host("n2", "lies", 1);
+    for (what, host, hello) in [
+        ("another host than the one that it leaves", &host, &hello),
+        ("a host, where it comes from home", &first, &from_home),
+    ] {
+        let attempt = Attempt::new(
+            Party::Member,
+            format!("at a guest's supervisor: send the image as {what}"),
+        );
+        let told = greets(&world, host, ("n4", Role::Guest), hello);
+        assert_eq!(told, None, "{what}");
+        assert_eq!(host.state(), Some(State::Moving), "{what}");
+        attempt.failed("the connection is closed; the supervisor waits for the right one");
+    }
+}
+
 /// Connections that say nothing hold each other up, not the home that comes when they are over.
 #[test]
 fn silent_connections_are_bounded() {

@@ -80,6 +80,9 @@ pub struct GuestJob {
     /// This node, the host.
     pub node: String,
     pub home: String,
+    /// The host from which the guest comes; null: from home.
+    #[serde(default)]
+    pub source: Option<String>,
     /// Descriptor of the listening unix socket.
     pub listener: i32,
     pub credentials: CredentialsJson,

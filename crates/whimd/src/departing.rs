@@ -83,6 +83,9 @@ pub async fn admit(
         portable: target.candidate.features.clone(),
         lease_ms: lease(daemon, &target.candidate),
         done_ms: balancing::done_ms(daemon, target.stat.pid),
+        source: away
+            .filter(|status| status.location != status.home)
+            .map(|status| status.location.clone()),
     };
     let request = NodeRequest::Admit { request };
     daemon.settings.faults.point("before-admit-request");

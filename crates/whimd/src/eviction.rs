@@ -133,7 +133,10 @@ async fn ask(
             Err(_) => return Outcome::Late,
             Ok(Ok(Event::Done { .. })) => return Outcome::Over,
             // The image is here whole.
-            Ok(Ok(Event::Phase { phase, .. })) if phase == Phase::Rebuild => return Outcome::Over,
+            Ok(Ok(Event::Phase {
+                phase: Phase::Rebuild,
+                ..
+            })) => return Outcome::Over,
             Ok(Ok(Event::Refused { .. })) => {
                 watching::refresh(daemon, id).await;
                 return Outcome::Again;

@@ -35,6 +35,9 @@ pub struct AdmitRequest {
     /// CPU time that it has used so far.
     #[serde(default)]
     pub done_ms: u64,
+    /// The host from which it comes; `None`: from home. (Left out then: an older node does not know it.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// A stay of a guest, as its host knows it. Whose it is comes first: a journey is its home's, and another
@@ -353,6 +356,7 @@ mod tests {
             portable: None,
             lease_ms: Some(2000),
             done_ms: 0,
+            source: None,
         }
     }
 

@@ -170,6 +170,7 @@ async fn start(
         epoch: request.epoch,
         node: node.to_string(),
         home: request.home.clone(),
+        source: request.source.clone(),
         listener,
         credentials,
         lease_ms: request.lease_ms,

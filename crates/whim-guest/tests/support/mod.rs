@@ -99,6 +99,7 @@ impl World {
             epoch,
             node: node.to_owned(),
             home: "n1".to_owned(),
+            source: (epoch > 1).then(|| before(node).to_owned()),
             listener: waits.as_raw_fd(),
             credentials: serde_json::to_value(&credentials).expect("json"),
             lease_ms: self.lease_ms,
@@ -184,6 +185,11 @@ fn start_time(pid: i32) -> u64 {
 fn listen(socket: &Path) -> UnixListener {
     let _ = std::fs::remove_file(socket);
     UnixListener::bind(socket).expect("bound")
+}
+
+/// From where guests come to this node, if not from home.
+fn before(node: &str) -> &str {
+    if node == "n2" { "n3" } else { "n2" }
 }
 
 /// A running supervisor; killed when dropped, if it has not ended.
