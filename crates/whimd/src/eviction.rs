@@ -11,14 +11,15 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use whim_journey::job::{Command, Event, Phase};
 use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
-use whim_sys::pidfd::Pidfd;
 
+use crate::conversation::Conversation;
 use crate::daemon::Daemon;
 use crate::departing;
 use crate::journeys::{Journey, read_journal};
+use crate::process::Process;
 use crate::settings::socket_in;
-use crate::supervisor::{Conversation, SupervisorError};
-use crate::{processes, watching};
+use crate::supervisor::SupervisorError;
+use crate::watching;
 
 /// A supervisor gets on within a lease and this, or is ended.
 pub const EVICTION_BEYOND: Duration = Duration::from_millis(1500);
@@ -95,7 +96,7 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
         format!("It comes home from {node}, which was removed"),
     );
     loop {
-        match ask(daemon, id, &command, (&mut deadline, limit)).await {
+        match ask(daemon, journey, &command, (&mut deadline, limit)).await {
             Outcome::Over => break,
             Outcome::Late => return end(daemon, journey, node, limit).await,
             Outcome::Unknown => command = Command::Bring { hold: false },
@@ -112,12 +113,13 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
 /// Asks the supervisor once, and listens for as long as it gets on.
 async fn ask(
     daemon: &Arc<Daemon>,
-    id: &str,
+    journey: &Journey,
     command: &Command,
     (deadline, limit): (&mut Instant, Duration),
 ) -> Outcome {
+    let (id, older) = (&journey.about.journey, journey.about.notes.older);
     let socket = socket_in(&daemon.settings.home_directory(id));
-    let begun = timeout_at(*deadline, Conversation::begin(&socket, command)).await;
+    let begun = timeout_at(*deadline, Conversation::begin(&socket, older, command)).await;
     let mut conversation = match begun {
         Err(_) => return Outcome::Late,
         Ok(Err(SupervisorError::Gone(_))) => {
@@ -170,25 +172,38 @@ async fn end(daemon: &Arc<Daemon>, journey: &Journey, node: &str, limit: Duratio
     if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
         journey.cut = Some(reason);
     }
-    if let Err(error) = end_tracer(journey) {
+    if let Err(error) = end_supervisor(journey) {
         tracing::error!(pid, %error, "a home supervisor could not be ended");
     }
     watching::finish(daemon, id).await;
 }
 
+/// Ends the supervisor that we have noted, or, of an older daemon's journey, whoever holds the process.
+fn end_supervisor(journey: &Journey) -> Result<(), String> {
+    let Some((supervisor, started)) = journey.about.notes.supervisor else {
+        return end_tracer(journey);
+    };
+    let noted = Process::open_same(supervisor, started).map_err(|error| error.to_string())?;
+    noted
+        .signal(Signal::SIGKILL)
+        .map_err(|error| error.to_string())
+}
+
 /// Ends whoever holds the process, as the kernel says: what a supervisor says of itself is its user's word.
 fn end_tracer(journey: &Journey) -> Result<(), String> {
     let about = &journey.about;
+    let process = Process::open_same(about.pid, about.start_time);
+    let process = process.map_err(|error| error.to_string())?;
     let holder = || -> Result<(i32, u32), String> {
-        let holds = processes::credentials(about.pid).map_err(|error| error.to_string())?;
-        if !processes::lives(about.pid, about.start_time) || holds.tracer == 0 {
-            return Err(format!("nobody holds process {}", about.pid));
+        let holds = process.credentials().map_err(|error| error.to_string())?;
+        match holds.tracer {
+            0 => Err(format!("nobody holds process {}", about.pid)),
+            tracer => Ok((tracer, holds.uids[0])),
         }
-        Ok((holds.tracer, holds.uids[0]))
     };
     let (tracer, uid) = holder()?;
-    let held = Pidfd::open(tracer).map_err(|errno| errno.to_string())?;
-    let own = processes::credentials(tracer).map_err(|error| error.to_string())?;
+    let held = Process::open(tracer).map_err(|error| error.to_string())?;
+    let own = held.credentials().map_err(|error| error.to_string())?;
     let program = std::fs::read_link(format!("/proc/{tracer}/exe")).unwrap_or_default();
     let name = program.file_name().and_then(|name| name.to_str());
     let is_ours = name.is_some_and(|name| name.starts_with("whim-home")) && own.uids[0] == uid;
@@ -196,6 +211,6 @@ fn end_tracer(journey: &Journey) -> Result<(), String> {
     if !is_ours || holder()?.0 != tracer {
         return Err(format!("process {tracer} is no home supervisor"));
     }
-    held.signal(Signal::SIGKILL as i32)
-        .map_err(|errno| errno.to_string())
+    held.signal(Signal::SIGKILL)
+        .map_err(|error| error.to_string())
 }

@@ -487,6 +487,8 @@ mod tests {
                 private_id: None,
                 cgroups: Vec::new(),
                 supervisor_pid: 7,
+                supervisor_start_time: 0,
+                boot: String::new(),
                 directory: PathBuf::from(home),
                 is_named,
             };

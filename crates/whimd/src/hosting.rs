@@ -437,7 +437,7 @@ pub async fn route(
     if role == Role::Home {
         let directory = daemon.settings.home_directory(id.as_str());
         daemon.settings.faults.point("before-connection-passed");
-        let passed = supervisor::pass(socket_in(&directory), Arc::new(connection)).await;
+        let passed = conversation::pass(socket_in(&directory), Arc::new(connection)).await;
         daemon.settings.faults.point("after-connection-passed");
         return passed;
     }

@@ -1,9 +1,11 @@
 //! A home supervisor that runs, and a host that is this test: it takes a process as any host does, and
 //! then sends what it likes.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,6 +22,7 @@ use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
 use whim_net::{
     Channel, Credentials, Door, Fresh, JourneyId, Line, NodeName, PeerExpectation, Role,
 };
+use whim_sys::credentials::Launch;
 
 /// Nothing here takes longer, even on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,37 +82,87 @@ impl World {
     /// The home supervisor of a process; of the programs in `WHIM_BIN_DIR`, if that names some.
     pub fn home(&self, pid: i32) -> Home {
         let path = |name: &str| self.directory.path().join(name);
-        let socket = path("home");
+        let (socket, journal) = (path("home"), path("journal"));
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let file = File::options().append(true).create(true).open(&journal);
+        let file = file.expect("opened");
         let job = HomeJob {
             journey: JOURNEY.to_owned(),
             node: "n1".to_owned(),
             pid,
-            start_time: 0,
-            socket: socket.display().to_string(),
-            journal: path("journal").display().to_string(),
+            start_time: start_time(pid),
+            listener: listener.as_raw_fd(),
+            journal: file.as_raw_fd(),
             credentials: serde_json::to_value(self.credentials("n1", Role::Home)).expect("json"),
             lease_ms: self
                 .lease
                 .map(|lease| lease.as_millis().try_into().expect("short")),
             allow_root: true,
             requested_by: 0,
+            permitted: u64::MAX,
+            boot_offset_ns: whim_sys::namespace::boot_offset_ns(),
             crash_at: None,
         };
         let own = PathBuf::from(env!("CARGO_BIN_EXE_whim-home"));
         let named = std::env::var_os("WHIM_BIN_DIR").map(|bin| Path::new(&bin).join("whim-home"));
-        let mut child = Command::new(named.unwrap_or(own))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a supervisor");
-        let mut input = child.stdin.take().expect("piped");
-        writeln!(input, "{}", serde_json::to_string(&job).expect("json")).expect("read");
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().expect("piped"));
-        output.read_line(&mut line).expect("the supervisor answers");
-        assert_eq!(line.trim_end(), "ready");
+        let is_named = named.is_some();
+        let program = named.unwrap_or(own);
+        let job = serde_json::to_value(&job).expect("json");
+        let child = match start(&program, &job, vec![listener.into(), file.into()]) {
+            Err(_) if is_named => start(&program, &older(job, &socket, &journal), Vec::new()),
+            started => started,
+        };
+        let child = child.expect("a supervisor");
         Home { child, socket }
     }
+}
+
+/// The same job as a supervisor of before takes it, which made socket and journal by itself.
+fn older(mut job: serde_json::Value, socket: &Path, journal: &Path) -> serde_json::Value {
+    std::fs::remove_file(socket).expect("removed");
+    let fields = job.as_object_mut().expect("an object");
+    for name in ["listener", "permitted", "boot_offset_ns"] {
+        fields.remove(name);
+    }
+    let mut put = |name: &str, path: &Path| {
+        fields.insert(name.to_owned(), path.display().to_string().into());
+    };
+    put("socket", socket);
+    put("journal", journal);
+    job
+}
+
+/// Starts a supervisor; the error is what it says instead of being ready.
+fn start(program: &Path, job: &serde_json::Value, handed: Vec<OwnedFd>) -> Result<Child, String> {
+    let mut command = Command::new(program);
+    let launch = Launch {
+        inherit: handed.iter().map(AsRawFd::as_raw_fd).collect(),
+        ..Launch::default()
+    };
+    launch.apply(&mut command);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.expect("a supervisor");
+    drop(handed);
+    let mut input = child.stdin.take().expect("piped");
+    writeln!(input, "{job}").expect("read");
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    output.read_line(&mut line).expect("the supervisor answers");
+    match line.trim_end() {
+        "ready" => Ok(child),
+        said => {
+            child.wait().expect("it has ended");
+            Err(said.to_owned())
+        }
+    }
+}
+
+/// Field 22 of its stat.
+fn start_time(pid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let (_, fields) = text.rsplit_once(')').expect("a name");
+    let field = fields.split_whitespace().nth(19).expect("a start time");
+    field.parse().expect("a number")
 }
 
 pub struct Home {
