@@ -15,6 +15,7 @@ pub mod control;
 pub mod conversation;
 pub mod daemon;
 pub mod departing;
+pub mod destinations;
 pub mod directories;
 pub mod discovery;
 pub mod evacuation;
