@@ -11,6 +11,7 @@
 //! Nothing, until [`crate::inject`] is used; and whatever is changed in a stopped thread undoes
 //! itself when the tracer dies. See `freeze_calls` for how calls are kept from noticing.
 
+use crate::freeze_attend::Attended;
 use crate::freeze_calls::{self, Call, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, Subject};
 use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
@@ -55,6 +56,8 @@ impl Default for FreezeLimits {
 pub enum FreezeError {
     #[error("Process {0} does not exist or has ended")]
     Gone(i32),
+    #[error("Process {0} began to execute another program just now: try again")]
+    Replaced(i32),
     #[error("{0} is a thread, not a process: name its process {1}")]
     NotAProcess(i32, i32),
     #[error("Process {pid} is traced by process {tracer}: end that tracer first")]
@@ -207,6 +210,8 @@ pub struct Frozen {
     /// The address space as it was when it was first looked at in this freeze.
     pub(crate) entries: Option<Vec<MapEntry>>,
     pub(crate) began: Instant,
+    /// Whom this OS thread traced before.
+    pub(crate) attended: Option<Attended>,
 }
 
 /// A thread on its way to a stop.
@@ -235,8 +240,30 @@ pub fn freeze_again(
     limits: &FreezeLimits,
     held: Vec<Held>,
 ) -> Result<Frozen, FreezeError> {
+    let ours = !held.is_empty();
+    begin(pid, limits, (held, None), ours)
+}
+
+/// As [`freeze`], for a process that this OS thread traces already.
+///
+/// # Errors
+/// As [`freeze`].
+pub(crate) fn freeze_attended(
+    attended: Attended,
+    limits: &FreezeLimits,
+) -> Result<Frozen, FreezeError> {
+    let pid = attended.pid();
+    begin(pid, limits, (Vec::new(), Some(attended)), true)
+}
+
+fn begin(
+    pid: i32,
+    limits: &FreezeLimits,
+    (held, attended): (Vec<Held>, Option<Attended>),
+    ours: bool,
+) -> Result<Frozen, FreezeError> {
     let status = Status::read(pid, pid).map_err(|error| unreadable(pid, error))?;
-    check(pid, &status, !held.is_empty())?;
+    check(pid, &status, ours)?;
     let memory = MemFile::open(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => FreezeError::NotPermitted(pid),
         _ => unreadable(pid, error),
@@ -252,13 +279,14 @@ pub fn freeze_again(
         escaped: false,
         entries: None,
         began,
+        attended,
     };
     // On an error `frozen` is dropped, which lets go what had stopped.
     frozen.stop_all(limits, held)?;
     Ok(frozen)
 }
 
-fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeError> {
+pub(crate) fn check(pid: i32, status: &Status, held: bool) -> Result<(), FreezeError> {
     if status.tgid != pid {
         return Err(FreezeError::NotAProcess(pid, status.tgid));
     }
@@ -312,6 +340,19 @@ pub(crate) fn unreadable(pid: i32, error: io::Error) -> FreezeError {
 /// Whether a thread may make some calls only; a thread that has ended makes none.
 fn is_filtered(pid: i32, tid: Tid) -> bool {
     Status::read(pid, tid).is_ok_and(|status| status.seccomp != 0)
+}
+
+/// Why a thread could not be seized; `None` when it was because it is ending.
+pub(crate) fn refused(pid: i32, tid: Tid) -> Option<FreezeError> {
+    let status = Status::read(pid, tid).ok()?;
+    match status.state {
+        'Z' | 'X' => None,
+        _ if status.tracer != 0 => Some(FreezeError::Traced {
+            pid,
+            tracer: status.tracer,
+        }),
+        _ => Some(FreezeError::NotPermitted(pid)),
+    }
 }
 
 /// The threads of a process, in the order of /proc.
@@ -420,6 +461,7 @@ impl Frozen {
             self.wait_for_stops(pending, deadline)?;
         }
         self.put_leader_first()?;
+        self.attended = None;
         self.refuse_filters()?;
         // The stop may have let a handler be set or a mask be changed since the first look.
         self.status =
@@ -461,42 +503,46 @@ impl Frozen {
             std::thread::sleep(Duration::from_millis(1));
             sleeping = sleeping_in(self.pid, tid);
         }
-        match Running::seize(tid, Options::SYSGOOD) {
-            Ok(running) => {
-                let interrupt = || running.interrupt();
-                let concerns = freeze_calls::needs_elapsed;
-                let (seen, interrupted) = observe_and_stop(self.pid, tid, concerns, interrupt);
-                let before = seen.map(|(_, before)| before).unwrap_or_default();
-                match interrupted {
-                    Ok(()) | Err(TraceError::Died) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                Ok(Some(Pending {
-                    running: Some(running),
-                    tid,
-                    before,
-                }))
-            }
+        let attended = self.attended.as_ref();
+        let seized = if attended.is_some_and(|attended| attended.has(tid)) {
+            Ok(Running::assume(tid))
+        } else {
+            Running::seize(tid, Options::SYSGOOD)
+        };
+        match seized {
+            Ok(running) => self.interrupt(running),
             Err(TraceError::Died) => Ok(None),
             Err(TraceError::Os {
                 errno: nix::errno::Errno::EPERM,
                 ..
-            }) => self.refused(tid).map_or(Ok(None), Err),
+            }) => match refused(self.pid, tid) {
+                Some(FreezeError::Traced { tracer, .. })
+                    if tracer == nix::unistd::gettid().as_raw() =>
+                {
+                    // A thread that one of ours has made meanwhile.
+                    self.interrupt(Running::assume(tid))
+                }
+                refused => refused.map_or(Ok(None), Err),
+            },
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Why a thread could not be seized; `None` when it was because it is ending.
-    fn refused(&self, tid: Tid) -> Option<FreezeError> {
-        let status = Status::read(self.pid, tid).ok()?;
-        match status.state {
-            'Z' | 'X' => None,
-            _ if status.tracer != 0 => Some(FreezeError::Traced {
-                pid: self.pid,
-                tracer: status.tracer,
-            }),
-            _ => Some(FreezeError::NotPermitted(self.pid)),
+    fn interrupt(&self, running: Running) -> Result<Option<Pending>, FreezeError> {
+        let tid = running.tid();
+        let interrupt = || running.interrupt();
+        let concerns = freeze_calls::needs_elapsed;
+        let (seen, interrupted) = observe_and_stop(self.pid, tid, concerns, interrupt);
+        let before = seen.map(|(_, before)| before).unwrap_or_default();
+        match interrupted {
+            Ok(()) | Err(TraceError::Died) => {}
+            Err(error) => return Err(error.into()),
         }
+        Ok(Some(Pending {
+            running: Some(running),
+            tid,
+            before,
+        }))
     }
 
     fn wait_for_stops(
@@ -573,7 +619,15 @@ impl Frozen {
                 self.threads.push(thread);
                 Err(FreezeError::JobStopped(self.pid))
             }
+            Stop::Exec => {
+                // Its rights may be other ones now.
+                stopped.detach(0)?;
+                Err(FreezeError::Replaced(self.pid))
+            }
             stop => {
+                if stop == Stop::Clone {
+                    self.let_new_process_go(&stopped)?;
+                }
                 // Any other stop has consumed the interruption.
                 let signal = if let Stop::Signal(signal) = stop {
                     signal
@@ -591,8 +645,27 @@ impl Frozen {
         }
     }
 
+    /// The kernel attaches what a thread makes by `clone`, also if it is a process.
+    fn let_new_process_go(&self, maker: &Stopped) -> Result<(), FreezeError> {
+        let made = Tid::try_from(maker.event_message()?).unwrap_or(0);
+        if thread_ids(self.pid)?.contains(&made) {
+            return Ok(());
+        }
+        match Running::assume(made).wait_gently() {
+            Ok(Waited::Stopped(stopped)) => Ok(stopped.detach(0)?),
+            Ok(_) | Err(TraceError::Died) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn take_note(&mut self, stopped: Stopped, before: &Observation) -> Result<(), FreezeError> {
         let tid = stopped.tid();
+        if self.attended.is_some() {
+            match stopped.set_options(Options::SYSGOOD) {
+                Err(TraceError::Died) => return Ok(()),
+                set => set?,
+            }
+        }
         match FrozenThread::take_in(self.pid, &self.memory, stopped, before) {
             Ok(thread) => {
                 let foreign = thread.original.cs != freeze_calls::USER_CS;

@@ -94,6 +94,7 @@ impl Frozen {
             escaped: false,
             entries: None,
             began: Instant::now(),
+            attended: None,
         })
     }
 }

@@ -4,6 +4,7 @@
 pub mod capture;
 pub mod freeze;
 pub mod freeze_assemble;
+pub mod freeze_attend;
 pub mod freeze_calls;
 pub mod freeze_continue;
 pub mod freeze_observe;

@@ -74,7 +74,7 @@ pub fn read(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
 }
 
 fn text(pid: i32, file: &str) -> Result<Vec<u8>, MapsError> {
-    std::fs::read(format!("/proc/{pid}/{file}")).map_err(|source| {
+    whim_sys::opened::text(pid, file).map_err(|source| {
         let ended =
             source.kind() == io::ErrorKind::NotFound || source.raw_os_error() == Some(libc::ESRCH);
         if ended {

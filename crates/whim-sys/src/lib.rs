@@ -11,6 +11,7 @@ pub mod heap;
 pub mod inherited;
 pub mod lease;
 pub mod namespace;
+pub mod opened;
 pub mod ownership;
 pub mod pagemap;
 pub mod pidfd;
@@ -26,4 +27,5 @@ pub mod startup;
 pub mod stub;
 pub mod tun;
 pub mod uffd;
+
 pub mod yama;

@@ -107,7 +107,7 @@ impl Pagemap {
     /// # Errors
     /// When the process is gone or not ours.
     pub fn open(pid: i32) -> io::Result<Self> {
-        let file = File::open(format!("/proc/{pid}/pagemap"))?;
+        let file = crate::opened::pagemap(pid)?;
         let mut map = Self {
             file,
             scan: true,

@@ -1,10 +1,11 @@
 //! Reading and writing another process's memory.
 
-use crate::crash;
+use crate::{crash, opened};
 use libc::{c_ulong, c_void, iovec, pid_t};
 use nix::errno::Errno;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 /// Pieces that one process_vm call takes (the kernel's UIO_MAXIOV).
@@ -84,7 +85,12 @@ fn transfer_pieces(
             iov_base: local.wrapping_add(done).cast(),
             iov_len: wanted,
         }];
-        match transfer(way, pid, &local, &remote_vector(batch)) {
+        let transferred = match transfer(way, pid, &local, &remote_vector(batch)) {
+            // It is not to be looked at any more, or we have lost the right to: what is open serves.
+            Err(Errno::EPERM) => by_file(way, pid, &local[0], batch).unwrap_or(Err(Errno::EPERM)),
+            other => other,
+        };
+        match transferred {
             Ok(count) => {
                 done += count;
                 if count < wanted {
@@ -96,6 +102,36 @@ fn transfer_pieces(
         }
     }
     Ok(done)
+}
+
+/// As [`transfer`], by the memory that was opened before; `None` if it was not.
+fn by_file(
+    way: &Way,
+    pid: pid_t,
+    local: &iovec,
+    remote: &[RemotePiece],
+) -> Option<Result<usize, Errno>> {
+    let mut left = local.iov_len;
+    let pieces = remote.iter().map_while(|piece| {
+        let length = piece.length.min(left);
+        left -= length;
+        (length > 0).then_some((piece.address, length))
+    });
+    opened::transfer(pid, pieces, |file, address, done, length| {
+        let at = local.iov_base.cast::<u8>().wrapping_add(done).cast();
+        let address = i64::try_from(address).map_err(|_| Errno::EFAULT)?;
+        let file = file.as_raw_fd();
+        // JUSTIFICATION: the callers share one buffer of raw parts for both directions.
+        // SAFETY: `pieces` add up to no more than `iov_len` bytes, all within the live slice that the
+        // callers borrow for this call (mutably for `Read`).
+        let moved = unsafe {
+            match way {
+                Way::Read => libc::pread(file, at, length, address),
+                Way::Write => libc::pwrite(file, at, length, address),
+            }
+        };
+        usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+    })
 }
 
 /// Copies memory of process `pid` from `address`; gives the bytes copied, fewer than asked when an
@@ -179,10 +215,7 @@ impl MemFile {
     /// # Errors
     /// When the process is gone or not ours to trace.
     pub fn open(pid: pid_t) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(format!("/proc/{pid}/mem"))?;
+        let file = opened::memory(pid)?;
         Ok(Self { file })
     }
 

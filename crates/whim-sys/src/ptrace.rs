@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use std::ops::BitOr;
 use thiserror::Error;
 use waits::{Glance, glance, wait_raw, waited};
-pub use waits::{wait_any, wait_any_nonblocking};
+pub use waits::{wait_any, wait_any_gently, wait_any_nonblocking};
 
 pub type Tid = i32;
 

@@ -1,6 +1,6 @@
 //! What the kernel reports of traced threads.
 
-use super::{Status, Stopped, Tid, TraceError, Waited};
+use super::{Status, Stop, Stopped, Tid, TraceError, Waited};
 use libc::c_int;
 use nix::errno::Errno;
 
@@ -41,16 +41,39 @@ pub(super) enum Glance {
 /// empties (`exit_code` of the task), and if the tracer dies between the wait and the resumption, the
 /// thread goes on without it.
 pub(super) fn glance(tid: Tid) -> Result<Glance, TraceError> {
-    let flags = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOHANG | libc::WNOWAIT;
     let id = libc::id_t::try_from(tid).map_err(|_| TraceError::Died)?;
+    Ok(look((libc::P_PID, id), tid, 0)?.1)
+}
+
+/// The next event of any tracee of the calling thread; `None` when there is none now. A signal that is
+/// about to be delivered stays in the kernel's hands, as by [`Running::poll_gently`]
+/// (super::Running::poll_gently): its stop must be answered before the next look.
+///
+/// # Errors
+/// [`TraceError::Died`] when the thread has no tracees.
+pub fn wait_any_gently() -> Result<Option<(Tid, Status)>, TraceError> {
+    match look((libc::P_ALL, 0), 0, libc::__WNOTHREAD)? {
+        (_, Glance::Nothing) => Ok(None),
+        (tid, Glance::Signal(signal)) => Ok(Some((tid, Status::Stopped(Stop::Signal(signal))))),
+        (tid, Glance::Other) => wait_raw(tid, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG),
+    }
+}
+
+/// Of whom, and what.
+fn look(
+    (kind, id): (libc::idtype_t, libc::id_t),
+    tid: Tid,
+    more: c_int,
+) -> Result<(Tid, Glance), TraceError> {
+    let flags = libc::WEXITED | libc::WSTOPPED | libc::__WALL | libc::WNOHANG | libc::WNOWAIT;
     // JUSTIFICATION: nix's waitid refuses __WALL and statuses with PTRACE_EVENT_*.
     // SAFETY: siginfo_t is plain data, for which zeros are valid.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // JUSTIFICATION: as above.
     // SAFETY: `found` is a live siginfo_t.
-    if unsafe { libc::waitid(libc::P_PID, id, &raw mut found, flags) } == -1 {
+    if unsafe { libc::waitid(kind, id, &raw mut found, flags | more) } == -1 {
         return match Errno::last() {
-            Errno::EINTR => Ok(Glance::Nothing),
+            Errno::EINTR => Ok((tid, Glance::Nothing)),
             Errno::ECHILD => Err(TraceError::Died),
             errno => Err(TraceError::Os {
                 call: "waitid",
@@ -62,14 +85,15 @@ pub(super) fn glance(tid: Tid) -> Result<Glance, TraceError> {
     // JUSTIFICATION: siginfo_t is a union behind accessors.
     // SAFETY: waitid fills the members of SIGCHLD, or leaves all zero.
     let (pid, status) = unsafe { (found.si_pid(), found.si_status()) };
-    Ok(match (pid, found.si_code) {
+    let glance = match (pid, found.si_code) {
         (0, _) => Glance::Nothing,
         // Stops of other kinds have more bits (PTRACE_EVENT_*, PTRACE_O_TRACESYSGOOD).
         (_, libc::CLD_TRAPPED) if (1..=libc::SIGRTMAX()).contains(&status) => {
             Glance::Signal(status)
         }
         _ => Glance::Other,
-    })
+    };
+    Ok((pid, glance))
 }
 
 /// The next event of any tracee or child of the calling thread; `None` when there is none now.
