@@ -65,6 +65,7 @@ mod stay;
 mod stops;
 mod terminals;
 mod threads;
+mod unit;
 mod unprivileged;
 
 use std::process::ExitCode;
@@ -120,6 +121,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(priorities::cases());
     cases.extend(removal::cases());
     cases.extend(rights::cases());
+    cases.extend(unit::cases());
     cases.extend(crashes::cases());
     cases.extend(crowds::cases());
     cases.extend(costs::cases());

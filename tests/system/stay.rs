@@ -244,14 +244,19 @@ fn run_as_nobody(cluster: &Cluster, program: &[&str]) -> Result<Talk> {
     Talk::start(cluster, &mut cluster.command_as(NOBODY, "n1", &words))
 }
 
-/// A user's program maps a file of root's shared, that was written just now: a lease on it, which
-/// takes a privilege, says for certain when it changes.
+/// A user's program maps a file of root's shared: what is written to it shows in the very next call.
 fn file_of_others(cluster: &Cluster) -> Result<()> {
     let program = guest::script("watches.py")?.display().to_string();
     let file = cluster.directory().join("roots");
     fs::write(&file, "before\n")?;
     let mut guest = run_as_nobody(cluster, &["python3", &program, &file.display().to_string()])?;
     let pid = guest.ready()?;
+    let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+    ensure!(sentence.contains("written just now"), "{sentence}");
+    cluster.run(
+        "n1",
+        &["touch", "-d", "1 hour ago", &file.display().to_string()],
+    )?;
     cluster.move_to(pid, "n2")?;
     guest.say("tell")?;
     ensure!(guest.line()? == "before", "{:?}", guest.said);

@@ -88,7 +88,7 @@ fn untouched_memory(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Files that a program maps shared: a lease on those of others takes a privilege, so they are watched.
+/// Files that a program maps shared are watched.
 fn watched_files(cluster: &Cluster) -> Result<()> {
     let program = guest::script("watches.py")?.display().to_string();
     let file = cluster.directory().join("shared");
@@ -122,11 +122,11 @@ fn watched_files(cluster: &Cluster) -> Result<()> {
     comes_home(cluster, pid)?;
     guest.say("tell")?;
     ensure!(guest.line()? == "mapped", "{:?}", guest.said);
-    // A file that its user could write, and that is another's, can be neither leased nor watched.
+    // A file that its user could write, and that is another's, is not watched.
     process::succeed(&mut old("1 hour ago"), PATIENCE)?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
     let sentence = cluster.refused("n1", &["migrate", &number, "n2"])?;
-    ensure!(sentence.contains("cannot hold a lease"), "{sentence}");
+    ensure!(sentence.contains("cannot watch who writes"), "{sentence}");
     Ok(())
 }
 

@@ -31,8 +31,8 @@ use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_journey::recall::{Event as RecallEvent, Recall};
 use whim_net::{Line, PeerIdentity, Received};
-use whim_sys::lease::ReadLease;
 use whim_sys::spin::Spin;
+use whim_sys::watched::WatchedFiles;
 
 /// What is to be told once the process is home.
 #[derive(Debug, Default)]
@@ -56,13 +56,12 @@ pub enum Ending {
 /// Time in which the kernel reports the end of a process that was met ending.
 const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// How often files that could not be leased are looked at.
-const FILES_EVERY: Duration = Duration::from_secs(1);
 const STOPS: u64 = 0;
 const CALLS: u64 = 1;
 const PAGES: u64 = 2;
 const COMMANDS: u64 = 3;
 const NEXT_CALLS: u64 = 4;
+const FILES: u64 = 5;
 
 /// A signal that arrived while nobody could be told.
 #[derive(Clone, Debug)]
@@ -109,7 +108,9 @@ pub struct Away {
     spin: Spin,
     finish: Option<Ending>,
     /// Dropped with the stay, when the process is home or gone.
-    leases: Vec<ReadLease>,
+    files: WatchedFiles,
+    /// The first notice of a change was acted upon.
+    heard_of_files: bool,
     looked_at_files: Instant,
     reserve: Reserve,
 }
@@ -120,7 +121,7 @@ impl Away {
         server: Server,
         link: Link,
         original: Original,
-        (leases, reserve): (Vec<ReadLease>, Reserve),
+        (files, reserve): (WatchedFiles, Reserve),
         lease: Option<Duration>,
     ) -> Self {
         Self {
@@ -147,7 +148,8 @@ impl Away {
             home_waits: false,
             spin: Spin::default(),
             finish: None,
-            leases,
+            files,
+            heard_of_files: false,
             looked_at_files: Instant::now(),
             reserve,
         }
@@ -169,6 +171,9 @@ impl Away {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&stops, EpollEvent::new(EpollFlags::EPOLLIN, STOPS))?;
         epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
+        if let Some(notices) = self.files.notices() {
+            epoll.add(notices, EpollEvent::new(EpollFlags::EPOLLIN, FILES))?;
+        }
         watch::begin(&epoll, &mut self.link.calls, CALLS)?;
         watch::begin(&epoll, &mut self.link.pages, PAGES)?;
         self.epoll = Some(epoll);
@@ -201,6 +206,9 @@ impl Away {
         listener: &UnixListener,
         journal: &mut Journal,
     ) -> Result<()> {
+        // A result that lets the guest look for what was written must not be there before it is told to
+        // come home.
+        self.hear_of_files()?;
         self.send_all()?;
         let mut events = [EpollEvent::empty(); 8];
         let timeout = u16::try_from(self.patience().as_millis()).unwrap_or(u16::MAX);
@@ -217,7 +225,7 @@ impl Away {
         }
         for event in &events[..count] {
             match event.data() {
-                STOPS => self.read_signals(stops)?,
+                STOPS => Self::read_signals(stops)?,
                 CALLS => self.read_calls(identity)?,
                 PAGES => self.read_pages()?,
                 COMMANDS => self.read_commands(identity, listener)?,
@@ -253,13 +261,9 @@ impl Away {
         self.recall(RecallEvent::Stalled { duration });
     }
 
-    /// SIGCHLD says no more than that something happened; SIGIO that a lease is wanted back.
-    fn read_signals(&mut self, stops: &SignalFd) -> Result<()> {
-        while let Some(info) = stops.read_signal()? {
-            if info.ssi_signo == Signal::SIGIO as u32 && !self.leases.is_empty() {
-                self.begin_homeward(None, "a file that it maps is about to change".into())?;
-            }
-        }
+    /// SIGCHLD says no more than that something happened.
+    fn read_signals(stops: &SignalFd) -> Result<()> {
+        while stops.read_signal()?.is_some() {}
         Ok(())
     }
 
@@ -770,7 +774,6 @@ fn is_onward(transition: &mut Transition) -> bool {
 fn watch_children() -> Result<SignalFd> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
-    set.add(Signal::SIGIO);
     set.thread_block()?;
     Ok(SignalFd::with_flags(
         &set,

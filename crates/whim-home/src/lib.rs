@@ -1,6 +1,7 @@
 //! The home supervisor: carries one process on its journey and serves its calls while it is away.
 #![forbid(unsafe_code)]
 
+pub mod apart;
 pub mod attic;
 pub mod away;
 pub mod convert;
@@ -17,4 +18,5 @@ pub mod room;
 pub mod server;
 pub mod subject;
 pub mod supervisor;
+pub mod taking;
 pub mod window;

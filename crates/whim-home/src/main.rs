@@ -9,9 +9,14 @@ use whim_journey::job::{self, HomeJob};
 const JOB_MAX: u64 = 1 << 20;
 
 fn main() -> Result<()> {
-    // A lease may break before anybody listens: SIGIO must not end us then.
+    // Before anything else: what it holds beyond its user's rights is nothing for other programs of that
+    // user, to read or to dump, neither while it holds it nor when it has given it up.
+    whim_sys::credentials::set_dumpable(false)?;
+    // SIGIO announces that a lease is wanted back, which is asked for in passing; SIGCHLD is heard by the
+    // thread that traces alone.
     let mut quiet = nix::sys::signal::SigSet::empty();
     quiet.add(nix::sys::signal::Signal::SIGIO);
+    quiet.add(nix::sys::signal::Signal::SIGCHLD);
     quiet.thread_block()?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

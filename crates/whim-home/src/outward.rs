@@ -9,22 +9,24 @@ use crate::journal::Journal;
 use crate::link::{Link, LinkError, clocks};
 use crate::room::{self, Reserve, Room, RoomError};
 use crate::subject::{Subject, SubjectError};
+use crate::taking::{Taken, TakingError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
-use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
+use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::maps::MapEntry;
 use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::sharing::Alone;
 use whim_image::stay::{
-    Policy, StayReason, frozen_reason, has_own_time, mapping_reasons, shared_read_only_of,
+    Policy, SharedFile, StayReason, frozen_reason, has_own_time, mapping_reasons,
+    shared_read_only_of,
 };
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
-use whim_sys::lease::{LeaseError, ReadLease};
+use whim_sys::watched::WatchedFiles;
 use whim_sys::{crash, pagemap, process_vm};
 
 /// How long the host may take to build what it needs before the freeze.
@@ -45,8 +47,8 @@ pub enum OutwardError {
     Freeze(#[from] FreezeError),
     #[error("The state of the process could not be read: {0}")]
     Capture(#[from] CaptureError),
-    #[error("{0}")]
-    Lease(#[from] LeaseError),
+    #[error(transparent)]
+    Taking(#[from] TakingError),
     #[error("{0}")]
     Room(#[from] RoomError),
     #[error("{0}")]
@@ -55,6 +57,8 @@ pub enum OutwardError {
     Stay(StayReason),
     #[error("The process was mapping a file just now; try again")]
     MappedMeanwhile,
+    #[error("A file that the process maps was written just now; try again")]
+    WrittenMeanwhile,
     #[error("The process has no free address range of 1 TiB for its own memory to wait in")]
     NoRange,
     #[error("Memory of the process at {address:#x} could not be read: {errno}")]
@@ -82,8 +86,8 @@ pub struct Continuation {
 #[derive(Debug)]
 pub struct Departed {
     pub frozen: Frozen,
-    /// On files that it maps shared, read-only; held as long as it is away.
-    pub leases: Vec<ReadLease>,
+    /// That it maps shared, read-only; watched as long as it is away.
+    pub files: WatchedFiles,
     /// Kept until the conversion is done.
     pub room: Option<Room>,
     pub reserve: Reserve,
@@ -146,10 +150,8 @@ pub struct Outward<'a> {
     pub alone: Alone,
     /// Gets the commit entry, and what is to be undone if this supervisor is killed.
     pub journal: &'a mut Journal,
-    /// Threads whose tracer we stay: before, from an earlier stop; after, if we did not leave.
+    /// Threads whose tracer we stay, if we did not leave.
     pub holding: &'a mut Holding,
-    /// Mappings on whose files leases were taken.
-    pub leased: usize,
     /// What was done about a full table of descriptors.
     pub room: Option<Room>,
     /// Its times are since `begun`.
@@ -174,48 +176,29 @@ impl Outward<'_> {
         crash::step("out", phase);
     }
 
-    /// Goes from admission to the guest's start.
+    /// Goes from the host's word that it is prepared to the guest's start.
     ///
     /// # Errors
     /// Whatever failed; the process goes on at home.
-    pub fn go(&mut self, link: &mut Link) -> Result<Departed, OutwardError> {
-        self.phase(Phase::Admit);
-        self.subject.check()?;
+    pub fn go(&mut self, link: &mut Link, mut taken: Taken) -> Result<Departed, OutwardError> {
         let ranges = current_ranges(self.pid)?;
         let total: u64 = ranges.iter().map(|range| range.len()).sum();
         let reserved =
             crate::attic::choose_reserved(&ranges, total).ok_or(OutwardError::NoRange)?;
-        let prepare = ToGuest::Prepare {
-            pid: self.pid,
-            threads: 1,
-            resident_bytes: 0,
-            clocks: link.clocks,
-            lease_ms: self
-                .lease
-                .map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
-        };
-        link.send(&prepare, PREPARE_WITHIN)?;
-        self.hear(link, Action::Send, |said| {
-            matches!(said, ToHome::Prepared).then_some(MoveEvent::Prepared)
-        })?;
         whim_image::vdso::own().map_err(CaptureError::from)?;
-        let leases = take_leases(self.pid)?;
-        self.leased = leases.len();
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid));
-        let reserve = Reserve::take(threads.map_or(1, Iterator::count))?;
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
-        let mut frozen = freeze_again(self.pid, &FreezeLimits::default(), self.holding.take())?;
+        let mut frozen = Taken::freeze(taken.threads, self.pid, self.holding)?;
         // On an error it is let go as it is: in what is not ours nothing is to be made.
         self.subject.check()?;
         crash::point("identity-checked");
-        match self.carry(&mut frozen, link, reserved) {
+        match self.carry(&mut frozen, link, (&mut taken.files, reserved)) {
             Ok(carried) => Ok(Departed {
                 frozen,
-                leases,
+                files: taken.files,
                 room: self.room.take(),
-                reserve,
+                reserve: taken.reserve,
                 image: carried.image,
                 locks_future: carried.locks_future,
                 continuations: carried.continuations,
@@ -231,11 +214,35 @@ impl Outward<'_> {
         }
     }
 
+    /// Takes hold of the process, and has the host prepare for it.
+    ///
+    /// # Errors
+    /// Whatever failed; the process has not been stopped.
+    pub fn approach(
+        &mut self,
+        connect: impl FnOnce() -> Result<Link, LinkError> + Send + 'static,
+    ) -> Result<(Taken, Link), OutwardError> {
+        let mut taken = crate::taking::take(self.pid, self.holding)?;
+        self.phase(Phase::Admit);
+        self.subject.check()?;
+        let (pid, lease, limit) = (self.pid, self.lease, self.going.limit());
+        let heard = taken.while_attended(self.holding, move || {
+            let mut link = connect()?;
+            let answer = prepare(&mut link, (pid, lease), limit);
+            Ok((link, answer))
+        })?;
+        let (link, answer) = heard?;
+        self.heard(answer, Action::Send, |said| {
+            matches!(said, ToHome::Prepared).then_some(MoveEvent::Prepared)
+        })?;
+        Ok((taken, link))
+    }
+
     fn carry(
         &mut self,
         frozen: &mut Frozen,
         link: &mut Link,
-        reserved: Range,
+        (files, reserved): (&mut WatchedFiles, Range),
     ) -> Result<Carried, OutwardError> {
         // First of all: what we do to its memory is done to that of all who share it.
         if let Some(reason) = self.alone.no_longer() {
@@ -251,7 +258,7 @@ impl Outward<'_> {
             with_pending: false,
         };
         let captured = frozen.capture(&options)?;
-        self.look_again(&captured)?;
+        self.look_again(&captured, files)?;
         self.room = Some(room::make(self.pid, captured.entries.len(), self.journal)?);
         let locks_future = captured.locks_future;
         let mut image = captured.image;
@@ -323,6 +330,16 @@ impl Outward<'_> {
         event: impl FnOnce(&ToHome) -> Option<MoveEvent>,
     ) -> Result<(), LinkError> {
         let answer = link.receive(self.going.limit());
+        self.heard(answer, due, event)
+    }
+
+    /// Takes note of what the host has said.
+    fn heard(
+        &mut self,
+        answer: Result<ToHome, LinkError>,
+        due: Action,
+        event: impl FnOnce(&ToHome) -> Option<MoveEvent>,
+    ) -> Result<(), LinkError> {
         let event = answer.as_ref().ok().and_then(event);
         let event = event.unwrap_or(MoveEvent::Failed);
         let next = self.going.handle(self.begun.elapsed(), event);
@@ -340,7 +357,11 @@ impl Outward<'_> {
     }
 
     /// The reasons to stay were looked at before the freeze; its address space may have changed.
-    fn look_again(&self, captured: &Captured) -> Result<(), OutwardError> {
+    fn look_again(
+        &self,
+        captured: &Captured,
+        files: &mut WatchedFiles,
+    ) -> Result<(), OutwardError> {
         if captured.has_segments {
             return Err(OutwardError::Stay(StayReason::Segments));
         }
@@ -352,7 +373,7 @@ impl Outward<'_> {
             return Err(OutwardError::Stay(StayReason::TimeNamespace));
         }
         let policy = Policy {
-            leases: true,
+            watches: true,
             ..Policy::default()
         };
         let (entries, flags) = (&captured.entries, &captured.flags);
@@ -360,8 +381,12 @@ impl Outward<'_> {
         if let Some(reason) = reasons.into_iter().next() {
             return Err(OutwardError::Stay(reason));
         }
-        if shared_read_only_of(entries).len() != self.leased {
+        let unwatched = |file: &SharedFile| !crate::taking::is_watched(files, file);
+        if shared_read_only_of(entries).iter().any(unwatched) {
             return Err(OutwardError::MappedMeanwhile);
+        }
+        if files.is_changed() {
+            return Err(OutwardError::WrittenMeanwhile);
         }
         Ok(())
     }
@@ -414,25 +439,21 @@ impl Outward<'_> {
     }
 }
 
-fn take_leases(pid: i32) -> Result<Vec<ReadLease>, OutwardError> {
-    let files = whim_image::stay::shared_read_only(pid).map_err(FreezeError::from)?;
-    let mut leases = Vec::with_capacity(files.len());
-    for file in files {
-        let range = file.range;
-        let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
-        leases.push(
-            ReadLease::take(std::path::Path::new(&exact)).or_else(|error| {
-                // That path needs a right which a plain user's cluster lacks; the name will do, if it
-                // still names the same file.
-                if file.is_named_so() {
-                    ReadLease::take(std::path::Path::new(&file.name))
-                } else {
-                    Err(error)
-                }
-            })?,
-        );
-    }
-    Ok(leases)
+/// Has the host build what it needs, which takes longer than a freeze may.
+fn prepare(
+    link: &mut Link,
+    (pid, lease): (i32, Option<Duration>),
+    limit: Duration,
+) -> Result<ToHome, LinkError> {
+    let prepare = ToGuest::Prepare {
+        pid,
+        threads: 1,
+        resident_bytes: 0,
+        clocks: link.clocks,
+        lease_ms: lease.map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
+    };
+    link.send(&prepare, PREPARE_WITHIN)?;
+    link.receive(limit)
 }
 
 /// Whether a call that the freeze has met, and that has had no effect yet, begins anew in the guest. What

@@ -1,5 +1,6 @@
 //! The home supervisor's life: it waits for commands at home, and serves while the process is away.
 
+use crate::apart::{self, Parting};
 use crate::away::{Away, Ending, Homecoming};
 use crate::convert::{Original, convert};
 use crate::holding::Holding;
@@ -7,6 +8,7 @@ use crate::journal::Journal;
 use crate::link::{Link, LinkError};
 use crate::outward::{Departed, Outward, OutwardError, departure};
 use crate::subject::Subject;
+use crate::taking;
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{BufRead, BufReader, Write};
@@ -66,8 +68,15 @@ impl Client {
     pub fn keep_informed(&mut self) {
         use nix::sys::signal::{SigSet, SigmaskHow};
         let (working, over) = channel();
+        let (gave_up, has_no_rights) = channel();
         let stream = Arc::clone(&self.stream);
         let inform = move || {
+            // It goes on when the thread that has made it has no rights any more.
+            if let Err(error) = taking::give_up_rights() {
+                tracing::warn!(%error, "nobody is told that the move goes on");
+                return;
+            }
+            drop(gave_up);
             while over.recv_timeout(WORKING_EVERY) == Err(RecvTimeoutError::Timeout) {
                 write(&stream, &Event::Working);
             }
@@ -77,7 +86,10 @@ impl Client {
         };
         let thread = std::thread::Builder::new().name("working".into());
         match thread.spawn(inform) {
-            Ok(_) => self.working = Some(working),
+            Ok(_) => {
+                let _: Result<(), _> = has_no_rights.recv();
+                self.working = Some(working);
+            }
             // The daemon may give a long move up then; the move itself goes on.
             Err(error) => tracing::warn!(%error, "nobody is told that the move goes on"),
         }
@@ -160,12 +172,17 @@ pub fn run(job: HomeJob) -> Result<()> {
         subject,
     };
     writeln!(std::io::stdout(), "ready").context("Nobody waits for this supervisor any more")?;
-    let result = serve(&identity, &listener, &mut journal);
+    let result = apart::run(|parting| serve(&identity, &listener, &mut journal, parting));
     inherited::retire(&listener);
     result
 }
 
-fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) -> Result<()> {
+fn serve(
+    identity: &Identity,
+    listener: &UnixListener,
+    journal: &mut Journal,
+    parting: &mut Parting,
+) -> Result<()> {
     let mut holding = Holding::default();
     let mut moved = false;
     let begun = Instant::now();
@@ -204,7 +221,8 @@ fn serve(identity: &Identity, listener: &UnixListener, journal: &mut Journal) ->
             Command::Channel => client.refuse("Home makes its connections itself"),
             Command::Move { slot } => {
                 moved = true;
-                if !leave(identity, &slot, client, listener, journal, &mut holding)? {
+                let ends = (&mut holding, &mut *parting);
+                if !leave(identity, &slot, client, (listener, journal), ends)? {
                     return Ok(());
                 }
             }
@@ -240,9 +258,8 @@ fn leave(
     identity: &Identity,
     slot: &Slot,
     mut client: Client,
-    listener: &UnixListener,
-    journal: &mut Journal,
-    holding: &mut Holding,
+    (listener, journal): (&UnixListener, &mut Journal),
+    (holding, parting): (&mut Holding, &mut Parting),
 ) -> Result<bool> {
     let begun = Instant::now();
     let departed = depart(identity, slot, &mut client, journal, (begun, &mut *holding));
@@ -255,7 +272,11 @@ fn leave(
             let refused = Event::Refused { reason, stays };
             journal.note(&refused);
             retire(listener, holding);
-            client.send(&refused);
+            if holding.is_empty() {
+                parting.say(client, refused);
+            } else {
+                client.send(&refused);
+            }
             return Ok(true);
         }
     };
@@ -354,12 +375,6 @@ fn depart(
 ) -> Result<Left, OutwardError> {
     let patience = FreezeLimits::default().wait;
     let alone = Alone::look_within(identity.job.pid, patience).map_err(OutwardError::Stay)?;
-    let mut link = Link::connect(
-        &identity.job.journey,
-        slot,
-        &identity.credentials,
-        identity.lease,
-    )?;
     let mut phases = Vec::new();
     let mut report = |event: Event| {
         if let Event::Phase { phase, at_ms } = &event {
@@ -376,12 +391,15 @@ fn depart(
         alone,
         journal,
         holding,
-        leased: 0,
         room: None,
         going: departure(begun, identity.lease),
     };
+    let (journey, credentials) = (identity.job.journey.clone(), identity.credentials.clone());
+    let (target, lease) = (slot.clone(), identity.lease);
+    let connect = move || Link::connect(&journey, &target, &credentials, lease);
+    let (taken, mut link) = outward.approach(connect)?;
     let departed = outward
-        .go(&mut link)
+        .go(&mut link, taken)
         .map_err(|error| with_reason(error, &mut link))?;
     Ok((departed, link, phases))
 }
@@ -399,7 +417,7 @@ fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
 /// Conversion of the original, and its calls in flight go on.
 fn settle(departed: Departed, mut link: Link, lease: Option<Duration>) -> Result<Away> {
     let original = Original::of(&departed.image, departed.locks_future);
-    let leases = departed.leases;
+    let files = departed.files;
     let mut reserve = departed.reserve;
     link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
     link.calls.flush()?;
@@ -411,7 +429,7 @@ fn settle(departed: Departed, mut link: Link, lease: Option<Duration>) -> Result
     for continuation in departed.continuations {
         server.take_up(continuation)?;
     }
-    Ok(Away::new(server, link, original, (leases, reserve), lease))
+    Ok(Away::new(server, link, original, (files, reserve), lease))
 }
 
 /// A chain of causes as one sentence.

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use thiserror::Error;
 use whim_sys::foreign::{self, Resource};
-use whim_sys::lease;
+use whim_sys::watched;
 
 /// The range that home reserves begins and ends at multiples of this, in bytes.
 pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
@@ -29,9 +29,9 @@ const SETGID: u32 = 0o2000;
 pub struct Policy {
     /// Processes of uid 0 may move.
     pub allow_root: bool,
-    /// Home can hold read leases on all files that are mapped shared, read-only; if not, only on
-    /// those for which this user needs no privilege.
-    pub leases: bool,
+    /// Home can open, and so watch, all files that are mapped shared, read-only; if not, only those that
+    /// this user can open by their names.
+    pub watches: bool,
     /// Locked memory that a host accepts, in bytes.
     pub locked_max: u64,
     /// Length of the free range that home needs in the address space, in bytes; a multiple of
@@ -46,7 +46,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             allow_root: false,
-            leases: false,
+            watches: false,
             locked_max: 64 << 20,
             reserved_length: RESERVED_LENGTH,
             threads_max: 4096,
@@ -120,7 +120,7 @@ pub enum StayReason {
     SharedWritable(String),
     #[error("It shares memory without a file with other processes")]
     SharedAnonymous,
-    #[error("It maps the file {0} shared, and this node cannot hold a lease on it")]
+    #[error("It maps the file {0} shared, and this node cannot watch who writes to it")]
     SharedFile(String),
     #[error("It maps memory of a device ({0})")]
     Device(String),
@@ -157,7 +157,7 @@ impl From<MapsError> for StayReason {
     }
 }
 
-/// A file that is mapped shared and read-only: it may travel only while home holds a read lease.
+/// A file that is mapped shared and read-only: it may travel only while home watches who writes to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFile {
     pub range: Range,
@@ -226,10 +226,10 @@ pub fn shared_read_only(pid: i32) -> Result<Vec<SharedFile>, MapsError> {
 /// As [`shared_read_only`], of an address space that was read before.
 #[must_use]
 pub fn shared_read_only_of(entries: &[MapEntry]) -> Vec<SharedFile> {
-    let leased = |entry: &&MapEntry| {
+    let watched = |entry: &&MapEntry| {
         entry.shared && entry.is_file() && !entry.protection.writable() && !is_memory_only(entry)
     };
-    entries.iter().filter(leased).map(SharedFile::of).collect()
+    entries.iter().filter(watched).map(SharedFile::of).collect()
 }
 
 impl SharedFile {
@@ -255,11 +255,11 @@ impl SharedFile {
         about.ino() == self.inode && (same || self.device.0 == 0)
     }
 
-    /// Whether a lease on it takes no privilege.
-    fn is_leasable(&self) -> bool {
+    /// Whether watching it takes no privilege.
+    fn is_watchable(&self) -> bool {
         let opened = fs::File::open(&self.name);
         opened.is_ok_and(|file| {
-            file.metadata().is_ok_and(|about| self.is(&about)) && lease::is_possible(&file)
+            file.metadata().is_ok_and(|about| self.is(&about)) && watched::is_possible(&file)
         })
     }
 }
@@ -573,8 +573,8 @@ fn shared_reason(
     if writable || is_memory_only(entry) {
         return Some(StayReason::SharedWritable(name));
     }
-    let leased = policy.leases || SharedFile::of(entry).is_leasable();
-    (!leased).then_some(StayReason::SharedFile(name))
+    let watched = policy.watches || SharedFile::of(entry).is_watchable();
+    (!watched).then_some(StayReason::SharedFile(name))
 }
 
 /// The one exception: the file in which a Java VM keeps counters about itself.
@@ -602,35 +602,35 @@ mod tests {
     #[test]
     fn shared_memory_stays_but_for_the_named_exceptions() {
         let strict = Policy::default();
-        let leases = Policy {
-            leases: true,
+        let watches = Policy {
+            watches: true,
             ..strict
         };
         let cache = "1000-2000 r--s 00000000 08:01 12 /usr/lib/gconv-modules.cache";
         let name = "/usr/lib/gconv-modules.cache".to_owned();
         assert_eq!(reason(cache, &strict), Some(StayReason::SharedFile(name)));
-        assert_eq!(reason(cache, &leases), None);
+        assert_eq!(reason(cache, &watches), None);
         assert_eq!(shared_read_only_of(&[entry(cache)]).len(), 1);
         let java = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/7";
         assert_eq!(reason(java, &strict), None);
         let other = "1000-2000 rw-s 00000000 08:01 12 /tmp/hsperfdata_me/8";
         assert!(matches!(
-            reason(other, &leases),
+            reason(other, &watches),
             Some(StayReason::SharedWritable(_))
         ));
         let anonymous = "1000-2000 rw-s 00000000 00:01 12 /dev/zero (deleted)";
         assert_eq!(
-            reason(anonymous, &leases),
+            reason(anonymous, &watches),
             Some(StayReason::SharedAnonymous)
         );
         let memfd = "1000-2000 r--s 00000000 00:01 12 /memfd:x (deleted)";
         assert!(matches!(
-            reason(memfd, &leases),
+            reason(memfd, &watches),
             Some(StayReason::SharedWritable(_))
         ));
         let segment = "1000-2000 rw-s 00000000 00:01 12 /SYSV00000000 (deleted)";
         assert!(matches!(
-            reason(segment, &leases),
+            reason(segment, &watches),
             Some(StayReason::SystemVMemory(_))
         ));
     }
@@ -638,7 +638,7 @@ mod tests {
     #[test]
     fn special_mappings_stay() {
         let policy = Policy {
-            leases: true,
+            watches: true,
             ..Policy::default()
         };
         for (line, expected) in [

@@ -124,7 +124,7 @@ fn frozen(pid: i32) -> Frozen {
 fn allowed() -> Policy {
     Policy {
         allow_root: true,
-        leases: true,
+        watches: true,
         ..Policy::default()
     }
 }

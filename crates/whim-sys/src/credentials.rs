@@ -113,7 +113,6 @@ pub struct Capability(pub u8);
 impl Capability {
     pub const KILL: Self = Self(5);
     pub const SYS_PTRACE: Self = Self(19);
-    pub const LEASE: Self = Self(28);
     pub const SYS_RESOURCE: Self = Self(24);
     pub const SYS_ADMIN: Self = Self(21);
     pub const CHECKPOINT_RESTORE: Self = Self(40);
@@ -149,19 +148,22 @@ fn prctl(option: i32, second: u64, third: u64) -> io::Result<i32> {
 }
 
 fn set_capability_sets(mask: u64) -> io::Result<()> {
+    set_capabilities(mask, mask)
+}
+
+/// `held`: effective and permitted.
+fn set_capabilities(held: u64, inheritable: u64) -> io::Result<()> {
     let header = CapabilityHeader {
         version: CAPABILITY_VERSION_3,
         pid: 0,
     };
-    let half = |mask: u64| {
-        let bits = u32::try_from(mask & u64::from(u32::MAX)).unwrap_or(0);
-        CapabilityData {
-            effective: bits,
-            permitted: bits,
-            inheritable: bits,
-        }
+    let low = |mask: u64| u32::try_from(mask & u64::from(u32::MAX)).unwrap_or(0);
+    let half = |held: u64, inheritable: u64| CapabilityData {
+        effective: low(held),
+        permitted: low(held),
+        inheritable: low(inheritable),
     };
-    let data = [half(mask), half(mask >> 32)];
+    let data = [half(held, inheritable), half(held >> 32, inheritable >> 32)];
     // JUSTIFICATION: libc offers no function for capset.
     // SAFETY: header and data have the layout of version 3 of capset and outlive the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
@@ -195,10 +197,24 @@ pub fn keep_only_capabilities(keep: &[Capability]) -> Result<(), CredentialError
     restrict(keep).map_err(CredentialError::Capabilities)
 }
 
+fn mask_of(capabilities: &[Capability]) -> u64 {
+    let add = |mask, capability: &Capability| mask | 1 << capability.0;
+    capabilities.iter().fold(0, add)
+}
+
+/// Empties the bounding set while we still may. What is to be kept becomes inheritable before: nothing
+/// can that is not in the bounding set.
+fn unbound(keep: &[Capability]) -> io::Result<()> {
+    set_capabilities(effective_capabilities(), mask_of(keep))?;
+    for capability in 0..CAPABILITY_COUNT {
+        // As in `restrict`.
+        let _ = prctl(libc::PR_CAPBSET_DROP, u64::from(capability), 0);
+    }
+    Ok(())
+}
+
 fn restrict(keep: &[Capability]) -> io::Result<()> {
-    let mask = keep
-        .iter()
-        .fold(0u64, |mask, capability| mask | 1 << capability.0);
+    let mask = mask_of(keep);
     for capability in 0..CAPABILITY_COUNT {
         if mask & (1 << capability) == 0 {
             // Fails with EPERM without CAP_SETPCAP and with EINVAL beyond the kernel's last one:
@@ -222,12 +238,22 @@ fn restrict(keep: &[Capability]) -> io::Result<()> {
     Ok(())
 }
 
-/// Drops everything that CAP_SYS_PTRACE was needed for: to be called once all threads are seized.
+/// Gives up every capability of the calling thread. Other threads keep theirs.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn drop_all_capabilities() -> Result<(), CredentialError> {
     keep_only_capabilities(&[])
+}
+
+/// Forbids the calling thread to gain rights by executing a program.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn gain_nothing_by_exec() -> Result<(), CredentialError> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)
+        .map(drop)
+        .map_err(CredentialError::Prctl)
 }
 
 fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
@@ -340,6 +366,8 @@ impl Launch {
             limit_files(bytes)?;
         }
         if let Some((uid, gid, groups)) = &self.identity {
+            // The bounding set is emptied before CAP_SETPCAP goes.
+            unbound(&self.keep)?;
             prctl(libc::PR_SET_KEEPCAPS, 1, 0)?;
             become_user(*uid, *gid, groups)?;
             prctl(libc::PR_SET_KEEPCAPS, 0, 0)?;
@@ -448,5 +476,6 @@ mod tests {
             u64::from_str_radix(&field("CapPrm:"), 16).ok(),
             Some(1 << 19)
         );
+        assert_eq!(u64::from_str_radix(&field("CapBnd:"), 16).ok(), Some(0));
     }
 }

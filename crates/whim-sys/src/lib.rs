@@ -9,7 +9,6 @@ pub mod fdpass;
 pub mod foreign;
 pub mod heap;
 pub mod inherited;
-pub mod lease;
 pub mod namespace;
 pub mod opened;
 pub mod ownership;
@@ -27,5 +26,5 @@ pub mod startup;
 pub mod stub;
 pub mod tun;
 pub mod uffd;
-
+pub mod watched;
 pub mod yama;

@@ -26,13 +26,10 @@ use crate::processes;
 use crate::supervisor::{self, Start};
 use crate::watching;
 
-/// What a home supervisor has beyond its owner's rights: it traces in spite of Yama, opens mapped
-/// files by /proc/PID/map_files, and holds read leases on files of others.
-const KEPT: [Capability; 3] = [
-    Capability::SYS_PTRACE,
-    Capability::CHECKPOINT_RESTORE,
-    Capability::LEASE,
-];
+/// What a home supervisor has beyond its owner's rights, until it has taken hold of the process and
+/// before it hears anything of a host: it traces in spite of Yama, and opens mapped files by
+/// /proc/PID/map_files.
+const KEPT: [Capability; 2] = [Capability::SYS_PTRACE, Capability::CHECKPOINT_RESTORE];
 
 /// What a journal takes of the disk from the beginning on, in bytes; few journeys need more.
 const JOURNAL_ROOM: i64 = 8 << 10;

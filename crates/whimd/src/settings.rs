@@ -28,15 +28,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether our supervisors can hold leases on files of others: CAP_LEASE counts only in the
-    /// first user namespace.
+    /// Whether our supervisors can open whatever a program maps (/proc/PID/map_files):
+    /// CAP_CHECKPOINT_RESTORE counts for that only in the first user namespace.
     #[must_use]
-    pub fn holds_leases(&self) -> bool {
+    pub fn opens_mapped_files(&self) -> bool {
         // Inode of the first user namespace, fixed in the kernel (PROC_USER_INIT_INO).
         let first = "user:[4026531837]";
         let ours = std::fs::read_link("/proc/self/ns/user").unwrap_or_default();
         let capable = whim_sys::credentials::effective_capabilities();
-        ours.as_os_str() == first && capable & (1 << Capability::LEASE.0) != 0
+        ours.as_os_str() == first && capable & (1 << Capability::CHECKPOINT_RESTORE.0) != 0
     }
 
     /// Whether our supervisors can live in another time namespace, as far as it belongs to our user

@@ -33,8 +33,8 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let settings = &daemon.settings;
     let policy = Policy {
         allow_root: settings.config.allow_root,
-        // Leases on files of others take a capability, which a supervisor of ours has then.
-        leases: settings.holds_leases(),
+        // To open them exactly takes a capability, which a supervisor of ours has until it has done so.
+        watches: settings.opens_mapped_files(),
         enters_time: settings.enters_time(),
         ..Policy::default()
     };

@@ -1,6 +1,6 @@
 //! The lines of a stay are watched, over whichever connections they run.
 
-use super::{Away, CALLS, FILES_EVERY, NEXT_CALLS, PAGES};
+use super::{Away, CALLS, NEXT_CALLS, PAGES};
 use crate::moving::Transition;
 use anyhow::Result;
 use nix::errno::Errno;
@@ -8,7 +8,6 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use whim_net::Line;
-use whim_sys::lease::ReadLease;
 
 /// Watches a line and the door by which its new connections come.
 pub(super) fn begin(epoll: &Epoll, line: &mut Line, token: u64) -> Result<()> {
@@ -42,24 +41,30 @@ fn keep(epoll: Option<&Epoll>, line: &mut Line, token: u64) -> Result<bool> {
 }
 
 impl Away {
-    /// Files that could not be leased: not every change of theirs is told.
+    /// What the kernel tells of files at once.
+    pub(super) fn hear_of_files(&mut self) -> Result<()> {
+        if self.files.is_told_of_change() && !self.heard_of_files {
+            self.heard_of_files = true;
+            self.begin_homeward(None, "a file that it maps was written".into())?;
+        }
+        Ok(())
+    }
+
+    /// Not every change of theirs is told.
     pub(super) fn look_at_files(&mut self) -> Result<()> {
         if self.transition.is_some() || !self.until_files_are_looked_at().is_zero() {
             return Ok(());
         }
         self.looked_at_files = Instant::now();
-        if self.leases.iter().any(ReadLease::is_stale) {
+        if self.files.is_changed() {
             self.begin_homeward(None, "a file that it maps has changed".into())?;
         }
         Ok(())
     }
 
     pub(super) fn until_files_are_looked_at(&self) -> Duration {
-        if self.leases.iter().any(ReadLease::is_watch) {
-            FILES_EVERY.saturating_sub(self.looked_at_files.elapsed())
-        } else {
-            Duration::MAX
-        }
+        let every = self.files.look_every();
+        every.saturating_sub(self.looked_at_files.elapsed())
     }
 
     pub(super) fn next_is_over(&self) -> bool {

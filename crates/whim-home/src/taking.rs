@@ -1,0 +1,204 @@
+//! Taking hold of the process, with the rights that this takes, and giving these up for good.
+//!
+//! The order is the promise: *capabilities end before the first byte of a host is read.* What takes one
+//! comes first: all threads are traced (they run on), what is needed of /proc/PID is open, and so are the
+//! files that it maps. Then the capabilities go, of all of our threads. Only then a host is spoken to, by a
+//! thread beside the tracer's, which meanwhile answers what the kernel reports: a program that is only tried
+//! does not notice.
+
+use crate::holding::Holding;
+use crate::link::{Link, LinkError};
+use crate::outward::OutwardError;
+use crate::room::Reserve;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use thiserror::Error;
+use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
+use whim_image::freeze_attend::Attended;
+use whim_image::stay::SharedFile;
+use whim_journey::message::ToHome;
+use whim_sys::credentials::{self, CredentialError};
+use whim_sys::opened;
+use whim_sys::watched::{FileId, WatchError, WatchedFiles};
+
+/// Longest sleep while a connection is made and nothing is reported of the threads, in milliseconds.
+const LOOK_MS: u16 = 50;
+
+#[derive(Debug, Error)]
+pub enum TakingError {
+    #[error("The process {pid} cannot be opened: {source}")]
+    Open { pid: i32, source: std::io::Error },
+    #[error("{0}")]
+    Watch(#[from] WatchError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    #[error("The supervisor's own descriptors failed: {0}")]
+    Own(Errno),
+    #[error("The connection to the host could not be made")]
+    NoConnection,
+}
+
+/// How the threads are held until they are stopped.
+#[derive(Debug)]
+pub enum Threads {
+    /// They run on, traced.
+    Attended(Attended),
+    /// Some are held since an earlier stop; the others are seized at the next one.
+    Held,
+}
+
+/// The process, and what only whoever may trace it could get.
+#[derive(Debug)]
+pub struct Taken {
+    pub threads: Threads,
+    pub files: WatchedFiles,
+    pub reserve: Reserve,
+}
+
+/// Takes hold of a process that runs on. On return this thread has no capability any more.
+///
+/// # Errors
+/// It may not be traced, or maps a file that cannot be watched.
+pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
+    let again = !holding.is_empty();
+    opened::keep(pid).map_err(|source| TakingError::Open { pid, source })?;
+    let files = watch_files(pid)?;
+    let limits = FreezeLimits::default();
+    let threads = if again {
+        Threads::Held
+    } else {
+        Threads::Attended(Attended::seize(pid, limits.threads_max)?)
+    };
+    give_up_rights()?;
+    let count = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let reserve = Reserve::take(count.map_or(1, Iterator::count))?;
+    Ok(Taken {
+        threads,
+        files,
+        reserve,
+    })
+}
+
+/// Gives up all that the calling thread may do beyond its user's rights.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn give_up_rights() -> Result<(), TakingError> {
+    // A supervisor of root's process is root, with everything: that process is.
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    credentials::drop_all_capabilities()?;
+    Ok(credentials::gain_nothing_by_exec()?)
+}
+
+/// Opens and watches the files that `pid` maps shared, read-only.
+fn watch_files(pid: i32) -> Result<WatchedFiles, OutwardError> {
+    let mut watched = WatchedFiles::default();
+    for file in whim_image::stay::shared_read_only(pid).map_err(FreezeError::from)? {
+        let range = file.range;
+        let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
+        let added = watched.add(Path::new(&exact));
+        added
+            .or_else(|error| {
+                // That path needs a right which a plain user's cluster lacks; the name will do, if it
+                // still names the same file.
+                if file.is_named_so() {
+                    watched.add(Path::new(&file.name))
+                } else {
+                    Err(error)
+                }
+            })
+            .map_err(TakingError::from)?;
+    }
+    Ok(watched)
+}
+
+/// Whether a file that is mapped now is among those that are watched.
+#[must_use]
+pub fn is_watched(files: &WatchedFiles, file: &SharedFile) -> bool {
+    let (major, minor) = file.device;
+    let id: FileId = (libc::makedev(major, minor), file.inode);
+    // Some file systems show another device in mappings: those of btrfs's subvolumes.
+    files.has(id) || (major == 0 && files.has_inode(file.inode))
+}
+
+/// What was heard by the thread that made the connection.
+pub type Heard = Result<(Link, Result<ToHome, LinkError>), LinkError>;
+
+impl Taken {
+    /// Has `connect` executed by a thread of its own, while this one answers for the threads.
+    ///
+    /// # Errors
+    /// The process ended or began another program; `connect` goes on by itself then, to nobody's use.
+    pub fn while_attended(
+        &mut self,
+        holding: &mut Holding,
+        connect: impl FnOnce() -> Heard + Send + 'static,
+    ) -> Result<Heard, OutwardError> {
+        let own = |errno| OutwardError::from(TakingError::Own(errno));
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGCHLD);
+        set.thread_block().map_err(own)?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let stops = SignalFd::with_flags(&set, flags).map_err(own)?;
+        let (done, over) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(own)?;
+        let (sender, heard) = channel();
+        std::thread::spawn(move || {
+            // Nobody waits any more if the process has ended.
+            let _ = sender.send(connect());
+            drop(over);
+        });
+        self.attend(holding, &stops, (&done, &heard))
+    }
+
+    fn attend(
+        &mut self,
+        holding: &mut Holding,
+        stops: &SignalFd,
+        (done, heard): (&OwnedFd, &Receiver<Heard>),
+    ) -> Result<Heard, OutwardError> {
+        loop {
+            match &mut self.threads {
+                Threads::Attended(attended) => attended.look()?,
+                Threads::Held => holding.look()?,
+            }
+            match heard.try_recv() {
+                Ok(heard) => return Ok(heard),
+                Err(TryRecvError::Disconnected) => return Err(TakingError::NoConnection.into()),
+                Err(TryRecvError::Empty) => {}
+            }
+            let mut events = [
+                PollFd::new(stops.as_fd(), PollFlags::POLLIN),
+                PollFd::new(done.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut events, PollTimeout::from(LOOK_MS)) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(TakingError::Own(errno).into()),
+            }
+            // SIGCHLD says no more than that something happened.
+            while let Ok(Some(_)) = stops.read_signal() {}
+        }
+    }
+
+    /// Stops all threads.
+    ///
+    /// # Errors
+    /// [`FreezeError`]
+    pub fn freeze(
+        threads: Threads,
+        pid: i32,
+        holding: &mut Holding,
+    ) -> Result<Frozen, FreezeError> {
+        let limits = FreezeLimits::default();
+        match threads {
+            Threads::Attended(attended) => attended.freeze(&limits),
+            Threads::Held => freeze_again(pid, &limits, holding.take()),
+        }
+    }
+}

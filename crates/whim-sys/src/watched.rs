@@ -1,0 +1,349 @@
+//! Files that somebody maps and others may write to: watched, so that a change is noticed.
+//!
+//! A read lease would make a writer wait until it is given back, for as long as its holder likes (45 s,
+//! /proc/sys/fs/lease-break-time): whoever stops the holder stops the writers. So none is held. One's own
+//! files are asked for one in passing, which anybody may do with his own files: it is refused as long as
+//! somebody has the file open for writing.
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use nix::sys::statfs::{FsType, fstatfs};
+use nix::unistd::AccessFlags;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use thiserror::Error;
+
+/// A file of others that was written later than this before is taken for one that somebody is
+/// writing.
+const SETTLED_AFTER: Duration = Duration::from_secs(60);
+/// How often files are looked at beside the notices: writes by a mapping give none.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same where the kernel gives us no notices.
+const LOOK_EVERY_WITHOUT_NOTICES: Duration = Duration::from_millis(100);
+
+/// File systems that others change without a notice here, by their numbers: NFS, CIFS and SMB2, Ceph, AFS
+/// (both), Coda, 9P, Lustre, GPFS, OCFS2, GFS2.
+const REMOTE: [u32; 12] = [
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x00c3_6400,
+    0x5346_414f,
+    0x6b41_4653,
+    0x7375_7245,
+    0x0102_1997,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x7461_636f,
+    0x0116_1970,
+];
+
+#[derive(Debug, Error)]
+pub enum WatchError {
+    #[error("{path} cannot be opened: {source}")]
+    Open {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error(
+        "Writes to {path} would not be heard of ({errno}): somebody has it open for writing, it is another user's that this user may write to, or its file system does not tell of them"
+    )]
+    Refused { path: String, errno: Errno },
+    #[error(
+        "{path}, which it maps shared and which is not this user's, was written just now: try again when nobody has written to it for a minute"
+    )]
+    Unsettled { path: String },
+}
+
+/// Which file it is: its device and inode.
+pub type FileId = (u64, u64);
+
+/// Files that are watched by one descriptor.
+#[derive(Debug, Default)]
+pub struct WatchedFiles {
+    /// None where the user's limit of inotify instances (`fs.inotify.max_user_instances`) is reached.
+    notices: Option<Inotify>,
+    files: Vec<Watched>,
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    file: File,
+    id: FileId,
+    version: Version,
+    own: bool,
+    /// None: it gives no notices.
+    watch: Option<WatchDescriptor>,
+}
+
+/// What changes with the contents of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    modified: (i64, i64),
+    changed: (i64, i64),
+    length: u64,
+}
+
+impl Version {
+    fn of(file: &File) -> std::io::Result<Self> {
+        let about = file.metadata()?;
+        Ok(Self {
+            modified: (about.mtime(), about.mtime_nsec()),
+            changed: (about.ctime(), about.ctime_nsec()),
+            length: about.len(),
+        })
+    }
+
+    /// Whether nobody has written for so long that nobody seems to be at it.
+    fn is_settled(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(self.modified.0)
+            .is_ok_and(|last| last + SETTLED_AFTER.as_secs() < now.as_secs())
+    }
+}
+
+impl WatchedFiles {
+    /// Watches one more file. A path of /proc/PID/map_files names exactly the one that is mapped.
+    ///
+    /// # Errors
+    /// It has a writer, or was written just now, or cannot be watched where it is.
+    pub fn add(&mut self, path: &Path) -> Result<FileId, WatchError> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|source| WatchError::Open {
+            path: name.clone(),
+            source,
+        })?;
+        let refused = |errno| WatchError::Refused {
+            path: name.clone(),
+            errno,
+        };
+        let failed = |error: std::io::Error| {
+            refused(Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+        };
+        let about = file.metadata().map_err(failed)?;
+        let id = (about.dev(), about.ino());
+        if self.files.iter().any(|known| known.id == id) {
+            return Ok(id);
+        }
+        let own = about.uid() == nix::unistd::geteuid().as_raw();
+        if own {
+            // Before the watch: what it gives is a notice too.
+            ask_for_writers(&file).map_err(refused)?;
+        } else if may_write(&file) {
+            // Then the program itself may be at it, by a mapping, and nothing tells.
+            return Err(refused(Errno::EACCES));
+        } else if is_remote(&file).map_err(refused)? {
+            return Err(refused(Errno::EREMOTE));
+        }
+        let watch = self.watch(&file, own);
+        if own {
+            ask_for_writers(&file).map_err(refused)?;
+        }
+        // Read after the watch was set, so that no change falls between the two.
+        let version = Version::of(&file).map_err(failed)?;
+        if !own && !version.is_settled(SystemTime::now()) {
+            return Err(WatchError::Unsettled { path: name });
+        }
+        self.files.push(Watched {
+            file,
+            id,
+            version,
+            own,
+            watch,
+        });
+        Ok(id)
+    }
+
+    /// One descriptor for all files: a user may have 128 of them.
+    fn watch(&mut self, file: &File, own: bool) -> Option<WatchDescriptor> {
+        if self.files.is_empty() {
+            let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
+            self.notices = Inotify::init(flags).ok();
+        }
+        let mut what = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB;
+        if own {
+            what |= AddWatchFlags::IN_OPEN;
+        }
+        // By the descriptor: the name may mean another file by now.
+        let exact = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let notices = self.notices.as_ref()?;
+        notices.add_watch(exact.as_str(), what).ok()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether this one is among them.
+    #[must_use]
+    pub fn has(&self, id: FileId) -> bool {
+        self.files.iter().any(|file| file.id == id)
+    }
+
+    /// As [`has`](Self::has), where the device is not known.
+    #[must_use]
+    pub fn has_inode(&self, inode: u64) -> bool {
+        self.files.iter().any(|file| file.id.1 == inode)
+    }
+
+    /// Whether one has changed, or may change from now on, as far as the kernel has told. A write by a
+    /// call is told before the call ends.
+    pub fn is_told_of_change(&mut self) -> bool {
+        while let Some(events) = self.new_notices() {
+            for event in events {
+                let opened = event.mask == AddWatchFlags::IN_OPEN;
+                let file = self.files.iter().find(|file| file.watch == Some(event.wd));
+                self.changed |= match file {
+                    // Once is enough.
+                    Some(_) if opened && self.changed => true,
+                    Some(file) if opened => file.own && ask_for_writers(&file.file).is_err(),
+                    // The queue was full, or it is one that was not taken after all.
+                    _ => true,
+                };
+            }
+        }
+        self.changed
+    }
+
+    fn new_notices(&self) -> Option<Vec<InotifyEvent>> {
+        self.notices.as_ref()?.read_events().ok()
+    }
+
+    /// Looks at the files themselves: writes by a mapping give no notice, but the kernel notes their
+    /// time.
+    pub fn is_changed(&mut self) -> bool {
+        let stale = |file: &Watched| Version::of(&file.file).ok() != Some(file.version);
+        self.changed = self.is_told_of_change() || self.files.iter().any(stale);
+        self.changed
+    }
+
+    /// How often the files are to be looked at.
+    #[must_use]
+    pub fn look_every(&self) -> Duration {
+        if self.files.is_empty() {
+            Duration::MAX
+        } else if self.files.iter().all(|file| file.watch.is_some()) {
+            LOOK_EVERY
+        } else {
+            LOOK_EVERY_WITHOUT_NOTICES
+        }
+    }
+
+    /// Readable when there are notices.
+    #[must_use]
+    pub fn notices(&self) -> Option<BorrowedFd<'_>> {
+        self.notices.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// Whether somebody has our own file open for writing: a lease would be refused. It is given back at once.
+fn ask_for_writers(file: &File) -> Result<(), Errno> {
+    let ask = |kind: i32| {
+        // JUSTIFICATION: no library wraps F_SETLEASE.
+        // SAFETY: fcntl with an open descriptor and an integer touches no memory of ours.
+        Errno::result(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) })
+    };
+    ask(libc::F_RDLCK)?;
+    ask(libc::F_UNLCK).map(drop)
+}
+
+/// Whether this user's programs may map this file shared while they are away: it is the user's, or one
+/// that the user cannot write to.
+#[must_use]
+pub fn is_possible(file: &File) -> bool {
+    let own = nix::unistd::geteuid().as_raw();
+    file.metadata().is_ok_and(|about| about.uid() == own) || !may_write(file)
+}
+
+/// Whether this user could write to the file, if not to this descriptor.
+fn may_write(file: &File) -> bool {
+    let exact = format!("/proc/self/fd/{}", file.as_raw_fd());
+    nix::unistd::eaccess(exact.as_str(), AccessFlags::W_OK).is_ok()
+}
+
+fn is_remote(file: &File) -> Result<bool, Errno> {
+    let FsType(number) = fstatfs(file)?.filesystem_type();
+    Ok(u32::try_from(number).is_ok_and(|number| REMOTE.contains(&number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::path::PathBuf;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("whim-watched-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn a_file_that_is_open_for_writing_is_not_taken() {
+        let path = path("open");
+        let writer = File::create(&path).expect("a temporary file");
+        let mut files = WatchedFiles::default();
+        assert!(matches!(files.add(&path), Err(WatchError::Refused { .. })));
+        drop(writer);
+        let id = files.add(&path).expect("nobody writes now");
+        assert!(files.has(id) && !files.is_changed());
+        std::fs::remove_file(&path).expect("ours");
+    }
+
+    #[test]
+    fn a_write_and_an_open_for_writing_are_told_and_reading_is_not() {
+        for (name, writes) in [("write", true), ("map", false)] {
+            let path = path(name);
+            std::fs::write(&path, "before").expect("a temporary file");
+            let mut files = WatchedFiles::default();
+            files.add(&path).expect("ours");
+            assert_eq!(std::fs::read(&path).expect("ours"), b"before");
+            assert!(!files.is_told_of_change(), "it was only read");
+            let opened = std::fs::OpenOptions::new().write(true).open(&path);
+            let mut opened = opened.expect("nobody waits for us");
+            if writes {
+                opened.write_all(b"after").expect("ours");
+                drop(opened);
+            }
+            assert!(files.is_told_of_change(), "{name}");
+            std::fs::remove_file(&path).expect("ours");
+        }
+    }
+
+    #[test]
+    fn without_notices_files_are_looked_at_more_often() {
+        let path = path("look");
+        std::fs::write(&path, "before").expect("a temporary file");
+        let mut files = WatchedFiles::default();
+        assert_eq!(files.look_every(), Duration::MAX);
+        files.add(&path).expect("ours");
+        assert_eq!(files.look_every(), LOOK_EVERY);
+        files.notices = None;
+        files.files[0].watch = None;
+        assert_eq!(files.look_every(), LOOK_EVERY_WITHOUT_NOTICES);
+        std::fs::write(&path, "longer than before").expect("ours");
+        assert!(!files.is_told_of_change() && files.is_changed());
+        std::fs::remove_file(&path).expect("ours");
+    }
+
+    #[test]
+    fn a_file_is_settled_when_nobody_has_written_to_it_for_a_minute() {
+        let now = SystemTime::now();
+        let seconds = |ago: u64| {
+            let then = now - Duration::from_secs(ago);
+            let since = then.duration_since(UNIX_EPOCH).expect("after 1970");
+            (i64::try_from(since.as_secs()).expect("small"), 0)
+        };
+        let version = |modified| Version {
+            modified: seconds(modified),
+            changed: seconds(0),
+            length: 7,
+        };
+        assert!(version(120).is_settled(now));
+        assert!(!version(10).is_settled(now));
+        assert!(!version(0).is_settled(now));
+    }
+}
