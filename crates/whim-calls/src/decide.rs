@@ -434,9 +434,10 @@ pub(crate) fn personality(builder: &mut Builder<'_>) -> Flow {
     go_home("it changes its execution domain")
 }
 
+pub(crate) const CLOSE_RANGE_UNSHARE: u32 = 2;
+
 pub(crate) fn close_range(builder: &mut Builder<'_>) -> Flow {
-    const UNSHARE: u32 = 2;
-    if builder.unsigned(2) & UNSHARE != 0 {
+    if builder.unsigned(2) & CLOSE_RANGE_UNSHARE != 0 {
         return go_home("it gives a thread descriptors of its own");
     }
     Ok(())
@@ -509,10 +510,17 @@ const PRCTL_FORWARD: &[u32] = &[
     0x5961_6d61,
 ];
 
+const GET_PDEATHSIG: u32 = 2;
+const SET_NAME: u32 = 15;
+const GET_CHILD_SUBREAPER: u32 = 37;
+
+/// Whether home executes this option of prctl for a guest.
+pub(crate) fn prctl_is_forwarded(option: u32) -> bool {
+    [GET_PDEATHSIG, SET_NAME, GET_CHILD_SUBREAPER].contains(&option)
+        || PRCTL_FORWARD.contains(&option)
+}
+
 pub(crate) fn prctl(builder: &mut Builder<'_>) -> Flow {
-    const GET_PDEATHSIG: u32 = 2;
-    const SET_NAME: u32 = 15;
-    const GET_CHILD_SUBREAPER: u32 = 37;
     match builder.unsigned(0) {
         SET_NAME => {
             // The kernel reads at most 15 bytes and its own NUL.

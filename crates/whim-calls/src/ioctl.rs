@@ -37,7 +37,6 @@ const TERMINAL: &[(u32, &str, Io)] = &[
     (0x540f, "TIOCGPGRP", Put(4)),
     (0x5410, "TIOCSPGRP", Get(4)),
     (0x5411, "TIOCOUTQ", Put(4)),
-    (0x5412, "TIOCSTI", Get(1)),
     (0x5413, "TIOCGWINSZ", Put(8)),
     (0x5414, "TIOCSWINSZ", Get(8)),
     (0x5415, "TIOCMGET", Put(4)),
@@ -47,13 +46,11 @@ const TERMINAL: &[(u32, &str, Io)] = &[
     (0x5419, "TIOCGSOFTCAR", Put(4)),
     (0x541a, "TIOCSSOFTCAR", Get(4)),
     (0x541b, "FIONREAD", Put(4)),
-    (0x541d, "TIOCCONS", None),
     (0x541e, "TIOCGSERIAL", Put(72)),
     (0x541f, "TIOCSSERIAL", Get(72)),
     (0x5420, "TIOCPKT", Get(4)),
     (0x5421, "FIONBIO", Get(4)),
     (0x5422, "TIOCNOTTY", None),
-    (0x5423, "TIOCSETD", Get(4)),
     (0x5424, "TIOCGETD", Put(4)),
     (0x5425, "TCSBRKP", None),
     (0x5427, "TIOCSBRK", None),
@@ -225,6 +222,16 @@ const SOCKET: &[(u32, &str, Io)] = &[
     (0x8010_8907, "SIOCGSTAMPNS_NEW", Put(16)),
 ];
 
+/// What a host may not have done, though the program's user may do it: to type into a terminal, where
+/// others read as commands what was typed (TIOCSTI, TIOCLINUX), to take the console's messages (TIOCCONS),
+/// and to have a line discipline loaded into the kernel (TIOCSETD). The program itself does it, at home.
+const REFUSED: &[u32] = &[0x5412, 0x541c, 0x541d, 0x5423];
+
+/// Whether home never executes this request for a guest.
+pub(crate) fn is_refused(request: u32) -> bool {
+    REFUSED.contains(&request)
+}
+
 /// Those that may wait: for a line to drain, a modem line, or a disk.
 const WAITING: &[u32] = &[
     0x5403,
@@ -274,6 +281,9 @@ pub(crate) fn ioctl(builder: &mut Builder<'_>) -> Flow {
         };
         return builder.region(address, length, way, back);
     }
+    if is_refused(request) {
+        return go_home("this ioctl request types for others, or changes the kernel");
+    }
     match request {
         SIOCGIFCONF => interface_list(builder, address),
         FS_IOC_FIEMAP => counted(builder, address, 32, 24, u64::from(u32::MAX), 56),
@@ -297,7 +307,6 @@ const CONTROL: &[u32] = &[
     0x540a,
     0x540b,
     0x5410,
-    0x5423,
     0x5425,
     0x5427,
     0x5428,

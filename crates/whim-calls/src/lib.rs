@@ -36,7 +36,7 @@ mod types;
 
 pub use filter::{Instruction, cautious_filter, guest_filter};
 pub use ioctl::is_terminal_control;
-pub use resolve::{home_may_execute, resolve, row, rows};
+pub use resolve::{home_may_execute, home_may_execute_call, resolve, row, rows};
 pub use shape::{Class, Row};
 pub use stop::{interrupted_by_stop, restarts_here};
 pub use touch::touched;

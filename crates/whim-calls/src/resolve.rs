@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use crate::builder::Builder;
 use crate::decide;
+use crate::ioctl;
 use crate::shape::{Class, Gate, Row, Shape};
 use crate::table::TABLE;
 use crate::types::{AWAIT_NUMBER, Call, Context, Decision, GuestMemory, Special};
@@ -72,4 +73,49 @@ pub fn resolve(call: &Call, context: &Context, memory: &dyn GuestMemory) -> Deci
 /// modules, keys or other processes never are, whatever the other side asks.
 pub fn home_may_execute(number: u64) -> bool {
     row(number).is_some_and(|row| row.forwards)
+}
+
+/// As [`home_may_execute`], of a whole call: of some only certain requests are forwarded.
+#[must_use]
+pub fn home_may_execute_call(call: &Call) -> bool {
+    // The kernel looks at 32 bits of these arguments.
+    let argument =
+        |index: usize| u32::try_from(call.args[index] & u64::from(u32::MAX)).unwrap_or(0);
+    home_may_execute(call.number)
+        && match i64::from_ne_bytes(call.number.to_ne_bytes()) {
+            libc::SYS_ioctl => !ioctl::is_refused(argument(1)),
+            libc::SYS_prctl => decide::prctl_is_forwarded(argument(0)),
+            libc::SYS_personality => argument(0) == u32::MAX,
+            libc::SYS_close_range => argument(2) & decide::CLOSE_RANGE_UNSHARE == 0,
+            _ => true,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_some_calls_only_certain_requests_are_executed() {
+        let may = |number: i64, args: [u64; 6]| {
+            let number = number.cast_unsigned();
+            home_may_execute_call(&Call { number, args })
+        };
+        let high = 1 << 32;
+        assert!(may(libc::SYS_ioctl, [0, 0x5413, 0, 0, 0, 0]));
+        for request in [0x5412, 0x541c, 0x541d, 0x5423, 0x5412 | high] {
+            assert!(
+                !may(libc::SYS_ioctl, [0, request, 0, 0, 0, 0]),
+                "{request:#x}"
+            );
+        }
+        assert!(may(libc::SYS_prctl, [4, 0, 0, 0, 0, 0]));
+        for option in [22, 35, 59, 22 | high, 9999] {
+            assert!(!may(libc::SYS_prctl, [option, 0, 0, 0, 0, 0]), "{option}");
+        }
+        assert!(may(libc::SYS_personality, [0xffff_ffff, 0, 0, 0, 0, 0]));
+        assert!(!may(libc::SYS_personality, [0x0040_0000, 0, 0, 0, 0, 0]));
+        assert!(!may(libc::SYS_close_range, [0, 9, 2, 0, 0, 0]));
+        assert!(!may(libc::SYS_pidfd_getfd, [0; 6]));
+    }
 }

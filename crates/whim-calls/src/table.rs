@@ -434,7 +434,7 @@ table! {
     clone3 => here(decide::clone3, "a thread is made here and at home; a process: home");
     close_range => decided(decide::close_range, "forwarded; CLOSE_RANGE_UNSHARE: home");
     openat2 => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]).waits();
-    pidfd_getfd => forward(&[]);
+    pidfd_getfd => home("it takes a descriptor of another process");
     faccessat2 => forward(&[V, PATH]);
     process_madvise => home(OTHERS);
     epoll_pwait2 => nested(nested::epoll_pwait2, "events, timespec; the mask acts here")

@@ -209,6 +209,9 @@ impl Away {
         // A result that lets the guest look for what was written must not be there before it is told to
         // come home.
         self.hear_of_files()?;
+        if let Some(reason) = self.server.wants_home.take() {
+            self.begin_homeward(None, reason.into())?;
+        }
         self.send_all()?;
         let mut events = [EpollEvent::empty(); 8];
         let timeout = u16::try_from(self.patience().as_millis()).unwrap_or(u16::MAX);

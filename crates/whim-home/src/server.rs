@@ -2,6 +2,7 @@
 
 mod expiry;
 mod nudge;
+mod opens;
 mod outputs;
 mod requests;
 pub mod timers;
@@ -159,6 +160,8 @@ pub struct Server {
     counts: BTreeMap<u64, u64>,
     /// A call that changes shares of the CPU has ended.
     pub priorities_changed: bool,
+    /// A call can be made at home alone, as it has turned out.
+    pub wants_home: Option<&'static str>,
 }
 
 impl Server {
@@ -177,6 +180,7 @@ impl Server {
             calls: 0,
             counts: BTreeMap::new(),
             priorities_changed: false,
+            wants_home: None,
         }
     }
 
@@ -208,7 +212,11 @@ impl Server {
         if whim_calls::row(request.number).is_some() {
             *self.counts.entry(request.number).or_default() += 1;
         }
-        if !whim_calls::home_may_execute(request.number) {
+        let call = whim_calls::Call {
+            number: request.number,
+            args: request.args,
+        };
+        if !whim_calls::home_may_execute_call(&call) {
             self.answer(request.tid, request.sequence, EPERM);
             return Ok(());
         }
@@ -470,6 +478,12 @@ impl Server {
         if active.already > 0 {
             // What was done is done, whatever became of the rest.
             result = active.already + result.max(0);
+        }
+        if result >= 0 && opens::opens(active.number) && self.takes_back(slot, result)? {
+            // It is made again at home, as if it had not been made; the guest hears nothing before.
+            result = RESTART_UNLESS_HANDLED;
+            active.asked_by = None;
+            self.wants_home = Some(opens::REASON);
         }
         let (outputs, tail) = self.collect(&active.regions, &active.kept, result);
         for page in self.window.finish(slot) {

@@ -29,6 +29,7 @@ const NEVER: [(&str, &[&str]); 10] = [
             "process_vm_readv",
             "process_vm_writev",
             "process_madvise",
+            "pidfd_getfd",
         ],
     ),
     (
@@ -124,6 +125,112 @@ fn only_what_may_be_forwarded_is_executed() {
     assert!(refused > 600, "{refused}");
     attempt.failed("EPERM for each");
     converted.comes_home_unharmed();
+}
+
+/// Of some calls only certain requests are forwarded; a host may name any.
+#[test]
+fn only_requests_that_may_be_forwarded_are_executed() {
+    let mut converted = convert_program(Program::python());
+    let pages = 0x7000_0000_0000;
+    for (what, call, args) in [
+        (
+            "type into a terminal (TIOCSTI)",
+            libc::SYS_ioctl,
+            [0, 0x5412],
+        ),
+        (
+            "type by the console (TIOCLINUX)",
+            libc::SYS_ioctl,
+            [0, 0x541c],
+        ),
+        (
+            "take the console's messages (TIOCCONS)",
+            libc::SYS_ioctl,
+            [0, 0x541d],
+        ),
+        (
+            "have a line discipline loaded (TIOCSETD)",
+            libc::SYS_ioctl,
+            [0, 0x5423],
+        ),
+        ("set a filter (PR_SET_SECCOMP)", libc::SYS_prctl, [22, 1]),
+        ("move its memory (PR_SET_MM)", libc::SYS_prctl, [35, 1]),
+    ] {
+        let attempt = tries(what);
+        let data = region(pages, 8, WireDirection::In, 8);
+        let args = [args[0], args[1], pages, 0, 0, 0];
+        let (result, _) = converted.ask(call.cast_unsigned(), args, vec![data], b"x\0\0\0\0\0\0\0");
+        assert_eq!(result, EPERM, "{what}");
+        attempt.failed("EPERM, and nothing executed");
+    }
+    converted.comes_home_unharmed();
+}
+
+/// Memory of another process of the same user is no file for a host, by whatever name it is opened.
+#[test]
+fn memory_of_other_processes_is_not_opened() {
+    let other = Program::python();
+    let path = std::env::temp_dir().join(format!("whim-link-{}", other.pid()));
+    std::os::unix::fs::symlink(format!("/proc/{}/mem", other.pid()), &path).expect("a link");
+    let link = path.display().to_string();
+    let mut converted = convert_program(Program::python());
+    let own = converted.tid();
+    let pages = 0x7000_0000_0000;
+    let openat = libc::SYS_openat.cast_unsigned();
+    for hidden in [false, true] {
+        if hidden {
+            let args = [4, 0, 0, 0, 0, 0];
+            let prctl = libc::SYS_prctl.cast_unsigned();
+            assert_eq!(converted.ask(prctl, args, vec![], &[]).0, 0);
+        }
+        for (what, name) in [
+            ("by its name", format!("/proc/{}/mem", other.pid())),
+            (
+                "by a thread",
+                format!("/proc/{0}/task/{0}/mem", other.pid()),
+            ),
+            ("by a link", link.clone()),
+        ] {
+            let whose = if hidden {
+                "an undumpable program"
+            } else {
+                "a program"
+            };
+            let attempt = tries(format!(
+                "open the memory of another process, of {whose}, {what}"
+            ));
+            let name = name + "\0";
+            let length = name.len() as u64;
+            let data = region(pages, length, WireDirection::In, length);
+            let args = [libc::AT_FDCWD.cast_unsigned().into(), pages, 2, 0, 0, 0];
+            let before = descriptors(own);
+            let reason = converted.ask_in_vain(openat, args, vec![data], name.as_bytes());
+            assert!(reason.contains("memory of another process"), "{reason}");
+            assert_eq!(descriptors(own), before, "{what}");
+            attempt.failed(
+                "it is closed again, the host hears of no result, and the program comes home",
+            );
+        }
+        // What is not memory of others is opened as ever.
+        for name in ["/proc/self/mem\0", "/proc/self/maps\0", "/dev/null\0"] {
+            let length = name.len() as u64;
+            let data = region(pages, length, WireDirection::In, length);
+            let args = [libc::AT_FDCWD.cast_unsigned().into(), pages, 0, 0, 0, 0];
+            let (fd, _) = converted.ask(openat, args, vec![data], name.as_bytes());
+            assert!(fd > 0 || hidden && fd == -13, "{name}: {fd}");
+            let close = libc::SYS_close.cast_unsigned();
+            converted.ask(close, [fd.cast_unsigned(), 0, 0, 0, 0, 0], vec![], &[]);
+        }
+    }
+    let args = [4, 1, 0, 0, 0, 0];
+    converted.ask(libc::SYS_prctl.cast_unsigned(), args, vec![], &[]);
+    converted.comes_home_unharmed();
+    std::fs::remove_file(path).expect("ours");
+}
+
+/// How many descriptors a process has.
+fn descriptors(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
 /// A number with something in its upper half is not the call that the kernel would make of it.

@@ -212,6 +212,44 @@ impl Converted {
         ask_with(&mut self.server, request, tail)
     }
 
+    /// A call that home does not answer, since the program has to come home for it: the reason.
+    pub fn ask_in_vain(
+        &mut self,
+        number: u64,
+        args: [u64; 6],
+        regions: Vec<WireRegion>,
+        tail: &[u8],
+    ) -> &'static str {
+        self.sequence += 1;
+        let request = CallRequest {
+            tid: self.tid(),
+            sequence: self.sequence,
+            number,
+            args,
+            may_block: false,
+            masked: 0,
+            regions,
+        };
+        self.server.call(request, tail).expect("served");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < end, "home's kernel does not answer");
+            while let Some(event) = self.server.deputy.next_event().expect("events") {
+                if let whim_home::deputy::DeputyEvent::Finished(slot) = event {
+                    self.server.finished(slot).expect("finished");
+                }
+            }
+            for slot in self.server.active_slots() {
+                self.server.finished(slot).expect("finished");
+            }
+            assert!(self.server.outgoing.is_empty(), "it was answered");
+            if let Some(reason) = self.server.wants_home.take() {
+                return reason;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// It comes home as it left, and goes on.
     pub fn comes_home_unharmed(self) {
         let Self {

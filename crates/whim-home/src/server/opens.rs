@@ -1,0 +1,124 @@
+//! Descriptors that a forwarded call has opened: not every file that the program's user may open is one
+//! that a host may have.
+//!
+//! `/proc/PID/mem` of another process of the user is that process. Whether a call opens it does not show in
+//! its arguments (links, `/proc/thread-self/root`, descriptors of directories), so the descriptor is looked
+//! at, before anything else is done and before the host hears of it.
+
+use super::{ServeError, Server};
+use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
+use std::fs;
+use std::path::Path;
+use whim_image::freeze_observe::Status;
+use whim_sys::resident::Operation;
+
+/// Why the program goes on with such a call at home.
+pub const REASON: &str = "it opens the memory of another process";
+
+const LINK_MAX: usize = 256;
+
+/// Whether a call gives a descriptor of a file that its arguments name.
+pub(super) fn opens(number: u64) -> bool {
+    matches!(
+        number.cast_signed(),
+        libc::SYS_open
+            | libc::SYS_openat
+            | libc::SYS_openat2
+            | libc::SYS_creat
+            | libc::SYS_open_by_handle_at
+    )
+}
+
+impl Server {
+    /// Closes the descriptor that a call in `slot` has just opened, if it is one that no host may have;
+    /// true if it was.
+    pub(super) fn takes_back(&mut self, slot: usize, fd: i64) -> Result<bool, ServeError> {
+        let Ok(number) = u32::try_from(fd) else {
+            return Ok(false);
+        };
+        let pid = self.deputy.pid();
+        let path = format!("/proc/{pid}/fd/{number}");
+        let (name, is_proc) = match fs::read_link(&path) {
+            Ok(name) => {
+                let name = name.to_string_lossy().into_owned();
+                let shown = || {
+                    statfs(Path::new(&path))
+                        .map_or(true, |of| of.filesystem_type() == PROC_SUPER_MAGIC)
+                };
+                let is_proc = is_memory(&name).is_some() && shown();
+                (name, is_proc)
+            }
+            // It does not let itself be looked at any more: it looks itself.
+            Err(_) => self.ask_deputy(slot, number)?,
+        };
+        let Some(of) = is_memory(&name).filter(|_| is_proc) else {
+            return Ok(false);
+        };
+        let own = Status::read(pid, pid).map_or(pid, |status| status.own_id);
+        if of == pid || of == own {
+            return Ok(false);
+        }
+        let close = Operation::new(libc::SYS_close, &[u64::from(number)]);
+        self.deputy.run(slot, &[close])?;
+        Ok(true)
+    }
+
+    /// What the deputy itself finds a descriptor to be: its name, and whether it is of procfs.
+    fn ask_deputy(&mut self, slot: usize, fd: u32) -> Result<(String, bool), ServeError> {
+        let path = format!("/proc/self/fd/{fd}\0");
+        let base = self.deputy.address(self.deputy.deck().data_offset());
+        let into = base + LINK_MAX as u64;
+        self.deputy.deck().write_data(0, path.as_bytes());
+        let here = i64::from(libc::AT_FDCWD).cast_unsigned();
+        let readlink = [here, base, into, LINK_MAX as u64];
+        let about = into + LINK_MAX as u64;
+        let results = self.deputy.run(
+            slot,
+            &[
+                Operation::new(libc::SYS_readlinkat, &readlink),
+                Operation::new(libc::SYS_fstatfs, &[u64::from(fd), about]),
+            ],
+        )?;
+        let mut kind = [0; 8];
+        self.deputy.deck().read_data(2 * LINK_MAX, &mut kind);
+        let is_proc = results[1] == 0 && FsType(i64::from_le_bytes(kind)) == PROC_SUPER_MAGIC;
+        let Ok(length) = usize::try_from(results[0]) else {
+            // Without a name it is taken for the worst that it can be.
+            return Ok(("/0/mem".into(), is_proc));
+        };
+        let mut name = vec![0; length.min(LINK_MAX)];
+        self.deputy.deck().read_data(LINK_MAX, &mut name);
+        Ok((String::from_utf8_lossy(&name).into_owned(), is_proc))
+    }
+}
+
+/// Of which process this is the memory, by the name of its file in /proc.
+fn is_memory(name: &str) -> Option<i32> {
+    let directory = name.strip_suffix("/mem")?;
+    let parts: Vec<&str> = directory.rsplit('/').take(3).collect();
+    match parts.as_slice() {
+        [_, "task", pid] | [pid, ..] => pid.parse().ok(),
+        [] => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_known_by_its_name() {
+        for (name, of) in [
+            ("/proc/17/mem", Some(17)),
+            ("/proc/17/task/18/mem", Some(17)),
+            ("/mnt/other/proc/17/mem", Some(17)),
+            ("/17/mem", Some(17)),
+            ("/proc/17/maps", None),
+            ("/dev/mem", None),
+            ("/home/user/mem", None),
+            ("mem", None),
+        ] {
+            assert_eq!(is_memory(name), of, "{name}");
+        }
+    }
+}
