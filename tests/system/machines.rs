@@ -35,6 +35,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("machines::full::skew_and_drift", |_| skew_and_drift()),
         Case::new("machines::full::stepped_dates", |_| stepped_dates()),
         Case::new("machines::full::plain_users_under_yama", |_| under_yama()),
+        Case::new("machines::full::users_of_roots_daemon_under_yama", |_| {
+            roots_under_yama()
+        }),
         Case::new("machines::full::this_machine", |_| this_machine()),
     ]
 }
@@ -279,6 +282,40 @@ fn under_yama() -> Result<()> {
         ensure!(said.output.contains(&words), "{said:?}");
     }
     pair.home.run(&format!("kill -0 {pid}")).map(drop)
+}
+
+/// Root's daemon moves its users' programs under each level of Yama that lets anybody trace, and its
+/// supervisors have no capability left while they are away.
+fn roots_under_yama() -> Result<()> {
+    let mut pair = Pair::start(("debian-13", NEW_CPU), ("debian-12", NEW_CPU))?;
+    for level in [0, 1, 2] {
+        let scope = format!("echo {level} >/proc/sys/kernel/yama/ptrace_scope");
+        pair.home.run(&scope)?;
+        let start = "whim run -- sh -c \"while :; do sleep 1; date; done\" \
+                     >/tmp/said 2>&1 & echo $!; sleep 4";
+        let pid = pair.home.run(&of_user(start))?.trim().to_owned();
+        for _ in 0..2 {
+            pair.home.run(&of_user(&format!("whim migrate {pid} b")))?;
+            let sets = pair
+                .home
+                .run("cat /proc/$(pidof whim-home)/task/*/status | grep ^Cap | sort | uniq -c")?;
+            println!("level {level}:\n{sets}");
+            let empty = |line: &str| line.ends_with("\t0000000000000000");
+            ensure!(
+                sets.lines().count() == 5 && sets.lines().all(empty),
+                "{sets}"
+            );
+            pair.home
+                .run(&of_user(&format!("whim migrate {pid} home")))?;
+        }
+        let lines = "wc -l </tmp/said";
+        let before = pair.home.run(lines)?;
+        eventually(SHORT, "it goes on at home", || {
+            Ok((pair.home.run(lines)? != before).then_some(()))
+        })?;
+        pair.home.run(&format!("kill {pid}"))?;
+    }
+    Ok(())
 }
 
 /// A program that was not started to be portable is refused, and told what is missing.

@@ -115,7 +115,7 @@ mod tests {
             ("/17/mem", Some(17)),
             ("/proc/17/maps", None),
             ("/dev/mem", None),
-            ("/home/user/mem", None),
+            ("/srv/user/mem", None),
             ("mem", None),
         ] {
             assert_eq!(is_memory(name), of, "{name}");
