@@ -17,7 +17,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use whim_image::freeze::FreezeLimits;
+use whim_image::freeze::{FreezeError, FreezeLimits};
 use whim_image::sharing::Alone;
 use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, State, Status};
 use whim_net::Credentials;
@@ -262,21 +262,13 @@ fn leave(
     (holding, parting): (&mut Holding, &mut Parting),
 ) -> Result<bool> {
     let begun = Instant::now();
+    let again = !holding.is_empty();
     let departed = depart(identity, slot, &mut client, journal, (begun, &mut *holding));
     let (departed, link, mut phases) = match departed {
         Ok(departed) => departed,
         Err(error) => {
-            let reason = describe(&error);
-            tracing::warn!("{reason}");
-            let stays = matches!(error, OutwardError::Stay(_));
-            let refused = Event::Refused { reason, stays };
-            journal.note(&refused);
-            retire(listener, holding);
-            if holding.is_empty() {
-                parting.say(client, refused);
-            } else {
-                client.send(&refused);
-            }
+            let why = (&error, again);
+            stays_home(listener, why, client, (journal, holding, parting));
             return Ok(true);
         }
     };
@@ -340,6 +332,34 @@ fn tell(home: Homecoming) {
         if let Some(report) = home.report.clone() {
             client.send(&Event::Done { report });
         }
+    }
+}
+
+/// The move did not come about; whoever asked for it is told when the next one may begin.
+fn stays_home(
+    listener: &UnixListener,
+    (error, again): (&OutwardError, bool),
+    mut client: Client,
+    (journal, holding, parting): (&mut Journal, &mut Holding, &mut Parting),
+) {
+    let reason = match error {
+        // The right to seize the others went with the first move. This supervisor ends now.
+        OutwardError::Freeze(FreezeError::NotPermitted(pid)) if again => {
+            format!(
+                "Process {pid} was still being let go from its last stop, which is over now: try again"
+            )
+        }
+        error => describe(error),
+    };
+    tracing::warn!("{reason}");
+    let stays = matches!(error, OutwardError::Stay(_));
+    let refused = Event::Refused { reason, stays };
+    journal.note(&refused);
+    retire(listener, holding);
+    if holding.is_empty() {
+        parting.say(client, refused);
+    } else {
+        client.send(&refused);
     }
 }
 

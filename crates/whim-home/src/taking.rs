@@ -66,7 +66,7 @@ pub struct Taken {
 /// It may not be traced, or maps a file that cannot be watched.
 pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     let again = !holding.is_empty();
-    opened::keep(pid).map_err(|source| TakingError::Open { pid, source })?;
+    opened::keep(pid).map_err(|source| closed(pid, source))?;
     let files = watch_files(pid)?;
     let limits = FreezeLimits::default();
     let threads = if again {
@@ -82,6 +82,15 @@ pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
         files,
         reserve,
     })
+}
+
+/// Why it cannot be opened.
+fn closed(pid: i32, source: std::io::Error) -> OutwardError {
+    match source.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES | Errno::EPERM) => FreezeError::NotPermitted(pid).into(),
+        Some(Errno::ENOENT | Errno::ESRCH) => FreezeError::Gone(pid).into(),
+        _ => TakingError::Open { pid, source }.into(),
+    }
 }
 
 /// Gives up all that the calling thread may do beyond its user's rights.
