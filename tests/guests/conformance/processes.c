@@ -230,12 +230,8 @@ static void make_one(void)
     name_identity(children[0], "child");
 }
 
-CASE(other_process, "pidfd_getfd kcmp get_robust_list", make_one)
+CASE(other_process, "kcmp get_robust_list", make_one)
 {
-    int fd = RAW(pidfd_open, children[0], 0, 0, 0, 0, 0);
-    TRY(pidfd_getfd, .b = {V(fd), V(1), V(0)}, .flags = CLOSES);
-    TRY(pidfd_getfd, .note = "closed", .b = {V(fd), V(77), V(0)}, .flags = CLOSES);
-    TRY(pidfd_getfd, .note = "flags", .b = {V(fd), V(1), V(5)}, .flags = CLOSES);
     TRY(kcmp, .b = {V(self), V(children[0]), V(KCMP_FILE), V(1), V(1)});
     TRY(kcmp, .note = "memory", .b = {V(self), V(self), V(KCMP_VM), V(0), V(0)});
     TRY(kcmp, .note = "kind", .b = {V(self), V(self), V(77), V(0), V(0)});
@@ -251,6 +247,19 @@ CASE(other_process, "pidfd_getfd kcmp get_robust_list", make_one)
     TRY(getpriority, .note = "child", .b = {V(PRIO_PROCESS), V(children[0])});
     TRY(sched_getparam, .note = "child", .b = {V(children[0]), O(4)});
     TRY(prlimit64, .note = "child", .b = {V(children[0]), V(RLIMIT_NPROC), V(0), O(16)});
+    unsigned long mask = 1ul << (SIGCHLD - 1);
+    RAW(rt_sigprocmask, SIG_BLOCK, &mask, 0, 8, 0, 0);
+    RAW(kill, children[0], SIGKILL, 0, 0, 0, 0);
+    RAW(wait4, children[0], 0, 0, 0, 0, 0);
+    RAW(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, 8, 0, 0);
+}
+
+CASE(home_descriptors_of_another, "pidfd_getfd", make_one)
+{
+    int fd = RAW(pidfd_open, children[0], 0, 0, 0, 0, 0);
+    TRY(pidfd_getfd, .b = {V(fd), V(1), V(0)}, .flags = CLOSES);
+    TRY(pidfd_getfd, .note = "closed", .b = {V(fd), V(77), V(0)}, .flags = CLOSES);
+    TRY(pidfd_getfd, .note = "flags", .b = {V(fd), V(1), V(5)}, .flags = CLOSES);
     unsigned long mask = 1ul << (SIGCHLD - 1);
     RAW(rt_sigprocmask, SIG_BLOCK, &mask, 0, 8, 0, 0);
     RAW(kill, children[0], SIGKILL, 0, 0, 0, 0);

@@ -88,13 +88,17 @@ CASE(attributes, "ioctl", open_terminal)
     CONTROL(slave, TIOCMGET, O(4));
     CONTROL(slave, TIOCGSERIAL, O(72));
     CONTROL(slave, TIOCGICOUNT, O(80));
-    CONTROL(slave, TIOCSTI, I("x", 1));
     CONTROL(master, 0x80045430 /* TIOCGPTN */, OH(4, "0+4"));
     CONTROL(master, 0x40045431 /* TIOCSPTLCK */, II(0));
     CONTROL(master, 0x80045439 /* TIOCGPTLCK */, O(4));
     CONTROL(master, TIOCPKT, II(0));
     CONTROL(master, 0x80045438 /* TIOCGPKT */, O(4));
     CONTROL(slave, TIOCGDEV, OH(4, "0+4"));
+}
+
+CASE(home_of_others, "", open_terminal)
+{
+    CONTROL(slave, TIOCSTI, I("x", 1));
     CONTROL(slave, TIOCSETD, II(77));
 }
 
