@@ -183,10 +183,28 @@ fn stopped(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// It forbids everybody to look at it, away, and works on there, and at home.
 fn undumpable(cluster: &Cluster) -> Result<()> {
-    let (mut guest, pid) = hides(cluster)?;
-    let (mut other, beside) = hides(cluster)?;
+    goes_on_undumpable(cluster, hides)
+}
+
+/// The same under a daemon of that user's own.
+pub fn undumpable_of_users(cluster: &Cluster) -> Result<()> {
+    goes_on_undumpable(cluster, |cluster| {
+        let program = guest::script("hides.py")?.display().to_string();
+        let words = ["python3", &program, "/tmp"];
+        let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &words))?;
+        let pid = guest.ready()?;
+        Ok((guest, pid))
+    })
+}
+
+/// It forbids everybody to look at it, away, and works on there, and at home.
+fn goes_on_undumpable(
+    cluster: &Cluster,
+    start: impl Fn(&Cluster) -> Result<(Talk, i32)>,
+) -> Result<()> {
+    let (mut guest, pid) = start(cluster)?;
+    let (mut other, beside) = start(cluster)?;
     let mut same = |guest: &mut Talk, where_to: &str| -> Result<()> {
         let (here, there) = (asked(guest, "work")?, asked(&mut other, "work")?);
         ensure!(here == there, "{where_to}: {here}, and {there} as it stays");

@@ -28,6 +28,7 @@ pub fn cases() -> Result<Vec<Case>> {
         of_users("untouched_memory", untouched_memory),
         of_users("watched_files", watched_files),
         of_users("memory_of_another_user", memory_of_another_user),
+        of_users("undumpable_while_away", crate::rights::undumpable_of_users),
         of_users("other_users", other_users),
         of_users("roots_daemon_beside", roots_daemon_beside),
         of_users("doctor", doctor),
