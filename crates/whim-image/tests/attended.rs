@@ -5,8 +5,10 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
+use whim_attempts::{Attempt, Party};
 use whim_image::freeze::{FreezeError, FreezeLimits};
 use whim_image::freeze_attend::Attended;
 use whim_image::freeze_observe::Status;
@@ -52,8 +54,12 @@ struct Program {
 
 impl Program {
     fn start(script: &str) -> Self {
+        Self::start_with(script, "")
+    }
+
+    fn start_with(script: &str, argument: &str) -> Self {
         let mut child = Command::new("python3")
-            .args(["-c", script])
+            .args(["-c", script, argument])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -167,6 +173,43 @@ fn a_program_that_becomes_another_one_is_let_go_at_once() {
     );
     writeln!(program.input, "said to the other one").expect("it reads");
     assert_eq!(program.line(), "said to the other one");
+}
+
+/// As root alone: who traces with rights lets a setuid program have those of its file, and must not hold it.
+#[test]
+fn a_setuid_program_gets_its_rights_and_is_not_held() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let path = format!(
+        "{}/setuid-cat-{}",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
+    std::fs::copy("/bin/cat", &path).expect("a copy");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("ours");
+    let script = "import os, sys; os.setresuid(65534, 65534, 65534); print('ready', flush=True); \
+                  sys.stdin.readline(); os.execv(sys.argv[1], ['cat'])";
+    let mut program = Program::start_with(script, &path);
+    let pid = program.pid();
+    let attempt = Attempt::new(
+        Party::LocalUser,
+        "have a setuid program traced by executing it while a move is tried",
+    );
+    let error = by_a_tracer(|| {
+        let mut attended = Attended::seize(pid, THREADS_MAX).expect("ours");
+        writeln!(program.input, "go").expect("it reads");
+        attend(&mut attended, || false).expect_err("another program")
+    });
+    assert!(matches!(error, FreezeError::Replaced(_)), "{error}");
+    let status = Status::read(pid, pid).expect("it runs");
+    assert_eq!((status.tracer, status.uids), (0, vec![65534, 0, 0, 0]));
+    attempt.failed(
+        "it has its rights, and is let go before its first instruction; the move is refused",
+    );
+    writeln!(program.input, "said to the other one").expect("it reads");
+    assert_eq!(program.line(), "said to the other one");
+    std::fs::remove_file(path).expect("ours");
 }
 
 #[test]
