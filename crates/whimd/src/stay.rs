@@ -1,5 +1,6 @@
 //! Why a process of this node cannot move now.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::yama::Scope;
@@ -39,7 +40,8 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
         ..Policy::default()
     };
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
-    let forbidden = untraceable(Scope::here(), settings.root, declared);
+    let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
+    let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
     let found = stay::reasons(pid, &policy);
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     let found = found.iter().map(|reason| format!("{reason}."));
@@ -50,15 +52,23 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     (reasons, passing)
 }
 
-/// Why a home supervisor may not trace a process. `declared`: `whim run` became it.
-fn untraceable(scope: Scope, root: bool, declared: bool) -> Option<&'static str> {
+/// Why a home supervisor may not trace a process. `declared`: `whim run` became it; `of_root`: it is root's,
+/// as its supervisor is then.
+fn untraceable(
+    scope: Scope,
+    (root, of_root): (bool, bool),
+    declared: bool,
+) -> Option<&'static str> {
     match scope {
         Scope::SameUser => None,
         Scope::Descendants if root || declared => None,
         Scope::Descendants => Some(
             "This machine lets a daemon without root move only what 'whim run' itself becomes, not what that starts, nor what runs already (kernel.yama.ptrace_scope=1).",
         ),
-        Scope::Privileged if root => None,
+        Scope::Privileged if root && of_root => None,
+        Scope::Privileged if root => Some(
+            "This machine lets only those look into programs who have CAP_SYS_PTRACE (kernel.yama.ptrace_scope=2), which a home supervisor gives up before it speaks to a host.",
+        ),
         Scope::Privileged => Some(
             "This machine lets only root trace programs (kernel.yama.ptrace_scope=2), and the daemon does not run as root.",
         ),
@@ -74,14 +84,17 @@ mod tests {
 
     #[test]
     fn yama_forbids_what_it_says() {
-        let stays = |scope, root, declared| untraceable(scope, root, declared).is_some();
+        let of_root = false;
+        let stays = |scope, root, declared| untraceable(scope, (root, of_root), declared).is_some();
         for (root, declared) in [(false, false), (false, true), (true, false), (true, true)] {
             assert!(!stays(Scope::SameUser, root, declared));
             assert_eq!(
                 stays(Scope::Descendants, root, declared),
                 !root && !declared
             );
-            assert_eq!(stays(Scope::Privileged, root, declared), !root);
+            assert!(stays(Scope::Privileged, root, declared));
+            let roots = untraceable(Scope::Privileged, (root, true), declared);
+            assert_eq!(roots.is_some(), !root);
             assert!(stays(Scope::Nobody, root, declared));
         }
     }

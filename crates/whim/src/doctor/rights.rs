@@ -123,7 +123,7 @@ fn yama(scope: Scope, root: bool) -> Finding {
             "Programs of the same user may be traced",
             "",
         ),
-        Scope::Descendants | Scope::Privileged if root => finding(
+        Scope::Descendants if root => finding(
             SUBJECT,
             Grade::Good,
             "Root may trace the programs of all users",
@@ -134,6 +134,12 @@ fn yama(scope: Scope, root: bool) -> Finding {
             Grade::Warning,
             "Only programs that ask for it may be traced (kernel.yama.ptrace_scope=1). Meanwhile what 'whim run' becomes may move (any program of yours may then trace it), and what that starts, or runs already, stays; guests are taken as ever",
             ALLOW,
+        ),
+        Scope::Privileged if root => finding(
+            SUBJECT,
+            Grade::Warning,
+            "Only who has CAP_SYS_PTRACE may trace (kernel.yama.ptrace_scope=2), and home supervisors give that up: users' programs do not leave this machine. Meanwhile it takes guests",
+            "sysctl -w kernel.yama.ptrace_scope=1",
         ),
         Scope::Privileged => finding(
             SUBJECT,
@@ -258,6 +264,7 @@ mod tests {
         assert_eq!(yama(Scope::Descendants, true).grade, Grade::Good);
         told(&yama(Scope::Descendants, false), "ptrace_scope=1");
         told(&yama(Scope::Privileged, false), "ptrace_scope=2");
+        told(&yama(Scope::Privileged, true), "ptrace_scope=2");
         told(&yama(Scope::Nobody, true), "ptrace_scope=3");
     }
 
