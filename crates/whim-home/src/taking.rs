@@ -75,6 +75,12 @@ pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
         Threads::Attended(Attended::seize(pid, limits.threads_max)?)
     };
     give_up_rights()?;
+    if !again {
+        // Without rights, who traces a program may look into it as long as that has none either. Better to
+        // know it now than in the midst of the move.
+        let look = std::fs::read(format!("/proc/{pid}/personality"));
+        look.map_err(|source| closed(pid, source))?;
+    }
     let count = std::fs::read_dir(format!("/proc/{pid}/task"));
     let reserve = Reserve::take(count.map_or(1, Iterator::count))?;
     Ok(Taken {
