@@ -84,15 +84,13 @@ pub fn text(pid: i32, name: &str) -> io::Result<Vec<u8>> {
     let Some(file) = kept else {
         return std::fs::read(format!("/proc/{pid}/{name}"));
     };
-    let mut bytes = Vec::new();
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; PIECE]);
     loop {
-        let length = bytes.len();
-        bytes.resize(length + PIECE, 0);
-        let got = file.read_at(&mut bytes[length..], length as u64)?;
-        bytes.truncate(length + got);
+        let got = file.read_at(&mut piece, bytes.len() as u64)?;
         if got == 0 {
             return Ok(bytes);
         }
+        bytes.extend_from_slice(&piece[..got]);
     }
 }
 
