@@ -203,29 +203,31 @@ async fn start(
             source,
         }
     })?;
-    let mut guest = Guest {
+    let (supervisor_pid, supervisor_start_time) = number_of(&child);
+    let guest = Guest {
         request: request.clone(),
         private_id,
         cgroups,
-        supervisor_pid: child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .unwrap_or(0),
-        supervisor_start_time: 0,
+        supervisor_pid,
+        supervisor_start_time,
         boot: process::boot_id().to_owned(),
         directory,
         is_named: true,
     };
-    // Our own child, which nobody else waits for: its number is its own until we do.
-    if let Ok(supervisor) = Process::open(guest.supervisor_pid) {
-        guest.supervisor_start_time = supervisor.start_time();
-    }
     settings.faults.point("after-guest-started");
     write_about(&guest);
     settings.faults.point("guest-noted");
     daemon.guests().settle(request, Some(guest.clone()));
     tokio::spawn(wait_for(Arc::clone(daemon), guest.clone(), child));
     Ok(guest)
+}
+
+/// pid and start time of our own child; nobody else waits for it, so its number is its own until we do.
+fn number_of(child: &tokio::process::Child) -> (i32, u64) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    let supervisor = pid.and_then(|pid| Process::open(pid).ok());
+    let start_time = supervisor.map_or(0, |supervisor| supervisor.start_time());
+    (pid.unwrap_or(0), start_time)
 }
 
 fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
