@@ -7,8 +7,9 @@
 //! only when a task is made: while the process is frozen, only younger ones are asked.
 
 use crate::freeze_observe::Status;
-use crate::stay::{StayReason, is_kernel_thread, thread_ids};
+use crate::stay::{StayReason, is_kernel_thread, start_time, thread_ids};
 use nix::errno::Errno;
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -27,6 +28,8 @@ const YOUNG_MAX: i32 = 4096;
 const BECOMING: i32 = 64;
 /// Links of the directory of a process's threads, if there is one thread.
 const LINKS_OF_ONE: u64 = 3;
+/// Of so many processes looks are kept.
+const LOOKS_MAX: usize = 4096;
 /// How long one waits between two looks at memory that is shared for a moment.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
@@ -112,6 +115,30 @@ impl Alone {
         self.look_alike(&hidden)
     }
 
+    /// Asks again as [`Alone::no_longer`] does, and keeps what is found for the next time.
+    fn look_on(&mut self) -> Option<StayReason> {
+        let last = last_id().zip(Some(Instant::now()));
+        let Some(young) = self.young() else {
+            return match Self::asked(self.pid, false) {
+                Ok(anew) => {
+                    *self = anew;
+                    None
+                }
+                Err(reason) => Some(reason),
+            };
+        };
+        for id in young {
+            match relation(self.pid, id) {
+                Relation::Shares => return Some(StayReason::SharesMemory(id)),
+                Relation::Hidden if !self.hidden.contains(&id) => self.hidden.push(id),
+                Relation::Hidden | Relation::Apart => {}
+            }
+        }
+        self.hidden.retain(|id| is_there(*id));
+        self.last = last;
+        self.look_alike(&self.hidden)
+    }
+
     /// The ids of tasks that may have been made since the look; `None`: it cannot be told which.
     fn young(&self) -> Option<std::ops::RangeInclusive<i32>> {
         let (before, when) = self.last?;
@@ -148,6 +175,40 @@ impl Alone {
 #[must_use]
 pub fn reason(pid: i32) -> Option<StayReason> {
     Alone::asked(pid, false).err()
+}
+
+/// Looks at many processes, again and again: about each one everybody is asked once, and from then on those that
+/// have been made since.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// With when each began, which tells it from a later one of its number.
+    by_pid: HashMap<i32, (u64, Alone)>,
+}
+
+impl Looks {
+    /// As [`reason`].
+    pub fn reason(&mut self, pid: i32) -> Option<StayReason> {
+        let began = start_time(pid)?;
+        if let Some((then, alone)) = self.by_pid.get_mut(&pid)
+            && *then == began
+        {
+            let found = alone.look_on();
+            if found.is_some() {
+                self.by_pid.remove(&pid);
+            }
+            return found;
+        }
+        match Alone::asked(pid, false) {
+            Ok(alone) => {
+                if self.by_pid.len() >= LOOKS_MAX {
+                    self.by_pid.clear();
+                }
+                self.by_pid.insert(pid, (began, alone));
+                None
+            }
+            Err(reason) => Some(reason),
+        }
+    }
 }
 
 /// How much memory a process has: everybody may read it.
@@ -209,6 +270,10 @@ fn everybody() -> Vec<i32> {
     names
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+fn is_there(pid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
 fn relation(pid: i32, other: i32) -> Relation {
@@ -273,6 +338,33 @@ mod tests {
         assert_eq!(long_ago.young(), None);
         sleep.kill().expect("it lives");
         sleep.wait().expect("it ended");
+    }
+
+    #[test]
+    fn later_looks_know_of_earlier_ones_and_see_who_came_since() {
+        let mut sleep = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("a process");
+        let pid = sleep.id().cast_signed();
+        let mut looks = Looks::default();
+        assert_eq!(looks.reason(pid), None);
+        let first = looks.by_pid[&pid].1.last;
+        let mut later = std::process::Command::new("true").spawn().expect("another");
+        later.wait().expect("it ended");
+        assert_eq!(looks.reason(pid), None);
+        if let (Some((before, _)), Some((after, _))) = (first, looks.by_pid[&pid].1.last) {
+            assert!(after != before, "{before}, {after}");
+        }
+        looks.by_pid.get_mut(&pid).expect("known").0 += 1;
+        assert_eq!(
+            looks.reason(pid),
+            None,
+            "of a process of before nothing is known"
+        );
+        sleep.kill().expect("it lives");
+        sleep.wait().expect("it ended");
+        assert_eq!(looks.reason(pid), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::model::{Protection, Range};
 use crate::sharing;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::str::FromStr;
 use thiserror::Error;
 use whim_sys::foreign::{self, Resource};
 use whim_sys::watched;
@@ -170,6 +171,17 @@ pub struct SharedFile {
 /// All reasons for which process `pid` has to stay; empty when it may move.
 #[must_use]
 pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
+    reasons_by(pid, policy, sharing::reason)
+}
+
+/// The same; `shares` says whether somebody else has its memory ([`sharing::reason`], or what knows of earlier
+/// looks: [`sharing::Looks`]).
+#[must_use]
+pub fn reasons_by(
+    pid: i32,
+    policy: &Policy,
+    shares: impl FnOnce(i32) -> Option<StayReason>,
+) -> Vec<StayReason> {
     let mut found = Vec::new();
     let status = match Status::read(pid, pid) {
         Ok(status) if !matches!(status.state, 'X') => status,
@@ -195,7 +207,7 @@ pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
         return found;
     }
     thread_reasons(pid, &threads, policy, &mut found);
-    found.extend(sharing::reason(pid));
+    found.extend(shares(pid));
     descriptor_reasons(pid, DESCRIPTORS_MAX, &mut found);
     match (maps::read(pid), FlagTable::read(pid)) {
         (Ok(entries), Ok(flags)) => {
@@ -342,7 +354,7 @@ pub fn has_own_time(pid: i32) -> bool {
 pub(crate) fn is_kernel_thread(pid: i32) -> bool {
     /// include/linux/sched.h
     const PF_KTHREAD: u32 = 0x0020_0000;
-    stat_field(pid, pid, FLAGS).is_some_and(|flags| flags & PF_KTHREAD != 0)
+    stat_field(pid, pid, FLAGS).is_some_and(|flags: u32| flags & PF_KTHREAD != 0)
 }
 
 /// Reasons that lie in its program file; `None` when it has none.
@@ -434,17 +446,23 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
 const FLAGS: usize = 9;
 
 /// A field of `/proc/PID/task/TID/stat`, by its number in proc(5), from 3 on.
-fn stat_field(pid: i32, tid: i32, number: usize) -> Option<u32> {
+fn stat_field<T: FromStr>(pid: i32, tid: i32, number: usize) -> Option<T> {
     let text = text(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; field 3 follows it.
     let (_, rest) = text.rsplit_once(") ")?;
     rest.split(' ').nth(number - 3)?.parse().ok()
 }
 
+/// When a process began, in ticks since the boot.
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
+    const START_TIME: usize = 22;
+    stat_field(pid, pid, START_TIME)
+}
+
 /// Whether a thread is on its way out of the kernel, or gone.
 fn is_ending(pid: i32, tid: i32) -> bool {
     const PF_EXITING: u32 = 4;
-    stat_field(pid, tid, FLAGS).is_none_or(|flags| flags & PF_EXITING != 0)
+    stat_field(pid, tid, FLAGS).is_none_or(|flags: u32| flags & PF_EXITING != 0)
 }
 
 fn is_real_time(pid: i32, tid: i32) -> bool {

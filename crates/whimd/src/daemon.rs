@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use whim_image::sharing::Looks;
 use whim_metrics::Metrics;
 use whim_metrics::labels::{Cause, Phase};
 use whim_net::datagram::Keyring;
@@ -61,6 +62,8 @@ pub struct Daemon {
     /// Processes that a request moves just now.
     moving: Mutex<HashMap<i32, UnderWay>>,
     orders: Mutex<Orders>,
+    /// Who had its memory for itself, at the last look.
+    sharing: Mutex<Looks>,
     balancing: Mutex<Balancing>,
     /// For datagrams; of the name that this node has now.
     keyring: Mutex<Option<Keyring>>,
@@ -145,6 +148,7 @@ impl Daemon {
             peers: Mutex::default(),
             moving: Mutex::default(),
             orders: Mutex::new(orders),
+            sharing: Mutex::default(),
             balancing: Mutex::new(balancing),
             keyring: Mutex::default(),
             discovery: Mutex::default(),
@@ -199,6 +203,10 @@ impl Daemon {
     /// Forgets the keys of all others: this node left its cluster.
     pub fn forget_keys(&self) {
         *lock(&self.keyring) = None;
+    }
+
+    pub fn sharing(&self) -> MutexGuard<'_, Looks> {
+        lock(&self.sharing)
     }
 
     pub fn sensors(&self) -> MutexGuard<'_, Sensors> {

@@ -42,7 +42,7 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
     let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
-    let found = stay::reasons(pid, &policy);
+    let found = stay::reasons_by(pid, &policy, |pid| daemon.sharing().reason(pid));
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     let found = found.iter().map(|reason| format!("{reason}."));
     let kept = daemon.orders().keeps();
