@@ -46,7 +46,7 @@ pub(super) fn glance(tid: Tid) -> Result<Glance, TraceError> {
 }
 
 /// The next event of any tracee of the calling thread; `None` when there is none now. A signal that is
-/// about to be delivered stays in the kernel's hands, as by [`Running::poll_gently`]
+/// about to be delivered stays in the kernel's hands, as by [`super::Running::poll_gently`]
 /// (super::Running::poll_gently): its stop must be answered before the next look.
 ///
 /// # Errors
