@@ -78,7 +78,7 @@ mod tests {
             home: "n1".into(),
             source: None,
             listener: 3,
-            credentials: serde_json::Value::Null,
+            credentials: whim_journey::job::CredentialsJson(serde_json::Value::Null),
             lease_ms: None,
             private_id: None,
             cgroups: Vec::new(),

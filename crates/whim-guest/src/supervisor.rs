@@ -126,7 +126,7 @@ pub struct Supervisor {
 /// What ended it before its time.
 pub fn run(job: GuestJob, mut sandbox: Sandbox) -> Result<(), SupervisorError> {
     let credentials: Credentials =
-        serde_json::from_value(job.credentials.clone()).map_err(SupervisorError::Credentials)?;
+        serde_json::from_value(job.credentials.0.clone()).map_err(SupervisorError::Credentials)?;
     let share = job.memory_share.as_deref();
     let limits = Limits::open(job.memory_limit_bytes, &job.cgroups, share);
     sandbox.enter(job.private_id, &job.cgroups)?;

@@ -56,7 +56,7 @@ mod tests {
             start_time: 1,
             listener: 3,
             journal: 4,
-            credentials: serde_json::Value::Null,
+            credentials: whim_journey::job::CredentialsJson(serde_json::Value::Null),
             lease_ms: None,
             allow_root: false,
             requested_by: 1000,

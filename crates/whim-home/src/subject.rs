@@ -184,7 +184,7 @@ mod tests {
             start_time: start_time(pid).expect("it lives"),
             listener: 3,
             journal: 4,
-            credentials: serde_json::Value::Null,
+            credentials: whim_journey::job::CredentialsJson(serde_json::Value::Null),
             lease_ms: None,
             allow_root: true,
             requested_by: 1000,

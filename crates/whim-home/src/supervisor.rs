@@ -160,7 +160,7 @@ impl Identity {
 /// The socket or the journal was not handed over; a job that is not valid.
 pub fn run(job: HomeJob) -> Result<()> {
     let credentials: Credentials =
-        serde_json::from_value(job.credentials.clone()).context("The job's credentials")?;
+        serde_json::from_value(job.credentials.0.clone()).context("The job's credentials")?;
     let lease = job.lease_ms.map(Duration::from_millis);
     let subject = Subject::of(&job)?;
     let listener = inherited::listener(job.listener).context("The supervisor's socket")?;

@@ -19,7 +19,16 @@ use thiserror::Error;
 use whim_image::model::CpuTime;
 
 /// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON.
-pub type CredentialsJson = serde_json::Value;
+/// It holds a private key: what shows a job shows nothing of it.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CredentialsJson(pub serde_json::Value);
+
+impl std::fmt::Debug for CredentialsJson {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(not shown)")
+    }
+}
 
 /// Why a supervisor has no job.
 #[derive(Debug, Error)]
@@ -294,4 +303,17 @@ pub enum Event {
         reason: String,
         status: Option<i32>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_shows_a_job_shows_no_key() {
+        let text = r#"{"key_pem":"the key"}"#;
+        let credentials: CredentialsJson = serde_json::from_str(text).expect("json");
+        assert_eq!(serde_json::to_string(&credentials).expect("json"), text);
+        assert!(!format!("{credentials:?}").contains("the key"));
+    }
 }

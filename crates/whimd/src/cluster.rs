@@ -451,6 +451,7 @@ impl Cluster {
         let id = JourneyId::new(journey)?;
         let credentials = self.answering_for(&id, role)?;
         serde_json::to_value(&credentials)
+            .map(CredentialsJson)
             .map_err(|e| ClusterError::State(StateError::Encode(e.to_string())))
     }
 

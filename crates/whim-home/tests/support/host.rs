@@ -93,7 +93,9 @@ impl World {
             start_time: start_time(pid),
             listener: listener.as_raw_fd(),
             journal: file.as_raw_fd(),
-            credentials: serde_json::to_value(self.credentials("n1", Role::Home)).expect("json"),
+            credentials: job::CredentialsJson(
+                serde_json::to_value(self.credentials("n1", Role::Home)).expect("json"),
+            ),
             lease_ms: self
                 .lease
                 .map(|lease| lease.as_millis().try_into().expect("short")),
