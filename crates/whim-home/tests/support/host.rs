@@ -28,7 +28,7 @@ use whim_sys::credentials::Launch;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const JOURNEY: &str = "removal";
 /// Where a call's buffer is said to be: the program has nothing there.
-const BUFFER: u64 = 0x7000_0000_0000;
+pub const BUFFER: u64 = 0x7000_0000_0000;
 
 /// Cluster, certificates, and a directory for sockets.
 pub struct World {
@@ -307,6 +307,8 @@ pub struct Host {
     pub pieces: u32,
     /// Its call is under way.
     asked: bool,
+    /// What home has answered to the last one.
+    result: Option<i64>,
     beaten: Instant,
     /// Home has said that the guest is to leave.
     pub called_home: bool,
@@ -337,6 +339,7 @@ impl Host {
             sequence: u64::from(epoch) << 32,
             pieces: 0,
             asked: false,
+            result: None,
             beaten: Instant::now(),
             called_home: false,
             over: false,
@@ -425,23 +428,47 @@ impl Host {
         if std::mem::replace(&mut self.asked, true) {
             return;
         }
+        self.request(libc::SYS_write, [1, BUFFER, 2, 0, 0, 0], b"x\n");
+    }
+
+    /// Sends a call; `data` is what it reads at `BUFFER`.
+    fn request(&mut self, number: i64, args: [u64; 6], data: &[u8]) {
         self.sequence += 1;
+        let length = data.len() as u64;
+        let region = WireRegion {
+            address: BUFFER,
+            length,
+            direction: WireDirection::In,
+            returned: WireReturned::Nothing,
+            data_length: length,
+        };
         let request = CallRequest {
             tid: self.tid,
             sequence: self.sequence,
-            number: libc_write(),
-            args: [1, BUFFER, 2, 0, 0, 0],
+            number: number.cast_unsigned(),
+            args,
             may_block: false,
             masked: 0,
-            regions: vec![WireRegion {
-                address: BUFFER,
-                length: 2,
-                direction: WireDirection::In,
-                returned: WireReturned::Nothing,
-                data_length: 2,
-            }],
+            regions: if data.is_empty() {
+                Vec::new()
+            } else {
+                vec![region]
+            },
         };
-        self.say(&ToHome::Call(request), b"x\n");
+        self.say(&ToHome::Call(request), data);
+    }
+
+    /// The result of a call; `None`: home calls the guest home instead of telling one.
+    pub fn ask(&mut self, number: i64, args: [u64; 6], data: &[u8]) -> Option<i64> {
+        self.result = None;
+        self.request(number, args, data);
+        let end = Instant::now() + PATIENCE;
+        while self.result.is_none() && !self.called_home && !self.over {
+            assert!(Instant::now() < end, "home says nothing");
+            self.serve();
+            self.beat();
+        }
+        self.result
     }
 
     /// The next piece of an image of a megabyte, a byte long.
@@ -524,16 +551,15 @@ impl Host {
                 self.say(&ToHome::Ready { bytes }, &[]);
             }
             ToGuest::Commit { .. } => self.say(&ToHome::Started { clocks: clocks() }, &[]),
-            ToGuest::Reply { .. } => self.asked = false,
+            ToGuest::Reply { result, .. } => {
+                self.asked = false;
+                self.result = Some(*result);
+            }
             ToGuest::Freeze => self.called_home = true,
             ToGuest::Discard | ToGuest::Ended => self.over = true,
             _ => {}
         }
     }
-}
-
-fn libc_write() -> u64 {
-    libc::SYS_write.cast_unsigned()
 }
 
 /// The program has left for a host, which is ready to lie.
