@@ -16,7 +16,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("faults::descriptors_at_home", |_| {
             limited(
                 "whim-home",
-                [6, 8, 10, 16, 26, 27, 28, 29, 30, 31].into_iter(),
+                [6, 8, 10, 16, 26, 28, 30, 31, 32, 33, 34, 36, 38, 40, 48].into_iter(),
                 "ulimit -n",
                 "",
             )

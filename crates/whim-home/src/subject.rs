@@ -18,6 +18,10 @@ use whim_sys::pidfd::Pidfd;
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SubjectError {
+    #[error(
+        "The home supervisor cannot look at process {0}: raise whimd's limit of open files (LimitNOFILE)"
+    )]
+    Unseen(i32),
     #[error("Process {0} has ended")]
     Gone(i32),
     #[error(
@@ -110,9 +114,12 @@ impl Subject {
             start_time: job.start_time,
             ahead_ns: namespace::boot_offset_ns().saturating_sub(job.boot_offset_ns),
             allow_root: job.allow_root,
-            pidfd: Pidfd::open(job.pid).map_err(|_| gone())?,
+            pidfd: Pidfd::open(job.pid).map_err(|errno| match errno {
+                Errno::ESRCH => gone(),
+                _ => SubjectError::Unseen(job.pid),
+            })?,
             permitted: job.permitted,
-            gids: Rights::of(job.pid).ok_or_else(gone)?.gids,
+            gids: Rights::of(job.pid).map_or_else(Vec::new, |rights| rights.gids),
         };
         subject.check()?;
         Ok(subject)
@@ -128,6 +135,10 @@ impl Subject {
         let (began, now) = (start_time(pid), Rights::of(pid));
         // What was read by its number was read of it only if it had not ended.
         let lives = self.pidfd.has_ended() == Ok(false);
+        // One that lives is not to be seen only if we lack what it takes to look.
+        if lives && (began.is_none() || now.is_none()) {
+            return Err(SubjectError::Unseen(pid));
+        }
         let same = |began| is_same(self.start_time, began, self.ahead_ns);
         let lives = lives && began.is_some_and(same);
         let now = now.filter(|_| lives).ok_or(SubjectError::Gone(pid))?;

@@ -9,7 +9,7 @@
 use crate::holding::Holding;
 use crate::link::{Link, LinkError};
 use crate::outward::OutwardError;
-use crate::room::Reserve;
+use crate::room::{Reserve, RoomError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -37,7 +37,9 @@ pub enum TakingError {
     Watch(#[from] WatchError),
     #[error(transparent)]
     Credentials(#[from] CredentialError),
-    #[error("The supervisor's own descriptors failed: {0}")]
+    #[error(
+        "The home supervisor's own descriptors failed ({0}): raise whimd's limit (LimitNOFILE)"
+    )]
     Own(Errno),
     #[error("The connection to the host could not be made")]
     NoConnection,
@@ -95,6 +97,7 @@ fn closed(pid: i32, source: std::io::Error) -> OutwardError {
     match source.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EACCES | Errno::EPERM) => FreezeError::NotPermitted(pid).into(),
         Some(Errno::ENOENT | Errno::ESRCH) => FreezeError::Gone(pid).into(),
+        Some(Errno::EMFILE | Errno::ENFILE) => RoomError::Ours(source).into(),
         _ => TakingError::Open { pid, source }.into(),
     }
 }
