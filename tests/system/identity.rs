@@ -460,9 +460,10 @@ fn before_the_stop(cluster: &Cluster, plans: &Path, (rights, phase): (Rights, &s
     let (mut talk, pid) = changes(cluster, rights)?;
     let (mut moving, home) = until_stopped(cluster, plans, pid, phase)?;
     talk.go()?;
+    // Where it is traced already, its exec is reported, and waits for a supervisor that is stopped.
+    cluster.run("n1", &["kill", "-CONT", &home])?;
     let said = talk.line()?;
     ensure!(said == format!("rights {}", rights.id()), "{said}");
-    cluster.run("n1", &["kill", "-CONT", &home])?;
     let status = moving.wait(PATIENCE)?;
     ensure!(
         status.code() == Some(1),

@@ -22,7 +22,7 @@ use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::freeze_attend::Attended;
 use whim_image::stay::SharedFile;
 use whim_journey::message::ToHome;
-use whim_sys::credentials::{self, CredentialError};
+use whim_sys::credentials::{self, Capability, CredentialError};
 use whim_sys::opened;
 use whim_sys::watched::{FileId, WatchError, WatchedFiles};
 
@@ -50,7 +50,8 @@ pub enum TakingError {
 pub enum Threads {
     /// They run on, traced.
     Attended(Attended),
-    /// Some are held since an earlier stop; the others are seized at the next one.
+    /// They are seized when they are stopped, for no right is needed that is gone then; some may be held since an
+    /// earlier stop.
     Held,
 }
 
@@ -71,7 +72,9 @@ pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     opened::keep(pid).map_err(|source| closed(pid, source))?;
     let files = watch_files(pid)?;
     let limits = FreezeLimits::default();
-    let threads = if again {
+    // Who has no right to lose seizes as late as can be: a tracer without it takes the rights of a setuid program
+    // that is executed meanwhile.
+    let threads = if again || !may_trace_all() {
         Threads::Held
     } else {
         Threads::Attended(Attended::seize(pid, limits.threads_max)?)
@@ -90,6 +93,11 @@ pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
         files,
         reserve,
     })
+}
+
+/// Whether we have the right to trace whom our user could not.
+fn may_trace_all() -> bool {
+    credentials::effective_capabilities() & (1 << Capability::SYS_PTRACE.0) != 0
 }
 
 /// Why it cannot be opened.
@@ -216,7 +224,14 @@ impl Taken {
         let limits = FreezeLimits::default();
         match threads {
             Threads::Attended(attended) => attended.freeze(&limits),
-            Threads::Held => freeze_again(pid, &limits, holding.take()),
+            Threads::Held => {
+                let frozen = freeze_again(pid, &limits, holding.take())?;
+                // Nobody has told us of an exec. On an error it is let go as it is.
+                if opened::is_outdated(pid) {
+                    return Err(FreezeError::Replaced(pid));
+                }
+                Ok(frozen)
+            }
         }
     }
 }

@@ -46,6 +46,14 @@ pub fn keep(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether what is kept of `pid` belongs to an address space that it has no more: it has executed another
+/// program meanwhile, or has ended.
+#[must_use]
+pub fn is_outdated(pid: i32) -> bool {
+    let text = |opened: Arc<Opened>| opened.maps.read_at(&mut [0], 0);
+    of(pid).is_some_and(|opened| !matches!(text(opened), Ok(1)))
+}
+
 fn of(pid: i32) -> Option<Arc<Opened>> {
     let opened = OPENED.read().unwrap_or_else(PoisonError::into_inner);
     opened.clone().filter(|opened| opened.pid == pid)
@@ -135,6 +143,33 @@ fn errno_of(error: &io::Error) -> Errno {
 mod tests {
     use super::*;
     use crate::process_vm;
+
+    #[test]
+    fn another_program_has_another_address_space() {
+        use std::io::{BufRead, BufReader, Write};
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line; exec cat"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let pid = child.id().cast_signed();
+        let before = OPENED
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        keep(pid).expect("our child");
+        assert!(!is_outdated(pid));
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(b"go\nagain\n").expect("read");
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("piped"));
+        output.read_line(&mut line).expect("cat runs");
+        assert!(is_outdated(pid), "{line}");
+        *OPENED.write().unwrap_or_else(PoisonError::into_inner) = before;
+        drop(input);
+        child.wait().expect("it ends");
+    }
 
     #[test]
     fn what_is_open_serves_a_process_that_may_not_be_looked_at_any_more() {
