@@ -32,6 +32,7 @@ pub fn cases() -> Vec<Case> {
         case("full::stopped_supervisor_is_given_up_by_all", |cluster| {
             stopped(cluster, true)
         }),
+        case("command_line_without_end", endless),
         Case::new("line::lying_supervisor_is_cut_off", |_| lying()),
     ]
 }
@@ -234,6 +235,56 @@ fn stopped(cluster: &Cluster, by_all: bool) -> Result<()> {
     }
     waits.failed("given up after 30 s with a sentence");
     as_user(cluster, &format!("kill -CONT {supervisor}"))?;
+    talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+    talk.end().map(drop)
+}
+
+/// Says that its command line is a gigabyte long, and waits. Any process may (prctl(2), PR_SET_MM_MAP).
+const ENDLESS: &str = "
+import ctypes, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.sbrk.restype = ctypes.c_void_p
+libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+fields = open('/proc/self/stat').read().rpartition(')')[2].split()
+field = lambda number: int(fields[number - 3])
+length = 1 << 30
+room = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+start = ctypes.addressof(ctypes.c_char.from_buffer(room))
+words = [field(26), field(27), field(45), field(46), field(47), libc.sbrk(0), field(28), start, start + length,
+         field(50), field(51), 0]
+table = ctypes.create_string_buffer(struct.pack('12QII', *words, 0, 2**32 - 1))
+if libc.prctl(35, 14, ctypes.addressof(table), 104, 0) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+room[:9] = b'gigabytes'
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()
+";
+
+fn endless(cluster: &Cluster) -> Result<()> {
+    let attempt = tries("fill the daemon's memory by a command line of a gigabyte");
+    let words = ["python3", "-c", ENDLESS];
+    let mut talk = Talk::start(cluster, &mut cluster.command_as(USER, "n1", &words))?;
+    let pid = talk.ready()?;
+    let before = peak(cluster)?;
+    let adopt = cluster.command_as(
+        USER,
+        "n1",
+        &[
+            &cluster.whim_path().display().to_string(),
+            "adopt",
+            &pid.to_string(),
+        ],
+    );
+    let said = process::succeed(&mut { adopt }, PATIENCE)?;
+    ensure!(said.contains("gigabytes"), "{said}");
+    let rows = cluster.whim("n1", &["ps"])?;
+    ensure!(rows.contains("gigabytes"), "{rows}");
+    let more = peak(cluster)?.saturating_sub(before);
+    ensure!(
+        more < SPARE_KIB,
+        "The daemon's memory has grown by {more} KiB"
+    );
+    attempt.failed("no more of it is read than is shown");
     talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
     talk.end().map(drop)
 }

@@ -495,6 +495,10 @@ impl Away {
         identity: &Identity,
         journal: &mut Journal,
     ) -> Result<()> {
+        if matches!(ending, Ending::Lost(_)) {
+            // First of all: what is in flight in the deputy has no effect any more.
+            identity.subject.end();
+        }
         journal.note(&Event::Calls {
             calls: self.server.counts(),
         });
@@ -506,11 +510,7 @@ impl Away {
                 return Ok(());
             }
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
-            Ending::Lost(reason) => {
-                // First of all: what is in flight in the deputy has no effect any more.
-                identity.subject.end();
-                (ToGuest::Discard, reason.clone())
-            }
+            Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
         };
         if self.link.queue(&last.0, &[]).is_ok() {
             let _ = self.link.calls.flush();

@@ -222,6 +222,8 @@ impl Outward<'_> {
         &mut self,
         connect: impl FnOnce() -> Result<Link, LinkError> + Send + 'static,
     ) -> Result<(Taken, Link), OutwardError> {
+        // Before a right is used on it, and once more when it is traced.
+        self.subject.check()?;
         let mut taken = crate::taking::take(self.pid, self.holding)?;
         self.phase(Phase::Admit);
         self.subject.check()?;

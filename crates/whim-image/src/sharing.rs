@@ -7,7 +7,7 @@
 //! only when a task is made: while the process is frozen, only younger ones are asked.
 
 use crate::freeze_observe::Status;
-use crate::stay::{StayReason, is_kernel_thread, start_time, thread_ids};
+use crate::stay::{StayReason, command_line, is_kernel_thread, start_time, thread_ids};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::fs;
@@ -155,14 +155,14 @@ impl Alone {
         if hidden.is_empty() {
             return None;
         }
-        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).ok()?;
+        let line = command_line(self.pid).ok()?;
         let before = Extent::of(self.pid)?;
         let alike = |other: &&i32| {
             let found = Extent::of(**other).filter(|found| found.is_like(&before));
             let now = found.and_then(|_| Extent::of(self.pid));
             found.zip(now).is_some_and(|(found, now)| {
                 found.is_between(&before, &now)
-                    && fs::read(format!("/proc/{other}/cmdline")).ok().as_ref() == Some(&line)
+                    && command_line(**other).ok().as_ref() == Some(&line)
             })
         };
         let found = hidden.iter().find(alike);

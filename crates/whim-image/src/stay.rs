@@ -9,6 +9,7 @@ use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN
 use crate::model::{Protection, Range};
 use crate::sharing;
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::str::FromStr;
 use thiserror::Error;
@@ -366,8 +367,7 @@ fn program_reasons(
 ) -> Option<()> {
     let path = format!("/proc/{pid}/exe");
     let Ok(name) = fs::read_link(&path) else {
-        let has_no_memory =
-            fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty());
+        let has_no_memory = command_line(pid).is_ok_and(|line| line.is_empty());
         found.push(match has_no_memory {
             true if is_kernel_thread(pid) => StayReason::KernelThread,
             // It is about to.
@@ -457,6 +457,16 @@ fn stat_field<T: FromStr>(pid: i32, tid: i32, number: usize) -> Option<T> {
 pub(crate) fn start_time(pid: i32) -> Option<u64> {
     const START_TIME: usize = 22;
     stat_field(pid, pid, START_TIME)
+}
+
+/// How a process was started, as far as it is looked at here. The process says where that text ends, which may be
+/// anywhere.
+pub(crate) fn command_line(pid: i32) -> io::Result<Vec<u8>> {
+    const LINE_MAX: u64 = 4096;
+    let mut line = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/cmdline"))?;
+    file.take(LINE_MAX).read_to_end(&mut line)?;
+    Ok(line)
 }
 
 /// Whether a thread is on its way out of the kernel, or gone.

@@ -72,8 +72,11 @@ impl Conversation {
             serde_json::to_vec(command).map_err(|e| SupervisorError::Failed(e.to_string()))?;
         line.push(b'\n');
         let mut stream = BufReader::new(stream);
-        // A fresh socket takes a line at once.
-        stream.write_all(&line).await.map_err(gone)?;
+        // A fresh socket takes a line at once, if it is no long one.
+        let written = tokio::time::timeout(PASS_TIMEOUT, stream.write_all(&line)).await;
+        written
+            .unwrap_or_else(|_| Err(io::ErrorKind::WouldBlock.into()))
+            .map_err(gone)?;
         Ok(Self {
             path: path.to_path_buf(),
             stream,

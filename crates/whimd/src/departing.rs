@@ -11,7 +11,9 @@ use std::time::Duration;
 use tokio::process::Child;
 use whim_image::stay::has_own_time;
 use whim_journey::job::{HomeJob, Slot};
-use whim_net::Role;
+use whim_net::name::{journey_server_name, stay_server_name};
+use whim_net::roster::{ADDRESS_LENGTH_MAX, ADDRESSES_MAX};
+use whim_net::{JourneyId, Role};
 use whim_sys::credentials::{Capability, Launch};
 use whim_sys::foreign;
 
@@ -92,7 +94,7 @@ pub async fn admit(
         Ok(NodeReply::Slot {
             slot,
             supervisor_pid,
-        }) => Ok((slot, supervisor_pid)),
+        }) if is_asked_for(daemon, &slot, (journey, node, epoch)) => Ok((slot, supervisor_pid)),
         Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
         Ok(_) => Err(MoveError::Nonsense(node.to_string())),
         Err(source) => Err(MoveError::Call {
@@ -100,6 +102,24 @@ pub async fn admit(
             source,
         }),
     }
+}
+
+/// Whether a host offers what it was asked for: what it names is carried into the supervisor's messages.
+fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &str, u32)) -> bool {
+    let id = JourneyId::new(journey).ok();
+    let names = id.zip(daemon.cluster.identity()).map(|(id, home)| {
+        // A host of an older version knows a journey by its name alone.
+        let older = journey_server_name(&id, Role::Guest);
+        [stay_server_name(&home, &id, epoch), older]
+    });
+    slot.node == node
+        && slot.epoch == epoch
+        && names.is_some_and(|names| names.contains(&slot.server_name))
+        && slot.addresses.len() <= ADDRESSES_MAX
+        && slot
+            .addresses
+            .iter()
+            .all(|address| address.len() <= ADDRESS_LENGTH_MAX)
 }
 
 /// Home alone decides where the process is: once it says 'not there', whatever waits or runs there

@@ -39,6 +39,23 @@ enum Outcome {
     Late,
 }
 
+/// How long a return may take that does not get on.
+struct Patience {
+    limit: Duration,
+    deadline: Instant,
+    /// Bytes that it has told of, in whichever conversation.
+    told: u64,
+}
+
+impl Patience {
+    fn gets_on(&mut self, bytes: u64) {
+        if bytes >= self.told.saturating_add(RECALL_BYTES_MIN) {
+            self.told = bytes;
+            self.deadline = Instant::now() + self.limit;
+        }
+    }
+}
+
 /// Sees to it that our processes leave nodes that are no members.
 pub fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
     for journey in daemon.journeys().live() {
@@ -86,7 +103,11 @@ fn lease(daemon: &Daemon, pid: i32) -> Duration {
 async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
     let (id, pid) = (&journey.about.journey, journey.about.pid);
     let limit = lease(daemon, pid) + EVICTION_BEYOND;
-    let mut deadline = Instant::now() + limit;
+    let mut patience = Patience {
+        limit,
+        deadline: Instant::now() + limit,
+        told: 0,
+    };
     let mut command = Command::Evict {
         node: node.to_owned(),
     };
@@ -96,7 +117,7 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
         format!("It comes home from {node}, which was removed"),
     );
     loop {
-        match ask(daemon, journey, &command, (&mut deadline, limit)).await {
+        match ask(daemon, journey, &command, &mut patience).await {
             Outcome::Over => break,
             Outcome::Late => return end(daemon, journey, node, limit).await,
             Outcome::Unknown => command = Command::Bring { hold: false },
@@ -105,7 +126,8 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
         if !is_at(daemon, id, node) {
             break;
         }
-        sleep(AGAIN.min(deadline.saturating_duration_since(Instant::now()))).await;
+        let left = patience.deadline.saturating_duration_since(Instant::now());
+        sleep(AGAIN.min(left)).await;
     }
     watching::refresh(daemon, id).await;
 }
@@ -115,11 +137,15 @@ async fn ask(
     daemon: &Arc<Daemon>,
     journey: &Journey,
     command: &Command,
-    (deadline, limit): (&mut Instant, Duration),
+    patience: &mut Patience,
 ) -> Outcome {
     let (id, older) = (&journey.about.journey, journey.about.notes.older);
     let socket = socket_in(&daemon.settings.home_directory(id));
-    let begun = timeout_at(*deadline, Conversation::begin(&socket, older, command)).await;
+    let begun = timeout_at(
+        patience.deadline,
+        Conversation::begin(&socket, older, command),
+    )
+    .await;
     let mut conversation = match begun {
         Err(_) => return Outcome::Late,
         Ok(Err(SupervisorError::Gone(_))) => {
@@ -129,9 +155,9 @@ async fn ask(
         Ok(Err(_)) => return Outcome::Again,
         Ok(Ok(conversation)) => conversation,
     };
-    let (mut told, mut heard) = (0, false);
+    let mut heard = false;
     loop {
-        match timeout_at(*deadline, conversation.next()).await {
+        match timeout_at(patience.deadline, conversation.next()).await {
             Err(_) => return Outcome::Late,
             Ok(Ok(Event::Done { .. })) => return Outcome::Over,
             // The image is here whole.
@@ -143,10 +169,7 @@ async fn ask(
                 watching::refresh(daemon, id).await;
                 return Outcome::Again;
             }
-            Ok(Ok(Event::Progress { bytes, .. })) if bytes >= told + RECALL_BYTES_MIN => {
-                told = bytes;
-                *deadline = Instant::now() + limit;
-            }
+            Ok(Ok(Event::Progress { bytes, .. })) => patience.gets_on(bytes),
             Ok(Ok(_)) => {}
             Ok(Err(_)) if !heard => return Outcome::Unknown,
             Ok(Err(_)) => return Outcome::Again,

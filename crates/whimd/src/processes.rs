@@ -11,6 +11,8 @@ use thiserror::Error;
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
 pub const TICKS_PER_SECOND: u64 = 100;
 const PAGE_BYTES: u64 = 4096;
+/// So much of a command line is read, in bytes.
+const COMMAND_MAX: u64 = 4096;
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProcessError {
@@ -152,20 +154,25 @@ pub fn all() -> HashMap<i32, Stat> {
 /// process without one.
 #[must_use]
 pub fn command(pid: i32) -> String {
-    let mut bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    bytes.truncate(4096);
+    let mut bytes = Vec::new();
+    // It ends where the process says, which may be anywhere: no more is read than is shown.
+    if let Ok(file) = fs::File::open(format!("/proc/{pid}/cmdline")) {
+        let _ = file.take(COMMAND_MAX).read_to_end(&mut bytes);
+    }
     while bytes.last() == Some(&0) {
         bytes.pop();
     }
     if bytes.is_empty() {
-        return stat(pid).map_or_else(|_| String::new(), |stat| format!("[{}]", stat.name));
+        let name = |stat: Stat| stat.name.chars().map(harmless).collect::<String>();
+        return stat(pid).map_or_else(|_| String::new(), |stat| format!("[{}]", name(stat)));
     }
-    for byte in &mut bytes {
-        if *byte < b' ' {
-            *byte = b' ';
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let text = String::from_utf8_lossy(&bytes);
+    text.chars().map(harmless).collect()
+}
+
+/// A letter that does nothing to a terminal.
+fn harmless(letter: char) -> char {
+    if letter.is_control() { ' ' } else { letter }
 }
 
 /// Of a command line, the program's name alone.

@@ -1,5 +1,6 @@
 //! What home supervisors say of their journeys, and how journeys end.
 
+use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use crate::departing::{forget, release, write_about};
 use crate::events::now_ms;
 use crate::history::MoveRow;
 use crate::journeys::{About, End, JournalSummary, Journey, Raised, read_journal};
+use crate::process::Process;
 use crate::settings::socket_in;
 use crate::supervisor::SupervisorError;
 use crate::{directories, hearsay, moving, processes};
@@ -183,6 +185,30 @@ pub async fn settle(daemon: &Arc<Daemon>, id: &str) {
     }
 }
 
+/// Waits for the end of a supervisor that listens to nobody any more. One that does not end by itself is no
+/// supervisor of ours any longer, whatever it is: it is ended.
+async fn see_off(about: &About) {
+    let Some((pid, started)) = about.notes.supervisor else {
+        return;
+    };
+    let deadline = Instant::now() + DEATH_WAIT;
+    let mut told = false;
+    while let Ok(supervisor) = Process::open_same(pid, started) {
+        let late = Instant::now() >= deadline;
+        if late && !told {
+            tracing::warn!(pid, "a home supervisor listens to nobody: it is ended");
+            // It may have ended meanwhile.
+            let _ = supervisor.signal(Signal::SIGKILL);
+            told = true;
+        }
+        if Instant::now() >= deadline + DEATH_WAIT {
+            tracing::error!(pid, "a home supervisor does not end");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// A supervisor is gone: its journey is over, and we say how.
 pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     let live = daemon
@@ -192,6 +218,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         .filter(|journey| journey.is_live())
         .cloned();
     let Some(journey) = live else { return };
+    see_off(&journey.about).await;
     daemon.settings.faults.point("before-journey-ends");
     let summary = summary(daemon, id).await;
     release_guests(daemon, &journey, &summary);
