@@ -77,12 +77,17 @@ impl Workshop {
         for name in ["whim", "whimd", "whim-home", "whim-guest"] {
             strip(&built.join(name), &programs.join(name))?;
         }
-        for name in ["library", "expiry", "in_vdso"] {
+        for name in ["library", "expiry", "in_vdso", "become", "elevate"] {
             strip(&guest::c(name)?, &guests.join(name))?;
         }
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("machines");
         fs::copy(scripts.join("init"), own.join("init"))?;
-        fs::copy(scripts.join("travel"), programs.join("travel"))?;
+        for name in ["travel", "users"] {
+            fs::copy(scripts.join(name), programs.join(name))?;
+        }
+        for name in ["hides.py", "watches.py"] {
+            fs::copy(guest::source(name), guests.join(name))?;
+        }
         for kernel in ["debian-12", "debian-13"] {
             let directory = self.made.join(kernel);
             let release = fs::read_to_string(directory.join("release"))?;

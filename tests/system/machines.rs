@@ -17,7 +17,7 @@ const TIMES: u32 = 10;
 
 /// Of one register layout (x87, SSE, AVX), and without (first) or with AVX2, FMA, BMI and others.
 const OLD_CPU: &str = "SandyBridge";
-const NEW_CPU: &str = "Haswell-noTSX";
+pub const NEW_CPU: &str = "Haswell-noTSX";
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -46,14 +46,15 @@ pub fn cases() -> Vec<Case> {
 type Kind<'a> = (&'a str, &'a str);
 
 /// Two machines, of one cluster.
-struct Pair {
-    home: Machine,
-    host: Machine,
+pub struct Pair {
+    pub home: Machine,
+    pub host: Machine,
     _workshop: Workshop,
 }
 
 impl Pair {
-    fn start(home: Kind<'_>, host: Kind<'_>) -> Result<Self> {
+    /// Both run, and are members of one cluster: `a` and `b`.
+    pub fn start(home: Kind<'_>, host: Kind<'_>) -> Result<Self> {
         let workshop = Workshop::open()?;
         let machine = |name, number, (kernel, cpu)| {
             workshop.start(Plan {
@@ -71,7 +72,7 @@ impl Pair {
         let token = home.run("whim token")?;
         host.start_daemon()?;
         host.run(&format!(
-            "whim join 10.0.0.1 {} --name b --advertise 10.0.0.2:7946",
+            "echo {} | whim join 10.0.0.1 --name b --advertise 10.0.0.2:7946",
             token.trim()
         ))?;
         let mut pair = Self {
@@ -235,7 +236,7 @@ fn under_yama() -> Result<()> {
         .run(&of_user("whim init --name ua --advertise 10.0.0.1:7950"))?;
     let token = pair.home.run(&of_user("whim token"))?;
     let join = format!(
-        "whim join 10.0.0.1:7950 {} --name ub --advertise 10.0.0.2:7950",
+        "echo {} | whim join 10.0.0.1:7950 --name ub --advertise 10.0.0.2:7950",
         token.trim()
     );
     pair.host.run(&of_user(&join))?;

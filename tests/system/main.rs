@@ -42,6 +42,7 @@ mod line;
 mod losses;
 mod ltp;
 mod machines;
+mod machines_users;
 mod matrix;
 mod membership;
 mod memory;
@@ -137,6 +138,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(line::cases());
     cases.extend(leaks::cases());
     cases.extend(machines::cases());
+    cases.extend(machines_users::cases());
     cases.extend(terminals::cases()?);
     cases.extend(threads::cases());
     cases.extend(unprivileged::cases()?);

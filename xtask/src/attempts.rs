@@ -28,7 +28,8 @@ const INTRODUCTION: &str = "\
 # Attempts at breaking in or out
 
 Written by `cargo xtask attempts --write`, which runs the tests named here; `cargo xtask attempts` runs
-them and fails when one succeeds, was not made, or is missing in this list. What is promised to whom:
+them and fails when one succeeds, was not made, or is missing in this list. Those of `full` tests are made by
+`cargo xtask system` alone, and stay in this list as they are. What is promised to whom:
 [threat-model.md](threat-model.md).
 ";
 
@@ -75,7 +76,9 @@ pub fn run(workspace: &Workspace, wish: Wish) -> Result<bool> {
         println!("{}: {} ... {mark}: {}", key.party, key.what, outcome.how);
     }
     if wish.write {
-        fs::write(workspace.root.join(DOCUMENT), document(&made))
+        let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
+        let listed = listed(&made, &text);
+        fs::write(workspace.root.join(DOCUMENT), document(&listed))
             .with_context(|| format!("Could not write {DOCUMENT}"))?;
     }
     let stored = stored(workspace)?;
@@ -88,6 +91,22 @@ pub fn run(workspace: &Workspace, wish: Wish) -> Result<bool> {
     }
     tally.pass(made.len());
     tally.close(workspace)
+}
+
+/// Whether this task runs it.
+fn is_run_here(key: &Key) -> bool {
+    system::is_quick(&key.test)
+}
+
+/// What was made, and what the document says of those that are not run here.
+fn listed(made: &Made, text: &str) -> Made {
+    let stored = rows(text).into_iter();
+    let kept = stored.filter(|row| !is_run_here(&row.key));
+    let kept = kept.map(|Row { key, how, .. }| {
+        let succeeded = false;
+        (key, Outcome { succeeded, how })
+    });
+    kept.chain(made.clone()).collect()
 }
 
 /// What differs from what should be.
@@ -104,7 +123,8 @@ fn findings(made: &Made, stored: &BTreeSet<Key>) -> Vec<String> {
             ));
         }
     }
-    for key in stored.iter().filter(|key| !made.contains_key(key)) {
+    let not_made = |key: &&Key| is_run_here(key) && !made.contains_key(key);
+    for key in stored.iter().filter(not_made) {
         let Key { party, what, test } = key;
         found.push(format!("was not made: {party}: {what} ({test})"));
     }
@@ -178,11 +198,17 @@ fn document(made: &Made) -> String {
 
 fn stored(workspace: &Workspace) -> Result<BTreeSet<Key>> {
     let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
-    Ok(rows(&text).into_iter().map(|(_, key)| key).collect())
+    Ok(rows(&text).into_iter().map(|row| row.key).collect())
 }
 
-/// The document's attempts with their line numbers.
-fn rows(text: &str) -> Vec<(usize, Key)> {
+/// One of the document's attempts.
+struct Row {
+    line: usize,
+    key: Key,
+    how: String,
+}
+
+fn rows(text: &str) -> Vec<Row> {
     let mut found = Vec::new();
     let mut party = "";
     for (index, line) in text.lines().enumerate() {
@@ -190,7 +216,9 @@ fn rows(text: &str) -> Vec<(usize, Key)> {
             party = name.trim_start_matches('n').trim_start();
         }
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-        let [what, _, test] = cells[..] else { continue };
+        let [what, how, test] = cells[..] else {
+            continue;
+        };
         if line == HEADING || !line.starts_with('|') || party.is_empty() {
             continue;
         }
@@ -199,7 +227,11 @@ fn rows(text: &str) -> Vec<(usize, Key)> {
             what: what.to_owned(),
             test: test.trim_matches('`').to_owned(),
         };
-        found.push((index + 1, key));
+        found.push(Row {
+            line: index + 1,
+            key,
+            how: how.to_owned(),
+        });
     }
     found
 }
@@ -214,8 +246,8 @@ pub fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
     let rows = rows(&text);
     let mut found: Vec<String> = rows
         .iter()
-        .filter(|(_, key)| !tidy::has_test(&sources, &key.test))
-        .map(|(line, key)| format!("{DOCUMENT}:{line}: there is no test `{}`", key.test))
+        .filter(|row| !tidy::has_test(&sources, &row.key.test))
+        .map(|Row { line, key, .. }| format!("{DOCUMENT}:{line}: there is no test `{}`", key.test))
         .collect();
     if rows.is_empty() {
         found.push(format!("{DOCUMENT} lists no attempt"));
@@ -338,7 +370,7 @@ mod test {
         assert_eq!(made.len(), 2);
         let text = document(&made);
         assert!(text.contains("ENOENT at 0x..., 3"), "{text}");
-        let stored: BTreeSet<Key> = rows(&text).into_iter().map(|(_, key)| key).collect();
+        let stored: BTreeSet<Key> = rows(&text).into_iter().map(|row| row.key).collect();
         assert_eq!(stored, made.keys().cloned().collect());
         let found = findings(&made, &stored);
         assert_eq!(found, ["succeeded: old version: call (v::old)"]);
@@ -351,6 +383,24 @@ mod test {
         assert!(findings(&Made::new(), &stored)[0].starts_with("was not made: guest"));
         assert!(findings(&made, &BTreeSet::new())[0].starts_with("not in "));
         assert!(parse("three\tfields\tonly\n").is_err());
+    }
+
+    #[test]
+    fn those_of_full_tests_stay_as_they_are() {
+        let written = "local user\tlook\tm::full::users\tfailed\tdenied\n";
+        let text = document(&parse(written).unwrap());
+        let made = parse(WRITTEN).unwrap();
+        let both = listed(&made, &text);
+        assert_eq!(both.len(), made.len() + 1);
+        let again = document(&both);
+        assert!(
+            again.contains("| look | denied | `m::full::users` |"),
+            "{again}"
+        );
+        let stored = rows(&again).into_iter().map(|row| row.key).collect();
+        assert_eq!(findings(&made, &stored).len(), 1);
+        // Of others the list says what was made now.
+        assert_eq!(listed(&Made::new(), &again).len(), 1);
     }
 
     #[test]
