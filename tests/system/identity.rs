@@ -460,7 +460,12 @@ fn before_the_stop(cluster: &Cluster, plans: &Path, (rights, phase): (Rights, &s
     let (mut talk, pid) = changes(cluster, rights)?;
     let (mut moving, home) = until_stopped(cluster, plans, pid, phase)?;
     talk.go()?;
-    // Where it is traced already, its exec is reported, and waits for a supervisor that is stopped.
+    // It is traced already: its exec is reported, and waits for the supervisor, which is stopped.
+    let status = format!("/proc/{pid}/status");
+    eventually(PATIENCE, "its exec is reported", || {
+        let status = cluster.run("n1", &["cat", &status])?;
+        Ok(status.contains("State:\tt").then_some(()))
+    })?;
     cluster.run("n1", &["kill", "-CONT", &home])?;
     let said = talk.line()?;
     ensure!(said == format!("rights {}", rights.id()), "{said}");

@@ -491,7 +491,7 @@ fn listener(node: &Node, path: &str, is_silent: bool) -> Result<Talk> {
         &uid,
         "--regid",
         &uid,
-        "python3",
+        "/usr/bin/python3",
         "-c",
         &script,
     ];
@@ -541,11 +541,14 @@ fn false_daemons(node: &Node) -> Result<()> {
     Ok(())
 }
 
+/// With what looks like a token.
+const JOINS: &str = "sh -c 'printf %08d.%032d.%064d 1 2 3 | WHIM join 127.0.0.1'";
+
 /// Root's command in an environment that another user has left.
 fn roots_command(node: &Node) -> Result<()> {
     let path = format!("{}/mine/control.sock", node.room);
     for (what, command) in [
-        ("join", "WHIM join 127.0.0.1 secret-token"),
+        ("join", JOINS),
         ("token", "WHIM token"),
         ("ca backup", "WHIM ca backup ROOM/backup"),
         ("run", "WHIM run -- true"),

@@ -491,7 +491,7 @@ impl Frozen {
             return Err(FreezeError::Filtered(self.pid));
         }
         let mut sleeping = sleeping_in(self.pid, tid);
-        while sleeping.is_some_and(freeze_calls::waits_for_child) {
+        while sleeping.is_some_and(freeze_calls::waits_for_child) && !self.awaits_us(tid) {
             // It would not stop before its child lets it go: wait without touching it.
             if Instant::now() >= deadline {
                 let reason = format!("thread {tid} waits for a child that it has just made");
@@ -526,6 +526,12 @@ impl Frozen {
             },
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether a thread that was traced before has stopped for us already, to tell of the thread that it has made.
+    fn awaits_us(&self, tid: Tid) -> bool {
+        self.attended.is_some()
+            && Status::read(self.pid, tid).is_ok_and(|status| status.state == 't')
     }
 
     fn interrupt(&self, running: Running) -> Result<Option<Pending>, FreezeError> {

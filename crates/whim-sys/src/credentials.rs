@@ -177,7 +177,7 @@ fn set_capabilities(held: u64, inheritable: u64) -> io::Result<()> {
 /// The effective capabilities of this process, bit n for capability n.
 #[must_use]
 pub fn effective_capabilities() -> u64 {
-    std::fs::read_to_string("/proc/self/status")
+    std::fs::read_to_string("/proc/thread-self/status")
         .ok()
         .and_then(|status| {
             let line = status

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::control::LogRow;
+use crate::hearsay::sentence;
 
 /// A log longer than this is put aside; the one put aside before is removed. In bytes.
 const LOG_MAX: u64 = 8 << 20;
@@ -57,7 +58,8 @@ impl Events {
             time_ms: now_ms(),
             pid,
             what: what.to_string(),
-            text: text.into(),
+            // What others have said stands in it: members, users, supervisors.
+            text: sentence(&text.into()),
         };
         tracing::info!(pid, what, "{}", row.text);
         let Ok(mut line) = serde_json::to_vec(&row) else {

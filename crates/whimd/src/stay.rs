@@ -6,6 +6,7 @@ use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
+use crate::hearsay::sentence;
 
 /// So long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
@@ -44,7 +45,8 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
     let found = stay::reasons_by(pid, &policy, |pid| daemon.sharing().reason(pid));
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
-    let found = found.iter().map(|reason| format!("{reason}."));
+    // Paths stand in them, which are the user's words.
+    let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
     let kept = daemon.orders().keeps();
     let kept = kept.into_iter().chain(forbidden).map(str::to_owned);
     let reasons: Vec<String> = kept.chain(found).collect();
