@@ -1,8 +1,44 @@
-//! Logs of supervisors: each has one of its own, and the newest are kept.
+//! The daemon's log, in lines of bounded length; and logs of supervisors: each has one of its own, and the newest are
+//! kept.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+/// No line of the daemon's log is longer, in bytes: what anybody has sent may be quoted in one.
+const LINE_MAX: usize = 2048;
+/// What stands in place of the rest.
+const REST: &[u8] = b" ...\n";
+
+/// Writes to standard error; each write is one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        io::stderr().lock().write_all(&plain(line))?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// A line of bounded length, which is one line, and does nothing to a terminal.
+fn plain(line: &[u8]) -> Vec<u8> {
+    let (text, end) = match line.strip_suffix(b"\n") {
+        Some(text) if line.len() <= LINE_MAX => (text, &b"\n"[..]),
+        None if line.len() <= LINE_MAX => (line, &b""[..]),
+        _ => (&line[..LINE_MAX - REST.len()], REST),
+    };
+    let text = String::from_utf8_lossy(text);
+    let harmless = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut plain = harmless.collect::<String>().into_bytes();
+    plain.extend_from_slice(end);
+    plain
+}
 
 /// Logs of supervisors of one kind that are kept. Most have a line or none.
 const LOGS_KEPT: usize = 1000;
@@ -41,6 +77,19 @@ fn kind(log: &Path) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_one_line_of_bounded_length() {
+        assert_eq!(plain(b"ready\n"), b"ready\n");
+        assert_eq!(
+            plain("a\nfalse\u{1b}[7m line\r\n".as_bytes()),
+            b"a false [7m line \n"
+        );
+        let long = plain(&[&[b'A'; 1 << 20][..], b"\n"].concat());
+        assert_eq!(long.len(), LINE_MAX);
+        assert!(long.ends_with(REST));
+        assert_eq!(plain(&[b'A'; LINE_MAX]).len(), LINE_MAX);
+    }
     use std::time::Duration;
 
     #[test]

@@ -62,7 +62,7 @@ fn main() -> Result<()> {
             tracing_subscriber::EnvFilter::try_from_env("WHIM_LOG")
                 .unwrap_or_else(|_| "info".into()),
         )
-        .with_writer(std::io::stderr)
+        .with_writer(|| whimd::logs::Lines)
         // It would tell of a full disk on standard error, which is on that disk, and panic.
         .log_internal_errors(false)
         .with_ansi(false)
