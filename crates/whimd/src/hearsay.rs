@@ -7,6 +7,7 @@ use whim_journey::job::{Event, MoveReport, Status};
 use whim_net::NodeName;
 
 use crate::journeys::About;
+use crate::plain::harmless;
 
 /// Longest sentence that is told on, in characters.
 const SENTENCE_MAX: usize = 1000;
@@ -28,10 +29,7 @@ const TIME_MAX_MS: f64 = 366.0 * 86_400_000.0;
 /// A sentence of bounded length that does nothing to a terminal.
 #[must_use]
 pub fn sentence(text: &str) -> String {
-    let plain = text.chars().take(SENTENCE_MAX);
-    plain
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.chars().take(SENTENCE_MAX).map(harmless).collect()
 }
 
 /// The name of a node, whether there is one of that name or not.

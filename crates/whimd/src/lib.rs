@@ -44,6 +44,7 @@ pub mod owned;
 pub mod owner;
 pub mod peers;
 pub mod places;
+pub mod plain;
 pub mod port;
 pub mod process;
 pub mod processes;

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::plain::harmless;
+
 /// No line of the daemon's log is longer, in bytes: what anybody has sent may be quoted in one.
 const LINE_MAX: usize = 2048;
 /// What stands in place of the rest.
@@ -34,8 +36,7 @@ fn plain(line: &[u8]) -> Vec<u8> {
         _ => (&line[..LINE_MAX - REST.len()], REST),
     };
     let text = String::from_utf8_lossy(text);
-    let harmless = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut plain = harmless.collect::<String>().into_bytes();
+    let mut plain = text.chars().map(harmless).collect::<String>().into_bytes();
     plain.extend_from_slice(end);
     plain
 }

@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use thiserror::Error;
 
+use crate::plain::harmless;
+
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
 pub const TICKS_PER_SECOND: u64 = 100;
 const PAGE_BYTES: u64 = 4096;
@@ -168,11 +170,6 @@ pub fn command(pid: i32) -> String {
     }
     let text = String::from_utf8_lossy(&bytes);
     text.chars().map(harmless).collect()
-}
-
-/// A letter that does nothing to a terminal.
-fn harmless(letter: char) -> char {
-    if letter.is_control() { ' ' } else { letter }
 }
 
 /// Of a command line, the program's name alone.
