@@ -104,15 +104,10 @@ impl Alone {
         let Some(young) = self.young() else {
             return Self::look(self.pid).err();
         };
-        let mut hidden = self.hidden.clone();
-        for id in young {
-            match relation(self.pid, id) {
-                Relation::Shares => return Some(StayReason::SharesMemory(id)),
-                Relation::Hidden => hidden.push(id),
-                Relation::Apart => {}
-            }
+        match self.hidden_with(young) {
+            Ok(hidden) => self.look_alike(&hidden),
+            Err(reason) => Some(reason),
         }
-        self.look_alike(&hidden)
     }
 
     /// Asks again as [`Alone::no_longer`] does, and keeps what is found for the next time.
@@ -127,16 +122,26 @@ impl Alone {
                 Err(reason) => Some(reason),
             };
         };
-        for id in young {
-            match relation(self.pid, id) {
-                Relation::Shares => return Some(StayReason::SharesMemory(id)),
-                Relation::Hidden if !self.hidden.contains(&id) => self.hidden.push(id),
-                Relation::Hidden | Relation::Apart => {}
-            }
+        match self.hidden_with(young) {
+            Ok(hidden) => self.hidden = hidden,
+            Err(reason) => return Some(reason),
         }
         self.hidden.retain(|id| is_there(*id));
         self.last = last;
         self.look_alike(&self.hidden)
+    }
+
+    /// Those that could not be asked about, with those of the young ones that cannot be.
+    fn hidden_with(&self, young: impl Iterator<Item = i32>) -> Result<Vec<i32>, StayReason> {
+        let mut hidden = self.hidden.clone();
+        for id in young {
+            match relation(self.pid, id) {
+                Relation::Shares => return Err(StayReason::SharesMemory(id)),
+                Relation::Hidden if !hidden.contains(&id) => hidden.push(id),
+                Relation::Hidden | Relation::Apart => {}
+            }
+        }
+        Ok(hidden)
     }
 
     /// The ids of tasks that may have been made since the look; `None`: it cannot be told which.
