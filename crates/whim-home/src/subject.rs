@@ -12,6 +12,7 @@ use nix::unistd::{getresgid, getresuid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use thiserror::Error;
+use whim_image::stay::start_time;
 use whim_journey::job::HomeJob;
 use whim_sys::namespace;
 use whim_sys::pidfd::Pidfd;
@@ -68,14 +69,6 @@ impl Rights {
             owner,
         })
     }
-}
-
-/// Field 22 of /proc/PID/stat.
-fn start_time(pid: i32) -> Option<u64> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let (_, fields) = text.rsplit_once(')')?;
-    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Whether a process that began at `told`, as the daemon sees it, is the one that began at `seen`, as seen from

@@ -453,8 +453,9 @@ fn stat_field<T: FromStr>(pid: i32, tid: i32, number: usize) -> Option<T> {
     rest.split(' ').nth(number - 3)?.parse().ok()
 }
 
-/// When a process began, in ticks since the boot.
-pub(crate) fn start_time(pid: i32) -> Option<u64> {
+/// When a process began, in ticks since the boot: field 22 of its stat.
+#[must_use]
+pub fn start_time(pid: i32) -> Option<u64> {
     const START_TIME: usize = 22;
     stat_field(pid, pid, START_TIME)
 }
