@@ -397,6 +397,7 @@ fn name_own(node: &str, left: &Left, answers: &Answers) {
 mod tests {
     use super::*;
     use crate::journeys::{About, End};
+    use whim_image::model::CpuTime;
     use whim_journey::job::{Phase, Status};
 
     #[test]
@@ -444,6 +445,7 @@ mod tests {
             reason: "over".into(),
             moves: 1,
             location: None,
+            cpu_away: CpuTime::default(),
         });
         assert!(!is_there(&journey, "n2", 1));
     }

@@ -15,7 +15,7 @@ use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
 use crate::conversation::Conversation;
 use crate::daemon::Daemon;
 use crate::departing;
-use crate::journeys::{Journey, read_journal};
+use crate::journeys::Journey;
 use crate::process::Process;
 use crate::settings::socket_in;
 use crate::supervisor::SupervisorError;
@@ -59,7 +59,7 @@ impl Patience {
 /// Sees to it that our processes leave nodes that are no members.
 pub fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
     for journey in daemon.journeys().live() {
-        let Some(node) = host_of(daemon, &journey, &is_stranger) else {
+        let Some(node) = host_of(&journey, &is_stranger) else {
             continue;
         };
         // One at a time: it is looked for again and again.
@@ -76,18 +76,15 @@ pub fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
 
 /// The stranger at which a process is, or to which it is on its way. What a supervisor that says nothing has
 /// said last, before this daemon began, is in its journal.
-fn host_of(
-    daemon: &Daemon,
-    journey: &Journey,
-    is_stranger: impl Fn(&str) -> bool,
-) -> Option<String> {
-    let bound_for = journey.bound_for.as_ref().map(|(node, _)| node.clone());
+fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<String> {
+    let bound_for = journey.bound_for.as_ref().map(|(node, _)| node);
     let at = match &journey.status {
-        Some(status) => Some(status.location.clone()),
-        None => read_journal(&daemon.settings.journal(&journey.about.journey)).last_host,
+        Some(status) => Some(&status.location),
+        None => journey.last_host.as_ref(),
     };
     let mut hosts = at.into_iter().chain(bound_for);
-    hosts.find(|node| *node != "home" && is_stranger(node))
+    let host = hosts.find(|node| *node != "home" && is_stranger(node));
+    host.cloned()
 }
 
 /// A lease as it holds for this process's returns.
@@ -182,7 +179,7 @@ async fn ask(
 fn is_at(daemon: &Daemon, id: &str, node: &str) -> bool {
     let journeys = daemon.journeys();
     let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
-    journey.is_some_and(|journey| host_of(daemon, journey, |host| host == node).is_some())
+    journey.is_some_and(|journey| host_of(journey, |host| host == node).is_some())
 }
 
 /// The supervisor is ended, and with it what it holds.

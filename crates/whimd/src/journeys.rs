@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whim_image::model::CpuTime;
 use whim_journey::job::{Event, MoveReport, State, Status};
@@ -82,6 +82,9 @@ pub struct End {
     pub moves: u32,
     #[serde(default)]
     pub location: Option<String>,
+    /// CPU time that the process has used away.
+    #[serde(default)]
+    pub cpu_away: CpuTime,
 }
 
 /// One journey.
@@ -95,8 +98,9 @@ pub struct Journey {
     pub epoch: u32,
     /// Host and epoch of the move that goes on.
     pub bound_for: Option<(String, u32)>,
-    /// Moves that its journal tells of.
+    /// Moves that its journal tells of, and where the last one went.
     pub done: u32,
+    pub last_host: Option<String>,
     /// Last look at its CPU time: (milliseconds of our clock, nanoseconds).
     pub seen: Option<(u64, u64)>,
     pub cpu_percent: f64,
@@ -160,6 +164,7 @@ impl Journey {
             epoch: 0,
             bound_for: None,
             done: 0,
+            last_host: None,
             seen: None,
             cpu_percent: 0.0,
             busy: Arc::default(),
@@ -259,9 +264,14 @@ pub struct JournalSummary {
     pub homeward: BTreeMap<String, u32>,
 }
 
-/// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over.
-#[must_use]
-pub fn read_journal(path: &Path) -> JournalSummary {
+/// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over. Its user decides how
+/// long it is, up to the limit: so it is read beside what the daemon does for others.
+pub async fn read_journal(path: PathBuf) -> JournalSummary {
+    let read = tokio::task::spawn_blocking(move || read_now(&path));
+    read.await.unwrap_or_default()
+}
+
+fn read_now(path: &Path) -> JournalSummary {
     fs::File::open(path).map_or_else(
         |_| JournalSummary::default(),
         |file| summarize(BufReader::new(file.take(JOURNAL_MAX))),
@@ -379,18 +389,17 @@ impl Journeys {
         journeys
     }
 
-    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers. `used`: what
-    /// a journey has used away, and its moves.
-    pub fn forget_oldest(&mut self, used: impl Fn(&str) -> (CpuTime, u32)) -> Vec<String> {
+    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers.
+    pub fn forget_oldest(&mut self) -> Vec<String> {
         let ended = |about: &About| Some((about.end.as_ref()?.at_ms, about.journey.clone()));
         let abouts = self.by_id.values().map(|journey| &journey.about);
         let mut all: Vec<(u64, String)> = abouts.filter_map(ended).collect();
         all.sort_by(|one, other| other.cmp(one));
         let old: Vec<String> = all.into_iter().skip(KEPT).map(|(_, id)| id).collect();
         for id in &old {
-            let journey = self.by_id.remove(id);
-            if let Some(run) = journey.and_then(|journey| journey.about.run) {
-                self.add_forgotten(run, used(id));
+            let about = self.by_id.remove(id).map(|journey| journey.about);
+            if let Some((Some(run), Some(end))) = about.map(|about| (about.run, about.end)) {
+                self.add_forgotten(run, (end.cpu_away, end.moves));
             }
         }
         old
@@ -480,8 +489,12 @@ mod tests {
                     at_ms,
                     at_home: true,
                     reason: "It ended".into(),
-                    moves: 1,
+                    moves: 3,
                     location: None,
+                    cpu_away: CpuTime {
+                        total_ns: 3,
+                        ..CpuTime::default()
+                    },
                 }),
                 ..about(number)
             };
@@ -491,8 +504,7 @@ mod tests {
         };
         (0..KEPT as u64).for_each(|number| add(number, true));
         add(9_999, false);
-        let used = |_: &str| (CpuTime::default(), 3);
-        assert_eq!(journeys.forget_oldest(used), Vec::<String>::new());
+        assert_eq!(journeys.forget_oldest(), Vec::<String>::new());
         let mut add_two = |numbers: [u64; 2]| {
             for number in numbers {
                 let mut about = journeys.by_id["j0"].about.clone();
@@ -501,12 +513,13 @@ mod tests {
                     .by_id
                     .insert(about.journey.clone(), Journey::new(about));
             }
-            journeys.forget_oldest(used)
+            journeys.forget_oldest()
         };
         assert_eq!(add_two([5000, 5001]), ["j998", "j999"]);
         assert!(journeys.by_id.contains_key("j9999"));
         // `whim run --time` counts them still.
-        assert_eq!(journeys.forgotten_of("r").1, 6);
+        let (used, moves) = journeys.forgotten_of("r");
+        assert_eq!((used.total_ns, moves), (6, 6));
     }
 
     #[test]
@@ -532,6 +545,7 @@ mod tests {
             reason: "It is at home again".into(),
             moves: 2,
             location: None,
+            cpu_away: CpuTime::default(),
         };
         let first = journeys.by_id.get_mut("j1").expect("there");
         first.cpu_percent = 90.0;
@@ -619,7 +633,7 @@ mod tests {
             let damaged = vec![b'x'; length - last.len() - 1];
             let bytes = [&damaged[..], b"\n", &last].concat();
             fs::write(&path, bytes).expect("written");
-            read_journal(&path).ended
+            read_now(&path).ended
         };
         assert_eq!(end(limit), Some(("It ended".into(), Some(0))));
         assert_eq!(end(limit + 1), None);

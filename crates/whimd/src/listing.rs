@@ -246,11 +246,15 @@ async fn sentences(
     pid: i32,
 ) -> Result<Vec<String>, MoveError> {
     watching::refresh_all(daemon).await;
-    let said = Process::open(pid).and_then(|process| {
-        let stat = process.stat()?;
-        // What is read of it by its number is of no other process, if it lives until then.
-        process.look(|_| sentences_of(daemon, caller, &stat))
-    });
+    let opened = Process::open(pid).and_then(|process| Ok((process.stat()?, process)));
+    let said = match opened {
+        Ok((stat, process)) => {
+            let came_home = came_home(daemon, &stat).await;
+            // What is read of it by its number is of no other process, if it lives until then.
+            process.look(|_| sentences_of(daemon, caller, &stat, came_home))
+        }
+        Err(error) => Err(error),
+    };
     match said {
         Ok(text) => Ok(text),
         Err(error) => last_end(daemon, caller, pid)
@@ -259,7 +263,12 @@ async fn sentences(
     }
 }
 
-fn sentences_of(daemon: &Daemon, caller: &Caller, stat: &Stat) -> Vec<String> {
+fn sentences_of(
+    daemon: &Daemon,
+    caller: &Caller,
+    stat: &Stat,
+    came_home: Option<String>,
+) -> Vec<String> {
     let pid = stat.pid;
     let journey = daemon.journeys().of_process(pid).cloned();
     let candidate = daemon.candidates().get(pid).cloned();
@@ -276,7 +285,7 @@ fn sentences_of(daemon: &Daemon, caller: &Caller, stat: &Stat) -> Vec<String> {
             return text;
         }
     }
-    text.extend(came_home(daemon, stat));
+    text.extend(came_home);
     let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
     if tracer != 0 {
         text.push(format!(
@@ -309,10 +318,11 @@ fn command(caller: &Caller, pid: i32) -> String {
 }
 
 /// Why a process that is at home has come back, if nobody asked for it.
-fn came_home(daemon: &Daemon, stat: &processes::Stat) -> Option<String> {
+async fn came_home(daemon: &Daemon, stat: &Stat) -> Option<String> {
     let of_process = |about: &About| (about.pid, about.start_time) == (stat.pid, stat.start_time);
     let last = daemon.journeys().newest(of_process)?;
-    let reason = read_journal(&daemon.settings.journal(&last.journey)).came_home_for?;
+    let read = read_journal(daemon.settings.journal(&last.journey)).await;
+    let reason = read.came_home_for?;
     Some(format!("It came home by itself: {reason}"))
 }
 
@@ -355,7 +365,7 @@ pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
     let mut rows = Vec::new();
     for journey in journeys {
         let id = &journey.about.journey;
-        let mut summary = read_journal(&daemon.settings.journal(id));
+        let mut summary = read_journal(daemon.settings.journal(id)).await;
         if journey.is_live() {
             summary.add_calls(watching::calls(daemon, id).await);
         }
@@ -389,13 +399,13 @@ pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
         };
         let ending: Vec<&Journey> = journeys.iter().filter(|journey| ending(journey)).collect();
         if ending.is_empty() || begun.elapsed() > ENDING_MAX {
-            return journeys.iter().fold(forgotten, |sum, journey| {
-                let summary = read_journal(&daemon.settings.journal(&journey.about.journey));
-                (
-                    sum.0.plus(summary.cpu_away),
-                    sum.1.saturating_add(summary.done),
-                )
-            });
+            let mut sum = forgotten;
+            for journey in journeys {
+                let read = read_journal(daemon.settings.journal(&journey.about.journey)).await;
+                sum.0 = sum.0.plus(read.cpu_away);
+                sum.1 = sum.1.saturating_add(read.done);
+            }
+            return sum;
         }
         for journey in ending {
             watching::refresh(daemon, &journey.about.journey).await;

@@ -44,11 +44,9 @@ pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     {
         journey.manners.was_silent(now);
     }
+    look_at_journal(daemon, id, now).await;
     match answer {
-        Ok((Event::Status { status }, listener)) => {
-            let done = done(daemon, id, now).await;
-            take_status(daemon, &about, (status, listener), done);
-        }
+        Ok((Event::Status { status }, listener)) => take_status(daemon, &about, status, listener),
         Err(SupervisorError::Gone(_)) => finish(daemon, id).await,
         // Busy, or in the middle of a step: what it said last stands.
         Ok(_) | Err(_) => {}
@@ -83,28 +81,27 @@ async fn ask(
     answered.unwrap_or_else(|_| Err(SupervisorError::Mute(socket.clone())))
 }
 
-/// Moves that a journal tells of; `None`: it was not looked at, because it is as it was, or long.
-async fn done(daemon: &Daemon, id: &str, now: u64) -> Option<u32> {
+/// Keeps what a journal tells of moves, unless it is as it was, or long. A supervisor that says nothing has
+/// nothing but that.
+async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
     let path = daemon.settings.journal(id);
     let length = fs::metadata(&path).map_or(0, |about| about.len());
-    {
+    let reads = {
         let mut journeys = daemon.journeys();
-        let journey = journeys.by_id.get_mut(id)?;
-        if !journey.manners.reads(length, now) {
-            return None;
-        }
+        let journey = journeys.by_id.get_mut(id);
+        journey.is_some_and(|journey| journey.manners.reads(length, now))
+    };
+    if !reads {
+        return;
     }
-    let read = tokio::task::spawn_blocking(move || read_journal(&path).done);
-    read.await.ok()
+    let read = read_journal(path).await;
+    if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+        (journey.done, journey.last_host) = (read.done, read.last_host);
+    }
 }
 
 /// Believes what a supervisor says of its own journey, as far as it can be.
-fn take_status(
-    daemon: &Daemon,
-    about: &About,
-    (said, listener): (Status, Option<i32>),
-    done: Option<u32>,
-) {
+fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i32>) {
     // An older daemon's supervisor listens itself; ours have their socket from us.
     let older = about.notes.older.and(listener);
     let supervisor = about.notes.supervisor.map(|(pid, _)| pid).or(older);
@@ -127,7 +124,6 @@ fn take_status(
     };
     let now = daemon.clock_ms();
     if let Some(journey) = daemon.journeys().by_id.get_mut(&about.journey) {
-        journey.done = done.unwrap_or(journey.done);
         journey.take_status(status, now);
     }
 }
@@ -220,7 +216,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     let Some(journey) = live else { return };
     see_off(&journey.about).await;
     daemon.settings.faults.point("before-journey-ends");
-    let summary = summary(daemon, id).await;
+    let summary = read_journal(daemon.settings.journal(id)).await;
     release_guests(daemon, &journey, &summary);
     let at_home = is_at_home(&journey, &summary).await;
     if at_home {
@@ -233,6 +229,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         reason: reason.clone(),
         moves: summary.done,
         location: Some(journey.location().to_string()),
+        cpu_away: summary.cpu_away,
     };
     let about = {
         let mut journeys = daemon.journeys();
@@ -267,21 +264,11 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     } else if let Err(error) = write_about(daemon, &about) {
         tracing::warn!(%error, journey = id, "the end of a journey was not noted");
     }
-    let old = daemon.journeys().forget_oldest(|id| {
-        let summary = read_journal(&daemon.settings.journal(id));
-        (summary.cpu_away, summary.done)
-    });
+    let old = daemon.journeys().forget_oldest();
     old.iter().for_each(|id| forget(daemon, id));
     daemon.settings.faults.point("journey-end-noted");
     directories::discard(&daemon.settings.home_directory(id));
     daemon.settings.faults.point("home-directory-removed");
-}
-
-/// What its journal says; one may be long.
-async fn summary(daemon: &Daemon, id: &str) -> JournalSummary {
-    let path = daemon.settings.journal(id);
-    let read = tokio::task::spawn_blocking(move || read_journal(&path));
-    read.await.unwrap_or_default()
 }
 
 /// It came home without being asked: counted and remembered at the end, as its journal tells.
