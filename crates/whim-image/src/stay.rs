@@ -8,9 +8,10 @@ use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
 use crate::model::{Protection, Range};
 use crate::sharing;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::str::FromStr;
 use thiserror::Error;
 use whim_sys::foreign::{self, Resource};
@@ -270,9 +271,19 @@ impl SharedFile {
 
     /// Whether watching it takes no privilege.
     fn is_watchable(&self) -> bool {
-        let opened = fs::File::open(&self.name);
-        opened.is_ok_and(|file| {
-            file.metadata().is_ok_and(|about| self.is(&about)) && watched::is_possible(&file)
+        // What has its name now may be anything: to open a FIFO waits, to open a device may do something. So
+        // it is first held, then looked at, and then opened as what is held.
+        let held = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open(&self.name);
+        let is_it = |held: &fs::File| {
+            let about = held.metadata();
+            about.is_ok_and(|about| about.is_file() && self.is(&about))
+        };
+        held.is_ok_and(|held| {
+            let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+            is_it(&held) && fs::File::open(path).is_ok_and(|file| watched::is_possible(&file))
         })
     }
 }
