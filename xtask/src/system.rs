@@ -77,7 +77,8 @@ pub struct Built {
     pub cases: Vec<Case>,
 }
 
-/// Builds the programs and the tests, and lists the tests.
+/// Builds the programs and the tests, and lists the tests. `WHIM_BIN_DIR` names other
+/// programs to be tested.
 ///
 /// # Errors
 /// When something does not build, or a test program cannot list its tests.
@@ -122,8 +123,12 @@ pub fn build(workspace: &Workspace, release: bool) -> Result<Built> {
     }
     cases.sort_by(|left, right| left.name.cmp(&right.name));
     let directory = if release { "release" } else { "debug" };
+    let others = std::env::var_os("WHIM_BIN_DIR").map(PathBuf::from);
+    if let Some(others) = &others {
+        println!("Of the programs in {}", others.display());
+    }
     Ok(Built {
-        programs: workspace.target.join(directory),
+        programs: others.unwrap_or_else(|| workspace.target.join(directory)),
         cases,
     })
 }
