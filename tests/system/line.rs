@@ -33,6 +33,7 @@ pub fn cases() -> Vec<Case> {
             stopped(cluster, true)
         }),
         case("command_line_without_end", endless),
+        case("file_server_is_away", server_away),
         Case::new("line::lying_supervisor_is_cut_off", |_| lying()),
     ]
 }
@@ -285,6 +286,57 @@ fn endless(cluster: &Cluster) -> Result<()> {
         "The daemon's memory has grown by {more} KiB"
     );
     attempt.failed("no more of it is read than is shown");
+    talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+    talk.end().map(drop)
+}
+
+/// Her program lies on a file system that she serves herself, and serves no more.
+fn server_away(cluster: &Cluster) -> Result<()> {
+    let server = place::guests().join("file_server.py");
+    let directory = cluster.directory().join("away");
+    fs::create_dir_all(&directory)?;
+    let (server, at) = (
+        server.display().to_string(),
+        directory.display().to_string(),
+    );
+    // In the tests' place of root, for its users may not open /dev/fuse everywhere.
+    let words = ["python3", &server, &at, "/bin/cat"];
+    let mut server = Talk::start_in(cluster, "server", &mut cluster.command("n1", &words))?;
+    server.until("serves")?;
+    let (mut other, others) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
+    let whim = cluster.whim_path().display().to_string();
+    let script = format!("echo ready $$ && exec {at}/f");
+    let words = [&whim, "run", "--", "sh", "-c", &script];
+    let mut talk = Talk::start_in(cluster, "hers", &mut cluster.command_as(USER, "n1", &words))?;
+    let pid = talk.ready()?;
+    talk.say("executed")?;
+    ensure!(talk.line()? == "executed", "{:?}", talk.said);
+    let why = || cluster.whim("n1", &["why", &pid.to_string()]);
+    let before = why()?;
+    ensure!(before.contains("Nothing in it keeps it here"), "{before}");
+
+    let attempt = tries("keep root's daemon waiting for a file server of her own");
+    server.say("no more")?;
+    server.until("silent")?;
+    let said = ends(cluster, "n1", &["why", &pid.to_string()])?;
+    ensure!(said.contains("does not answer"), "{said}");
+    let begun = Instant::now();
+    let rows = ends(cluster, "n1", &["ps", "-a"])?;
+    ensure!(rows.contains("does not answer"), "{rows}");
+    println!("whim ps takes {:?}", begun.elapsed());
+    let said = ends(cluster, "n1", &["migrate", &pid.to_string(), "n2"])?;
+    ensure!(said.contains("does not answer"), "{said}");
+    cluster.move_to(others, "n2")?;
+    attempt.failed("it stays, with the reason, and others move");
+
+    server.say("again")?;
+    server.until("serves")?;
+    eventually(PATIENCE, "it is looked at again", || {
+        let said = why()?;
+        Ok(said.contains("Nothing in it keeps it here").then_some(()))
+    })?;
+    other.go()?;
+    other.succeed()?;
     talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
     talk.end().map(drop)
 }

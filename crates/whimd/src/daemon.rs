@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use whim_image::sharing::Looks;
 use whim_metrics::Metrics;
 use whim_metrics::labels::{Cause, Phase};
 use whim_net::datagram::Keyring;
@@ -21,6 +20,7 @@ use crate::events::Events;
 use crate::guests::Guests;
 use crate::history_task::History;
 use crate::journeys::Journeys;
+use crate::looking::Looking;
 use crate::orders::{self, Orders};
 use crate::peers::Peers;
 use crate::processes;
@@ -62,8 +62,7 @@ pub struct Daemon {
     /// Processes that a request moves just now.
     moving: Mutex<HashMap<i32, UnderWay>>,
     orders: Mutex<Orders>,
-    /// Who had its memory for itself, at the last look.
-    sharing: Mutex<Looks>,
+    pub looking: Arc<Looking>,
     balancing: Mutex<Balancing>,
     /// For datagrams; of the name that this node has now.
     keyring: Mutex<Option<Keyring>>,
@@ -148,7 +147,7 @@ impl Daemon {
             peers: Mutex::default(),
             moving: Mutex::default(),
             orders: Mutex::new(orders),
-            sharing: Mutex::default(),
+            looking: Arc::default(),
             balancing: Mutex::new(balancing),
             keyring: Mutex::default(),
             discovery: Mutex::default(),
@@ -203,10 +202,6 @@ impl Daemon {
     /// Forgets the keys of all others: this node left its cluster.
     pub fn forget_keys(&self) {
         *lock(&self.keyring) = None;
-    }
-
-    pub fn sharing(&self) -> MutexGuard<'_, Looks> {
-        lock(&self.sharing)
     }
 
     pub fn sensors(&self) -> MutexGuard<'_, Sensors> {

@@ -35,6 +35,7 @@ pub mod hosting;
 pub mod journeys;
 pub mod listing;
 pub mod logs;
+pub mod looking;
 pub mod membership;
 pub mod metrics;
 pub mod metrics_words;

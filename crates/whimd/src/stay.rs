@@ -1,15 +1,19 @@
 //! Why a process of this node cannot move now.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_image::stay::{self, Policy, StayReason};
 use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
 use crate::hearsay::sentence;
+use crate::processes;
 
 /// So long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
+/// Of one that cannot be looked at.
+const NO_ANSWER: &str = "Its program, or a file that it maps, cannot be read just now: what it lies on, perhaps a file server, does not answer.";
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// Reasons, each a sentence; empty: it may move.
@@ -43,7 +47,9 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
     let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
-    let found = stay::reasons_by(pid, &policy, |pid| daemon.sharing().reason(pid));
+    let Some(found) = found_by(daemon, pid, policy) else {
+        return (vec![NO_ANSWER.to_owned()], false);
+    };
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     // Paths stand in them, which are the user's words.
     let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
@@ -52,6 +58,19 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let reasons: Vec<String> = kept.chain(found).collect();
     let passing = passing && reasons.len() == 1;
     (reasons, passing)
+}
+
+/// What its files, mappings and threads say; `None`: they do not say it in time.
+fn found_by(daemon: &Daemon, pid: i32, policy: Policy) -> Option<Vec<StayReason>> {
+    let gone = Some(vec![StayReason::Gone]);
+    let (Ok(stat), Ok(its)) = (processes::stat(pid), processes::credentials(pid)) else {
+        return gone;
+    };
+    let looking = Arc::clone(&daemon.looking);
+    let subject = (its.uids[0], pid, stat.start_time);
+    let look = move || stay::reasons_by(pid, &policy, |pid| looking.shares(pid));
+    // What else this thread of the runtime has to do is done by another one meanwhile.
+    tokio::task::block_in_place(|| daemon.looking.within_time(subject, look))
 }
 
 /// Why a home supervisor may not trace a process. `declared`: `whim run` became it; `of_root`: it is root's,
