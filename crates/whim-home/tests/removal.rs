@@ -40,12 +40,13 @@ fn last(events: &Receiver<Event>) -> String {
         .unwrap_or_else(|| "nothing".to_owned())
 }
 
-/// The host lies until the program has ended: as by SIGKILL, in time, and with nothing done after that.
+/// The host lies until the program has ended: as by SIGKILL, in time, and with nothing done after that. Also how
+/// many calls were made that it sent after the guest was called home.
 fn ends(
     (mut program, home, mut host): (Program, Home, Host),
     events: &Receiver<Event>,
     (begun, lie): (Instant, Lie),
-) -> String {
+) -> (String, usize) {
     let latest = begun + LEASE + BEYOND;
     let status = loop {
         lie(&mut host, begun.elapsed());
@@ -63,13 +64,15 @@ fn ends(
     };
     let took = begun.elapsed();
     assert_eq!(status.signal(), Some(9), "{status}");
-    if let Some(last) = program.last_effect() {
+    let (last_effect, late) = program.effects();
+    if let Some(last) = last_effect {
         assert!(last < latest, "An effect came {:?} too late", last - latest);
     }
     let said = events.recv_timeout(PATIENCE).map(|_| ());
     drop(home);
     println!("ended after {took:?}: {said:?} {}", last(events));
-    format!("the program ended, as by SIGKILL: no effect after a lease and {BEYOND:?}")
+    let said = format!("the program ended, as by SIGKILL: no effect after a lease and {BEYOND:?}");
+    (said, late)
 }
 
 /// Removed, and it lies on.
@@ -82,7 +85,8 @@ fn removed(what: &str, lie: Lie) {
         host.serve();
     }
     let events = home.evict("n2");
-    let said = ends((program, home, host), &events, (Instant::now(), lie));
+    let (said, late) = ends((program, home, host), &events, (Instant::now(), lie));
+    assert_eq!(late, 0, "calls that were made for a removed host");
     attempt.failed(said);
 }
 
@@ -177,7 +181,8 @@ fn a_removed_host_that_was_to_send_its_guest_on_loses_it() {
         host.beat();
         host.call();
     };
-    let said = ends((program, home, host), &events, (Instant::now(), lie));
+    let (said, late) = ends((program, home, host), &events, (Instant::now(), lie));
+    assert_eq!(late, 0, "calls that were made for a removed host");
     attempt.failed(said);
     honest.join().expect("it was told");
 }
@@ -193,7 +198,9 @@ fn a_host_that_ignores_a_return_loses_its_guest() {
         host.beat();
         host.call();
     };
-    let said = ends((program, home, host), &events, (Instant::now(), lie));
+    // As long as it is a member, they are made.
+    let (said, late) = ends((program, home, host), &events, (Instant::now(), lie));
+    assert_ne!(late, 0, "calls that were made");
     attempt.failed(said);
 }
 

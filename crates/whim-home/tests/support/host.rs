@@ -29,6 +29,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const JOURNEY: &str = "removal";
 /// Where a call's buffer is said to be: the program has nothing there.
 pub const BUFFER: u64 = 0x7000_0000_0000;
+/// What its calls write after the guest was called home.
+const LATE: &str = "late\n";
 
 /// Cluster, certificates, and a directory for sockets.
 pub struct World {
@@ -218,7 +220,13 @@ impl Drop for Home {
 /// A program that computes, and of whose output it is known when it came.
 pub struct Program {
     pub child: Child,
-    lines: Receiver<Instant>,
+    lines: Receiver<Effect>,
+}
+
+/// A line that it has written, and when that was seen.
+struct Effect {
+    at: Instant,
+    line: String,
 }
 
 impl Program {
@@ -240,9 +248,16 @@ impl Program {
         self.child.id().cast_signed()
     }
 
-    /// When its last output came, of all so far.
-    pub fn last_effect(&self) -> Option<Instant> {
-        self.lines.try_iter().last()
+    /// When its last output came, of all so far; and how many there were of calls that home was asked for after
+    /// it had called the guest home.
+    pub fn effects(&self) -> (Option<Instant>, usize) {
+        let mut late = 0;
+        let mut last = None;
+        for effect in self.lines.try_iter() {
+            late += usize::from(effect.line == LATE.trim_end());
+            last = Some(effect.at);
+        }
+        (last, late)
     }
 
     /// How it ended, if it ends until then.
@@ -272,9 +287,10 @@ impl Drop for Program {
     }
 }
 
-fn note(output: ChildStdout, sender: &Sender<Instant>) {
-    for line in BufReader::new(output).lines() {
-        if line.is_err() || sender.send(Instant::now()).is_err() {
+fn note(output: ChildStdout, sender: &Sender<Effect>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let at = Instant::now();
+        if sender.send(Effect { at, line }).is_err() {
             return;
         }
     }
@@ -312,6 +328,8 @@ pub struct Host {
     beaten: Instant,
     /// Home has said that the guest is to leave.
     pub called_home: bool,
+    /// The same, and it is not forgotten.
+    recalled: bool,
     pub over: bool,
 }
 
@@ -342,6 +360,7 @@ impl Host {
             result: None,
             beaten: Instant::now(),
             called_home: false,
+            recalled: false,
             over: false,
         }
     }
@@ -423,12 +442,16 @@ impl Host {
         }
     }
 
-    /// Sends a call that writes a line to the program's output, if none is under way.
+    /// Sends a call that writes a line to the program's output, if none is under way. After the guest was
+    /// called home it does not care.
     pub fn call(&mut self) {
-        if std::mem::replace(&mut self.asked, true) {
+        if std::mem::replace(&mut self.asked, true) && !self.recalled {
             return;
         }
-        self.request(libc::SYS_write, [1, BUFFER, 2, 0, 0, 0], b"x\n");
+        let line = if self.recalled { LATE } else { "x\n" };
+        let length = line.len() as u64;
+        let write = [1, BUFFER, length, 0, 0, 0];
+        self.request(libc::SYS_write, write, line.as_bytes());
     }
 
     /// Sends a call; `data` is what it reads at `BUFFER`.
@@ -555,7 +578,7 @@ impl Host {
                 self.asked = false;
                 self.result = Some(*result);
             }
-            ToGuest::Freeze => self.called_home = true,
+            ToGuest::Freeze => (self.called_home, self.recalled) = (true, true),
             ToGuest::Discard | ToGuest::Ended => self.over = true,
             _ => {}
         }
