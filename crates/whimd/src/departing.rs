@@ -19,6 +19,7 @@ use whim_sys::foreign;
 
 use crate::balancing;
 use crate::candidates::Candidate;
+use crate::control::LeaseChoice;
 use crate::daemon::Daemon;
 use crate::guests::AdmitRequest;
 use crate::journeys::{About, JOURNAL_MAX, Journey, Notes};
@@ -80,7 +81,7 @@ pub async fn admit(
         memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
         class,
         portable: target.candidate.features.clone(),
-        lease_ms: lease(daemon, &target.candidate),
+        lease_ms: lease(daemon, Some(&target.candidate), target.journey.as_ref()).milliseconds(),
         done_ms: balancing::done_ms(daemon, target.stat.pid),
         source: away
             .filter(|status| status.location != status.home)
@@ -138,14 +139,18 @@ pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> 
     called.is_ok()
 }
 
-/// T2 of this process's journeys, in milliseconds.
+/// T2 of a journey that this process is on, or else of one that begins now.
 #[must_use]
-pub fn lease(daemon: &Daemon, candidate: &Candidate) -> Option<u64> {
-    candidate
-        .options
-        .lease
-        .unwrap_or(daemon.config().lease.0)
-        .milliseconds()
+pub fn lease(
+    daemon: &Daemon,
+    candidate: Option<&Candidate>,
+    journey: Option<&Journey>,
+) -> LeaseChoice {
+    let noted = journey.and_then(|journey| journey.about.notes.lease);
+    let chosen = || candidate.and_then(|candidate| candidate.options.lease);
+    noted
+        .or_else(chosen)
+        .unwrap_or_else(|| daemon.config().lease.0)
 }
 
 /// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it
@@ -162,8 +167,12 @@ pub async fn start_home(
     let directory = settings.home_directory(id);
     let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
     settings.faults.point("before-journey-noted");
+    let lease = lease(daemon, Some(&target.candidate), None);
     let about = About {
-        notes: notes(about.pid),
+        notes: Notes {
+            lease: Some(lease),
+            ..notes(about.pid)
+        },
         ..about.clone()
     };
     write_about(daemon, &about)?;
@@ -178,7 +187,7 @@ pub async fn start_home(
         listener,
         journal: journal_number,
         credentials,
-        lease_ms: lease(daemon, &target.candidate),
+        lease_ms: lease.milliseconds(),
         allow_root: settings.config.allow_root,
         requested_by: about.requested_by,
         permitted: target.credentials.permitted_capabilities,

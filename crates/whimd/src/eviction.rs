@@ -87,19 +87,17 @@ fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<Stri
     host.cloned()
 }
 
-/// A lease as it holds for this process's returns.
-fn lease(daemon: &Daemon, pid: i32) -> Duration {
-    let candidate = daemon.candidates().get(pid).cloned();
-    let lease_ms = match candidate {
-        Some(candidate) => departing::lease(daemon, &candidate),
-        None => daemon.config().lease.0.milliseconds(),
-    };
+/// A lease as it holds for the returns of this journey.
+fn lease(daemon: &Daemon, journey: &Journey) -> Duration {
+    let candidate = daemon.candidates().get(journey.about.pid).cloned();
+    let lease = departing::lease(daemon, candidate.as_ref(), Some(journey));
+    let lease_ms = lease.milliseconds();
     lease_ms.map_or(RECALL_UNLEASED, Duration::from_millis)
 }
 
 async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
     let (id, pid) = (&journey.about.journey, journey.about.pid);
-    let limit = lease(daemon, pid) + EVICTION_BEYOND;
+    let limit = lease(daemon, journey) + EVICTION_BEYOND;
     let mut patience = Patience {
         limit,
         deadline: Instant::now() + limit,

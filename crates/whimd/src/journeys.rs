@@ -10,6 +10,7 @@ use whim_image::model::CpuTime;
 use whim_journey::job::{Event, MoveReport, State, Status};
 use whim_sys::foreign::Limit;
 
+use crate::control::LeaseChoice;
 use crate::hearsay;
 use crate::processes::Stat;
 use crate::sensors::float;
@@ -70,6 +71,9 @@ pub struct Notes {
     /// Under which uid the supervisor of an older daemon listens, in a directory that was its own.
     #[serde(default)]
     pub older: Option<u32>,
+    /// Its lease: what is configured may change before its end.
+    #[serde(default)]
+    pub lease: Option<LeaseChoice>,
 }
 
 /// How a journey ended.
