@@ -34,7 +34,10 @@ pub fn cases() -> Vec<Case> {
         }),
         case("command_line_without_end", endless),
         case("file_server_is_away", server_away),
-        Case::new("line::lying_supervisor_is_cut_off", |_| lying()),
+        Case::new("line::lying_supervisor_is_cut_off", |_| {
+            taken_over(LIES, lying)
+        }),
+        Case::new("line::deaf_supervisor_is_ended", |_| taken_over(DEAF, deaf)),
     ]
 }
 
@@ -372,12 +375,24 @@ fn peak(cluster: &Cluster) -> Result<u64> {
 /// What such a move may cost the daemon, in KiB.
 const SPARE_KIB: u64 = 32 << 10;
 
-/// A user who has taken over the supervisor of her own program.
-fn lying() -> Result<()> {
+/// In place of a home supervisor: it listens to nobody, and does not end.
+const DEAF: &str = "#!/usr/bin/python3
+import json, os, socket, sys, time
+job = json.loads(sys.stdin.readline())
+if 'listener' in job:
+    os.close(job['listener'])
+else:
+    s = socket.socket(socket.AF_UNIX); s.bind(job['socket']); s.close()
+print('ready', flush=True)
+while True: time.sleep(60)
+";
+
+/// A user who has taken over the supervisors of her own programs: this is executed in their place.
+fn taken_over(script: &str, body: fn(&Cluster) -> Result<()>) -> Result<()> {
     let programs = place::room()?.join(format!("lies-{}", std::process::id()));
     fs::create_dir_all(&programs)?;
     let home = programs.join("whim-home");
-    fs::write(&home, LIES)?;
+    fs::write(&home, script)?;
     fs::set_permissions(&home, fs::Permissions::from_mode(0o755))?;
     fs::copy(
         place::built()?.join("whim-guest"),
@@ -386,25 +401,53 @@ fn lying() -> Result<()> {
     let [libexec, share] = ["--daemon-arg=--libexec", "--share"]
         .map(|option| format!("{option}={}", programs.display()));
     let cluster = Cluster::up_with(2, &[&libexec, &share])?;
-    let result = cluster.explaining(|| {
-        let (mut talk, pid) = Talk::run(&cluster, &[], &["python3", "-c", WAITS])?;
-        let attempt = tries("tell the daemon of a move without end");
-        let before = peak(&cluster)?;
-        // What is said without end is not kept here either.
-        let whim = cluster.whim_path();
-        let last = format!(
-            "timeout 30 {} migrate {pid} n2 2>&1 | tail -c 400",
-            whim.display()
-        );
-        let said = cluster.run("n1", &["sh", "-c", &last])?;
-        ensure!(said.contains("has no place in a move"), "{said}");
-        let grown = peak(&cluster)?.saturating_sub(before);
-        ensure!(grown < SPARE_KIB, "{grown} KiB");
-        attempt.failed("not heard any more after a few sentences");
-        talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
-        talk.end().map(drop)
-    });
+    let result = cluster.explaining(|| body(&cluster));
     drop(cluster);
     fs::remove_dir_all(programs)?;
     result
+}
+
+fn lying(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
+    let attempt = tries("tell the daemon of a move without end");
+    let before = peak(cluster)?;
+    // What is said without end is not kept here either.
+    let whim = cluster.whim_path();
+    let last = format!(
+        "timeout 30 {} migrate {pid} n2 2>&1 | tail -c 400",
+        whim.display()
+    );
+    let said = cluster.run("n1", &["sh", "-c", &last])?;
+    ensure!(said.contains("has no place in a move"), "{said}");
+    let grown = peak(cluster)?.saturating_sub(before);
+    ensure!(grown < SPARE_KIB, "{grown} KiB");
+    attempt.failed("not heard any more after a few sentences");
+    talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+    talk.end().map(drop)
+}
+
+/// Supervisors of this cluster that live, by their numbers on n1.
+fn supervisors(cluster: &Cluster) -> Result<String> {
+    cluster.run("n1", &["sh", "-c", "pgrep -f [w]him-home || true"])
+}
+
+fn deaf(cluster: &Cluster) -> Result<()> {
+    let (mut talk, pid) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
+    let attempt =
+        tries("have her journey forgotten behind a closed socket while its supervisor lives");
+    let said = ends(cluster, "n1", &["migrate", &pid.to_string(), "n2"])?;
+    ensure!(!said.contains("moved to n2"), "{said}");
+    eventually(PATIENCE, "it is ended", || {
+        Ok(supervisors(cluster)?.trim().is_empty().then_some(()))
+    })?;
+    let left = cluster.run(
+        "n1",
+        &["sh", "-c", "ls -d /run/whim/journeys/*.home || true"],
+    )?;
+    ensure!(left.trim().is_empty(), "{left}");
+    let log = cluster.logs("n1");
+    ensure!(log.contains("a home supervisor listens to nobody"), "{log}");
+    attempt.failed("that is ended, and then its journey");
+    talk.go()?;
+    talk.succeed()
 }
