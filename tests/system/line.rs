@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use whim_attempts::{Attempt, Party};
@@ -34,6 +35,7 @@ pub fn cases() -> Vec<Case> {
         }),
         case("command_line_without_end", endless),
         case("file_server_is_away", server_away),
+        case("address_space_is_held", address_space_held),
         Case::new("line::lying_supervisor_is_cut_off", |_| {
             taken_over(LIES, lying)
         }),
@@ -293,8 +295,8 @@ fn endless(cluster: &Cluster) -> Result<()> {
     talk.end().map(drop)
 }
 
-/// Her program lies on a file system that she serves herself, and serves no more.
-fn server_away(cluster: &Cluster) -> Result<()> {
+/// A file server, and where its file is. It is root's: users may not open /dev/fuse everywhere.
+fn file_server(cluster: &Cluster) -> Result<(Talk, String)> {
     let server = place::guests().join("file_server.py");
     let directory = cluster.directory().join("away");
     fs::create_dir_all(&directory)?;
@@ -302,13 +304,89 @@ fn server_away(cluster: &Cluster) -> Result<()> {
         server.display().to_string(),
         directory.display().to_string(),
     );
-    // In the tests' place of root, for its users may not open /dev/fuse everywhere.
     let words = ["python3", &server, &at, "/bin/cat"];
     let mut server = Talk::start_in(cluster, "server", &mut cluster.command("n1", &words))?;
     server.until("serves")?;
+    Ok((server, format!("{at}/f")))
+}
+
+/// Holds the lock of its address space for as long as a file server says nothing.
+const HOLDS: &str = "
+import ctypes, mmap, os, sys, threading
+room = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 0, access=mmap.ACCESS_COPY)
+address = ctypes.addressof(ctypes.c_char.from_buffer(room))
+memory = os.open('/proc/self/mem', os.O_RDONLY)
+print('ready', os.getpid(), flush=True)
+sys.stdin.readline()
+threading.Thread(target=os.pread, args=(memory, 1, address)).start()
+while True:
+    mmap.mmap(-1, 4096).close()
+";
+
+/// Whoever reads what her program maps, or its command line, waits until her file server answers.
+fn address_space_held(cluster: &Cluster) -> Result<()> {
+    let (mut server, file) = file_server(cluster)?;
     let (mut other, others) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
     let whim = cluster.whim_path().display().to_string();
-    let script = format!("echo ready $$ && exec {at}/f");
+    let words = [&whim, "run", "--", "python3", "-c", HOLDS, &file];
+    let mut talk = Talk::start_in(cluster, "hers", &mut cluster.command_as(USER, "n1", &words))?;
+    let pid = talk.ready()?.to_string();
+
+    // Asked now: ps(1) waits for command lines, too.
+    let daemon = cluster.daemon_pid("n1")?;
+    let attempt = tries("keep root's daemon waiting by the lock of an address space of hers");
+    server.say("no more")?;
+    server.until("silent")?;
+    talk.say("hold")?;
+    let look = ["timeout", "1", "cat", &format!("/proc/{pid}/cmdline")];
+    eventually(PATIENCE, "its lock is held", || {
+        let looked = process::output(&mut cluster.command("n1", &look), PATIENCE)?;
+        Ok((!looked.status.success()).then_some(()))
+    })?;
+    let hers = [&whim, "why", &pid];
+    let mut why = cluster.command_as(USER, "n1", &hers);
+    let asking: Vec<_> = (0..12).map(|_| why.stdout(Stdio::null()).spawn()).collect();
+    let seen = "cannot be looked at just now";
+    for (words, says) in [
+        (&["ps", "-a"][..], seen),
+        (&["nodes"], "n2"),
+        (&["why", &pid], seen),
+        (&["migrate", &pid, "n2"], seen),
+    ] {
+        let begun = Instant::now();
+        let said = ends(cluster, "n1", words)?;
+        println!("whim {words:?} takes {:?}", begun.elapsed());
+        ensure!(said.contains(says), "{words:?}: {said}");
+    }
+    let nodes = cluster.whim("n2", &["nodes"])?;
+    ensure!(!nodes.contains("down"), "{nodes}");
+    cluster.move_to(others, "n2")?;
+    cluster.run("n1", &["kill", "-TERM", &daemon])?;
+    let is_there = ["test", "-e", &format!("/proc/{daemon}")];
+    eventually(PATIENCE, "the daemon has ended", || {
+        let looked = process::output(&mut cluster.command("n1", &is_there), PATIENCE)?;
+        Ok((!looked.status.success()).then_some(()))
+    })?;
+    attempt.failed("it stays, with the reason; others move, and the daemon can be ended");
+
+    server.say("again")?;
+    server.until("serves")?;
+    for asker in asking {
+        asker?.wait()?;
+    }
+    cluster.lab(&["start", "--daemon", "n1"])?;
+    other.go()?;
+    other.succeed()?;
+    talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
+    talk.end().map(drop)
+}
+
+/// Her program lies on a file system that she serves herself, and serves no more.
+fn server_away(cluster: &Cluster) -> Result<()> {
+    let (mut server, file) = file_server(cluster)?;
+    let (mut other, others) = Talk::run(cluster, &[], &["python3", "-c", WAITS])?;
+    let whim = cluster.whim_path().display().to_string();
+    let script = format!("echo ready $$ && exec {file}");
     let words = [&whim, "run", "--", "sh", "-c", &script];
     let mut talk = Talk::start_in(cluster, "hers", &mut cluster.command_as(USER, "n1", &words))?;
     let pid = talk.ready()?;
@@ -322,13 +400,13 @@ fn server_away(cluster: &Cluster) -> Result<()> {
     server.say("no more")?;
     server.until("silent")?;
     let said = ends(cluster, "n1", &["why", &pid.to_string()])?;
-    ensure!(said.contains("does not answer"), "{said}");
+    ensure!(said.contains("cannot be looked at just now"), "{said}");
     let begun = Instant::now();
     let rows = ends(cluster, "n1", &["ps", "-a"])?;
-    ensure!(rows.contains("does not answer"), "{rows}");
+    ensure!(rows.contains("cannot be looked at just now"), "{rows}");
     println!("whim ps takes {:?}", begun.elapsed());
     let said = ends(cluster, "n1", &["migrate", &pid.to_string(), "n2"])?;
-    ensure!(said.contains("does not answer"), "{said}");
+    ensure!(said.contains("cannot be looked at just now"), "{said}");
     cluster.move_to(others, "n2")?;
     attempt.failed("it stays, with the reason, and others move");
 

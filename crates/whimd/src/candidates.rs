@@ -323,22 +323,32 @@ impl Candidates {
         &mut self,
         all: &HashMap<i32, Stat>,
         members: &[i32],
-        job: impl Fn(i32) -> Option<Job>,
+        jobs: &HashMap<i32, Option<Job>>,
     ) -> bool {
         let mut found = false;
-        for stat in members.iter().filter_map(|pid| all.get(pid)) {
-            let known = self.by_pid.get(&stat.pid);
-            if known.is_none_or(|known| known.start_time != stat.start_time)
-                && let Some(declaration) = owned(stat.pid, stat.start_time)
+        for pid in self.new_members(all, members) {
+            if let Some((stat, job)) = all.get(&pid).zip(jobs.get(&pid))
+                && let Some(declaration) = owned(pid, stat.start_time)
             {
                 self.add(Candidate {
-                    job: job(stat.pid),
+                    job: job.clone(),
                     ..Candidate::new(stat, RunOptions::default(), declaration)
                 });
                 found = true;
             }
         }
         found
+    }
+
+    /// Those of them that are not known.
+    #[must_use]
+    pub fn new_members(&self, all: &HashMap<i32, Stat>, members: &[i32]) -> Vec<i32> {
+        let is_new = |stat: &&Stat| {
+            let known = self.by_pid.get(&stat.pid);
+            known.is_none_or(|known| known.start_time != stat.start_time)
+        };
+        let these = members.iter().filter_map(|pid| all.get(pid));
+        these.filter(is_new).map(|stat| stat.pid).collect()
     }
 
     fn add_descendants(&mut self, all: &HashMap<i32, Stat>, inherits: &Inherits) -> bool {

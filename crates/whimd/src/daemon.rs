@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::guests::Guests;
 use crate::history_task::History;
 use crate::journeys::Journeys;
-use crate::looking::Looking;
+use crate::looking::{BRIEF, Looking, NotSeen};
 use crate::orders::{self, Orders};
 use crate::peers::Peers;
 use crate::processes;
@@ -367,10 +367,14 @@ impl Daemon {
     }
 
     /// The batch job to whose nodes a process is bound.
-    #[must_use]
-    pub fn job_of(&self, pid: i32) -> Option<Job> {
-        let bound = !self.config().balance.beyond_job;
-        bound.then(|| Job::of(pid)).flatten()
+    ///
+    /// # Errors
+    /// [`NotSeen`]: it may be in one.
+    pub fn job_of(&self, pid: i32) -> Result<Option<Job>, NotSeen> {
+        if self.config().balance.beyond_job {
+            return Ok(None);
+        }
+        self.looking.look(pid, BRIEF, move || Job::of(pid))
     }
 
     /// What is to be known of processes now: of the candidates, and of those that are new. Whoever is no
@@ -406,8 +410,14 @@ impl Daemon {
         }
         let all = self.scan();
         let members = cgroup::members(sessions);
+        // Looked at before the candidates are locked: that may take its time.
+        let new = self.candidates().new_members(&all, &members);
+        let jobs = new
+            .into_iter()
+            .filter_map(|pid| Some((pid, self.job_of(pid).ok()?)));
+        let jobs: HashMap<i32, Option<Job>> = jobs.collect();
         let mut candidates = self.candidates();
-        let found = candidates.add_members(&all, &members, |pid| self.job_of(pid));
+        let found = candidates.add_members(&all, &members, &jobs);
         if candidates.refresh(&all, self.clock_ms()) || found {
             self.save_candidates(&candidates);
         }

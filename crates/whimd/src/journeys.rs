@@ -189,6 +189,13 @@ impl Journey {
         self.about.end.is_none()
     }
 
+    /// Whether its process is at home, as far as is known.
+    #[must_use]
+    pub fn is_at_home(&self) -> bool {
+        let status = self.status.as_ref();
+        status.is_none_or(|status| status.state == State::Home)
+    }
+
     /// Where its computation is.
     #[must_use]
     pub fn location(&self) -> &str {

@@ -57,10 +57,15 @@ pub fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
     }
 }
 
+/// So long the processes of a list are asked what keeps them here; there may be thousands.
+const ASKING_MAX: Duration = Duration::from_secs(2);
+const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
+
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     daemon.refresh_candidates();
     let candidates = daemon.candidates().sorted();
     let journeys = daemon.journeys().sorted(|j| all || j.is_live());
+    let enough = Instant::now() + ASKING_MAX;
     let mut rows: Vec<ProcessRow> = Vec::new();
     if all {
         let ended = journeys
@@ -77,6 +82,13 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
             None => home_row(daemon, &candidate, &stat),
         };
+        if journey.is_none_or(Journey::is_at_home) {
+            row.stay = if Instant::now() < enough {
+                stay_of(daemon, &candidate, stat.pid)
+            } else {
+                Some(UNASKED.into())
+            };
+        }
         row.parent = Some(stat.parent);
         if let Ok(credentials) = processes::credentials(stat.pid) {
             row.uid = Some(credentials.uids[0]);
@@ -110,14 +122,14 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
         home_calls: None,
         cpu_percent: candidate.cpu_percent,
         memory_bytes: stat.resident_bytes,
-        stay: stay_of(daemon, candidate, stat.pid),
+        stay: None,
         not_candidate: candidacy::reason(daemon, stat.pid),
         uid: None,
         user: None,
         parent: None,
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
-        command: processes::command(stat.pid),
+        command: daemon.looking.command(stat.pid),
     }
 }
 
@@ -128,14 +140,14 @@ fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
     } else {
         None
     };
-    own.or_else(|| stay::reasons(daemon, pid).into_iter().next())
+    own.or_else(|| stay::reason(daemon, pid))
         .or_else(|| candidate.found.clone())
 }
 
 fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> ProcessRow {
     let about = &journey.about;
     let status = journey.status.as_ref();
-    let home = status.is_none_or(|status| status.state == State::Home);
+    let home = journey.is_at_home();
     let location = match &about.end {
         Some(end) => end.location.clone().unwrap_or_else(|| about.home.clone()),
         None => journey.location().to_string(),
@@ -172,13 +184,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
         memory_bytes: resident
             .or_else(|| stat.map(|stat| stat.resident_bytes))
             .unwrap_or(0),
-        stay: match (stat, home) {
-            (Some(stat), true) => {
-                let candidate = daemon.candidates().get(stat.pid).cloned();
-                candidate.and_then(|candidate| stay_of(daemon, &candidate, stat.pid))
-            }
-            _ => None,
-        },
+        stay: None,
         not_candidate: stat.and_then(|stat| candidacy::reason(daemon, stat.pid)),
         uid: Some(about.requested_by),
         user: None,
@@ -272,7 +278,7 @@ fn sentences_of(
     let pid = stat.pid;
     let journey = daemon.journeys().of_process(pid).cloned();
     let candidate = daemon.candidates().get(pid).cloned();
-    let mut text = vec![format!("Process {pid}: {}", command(caller, pid))];
+    let mut text = vec![format!("Process {pid}: {}", command(daemon, caller, pid))];
     if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
         text.push(format!(
             "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
@@ -290,7 +296,7 @@ fn sentences_of(
     if tracer != 0 {
         text.push(format!(
             "It is traced by {tracer} ({}).",
-            command(caller, tracer)
+            command(daemon, caller, tracer)
         ));
     }
     text.extend(candidacy::reason(daemon, pid));
@@ -308,8 +314,8 @@ fn sentences_of(
 }
 
 /// The command line of a process, or as much of it as this one may see.
-fn command(caller: &Caller, pid: i32) -> String {
-    let command = processes::command(pid);
+fn command(daemon: &Daemon, caller: &Caller, pid: i32) -> String {
+    let command = daemon.looking.command(pid);
     let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
     match user.is_ok_and(|uid| caller.may_see(uid)) {
         true => command,

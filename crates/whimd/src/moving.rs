@@ -19,6 +19,7 @@ use crate::events::now_ms;
 use crate::hearsay::{Account, Heard};
 use crate::history::{MoveRow, Outcome};
 use crate::journeys::{About, Journey, Notes};
+use crate::looking::NotSeen;
 use crate::metrics_words as words;
 use crate::process::Process;
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
@@ -33,6 +34,8 @@ const LONG_FREEZE: f64 = 1.0;
 pub enum MoveError {
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error(transparent)]
+    NotSeen(#[from] NotSeen),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error("There is no node {node} in this cluster; it has: {known}")]
@@ -135,7 +138,7 @@ fn found(
     if !daemon.settings.root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
-    let job = process.look(|pid| daemon.job_of(pid))?;
+    let job = process.look(|pid| daemon.job_of(pid))??;
     let mut candidates = daemon.candidates();
     let known = candidates
         .get(pid)
@@ -186,7 +189,7 @@ pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveE
     let target = opened(daemon, caller, pid)?;
     daemon.refresh_candidates();
     let reasons = target.process.look(|pid| stay::reasons(daemon, pid))?;
-    let command = target.process.command()?;
+    let command = target.process.look(|pid| daemon.looking.command(pid))?;
     Ok(match reasons.first() {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
@@ -326,7 +329,7 @@ fn count(
 /// A process and where it is, for the history.
 pub fn row(daemon: &Daemon, pid: i32, journey: Option<&Journey>) -> MoveRow {
     let own = daemon.cluster.node();
-    let command = journey.map_or_else(|| processes::command(pid), |j| j.about.command.clone());
+    let command = journey.map_or_else(|| daemon.looking.command(pid), |j| j.about.command.clone());
     // Whose it is cannot be told any more when it is gone: who has moved it is its user, or root.
     let asked = journey.map_or(0, |journey| journey.about.requested_by);
     let uid = processes::credentials(pid).map_or(asked, |credentials| credentials.uids[0]);
@@ -405,7 +408,7 @@ async fn leave(
         journey: new_journey(pid)?,
         pid,
         start_time: target.stat.start_time,
-        command: target.process.command()?,
+        command: target.process.look(|pid| daemon.looking.command(pid))?,
         home: daemon.cluster.node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),

@@ -144,14 +144,6 @@ impl Process {
         processes::parse_status(&self.read(file)?, owner).ok_or(gone)
     }
 
-    /// Its command line, as [`processes::command`] gives it.
-    ///
-    /// # Errors
-    /// [`ProcessError::Gone`].
-    pub fn command(&self) -> Result<String, ProcessError> {
-        self.look(processes::command)
-    }
-
     /// Sends it a signal, and nobody else.
     ///
     /// # Errors
@@ -218,7 +210,7 @@ mod tests {
         assert_eq!(process.lives(), gone);
         assert_eq!(process.stat().map(drop), gone);
         assert_eq!(process.credentials().map(drop), gone);
-        assert_eq!(process.command().map(drop), gone);
+        assert_eq!(process.look(processes::command).map(drop), gone);
         assert_eq!(process.look(|_| "of somebody else").map(drop), gone);
         let signal = nix::sys::signal::Signal::SIGCONT;
         assert_eq!(process.signal(signal), gone);

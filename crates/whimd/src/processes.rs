@@ -152,6 +152,8 @@ pub fn all() -> HashMap<i32, Stat> {
         .collect()
 }
 
+/// Waits for whoever holds the lock of its address space: see [`crate::looking`].
+///
 /// Command line with blanks between the words, at most 4,096 bytes; the name in brackets for a
 /// process without one.
 #[must_use]
@@ -165,11 +167,17 @@ pub fn command(pid: i32) -> String {
         bytes.pop();
     }
     if bytes.is_empty() {
-        let name = |stat: Stat| stat.name.chars().map(harmless).collect::<String>();
-        return stat(pid).map_or_else(|_| String::new(), |stat| format!("[{}]", name(stat)));
+        return bracketed(pid);
     }
     let text = String::from_utf8_lossy(&bytes);
     text.chars().map(harmless).collect()
+}
+
+/// The name of a process without a command line, in brackets; nothing if it is gone.
+#[must_use]
+pub fn bracketed(pid: i32) -> String {
+    let name = |stat: Stat| stat.name.chars().map(harmless).collect::<String>();
+    stat(pid).map_or_else(|_| String::new(), |stat| format!("[{}]", name(stat)))
 }
 
 /// Of a command line, the program's name alone.

@@ -17,6 +17,7 @@ use crate::balancing;
 use crate::candidates::{Candidate, Declaration};
 use crate::control::{Answer, RunOptions};
 use crate::daemon::Daemon;
+use crate::looking::NotSeen;
 use crate::moving::{self, MoveError};
 use crate::process::Process;
 use crate::processes::{Caller, Credentials, ProcessError, Stat};
@@ -49,6 +50,8 @@ enum RegisterError {
     Descriptor(#[from] FdPassError),
     #[error(transparent)]
     Process(#[from] ProcessError),
+    #[error(transparent)]
+    NotSeen(#[from] NotSeen),
     #[error("{0}")]
     Options(String),
 }
@@ -165,7 +168,7 @@ fn take_up(
     let declaration = Declaration::by(caller, was);
     let mut candidate = Candidate {
         declared: true,
-        job: process.look(|pid| daemon.job_of(pid))?,
+        job: process.look(|pid| daemon.job_of(pid))??,
         ..Candidate::new(&stat, options.clone(), declaration)
     };
     if options.portable {

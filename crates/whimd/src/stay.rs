@@ -8,25 +8,29 @@ use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
 use crate::hearsay::sentence;
-use crate::processes;
+use crate::looking::{BRIEF, LONG, NotSeen};
 
 /// So long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
-/// Of one that cannot be looked at.
-const NO_ANSWER: &str = "Its program, or a file that it maps, cannot be read just now: what it lies on, perhaps a file server, does not answer.";
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// Reasons, each a sentence; empty: it may move.
 #[must_use]
 pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
-    look(daemon, pid).0
+    look(daemon, pid, LONG).0
+}
+
+/// One of them, where others wait for it, too.
+#[must_use]
+pub fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
+    look(daemon, pid, BRIEF).0.into_iter().next()
 }
 
 /// The same, of a program that is to move now: what may be over in a moment is waited for.
 pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
-        let (reasons, passing) = look(daemon, pid);
+        let (reasons, passing) = look(daemon, pid, LONG);
         if !passing || Instant::now() >= end {
             return reasons;
         }
@@ -35,7 +39,7 @@ pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
 }
 
 /// All reasons, and whether there is but one, which may be over in a moment.
-fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
+fn look(daemon: &Daemon, pid: i32, patience: Duration) -> (Vec<String>, bool) {
     let settings = &daemon.settings;
     let policy = Policy {
         allow_root: settings.config.allow_root,
@@ -47,8 +51,12 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
     let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
-    let Some(found) = found_by(daemon, pid, policy) else {
-        return (vec![NO_ANSWER.to_owned()], false);
+    let looking = Arc::clone(&daemon.looking);
+    let look = move || stay::reasons_by(pid, &policy, |pid| looking.shares(pid));
+    let found = match daemon.looking.look(pid, patience, look) {
+        Ok(found) => found,
+        Err(NotSeen::Gone) => vec![StayReason::Gone],
+        Err(error) => return (vec![format!("{error}.")], false),
     };
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     // Paths stand in them, which are the user's words.
@@ -58,19 +66,6 @@ fn look(daemon: &Daemon, pid: i32) -> (Vec<String>, bool) {
     let reasons: Vec<String> = kept.chain(found).collect();
     let passing = passing && reasons.len() == 1;
     (reasons, passing)
-}
-
-/// What its files, mappings and threads say; `None`: they do not say it in time.
-fn found_by(daemon: &Daemon, pid: i32, policy: Policy) -> Option<Vec<StayReason>> {
-    let gone = Some(vec![StayReason::Gone]);
-    let (Ok(stat), Ok(its)) = (processes::stat(pid), processes::credentials(pid)) else {
-        return gone;
-    };
-    let looking = Arc::clone(&daemon.looking);
-    let subject = (its.uids[0], pid, stat.start_time);
-    let look = move || stay::reasons_by(pid, &policy, |pid| looking.shares(pid));
-    // What else this thread of the runtime has to do is done by another one meanwhile.
-    tokio::task::block_in_place(|| daemon.looking.within_time(subject, look))
 }
 
 /// Why a home supervisor may not trace a process. `declared`: `whim run` became it; `of_root`: it is root's,
