@@ -222,7 +222,7 @@ pub enum Verb {
     },
     /// Leave the cluster
     Leave {
-        /// Even if the rest of the cluster cannot be told, or processes are away
+        /// Even if the rest of the cluster cannot be told, processes are away, or the CA is here, which is lost
         #[arg(long)]
         force: bool,
     },

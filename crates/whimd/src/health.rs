@@ -9,7 +9,7 @@ use crate::membership;
 const SKEW_WARN_MS: u64 = 1000;
 const DAY: u64 = 24 * 60 * 60;
 /// What a node does that was removed and shall be a member.
-const REJOIN: &str = "To be a member again: 'whim leave' here, 'whim token' on the node that holds the CA, and 'whim join HOST' here";
+pub const REJOIN: &str = "To be a member again: 'whim leave' here, 'whim token' on the node that holds the CA, and 'whim join HOST' here";
 
 fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Finding {
     Finding {

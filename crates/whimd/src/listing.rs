@@ -300,10 +300,12 @@ fn sentences_of(
         ));
     }
     text.extend(candidacy::reason(daemon, pid));
-    text.extend(candidate.iter().flat_map(constraints));
+    let constraints: Vec<String> = candidate.iter().flat_map(constraints).collect();
+    let is_free = constraints.is_empty();
+    text.extend(constraints);
     let mut reasons = stay::reasons(daemon, pid);
     reasons.extend(candidate.and_then(|candidate| candidate.found));
-    if reasons.is_empty() {
+    if reasons.is_empty() && is_free {
         text.push(format!(
             "Nothing in it keeps it here: {} MiB would travel.",
             stat.resident_bytes.div_ceil(1 << 20)

@@ -382,14 +382,16 @@ pub fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError>
 ///
 /// # Errors
 /// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
-pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError> {
+pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<Option<String>, ClusterError> {
     let holder = daemon.cluster.holder().ok_or(ClusterError::NoCluster)?;
     let own = daemon.cluster.node();
     let busy = daemon.journeys().live().len() + daemon.guests().by_key.len();
     if busy > 0 && !force {
         return Err(ClusterError::InUse(busy));
     }
-    if daemon.cluster.is_holder() {
+    let mut lost = None;
+    // The CA of a node that was removed is in use elsewhere.
+    if daemon.cluster.is_holder() && daemon.cluster.removed().is_none() {
         let others: Vec<String> = daemon
             .cluster
             .members()
@@ -400,6 +402,12 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError
         if !others.is_empty() && !force {
             return Err(ClusterError::HolderLeaves(others.join(", ")));
         }
+        lost = (!others.is_empty()).then(|| {
+            format!(
+                "The CA of the cluster was here. Without it nobody is admitted or removed, and certificates are not renewed: on one of the others ({}), take it up from a backup ('whim leave --force', 'whim init --restore FILE')",
+                others.join(", ")
+            )
+        });
     } else {
         let told = match daemon.cluster.removed() {
             // The CA has said so: nobody needs to be told.
@@ -429,7 +437,7 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<(), ClusterError
         "left-cluster",
         format!("{own} is in no cluster any more"),
     );
-    Ok(())
+    Ok(lost)
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.

@@ -188,6 +188,14 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let target = opened(daemon, caller, pid)?;
     daemon.refresh_candidates();
+    if let Some(journey) = target
+        .journey
+        .as_ref()
+        .filter(|journey| !journey.is_at_home())
+    {
+        let at = journey.location();
+        return Ok(format!("Process {pid} is known already: it is on {at}"));
+    }
     let reasons = target.process.look(|pid| stay::reasons(daemon, pid))?;
     let command = target.process.look(|pid| daemon.looking.command(pid))?;
     Ok(match reasons.first() {

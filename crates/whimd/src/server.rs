@@ -233,8 +233,20 @@ fn init(
         "initialized",
         format!("{node} holds the CA of a cluster"),
     );
+    if backup.is_none() {
+        return Ok(Some(format!(
+            "{node} is the first node of a new cluster; 'whim token' admits others"
+        )));
+    }
+    let members = daemon
+        .cluster
+        .members()
+        .into_iter()
+        .map(|member| member.name);
+    let members: Vec<String> = members.collect();
     Ok(Some(format!(
-        "{node} is the first node of a new cluster; 'whim token' admits others"
+        "{node} holds the CA now. Members are, as the backup has it: {}. Whoever was removed after it was made is a member again: say 'whim remove' once more",
+        members.join(", ")
     )))
 }
 
@@ -378,6 +390,10 @@ async fn administer(
             advertise,
             restore: None,
         } => init(daemon, node, advertise, None),
+        Request::Token if daemon.cluster.removed().is_some() => Err(format!(
+            "This node was removed from the cluster. {}",
+            health::REJOIN
+        )),
         Request::Token => {
             let token = daemon
                 .cluster
@@ -413,7 +429,10 @@ async fn administer(
                 "{node} is a member of a cluster of {count} nodes"
             )))
         }
-        Request::Leave { force } => done(membership::leave(daemon, force).await),
+        Request::Leave { force } => {
+            let left = membership::leave(daemon, force).await;
+            left.map_err(|e| e.to_string())
+        }
         Request::Remove { node } => {
             let name = NodeName::new(node).map_err(|e| e.to_string())?;
             done(membership::remove(daemon, &name))

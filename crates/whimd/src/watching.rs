@@ -418,6 +418,10 @@ fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
 fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
     let away = is_gone_out(journey, summary);
     match &summary.ended {
+        // Its hosts let go of it for that, without a word.
+        Some((reason, _)) if !at_home && daemon.cluster.removed().is_some() => {
+            format!("{reason} (this node was removed from the cluster)")
+        }
         Some((reason, _)) if !at_home => reason.clone(),
         _ if at_home => "It is at home again".to_string(),
         _ if away && journey.cut.is_some() => journey.cut.clone().unwrap_or_default(),
