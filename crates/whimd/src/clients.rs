@@ -10,6 +10,10 @@ pub const CLIENTS_OF_USER_MAX: usize = 128;
 /// Connections of all users together. Root's and administrators' come on top: they can still see
 /// who takes all the others.
 pub const CLIENTS_MAX: usize = 512;
+/// So many of each user are admitted when there are so many: four users together keep nobody out.
+const FIRST_OF_USER: usize = 2;
+/// But not more than these beyond, for uids may be had by the thousand (subuid(5)).
+const FIRST_MAX: usize = 512;
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ClientError {
@@ -53,14 +57,18 @@ impl Clients {
             return Ok(Place { clients, uid: None });
         }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.all >= CLIENTS_MAX {
+        let own = counts.by_user.get(&uid).copied().unwrap_or(0);
+        let room = match own < FIRST_OF_USER {
+            true => CLIENTS_MAX + FIRST_MAX,
+            false => CLIENTS_MAX,
+        };
+        if counts.all >= room {
             return Err(ClientError::All);
         }
-        let own = counts.by_user.entry(uid).or_default();
-        if *own >= CLIENTS_OF_USER_MAX {
+        if own >= CLIENTS_OF_USER_MAX {
             return Err(ClientError::User { uid });
         }
-        *own += 1;
+        counts.by_user.insert(uid, own + 1);
         counts.all += 1;
         drop(counts);
         Ok(Place {
@@ -105,8 +113,21 @@ mod tests {
             }
         }
         assert_eq!(places.len(), CLIENTS_MAX);
+        let error = clients.admit(3, false).expect_err("one above all");
+        assert_eq!(error, ClientError::All);
+        for _ in 0..FIRST_OF_USER {
+            places.push(clients.admit(9, false).expect("nobody is kept out"));
+        }
         let error = clients.admit(9, false).expect_err("one above all");
         assert_eq!(error, ClientError::All);
+        for uid in 10.. {
+            match clients.admit(uid, false) {
+                Ok(place) => places.push(place),
+                Err(ClientError::All) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(places.len(), CLIENTS_MAX + FIRST_MAX);
         let _admin = clients.admit(9, true).expect("root always");
         places.clear();
         let _again = clients.admit(9, false).expect("all have ended");
