@@ -168,6 +168,7 @@ impl Alone {
             found.zip(now).is_some_and(|(found, now)| {
                 found.is_between(&before, &now)
                     && command_line(**other).ok().as_ref() == Some(&line)
+                    && !is_thread_of(**other, self.pid)
             })
         };
         let found = hidden.iter().find(alike);
@@ -296,6 +297,12 @@ fn counts(pid: i32, other: i32) -> bool {
     status.is_ok_and(|status| status.tgid != pid) && !is_kernel_thread(other)
 }
 
+/// Whether a task is a thread of this process: among the young ones are its own. One that has other rights
+/// than its first thread may not be asked about either.
+fn is_thread_of(tid: i32, pid: i32) -> bool {
+    fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
+}
+
 /// Whether the first thread of a process may have ended, and with that have given up its share of the
 /// memory. Reading its state would take ten times as long.
 fn may_have_ended(pid: i32) -> bool {
@@ -383,6 +390,15 @@ mod tests {
         let (pid, tid) = (std::process::id().cast_signed(), tid.recv().unwrap());
         assert_eq!(foreign::shares(pid, tid, Resource::Memory), Ok(true));
         assert_eq!(relation(pid, tid), Relation::Apart);
+        // Nor one that may not be asked about: it looks like its process, because it is that.
+        let alone = Alone {
+            pid,
+            last: None,
+            hidden: vec![tid],
+        };
+        let alike = || Extent::of(tid).is_some_and(|of_it| Extent::of(pid) == Some(of_it));
+        assert!((0..1000).any(|_| alike()), "it does not look like it");
+        assert!((0..1000).all(|_| alone.look_alike(&alone.hidden).is_none()));
         drop(end);
         thread.join().unwrap();
     }
