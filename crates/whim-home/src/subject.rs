@@ -10,8 +10,10 @@
 use nix::errno::Errno;
 use nix::unistd::{getresgid, getresuid};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use thiserror::Error;
+use whim_image::freeze_observe::Status;
 use whim_image::stay::start_time;
 use whim_journey::job::HomeJob;
 use whim_sys::namespace;
@@ -33,6 +35,8 @@ pub enum SubjectError {
     Root(i32),
     #[error("Process {0} does not let itself be traced any more; it goes on here")]
     Untraceable(i32),
+    #[error("The threads of process {0} have different {1}; it goes on here")]
+    Split(i32, &'static str),
 }
 
 /// What a process is, as far as rights go.
@@ -135,7 +139,8 @@ impl Subject {
         let same = |began| is_same(self.start_time, began, self.ahead_ns);
         let lives = lives && began.is_some_and(same);
         let now = now.filter(|_| lives).ok_or(SubjectError::Gone(pid))?;
-        self.judge(&now, ours().map_err(|_| SubjectError::Changed(pid))?)
+        self.judge(&now, ours().map_err(|_| SubjectError::Changed(pid))?)?;
+        compare_threads(pid)
     }
 
     /// `ours`: all uids and gids of this supervisor, which are those that the process had when it was started.
@@ -167,6 +172,33 @@ impl Subject {
     }
 }
 
+/// Whether all threads of a process have the rights of the first one, which are those that were judged: whoever
+/// has its memory can have any of them do anything.
+fn compare_threads(pid: i32) -> Result<(), SubjectError> {
+    let unseen = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => SubjectError::Gone(pid),
+        // One that lives is not to be seen only if we lack what it takes to look.
+        _ => SubjectError::Unseen(pid),
+    };
+    let first = Status::read(pid, pid).map_err(unseen)?;
+    for entry in fs::read_dir(format!("/proc/{pid}/task")).map_err(unseen)? {
+        let name = entry.map_err(unseen)?.file_name();
+        let Some(tid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let other = match Status::read(pid, tid).map_err(unseen) {
+            Ok(other) => other,
+            // This thread alone: nothing is to be feared of it any more.
+            Err(SubjectError::Gone(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        if let Some(what) = first.differs_in(&other) {
+            return Err(SubjectError::Split(pid, what));
+        }
+    }
+    Ok(())
+}
+
 fn ours() -> Result<([u32; 3], [u32; 3]), Errno> {
     let (uids, gids) = (getresuid()?, getresgid()?);
     Ok((
@@ -178,6 +210,7 @@ fn ours() -> Result<([u32; 3], [u32; 3]), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
     use std::process::{Command, Stdio};
 
     fn job(pid: i32) -> HomeJob {
@@ -229,6 +262,65 @@ mod tests {
         // Half a tick: it began in the former or the latter half of one.
         assert!(is_same(7, 7, 5_000_000) && is_same(7, 8, 5_000_000));
         assert!(!is_same(7, 9, 5_000_000));
+    }
+
+    /// A second thread gets other rights than the first one, by calls of its own: the C library would have the
+    /// first one do the same.
+    const DROPPING: &str = r#"
+import ctypes, os, sys, threading
+call = ctypes.CDLL(None).syscall
+lines = iter(sys.stdin.readline, "")
+groups = os.getgroups()
+def set_groups(ids):
+    return call(116, len(ids), (ctypes.c_uint * len(ids))(*ids))
+def keep_setuid():
+    return call(126, (ctypes.c_uint * 2)(0x20080522, 0), (ctypes.c_uint * 6)(128, 128))
+def drop():
+    for act in [
+        lambda: 0,
+        lambda: call(119, 65534, 65534, 65534),
+        lambda: call(119, 0, 0, 0) or set_groups(groups + [4711]),
+        lambda: set_groups(groups) or keep_setuid(),
+        lambda: call(117, 65534, 65534, 65534),
+    ]:
+        print(act(), flush=True)
+        next(lines)
+other = threading.Thread(target=drop)
+other.start()
+other.join()
+print("alone", flush=True)
+next(lines)
+"#;
+
+    #[test]
+    fn a_thread_with_rights_of_its_own_is_seen() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let mut child = Command::new("python3")
+            .args(["-c", DROPPING])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let pid = child.id().cast_signed();
+        let mut ends = child.stdin.take().zip(child.stdout.take()).expect("pipes");
+        let said = &mut BufReader::new(&mut ends.1).lines();
+        for (answer, expected) in [
+            ("0", None),
+            ("0", Some("group ids")),
+            ("0", Some("supplementary groups")),
+            ("0", Some("capabilities")),
+            ("0", Some("user ids")),
+            ("alone", None),
+        ] {
+            assert_eq!(said.next().expect("a line").expect("a line"), answer);
+            let seen = Subject::of(&job(pid)).map(|_| ());
+            let split = expected.map(|what| SubjectError::Split(pid, what));
+            assert_eq!(seen.err(), split, "{expected:?}");
+            ends.0.write_all(b"\n").expect("it lives");
+        }
+        child.wait().expect("it ended");
     }
 
     #[test]

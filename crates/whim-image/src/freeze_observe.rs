@@ -209,6 +209,15 @@ pub(crate) fn state_and_cpu_of(text: &str) -> Option<(char, usize)> {
     Some((state, fields.nth(35)?.parse().ok()?))
 }
 
+/// What a thread is allowed beyond what its user is, or may come to be allowed: one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub inheritable: u64,
+    pub permitted: u64,
+    pub effective: u64,
+    pub ambient: u64,
+}
+
 /// The fields of /proc/PID/status that this crate uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -231,7 +240,12 @@ pub struct Status {
     /// Locked memory, in bytes.
     pub locked: u64,
     pub name: String,
+    /// Real, effective, saved, and that of file systems; so of the groups.
     pub uids: Vec<u32>,
+    pub gids: Vec<u32>,
+    /// Supplementary ones, in the kernel's order, which is ascending.
+    pub groups: Vec<u32>,
+    pub capabilities: Capabilities,
     pub features: String,
     /// Bits of an address that count; all of them unless linear address masking is on.
     pub untag_mask: u64,
@@ -259,6 +273,23 @@ impl Status {
         self.untag_mask != u64::MAX
     }
 
+    /// What one thread of a process may do and another may not: the kernel keeps all of this for each
+    /// thread, and only the C library gives all of them the same.
+    #[must_use]
+    pub fn differs_in(&self, other: &Self) -> Option<&'static str> {
+        if self.uids != other.uids {
+            Some("user ids")
+        } else if self.gids != other.gids {
+            Some("group ids")
+        } else if self.groups != other.groups {
+            Some("supplementary groups")
+        } else if self.capabilities != other.capabilities {
+            Some("capabilities")
+        } else {
+            None
+        }
+    }
+
     pub(crate) fn parse(text: &str) -> Self {
         let mut found = Self {
             transparent_huge_pages: true,
@@ -267,6 +298,10 @@ impl Status {
         };
         let number = |text: &str| text.parse().unwrap_or(0);
         let set = |text: &str| u64::from_str_radix(text, 16).unwrap_or(0);
+        let ids = |text: &str| {
+            let ids = text.split_whitespace().filter_map(|id| id.parse().ok());
+            ids.collect()
+        };
         let bytes = |text: &str| {
             let kib: u64 = text.trim_end_matches(" kB").trim().parse().unwrap_or(0);
             kib.saturating_mul(1024)
@@ -285,10 +320,13 @@ impl Status {
                     found.namespaces = value.split_whitespace().count();
                     found.own_id = value.split_whitespace().next_back().map_or(0, number);
                 }
-                "Uid" => {
-                    let ids = value.split_whitespace().filter_map(|id| id.parse().ok());
-                    found.uids = ids.collect();
-                }
+                "Uid" => found.uids = ids(value),
+                "Gid" => found.gids = ids(value),
+                "Groups" => found.groups = ids(value),
+                "CapInh" => found.capabilities.inheritable = set(value),
+                "CapPrm" => found.capabilities.permitted = set(value),
+                "CapEff" => found.capabilities.effective = set(value),
+                "CapAmb" => found.capabilities.ambient = set(value),
                 "VmRSS" => found.resident = bytes(value),
                 "VmLck" => found.locked = bytes(value),
                 "Seccomp" => found.seccomp = value.parse().unwrap_or(0),
@@ -324,7 +362,7 @@ mod tests {
         let status = Status::read(pid, nix::unistd::gettid().as_raw()).unwrap();
         assert_eq!((status.tgid, status.tracer, status.seccomp), (pid, 0, 0));
         assert_eq!(status.own_id, nix::unistd::gettid().as_raw());
-        assert!(status.resident > 0 && status.uids.len() == 4);
+        assert!(status.resident > 0 && status.uids.len() == 4 && status.gids.len() == 4);
         assert!(!handler_is_due(pid, pid));
         let (state, _) = state_and_cpu(pid, nix::unistd::gettid().as_raw()).unwrap();
         assert_eq!(state, 'R');
@@ -378,6 +416,29 @@ mod tests {
         assert!(!tags("Tgid:\t1\n"), "a kernel that has no tags");
         assert!(!tags("untag_mask:\t0xffffffffffffffff\n"));
         assert!(tags("untag_mask:\t0x81ffffffffffffff\n"));
+    }
+
+    #[test]
+    fn what_one_thread_may_do_alone_is_named() {
+        let text = "Uid:\t8\t8\t8\t8\nGid:\t9\t9\t9\t9\nGroups:\t4 24 \n\
+            CapInh:\t0\nCapPrm:\t0\nCapEff:\t0\nCapBnd:\t000001ffffffffff\nCapAmb:\t0\n";
+        let first = Status::parse(text);
+        assert_eq!(first.differs_in(&first), None);
+        for (was, is, expected) in [
+            ("Uid:\t8\t8\t8", "Uid:\t8\t8\t0", "user ids"),
+            ("Gid:\t9\t9\t9\t9", "Gid:\t9\t9\t9\t0", "group ids"),
+            ("Gid:\t9", "Gid:\t0", "group ids"),
+            ("4 24 ", "4 ", "supplementary groups"),
+            ("4 24 ", "4 24 27 ", "supplementary groups"),
+            ("CapInh:\t0", "CapInh:\t400", "capabilities"),
+            ("CapPrm:\t0", "CapPrm:\t000001ffffffffff", "capabilities"),
+            ("CapEff:\t0", "CapEff:\t8000000000", "capabilities"),
+            ("CapAmb:\t0", "CapAmb:\t1", "capabilities"),
+        ] {
+            let other = Status::parse(&text.replace(was, is));
+            let named = [first.differs_in(&other), other.differs_in(&first)];
+            assert_eq!(named, [Some(expected); 2], "{is}");
+        }
     }
 
     #[test]

@@ -422,7 +422,7 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
         (Resource::Descriptors, "descriptor tables"),
         (Resource::Directory, "working directories"),
     ];
-    let leader = Status::read(pid, pid).map(|status| status.uids);
+    let first = Status::read(pid, pid);
     let mut add = |reason: StayReason| {
         if !found.contains(&reason) {
             found.push(reason);
@@ -447,8 +447,8 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
         if own.seccomp != 0 {
             add(StayReason::Seccomp);
         }
-        if leader.as_ref().is_ok_and(|leader| *leader != own.uids) {
-            add(StayReason::Split("user ids"));
+        if let Some(what) = first.as_ref().ok().and_then(|first| first.differs_in(&own)) {
+            add(StayReason::Split(what));
         }
     }
 }
