@@ -444,7 +444,7 @@ pub(crate) fn close_range(builder: &mut Builder<'_>) -> Flow {
 }
 
 /// prctl options that act on the guest and need nothing at home: GET_NAME, UNALIGN, FPEMU,
-/// FPEXC, TIMING, ENDIAN, TSC, TIMERSLACK, MCE_KILL, GET_TID_ADDRESS, THP_DISABLE, MPX, FP_MODE,
+/// FPEXC, TIMING, ENDIAN, GET_TSC, TIMERSLACK, MCE_KILL, GET_TID_ADDRESS, THP_DISABLE, MPX, FP_MODE,
 /// SVE, TAGGED_ADDR_CTRL, GET_MDWE, MEMORY_MERGE, FUTEX_HASH, GET_AUXV, SET_VMA. Most are not
 /// for this architecture: the kernel says EINVAL.
 pub(crate) const PRCTL_HERE: &[u32] = &[
@@ -460,7 +460,6 @@ pub(crate) const PRCTL_HERE: &[u32] = &[
     19,
     20,
     25,
-    26,
     29,
     30,
     33,
@@ -512,6 +511,9 @@ const PRCTL_FORWARD: &[u32] = &[
 
 const GET_PDEATHSIG: u32 = 2;
 const SET_NAME: u32 = 15;
+const SET_TSC: u32 = 26;
+/// PR_TSC_ENABLE, which every guest has.
+const TSC_ENABLE: u32 = 1;
 const GET_CHILD_SUBREAPER: u32 = 37;
 
 /// Whether home executes this option of prctl for a guest.
@@ -531,6 +533,9 @@ pub(crate) fn prctl(builder: &mut Builder<'_>) -> Flow {
         GET_PDEATHSIG | GET_CHILD_SUBREAPER => {
             builder.region(builder.value(1), 4, Out, Returned::Whole)
         }
+        SET_TSC if builder.unsigned(1) == TSC_ENABLE => run_here(),
+        SET_TSC => go_home("it denies itself the time stamp counter"),
+        65 => go_home("it denies itself memory that is both writable and executable"),
         option if PRCTL_HERE.contains(&option) => run_here(),
         option if PRCTL_FORWARD.contains(&option) => Ok(()),
         22 => go_home("it installs a seccomp filter"),

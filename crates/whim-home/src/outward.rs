@@ -364,11 +364,8 @@ impl Outward<'_> {
         captured: &Captured,
         files: &mut WatchedFiles,
     ) -> Result<(), OutwardError> {
-        if captured.has_segments {
-            return Err(OutwardError::Stay(StayReason::Segments));
-        }
-        if captured.may_use_tiles {
-            return Err(OutwardError::Stay(StayReason::Tiles));
+        if let Some(reason) = &captured.has_to_stay {
+            return Err(OutwardError::Stay(reason.clone()));
         }
         // It was started in the process's time namespace, but the process may have changed it.
         if has_own_time(self.pid) {

@@ -1,5 +1,6 @@
 //! From a frozen process to its image.
 
+use crate::capture_told::Told;
 use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, TimeoutPlace};
 use crate::freeze_observe::Status;
@@ -10,6 +11,7 @@ use crate::model::{
     Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
     RseqRegistration, SignalAction, ThreadImage,
 };
+use crate::stay::StayReason;
 use crate::vdso::{self, VdsoError};
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
@@ -32,7 +34,10 @@ const BRK: u64 = 12;
 const RT_SIGACTION: u64 = 13;
 const SIGALTSTACK: u64 = 131;
 const PRCTL: u64 = 157;
+const PR_GET_TSC: u64 = 25;
+const PR_TSC_SIGSEGV: u64 = 2;
 const PR_GET_TID_ADDRESS: u64 = 40;
+const PR_GET_MDWE: u64 = 66;
 const FUTEX: u64 = 202;
 const FUTEX_WAIT: u64 = 0;
 /// FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME
@@ -47,6 +52,7 @@ const PARTS_OFFSET: u64 = 3072;
 const THREADS_OFFSET: u64 = 4096;
 const THREAD_SIZE: u64 = 64;
 const TID_ADDRESS_OFFSET: u64 = 24;
+const TSC_OFFSET: u64 = 32;
 
 #[derive(Debug, Error)]
 pub enum CaptureError {
@@ -135,10 +141,8 @@ pub struct FileMapping {
 #[derive(Clone, Debug)]
 pub struct Captured {
     pub image: ProcessImage,
-    /// It has a local descriptor table, which is not carried.
-    pub has_segments: bool,
-    /// It may use tiles (AMX), which is not carried.
-    pub may_use_tiles: bool,
+    /// What it has that is not carried, and that only the process itself could tell.
+    pub has_to_stay: Option<StayReason>,
     /// Memory that it will map is locked at once (MCL_FUTURE).
     pub locks_future: bool,
     /// Calls of threads that await home.
@@ -291,8 +295,7 @@ impl Frozen {
         };
         Ok(Captured {
             image,
-            has_segments: answers.has_segments,
-            may_use_tiles: answers.may_use_tiles,
+            has_to_stay: answers.has_to_stay,
             locks_future: self.locks_future(),
             in_flight,
             begun_anew,
@@ -390,15 +393,17 @@ impl Frozen {
                 vec![
                     Op::new(SIGALTSTACK, &[0, into]),
                     Op::new(PRCTL, &[PR_GET_TID_ADDRESS, into + TID_ADDRESS_OFFSET]),
+                    Op::new(PRCTL, &[PR_GET_TSC, into + TSC_OFFSET]),
                 ],
             ));
         }
-        let room = OPERATIONS_MAX - lists[0].1.len() - 3 - CPU_TIMERS.len();
+        let room = OPERATIONS_MAX - lists[0].1.len() - 4 - CPU_TIMERS.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
         lists[0].1.push(Op::new(BRK, &[0]));
         // One entry is enough to know; it goes where the action of SIGKILL, which has none, would.
         let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
         lists[0].1.push(Op::new(MODIFY_LDT, &[LDT_READ, unused, 8]));
+        lists[0].1.push(Op::new(PRCTL, &[PR_GET_MDWE]));
         for (index, which) in (0..).zip(CPU_TIMERS) {
             let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
             lists[0].1.push(Op::new(GETITIMER, &[which, into]));
@@ -418,19 +423,16 @@ impl Frozen {
         for ((tid, _), results) in lists.iter().zip(&results) {
             accepted("sigaltstack", *tid, results[0])?;
             accepted("prctl(PR_GET_TID_ADDRESS)", *tid, results[1])?;
+            accepted("prctl(PR_GET_TSC)", *tid, results[2])?;
         }
-        let brk = results[0][2].cast_unsigned();
-        // 0: it has no table; -ENOSYS: this kernel has none.
-        let has_segments = results[0][3] > 0;
-        self.answers(scratch, &asked, brk, has_segments)
+        self.answers(scratch, &asked, &results[0][3..6])
     }
 
     fn answers(
         &mut self,
         scratch: Range,
         asked: &[u64],
-        brk: u64,
-        has_segments: bool,
+        of_first: &[i64],
     ) -> Result<Answers, CaptureError> {
         let length = THREADS_OFFSET + self.threads.len() as u64 * THREAD_SIZE;
         let mut bytes = vec![0u8; usize::try_from(length).unwrap_or(0)];
@@ -484,13 +486,23 @@ impl Frozen {
             CpuTimer::from_kernel(bytes.get(at..).unwrap_or_default())
         };
         let cpu_timers = [timer(0), timer(1)];
-        let may_use_tiles = has_tiles_among(word(PARTS_OFFSET));
+        let mut words = (0..threads.len() as u64).map(|index| {
+            let at = THREADS_OFFSET + index * THREAD_SIZE + TSC_OFFSET;
+            word(at) & 0xffff_ffff
+        });
+        let told = Told {
+            // 0: it has no table; -ENOSYS: this kernel has none.
+            has_segments: of_first[1] > 0,
+            may_use_tiles: has_tiles_among(word(PARTS_OFFSET)),
+            // 0: no; -EINVAL: this kernel knows of no such thing.
+            denies_write_execute: of_first[2] > 0,
+            denies_time_stamps: words.any(|mode| mode == PR_TSC_SIGSEGV),
+        };
         Ok(Answers {
             actions,
             threads,
-            brk,
-            has_segments,
-            may_use_tiles,
+            brk: of_first[0].cast_unsigned(),
+            has_to_stay: told.reason(),
             cpu_timers,
         })
     }
@@ -525,8 +537,7 @@ struct Answers {
     /// In the order of the frozen threads.
     threads: Vec<ThreadAnswer>,
     brk: u64,
-    has_segments: bool,
-    may_use_tiles: bool,
+    has_to_stay: Option<StayReason>,
     cpu_timers: [CpuTimer; 2],
 }
 

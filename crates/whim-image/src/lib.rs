@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capture;
+mod capture_told;
 pub mod freeze;
 pub mod freeze_assemble;
 pub mod freeze_attend;

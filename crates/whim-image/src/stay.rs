@@ -141,6 +141,10 @@ pub enum StayReason {
     SyscallDispatch,
     #[error("It has segments of its own (modify_ldt)")]
     Segments,
+    #[error("It denies itself memory that is both writable and executable (PR_SET_MDWE)")]
+    DeniesWriteExecute,
+    #[error("It denies itself the time stamp counter (PR_SET_TSC)")]
+    DeniesTimeStamps,
     #[error("It has locked {has} bytes of memory; a host takes {limit} at most")]
     Locked { has: u64, limit: u64 },
     #[error("Its address space has no free range of {0} bytes for its home")]

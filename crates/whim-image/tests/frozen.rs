@@ -584,6 +584,27 @@ fn job_control_and_freezes_do_not_disturb_each_other() {
 }
 
 #[test]
+fn what_only_the_process_can_tell_is_a_reason_to_stay() {
+    for (state, expected) in [
+        ("plain", None),
+        ("known", None),
+        ("denies_memory", Some(StayReason::DeniesWriteExecute)),
+        ("denies_time_stamps", Some(StayReason::DeniesTimeStamps)),
+    ] {
+        let program = Program::start(state);
+        if program.known.contains_key("refused") {
+            continue;
+        }
+        let mut frozen = frozen(program.pid());
+        let found = capture(&mut frozen).has_to_stay;
+        assert_eq!(found, expected, "{state}");
+        // What was asked of it has left nothing behind.
+        frozen.release().expect("it goes on");
+        assert_eq!(stay::reasons(program.pid(), &allowed()), [], "{state}");
+    }
+}
+
+#[test]
 fn reasons_to_stay_are_found_without_touching_it() {
     let check = |state: &str, expected: &dyn Fn(&StayReason) -> bool| {
         let program = Program::start(state);

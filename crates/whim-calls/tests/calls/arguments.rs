@@ -181,9 +181,11 @@ fn options_of_prctl() {
     assert!(forward(&memory, Sysno::prctl, &[4, 1]).regions.is_empty());
     let signal = forward(&memory, Sysno::prctl, &[2, RW]);
     assert_eq!(signal.regions, [region_out(RW, 4, Returned::Whole)]);
-    for option in [22, 35, 59, 4711] {
+    for option in [22, 35, 59, 65, 4711] {
         assert!(goes_home(&memory, Sysno::prctl, &[option]));
     }
+    assert_eq!(decide(&memory, Sysno::prctl, &[26, 1]), Decision::Continue);
+    assert!(goes_home(&memory, Sysno::prctl, &[26, 2]));
     assert_eq!(
         decide(&memory, Sysno::arch_prctl, &[0x1002, RW]),
         Decision::Continue

@@ -198,7 +198,7 @@ fn clocks_options_and_actions() {
     assert_eq!(verdict(Sysno::clock_nanosleep, &[2]), NOTIFY);
     assert_eq!(verdict(Sysno::prctl, &[16]), ALLOW);
     assert_eq!(verdict(Sysno::prctl, &[0x5356_4d41]), ALLOW);
-    for option in [15, 4, 22, 38, 4711] {
+    for option in [15, 4, 22, 26, 38, 65, 4711] {
         assert_eq!(verdict(Sysno::prctl, &[option]), NOTIFY);
     }
     assert_eq!(verdict(Sysno::rt_sigaction, &[17, 0]), ALLOW);

@@ -300,6 +300,22 @@ static void confined(void) {
     while (!made) usleep(1000);
 }
 
+/* Kernels before 6.3 know of no such thing. */
+static void denies_memory(void) {
+    if (prctl(65, 1, 0, 0, 0)) say("refused", 1);
+}
+/* A thread of its own, for each has a mode of its own. */
+static void *in_denial(void *x) {
+    if (prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0)) abort();
+    made = 1;
+    return in_read(x);
+}
+static void denies_time_stamps(void) {
+    if (pipe(fds)) abort();
+    begin(in_denial, NULL);
+    while (!made) usleep(1000);
+}
+
 struct state { const char *name; void (*set)(void); };
 static const struct state states[] = {
     {"calls", calls}, {"known", known}, {"storm", storm}, {"forks", forks}, {"vfork", vforked},
@@ -308,6 +324,7 @@ static const struct state states[] = {
     {"aio", aio}, {"split", split}, {"plain", plain},
     {"handles", handles}, {"sequence", sequence}, {"leaves", leaves},
     {"joined", joined}, {"confined", confined},
+    {"denies_memory", denies_memory}, {"denies_time_stamps", denies_time_stamps},
 };
 
 int main(int count, char **arguments) {
