@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <asm/ldt.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/aio_abi.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/io_uring.h>
 #include <linux/seccomp.h>
@@ -170,6 +172,24 @@ static int to_thread[2], from_thread[2];
 static pthread_t confined;
 static volatile int is_confined;
 
+/* Until a q. */
+static void answer(void)
+{
+    char byte;
+    is_confined = 1;
+    while (read(to_thread[0], &byte, 1) == 1 && write(from_thread[1], &byte, 1) == 1 && byte != 'q')
+        ;
+    syscall(SYS_exit, 0);
+}
+
+static void make_confined(void *(*begun)(void *), void *argument)
+{
+    need(pipe(to_thread) == 0 && pipe(from_thread) == 0, "pipes");
+    need(pthread_create(&confined, NULL, begun, argument) == 0, "a thread");
+    while (!is_confined)
+        ;
+}
+
 static void *confine(void *strict)
 {
     struct sock_filter code[] = {
@@ -182,26 +202,57 @@ static void *confine(void *strict)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
-    char byte;
     if (strict)
         need(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) == 0, "strict mode");
     else
         need(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
                  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0,
              "a filter");
-    is_confined = 1;
-    while (read(to_thread[0], &byte, 1) == 1 && write(from_thread[1], &byte, 1) == 1 && byte != 'q')
-        ;
-    syscall(SYS_exit, 0);
+    answer();
     return NULL;
 }
 
-static void confine_thread(int strict)
+/* The user and the group that own nothing. */
+enum { NOBODY = 65534 };
+
+/* By calls of this thread alone: the C library would have all others drop their rights as well. Of the
+ * one that is named the thread keeps what root has. */
+static int drop_rights(const char *kept)
 {
-    need(pipe(to_thread) == 0 && pipe(from_thread) == 0, "pipes");
-    need(pthread_create(&confined, NULL, confine, strict ? "" : NULL) == 0, "a thread");
-    while (!is_confined)
-        ;
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[2] = {{0}};
+    return (!strcmp(kept, "thread-groups") || syscall(SYS_setgroups, 0, NULL) == 0) &&
+           (!strcmp(kept, "thread-gids") || syscall(SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0) &&
+           prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0 &&
+           (!strcmp(kept, "thread-capabilities") || syscall(SYS_capset, &header, none) == 0);
+}
+
+static void *keep(void *kept)
+{
+    need(drop_rights(kept), "the thread's rights");
+    answer();
+    return NULL;
+}
+
+/* The first thread is nobody's, and lets itself be looked at; the other has kept some right of root's. */
+static int keep_in_thread(const char *kept)
+{
+    gid_t groups[] = {NOBODY, 4711};
+    if (geteuid() != 0 || setgroups(2, groups) != 0)
+        return 0;
+    make_confined(keep, (void *)kept);
+    need(drop_rights("") && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0, "the first thread's rights");
+    return 1;
+}
+
+/* Each thread has a mode of its own. */
+static void *deny_time_stamps(void *nothing)
+{
+    (void)nothing;
+    need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
+    answer();
+    return NULL;
 }
 
 static int end_confined(void)
@@ -299,7 +350,20 @@ static int begin(const char *reason)
     } else if (!strcmp(reason, "clone-vm-thread")) {
         share_memory(make_thread);
     } else if (!strcmp(reason, "thread-filter") || !strcmp(reason, "thread-strict")) {
-        confine_thread(!strcmp(reason, "thread-strict"));
+        make_confined(confine, !strcmp(reason, "thread-strict") ? "" : NULL);
+    } else if (!strcmp(reason, "thread-gids") || !strcmp(reason, "thread-groups") ||
+               !strcmp(reason, "thread-capabilities")) {
+        return keep_in_thread(reason);
+    } else if (!strcmp(reason, "thread-tsc")) {
+        make_confined(deny_time_stamps, NULL);
+    } else if (!strcmp(reason, "tsc")) {
+        need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
+    } else if (!strcmp(reason, "mdwe")) {
+        /* PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN. What is mapped already stays as it is. */
+        memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        need(memory != MAP_FAILED, "mmap");
+        if (prctl(65, 1, 0, 0, 0) != 0)
+            return 0;
     } else if (!strcmp(reason, "tiles")) {
         /* ARCH_REQ_XCOMP_PERM, of the tile data. */
         if (syscall(SYS_arch_prctl, 0x1023, 18) != 0)
@@ -340,6 +404,13 @@ static int end(const char *reason)
         return end_sharing(strcmp(reason, "clone-vm-orphan") != 0);
     if (!strncmp(reason, "thread-", 7))
         return end_confined();
+    if (!strcmp(reason, "tsc"))
+        return prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0) == 0;
+    if (!strcmp(reason, "mdwe")) {
+        void *refused = mmap(NULL, SIZE, PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        need(refused == MAP_FAILED && errno == EACCES, "what it denied itself it was given");
+        return 0;
+    }
     if (!strcmp(reason, "tiles") || !strcmp(reason, "tiles-away") ||
         !strcmp(reason, "address-tags") || !strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
         !strcmp(reason, "segments") || !strcmp(reason, "none"))

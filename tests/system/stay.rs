@@ -33,6 +33,12 @@ const REASONS: &[(&str, &[&str])] = &[
     ("clone-vm-thread", SHARES),
     ("thread-filter", &["seccomp"]),
     ("thread-strict", &["seccomp"]),
+    ("thread-gids", &["have different group ids"]),
+    ("thread-groups", &["have different supplementary groups"]),
+    ("thread-capabilities", &["have different capabilities"]),
+    ("mdwe", &["both writable and executable"]),
+    ("tsc", &["denies itself the time stamp counter"]),
+    ("thread-tsc", &["denies itself the time stamp counter"]),
     ("tiles", &["tiles of AMX"]),
     ("address-tags", &["tags in its addresses"]),
 ];
