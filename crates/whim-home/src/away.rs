@@ -14,7 +14,7 @@ use crate::deputy::DeputyEvent;
 use crate::holding::Holding;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
-use crate::moving::{Homeward, Onward, Transition};
+use crate::moving::{Onward, Transition};
 use crate::room::Reserve;
 use crate::server::{ServeError, Server};
 use crate::supervisor::{Client, Identity};
@@ -388,8 +388,8 @@ impl Away {
             Kind::Image | Kind::Pages => match &mut self.transition {
                 Some(Transition::Homeward(homeward)) => {
                     homeward.frame(&mut self.server, &self.original, &mut self.held, &frame)?;
-                    let bytes = frame.payload.len() as u64;
-                    self.recall(RecallEvent::Came { bytes });
+                    let total = homeward.progress();
+                    self.recall(RecallEvent::Came { total });
                     Ok(())
                 }
                 _ => bail!("The guest sends an image that nobody asked for"),
@@ -537,27 +537,6 @@ impl Away {
         }
     }
 
-    /// Begins the way home.
-    pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
-        if self.transition.is_some() || self.stopped {
-            self.wants_home = Some(reason);
-            return Ok(());
-        }
-        if let Some(lack) = self.lack_of_memory() {
-            self.stay_away(client, reason, lack);
-            return Ok(());
-        }
-        self.lacks_memory = None;
-        self.reserve.for_return();
-        whim_sys::crash::section();
-        self.link.queue(&ToGuest::Freeze, &[])?;
-        self.recall(RecallEvent::Called);
-        let mut homeward = Homeward::new(client, reason, self.lease);
-        homeward.announce_wait(self.clock_ahead);
-        self.transition = Some(Transition::Homeward(Box::new(homeward)));
-        Ok(())
-    }
-
     fn begin_onward(
         &mut self,
         slot: whim_journey::job::Slot,
@@ -677,19 +656,6 @@ impl Away {
                 Err(anyhow!("The guest failed ({phase}): {reason}"))
             }
         }
-    }
-
-    fn completed(&mut self) -> Result<()> {
-        if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
-            bail!("The guest's image ends before it has begun");
-        }
-        self.image_is_here();
-        if self.server.deputy.is_group_stopped() {
-            self.home_waits = true;
-            return Ok(());
-        }
-        self.finish = Some(Ending::Home(Box::default()));
-        Ok(())
     }
 
     fn check_transition(&mut self, identity: &Identity, journal: &mut Journal) -> Result<()> {

@@ -14,6 +14,7 @@ pub mod link;
 pub mod masks;
 pub mod moving;
 pub mod outward;
+pub mod received;
 pub mod room;
 pub mod server;
 pub mod subject;

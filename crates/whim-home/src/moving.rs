@@ -6,17 +6,18 @@ use crate::holding::Holding;
 use crate::homeward;
 use crate::journal::{Journal, Syncing};
 use crate::link::{Link, clocks};
+use crate::received::Received;
 use crate::server::Server;
 use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use whim_image::model::{Clocks, CpuTime, Mapping, PAGE_SIZE, ProcessImage};
+use whim_image::model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
-use whim_net::Received;
+use whim_net::Received as LineState;
 use whim_sys::crash;
 
 /// Longest image, in bytes (a thousand threads with all registers).
@@ -156,7 +157,7 @@ impl Onward {
                 return Ok(true);
             }
         }
-        if matches!(state, Received::Closed) {
+        if matches!(state, LineState::Closed) {
             bail!("The next host {} has closed the connection", self.link.node);
         }
         Ok(false)
@@ -314,13 +315,14 @@ pub struct Homeward {
     moments: Vec<(Phase, f64)>,
     encoded: Vec<u8>,
     image: Option<ProcessImage>,
-    bytes: u64,
+    received: Received,
     lease: Option<Duration>,
 }
 
 impl Homeward {
+    /// Home has room for so many bytes.
     #[must_use]
-    pub fn new(client: Option<Client>, reason: String, lease: Option<Duration>) -> Self {
+    pub fn new(client: Option<Client>, reason: String, lease: Option<Duration>, room: u64) -> Self {
         let mut homeward = Self {
             client,
             reason,
@@ -328,7 +330,7 @@ impl Homeward {
             moments: Vec::new(),
             encoded: Vec::new(),
             image: None,
-            bytes: 0,
+            received: Received::new(room),
             lease,
         };
         homeward.phase(Phase::Freeze);
@@ -361,7 +363,13 @@ impl Homeward {
     /// Bytes of pages that have come so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.received.pages()
+    }
+
+    /// Bytes by which it has got on, of all that came.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.received.progress()
     }
 
     /// Whether the deputy's address space has been changed already.
@@ -384,19 +392,15 @@ impl Homeward {
         if frame.kind == Kind::Image {
             return self.image_piece(server, original, held, &frame.payload);
         }
-        let image = self
-            .image
-            .as_ref()
-            .context("Pages came before their image")?;
         let (head, bytes) = frame
             .payload
             .split_first_chunk::<8>()
             .context("A frame of pages has no address")?;
-        self.bytes += bytes.len() as u64;
-        if self.bytes > image.mappings.iter().map(Mapping::len).sum() {
-            bail!("More pages came than the process has");
-        }
-        homeward::write_pages(original.leader, image, u64::from_le_bytes(*head), bytes)?;
+        let address = u64::from_le_bytes(*head);
+        self.received.add_pages(address, bytes.len())?;
+        let image = self.image.as_ref();
+        let image = image.context("Pages came before their image")?;
+        homeward::write_pages(original.leader, image, address, bytes)?;
         Ok(())
     }
 
@@ -410,7 +414,10 @@ impl Homeward {
         if self.image.is_some() {
             bail!("A second image came, before the first one is at home");
         }
-        if !add_piece(&mut self.encoded, payload)? {
+        let before = self.encoded.len();
+        let is_whole = add_piece(&mut self.encoded, payload)?;
+        self.received.add_piece(self.encoded.len() - before);
+        if !is_whole {
             return Ok(());
         }
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
@@ -447,8 +454,8 @@ impl Homeward {
             from: String::new(),
             to: "home".into(),
             phases: durations(&self.moments, total_ms),
-            bytes: self.bytes,
-            pages: self.bytes / PAGE_SIZE,
+            bytes: self.received.pages(),
+            pages: self.received.pages() / PAGE_SIZE,
             freeze_ms: total_ms,
             total_ms,
             reason: self.client.is_none().then_some(self.reason),
@@ -471,6 +478,10 @@ fn add_piece(encoded: &mut Vec<u8>, payload: &[u8]) -> Result<bool> {
     let offset = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
     if total > IMAGE_MAX || offset != encoded.len() || offset + piece.len() > total {
         bail!("The image of {total} bytes is too long or out of order");
+    }
+    if piece.is_empty() {
+        // No guest sends that: it would be a return that comes without anything coming.
+        bail!("A piece of an image is empty");
     }
     encoded.extend_from_slice(piece);
     Ok(encoded.len() == total)
@@ -532,5 +543,7 @@ mod tests {
             let sentence = error.to_string();
             assert!(sentence.contains("is too long or out of order"), "{error}");
         }
+        let nothing = add_piece(&mut Vec::new(), &piece(PIECE, 0, 0));
+        assert!(nothing.expect_err("refused").to_string().contains("empty"));
     }
 }

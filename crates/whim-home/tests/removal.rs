@@ -11,6 +11,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use whim_attempts::{Attempt, Party};
+use whim_image::model::{Backing, Mapping, MappingFlags, ProcessImage};
+use whim_journey::frame::Kind;
 use whim_journey::job::{Command, Event};
 use whim_journey::message::ToHome;
 
@@ -23,9 +25,6 @@ const SEEN: Duration = Duration::from_secs(2);
 fn tries(what: &str) -> Attempt {
     Attempt::new(Party::LyingHost, what)
 }
-
-/// How a host behaves from one moment to the next; since when it should let go.
-type Lie = fn(&mut Host, Duration);
 
 /// What its last word was.
 fn last(events: &Receiver<Event>) -> String {
@@ -40,12 +39,12 @@ fn last(events: &Receiver<Event>) -> String {
         .unwrap_or_else(|| "nothing".to_owned())
 }
 
-/// The host lies until the program has ended: as by SIGKILL, in time, and with nothing done after that. Also how
+/// The host lies, by what it does from one moment to the next (it is told since when it should let go), until the program has ended: as by SIGKILL, in time, and with nothing done after that. Also how
 /// many calls were made that it sent after the guest was called home.
 fn ends(
     (mut program, home, mut host): (Program, Home, Host),
     events: &Receiver<Event>,
-    (begun, lie): (Instant, Lie),
+    (begun, mut lie): (Instant, impl FnMut(&mut Host, Duration)),
 ) -> (String, usize) {
     let latest = begun + LEASE + BEYOND;
     let status = loop {
@@ -76,7 +75,7 @@ fn ends(
 }
 
 /// Removed, and it lies on.
-fn removed(what: &str, lie: Lie) {
+fn removed(what: &str, lie: impl FnMut(&mut Host, Duration)) {
     let attempt = tries(&format!("after its removal: {what}"));
     let world = World::new(Some(LEASE));
     let (program, home, mut host) = away(&world);
@@ -146,6 +145,93 @@ fn a_removed_host_that_connects_again_loses_its_guest() {
     });
 }
 
+/// A mapping that may be written, from which others are made.
+fn writable(image: &ProcessImage) -> &Mapping {
+    let is_one = |mapping: &&Mapping| {
+        let anonymous = matches!(mapping.backing, Backing::Anonymous);
+        anonymous && mapping.protection.writable() && !mapping.flags.grows_down
+    };
+    image.mappings.iter().rev().find(is_one).expect("there is")
+}
+
+/// The image has one mapping more, of a TiB of which nobody has anything: so it may have that much.
+fn with_a_tebibyte(image: &mut ProcessImage) {
+    let start = 16 << 40;
+    let flags = MappingFlags {
+        no_reserve: true,
+        ..MappingFlags::default()
+    };
+    let more = Mapping {
+        start,
+        end: start + (1 << 40),
+        flags,
+        ..writable(image).clone()
+    };
+    image.mappings.push(more);
+    image.mappings.sort_by_key(|mapping| mapping.start);
+}
+
+/// More than has to come in a lease, and each time the same.
+#[test]
+fn a_removed_host_that_sends_the_same_page_again_loses_its_guest() {
+    let mut page = 0u64;
+    let mut next = Duration::ZERO;
+    removed(
+        "send one page of the image again and again",
+        |host, since| {
+            host.beat();
+            if std::mem::take(&mut host.called_home) {
+                let mut image = host.luggage.image();
+                page = writable(&image).start;
+                with_a_tebibyte(&mut image);
+                host.sends_image(&image);
+                next = since;
+            }
+            if page > 0 && since >= next {
+                next = since + LEASE / 2;
+                for _ in 0..70 {
+                    host.queue(Kind::Pages, &[&page.to_le_bytes(), &[0; 4096]]);
+                }
+            }
+        },
+    );
+}
+
+/// Their headers are more than what has to come in a lease.
+#[test]
+fn a_removed_host_that_sends_empty_pieces_loses_its_guest() {
+    let mut next = Duration::ZERO;
+    removed("send empty pieces of an image", |host, since| {
+        host.beat();
+        if host.called_home && since >= next {
+            next = since + LEASE / 2;
+            for _ in 0..33_000 {
+                host.piece_at(0, &[]);
+            }
+        }
+    });
+}
+
+/// Each of its tries brings more than what has to come in a lease, and the next one brings the same.
+#[test]
+fn a_removed_host_that_begins_again_and_again_loses_its_guest() {
+    let mut tries = 0;
+    removed(
+        "begin to send an image, fail, and begin again",
+        |host, _| {
+            host.beat();
+            if std::mem::take(&mut host.called_home) {
+                tries += 1;
+                host.piece_at(0, &vec![0; 300 << 10]);
+                let reason = "not now".to_owned();
+                let phase = "home".to_owned();
+                host.say(&ToHome::Failed { phase, reason }, &[]);
+            }
+        },
+    );
+    assert!(tries > 1, "it was called once");
+}
+
 /// A move onward keeps a guest from being called home: the next host waits for what never comes.
 #[test]
 fn a_removed_host_that_was_to_send_its_guest_on_loses_it() {
@@ -177,7 +263,7 @@ fn a_removed_host_that_was_to_send_its_guest_on_loses_it() {
             .count();
     }
     let events = home.evict("n2");
-    let lie: Lie = |host, _| {
+    let lie = |host: &mut Host, _| {
         host.beat();
         host.call();
     };
@@ -194,7 +280,7 @@ fn a_host_that_ignores_a_return_loses_its_guest() {
     let world = World::new(Some(LEASE));
     let (program, home, host) = away(&world);
     let events = home.ask(&Command::Bring { hold: false });
-    let lie: Lie = |host, _| {
+    let lie = |host: &mut Host, _| {
         host.beat();
         host.call();
     };

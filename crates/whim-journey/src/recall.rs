@@ -5,6 +5,9 @@
 //! to get on: [`RECALL_BYTES_MIN`] bytes in a lease. One that does may take as long as it takes. One that
 //! does not is *cut*: no call is executed any more, and the program ends as that of a lost host does.
 //!
+//! What counts is what was not here before. A return that fails and begins anew gets on when it has come further
+//! than the one before: else a host could send the same beginning again and again.
+//!
 //! A host that was *removed* from the cluster has no calls executed from that moment on, whether or not
 //! its guest stops (a call that is not executed is made at home, when the guest is there); and home's own
 //! stalls are no excuse for it.
@@ -27,8 +30,8 @@ pub enum Event {
     Called,
     /// Its host is no member of the cluster any more.
     Removed,
-    /// So many bytes of its image have come.
-    Came { bytes: u64 },
+    /// So many bytes of its image are here, of this try: what came twice is counted once.
+    Came { total: u64 },
     /// The guest could not leave, and goes on where it is.
     Failed,
     /// It is at another host now.
@@ -55,6 +58,8 @@ pub struct Recall {
     since: Option<Duration>,
     /// Bytes that have come since then.
     came: u64,
+    /// So far the best of its tries has come, in bytes.
+    furthest: u64,
     /// What `since` was put off by, on account of our own stalls.
     excused: Duration,
     is_removed: bool,
@@ -69,6 +74,7 @@ impl Recall {
             limit,
             since: None,
             came: 0,
+            furthest: 0,
             excused: Duration::ZERO,
             is_removed: false,
             is_cut: false,
@@ -83,7 +89,7 @@ impl Recall {
                 self.is_removed = true;
                 self.begin(now);
             }
-            Event::Came { bytes } => self.came(now, bytes),
+            Event::Came { total } => self.came(now, total),
             // A host that was removed is given no second lease for trying again.
             Event::Failed if self.is_removed => {}
             Event::Failed | Event::Whole => self.since = None,
@@ -100,14 +106,16 @@ impl Recall {
     fn begin(&mut self, now: Duration) {
         if self.since.is_none() {
             (self.since, self.came, self.excused) = (Some(now), 0, Duration::ZERO);
+            self.furthest = 0;
         }
     }
 
-    fn came(&mut self, now: Duration, bytes: u64) {
+    fn came(&mut self, now: Duration, total: u64) {
         if self.since.is_none() {
             return;
         }
-        self.came = self.came.saturating_add(bytes);
+        self.came += total.saturating_sub(self.furthest);
+        self.furthest = self.furthest.max(total);
         if self.came >= RECALL_BYTES_MIN {
             (self.since, self.came, self.excused) = (Some(now), 0, Duration::ZERO);
         }
@@ -180,8 +188,8 @@ mod tests {
         // 10 GB at 10 MB/s.
         for second in 1..=1000 {
             let now = Duration::from_secs(second);
-            let bytes = 10_000_000;
-            recall.handle(now, Event::Came { bytes });
+            let total = second * 10_000_000;
+            recall.handle(now, Event::Came { total });
             assert_eq!(recall.handle(now, Event::Tick), None);
         }
         let last = Duration::from_secs(1000);
@@ -191,7 +199,7 @@ mod tests {
         assert_eq!(recall.handle(late, Event::Tick), Some(Cut { idle }));
         assert!(!recall.may_execute());
         // There is no way back.
-        recall.handle(late, Event::Came { bytes: 1 << 30 });
+        recall.handle(late, Event::Came { total: 1 << 40 });
         assert!(recall.handle(late, Event::Tick).is_some() && !recall.may_execute());
     }
 
@@ -200,16 +208,43 @@ mod tests {
         let mut recall = called();
         for second in 1..=3 {
             let now = Duration::from_secs(second);
-            recall.handle(now, Event::Came { bytes: 1 });
+            recall.handle(now, Event::Came { total: second });
             assert_eq!(recall.handle(now, Event::Tick), None);
         }
         assert!(recall.handle(at(3001), Event::Tick).is_some());
         let mut recall = called();
-        let bytes = RECALL_BYTES_MIN - 1;
-        recall.handle(at(2999), Event::Came { bytes });
-        recall.handle(at(3000), Event::Came { bytes: 1 });
+        let total = RECALL_BYTES_MIN;
+        recall.handle(at(2999), Event::Came { total: total - 1 });
+        recall.handle(at(3000), Event::Came { total });
         assert_eq!(recall.handle(at(6000), Event::Tick), None);
         assert!(recall.handle(at(6001), Event::Tick).is_some());
+    }
+
+    #[test]
+    fn a_return_that_begins_again_has_to_come_further() {
+        let total = 2 * RECALL_BYTES_MIN;
+        let mut recall = called();
+        recall.handle(at(0), Event::Removed);
+        let mut again = |ms, total| {
+            recall.handle(at(ms), Event::Came { total });
+            recall.handle(at(ms), Event::Failed);
+            recall.handle(at(ms), Event::Called);
+            recall.handle(at(ms), Event::Tick)
+        };
+        assert_eq!(again(2000, total), None);
+        assert_eq!(again(3500, total), None);
+        // So far it has got on at 2 seconds alone, and now it does.
+        assert_eq!(again(5000, total + RECALL_BYTES_MIN), None);
+        assert_eq!(again(6500, total + RECALL_BYTES_MIN), None);
+        assert_eq!(again(8000, total), None);
+        assert!(again(8001, total + RECALL_BYTES_MIN).is_some());
+        // Of a member that could not let it go, and is asked another time, it is another return.
+        let mut recall = called();
+        recall.handle(at(1), Event::Came { total });
+        recall.handle(at(2), Event::Failed);
+        recall.handle(at(90_000), Event::Called);
+        recall.handle(at(92_000), Event::Came { total });
+        assert_eq!(recall.handle(at(95_000), Event::Tick), None);
     }
 
     #[test]

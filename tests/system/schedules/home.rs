@@ -307,10 +307,10 @@ impl Home {
             Message::Started => self.moves(world, MoveEvent::Started),
             Message::Failed => self.moves(world, MoveEvent::Failed),
             Message::Image(image) if !is_new => {
-                let bytes = 1;
+                let total = 1;
                 let _ = self
                     .recall
-                    .handle(world.clock(0), RecallEvent::Came { bytes });
+                    .handle(world.clock(0), RecallEvent::Came { total });
                 self.comes_home(world, epoch, &image)
             }
             Message::Asks { thread, asking } => self.asks(world, epoch, thread, asking),

@@ -8,7 +8,7 @@
 use super::Away;
 use crate::supervisor::Client;
 use anyhow::Result;
-use whim_sys::cgroup::memory_room;
+use whim_sys::cgroup::MemoryRoom;
 
 /// Page tables and the like: a part of the whole, and something for each process.
 const OVERHEAD_SHARE: u64 = 256;
@@ -33,11 +33,9 @@ impl Away {
     /// Why it cannot come home now, if its memory is the reason. What the guest's pages of unchanged
     /// files take is counted, although they do not travel: which of them have changed is known only
     /// when the guest is frozen.
-    pub(super) fn lack_of_memory(&self) -> Option<String> {
-        let pid = self.server.deputy.pid();
+    pub(super) fn lack_of_memory(&self, room: &MemoryRoom) -> Option<String> {
         let bytes = self.resident_bytes;
         let needed = bytes.saturating_add(OVERHEAD_MIN + bytes / OVERHEAD_SHARE);
-        let room = memory_room(pid);
         (bytes > 0 && needed > room.left).then(|| sentence(needed, room.left, room.limit))
     }
 

@@ -1,18 +1,55 @@
 //! A host from which the process has to come home, whether that likes it or not: returns that do not get
 //! on are cut, and nothing is executed for a host that was removed from the cluster.
 
-use super::Away;
-use crate::moving::Transition;
+use super::{Away, Ending};
+use crate::moving::{Homeward, Transition};
 use crate::supervisor::Client;
 use anyhow::{Result, bail};
 use std::time::Duration;
 use whim_journey::job::{Event, Phase};
-use whim_journey::message::ToHome;
+use whim_journey::message::{ToGuest, ToHome};
 use whim_journey::recall::{Cut, Event as RecallEvent};
+use whim_sys::cgroup::memory_room;
 
 impl Away {
     pub(super) fn recall(&mut self, event: RecallEvent) -> Option<Cut> {
         self.recall.handle(self.begun.elapsed(), event)
+    }
+
+    /// Begins the way home.
+    pub(crate) fn begin_homeward(&mut self, client: Option<Client>, reason: String) -> Result<()> {
+        if self.transition.is_some() || self.stopped {
+            self.wants_home = Some(reason);
+            return Ok(());
+        }
+        let room = memory_room(self.server.deputy.pid());
+        if let Some(lack) = self.lack_of_memory(&room) {
+            self.stay_away(client, reason, lack);
+            return Ok(());
+        }
+        self.lacks_memory = None;
+        self.reserve.for_return();
+        whim_sys::crash::section();
+        self.link.queue(&ToGuest::Freeze, &[])?;
+        self.recall(RecallEvent::Called);
+        let mut homeward = Homeward::new(client, reason, self.lease, room.left);
+        homeward.announce_wait(self.clock_ahead);
+        self.transition = Some(Transition::Homeward(Box::new(homeward)));
+        Ok(())
+    }
+
+    /// The guest has sent everything.
+    pub(super) fn completed(&mut self) -> Result<()> {
+        if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
+            bail!("The guest's image ends before it has begun");
+        }
+        self.image_is_here();
+        if self.server.deputy.is_group_stopped() {
+            self.home_waits = true;
+            return Ok(());
+        }
+        self.finish = Some(Ending::Home(Box::default()));
+        Ok(())
     }
 
     /// This node was removed from the cluster. If the process is there, it comes home; the daemon is told

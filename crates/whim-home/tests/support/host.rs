@@ -415,7 +415,7 @@ impl Host {
         }
     }
 
-    fn queue(&mut self, kind: Kind, parts: &[&[u8]]) {
+    pub fn queue(&mut self, kind: Kind, parts: &[&[u8]]) {
         let epoch = self.slot.epoch;
         self.calls
             .as_mut()
@@ -496,12 +496,27 @@ impl Host {
 
     /// The next piece of an image of a megabyte, a byte long.
     pub fn piece(&mut self) {
-        let (total, offset): (u32, u32) = (1 << 20, self.pieces);
+        let offset = self.pieces;
         self.pieces += 1;
+        self.piece_at(offset, &[0]);
+    }
+
+    /// A piece of an image of a megabyte.
+    pub fn piece_at(&mut self, offset: u32, piece: &[u8]) {
+        let total: u32 = 1 << 20;
         self.queue(
             Kind::Image,
-            &[&total.to_le_bytes(), &offset.to_le_bytes(), &[0]],
+            &[&total.to_le_bytes(), &offset.to_le_bytes(), piece],
         );
+    }
+
+    /// An image, and none of its pages.
+    pub fn sends_image(&mut self, image: &ProcessImage) {
+        message::send_image::<message::MessageError>(image, |parts| {
+            self.queue(Kind::Image, parts);
+            Ok(())
+        })
+        .expect("encoded");
     }
 
     /// Sends the program home, as it came or changed, at so many bytes a second.
