@@ -23,6 +23,11 @@ pub fn cases() -> Vec<Case> {
             cluster.explaining(|| share_changes(&cluster))
         }),
         Case::in_lab("memory::home_has_no_room", 2, home_has_no_room),
+        Case::in_lab(
+            "memory::home_makes_fewer_mappings",
+            2,
+            home_makes_fewer_mappings,
+        ),
         Case::new("memory::a_guest_outgrows_its_host", |_| {
             let cluster = Cluster::up_with(2, &["--memory", "2G,160M"])?;
             cluster.explaining(|| {
@@ -253,6 +258,32 @@ fn home_has_no_room(cluster: &Cluster) -> Result<()> {
         guest.succeed()?;
     }
     Ok(())
+}
+
+/// A guest that has all mappings that a kernel gives cannot come home, where its deputy needs some as well. That
+/// is known only when it has been sent: it goes on where it is, and comes home when it has fewer.
+fn home_makes_fewer_mappings(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("mappings")?.display().to_string();
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &[program]))?;
+    let pid = guest.ready()?;
+    cluster.move_to(pid, "n2")?;
+    guest.go()?;
+    let taken: u32 = guest.until("taken ")?.parse()?;
+    if taken == 1 << 20 {
+        println!("skipped: the kernel here gives more");
+        return Ok(());
+    }
+    for _ in 0..2 {
+        let sentence = cluster.refused("n1", &["migrate", &pid.to_string(), "home"])?;
+        ensure!(sentence.contains("vm.max_map_count"), "{sentence}");
+        ensure!(cluster.place(pid)? == "n2", "It has moved");
+    }
+    guest.go()?;
+    let wrong = guest.until("wrong ")?;
+    ensure!(wrong == "0", "{wrong} of {taken} mappings are wrong");
+    cluster.move_to(pid, "home")?;
+    guest.go()?;
+    guest.succeed()
 }
 
 /// A guest that comes near the limit of its host goes home, and goes on there, rather than be killed.

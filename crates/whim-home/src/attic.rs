@@ -118,6 +118,36 @@ impl Attic {
         (end <= kept.length).then(|| kept.address + offset)
     }
 
+    /// How many mappings there are of what is kept here, at most, while these are taken out one by one: each
+    /// taken piece is one, and so is what is left between them.
+    #[must_use]
+    pub fn mappings_without(&self, mappings: &[Mapping]) -> u64 {
+        let mut taken: BTreeMap<MappingId, Vec<(u64, u64)>> = BTreeMap::new();
+        for mapping in mappings {
+            if let Backing::File { id, offset } = mapping.backing {
+                taken.entry(id).or_default().push((offset, mapping.len()));
+            }
+        }
+        let count = |(id, kept): (&MappingId, &Kept)| {
+            let Some(pieces) = taken.get_mut(id) else {
+                return 1;
+            };
+            pieces.sort_unstable();
+            if pieces.as_slice() == [(0, kept.length)] {
+                return 1;
+            }
+            let mut end = 0;
+            let mut gaps = 0;
+            for (offset, length) in pieces.iter() {
+                gaps += u64::from(*offset > end);
+                end = end.max(offset.saturating_add(*length));
+            }
+            // One more: until the last piece is taken, there is a rest.
+            pieces.len() as u64 + gaps + 1
+        };
+        self.kept.iter().map(count).sum()
+    }
+
     #[must_use]
     pub fn get(&self, id: MappingId) -> Option<&Kept> {
         self.kept.get(&id)
@@ -183,6 +213,30 @@ mod tests {
         let (id, address) = attic.prepare(0x1000, Protection(1)).expect("fits");
         assert_eq!(id, MappingId(2));
         assert!(address > storings[1].to);
+    }
+
+    #[test]
+    fn what_is_left_of_mappings_counts_as_well() {
+        let mut attic = Attic::new(Range {
+            start: 1 << 40,
+            end: 2 << 40,
+        });
+        let whole = [file(0x1000, 0x9000, 0), file(0x9000, 0xa000, 1)];
+        attic.store_all(&whole).expect("fits");
+        assert_eq!(attic.mappings_without(&[]), 2);
+        assert_eq!(attic.mappings_without(&whole), 2);
+        let piece = |offset| Mapping {
+            backing: Backing::File {
+                id: MappingId(0),
+                offset,
+            },
+            ..file(0x1000, 0x2000, 0)
+        };
+        // Two of eight pages: what is before, between and behind them stays.
+        let pieces = [piece(0x5000), piece(0x2000)];
+        assert_eq!(attic.mappings_without(&pieces), 1 + 2 + 2 + 1);
+        let all: Vec<Mapping> = (0..8).map(|page| piece(page * 0x1000)).collect();
+        assert_eq!(attic.mappings_without(&all), 1 + 8 + 1);
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct Away {
     wants_home: Option<String>,
     /// Why it has to wait for that.
     lacks_memory: Option<String>,
+    /// It was not taken, for so many mappings; since when that is known.
+    excess: Option<(Instant, u64)>,
     /// CPU time that the process has used away.
     cpu_away: CpuTime,
     resident_bytes: u64,
@@ -141,6 +143,7 @@ impl Away {
             awake: Instant::now(),
             wants_home: None,
             lacks_memory: None,
+            excess: None,
             cpu_away: CpuTime::default(),
             resident_bytes: 0,
             clock_ahead: Duration::ZERO,
@@ -592,6 +595,7 @@ impl Away {
         // Its thread asks again from there.
         self.wants_home = None;
         self.lacks_memory = None;
+        self.excess = None;
         journal.note(&Event::Acknowledged {
             epoch: self.link.epoch,
         });

@@ -7,6 +7,7 @@ use crate::homeward;
 use crate::journal::{Journal, Syncing};
 use crate::link::{Link, clocks};
 use crate::received::Received;
+use crate::room;
 use crate::server::Server;
 use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
@@ -316,6 +317,8 @@ pub struct Homeward {
     encoded: Vec<u8>,
     image: Option<ProcessImage>,
     received: Received,
+    /// It needs so many mappings, more than home can make: its guest goes on once it has sent everything.
+    excess: Option<u64>,
     lease: Option<Duration>,
 }
 
@@ -331,6 +334,7 @@ impl Homeward {
             encoded: Vec::new(),
             image: None,
             received: Received::new(room),
+            excess: None,
             lease,
         };
         homeward.phase(Phase::Freeze);
@@ -372,6 +376,12 @@ impl Homeward {
         self.received.progress()
     }
 
+    /// How many mappings it needs, if home cannot make so many; then nothing has been changed here.
+    #[must_use]
+    pub fn excess(&self) -> Option<u64> {
+        self.excess
+    }
+
     /// Whether the deputy's address space has been changed already.
     #[must_use]
     pub fn begun_restoring(&self) -> bool {
@@ -398,10 +408,17 @@ impl Homeward {
             .context("A frame of pages has no address")?;
         let address = u64::from_le_bytes(*head);
         self.received.add_pages(address, bytes.len())?;
-        let image = self.image.as_ref();
-        let image = image.context("Pages came before their image")?;
-        homeward::write_pages(original.leader, image, address, bytes)?;
-        Ok(())
+        match &self.image {
+            Some(image) => Ok(homeward::write_pages(
+                original.leader,
+                image,
+                address,
+                bytes,
+            )?),
+            // They were on their way when it turned out that it stays.
+            None if self.excess.is_some() => Ok(()),
+            None => bail!("Pages came before their image"),
+        }
     }
 
     fn image_piece(
@@ -411,7 +428,7 @@ impl Homeward {
         held: &mut Vec<HeldSignal>,
         payload: &[u8],
     ) -> Result<()> {
-        if self.image.is_some() {
+        if self.image.is_some() || self.excess.is_some() {
             bail!("A second image came, before the first one is at home");
         }
         let before = self.encoded.len();
@@ -423,6 +440,12 @@ impl Homeward {
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
         self.encoded = Vec::new();
         homeward::check_image(&image, original, server)?;
+        // The last moment at which its guest can go on.
+        let needed = room::mappings_for_return(&image, &server.attic);
+        if room::lack_of_mappings(needed).is_some() {
+            self.excess = Some(needed);
+            return Ok(());
+        }
         self.phase(Phase::Transfer);
         homeward::quiesce(server, held)?;
         homeward::mask_signals(&mut server.deputy)?;

@@ -4,12 +4,14 @@
 //! The conversion comes after the guest's
 //! start, when a failure would end the process: so room is made before, or the process stays.
 
+use crate::attic::Attic;
 use crate::deputy::SPARE_THREADS;
 use crate::journal::Journal;
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use thiserror::Error;
+use whim_image::model::{Backing, ProcessImage};
 use whim_journey::job::Event;
 use whim_sys::crash;
 use whim_sys::foreign::{self, Limit};
@@ -17,7 +19,7 @@ use whim_sys::resident::Deck;
 
 /// Descriptors that the conversion has open at one time, and some to spare.
 const NEEDED: u64 = 4;
-/// Mappings that the conversion adds for a moment, at most.
+/// Mappings that the conversion adds for a moment, at most; on the way home the deputy has no more of its own.
 const MAPPINGS_NEEDED: u64 = 64;
 /// Of vm.overcommit_memory: even a mapping without a reservation counts.
 const OVERCOMMIT_NEVER: u64 = 2;
@@ -119,6 +121,32 @@ pub struct Room {
     before: Vec<Limit>,
 }
 
+/// A setting of home's kernel, if it can be read.
+fn number(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
+    text.trim().parse().ok()
+}
+
+/// How many mappings the deputy has, at most, while it becomes this image: those of files come out of the attic,
+/// where parts of them stay until the end.
+#[must_use]
+pub fn mappings_for_return(image: &ProcessImage, attic: &Attic) -> u64 {
+    let anonymous = |backing: &Backing| matches!(backing, Backing::Anonymous);
+    let made = image.mappings.iter().filter(|m| anonymous(&m.backing));
+    MAPPINGS_NEEDED + made.count() as u64 + attic.mappings_without(&image.mappings)
+}
+
+/// The sentence about so many mappings, if home's kernel does not make them.
+#[must_use]
+pub fn lack_of_mappings(needed: u64) -> Option<String> {
+    let limit = number("max_map_count")?;
+    (needed > limit).then(|| {
+        format!(
+            "Home has no room for the {needed} mappings that its return takes: vm.max_map_count is {limit} there; raise that"
+        )
+    })
+}
+
 /// Makes room in `pid`, which has so many mappings: for descriptors, if its table is full, and for
 /// the window, which covers its whole address space, if that is limited. What is raised is noted
 /// first.
@@ -126,10 +154,6 @@ pub struct Room {
 /// # Errors
 /// [`RoomError`]; the limits are then as before.
 pub fn make(pid: i32, mappings: usize, journal: &mut Journal) -> Result<Room, RoomError> {
-    let number = |name: &str| -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
-        text.trim().parse().ok()
-    };
     if number("overcommit_memory") == Some(OVERCOMMIT_NEVER) {
         return Err(RoomError::Overcommit);
     }

@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "each test uses a part")]
 mod host;
 
-use host::{Home, Host, PATIENCE, Program, World, away};
+use host::{BUFFER, Home, Host, PATIENCE, Program, World, away};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -325,6 +325,72 @@ fn a_slow_return_from_a_removed_host_comes_home() {
             .iter()
             .any(|event| matches!(event, Event::Done { .. }))
     );
+}
+
+/// What came of a request.
+fn refusal(events: &Receiver<Event>, host: &mut Host) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "It is not answered");
+        host.serve();
+        host.beat();
+        for event in events.try_iter() {
+            match event {
+                Event::Refused { reason, .. } => return reason,
+                Event::Done { .. } => panic!("It came home"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Its host's kernel makes more mappings than home's: it goes on there, though it was sent already.
+#[test]
+fn a_process_with_more_mappings_than_home_makes_goes_on_away() {
+    const APART: u64 = 0x2000;
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("a setting");
+    let limit: u64 = text.trim().parse().expect("a number");
+    assert!(limit < 200_000, "no image has more than home makes here");
+    let world = World::new(Some(LEASE));
+    let (program, mut home, mut host) = away(&world);
+    let events = home.ask(&Command::Bring { hold: false });
+    while !host.called_home {
+        host.serve();
+        host.beat();
+    }
+    let mut image = host.luggage.image();
+    let one = writable(&image).clone();
+    for number in 0..limit {
+        let start = (16 << 40) + number * APART;
+        let end = start + APART / 2;
+        image.mappings.push(Mapping {
+            start,
+            end,
+            ..one.clone()
+        });
+    }
+    image.mappings.sort_by_key(|mapping| mapping.start);
+    host.sends_home(&image, 1 << 30);
+    let reason = refusal(&events, &mut host);
+    assert!(reason.contains("vm.max_map_count"), "{reason}");
+    assert!(host.resumed && !host.over);
+    // Its calls are made again; and when it has fewer, it comes home.
+    host.called_home = false;
+    for _ in 0..3 {
+        let write = [1, BUFFER, 2, 0, 0, 0];
+        assert_eq!(host.ask(libc::SYS_write, write, b"x\n"), Some(2));
+    }
+    let _events = home.ask(&Command::Bring { hold: false });
+    while !host.called_home {
+        host.serve();
+        host.beat();
+    }
+    let image = host.luggage.image();
+    host.sends_home(&image, 1 << 30);
+    while !host.over {
+        host.serve();
+    }
+    is_home(&program, &mut home, SEEN);
 }
 
 /// A clock that lies stops nobody for longer than a lease.

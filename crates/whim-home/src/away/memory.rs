@@ -4,11 +4,22 @@
 //! kernel kill it in the middle of its return, when there is no way back. So that is found out
 //! before the guest is frozen: who asks for the return is refused, and a return that the guest itself
 //! needs waits until there is room.
+//!
+//! How many mappings it has become is known only from its image. If home's kernel makes fewer, that is found out
+//! before anything is changed here, and the guest goes on where it is.
 
 use super::Away;
+use crate::moving::Transition;
+use crate::room;
 use crate::supervisor::Client;
 use anyhow::Result;
+use std::time::{Duration, Instant};
+use whim_journey::message::ToGuest;
 use whim_sys::cgroup::MemoryRoom;
+
+/// So long a process that has too many mappings is believed to have them still, if nobody asks for its return but
+/// itself: to find out, it has to be frozen and sent.
+const EXCESS_HOLDS: Duration = Duration::from_secs(60);
 
 /// Page tables and the like: a part of the whole, and something for each process.
 const OVERHEAD_SHARE: u64 = 256;
@@ -30,10 +41,35 @@ fn sentence(needed: u64, left: u64, limit: Option<u64>) -> String {
 }
 
 impl Away {
+    /// Why it cannot come home now, as far as that is known before it is frozen.
+    pub(super) fn lack_of_room(&self, room: &MemoryRoom, is_asked: bool) -> Option<String> {
+        let fresh = self
+            .excess
+            .filter(|(since, _)| !is_asked && since.elapsed() < EXCESS_HOLDS);
+        self.lack_of_memory(room)
+            .or_else(|| room::lack_of_mappings(fresh?.1))
+    }
+
+    /// Its image is here, and home does not make so many mappings. A guest that has sent everything waits for
+    /// our word, and goes on.
+    pub(super) fn not_taken(&mut self) -> Result<()> {
+        let Some(Transition::Homeward(homeward)) = self.transition.take() else {
+            return Ok(());
+        };
+        let needed = homeward.excess().unwrap_or(0);
+        self.excess = Some((Instant::now(), needed));
+        let lack = room::lack_of_mappings(needed).unwrap_or_else(|| "Its return failed".into());
+        self.return_failed(&lack);
+        self.stay_away(homeward.client, homeward.reason, lack);
+        self.link.queue(&ToGuest::Resume, &[])?;
+        self.release_held();
+        Ok(())
+    }
+
     /// Why it cannot come home now, if its memory is the reason. What the guest's pages of unchanged
     /// files take is counted, although they do not travel: which of them have changed is known only
     /// when the guest is frozen.
-    pub(super) fn lack_of_memory(&self, room: &MemoryRoom) -> Option<String> {
+    fn lack_of_memory(&self, room: &MemoryRoom) -> Option<String> {
         let bytes = self.resident_bytes;
         let needed = bytes.saturating_add(OVERHEAD_MIN + bytes / OVERHEAD_SHARE);
         (bytes > 0 && needed > room.left).then(|| sentence(needed, room.left, room.limit))

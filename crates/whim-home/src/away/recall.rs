@@ -23,7 +23,7 @@ impl Away {
             return Ok(());
         }
         let room = memory_room(self.server.deputy.pid());
-        if let Some(lack) = self.lack_of_memory(&room) {
+        if let Some(lack) = self.lack_of_room(&room, client.is_some()) {
             self.stay_away(client, reason, lack);
             return Ok(());
         }
@@ -40,8 +40,10 @@ impl Away {
 
     /// The guest has sent everything.
     pub(super) fn completed(&mut self) -> Result<()> {
-        if !matches!(&self.transition, Some(Transition::Homeward(home)) if home.begun_restoring()) {
-            bail!("The guest's image ends before it has begun");
+        match &self.transition {
+            Some(Transition::Homeward(home)) if home.begun_restoring() => {}
+            Some(Transition::Homeward(home)) if home.excess().is_some() => return self.not_taken(),
+            _ => bail!("The guest's image ends before it has begun"),
         }
         self.image_is_here();
         if self.server.deputy.is_group_stopped() {

@@ -330,6 +330,8 @@ pub struct Host {
     pub called_home: bool,
     /// The same, and it is not forgotten.
     recalled: bool,
+    /// Home has said that the guest goes on here.
+    pub resumed: bool,
     pub over: bool,
 }
 
@@ -361,6 +363,7 @@ impl Host {
             beaten: Instant::now(),
             called_home: false,
             recalled: false,
+            resumed: false,
             over: false,
         }
     }
@@ -527,7 +530,7 @@ impl Host {
             Ok(())
         })
         .expect("encoded");
-        let contents = std::mem::take(&mut self.luggage.contents);
+        let contents = self.luggage.contents.clone();
         for piece in contents {
             let (head, bytes) = piece.split_first_chunk::<8>().expect("an address");
             let start = u64::from_le_bytes(*head);
@@ -594,6 +597,7 @@ impl Host {
                 self.result = Some(*result);
             }
             ToGuest::Freeze => (self.called_home, self.recalled) = (true, true),
+            ToGuest::Resume => (self.resumed, self.recalled) = (true, false),
             ToGuest::Discard | ToGuest::Ended => self.over = true,
             _ => {}
         }
