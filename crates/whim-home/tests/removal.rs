@@ -83,6 +83,7 @@ fn removed(what: &str, lie: impl FnMut(&mut Host, Duration)) {
         host.call();
         host.serve();
     }
+    host.insists = true;
     let events = home.evict("n2");
     let (said, late) = ends((program, home, host), &events, (Instant::now(), lie));
     assert_eq!(late, 0, "calls that were made for a removed host");
@@ -262,6 +263,7 @@ fn a_removed_host_that_was_to_send_its_guest_on_loses_it() {
             .filter(|e| matches!(e, Event::Phase { .. }))
             .count();
     }
+    host.insists = true;
     let events = home.evict("n2");
     let lie = |host: &mut Host, _| {
         host.beat();
@@ -306,6 +308,7 @@ fn is_home(program: &Program, home: &mut Home, within: Duration) {
 fn a_slow_return_from_a_removed_host_comes_home() {
     let world = World::new(Some(LEASE));
     let (program, mut home, mut host) = away(&world);
+    host.insists = true;
     let events = home.evict("n2");
     let begun = Instant::now();
     while !host.called_home {

@@ -330,6 +330,8 @@ pub struct Host {
     pub called_home: bool,
     /// The same, and it is not forgotten.
     recalled: bool,
+    /// Then it sends one call after another, answered or not: nobody is to make one.
+    pub insists: bool,
     /// Home has said that the guest goes on here.
     pub resumed: bool,
     pub over: bool,
@@ -363,6 +365,7 @@ impl Host {
             beaten: Instant::now(),
             called_home: false,
             recalled: false,
+            insists: false,
             resumed: false,
             over: false,
         }
@@ -445,10 +448,9 @@ impl Host {
         }
     }
 
-    /// Sends a call that writes a line to the program's output, if none is under way. After the guest was
-    /// called home it does not care.
+    /// Sends a call that writes a line to the program's output, if none is under way.
     pub fn call(&mut self) {
-        if std::mem::replace(&mut self.asked, true) && !self.recalled {
+        if std::mem::replace(&mut self.asked, true) && !(self.recalled && self.insists) {
             return;
         }
         let line = if self.recalled { LATE } else { "x\n" };
