@@ -33,7 +33,7 @@ const SWAP_BYTES: &str = "64M";
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("leaks::descriptors", |_| descriptors()),
-        Case::new("leaks::environment", |_| environment()),
+        Case::new("leaks::full::environment", |_| environment()),
         Case::new("leaks::cores", |_| in_lab(cores)),
         Case::new("leaks::cores_of_guests", |_| in_lab(cores_of_guests)),
         Case::new("leaks::swap", |_| in_lab(swap)),

@@ -27,10 +27,10 @@ pub fn cases() -> Vec<Case> {
         case("directory_is_not_filled", filled),
         case("socket_is_not_replaced", replaced),
         case("deep_tree_is_no_end", deep_tree),
-        case("stopped_supervisor_is_given_up", |cluster| {
+        case("stopped_supervisor_keeps_nobody_waiting", |cluster| {
             stopped(cluster, false)
         }),
-        case("full::stopped_supervisor_is_given_up_by_all", |cluster| {
+        case("full::stopped_supervisor_is_given_up", |cluster| {
             stopped(cluster, true)
         }),
         case("command_line_without_end", endless),
@@ -214,11 +214,10 @@ fn ends(cluster: &Cluster, node: &str, words: &[&str]) -> Result<String> {
 }
 
 /// `by_all`: whoever can wait for it does so, one after the other, half a minute each.
-fn stopped(cluster: &Cluster, by_all: bool) -> Result<()> {
+fn stopped(cluster: &Cluster, given_up: bool) -> Result<()> {
     // Without the end of a lease only those who are asked can end the wait.
     let (mut talk, pid, _) = away(cluster, "inf")?;
     let others = tries("keep others waiting by a supervisor of her own that she has stopped");
-    let waits = tries("have the daemon wait for ever for a supervisor that she has stopped");
     let before = asking(cluster)?;
     let row = cluster.row(pid)?.context("It is gone")?;
     let supervisor = row.home_supervisor_pid.context("no home supervisor")?;
@@ -231,18 +230,25 @@ fn stopped(cluster: &Cluster, by_all: bool) -> Result<()> {
     let spare = Duration::from_secs(2);
     ensure!(after < before + spare, "{after:?} instead of {before:?}");
     others.failed("nobody waits for one that has not answered");
-    let said = ends(cluster, "n1", &["bring", &pid.to_string()])?;
-    ensure!(said.contains("has said nothing for 30s"), "{said}");
-    if by_all {
-        let said = ends(cluster, "n1", &["bring"])?;
-        ensure!(said.contains("0 processes have come home"), "{said}");
-        let said = ends(cluster, "n2", &["expel"])?;
-        println!("{said}");
+    if given_up {
+        is_given_up(cluster, pid)?;
     }
-    waits.failed("given up after 30 s with a sentence");
     as_user(cluster, &format!("kill -CONT {supervisor}"))?;
     talk.signal_outside(nix::sys::signal::Signal::SIGKILL);
     talk.end().map(drop)
+}
+
+/// By whoever asks for it.
+fn is_given_up(cluster: &Cluster, pid: i32) -> Result<()> {
+    let waits = tries("have the daemon wait for ever for a supervisor that she has stopped");
+    let said = ends(cluster, "n1", &["bring", &pid.to_string()])?;
+    ensure!(said.contains("has said nothing for 30s"), "{said}");
+    let said = ends(cluster, "n1", &["bring"])?;
+    ensure!(said.contains("0 processes have come home"), "{said}");
+    let said = ends(cluster, "n2", &["expel"])?;
+    println!("{said}");
+    waits.failed("given up after 30 s with a sentence");
+    Ok(())
 }
 
 /// Says that its command line is a gigabyte long, and waits. Any process may (prctl(2), PR_SET_MM_MAP).
