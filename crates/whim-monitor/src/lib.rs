@@ -10,4 +10,5 @@ pub mod history;
 pub mod model;
 pub mod moment;
 pub mod order;
+pub mod plain;
 pub mod rows;

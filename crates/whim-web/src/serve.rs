@@ -11,7 +11,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use ring::rand::{SecureRandom, SystemRandom};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use whim_monitor::plain;
 
 use crate::backend::{Backend, Order};
 use crate::guard::{Guard, GuardError, Head, TOKEN_HEADER};
@@ -67,7 +68,7 @@ impl WebError {
 /// For the script a sentence alone; who looks at it in a browser gets a page.
 impl IntoResponse for WebError {
     fn into_response(self) -> Response {
-        (self.status(), self.to_string()).into_response()
+        (self.status(), plain::text(&self.to_string())).into_response()
     }
 }
 
@@ -328,10 +329,16 @@ async fn feed<B: Backend>(
         .take_while(move |_| web.known(&headers, connected).is_ok())
         .map(move |batch| {
             let _held = &place;
-            let text = serde_json::to_string(&batch).unwrap_or_default();
+            let text = json(&batch);
             Ok::<_, Infallible>(Event::default().data(text))
         });
     Ok(Sse::new(events).into_response())
+}
+
+/// What the page is told; nothing in it orders text anew.
+fn json(value: &impl Serialize) -> String {
+    let json = plain::to_json(value).unwrap_or_default();
+    String::from_utf8(json).unwrap_or_default()
 }
 
 async fn order<B: Backend>(
@@ -346,6 +353,5 @@ async fn order<B: Backend>(
     let order: Order = serde_json::from_slice(&body).map_err(|e| wrong(&e))?;
     let told = web.backend.order(known.who, order).await;
     let told = told.map_err(WebError::Refused)?;
-    let text = serde_json::to_string(&told).unwrap_or_default();
-    Ok(file("application/json", text).await)
+    Ok(file("application/json", json(&told)).await)
 }

@@ -44,7 +44,7 @@ pub fn node(name: &str) -> Option<String> {
 #[must_use]
 pub fn call(name: &str) -> String {
     let letters = name.chars().take(CALL_MAX);
-    letters.filter(|c| !c.is_control()).collect()
+    letters.filter(|c| harmless(*c) == *c).collect()
 }
 
 fn time(milliseconds: f64) -> f64 {

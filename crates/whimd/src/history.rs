@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::plain::harmless;
+
 /// What is kept, unless the configuration says otherwise, in days.
 pub const KEEP_DAYS: u32 = 30;
 /// What may be kept at most, in days.
@@ -211,8 +213,9 @@ impl MoveRow {
 
 /// To so many bytes, between characters, and without control characters.
 fn cut(text: &mut String, most: usize) {
-    if text.contains(char::is_control) {
-        *text = text.replace(char::is_control, " ");
+    let harmful = |letter: char| harmless(letter) != letter;
+    if text.contains(harmful) {
+        *text = text.replace(harmful, " ");
     }
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

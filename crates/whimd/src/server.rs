@@ -26,6 +26,7 @@ use crate::history_task;
 use crate::listing;
 use crate::membership;
 use crate::moving::{self, MoveError};
+use crate::plain;
 use crate::processes::Caller;
 use crate::registering;
 use crate::telling;
@@ -270,10 +271,20 @@ async fn write_all(write: &mut OwnedWriteHalf, mut queue: UnboundedReceiver<Answ
     true
 }
 
+/// All that a client is told passes through here, and is made harmless: what users, members and supervisors
+/// have said stands in it, and goes to terminals.
 pub async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
+    write.write_all(&line(answer)?).await
+}
+
+fn line(answer: &Answer) -> serde_json::Result<Vec<u8>> {
+    let mut line = match answer {
+        // The file itself, with its ends of lines; nobody prints it.
+        Answer::CaPart { .. } => serde_json::to_vec(answer)?,
+        _ => plain::to_json(answer)?,
+    };
     line.push(b'\n');
-    write.write_all(&line).await
+    Ok(line)
 }
 
 type Outcome = Result<Option<String>, String>;
@@ -638,4 +649,26 @@ fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
     Err(format!(
         "No node has the label @{label}; this cluster's labels: {known}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_told_does_anything_to_a_terminal_but_files_stay_whole() {
+        let reason = "It is \u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}here\n".to_owned();
+        let told = line(&Answer::Refused { reason }).expect("written");
+        let text = String::from_utf8(told).expect("text");
+        assert_eq!(
+            text,
+            "{\"answer\":\"refused\",\"reason\":\"It is  ]0;owned  [2J here \"}\n"
+        );
+        let file = "-----BEGIN-----\nabc\n";
+        let part = Answer::CaPart {
+            text: Concealed::new(file),
+        };
+        let told: Answer = serde_json::from_slice(&line(&part).expect("written")).expect("read");
+        assert!(matches!(told, Answer::CaPart { text } if text.reveal() == file));
+    }
 }
