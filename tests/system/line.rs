@@ -448,7 +448,7 @@ while True:
 ";
 
 /// The daemon's memory, in KiB, at most so far.
-fn peak(cluster: &Cluster) -> Result<u64> {
+pub fn peak(cluster: &Cluster) -> Result<u64> {
     let path = format!("/proc/{}/status", cluster.daemon_pid("n1")?);
     let status = cluster.run("n1", &["cat", &path])?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -457,7 +457,7 @@ fn peak(cluster: &Cluster) -> Result<u64> {
 }
 
 /// What such a move may cost the daemon, in KiB.
-const SPARE_KIB: u64 = 32 << 10;
+pub const SPARE_KIB: u64 = 32 << 10;
 
 /// In place of a home supervisor: it listens to nobody, and does not end.
 const DEAF: &str = "#!/usr/bin/python3

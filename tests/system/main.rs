@@ -34,6 +34,7 @@ mod handing;
 mod history;
 mod hostile;
 mod identity;
+mod jobs;
 mod json;
 mod kernels;
 mod kinds;
@@ -96,6 +97,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(metrics::cases());
     cases.extend(monitors::cases());
     cases.extend(identity::cases());
+    cases.extend(jobs::cases());
     cases.extend(json::cases());
     cases.extend(page::cases());
     cases.extend(places::cases());

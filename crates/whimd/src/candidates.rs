@@ -4,6 +4,7 @@ use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::batch::Job;
 use crate::class::Features;
@@ -11,6 +12,8 @@ use crate::control::{ADMIN_GROUP, RunOptions};
 use crate::process::{self, Process};
 use crate::processes::{self, Caller, Credentials, Ids, ProcessError, Stat};
 use crate::sensors::float;
+pub use crate::tally::Full;
+use crate::tally::{NOTED_OF_ANY, NOTED_OF_FEATURES, Tally, shared, shared_if_any};
 
 /// Who put a process into our hands, and what it was then. It may move by itself only as long as both agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +124,9 @@ struct Noted<C> {
 pub struct Candidate {
     pub pid: i32,
     pub start_time: u64,
-    pub options: RunOptions,
+    /// Shared with its descendants, as its job is: there may be thousands.
+    #[serde(with = "shared")]
+    pub options: Arc<RunOptions>,
     /// `None`: an earlier daemon noted it without that.
     #[serde(default)]
     pub declaration: Option<Declaration>,
@@ -129,8 +134,8 @@ pub struct Candidate {
     #[serde(default)]
     pub features: Option<Features>,
     /// The batch job to which it belongs.
-    #[serde(default)]
-    pub job: Option<Job>,
+    #[serde(default, with = "shared_if_any")]
+    pub job: Option<Arc<Job>>,
     /// Kept at home by `whim bring --hold`.
     pub held: bool,
     /// Moves of its journeys that are over.
@@ -154,7 +159,7 @@ impl Candidate {
         Self {
             pid: process.pid,
             start_time: process.start_time,
-            options,
+            options: Arc::new(options),
             declaration: Some(declaration),
             features: None,
             job: None,
@@ -164,6 +169,38 @@ impl Candidate {
             found: None,
             seen: None,
             cpu_percent: 0.0,
+        }
+    }
+
+    /// The user whose process it is.
+    pub(crate) fn user(&self) -> Option<u32> {
+        let declaration = self.declaration.as_ref()?;
+        Some(declaration.ids.uids[0])
+    }
+
+    /// What is noted of it, in bytes, about.
+    pub(crate) fn weight(&self) -> usize {
+        let features = self.features.as_ref().map_or(0, |_| NOTED_OF_FEATURES);
+        let job = self.job.as_ref().map_or(0, |job| job.weight());
+        let found = self.found.as_ref().map_or(0, String::len);
+        NOTED_OF_ANY + self.options.weight() + features + job + found
+    }
+
+    /// A child of this one, with what holds of both.
+    fn child(&self, stat: &Stat, declaration: &Declaration) -> Self {
+        // Where to go at once was said of the program itself, not of its children.
+        let options = match self.options.on {
+            None => Arc::clone(&self.options),
+            Some(_) => Arc::new(RunOptions {
+                on: None,
+                ..(*self.options).clone()
+            }),
+        };
+        Self {
+            options,
+            features: self.features.clone(),
+            job: self.job.clone(),
+            ..Self::new(stat, RunOptions::default(), declaration.clone())
         }
     }
 
@@ -222,6 +259,8 @@ impl Candidate {
 #[derive(Debug, Default)]
 pub struct Candidates {
     by_pid: HashMap<i32, Candidate>,
+    /// Users with more than are taken, of whom that was logged.
+    full: HashSet<u32>,
 }
 
 impl Candidates {
@@ -236,11 +275,15 @@ impl Candidates {
             Err(_) => serde_json::from_slice(&text).unwrap_or_default(),
         };
         let mut candidates = Self::default();
+        let mut tally = Tally::default();
         for mut candidate in list {
             if candidate.declaration.is_none() {
                 candidate.declaration = owned(candidate.pid, candidate.start_time);
             }
-            candidates.by_pid.insert(candidate.pid, candidate);
+            // What an earlier daemon took, and we would not, is its user's to name again.
+            if candidate.options.check().is_ok() {
+                candidates.take(candidate, &mut tally);
+            }
         }
         candidates.refresh(&processes::all(), 0);
         candidates
@@ -256,8 +299,45 @@ impl Candidates {
         serde_json::to_vec(&noted).unwrap_or_default()
     }
 
-    pub fn add(&mut self, candidate: Candidate) {
+    /// Takes one, in place of what was known of its number.
+    ///
+    /// # Errors
+    /// [`Full`]; then all is as before.
+    pub fn add(&mut self, candidate: Candidate) -> Result<(), Full> {
+        let tally = self.tally(Some(candidate.pid));
+        tally.room(candidate.user(), candidate.weight())?;
         self.by_pid.insert(candidate.pid, candidate);
+        Ok(())
+    }
+
+    /// The same, where nobody is told; false: it is not taken.
+    fn take(&mut self, candidate: Candidate, tally: &mut Tally) -> bool {
+        match tally.room(candidate.user(), candidate.weight()) {
+            Ok(()) => {
+                tally.count(&candidate);
+                self.by_pid.insert(candidate.pid, candidate);
+                true
+            }
+            Err(full) => {
+                self.log(full);
+                false
+            }
+        }
+    }
+
+    /// All but one.
+    fn tally(&self, but: Option<i32>) -> Tally {
+        let mut tally = Tally::default();
+        let others = self.by_pid.values().filter(|one| Some(one.pid) != but);
+        others.for_each(|candidate| tally.count(candidate));
+        tally
+    }
+
+    /// Once for each user.
+    fn log(&mut self, full: Full) {
+        if self.full.insert(full.uid) {
+            tracing::warn!(%full, "further processes are no candidates");
+        }
     }
 
     #[must_use]
@@ -317,70 +397,91 @@ impl Candidates {
         changed
     }
 
-    /// Takes up what runs in a session whose processes are all candidates, each as if its user had declared
-    /// it; `job` tells of each to which job it belongs. False: nothing new.
-    pub fn add_members(
-        &mut self,
-        all: &HashMap<i32, Stat>,
-        members: &[i32],
-        jobs: &HashMap<i32, Option<Job>>,
-    ) -> bool {
-        let mut found = false;
-        for pid in self.new_members(all, members) {
-            if let Some((stat, job)) = all.get(&pid).zip(jobs.get(&pid))
-                && let Some(declaration) = owned(pid, stat.start_time)
-            {
-                self.add(Candidate {
-                    job: job.clone(),
-                    ..Candidate::new(stat, RunOptions::default(), declaration)
-                });
-                found = true;
+    /// Those who run in a session whose processes are all candidates and are not known, each as if its user had
+    /// declared it. Their jobs are not looked at. Whoever is too many is left out: nothing is looked at of him for
+    /// nothing, each second.
+    #[must_use]
+    pub fn new_members(&mut self, all: &HashMap<i32, Stat>, members: &[i32]) -> Vec<Candidate> {
+        let mut tally = self.tally(None);
+        let mut new = Vec::new();
+        for stat in members.iter().filter_map(|pid| all.get(pid)) {
+            let known = self.by_pid.get(&stat.pid);
+            if known.is_some_and(|known| known.start_time == stat.start_time) {
+                continue;
             }
+            let Some(declaration) = owned(stat.pid, stat.start_time) else {
+                continue;
+            };
+            let candidate = Candidate::new(stat, RunOptions::default(), declaration);
+            match tally.room(candidate.user(), candidate.weight()) {
+                Ok(()) => {
+                    tally.count(&candidate);
+                    new.push(candidate);
+                }
+                Err(full) => self.log(full),
+            }
+        }
+        new
+    }
+
+    /// Takes them up. False: nothing new.
+    pub fn add_members(&mut self, new: Vec<Candidate>) -> bool {
+        let mut tally = self.tally(None);
+        let mut found = false;
+        for candidate in new {
+            found |= self.take(candidate, &mut tally);
         }
         found
     }
 
-    /// Those of them that are not known.
-    #[must_use]
-    pub fn new_members(&self, all: &HashMap<i32, Stat>, members: &[i32]) -> Vec<i32> {
-        let is_new = |stat: &&Stat| {
-            let known = self.by_pid.get(&stat.pid);
-            known.is_none_or(|known| known.start_time != stat.start_time)
-        };
-        let these = members.iter().filter_map(|pid| all.get(pid));
-        these.filter(is_new).map(|stat| stat.pid).collect()
-    }
-
     fn add_descendants(&mut self, all: &HashMap<i32, Stat>, inherits: &Inherits) -> bool {
+        let mut tally = self.tally(None);
         let mut changed = false;
         loop {
-            let found: Vec<Candidate> = all
+            let mut found = Vec::new();
+            let mut refused = None;
+            for stat in all
                 .values()
                 .filter(|stat| !self.by_pid.contains_key(&stat.pid))
-                .filter_map(|stat| {
-                    let parent = self.by_pid.get(&stat.parent)?;
-                    let declaration = parent.declaration.clone()?;
-                    if !inherits(&declaration, stat) {
-                        return None;
-                    }
-                    // Where to go at once was said of the program itself, not of its children.
-                    let options = RunOptions {
-                        on: None,
-                        ..parent.options.clone()
-                    };
-                    Some(Candidate {
-                        features: parent.features.clone(),
-                        job: parent.job.clone(),
-                        ..Candidate::new(stat, options, declaration)
-                    })
-                })
-                .collect();
+            {
+                match self.descendant(stat, &mut tally, inherits) {
+                    Ok(child) => found.extend(child),
+                    Err(full) => refused = Some(full),
+                }
+            }
+            if let Some(full) = refused {
+                self.log(full);
+            }
             if found.is_empty() {
                 return changed;
             }
             changed = true;
-            found.into_iter().for_each(|candidate| self.add(candidate));
+            for child in found {
+                self.by_pid.insert(child.pid, child);
+            }
         }
+    }
+
+    /// A process as a candidate, if its parent is one and passes it on.
+    fn descendant(
+        &self,
+        stat: &Stat,
+        tally: &mut Tally,
+        inherits: &Inherits,
+    ) -> Result<Option<Candidate>, Full> {
+        let parent = self.by_pid.get(&stat.parent);
+        let declared = parent.and_then(|parent| Some((parent, parent.declaration.as_ref()?)));
+        let Some((parent, declaration)) = declared else {
+            return Ok(None);
+        };
+        // Looked at last: it takes a file or two, and there may be any number of those that are not taken.
+        tally.room(parent.user(), parent.weight())?;
+        if !inherits(declaration, stat) {
+            return Ok(None);
+        }
+        let child = parent.child(stat, declaration);
+        tally.count(&child);
+        Ok(Some(child))
     }
 }
 
@@ -450,7 +551,7 @@ mod tests {
             ..RunOptions::default()
         };
         let mut candidates = Candidates::default();
-        candidates.add(candidate(2, options));
+        candidates.add(candidate(2, options)).expect("room");
         let all = HashMap::from([stat(2, 1, 0), stat(3, 2, 0), stat(4, 3, 0), stat(9, 1, 0)]);
         assert!(candidates.refresh_with(&all, 0, &|_, _| true));
         let pids: Vec<i32> = candidates.sorted().iter().map(|c| c.pid).collect();
@@ -466,7 +567,9 @@ mod tests {
     #[test]
     fn candidacy_ends_where_other_rights_begin() {
         let mut candidates = Candidates::default();
-        candidates.add(candidate(2, RunOptions::default()));
+        candidates
+            .add(candidate(2, RunOptions::default()))
+            .expect("room");
         let all = HashMap::from([stat(2, 1, 0), stat(3, 2, 0), stat(4, 3, 0), stat(5, 2, 0)]);
         let same_rights = |_: &Declaration, stat: &Stat| stat.pid != 3;
         assert!(candidates.refresh_with(&all, 0, &same_rights));
@@ -485,11 +588,9 @@ mod tests {
             pin: true,
             ..RunOptions::default()
         };
-        candidates.add(Candidate::new(
-            &own,
-            options,
-            declaration.clone().expect("it has one user"),
-        ));
+        let declared = declaration.clone().expect("it has one user");
+        let added = candidates.add(Candidate::new(&own, options, declared));
+        added.expect("room");
         let text = String::from_utf8(candidates.to_json()).expect("text");
         let load = |text: &str| {
             std::fs::write(&path, text).expect("written");
@@ -517,7 +618,9 @@ mod tests {
     #[test]
     fn cpu_use_is_measured_between_looks() {
         let mut candidates = Candidates::default();
-        candidates.add(candidate(2, RunOptions::default()));
+        candidates
+            .add(candidate(2, RunOptions::default()))
+            .expect("room");
         candidates.refresh(&HashMap::from([stat(2, 1, 100)]), 1000);
         candidates.refresh(&HashMap::from([stat(2, 1, 150)]), 2000);
         let percent = candidates.get(2).expect("there").cpu_percent;
@@ -569,5 +672,71 @@ mod tests {
             held.forbids("n2", &[])
                 .is_some_and(|s| s.contains("whim go 2"))
         );
+    }
+
+    #[test]
+    fn descendants_share_what_was_said_of_them_all() {
+        let avoid = vec!["n2".into(); 256];
+        let mut first = candidate(
+            2,
+            RunOptions {
+                avoid,
+                ..RunOptions::default()
+            },
+        );
+        let job = r#"{"id":"7","nodes":["n[1-65536]"]}"#;
+        first.job = Some(serde_json::from_str(job).map(Arc::new).expect("a job"));
+        let mut candidates = Candidates::default();
+        candidates.add(first).expect("room");
+        let all = HashMap::from([stat(2, 1, 0), stat(3, 2, 0), stat(4, 3, 0)]);
+        assert!(candidates.refresh_with(&all, 0, &|_, _| true));
+        let list = candidates.sorted();
+        assert_eq!(list.len(), 3);
+        for one in &list {
+            assert!(Arc::ptr_eq(&one.options, &list[0].options));
+            let [job, first] = [&one.job, &list[0].job].map(|job| job.as_ref().expect("a job"));
+            assert!(Arc::ptr_eq(job, first));
+        }
+    }
+
+    #[test]
+    fn one_user_s_candidates_are_so_many_and_can_be_written() {
+        let mut candidates = Candidates::default();
+        let options = RunOptions {
+            run: Some("\u{1}".repeat(crate::control::RUN_NAME_MAX)),
+            ..RunOptions::default()
+        };
+        assert_eq!(options.check(), Ok(()));
+        candidates.add(candidate(2, options)).expect("room");
+        let all: HashMap<i32, Stat> = (2..60_000).map(|pid| stat(pid, pid / 2, 0)).collect();
+        let of_others = |declaration: &Declaration, _: &Stat| declaration.uid == 1000;
+        assert!(candidates.refresh_with(&all, 0, &of_others));
+        let count = candidates.pids().len();
+        assert!((1000..10_000).contains(&count), "{count}");
+        let length = candidates.to_json().len();
+        assert!(length <= 5 << 20, "{length}");
+        // Those that are taken stay, and others of that user are refused.
+        assert!(!candidates.refresh_with(&all, 1000, &of_others));
+        let error = candidates
+            .add(candidate(70_000, RunOptions::default()))
+            .and_then(|()| {
+                let many = vec!["n2".into(); 256];
+                candidates.add(candidate(
+                    70_001,
+                    RunOptions {
+                        avoid: many,
+                        ..RunOptions::default()
+                    },
+                ))
+            });
+        assert!(error.is_err_and(|full| full.to_string().contains("uid 1000")));
+        candidates
+            .add(candidate(2, RunOptions::default()))
+            .expect("in place of itself");
+        let mut other = candidate(80_000, RunOptions::default());
+        if let Some(declaration) = &mut other.declaration {
+            declaration.ids.uids = [1001; 3];
+        }
+        candidates.add(other).expect("another user's");
     }
 }

@@ -28,6 +28,11 @@ use crate::places::{Environment, Places};
 pub const REQUEST_MAX: usize = 64 << 10;
 /// No line of an answer is longer, in bytes.
 pub const ANSWER_MAX: usize = 4 << 20;
+/// No list of nodes in [`RunOptions`] is longer, and no name in it, in bytes: a label has 63 and its sign.
+pub const NAMES_MAX: usize = 256;
+pub const NAME_MAX: usize = 64;
+/// No run has a longer name, in bytes.
+pub const RUN_NAME_MAX: usize = 256;
 /// Where the daemon listens, below its run directory.
 pub const SOCKET_NAME: &str = "control.sock";
 /// Run directory of a daemon that was given no other.
@@ -57,6 +62,50 @@ pub struct RunOptions {
     pub portable: bool,
     /// Under this name [`Request::CpuAway`] adds up what it and its descendants use.
     pub run: Option<String>,
+}
+
+impl RunOptions {
+    /// That they are no longer than they need be: the daemon keeps them for each process that they are
+    /// about, and for its descendants.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn check(&self) -> Result<(), String> {
+        for (option, names) in [("--only", &self.only), ("--avoid", &self.avoid)] {
+            if names.len() > NAMES_MAX {
+                return Err(format!(
+                    "{option} names {} nodes and labels: {NAMES_MAX} at most are taken",
+                    names.len()
+                ));
+            }
+        }
+        let mut named = self.only.iter().chain(&self.avoid).chain(&self.on);
+        if let Some(long) = named.clone().find(|name| name.len() > NAME_MAX) {
+            return Err(format!(
+                "A name of {} bytes is none of a node or label: {NAME_MAX} at most are taken",
+                long.len()
+            ));
+        }
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"@-_.".contains(&byte);
+        if let Some(odd) = named.find(|name| !name.bytes().all(allowed)) {
+            return Err(format!("{odd:?} is no name of a node or label"));
+        }
+        match self.run.as_ref().map_or(0, String::len) {
+            0..=RUN_NAME_MAX => Ok(()),
+            long => Err(format!(
+                "A name of {long} bytes is too long for a run: {RUN_NAME_MAX} at most are taken"
+            )),
+        }
+    }
+
+    /// What they take, here or written down, in bytes, about.
+    #[must_use]
+    pub(crate) fn weight(&self) -> usize {
+        let named = self.only.iter().chain(&self.avoid).chain(&self.on);
+        // As a text of its own each; of the last one all may be escaped where it is written.
+        let names: usize = named.map(|name| name.len() + size_of::<String>()).sum();
+        names + self.run.as_ref().map_or(0, |run| 6 * run.len())
+    }
 }
 
 /// `whim why --json`.
@@ -506,6 +555,36 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_bounded() {
+        let node = |length| vec!["n".repeat(length)];
+        let longest = RunOptions {
+            on: Some("best".into()),
+            only: vec![format!("@{}", "x".repeat(NAME_MAX - 1)); NAMES_MAX],
+            avoid: vec!["n1".into(); NAMES_MAX],
+            run: Some("r".repeat(RUN_NAME_MAX)),
+            ..RunOptions::default()
+        };
+        assert_eq!(longest.check(), Ok(()));
+        let none = RunOptions::default;
+        let [only, avoid] = ["--only", "--avoid"];
+        let many = || vec!["n1".to_owned(); NAMES_MAX + 1];
+        #[rustfmt::skip]
+        let refused = [
+            (RunOptions { only: many(), ..none() }, only),
+            (RunOptions { avoid: many(), ..none() }, avoid),
+            (RunOptions { only: node(NAME_MAX + 1), ..none() }, "65 bytes"),
+            (RunOptions { avoid: node(60_000), ..none() }, "60000 bytes"),
+            (RunOptions { on: node(60_000).pop(), ..none() }, "60000 bytes"),
+            (RunOptions { avoid: vec!["@\u{1}".into()], ..none() }, "\"@\\u{1}\""),
+            (RunOptions { run: Some("r".repeat(257)), ..none() }, "257 bytes"),
+        ];
+        for (options, why) in refused {
+            let error = options.check().expect_err(why);
+            assert!(error.contains(why) && error.len() < 200, "{error}");
+        }
+    }
 
     #[test]
     fn no_secret_is_shown_for_a_log() {

@@ -10,7 +10,7 @@ use whim_net::datagram::Keyring;
 
 use crate::balancing::{self, Balancing};
 use crate::batch::Job;
-use crate::candidates::Candidates;
+use crate::candidates::{Candidate, Candidates};
 use crate::class::Class;
 use crate::cluster::{CallError, Cluster};
 use crate::config::Config;
@@ -370,11 +370,17 @@ impl Daemon {
     ///
     /// # Errors
     /// [`NotSeen`]: it may be in one.
-    pub fn job_of(&self, pid: i32) -> Result<Option<Job>, NotSeen> {
+    pub fn job_of(&self, pid: i32) -> Result<Option<Arc<Job>>, NotSeen> {
         if self.config().balance.beyond_job {
             return Ok(None);
         }
-        self.looking.look(pid, BRIEF, move || Job::of(pid))
+        let look = move || Job::of(pid).map(Arc::new);
+        self.looking.look(pid, BRIEF, look)
+    }
+
+    fn in_its_job(&self, candidate: Candidate) -> Option<Candidate> {
+        let job = self.job_of(candidate.pid).ok()?;
+        Some(Candidate { job, ..candidate })
     }
 
     /// What is to be known of processes now: of the candidates, and of those that are new. Whoever is no
@@ -412,12 +418,12 @@ impl Daemon {
         let members = cgroup::members(sessions);
         // Looked at before the candidates are locked: that may take its time.
         let new = self.candidates().new_members(&all, &members);
-        let jobs = new
+        let looked = new
             .into_iter()
-            .filter_map(|pid| Some((pid, self.job_of(pid).ok()?)));
-        let jobs: HashMap<i32, Option<Job>> = jobs.collect();
+            .filter_map(|candidate| self.in_its_job(candidate));
+        let new: Vec<Candidate> = looked.collect();
         let mut candidates = self.candidates();
-        let found = candidates.add_members(&all, &members, &jobs);
+        let found = candidates.add_members(new);
         if candidates.refresh(&all, self.clock_ms()) || found {
             self.save_candidates(&candidates);
         }

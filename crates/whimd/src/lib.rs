@@ -57,6 +57,7 @@ pub mod settings;
 pub mod stay;
 pub mod supervisor;
 pub mod swim;
+mod tally;
 pub mod telling;
 pub mod tuning;
 pub mod watching;

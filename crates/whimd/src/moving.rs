@@ -144,6 +144,7 @@ fn found(
         .get(pid)
         .filter(|known| known.start_time == stat.start_time)
         .cloned();
+    let mut refused = None;
     let candidate = match known {
         Some(known) if known.check(&process).is_ok() => known,
         // Whoever asks for a move by pid adopts the process by that.
@@ -153,14 +154,20 @@ fn found(
                 moves: known.map_or(0, |known| known.moves),
                 ..Candidate::new(&stat, RunOptions::default(), declaration)
             };
-            candidates.add(candidate.clone());
-            daemon.save_candidates(&candidates);
+            match candidates.add(candidate.clone()) {
+                Ok(()) => daemon.save_candidates(&candidates),
+                Err(full) => refused = Some(full.to_string()),
+            }
             candidate
         }
     };
     drop(candidates);
     let journey = daemon.journeys().of_process(pid).cloned();
     let journey = journey.filter(|journey| journey.about.start_time == stat.start_time);
+    // What is away comes home, whether it is noted or not.
+    if let (Some(refused), None) = (refused, &journey) {
+        return Err(MoveError::Refused(refused));
+    }
     Ok(Target {
         process,
         stat,

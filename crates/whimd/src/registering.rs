@@ -14,7 +14,7 @@ use whim_sys::fdpass::{self, FdPassError};
 use whim_sys::pidfd::Pidfd;
 
 use crate::balancing;
-use crate::candidates::{Candidate, Declaration};
+use crate::candidates::{Candidate, Declaration, Full};
 use crate::control::{Answer, RunOptions};
 use crate::daemon::Daemon;
 use crate::looking::NotSeen;
@@ -54,6 +54,8 @@ enum RegisterError {
     NotSeen(#[from] NotSeen),
     #[error("{0}")]
     Options(String),
+    #[error(transparent)]
+    Full(#[from] Full),
 }
 
 /// The peer is a candidate from now on. It replaces itself by its program next, which closes the connection;
@@ -181,7 +183,7 @@ fn take_up(
         // What was said of it before is another's to change only if it is this one's to move.
         process.movable_by(caller)?;
     }
-    candidates.add(candidate);
+    candidates.add(candidate)?;
     daemon.save_candidates(&candidates);
     Ok(())
 }

@@ -596,6 +596,7 @@ pub(crate) fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
 }
 
 pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
+    options.check()?;
     let named = options.only.iter().chain(&options.avoid).chain(&options.on);
     for name in named {
         if let Some(label) = name.strip_prefix('@') {
