@@ -12,6 +12,10 @@ pub const MAPPINGS_MAX: usize = 1 << 18;
 const LINE_MAX: usize = 20 << 10;
 /// End of the user half of the address space with four-level page tables, below its last page.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
+/// How often the mappings of a process are read that changes them meanwhile. Since Linux 6.17 the kernel shows one
+/// after another without holding them all: what was joined with its neighbour meanwhile may stand there twice. Of
+/// a program that does nothing else one reading in forty was so.
+const READS_MAX: usize = 20;
 /// Lowest address that we ever use for something of our own.
 pub const USER_BEGIN: u64 = 0x1_0000;
 
@@ -70,6 +74,12 @@ impl MapEntry {
 /// # Errors
 /// [`MapsError`].
 pub fn read(pid: i32) -> Result<Vec<MapEntry>, MapsError> {
+    for _ in 1..READS_MAX {
+        match parse(pid, &text(pid, "maps")?) {
+            Err(MapsError::Malformed { .. }) => {}
+            read => return read,
+        }
+    }
     parse(pid, &text(pid, "maps")?)
 }
 
