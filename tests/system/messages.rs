@@ -87,6 +87,16 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "fn a_host_with_as_many_guests_as_it_takes_refuses_with_a_sentence",
     ),
     (
+        "It belongs to a Slurm job whose number is not understood",
+        "tests/system/jobs.rs",
+        "it has no other node",
+    ),
+    (
+        "… processes of uid … may move already",
+        "crates/whimd/src/candidates.rs",
+        "fn one_user_s_candidates_are_so_many_and_can_be_written",
+    ),
+    (
         "The supervisor at … has said nothing",
         "tests/system/line.rs",
         "stopped_supervisor_is_given_up",

@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::guests::Guests;
 use crate::history_task::History;
 use crate::journeys::Journeys;
-use crate::looking::{BRIEF, Looking, NotSeen};
+use crate::looking::{Looking, NotSeen, Patience};
 use crate::orders::{self, Orders};
 use crate::peers::Peers;
 use crate::processes;
@@ -370,16 +370,16 @@ impl Daemon {
     ///
     /// # Errors
     /// [`NotSeen`]: it may be in one.
-    pub fn job_of(&self, pid: i32) -> Result<Option<Arc<Job>>, NotSeen> {
+    pub fn job_of(&self, pid: i32, patience: Patience) -> Result<Option<Arc<Job>>, NotSeen> {
         if self.config().balance.beyond_job {
             return Ok(None);
         }
         let look = move || Job::of(pid).map(Arc::new);
-        self.looking.look(pid, BRIEF, look)
+        self.looking.look(pid, patience, look)
     }
 
     fn in_its_job(&self, candidate: Candidate) -> Option<Candidate> {
-        let job = self.job_of(candidate.pid).ok()?;
+        let job = self.job_of(candidate.pid, Patience::Brief).ok()?;
         Some(Candidate { job, ..candidate })
     }
 

@@ -57,15 +57,17 @@ pub fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
     }
 }
 
-/// So long the processes of a list are asked what keeps them here; there may be thousands.
-const ASKING_MAX: Duration = Duration::from_secs(2);
+/// So long the processes of a list are looked at for their command lines, and as long again for what keeps them
+/// here; there may be thousands.
+const LOOKING_MAX: Duration = Duration::from_secs(2);
 const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
 
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
     daemon.refresh_candidates();
     let candidates = daemon.candidates().sorted();
     let journeys = daemon.journeys().sorted(|j| all || j.is_live());
-    let enough = Instant::now() + ASKING_MAX;
+    let enough = Instant::now() + LOOKING_MAX;
+    let mut at_home = Vec::new();
     let mut rows: Vec<ProcessRow> = Vec::new();
     if all {
         let ended = journeys
@@ -80,15 +82,8 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
         let journey = journeys.iter().find(|journey| journey.is_of(&stat));
         let mut row = match journey {
             Some(journey) => journey_row(daemon, journey, Some(&stat)),
-            None => home_row(daemon, &candidate, &stat),
+            None => home_row(daemon, &candidate, &stat, enough),
         };
-        if journey.is_none_or(Journey::is_at_home) {
-            row.stay = if Instant::now() < enough {
-                stay_of(daemon, &candidate, stat.pid)
-            } else {
-                Some(UNASKED.into())
-            };
-        }
         row.parent = Some(stat.parent);
         if let Ok(credentials) = processes::credentials(stat.pid) {
             row.uid = Some(credentials.uids[0]);
@@ -102,12 +97,35 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             row.cpus_got = Some(does.got);
             row.home_calls = Some(does.calls);
         }
+        if journey.is_none_or(Journey::is_at_home) {
+            at_home.push((rows.len(), candidate));
+        }
         rows.push(row);
     }
+    say_what_keeps(daemon, &mut rows, &at_home);
     rows
 }
 
-fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
+/// Says of these rows what keeps their processes here.
+fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, Candidate)]) {
+    let enough = Instant::now() + LOOKING_MAX;
+    for (index, candidate) in at_home {
+        let Some(row) = rows.get_mut(*index) else {
+            continue;
+        };
+        row.stay = match Instant::now() < enough {
+            true => stay_of(daemon, candidate, candidate.pid),
+            false => Some(UNASKED.into()),
+        };
+        if candidate.stat().is_none() {
+            // It may be another process's.
+            row.stay = None;
+        }
+    }
+}
+
+/// Its command line is looked at until there is `enough`.
+fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant) -> ProcessRow {
     let stopped = matches!(stat.state, 'T' | 't');
     let node = daemon.cluster.node();
     ProcessRow {
@@ -129,7 +147,10 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat) -> ProcessRow {
         parent: None,
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
-        command: daemon.looking.command(stat.pid),
+        command: match Instant::now() < enough {
+            true => daemon.looking.command(stat.pid),
+            false => processes::bracketed(stat.pid),
+        },
     }
 }
 

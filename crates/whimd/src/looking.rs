@@ -15,16 +15,38 @@ use thiserror::Error;
 use whim_image::sharing::Looks;
 use whim_image::stay::StayReason;
 
+use crate::clients::CLIENTS_OF_USER_MAX;
 use crate::processes;
 
-/// So long a look may take on which others wait, too.
-pub const BRIEF: Duration = Duration::from_secs(1);
-/// The same, if only he waits who has asked for it: a process may have tens of thousands of mappings.
-pub const LONG: Duration = Duration::from_secs(5);
 /// So many processes of one user are looked at at a time, those that are late among them.
 const AT_A_TIME: usize = 2;
-/// So many may wait for their turn.
-const WAITING_MAX: usize = 8;
+
+/// How long a look is waited for, and by how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Others wait for it, too, to whom this user's processes are some of many.
+    Brief,
+    /// He alone waits who has asked for it: a process may have tens of thousands of mappings, and a user may start
+    /// as many programs at once as she may have connections.
+    Long,
+}
+
+impl Patience {
+    fn duration(self) -> Duration {
+        match self {
+            Self::Brief => Duration::from_secs(1),
+            Self::Long => Duration::from_secs(5),
+        }
+    }
+
+    /// So many may wait for their turn.
+    fn waiting_max(self) -> usize {
+        match self {
+            Self::Brief => 8,
+            Self::Long => CLIENTS_OF_USER_MAX,
+        }
+    }
+}
 
 /// Why a process could not be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -88,7 +110,7 @@ impl Looking {
 
     /// Its command line, or its name in brackets, if that cannot be read in time.
     pub fn command(self: &Arc<Self>, pid: i32) -> String {
-        self.look(pid, BRIEF, move || processes::command(pid))
+        self.look(pid, Patience::Brief, move || processes::command(pid))
             .unwrap_or_else(|_| processes::bracketed(pid))
     }
 
@@ -99,7 +121,7 @@ impl Looking {
     pub fn look<T: Send + 'static>(
         self: &Arc<Self>,
         pid: i32,
-        patience: Duration,
+        patience: Patience,
         look: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotSeen> {
         let its = processes::credentials(pid).map_err(|_| NotSeen::Gone)?;
@@ -112,11 +134,11 @@ impl Looking {
     fn within_time<T: Send + 'static>(
         self: &Arc<Self>,
         subject: Subject,
-        patience: Duration,
+        patience: Patience,
         look: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotSeen> {
-        let end = Instant::now() + patience;
-        self.begin(subject, end)?;
+        let end = Instant::now() + patience.duration();
+        self.begin(subject, patience, end)?;
         let turn = Turn {
             looking: Arc::clone(self),
             subject,
@@ -150,14 +172,14 @@ impl Looking {
     }
 
     /// Waits for its turn.
-    fn begin(&self, subject: Subject, end: Instant) -> Result<(), NotSeen> {
+    fn begin(&self, subject: Subject, patience: Patience, end: Instant) -> Result<(), NotSeen> {
         let mut users = lock(&self.users);
         let own = users.entry(subject.0).or_default();
         if own.late.contains(&subject) {
             return Err(NotSeen::Late);
         }
         // Those that are late take places of others of hers for good: nobody waits for these.
-        if own.late.len() >= AT_A_TIME || own.waiting >= WAITING_MAX {
+        if own.late.len() >= AT_A_TIME || own.waiting >= patience.waiting_max() {
             return Err(NotSeen::Busy);
         }
         own.waiting += 1;
@@ -192,21 +214,21 @@ impl Looking {
 mod tests {
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(100);
+    const LONG: Duration = Duration::from_secs(5);
 
     /// A look that comes back when the sender is dropped.
     fn held_up(looking: &Arc<Looking>, subject: Subject) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel::<()>();
         let look = move || held.recv().is_ok();
         assert_eq!(
-            looking.within_time(subject, SHORT, look),
+            looking.within_time(subject, Patience::Brief, look),
             Err(NotSeen::Late)
         );
         hold
     }
 
     fn sees(looking: &Arc<Looking>, subject: Subject) -> Result<i32, NotSeen> {
-        looking.within_time(subject, LONG, || 7)
+        looking.within_time(subject, Patience::Long, || 7)
     }
 
     fn comes_back(looking: &Arc<Looking>, subject: Subject) {
@@ -252,7 +274,7 @@ mod tests {
         let looking = Arc::new(Looking::default());
         let most = Arc::new(Mutex::new((0usize, 0usize)));
         std::thread::scope(|scope| {
-            for pid in 0..5 {
+            for pid in 0..100 {
                 let (looking, most) = (Arc::clone(&looking), Arc::clone(&most));
                 scope.spawn(move || {
                     let look = move || {
@@ -263,7 +285,10 @@ mod tests {
                         std::thread::yield_now();
                         lock(&most).0 -= 1;
                     };
-                    assert_eq!(looking.within_time((1, pid, 0), LONG, look), Ok(()));
+                    assert_eq!(
+                        looking.within_time((1, pid, 0), Patience::Long, look),
+                        Ok(())
+                    );
                 });
             }
         });
@@ -274,7 +299,8 @@ mod tests {
     fn a_look_that_panics_keeps_no_place() {
         let looking = Arc::new(Looking::default());
         for _ in 0..=AT_A_TIME {
-            let found = looking.within_time((1, 1, 0), LONG, || -> i32 { panic!("as a test") });
+            let found =
+                looking.within_time((1, 1, 0), Patience::Long, || -> i32 { panic!("as a test") });
             assert_eq!(found, Err(NotSeen::Late));
         }
         assert_eq!(sees(&looking, (1, 1, 0)), Ok(7));

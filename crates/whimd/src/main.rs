@@ -43,6 +43,9 @@ fn raise_limits() {
     }
 }
 
+/// More than there can be clients.
+const BLOCKING_MAX: usize = 2048;
+
 /// What crashes here, or in a supervisor, has keys and pages of programs in its memory: none of it is written
 /// down, wherever this system keeps cores.
 fn forbid_cores() {
@@ -76,6 +79,8 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // State is written with fsync: one slow disk must not hold up heartbeats.
         .worker_threads(4)
+        // Each client may wait for a look on a thread of its own (`whimd::looking`).
+        .max_blocking_threads(BLOCKING_MAX)
         .enable_all()
         .build()
         .context("No threads can be started")?;

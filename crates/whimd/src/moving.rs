@@ -19,7 +19,7 @@ use crate::events::now_ms;
 use crate::hearsay::{Account, Heard};
 use crate::history::{MoveRow, Outcome};
 use crate::journeys::{About, Journey, Notes};
-use crate::looking::NotSeen;
+use crate::looking::{NotSeen, Patience};
 use crate::metrics_words as words;
 use crate::process::Process;
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
@@ -138,7 +138,7 @@ fn found(
     if !daemon.settings.root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
-    let job = process.look(|pid| daemon.job_of(pid))??;
+    let job = process.look(|pid| daemon.job_of(pid, Patience::Long))??;
     let mut candidates = daemon.candidates();
     let known = candidates
         .get(pid)

@@ -17,7 +17,7 @@ use crate::balancing;
 use crate::candidates::{Candidate, Declaration, Full};
 use crate::control::{Answer, RunOptions};
 use crate::daemon::Daemon;
-use crate::looking::NotSeen;
+use crate::looking::{NotSeen, Patience};
 use crate::moving::{self, MoveError};
 use crate::process::Process;
 use crate::processes::{Caller, Credentials, ProcessError, Stat};
@@ -170,7 +170,7 @@ fn take_up(
     let declaration = Declaration::by(caller, was);
     let mut candidate = Candidate {
         declared: true,
-        job: process.look(|pid| daemon.job_of(pid))??,
+        job: process.look(|pid| daemon.job_of(pid, Patience::Long))??,
         ..Candidate::new(&stat, options.clone(), declaration)
     };
     if options.portable {

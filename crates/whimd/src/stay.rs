@@ -8,7 +8,7 @@ use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
 use crate::hearsay::sentence;
-use crate::looking::{BRIEF, LONG, NotSeen};
+use crate::looking::{NotSeen, Patience};
 
 /// So long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
@@ -17,20 +17,20 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// Reasons, each a sentence; empty: it may move.
 #[must_use]
 pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
-    look(daemon, pid, LONG).0
+    look(daemon, pid, Patience::Long).0
 }
 
 /// One of them, where others wait for it, too.
 #[must_use]
 pub fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
-    look(daemon, pid, BRIEF).0.into_iter().next()
+    look(daemon, pid, Patience::Brief).0.into_iter().next()
 }
 
 /// The same, of a program that is to move now: what may be over in a moment is waited for.
 pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
-        let (reasons, passing) = look(daemon, pid, LONG);
+        let (reasons, passing) = look(daemon, pid, Patience::Long);
         if !passing || Instant::now() >= end {
             return reasons;
         }
@@ -39,7 +39,7 @@ pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
 }
 
 /// All reasons, and whether there is but one, which may be over in a moment.
-fn look(daemon: &Daemon, pid: i32, patience: Duration) -> (Vec<String>, bool) {
+fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let settings = &daemon.settings;
     let policy = Policy {
         allow_root: settings.config.allow_root,
