@@ -414,6 +414,9 @@ impl Supervisor {
             if self.done {
                 return Ok(());
             }
+            // If home wants it, it is to stand before it learns the result that stands behind: home may have called
+            // it for what has changed meanwhile.
+            self.freeze_if_settled()?;
         }
         if state == Received::Closed {
             return self.deserted();
