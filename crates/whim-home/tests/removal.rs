@@ -39,8 +39,9 @@ fn last(events: &Receiver<Event>) -> String {
         .unwrap_or_else(|| "nothing".to_owned())
 }
 
-/// The host lies, by what it does from one moment to the next (it is told since when it should let go), until the program has ended: as by SIGKILL, in time, and with nothing done after that. Also how
-/// many calls were made that it sent after the guest was called home.
+/// The host lies, by what it does from one moment to the next (it is told since when it should let go), until the
+/// program has ended: as by SIGKILL, in time, and with nothing done after that. Also how many calls were made that
+/// it sent after the guest was called home.
 fn ends(
     (mut program, home, mut host): (Program, Home, Host),
     events: &Receiver<Event>,
@@ -308,13 +309,9 @@ fn is_home(program: &Program, home: &mut Home, within: Duration) {
 fn a_slow_return_from_a_removed_host_comes_home() {
     let world = World::new(Some(LEASE));
     let (program, mut home, mut host) = away(&world);
-    host.insists = true;
     let events = home.evict("n2");
     let begun = Instant::now();
-    while !host.called_home {
-        host.serve();
-        host.beat();
-    }
+    called_home(&mut host);
     let image = host.luggage.image();
     host.sends_home(&image, 1 << 19);
     while !host.over {
@@ -328,6 +325,14 @@ fn a_slow_return_from_a_removed_host_comes_home() {
             .iter()
             .any(|event| matches!(event, Event::Done { .. }))
     );
+}
+
+/// The host behaves until its guest is called home.
+fn called_home(host: &mut Host) {
+    while !host.called_home {
+        host.serve();
+        host.beat();
+    }
 }
 
 /// What came of a request.
@@ -357,10 +362,7 @@ fn a_process_with_more_mappings_than_home_makes_goes_on_away() {
     let world = World::new(Some(LEASE));
     let (program, mut home, mut host) = away(&world);
     let events = home.ask(&Command::Bring { hold: false });
-    while !host.called_home {
-        host.serve();
-        host.beat();
-    }
+    called_home(&mut host);
     let mut image = host.luggage.image();
     let one = writable(&image).clone();
     for number in 0..limit {
@@ -384,10 +386,7 @@ fn a_process_with_more_mappings_than_home_makes_goes_on_away() {
         assert_eq!(host.ask(libc::SYS_write, write, b"x\n"), Some(2));
     }
     let _events = home.ask(&Command::Bring { hold: false });
-    while !host.called_home {
-        host.serve();
-        host.beat();
-    }
+    called_home(&mut host);
     let image = host.luggage.image();
     host.sends_home(&image, 1 << 30);
     while !host.over {
@@ -404,10 +403,7 @@ fn a_returning_clock_is_not_waited_for_longer_than_a_lease() {
     let world = World::new(Some(LEASE));
     let (program, mut home, mut host) = away(&world);
     let events = home.ask(&Command::Bring { hold: false });
-    while !host.called_home {
-        host.serve();
-        host.beat();
-    }
+    called_home(&mut host);
     let mut image = host.luggage.image();
     image.clocks.monotonic_ns += HOUR_NS;
     image.clocks.boottime_ns += HOUR_NS;
