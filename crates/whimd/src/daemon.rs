@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use whim_metrics::Metrics;
 use whim_metrics::labels::{Cause, Phase};
@@ -20,6 +20,7 @@ use crate::events::Events;
 use crate::guests::Guests;
 use crate::history_task::History;
 use crate::journeys::Journeys;
+use crate::locks::lock;
 use crate::looking::{Looking, NotSeen, Patience};
 use crate::orders::{self, Orders};
 use crate::peers::Peers;
@@ -82,11 +83,6 @@ pub struct Daemon {
     pub expelling: tokio::sync::Mutex<()>,
     /// Of supervisors' directories, what is removed bit by bit.
     pub aside: Aside,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No holder leaves half a change behind: what a panic interrupted is still a whole value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A request to move a process, as far as it has come.

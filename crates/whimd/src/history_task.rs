@@ -1,7 +1,7 @@
 //! This node's history as it is made: looks at the node, and a write each minute.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::daemon::Daemon;
@@ -10,6 +10,7 @@ use crate::history::{
     Batch, HistoryRow, Keep, Look, MINUTE, MoveRow, Recorder, SampleRow, span, thin,
 };
 use crate::history_file::{HistoryError, HistoryFile, SAMPLES_TOLD_MAX};
+use crate::locks::lock;
 use crate::processes::Caller;
 use crate::sensors::float;
 
@@ -28,11 +29,6 @@ pub struct History {
     file: Mutex<HistoryFile>,
     /// The last write failed, and that was said.
     failing: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic interrupted is still a whole value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl History {

@@ -34,6 +34,7 @@ pub mod history_task;
 pub mod hosting;
 pub mod journeys;
 pub mod listing;
+mod locks;
 pub mod logs;
 pub mod looking;
 pub mod membership;

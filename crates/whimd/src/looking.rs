@@ -9,13 +9,14 @@
 //! waiting. What is behind no such lock (stat, status, statm, links) is read at once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::sharing::Looks;
 use whim_image::stay::StayReason;
 
 use crate::clients::CLIENTS_OF_USER_MAX;
+use crate::locks::lock;
 use crate::processes;
 
 /// So many processes of one user are looked at at a time, those that are late among them.
@@ -95,11 +96,6 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.looking.came_back(self.subject);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic interrupted is still a whole value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Looking {
