@@ -10,11 +10,13 @@ use std::io::{self, Write};
 /// A letter that does nothing to a terminal, ends no line, and leaves the order of its neighbours alone.
 #[must_use]
 pub fn harmless(letter: char) -> char {
-    if letter.is_control() || reorders(letter) {
-        ' '
-    } else {
-        letter
-    }
+    if is_harmless(letter) { letter } else { ' ' }
+}
+
+/// Whether it is shown as it is.
+#[must_use]
+pub fn is_harmless(letter: char) -> bool {
+    !letter.is_control() && !reorders(letter)
 }
 
 /// Ends of lines and paragraphs, and marks by which text is shown in another order than it was written:
@@ -56,7 +58,7 @@ impl Formatter for Plain {
     where
         W: ?Sized + Write,
     {
-        if fragment.chars().all(|letter| harmless(letter) == letter) {
+        if fragment.chars().all(is_harmless) {
             return writer.write_all(fragment.as_bytes());
         }
         writer.write_all(text(fragment).as_bytes())

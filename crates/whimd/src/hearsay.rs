@@ -7,7 +7,7 @@ use whim_journey::job::{Event, MoveReport, Status};
 use whim_net::NodeName;
 
 use crate::journeys::About;
-use crate::plain::harmless;
+use crate::plain::{harmless, is_harmless};
 
 /// Longest sentence that is told on, in characters.
 const SENTENCE_MAX: usize = 1000;
@@ -44,7 +44,7 @@ pub fn node(name: &str) -> Option<String> {
 #[must_use]
 pub fn call(name: &str) -> String {
     let letters = name.chars().take(CALL_MAX);
-    letters.filter(|c| harmless(*c) == *c).collect()
+    letters.filter(|c| is_harmless(*c)).collect()
 }
 
 fn time(milliseconds: f64) -> f64 {

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::plain::harmless;
+use crate::plain::is_harmless;
 
 /// What is kept, unless the configuration says otherwise, in days.
 pub const KEEP_DAYS: u32 = 30;
@@ -213,7 +213,7 @@ impl MoveRow {
 
 /// To so many bytes, between characters, and without control characters.
 fn cut(text: &mut String, most: usize) {
-    let harmful = |letter: char| harmless(letter) != letter;
+    let harmful = |letter: char| !is_harmless(letter);
     if text.contains(harmful) {
         *text = text.replace(harmful, " ");
     }

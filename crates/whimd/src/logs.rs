@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::plain::harmless;
+use crate::plain;
 
 /// No line of the daemon's log is longer, in bytes: what anybody has sent may be quoted in one.
 const LINE_MAX: usize = 2048;
@@ -19,7 +19,7 @@ pub struct Lines;
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        io::stderr().lock().write_all(&plain(line))?;
+        io::stderr().lock().write_all(&bounded(line))?;
         Ok(line.len())
     }
 
@@ -29,16 +29,16 @@ impl Write for Lines {
 }
 
 /// A line of bounded length, which is one line, and does nothing to a terminal.
-fn plain(line: &[u8]) -> Vec<u8> {
+fn bounded(line: &[u8]) -> Vec<u8> {
     let (text, end) = match line.strip_suffix(b"\n") {
         Some(text) if line.len() <= LINE_MAX => (text, &b"\n"[..]),
         None if line.len() <= LINE_MAX => (line, &b""[..]),
         _ => (&line[..LINE_MAX - REST.len()], REST),
     };
     let text = String::from_utf8_lossy(text);
-    let mut plain = text.chars().map(harmless).collect::<String>().into_bytes();
-    plain.extend_from_slice(end);
-    plain
+    let mut shown = plain::text(&text).into_bytes();
+    shown.extend_from_slice(end);
+    shown
 }
 
 /// Logs of supervisors of one kind that are kept. Most have a line or none.
@@ -81,15 +81,15 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_of_bounded_length() {
-        assert_eq!(plain(b"ready\n"), b"ready\n");
+        assert_eq!(bounded(b"ready\n"), b"ready\n");
         assert_eq!(
-            plain("a\nfalse\u{1b}[7m line\r\n".as_bytes()),
+            bounded("a\nfalse\u{1b}[7m line\r\n".as_bytes()),
             b"a false [7m line \n"
         );
-        let long = plain(&[&[b'A'; 1 << 20][..], b"\n"].concat());
+        let long = bounded(&[&[b'A'; 1 << 20][..], b"\n"].concat());
         assert_eq!(long.len(), LINE_MAX);
         assert!(long.ends_with(REST));
-        assert_eq!(plain(&[b'A'; LINE_MAX]).len(), LINE_MAX);
+        assert_eq!(bounded(&[b'A'; LINE_MAX]).len(), LINE_MAX);
     }
     use std::time::Duration;
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use thiserror::Error;
 
-use crate::plain::harmless;
+use crate::plain;
 
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
 pub const TICKS_PER_SECOND: u64 = 100;
@@ -169,15 +169,14 @@ pub fn command(pid: i32) -> String {
     if bytes.is_empty() {
         return bracketed(pid);
     }
-    let text = String::from_utf8_lossy(&bytes);
-    text.chars().map(harmless).collect()
+    plain::text(&String::from_utf8_lossy(&bytes))
 }
 
 /// The name of a process without a command line, in brackets; nothing if it is gone.
 #[must_use]
 pub fn bracketed(pid: i32) -> String {
-    let name = |stat: Stat| stat.name.chars().map(harmless).collect::<String>();
-    stat(pid).map_or_else(|_| String::new(), |stat| format!("[{}]", name(stat)))
+    let bracketed = |stat: Stat| format!("[{}]", plain::text(&stat.name));
+    stat(pid).map_or_else(|_| String::new(), bracketed)
 }
 
 /// Of a command line, the program's name alone.
