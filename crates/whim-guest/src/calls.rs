@@ -10,9 +10,9 @@ use whim_calls::{Call, Decision, Forward, Region, Special, resolve};
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
-use whim_image::model::{MappingId, PAGE_SIZE};
 use whim_image::rebuild::stub::Operation;
 use whim_journey::message::{CallRequest, Disposition, ToHome, WireRegion};
+use whim_model::{MappingId, PAGE_SIZE};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;

@@ -9,16 +9,16 @@ use std::time::Duration;
 use whim_calls::Call;
 use whim_image::freeze_calls::{self, ERESTARTNOINTR};
 use whim_image::maps::{self, FlagTable};
-use whim_image::model::{
+use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
+use whim_image::rebuild::stub::Operation;
+use whim_model::{
     Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE, ProcessImage,
     QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
 };
-use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
-use whim_image::rebuild::stub::Operation;
 use whim_sys::foreign;
 use whim_sys::pagemap::{self, Pagemap};
 use whim_sys::process_vm::{self, MemFile};
-use whim_sys::ptrace::{Polled, Running, Stop, Stopped, UserRegs, Waited};
+use whim_sys::ptrace::{Polled, Running, Stop, Stopped, Waited};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of pages in one frame.
@@ -641,7 +641,7 @@ impl Guest {
 }
 
 struct State {
-    registers: UserRegs,
+    registers: Registers,
     mask: u64,
     rseq: Option<RseqRegistration>,
 }
@@ -672,15 +672,15 @@ fn unreadable_maps(error: maps::MapsError) -> GuestError {
     }
 }
 
-fn image_registers(thread: &Thread, registers: &UserRegs) -> (Registers, Activity) {
+fn image_registers(thread: &Thread, registers: &Registers) -> (Registers, Activity) {
     let again = rewound(registers);
     let mut image = if thread.awaits {
-        Registers::from(asking(registers))
+        asking(registers)
     } else if thread.is_about_to_ask(registers) {
         // It came here waiting, and has not come to ask yet.
-        Registers::from(again)
+        again
     } else {
-        return (Registers::from(again), Activity::Computing);
+        return (again, Activity::Computing);
     };
     let call = thread.in_flight.unwrap_or(Call {
         number: u64::MAX,

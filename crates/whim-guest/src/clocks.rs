@@ -2,7 +2,7 @@
 
 use crate::guest::GuestError;
 use whim_image::capture::clocks_now;
-use whim_image::model::Clocks;
+use whim_model::Clocks;
 
 /// How far the guest's clocks are ahead of this host's, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,18 +1,18 @@
 //! What the registers of a stopped thread tell of the call in which it was stopped, and how it goes on.
 
 use whim_image::freeze_calls::{EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS};
-use whim_image::model::AWAIT_NUMBER;
-use whim_sys::ptrace::{Stopped, TraceError, UserRegs};
+use whim_model::{AWAIT_NUMBER, Registers};
+use whim_sys::ptrace::{Stopped, TraceError};
 
 /// Whether the thread stands behind a system call that did not end, or ended because of a stop.
-pub(crate) fn was_cut(registers: &UserRegs) -> bool {
+pub(crate) fn was_cut(registers: &Registers) -> bool {
     let in_call = registers.orig_rax.cast_signed() >= 0;
     let result = registers.rax.cast_signed();
     in_call && ((ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result) || result == EINTR)
 }
 
 /// The call is made again from its beginning.
-pub(crate) fn rewound(registers: &UserRegs) -> UserRegs {
+pub(crate) fn rewound(registers: &Registers) -> Registers {
     let result = registers.rax.cast_signed();
     let number = registers.orig_rax.cast_signed();
     let mut registers = *registers;
@@ -50,7 +50,7 @@ fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
 
 /// Registers with which a thread that was merely stopped goes on: of a call that a stop ends with
 /// EINTR, the kernel is told to begin it again unless a handler runs.
-pub(crate) fn without_stop(registers: &UserRegs) -> UserRegs {
+pub(crate) fn without_stop(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if registers.orig_rax.cast_signed() == libc::SYS_rt_sigtimedwait
         && registers.rax.cast_signed() == EINTR
@@ -61,8 +61,8 @@ pub(crate) fn without_stop(registers: &UserRegs) -> UserRegs {
 }
 
 /// Registers of a thread that asks for the result of its call in flight.
-pub(crate) fn asking(registers: &UserRegs) -> UserRegs {
-    UserRegs {
+pub(crate) fn asking(registers: &Registers) -> Registers {
+    Registers {
         rip: registers.rip.wrapping_sub(2),
         rax: AWAIT_NUMBER,
         orig_rax: u64::MAX,

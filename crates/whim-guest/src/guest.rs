@@ -16,14 +16,15 @@ use thiserror::Error;
 use whim_calls::{Call, Context, NewThread};
 use whim_image::freeze_calls::ERESTARTNOINTR;
 use whim_image::freeze_observe::Status;
-use whim_image::model::{
-    AWAIT_NUMBER, Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, ResourceLimit,
-};
 use whim_image::rebuild::runner::{self, Runner, RunnerError, step_registers};
 use whim_image::rebuild::stub::Operation;
 use whim_image::rebuild::{RebuildError, Rebuilt};
 use whim_image::vdso::Proxy;
 use whim_journey::message::{MessageError, ToHome};
+use whim_model::{
+    AWAIT_NUMBER, Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers,
+    ResourceLimit,
+};
 use whim_sys::procmap::ProcmapError;
 use whim_sys::ptrace::{
     self, Polled, Running, Status as WaitStatus, Stop, Stopped, TraceError, Waited,
@@ -168,7 +169,7 @@ pub struct Thread {
     /// Its kernel has been told that its call was interrupted, and a handler is about to run.
     pub told_interrupted: bool,
     /// Registers of a call that a handler interrupts under another mask.
-    pub suspended: Option<ptrace::UserRegs>,
+    pub suspended: Option<Registers>,
     /// It left a call that home executes, and will ask for its result.
     pub awaits: bool,
     /// It stands where our own code ended, not where a signal came.
@@ -255,7 +256,7 @@ impl Thread {
 
     /// Whether it is about to ask for the call that was in flight when it came here.
     #[must_use]
-    pub fn is_about_to_ask(&self, registers: &ptrace::UserRegs) -> bool {
+    pub fn is_about_to_ask(&self, registers: &Registers) -> bool {
         self.in_flight.is_some() && !self.awaits && cut::rewound(registers).rax == AWAIT_NUMBER
     }
 

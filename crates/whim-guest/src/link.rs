@@ -4,12 +4,12 @@ use crate::guest::Outgoing;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use thiserror::Error;
-use whim_image::model::ProcessImage;
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::Phase;
 use whim_journey::message::{
     self, ChannelRole, Hello, MessageError, Resume, TAIL_IN_FRAME_MAX, TAIL_MAX, ToHome,
 };
+use whim_model::ProcessImage;
 use whim_net::name::NameError;
 use whim_net::{
     Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Role,

@@ -3,8 +3,8 @@
 use crate::guest::Guest;
 use crate::table::Table;
 use whim_image::maps::{FlagTable, MapEntry};
-use whim_image::model::{Backing, Mapping, MappingFlags, Protection};
 use whim_image::vdso::Proxy;
+use whim_model::{Backing, Mapping, MappingFlags, Protection};
 
 impl Guest {
     /// The guest's mappings, with what home knows of them. Where a copy stands for home's vDSO, they

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 use whim_calls::{Call, GuestMemory};
-use whim_image::model::Range;
+use whim_model::Range;
 use whim_sys::process_vm;
 use whim_sys::procmap::{Maps, ProcmapError};
 

@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use std::str::SplitWhitespace;
 use whim_calls::{Call, Signal};
 use whim_image::freeze_calls::ERESTARTNOHAND;
-use whim_image::model::QueuedSignal;
 use whim_image::rebuild::runner::step_registers;
 use whim_image::rebuild::stub::Operation;
 use whim_journey::message::ToHome;
+use whim_model::QueuedSignal;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
@@ -659,7 +659,7 @@ impl Guest {
 /// made again.
 fn restore_suspended(
     stopped: &Stopped,
-    registers: whim_sys::ptrace::UserRegs,
+    registers: whim_model::Registers,
     effect: Effect,
 ) -> Result<(), GuestError> {
     let mut registers = registers;

@@ -1,7 +1,7 @@
 //! Which parts of the guest's address space show files of home, and which of their pages are here.
 
 use std::collections::{BTreeMap, HashMap};
-use whim_image::model::{MappingId, PAGE_SIZE, Range};
+use whim_model::{MappingId, PAGE_SIZE, Range};
 
 /// A page of a mapping in home's attic: mapping and page number in it.
 pub type Page = (MappingId, u64);

@@ -9,9 +9,9 @@ use crate::cut::end_call;
 use crate::guest::{Guest, GuestError, Thread, Trace};
 use crate::times::{self, Since};
 use whim_calls::NewThread;
-use whim_image::model::CpuTime;
 use whim_image::rebuild::stub::Operation;
 use whim_journey::message::ToHome;
+use whim_model::CpuTime;
 use whim_sys::priority::{self, Priority};
 use whim_sys::ptrace::{Running, Stopped, TraceError, Waited};
 

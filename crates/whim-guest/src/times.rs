@@ -10,7 +10,7 @@ use crate::guest::{Guest, Thread};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use whim_calls::Call;
-use whim_image::model::CpuTime;
+use whim_model::CpuTime;
 
 const SECOND: u64 = 1_000_000_000;
 /// One of the ticks in which /proc counts (USER_HZ is 100 everywhere).

@@ -10,8 +10,8 @@ use crate::cut::rewound;
 use crate::guest::{Guest, GuestError, Kind, Thread};
 use whim_calls::{Call, Decision, resolve};
 use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS, arguments};
-use whim_image::model::QueuedSignal;
-use whim_sys::ptrace::{RawSigInfo, Stopped, UserRegs};
+use whim_model::{QueuedSignal, Registers};
+use whim_sys::ptrace::{RawSigInfo, Stopped};
 
 impl Guest {
     /// Whether a signal whose handler is about to run has been kept until the thread's call has begun. So
@@ -52,7 +52,7 @@ impl Guest {
     }
 
     /// The reported call of a thread, if a signal has ended it before we have read it.
-    fn unread(&self, thread: &Thread, registers: &UserRegs) -> Option<Unread> {
+    fn unread(&self, thread: &Thread, registers: &Registers) -> Option<Unread> {
         let number = registers.orig_rax;
         let ended = number.cast_signed() >= 0 && registers.rax.cast_signed() == ERESTARTSYS;
         if !ended || thread.told_interrupted || whim_calls::restarts_here(number) {

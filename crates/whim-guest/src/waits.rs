@@ -13,9 +13,9 @@ use whim_image::freeze_calls::{
     EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, timeout_result, true_number,
 };
 use whim_image::freeze_observe::{Observation, elapsed_ns, monotonic_ns, observe_and_stop};
-use whim_image::model::{Activity, ProcessImage};
+use whim_model::{Activity, ProcessImage, Registers};
 use whim_sys::process_vm;
-use whim_sys::ptrace::{Phase, Running, Stopped, UserRegs};
+use whim_sys::ptrace::{Phase, Running, Stopped};
 
 /// A thread that sleeps in such a call, looked at before it is stopped.
 #[derive(Clone, Copy, Debug)]
@@ -208,14 +208,14 @@ impl Guest {
 
 impl Timed {
     /// Whether the thread stands in its call, or before it for the first time.
-    fn is_at(&self, registers: &UserRegs) -> bool {
+    fn is_at(&self, registers: &Registers) -> bool {
         self.number
             .is_none_or(|number| [number, RESTART_SYSCALL].contains(&registers.orig_rax))
     }
 }
 
 /// What is left of the call's time.
-fn rest_ns(process: i32, registers: &UserRegs, elapsed: impl FnOnce() -> u64) -> Option<u64> {
+fn rest_ns(process: i32, registers: &Registers, elapsed: impl FnOnce() -> u64) -> Option<u64> {
     let args = arguments(registers);
     let (_, total) = relative_timeout(process, registers.orig_rax, &args)?;
     let told = match i64::try_from(registers.orig_rax).ok()? {

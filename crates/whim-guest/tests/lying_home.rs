@@ -15,12 +15,10 @@ use std::time::{Duration, Instant};
 use support::{Host, World};
 use whim_attempts::{Attempt, Party};
 use whim_home::link::Link;
-use whim_image::model::{
-    Backing, Clocks, MappingId, ProcessImage, QueuedSignal, Range, SignalAction,
-};
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::State;
 use whim_journey::message::{self, ChannelRole, ClockPair, Hello, PageRequest, ToGuest, ToHome};
+use whim_model::{Backing, Clocks, MappingId, ProcessImage, QueuedSignal, Range, SignalAction};
 use whim_net::{Channel, ChannelError, JourneyId, PeerExpectation, Role};
 use whim_sys::process_vm;
 
@@ -177,7 +175,7 @@ fn false_threads_are_refused() {
             image.threads[0].xstate.resize(1 << 20, 0);
         }),
         ("an rseq area in the kernel's half", |image| {
-            image.threads[0].rseq = Some(whim_image::model::RseqRegistration {
+            image.threads[0].rseq = Some(whim_model::RseqRegistration {
                 address: 0xffff_8000_0000_0000,
                 length: 32,
                 signature: 1,

@@ -5,7 +5,7 @@
 //! exactly what a page that the guest never had, or gave up by MADV_DONTNEED, must show.
 
 use std::collections::BTreeMap;
-use whim_image::model::{Backing, Mapping, MappingId, Protection, Range};
+use whim_model::{Backing, Mapping, MappingId, Protection, Range};
 
 /// Space between two mappings in the attic, so that they never merge.
 const GAP: u64 = 1 << 21;
@@ -178,7 +178,7 @@ pub fn choose_reserved(mappings: &[Range], bytes: u64) -> Option<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whim_image::model::MappingFlags;
+    use whim_model::MappingFlags;
 
     fn file(start: u64, end: u64, id: u32) -> Mapping {
         Mapping {

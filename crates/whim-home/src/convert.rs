@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::inject::Op;
-use whim_image::model::{
+use whim_model::{
     Backing, CPU_TIMERS, CpuTimer, MappingId, PAGE_SIZE, ProcessImage, Range, ThreadImage,
 };
 use whim_sys::pidfd::Pidfd;
@@ -59,7 +59,7 @@ pub struct Original {
     pub reserved: Range,
     pub kernel: Vec<Range>,
     pub arguments: Range,
-    pub mappings: Vec<whim_image::model::Mapping>,
+    pub mappings: Vec<whim_model::Mapping>,
     pub guards: Vec<Range>,
     /// Memory that it will map is locked at once (MCL_FUTURE).
     pub locks_future: bool,

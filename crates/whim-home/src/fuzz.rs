@@ -1,6 +1,6 @@
 //! Entry of a fuzz target in `fuzz/`; its corpus is replayed by the tests of this crate.
 
-use whim_image::model::{Activity, Backing, MappingId, ProcessImage, Range};
+use whim_model::{Activity, Backing, MappingId, ProcessImage, Range};
 
 use crate::attic::Attic;
 use crate::homeward::{check_memory, mapping_operations, resumption};
@@ -42,7 +42,7 @@ pub fn homeward(data: &[u8]) {
     assert_eq!(resumption(thread, None).registers.rip, word(0));
     let mut attic = Attic::new(RESERVED);
     for length in [3, 1, 200] {
-        attic.prepare(length * 4096, whim_image::model::Protection(1));
+        attic.prepare(length * 4096, whim_model::Protection(1));
     }
     if check_memory(&image, RESERVED, &[], &attic).is_ok() {
         check(&image, &attic);

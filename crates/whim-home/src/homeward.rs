@@ -17,7 +17,7 @@ use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
 };
 use whim_image::inject::Op;
-use whim_image::model::{
+use whim_model::{
     Activity, Backing, CPU_TIMERS, Mapping, PAGE_SIZE, ProcessImage, Range, Registers,
     SignalAction, ThreadImage,
 };

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use whim_image::model::{Clocks, ProcessImage};
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::Slot;
 use whim_journey::message::{
     self, ChannelRole, ClockPair, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
 };
+use whim_model::{Clocks, ProcessImage};
 use whim_net::line::Dialing;
 use whim_net::{
     Channel, ChannelError, Credentials, JourneyId, Line, NodeName, PeerExpectation, Role,

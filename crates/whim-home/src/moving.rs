@@ -13,11 +13,11 @@ use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
-use whim_image::model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
 use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move, Step};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
+use whim_model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
 use whim_net::Received as LineState;
 use whim_sys::crash;
 

@@ -16,7 +16,6 @@ use whim_calls::GuestMemory;
 use whim_image::capture::{CaptureError, CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::maps::MapEntry;
-use whim_image::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_image::sharing::Alone;
 use whim_image::stay::{
     Policy, SharedFile, StayReason, frozen_reason, has_own_time, mapping_reasons,
@@ -26,6 +25,7 @@ use whim_journey::commit::{Action, Event as MoveEvent, Limits, Move};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Event, Phase};
 use whim_journey::message::{ToGuest, ToHome, WireDirection, WireRegion, WireReturned};
+use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_sys::watched::WatchedFiles;
 use whim_sys::{crash, pagemap, process_vm};
 

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze_calls;
-use whim_image::model::{PAGE_SIZE, Range};
 use whim_journey::message::{
     CallRequest, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
 };
 use whim_journey::turn::{Request, Turn, Verdict};
+use whim_model::{PAGE_SIZE, Range};
 use whim_sys::process_vm;
 use whim_sys::resident::Operation;
 use whim_sys::uffd::{Placed, Uffd};

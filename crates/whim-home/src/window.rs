@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use thiserror::Error;
-use whim_image::model::{PAGE_SIZE, Range};
 use whim_journey::message::{WireDirection, WireRegion};
+use whim_model::{PAGE_SIZE, Range};
 
 /// First address that a mapping of an ordinary process may have.
 const LOWEST: u64 = 0x1_0000;

@@ -7,8 +7,8 @@ mod support;
 use support::{PYTHON, Program, ask_with, put_back, take};
 use whim_home::convert::{Original, convert};
 use whim_home::server::{Outgoing, Server};
-use whim_image::model::{Backing, ProcessImage};
 use whim_journey::message::{CallRequest, ToGuest, WireDirection, WireRegion, WireReturned};
+use whim_model::{Backing, ProcessImage};
 use whim_sys::process_vm;
 
 fn resident_kib(pid: i32) -> u64 {

@@ -10,10 +10,10 @@ use whim_home::convert::Original;
 use whim_home::deputy::SPARE_THREADS;
 use whim_home::homeward;
 use whim_home::server::{FileMapping, Outgoing, ServeError, Server};
-use whim_image::model::{Backing, Mapping, MappingFlags, Protection, Range};
 use whim_journey::message::{
     CallRequest, Disposition, ToGuest, WireDirection, WireRegion, WireReturned,
 };
+use whim_model::{Backing, Mapping, MappingFlags, Protection, Range};
 
 const EPERM: i64 = -1;
 const EFAULT: i64 = -14;
@@ -573,7 +573,7 @@ fn false_mappings(original: &Original) -> [(&'static str, Vec<Mapping>); 10] {
     let vdso = original.kernel.first().copied().expect("a vDSO");
     let file = |offset| Mapping {
         backing: Backing::File {
-            id: whim_image::model::MappingId(60_000),
+            id: whim_model::MappingId(60_000),
             offset,
         },
         ..anonymous(0x10_0000, 0x20_0000)
@@ -679,7 +679,7 @@ fn pages_of_files_are_served_within_them_only() {
     for (what, mapping, offset, length) in [
         (
             "of a file that is not mapped",
-            whim_image::model::MappingId(60_000),
+            whim_model::MappingId(60_000),
             0,
             4096,
         ),

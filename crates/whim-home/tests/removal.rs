@@ -11,10 +11,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 use whim_attempts::{Attempt, Party};
-use whim_image::model::{Backing, Mapping, MappingFlags, ProcessImage};
 use whim_journey::frame::Kind;
 use whim_journey::job::{Command, Event};
 use whim_journey::message::ToHome;
+use whim_model::{Backing, Mapping, MappingFlags, ProcessImage};
 
 const LEASE: Duration = Duration::from_secs(1);
 /// What is promised: the last effect comes within a lease and this.

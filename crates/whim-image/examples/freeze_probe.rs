@@ -4,7 +4,7 @@
 use std::time::Instant;
 use whim_image::capture::CaptureOptions;
 use whim_image::freeze::{FreezeLimits, freeze};
-use whim_image::model::Range;
+use whim_model::Range;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();

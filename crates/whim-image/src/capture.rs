@@ -6,11 +6,6 @@ use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, TimeoutPlace}
 use crate::freeze_observe::Status;
 use crate::inject::{OPERATIONS_MAX, Op};
 use crate::maps::{self, FlagTable, MapEntry, MapsError};
-use crate::model::{
-    AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
-    Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
-    RseqRegistration, SignalAction, ThreadImage,
-};
 use crate::stay::StayReason;
 use crate::vdso::{self, VdsoError};
 use nix::errno::Errno;
@@ -18,7 +13,12 @@ use nix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
 use thiserror::Error;
-use whim_sys::ptrace::{RawSigInfo, TraceError, UserRegs};
+use whim_model::{
+    AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
+    Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
+    RseqRegistration, SignalAction, ThreadImage,
+};
+use whim_sys::ptrace::{RawSigInfo, TraceError};
 use whim_sys::{cpu, foreign};
 
 const SIGNALS: u64 = 64;
@@ -153,74 +153,6 @@ pub struct Captured {
     /// The address space at the freeze, for a second look at the reasons to stay.
     pub entries: Vec<MapEntry>,
     pub flags: FlagTable,
-}
-
-impl From<UserRegs> for Registers {
-    fn from(r: UserRegs) -> Self {
-        Self {
-            r15: r.r15,
-            r14: r.r14,
-            r13: r.r13,
-            r12: r.r12,
-            rbp: r.rbp,
-            rbx: r.rbx,
-            r11: r.r11,
-            r10: r.r10,
-            r9: r.r9,
-            r8: r.r8,
-            rax: r.rax,
-            rcx: r.rcx,
-            rdx: r.rdx,
-            rsi: r.rsi,
-            rdi: r.rdi,
-            orig_rax: r.orig_rax,
-            rip: r.rip,
-            cs: r.cs,
-            eflags: r.eflags,
-            rsp: r.rsp,
-            ss: r.ss,
-            fs_base: r.fs_base,
-            gs_base: r.gs_base,
-            ds: r.ds,
-            es: r.es,
-            fs: r.fs,
-            gs: r.gs,
-        }
-    }
-}
-
-impl From<Registers> for UserRegs {
-    fn from(r: Registers) -> Self {
-        Self {
-            r15: r.r15,
-            r14: r.r14,
-            r13: r.r13,
-            r12: r.r12,
-            rbp: r.rbp,
-            rbx: r.rbx,
-            r11: r.r11,
-            r10: r.r10,
-            r9: r.r9,
-            r8: r.r8,
-            rax: r.rax,
-            rcx: r.rcx,
-            rdx: r.rdx,
-            rsi: r.rsi,
-            rdi: r.rdi,
-            orig_rax: r.orig_rax,
-            rip: r.rip,
-            cs: r.cs,
-            eflags: r.eflags,
-            rsp: r.rsp,
-            ss: r.ss,
-            fs_base: r.fs_base,
-            gs_base: r.gs_base,
-            ds: r.ds,
-            es: r.es,
-            fs: r.fs,
-            gs: r.gs,
-        }
-    }
 }
 
 /// Clocks of this node (of this time namespace), now.
@@ -558,7 +490,7 @@ struct Plan {
 }
 
 fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
-    let mut registers = Registers::from(*thread.registers());
+    let mut registers = *thread.registers();
     // Nothing is ever restarted by the kernel of the host: what has to be done again is rewound.
     registers.orig_rax = u64::MAX;
     let computing = |registers| Plan {

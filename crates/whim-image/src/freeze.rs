@@ -21,10 +21,9 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_model::Registers;
 use whim_sys::process_vm::MemFile;
-use whim_sys::ptrace::{
-    Options, Polled, Running, Stop, Stopped, Tid, TraceError, UserRegs, Waited,
-};
+use whim_sys::ptrace::{Options, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
 
 /// Looks at a thread that must stop before the tracer sleeps between two looks.
 const LOOKS_WITHOUT_SLEEP: u32 = 200;
@@ -103,7 +102,7 @@ pub enum FreezeError {
 pub struct FrozenThread {
     pub(crate) tid: Tid,
     pub(crate) stopped: Option<Stopped>,
-    pub(crate) original: UserRegs,
+    pub(crate) original: Registers,
     pub(crate) call: Option<Call>,
     pub(crate) mask: Option<u64>,
     /// Address of the instance of the stub in which it stands.
@@ -151,7 +150,7 @@ impl FrozenThread {
 
     /// Its registers as they are to be resumed. Of a call that the stop cut off, rax is -514.
     #[must_use]
-    pub fn registers(&self) -> &UserRegs {
+    pub fn registers(&self) -> &Registers {
         &self.original
     }
 
@@ -612,7 +611,7 @@ impl Frozen {
             Stop::Interrupt => self.take_note(stopped, &one.before).map(|()| true),
             Stop::Group(_) => {
                 let tid = stopped.tid();
-                let original = UserRegs::default();
+                let original = Registers::default();
                 let stopped = Some(stopped);
                 let thread = FrozenThread {
                     tid,

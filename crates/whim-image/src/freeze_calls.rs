@@ -5,11 +5,11 @@
 //! answer with a short count. The tables of this module name them, call by call.
 
 use crate::freeze_observe::{Observation, elapsed_ns, monotonic_ns};
-use crate::model::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use whim_model::Range;
+use whim_model::Registers;
 use whim_sys::foreign;
 use whim_sys::process_vm::{self, MemFile};
-use whim_sys::ptrace::UserRegs;
 
 pub const EINTR: i64 = -4;
 const EAGAIN: i64 = -11;
@@ -180,13 +180,13 @@ pub fn timeout_result(number: u64) -> i64 {
 
 /// The six arguments in the registers.
 #[must_use]
-pub fn arguments(registers: &UserRegs) -> [u64; 6] {
+pub fn arguments(registers: &Registers) -> [u64; 6] {
     let r = registers;
     [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
 }
 
 /// Puts six arguments into the registers.
-pub fn set_arguments(registers: &mut UserRegs, args: [u64; 6]) {
+pub fn set_arguments(registers: &mut Registers, args: [u64; 6]) {
     [
         registers.rdi,
         registers.rsi,
@@ -209,7 +209,7 @@ pub fn restarts(rax: u64) -> bool {
 /// Understands the call at which a thread stands stopped by PTRACE_INTERRUPT; `None` when it
 /// computes. Of a call that was cut off, rax in `registers` is rewritten, to be stored at once.
 #[must_use]
-pub fn understand(subject: Subject<'_>, registers: &mut UserRegs) -> Option<Call> {
+pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Call> {
     if registers.cs != USER_CS || registers.orig_rax.cast_signed() < 0 {
         return None;
     }
@@ -267,7 +267,7 @@ pub fn understand(subject: Subject<'_>, registers: &mut UserRegs) -> Option<Call
 /// a transfer that ended before its buffer did, because of a stop; `None` when there is nothing.
 /// Of a request for random bytes, the rest is filled in at once, and rax says so.
 #[must_use]
-pub fn left_short(ids: (i32, i32), registers: &mut UserRegs) -> Option<Call> {
+pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<Call> {
     let number = registers.orig_rax;
     let args = arguments(registers);
     let state = short_count(ids, number, &args, registers.rax.cast_signed())?;
@@ -286,7 +286,7 @@ pub fn left_short(ids: (i32, i32), registers: &mut UserRegs) -> Option<Call> {
 }
 
 /// Fills in what a stop has left out of a request for random bytes, if the thread stands behind one.
-pub fn complete_random(ids: (i32, i32), registers: &mut UserRegs) {
+pub fn complete_random(ids: (i32, i32), registers: &mut Registers) {
     if registers.orig_rax == GETRANDOM {
         // With random bytes nothing is ever left to be done later.
         let _none = left_short(ids, registers);
@@ -296,7 +296,7 @@ pub fn complete_random(ids: (i32, i32), registers: &mut UserRegs) {
 /// The number of the call behind which a thread stands. Of one that the kernel goes on with by
 /// `restart_syscall`, the code tells it, or nobody.
 #[must_use]
-pub fn true_number(pid: i32, registers: &UserRegs) -> u64 {
+pub fn true_number(pid: i32, registers: &Registers) -> u64 {
     let mut code = [0u8; 7];
     let at = registers.rip.wrapping_sub(code.len() as u64);
     if registers.orig_rax != RESTART_SYSCALL || process_vm::read_exact(pid, at, &mut code).is_err()

@@ -8,9 +8,9 @@ use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::{self, Call, CallState, TimeoutPlace};
 use crate::inject::Op;
 use crate::maps::{self, MapEntry};
-use crate::model::{PAGE_SIZE, Protection, Range};
+use whim_model::{PAGE_SIZE, Protection, Range, Registers};
 use whim_sys::process_vm::MemFile;
-use whim_sys::ptrace::{TraceError, UserRegs};
+use whim_sys::ptrace::TraceError;
 use whim_sys::stub::{self, TailData};
 
 /// First bytes of the mapping of continuations. Behind them: the offset of the next free byte, the
@@ -174,7 +174,7 @@ impl Frozen {
         if let Some(pointer) = continuation.pointer {
             args[pointer] = extra_at;
         }
-        let mut registers: UserRegs = thread.original;
+        let mut registers: Registers = thread.original;
         freeze_calls::set_arguments(&mut registers, args);
         if continuation.decide && !stands_before {
             registers.rip = slot.start + stub::RESTART_ENTRY;

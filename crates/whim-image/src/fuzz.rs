@@ -2,12 +2,12 @@
 
 use crate::freeze_observe::{Status, state_and_cpu_of, times};
 use crate::maps::{self, FlagTable, MAPPINGS_MAX, USER_END};
-use crate::model::{
+use crate::rebuild::check_image;
+use crate::vdso::{LENGTH_MAX, Proxy};
+use whim_model::{
     Activity, AlternateStack, Backing, Clocks, CpuTime, Mapping, MappingFlags, MappingId,
     MemoryLayout, PAGE_SIZE, ProcessImage, Protection, Range, Registers, SignalAction, ThreadImage,
 };
-use crate::rebuild::check_image;
-use crate::vdso::{LENGTH_MAX, Proxy};
 
 /// What /proc says of mappings is understood or refused, and names, which users choose, change nothing
 /// but themselves.

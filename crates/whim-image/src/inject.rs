@@ -20,11 +20,11 @@ use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{self, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS};
 use crate::freeze_observe::Observation;
 use crate::maps::{self, MapEntry};
-use crate::model::{PAGE_SIZE, Range};
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
+use whim_model::{PAGE_SIZE, Range, Registers};
 use whim_sys::process_vm::{self, RemotePiece};
-use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, UserRegs, Waited};
+use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
 use whim_sys::stub::{self, BatchData, OPERATION_WORDS};
 
 /// Operations of one thread in one batch; more are run as several batches.
@@ -675,7 +675,7 @@ fn bytes_of(range: Range) -> usize {
 
 /// Registers with which a thread stands at the entry of the stub at `base`. `decide`: a thread in a
 /// restartable call leaves to the kernel whether it is restarted or ends.
-fn entry_registers(thread: &crate::freeze::FrozenThread, base: u64, decide: bool) -> UserRegs {
+fn entry_registers(thread: &crate::freeze::FrozenThread, base: u64, decide: bool) -> Registers {
     /// The trap flag: the stub is not single-stepped.
     const TRAP_FLAG: u64 = 0x100;
     let mut registers = thread.original;
@@ -731,7 +731,7 @@ fn pass_unmaskable_stops(started: &mut [(usize, Running)]) -> Result<(), FreezeE
 fn abort_address(
     pid: i32,
     stopped: &Stopped,
-    registers: &UserRegs,
+    registers: &Registers,
 ) -> Result<Option<u64>, FreezeError> {
     const SECTION_OFFSET: u64 = 8;
     let Ok(Some(rseq)) = stopped.rseq() else {

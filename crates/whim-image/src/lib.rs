@@ -1,4 +1,4 @@
-//! A process as data: freeze it, capture it, rebuild it.
+//! Takes a process as data ([`whim_model`]): freeze it, capture it, rebuild it.
 #![forbid(unsafe_code)]
 
 pub mod capture;
@@ -13,7 +13,6 @@ pub mod freeze_release;
 pub mod fuzz;
 pub mod inject;
 pub mod maps;
-pub mod model;
 pub mod rebuild;
 pub mod sharing;
 pub mod stay;

@@ -1,9 +1,9 @@
 //! The address space of a process, as /proc tells it.
 
-use crate::model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range};
 use std::collections::BTreeMap;
 use std::io;
 use thiserror::Error;
+use whim_model::{Backing, Mapping, MappingFlags, PAGE_SIZE, Protection, Range};
 use whim_sys::pagemap::Pagemap;
 
 /// Mappings that we carry at most; the kernel's default limit (vm.max_map_count) is 65,530.

@@ -19,9 +19,6 @@ pub mod stub;
 mod threads;
 
 use crate::maps::FlagTable;
-use crate::model::{
-    Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
-};
 use crate::vdso::{self, Proxy, VdsoError};
 use nix::errno::Errno;
 use runner::{Arguments, Runner, RunnerError, check};
@@ -29,10 +26,13 @@ pub use sound::check_image;
 use std::os::fd::OwnedFd;
 use stub::{Operation, Place};
 use thiserror::Error;
+use whim_model::{
+    Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
+};
 use whim_sys::pidfd::{self, Pidfd};
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Entry, Maps, ProcmapError};
-use whim_sys::ptrace::{Options, Running, Stopped, TraceError, UserRegs, Waited};
+use whim_sys::ptrace::{Options, Running, Stopped, TraceError, Waited};
 use whim_sys::seccomp::{self, Listener, Response, SeccompError};
 use whim_sys::uffd::{self, Uffd};
 
@@ -506,35 +506,10 @@ pub fn is_kernel_name(name: &str) -> bool {
 
 /// Registers for PTRACE_SETREGS; no system call is pending behind them.
 #[must_use]
-pub fn raw_registers(registers: &Registers) -> UserRegs {
-    UserRegs {
-        r15: registers.r15,
-        r14: registers.r14,
-        r13: registers.r13,
-        r12: registers.r12,
-        rbp: registers.rbp,
-        rbx: registers.rbx,
-        r11: registers.r11,
-        r10: registers.r10,
-        r9: registers.r9,
-        r8: registers.r8,
-        rax: registers.rax,
-        rcx: registers.rcx,
-        rdx: registers.rdx,
-        rsi: registers.rsi,
-        rdi: registers.rdi,
+pub fn raw_registers(registers: &Registers) -> Registers {
+    Registers {
         orig_rax: u64::MAX,
-        rip: registers.rip,
-        cs: registers.cs,
-        eflags: registers.eflags,
-        rsp: registers.rsp,
-        ss: registers.ss,
-        fs_base: registers.fs_base,
-        gs_base: registers.gs_base,
-        ds: registers.ds,
-        es: registers.es,
-        fs: registers.fs,
-        gs: registers.gs,
+        ..*registers
     }
 }
 

@@ -6,7 +6,6 @@
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
-use crate::model::{Protection, Range};
 use crate::sharing;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -14,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::str::FromStr;
 use thiserror::Error;
+use whim_model::{Protection, Range};
 use whim_sys::foreign::{self, Resource};
 use whim_sys::watched;
 

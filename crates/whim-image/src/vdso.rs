@@ -16,12 +16,12 @@
 //! ([`Proxy::is_remembered`]).
 
 use crate::maps::{self, MapsError};
-use crate::model::{Backing, Mapping, ProcessImage, Range};
 use object::elf::FileHeader64;
 use object::read::elf::{ElfFile64, FileHeader};
 use object::{Endianness, Object, ObjectSymbol};
 use std::sync::OnceLock;
 use thiserror::Error;
+use whim_model::{Backing, Mapping, ProcessImage, Range};
 use whim_sys::process_vm;
 
 /// Longest vDSO, in bytes; today's have two pages.
@@ -308,7 +308,7 @@ fn functions(bytes: &[u8]) -> Result<Vec<(Vec<u8>, u64, u64)>, VdsoError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Protection;
+    use whim_model::Protection;
 
     const BASE: u64 = 0x7ffe_0000_4000;
 
@@ -407,7 +407,7 @@ mod tests {
             start,
             end,
             protection: Protection(5),
-            flags: crate::model::MappingFlags::default(),
+            flags: whim_model::MappingFlags::default(),
             backing: Backing::Kernel { name: name.into() },
         };
         let vdso = own().expect("a vDSO");

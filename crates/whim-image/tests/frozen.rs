@@ -15,9 +15,9 @@ use whim_image::capture::{CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
 use whim_image::inject::Op;
 use whim_image::maps;
-use whim_image::model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage};
 use whim_image::sharing::Alone;
 use whim_image::stay::{self, Policy, StayReason};
+use whim_model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage};
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Options, Running, Waited};
 

@@ -8,7 +8,7 @@ pub mod thread;
 
 use crate::frame::{FRAME_PAYLOAD_MAX, HEADER_LENGTH, Header};
 use crate::message::{self, CallRequest, Hello, PageRequest, Tails, ToGuest, ToHome};
-use whim_image::model::ProcessImage;
+use whim_model::ProcessImage;
 
 pub use sequence::sequence;
 

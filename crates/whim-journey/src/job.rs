@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead};
 use thiserror::Error;
-use whim_image::model::CpuTime;
+use whim_model::CpuTime;
 
 /// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON.
 /// It holds a private key: what shows a job shows nothing of it.

@@ -32,7 +32,7 @@
 use crate::frame::FRAME_PAYLOAD_MAX;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use whim_image::model::{Clocks, CpuTime, MappingId, ProcessImage};
+use whim_model::{Clocks, CpuTime, MappingId, ProcessImage};
 
 /// Bytes of tail that one frame carries at most; the rest goes before it in `Data` frames.
 pub const TAIL_IN_FRAME_MAX: usize = FRAME_PAYLOAD_MAX - (64 << 10);

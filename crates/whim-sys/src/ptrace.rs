@@ -18,6 +18,7 @@ use std::ops::BitOr;
 use thiserror::Error;
 use waits::{Glance, glance, wait_raw, waited};
 pub use waits::{wait_any, wait_any_gently, wait_any_nonblocking};
+use whim_model::Registers;
 
 pub type Tid = i32;
 
@@ -51,40 +52,7 @@ pub enum TraceError {
     TooManySignals { tid: Tid },
 }
 
-/// `struct user_regs_struct` of x86-64.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct UserRegs {
-    pub r15: u64,
-    pub r14: u64,
-    pub r13: u64,
-    pub r12: u64,
-    pub rbp: u64,
-    pub rbx: u64,
-    pub r11: u64,
-    pub r10: u64,
-    pub r9: u64,
-    pub r8: u64,
-    pub rax: u64,
-    pub rcx: u64,
-    pub rdx: u64,
-    pub rsi: u64,
-    pub rdi: u64,
-    pub orig_rax: u64,
-    pub rip: u64,
-    pub cs: u64,
-    pub eflags: u64,
-    pub rsp: u64,
-    pub ss: u64,
-    pub fs_base: u64,
-    pub gs_base: u64,
-    pub ds: u64,
-    pub es: u64,
-    pub fs: u64,
-    pub gs: u64,
-}
-
-const _: () = assert!(size_of::<UserRegs>() == size_of::<libc::user_regs_struct>());
+const _: () = assert!(size_of::<Registers>() == size_of::<libc::user_regs_struct>());
 
 /// PTRACE_O_* bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -409,15 +377,15 @@ impl Stopped {
 
     /// # Errors
     /// [`TraceError::Died`].
-    pub fn registers(&self) -> Result<UserRegs, TraceError> {
-        let mut registers = UserRegs::default();
+    pub fn registers(&self) -> Result<Registers, TraceError> {
+        let mut registers = Registers::default();
         self.get(libc::PTRACE_GETREGS, "PTRACE_GETREGS", 0, &mut registers)?;
         Ok(registers)
     }
 
     /// # Errors
     /// [`TraceError::Died`]; EIO for segment or base registers that the kernel refuses.
-    pub fn set_registers(&self, registers: &UserRegs) -> Result<(), TraceError> {
+    pub fn set_registers(&self, registers: &Registers) -> Result<(), TraceError> {
         self.put(libc::PTRACE_SETREGS, "PTRACE_SETREGS", 0, registers)
     }
 

@@ -345,7 +345,7 @@ pub struct BatchData {
     /// The signal mask to be restored.
     pub mask: u64,
     /// The registers to be restored. rip and rax: the restart of the call already applied.
-    pub registers: crate::ptrace::UserRegs,
+    pub registers: whim_model::Registers,
     /// rip for the case of EINTR: behind the `syscall` instruction.
     pub interrupted_rip: u64,
 }

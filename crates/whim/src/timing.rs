@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
-use whim_image::model::CpuTime;
+use whim_model::CpuTime;
 use whimd::control::{Answer, Client, ControlError, Request};
 
 use crate::run::FAILED;

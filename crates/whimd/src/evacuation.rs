@@ -397,8 +397,8 @@ fn name_own(node: &str, left: &Left, answers: &Answers) {
 mod tests {
     use super::*;
     use crate::journeys::{About, End};
-    use whim_image::model::CpuTime;
     use whim_journey::job::{Phase, Status};
+    use whim_model::CpuTime;
 
     #[test]
     fn only_the_host_of_a_process_may_ask_to_be_rid_of_it() {

@@ -6,8 +6,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use whim_image::model::CpuTime;
 use whim_journey::job::{Event, MoveReport, State, Status};
+use whim_model::CpuTime;
 use whim_sys::foreign::Limit;
 
 use crate::control::LeaseChoice;

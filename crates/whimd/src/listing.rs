@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whim_image::model::CpuTime;
 use whim_journey::job::State;
+use whim_model::CpuTime;
 
 use crate::balancing;
 use crate::candidacy;

@@ -4,11 +4,11 @@ use super::{Destination, Supervisor, SupervisorError};
 use crate::guest::{Guest, GuestError};
 use crate::link::{LinkError, STALL_MAX};
 use std::time::{Duration, Instant};
-use whim_image::model::{CpuTime, ProcessImage};
 use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
 use whim_journey::message::{self, ToHome};
 use whim_journey::stay::Event as StayEvent;
+use whim_model::{CpuTime, ProcessImage};
 use whim_net::{Channel, ChannelError};
 
 impl Supervisor {

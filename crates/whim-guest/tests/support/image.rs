@@ -1,12 +1,12 @@
 //! A process image that no process ever had.
 #![allow(dead_code)] // no test needs all of it
 
-use whim_image::model::{
+use whim_image::rebuild::is_kernel_name;
+use whim_image::vdso;
+use whim_model::{
     Activity, Backing, Clocks, CpuTime, Mapping, MappingFlags, MappingId, MemoryLayout,
     ProcessImage, Protection, QueuedSignal, Range, Registers, SignalAction, ThreadImage,
 };
-use whim_image::rebuild::is_kernel_name;
-use whim_image::vdso;
 use whim_sys::procmap::Maps;
 use whim_sys::ptrace::Waited;
 

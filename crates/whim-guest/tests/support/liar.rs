@@ -4,10 +4,10 @@ use super::image::{CODE, PROGRAM};
 use super::support::{Host, World};
 use std::time::Duration;
 use whim_home::link::{Link, LinkError};
-use whim_image::model::{Clocks, ProcessImage};
 use whim_journey::frame::Kind;
 use whim_journey::job::State;
 use whim_journey::message::{self, ClockPair, PageRequest, ToGuest, ToHome};
+use whim_model::{Clocks, ProcessImage};
 use whim_net::Role;
 
 /// Nothing here takes longer, even on a loaded machine.

@@ -2,8 +2,8 @@
 
 use super::Away;
 use crate::moving::behind;
-use whim_image::model::CpuTime;
 use whim_journey::message::ToHome;
+use whim_model::CpuTime;
 
 impl Away {
     pub(super) fn heartbeat(&mut self, message: &ToHome) {

@@ -4,7 +4,7 @@
 use super::{Active, EINTR, Server};
 use whim_image::freeze_calls::{self, CallState};
 use whim_image::freeze_observe::Status;
-use whim_sys::ptrace::UserRegs;
+use whim_model::Registers;
 
 impl Server {
     /// Whether the program neither handles this signal nor is stopped or ended by it.
@@ -32,10 +32,10 @@ impl Server {
 
     /// Makes of a transfer that ended before its buffer did the call for the rest of it.
     fn take_up_rest(&self, slot: usize, active: &mut Active, raw: i64) -> bool {
-        let mut registers = UserRegs {
+        let mut registers = Registers {
             orig_rax: active.piecewise,
             rax: raw.cast_unsigned(),
-            ..UserRegs::default()
+            ..Registers::default()
         };
         freeze_calls::set_arguments(&mut registers, active.args);
         let ids = (self.deputy.pid(), self.deputy.tid_of(slot));

@@ -1,9 +1,9 @@
 //! What the guest asks for beside calls: files to be mapped, dispositions, ends of threads.
 
 use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
-use whim_image::model::{PAGE_SIZE, Protection};
 use whim_journey::message::{Disposition, ToGuest};
 use whim_journey::turn::Request;
+use whim_model::{PAGE_SIZE, Protection};
 use whim_sys::resident::Operation;
 
 /// `mmap` of a file, as the guest asked for it.

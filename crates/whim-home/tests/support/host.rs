@@ -11,12 +11,12 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whim_home::link::clocks;
-use whim_image::model::{CpuTime, ProcessImage};
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{self, Event, HomeJob, Slot};
 use whim_journey::message::{
     self, CallRequest, ChannelRole, Hello, ToGuest, ToHome, WireDirection, WireRegion, WireReturned,
 };
+use whim_model::{CpuTime, ProcessImage};
 use whim_net::name::{ClusterName, Subject, journey_server_name};
 use whim_net::tls::issue::{Authority, NodeSigner, SecretKey};
 use whim_net::{

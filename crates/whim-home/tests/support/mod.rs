@@ -10,8 +10,8 @@ use whim_home::homeward;
 use whim_home::server::Server;
 use whim_image::capture::{CaptureOptions, Captured};
 use whim_image::freeze::{FreezeLimits, Frozen, freeze};
-use whim_image::model::{Backing, ProcessImage};
 use whim_journey::message::{CallRequest, ToGuest, WireRegion};
+use whim_model::{Backing, ProcessImage};
 use whim_sys::pagemap;
 
 /// An answer that has not come after this time will not come.

@@ -2,8 +2,8 @@
 
 use super::stub::{Operation, Place};
 use super::{RebuildError, is_kernel_name};
-use crate::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Protection, Range};
 use crate::vdso::Proxy;
+use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Protection, Range};
 use whim_sys::procmap::Entry;
 
 /// End of the address space that a program can have (4-level page tables).
@@ -96,7 +96,7 @@ pub(super) fn proxy_steps(proxy: &Proxy) -> Vec<Step> {
         start: range.start,
         end: range.end,
         protection: Protection(protection),
-        flags: crate::model::MappingFlags::default(),
+        flags: whim_model::MappingFlags::default(),
         backing: Backing::Anonymous,
     };
     let (code, _) = proxy.contents();
@@ -131,10 +131,10 @@ pub(super) fn operations(
         let hole = Mapping {
             start: reserved.start,
             end: temporary,
-            protection: crate::model::Protection(0),
-            flags: crate::model::MappingFlags {
+            protection: whim_model::Protection(0),
+            flags: whim_model::MappingFlags {
                 no_reserve: true,
-                ..crate::model::MappingFlags::default()
+                ..whim_model::MappingFlags::default()
             },
             backing: Backing::Anonymous,
         };
@@ -281,7 +281,7 @@ const _: () = assert!(TEMPORARY_STEP == 1 << 24 && TEMPORARY_STEP.is_multiple_of
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{MappingFlags, MappingId, Protection};
+    use whim_model::{MappingFlags, MappingId, Protection};
 
     fn mapping(start: u64, end: u64, protection: u8, file: Option<u32>) -> Mapping {
         Mapping {

@@ -3,8 +3,9 @@
 use super::stub::{ARGUMENTS_OFFSET, DATA_LENGTH, OPERATION_LENGTH, Operation, Place};
 use nix::errno::Errno;
 use thiserror::Error;
+use whim_model::Registers;
 use whim_sys::process_vm;
-use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, UserRegs, Waited};
+use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, Waited};
 
 /// Operations of one list.
 pub const LIST_MAX: usize = 32_768;
@@ -269,9 +270,9 @@ pub fn pass_over_interrupt(at: Stopped) -> Result<Running, RunnerError> {
 
 /// Registers with which a thread executes the `syscall` instruction at `address`.
 #[must_use]
-pub fn step_registers(before: &UserRegs, address: u64, operation: &Operation) -> UserRegs {
+pub fn step_registers(before: &Registers, address: u64, operation: &Operation) -> Registers {
     let [rdi, rsi, rdx, r10, r8, r9] = operation.args;
-    UserRegs {
+    Registers {
         rip: address,
         rax: operation.number.cast_unsigned(),
         orig_rax: u64::MAX,

@@ -2,8 +2,8 @@
 
 use super::{RebuildError, SIGNALS, threads};
 use crate::maps::MAPPINGS_MAX;
-use crate::model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use crate::vdso;
+use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Range};
 use whim_sys::ptrace::XSTATE_MAX;
 
 /// End of the address space that a program can have (4-level page tables).
@@ -81,7 +81,7 @@ fn has_sound_offset(mapping: &Mapping) -> bool {
 mod tests {
     use super::*;
     use crate::fuzz;
-    use crate::model::{MappingFlags, MappingId, Protection, SignalAction, ThreadImage};
+    use whim_model::{MappingFlags, MappingId, Protection, SignalAction, ThreadImage};
 
     fn thread(number: usize) -> ThreadImage {
         fuzz::thread(i32::try_from(number).expect("small"))

@@ -1,6 +1,6 @@
 //! The program of a blank process: a page of code that executes lists of system calls.
 
-use whim_sys::ptrace::UserRegs;
+use whim_model::Registers;
 
 /// Where the program is linked; the lowest address that every kernel lets a program have.
 pub const STUB_BASE: u64 = 0x1_0000;
@@ -121,8 +121,8 @@ impl Place {
 
     /// Registers with which a thread executes `count` operations at `operations`.
     #[must_use]
-    pub fn run_registers(&self, before: &UserRegs, operations: u64, count: u64) -> UserRegs {
-        UserRegs {
+    pub fn run_registers(&self, before: &Registers, operations: u64, count: u64) -> Registers {
+        Registers {
             rip: self.code + RUN_OFFSET,
             rdi: operations,
             rsi: count,

@@ -3,8 +3,8 @@
 use super::runner::{Arguments, Runner, RunnerError, check, stopped, unexpected, working_mask};
 use super::stub::Operation;
 use super::{RebuildError, address_space::flag};
-use crate::model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
 use nix::errno::Errno;
+use whim_model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
 use whim_sys::ptrace::{Running, Stop, Stopped};
 
 /// Threads that an image may have.

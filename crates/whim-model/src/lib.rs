@@ -2,14 +2,16 @@
 //!
 //! Descriptors, credentials, cwd, children, terminal, sockets, locks and timers on real time are not
 //! here: they stay at home with the deputy.
+#![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 
 /// Size of a page, in bytes (x86-64).
 pub const PAGE_SIZE: u64 = 4096;
 
-/// The general registers, in the order of the kernel's `struct user_regs_struct` (x86-64).
+/// The general registers: the kernel's `struct user_regs_struct` (x86-64), as ptrace gives and takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(C)]
 pub struct Registers {
     pub r15: u64,
     pub r14: u64,
