@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| whimd::fuzz::config(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| whim_control::fuzz::config(data));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| whimd::fuzz::processes(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| whim_machine::fuzz::processes(data));

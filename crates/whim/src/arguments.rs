@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
-use whimd::control::{Class, LeaseChoice};
+use whim_control::protocol::{Class, LeaseChoice};
 
 /// Ordinary machines as one computer: programs move between them while they run.
 #[derive(Debug, Parser)]

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use whim_control::client::Client;
+use whim_control::protocol::{Answer, Request};
 use whim_net::files;
-use whimd::control::{Answer, Client, Request};
 
 use crate::arguments::NodeOptions;
 use crate::output;

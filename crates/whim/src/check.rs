@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use whimd::config::{Config, ConfigError, Fault};
-use whimd::places::Places;
+use whim_control::config::{Config, ConfigError, Fault};
+use whim_control::places::Places;
 
 use crate::output;
 

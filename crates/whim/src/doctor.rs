@@ -5,8 +5,9 @@ mod rights;
 use nix::sys::wait::{WaitStatus, waitpid};
 use std::fs;
 use std::path::Path;
+use whim_control::client::{Client, ControlError};
+use whim_control::protocol::{Answer, Finding, Grade, Request};
 use whim_sys::namespace::{self, Fork};
-use whimd::control::{Answer, Client, ControlError, Finding, Grade, Request};
 
 use crate::output;
 

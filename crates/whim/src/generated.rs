@@ -51,7 +51,7 @@ pub fn man_pages(directory: &Path) -> io::Result<()> {
     let mut command = visible().disable_help_subcommand(true);
     command.build();
     man_page(&command, "whim", directory)?;
-    let mut daemon = whimd::arguments::Arguments::command();
+    let mut daemon = whim_control::arguments::Arguments::command();
     daemon.build();
     man_page(&daemon, "whimd", directory)
 }

@@ -1,8 +1,9 @@
 //! `whim history`: what this node was like, with bars, and what moved.
 
 use std::time::{SystemTime, UNIX_EPOCH};
-use whimd::control::{Answer, Client, ControlError, Request};
-use whimd::history::{HistoryRow, MoveRow, Outcome, SampleRow, span, thin};
+use whim_control::client::{Client, ControlError};
+use whim_control::history::{HistoryRow, MoveRow, Outcome, SampleRow, span, thin};
+use whim_control::protocol::{Answer, Request};
 
 use crate::arguments::Ago;
 use crate::output;

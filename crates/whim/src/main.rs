@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whimd::control::{Answer, Client, ControlError, Request};
+use whim_control::client::{Client, ControlError};
+use whim_control::protocol::{Answer, Request};
 
 mod arguments;
 mod authority;

@@ -19,9 +19,10 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use whim_control::client::{Client, ControlError};
+use whim_control::protocol::{Answer, Request};
 use whim_monitor::feed::{Key, Update};
 use whim_monitor::model::Model;
-use whimd::control::{Answer, Client, ControlError, Request};
 
 use crate::output;
 use source::Source;

@@ -2,8 +2,9 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use whim_control::client::{Client, ControlError};
+use whim_control::protocol::{Answer, Request};
 use whim_journey::job::{Event, MoveReport};
-use whimd::control::{Answer, Client, ControlError, Request};
 
 use crate::output;
 

@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
+use whim_control::protocol::{LogRow, NodeRow, NodeState, ProcessRow};
 pub use whim_monitor::moment::moment;
 use whim_monitor::order::state;
-use whimd::control::{LogRow, NodeRow, NodeState, ProcessRow};
 
 /// Writes a line; a reader that has gone (`whim ps | head -1`) is no error.
 pub fn line(text: &str) {

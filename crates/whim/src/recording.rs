@@ -10,8 +10,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use whim_control::client::Client;
+use whim_control::protocol::{Answer, ProcessRow, RUN_DIRECTORY, Request, SOCKET_NAME};
 use whim_lab::{Lab, LabError, NodeState};
-use whimd::control::{Answer, Client, ProcessRow, RUN_DIRECTORY, Request, SOCKET_NAME};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);

@@ -4,8 +4,9 @@ use nix::errno::Errno;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use whim_control::client::{Client, ControlError};
+use whim_control::protocol::{Answer, Request, RunOptions};
 use whim_sys::yama::Scope;
-use whimd::control::{Answer, Client, ControlError, Request, RunOptions};
 
 use crate::arguments::Run;
 use crate::portable;

@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
+use whim_control::client::{Client, ControlError};
+use whim_control::protocol::{Answer, Request};
 use whim_model::CpuTime;
-use whimd::control::{Answer, Client, ControlError, Request};
 
 use crate::run::FAILED;
 

@@ -1,7 +1,8 @@
 //! `whim tune`: what a running daemon goes by.
 
 use anyhow::Result;
-use whimd::control::{Answer, Client, Knob, Request};
+use whim_control::client::Client;
+use whim_control::protocol::{Answer, Knob, Request};
 
 use crate::output;
 

@@ -13,12 +13,10 @@ use std::time::{Duration, Instant};
 
 use support::{Daemon, Owned, alone, good, place, until};
 use whim_attempts::{Attempt, Party};
+use whim_control::protocol::REQUEST_MAX;
 use whim_net::join::{self, JoinOptions};
 use whim_net::{NodeName, NodeOptions};
-use whimd::clients::CLIENTS_OF_USER_MAX;
-use whimd::control::REQUEST_MAX;
-use whimd::handshakes::{HANDSHAKES_BURST, HANDSHAKES_PER_SECOND};
-use whimd::port::HELLOS_MAX;
+use whimd::{CLIENTS_OF_USER_MAX, HANDSHAKES_BURST, HANDSHAKES_PER_SECOND, HELLOS_MAX};
 
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_secs(30);

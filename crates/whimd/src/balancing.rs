@@ -14,18 +14,20 @@ use whim_balance::decide::{self, Candidate as Weighed, Node, Rules};
 use whim_balance::{Millis, NodeId};
 use whim_journey::job::State;
 
-use crate::candidates::Candidate;
-use crate::control::{Class as Kind, Decided, NodeState};
 use crate::daemon::Daemon;
-use crate::guests::Stay;
-use crate::journeys::Journey;
-use crate::process::Process;
-use crate::processes::{self, ProcessError, Stat};
-use crate::sensors::{Report, float};
-use crate::word::node_id as id;
-use crate::{candidacy, metrics_words as words_of_metrics, moving};
+use crate::faces::metrics_words as words_of_metrics;
+use crate::host::guests::Stay;
+use crate::members::word::node_id as id;
+use crate::moves::candidacy;
+use crate::moves::candidates::Candidate;
+use crate::moves::journeys::Journey;
+use crate::moves::moving;
 use lives::Lives;
 use watch::{Place, Seen, Watched};
+use whim_control::protocol::{Class as Kind, Decided, NodeState};
+use whim_machine::process::Process;
+use whim_machine::processes::{self, ProcessError, Stat};
+use whim_machine::sensors::{Report, float};
 
 /// Whether a process is a candidate is asked again after this, in milliseconds.
 const CHECK_EVERY: Millis = 10_000;

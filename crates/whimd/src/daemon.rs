@@ -9,28 +9,31 @@ use whim_metrics::labels::{Cause, Phase};
 use whim_net::datagram::Keyring;
 
 use crate::balancing::{self, Balancing};
-use crate::batch::Job;
-use crate::candidates::{Candidate, Candidates};
-use crate::class::Class;
-use crate::cluster::{CallError, Cluster};
-use crate::config::Config;
-use crate::directories::Aside;
-use crate::discovery::Discovery;
-use crate::events::Events;
-use crate::guests::Guests;
-use crate::history_task::History;
-use crate::journeys::Journeys;
+use crate::faces::telling::Telling;
+use crate::faces::web::WebPage;
+use crate::host::guests::Guests;
+use crate::host::hosting;
+use crate::host::orders::{self, Orders};
+use crate::line::directories;
+use crate::line::directories::Aside;
+use crate::line::looking::{Looking, NotSeen, Patience};
 use crate::locks::lock;
-use crate::looking::{Looking, NotSeen, Patience};
-use crate::orders::{self, Orders};
-use crate::peers::Peers;
-use crate::processes;
-use crate::sensors::speed::{self, Idle, Speed};
-use crate::sensors::{Report, Sensors};
+use crate::members::cluster::{CallError, Cluster};
+use crate::members::discovery::Discovery;
+use crate::members::peers::Peers;
+use crate::moves::candidates::{Candidate, Candidates};
+use crate::moves::journeys::Journeys;
+use crate::moves::watching;
+use crate::past::events::Events;
+use crate::past::history_task::History;
 use crate::settings::Settings;
-use crate::telling::Telling;
-use crate::web::WebPage;
-use crate::{cgroup, directories, hosting, watching};
+use whim_control::config::Config;
+use whim_machine::batch::Job;
+use whim_machine::cgroup;
+use whim_machine::class::Class;
+use whim_machine::processes;
+use whim_machine::sensors::speed::{self, Idle, Speed};
+use whim_machine::sensors::{Report, Sensors};
 
 /// All processes are looked at again after this, in milliseconds.
 const SCAN_ALL_EVERY: u64 = 30_000;
@@ -293,7 +296,7 @@ impl Daemon {
     /// What all guests may use of this node's memory together.
     #[must_use]
     pub fn guests_share(&self) -> u64 {
-        let (total, _) = crate::sensors::memory();
+        let (total, _) = whim_machine::sensors::memory();
         self.config().guests.share(total)
     }
 

@@ -1,7 +1,6 @@
 //! Entries of fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate.
 
 use std::fmt::Debug;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -11,15 +10,12 @@ use whim_balance::window::View;
 use whim_journey::job::{Command, Event, GuestJob, HomeJob, Status};
 use whim_net::datagram::TEXT_MAX;
 
-use crate::candidates::Candidate;
-use crate::config::{Config, Lease};
-use crate::control::{Answer, LeaseChoice, Request};
-use crate::guests::PrivateIds;
-use crate::journeys::{About, summarize};
-use crate::peers::{NodeReply, NodeRequest};
-use crate::processes::{Stat, parse_stat, parse_status};
-use crate::swim::{self, Life, Swim};
-use crate::word::{self, Head, Kind};
+use crate::host::guests::PrivateIds;
+use crate::members::peers::{NodeReply, NodeRequest};
+use crate::members::swim::{self, Life, Swim};
+use crate::members::word::{self, Head, Kind};
+use crate::moves::candidates::Candidate;
+use crate::moves::journeys::{About, summarize};
 
 /// What is taken is written and taken again as the same.
 fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
@@ -40,25 +36,9 @@ fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
 
 /// What comes to the control socket and from it, and what daemons say to each other.
 pub fn control(data: &[u8]) {
-    again::<Request>(data);
-    again_nearly::<Answer>(data);
+    whim_control::fuzz::protocol(data);
     again_nearly::<NodeRequest>(data);
     again_nearly::<NodeReply>(data);
-    if let Ok(Request::Register { options }) = serde_json::from_slice(data)
-        && let Some(lease) = options.lease
-    {
-        let _ = lease.milliseconds();
-    }
-    let text = String::from_utf8_lossy(data);
-    if let Ok(lease) = text.parse::<LeaseChoice>() {
-        assert!(is_sound(lease), "{text:?} is {lease:?}");
-    }
-}
-
-fn is_sound(lease: LeaseChoice) -> bool {
-    lease
-        .milliseconds()
-        .is_none_or(|ms| (100..=31_536_000_000).contains(&ms))
 }
 
 /// What a member says by datagrams: heads, words, and news of members, one after the other. The input is
@@ -117,28 +97,6 @@ fn words(view: &mut View<word::State>, body: &[u8]) -> Vec<swim::Send> {
     Vec::new()
 }
 
-/// A configuration that is taken respects every limit, and says nothing that was not written.
-pub fn config(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    let path = Path::new("config.toml");
-    let Ok(config) = Config::parse(&text, path) else {
-        return;
-    };
-    config.check().expect("it was checked");
-    let Lease(lease) = config.lease;
-    assert!(is_sound(lease), "{lease:?}");
-    let guests = &config.guests;
-    assert!(guests.max <= 65_536);
-    assert!((1..=100).contains(&guests.memory_percent) && (16..=65_536).contains(&guests.pids));
-    assert!(guests.uid_start >= 1000 && guests.uid_start.checked_add(guests.uid_count).is_some());
-    for total in [0, 1, 1 << 30, u64::MAX] {
-        assert!(guests.share(total) <= total);
-    }
-    if !text.contains("allow_root") && !text.contains('\\') {
-        assert!(!config.allow_root, "nobody has allowed it");
-    }
-}
-
 /// Journals and files of jobs, as they are read back: a damaged line costs itself alone.
 pub fn journal(data: &[u8]) {
     let read = summarize(data);
@@ -169,52 +127,6 @@ pub fn journal(data: &[u8]) {
     }
 }
 
-/// What /proc says of a process: its name, which its user chooses, is nothing but a name.
-pub fn processes(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    if let Some(stat) = parse_stat(&text) {
-        assert!(text.contains(&stat.name));
-    }
-    let _ = parse_status(&text, 7);
-    let name: Vec<u8> = data
-        .iter()
-        .copied()
-        .filter(|byte| *byte != 0)
-        .take(15)
-        .collect();
-    let shown = String::from_utf8_lossy(&name).into_owned();
-    let fields: String = (4..=52).map(|number| format!(" {number}")).collect();
-    let expected = Stat {
-        pid: 70,
-        name: shown.clone(),
-        state: 'S',
-        parent: 4,
-        group: 5,
-        terminal: 7,
-        foreground: 8,
-        reaped_faults: 11,
-        cpu_ticks: 14 + 15,
-        threads: 20,
-        start_time: 22,
-        resident_bytes: 24 * 4096,
-    };
-    assert_eq!(
-        parse_stat(&format!("70 ({shown}) S{fields}\n")),
-        Some(expected)
-    );
-    let escaped = shown.replace('\\', "\\\\").replace('\n', "\\n");
-    let rest = "\nTracerPid:\t3\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapPrm:\t0000000000000011\n";
-    let credentials =
-        parse_status(&format!("Name:\t{escaped}{rest}"), 2).expect("as it is written");
-    assert_eq!((credentials.uids, credentials.gids), ([1, 2, 3], [5, 6, 7]));
-    assert_eq!(
-        (credentials.tracer, credentials.permitted_capabilities),
-        (3, 0x11)
-    );
-    assert_eq!(credentials.groups, [9, 10]);
-    assert!(credentials.dumpable);
-}
-
 #[cfg(test)]
 mod tests {
     use whim_corpus::replay;
@@ -225,11 +137,6 @@ mod tests {
     }
 
     #[test]
-    fn corpus_of_configurations() {
-        replay("config", super::config);
-    }
-
-    #[test]
     fn corpus_of_words() {
         replay("word", super::word);
     }
@@ -237,10 +144,5 @@ mod tests {
     #[test]
     fn corpus_of_journals() {
         replay("journal", super::journal);
-    }
-
-    #[test]
-    fn corpus_of_processes() {
-        replay("processes", super::processes);
     }
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use whim_sys::credentials::Capability;
 
-use crate::config::Config;
-use crate::control::SOCKET_NAME;
 use crate::faults::Faults;
-use crate::guests::Stay;
+use crate::host::guests::Stay;
+use whim_control::config::Config;
+use whim_control::protocol::SOCKET_NAME;
 
 /// Longest path of a unix socket, in bytes, without its final zero.
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -19,8 +19,6 @@ pub struct Settings {
     pub config: Config,
     /// Directory of `whim-home` and `whim-guest`.
     pub libexec: PathBuf,
-    /// A lab's node.
-    pub lab: bool,
     /// Whether we may become other users.
     pub root: bool,
     /// Crash points of the fault tests.
@@ -52,7 +50,7 @@ impl Settings {
         self.run.join(SOCKET_NAME)
     }
 
-    /// One directory for each supervisor that lives. They are ours: see [`crate::directories`].
+    /// One directory for each supervisor that lives. They are ours: see [`crate::line::directories`].
     #[must_use]
     pub fn supervisors(&self) -> PathBuf {
         self.run.join("journeys")

@@ -2,11 +2,11 @@
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit};
+use whim_control::protocol::{Finding, Grade};
 use whim_image::stay::Policy;
 use whim_sys::namespace::{self, Set};
 use whim_sys::uffd::{Device, Uffd};
 use whim_sys::yama::Scope;
-use whimd::control::{Finding, Grade};
 
 use super::{finding, read, try_in_child};
 

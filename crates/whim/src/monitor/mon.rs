@@ -5,9 +5,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
+use whim_control::protocol::NodeState;
 use whim_monitor::history::History;
 use whim_monitor::model::{Model, Node};
-use whimd::control::NodeState;
 
 use super::menu::draw_text;
 use super::text::{bar, left, right, spark};

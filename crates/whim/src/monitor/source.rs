@@ -4,8 +4,9 @@ use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
+use whim_control::client::Client;
+use whim_control::protocol::{ANSWER_MAX, Answer, Request};
 use whim_monitor::feed::Update;
-use whimd::control::{ANSWER_MAX, Answer, Client, Request};
 
 use super::Connect;
 

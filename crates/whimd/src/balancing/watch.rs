@@ -4,8 +4,8 @@ use std::fs;
 use whim_balance::Millis;
 use whim_balance::load::{Demand, PromptDemand};
 
-use crate::processes::{self, TICKS_PER_SECOND};
-use crate::sensors::{float, queue};
+use whim_machine::processes::{self, TICKS_PER_SECOND};
+use whim_machine::sensors::{float, queue};
 
 /// Seconds that one call loses by travelling home and back, until a cluster has measured its own.
 pub const CALL: f64 = 150e-6;

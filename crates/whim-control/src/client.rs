@@ -1,0 +1,212 @@
+//! The command line's side of the control socket.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+use whim_sys::fdpass;
+use whim_sys::pidfd::Pidfd;
+
+use crate::owned;
+use crate::places::{Environment, Places};
+use crate::protocol::{ANSWER_MAX, Answer, Request};
+
+#[derive(Debug, Error)]
+pub enum ControlError {
+    #[error(
+        "No daemon answers at {path} ({source}); start it with 'systemctl start whimd', start your own with 'whimd', or try 'whim lab up' for a cluster on this machine"
+    )]
+    Unreachable { path: PathBuf, source: io::Error },
+    #[error(
+        "What answers at {path} is not a daemon of yours or root's (it is of uid {uid}): it is told nothing"
+    )]
+    Foreign { path: PathBuf, uid: u32 },
+    #[error("The connection to the daemon broke ({0}); see its log")]
+    Broken(#[source] io::Error),
+    #[error("The daemon ended the connection without an answer; see its log")]
+    Silent,
+    #[error(
+        "The daemon's answer is not understood ({0}): whim and whimd are of different versions"
+    )]
+    Undecodable(#[source] serde_json::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to the daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    /// [`ControlError::Unreachable`].
+    pub fn connect(path: &Path) -> Result<Self, ControlError> {
+        let stream = UnixStream::connect(path).map_err(|source| ControlError::Unreachable {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Connects to the daemon that this user started, or else to root's. A place that another user has
+    /// made, or could exchange, is passed over: nobody answers, or keeps us waiting, in a daemon's place.
+    ///
+    /// # Errors
+    /// [`ControlError::Unreachable`], of root's daemon; [`ControlError::Foreign`].
+    pub fn find() -> Result<Self, ControlError> {
+        let own = Environment::here();
+        let of_root = Places::of(&Environment::default()).socket();
+        let of_own = Places::of(&own).socket();
+        if own.uid != 0
+            && owned::check_above(&of_own).is_ok()
+            && let Ok(client) = Self::connect(&of_own)
+        {
+            return client.of_own_or_root(&of_own);
+        }
+        Self::connect(&of_root)?.of_own_or_root(&of_root)
+    }
+
+    /// Connects to the socket that the environment names. It may be left over from another user (`su`,
+    /// `sudo` with a kept environment): unlike a path that was given by hand, it makes nobody talk to a
+    /// daemon that is neither theirs nor root's.
+    ///
+    /// # Errors
+    /// [`ControlError::Unreachable`], [`ControlError::Foreign`].
+    pub fn of_environment(path: &Path) -> Result<Self, ControlError> {
+        Self::connect(path)?.of_own_or_root(path)
+    }
+
+    fn of_own_or_root(self, path: &Path) -> Result<Self, ControlError> {
+        match self.daemon_uid() {
+            Some(uid) if uid == 0 || uid == nix::unistd::geteuid().as_raw() => Ok(self),
+            uid => Err(ControlError::Foreign {
+                path: path.to_path_buf(),
+                uid: uid.unwrap_or(u32::MAX),
+            }),
+        }
+    }
+
+    /// Who has started the daemon.
+    #[must_use]
+    pub fn daemon_uid(&self) -> Option<u32> {
+        let peer = whim_sys::credentials::peer(self.stream.get_ref()).ok()?;
+        Some(peer.uid)
+    }
+
+    /// Sends a request; its answers are then read by [`Client::receive`].
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub fn send(&mut self, request: &Request) -> Result<(), ControlError> {
+        let mut line = serde_json::to_vec(request).map_err(ControlError::Undecodable)?;
+        line.push(b'\n');
+        self.stream
+            .get_mut()
+            .write_all(&line)
+            .map_err(ControlError::Broken)
+    }
+
+    /// The next answer; `Refused` becomes an error, so that no caller overlooks it.
+    ///
+    /// # Errors
+    /// When the connection breaks, or when the daemon refuses.
+    pub fn receive(&mut self) -> Result<Answer, ControlError> {
+        let mut line = Vec::new();
+        let limit = u64::try_from(ANSWER_MAX).unwrap_or(u64::MAX);
+        let length = (&mut self.stream)
+            .take(limit)
+            .read_until(b'\n', &mut line)
+            .map_err(ControlError::Broken)?;
+        if length == 0 {
+            return Err(ControlError::Silent);
+        }
+        match serde_json::from_slice(&line).map_err(ControlError::Undecodable)? {
+            Answer::Refused { reason } => Err(ControlError::Refused(reason)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Shows the daemon which process this is.
+    fn hand_over(&mut self) -> Result<(), ControlError> {
+        let broken = |error: io::Error| ControlError::Broken(error);
+        let own = std::process::id().cast_signed();
+        let own = Pidfd::open(own).map_err(|errno| broken(errno.into()))?;
+        let socket = self.stream.get_ref().as_fd();
+        fdpass::send(socket, b"\n", &[own.as_fd()])
+            .map_err(|error| broken(io::Error::other(error)))?;
+        Ok(())
+    }
+
+    /// Sends a request and hands every answer but the last to `take`; gives the last one's text.
+    ///
+    /// # Errors
+    /// As [`Client::receive`].
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        take: impl FnMut(Answer),
+    ) -> Result<Option<String>, ControlError> {
+        self.ask_with(request, &[], take)
+    }
+
+    /// The same, with bytes that belong to the request and follow it.
+    ///
+    /// # Errors
+    /// As [`Client::receive`].
+    pub fn ask_with(
+        &mut self,
+        request: &Request,
+        bytes: &[u8],
+        mut take: impl FnMut(Answer),
+    ) -> Result<Option<String>, ControlError> {
+        self.send(request)?;
+        // Who refuses the request may hang up before it has read them: its answer says why.
+        let sent = self.stream.get_mut().write_all(bytes);
+        if let Err(error) = sent
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            return Err(ControlError::Broken(error));
+        }
+        loop {
+            match self.receive()? {
+                Answer::Done { text } => return Ok(text),
+                Answer::HandOver => self.hand_over()?,
+                answer => take(answer),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_up_to_their_limit() {
+        let answer = |padding| Answer::Notice {
+            text: "x".repeat(padding),
+        };
+        let line = |padding| serde_json::to_vec(&answer(padding)).expect("encoded");
+        // Its newline may be left unread.
+        let largest = ANSWER_MAX - line(0).len();
+        let heard = |padding: usize| {
+            let (mut daemon, stream) = UnixStream::pair().expect("sockets");
+            std::thread::scope(|scope| {
+                // The client may hang up before it has read all of it.
+                scope.spawn(move || daemon.write_all(&[&line(padding)[..], b"\n"].concat()));
+                let stream = BufReader::new(stream);
+                Client { stream }.receive()
+            })
+        };
+        assert_eq!(heard(largest).expect("understood"), answer(largest));
+        let error = heard(largest + 1).expect_err("one byte more");
+        assert!(matches!(error, ControlError::Undecodable(_)), "{error}");
+    }
+}

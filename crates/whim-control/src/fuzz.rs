@@ -1,0 +1,80 @@
+//! Entries of fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate and of `whimd`.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::config::{Config, Lease};
+use crate::protocol::{Answer, LeaseChoice, Request};
+
+/// What is taken is written and taken again as the same.
+fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
+    if let Ok(first) = serde_json::from_slice::<T>(data) {
+        let text = serde_json::to_vec(&first).expect("written");
+        let second: T = serde_json::from_slice(&text).expect("taken again");
+        assert_eq!(first, second);
+    }
+}
+
+/// The same of what holds fractions, whose last digit may change when they are read.
+fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
+    if let Ok(first) = serde_json::from_slice::<T>(data) {
+        let text = serde_json::to_vec(&first).expect("written");
+        let _: T = serde_json::from_slice(&text).expect("taken again");
+    }
+}
+
+/// What comes to the control socket and from it.
+pub fn protocol(data: &[u8]) {
+    again::<Request>(data);
+    again_nearly::<Answer>(data);
+    if let Ok(Request::Register { options }) = serde_json::from_slice(data)
+        && let Some(lease) = options.lease
+    {
+        let _ = lease.milliseconds();
+    }
+    let text = String::from_utf8_lossy(data);
+    if let Ok(lease) = text.parse::<LeaseChoice>() {
+        assert!(is_sound(lease), "{text:?} is {lease:?}");
+    }
+}
+
+fn is_sound(lease: LeaseChoice) -> bool {
+    lease
+        .milliseconds()
+        .is_none_or(|ms| (100..=31_536_000_000).contains(&ms))
+}
+
+/// A configuration that is taken respects every limit, and says nothing that was not written.
+pub fn config(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let path = Path::new("config.toml");
+    let Ok(config) = Config::parse(&text, path) else {
+        return;
+    };
+    config.check().expect("it was checked");
+    let Lease(lease) = config.lease;
+    assert!(is_sound(lease), "{lease:?}");
+    let guests = &config.guests;
+    assert!(guests.max <= 65_536);
+    assert!((1..=100).contains(&guests.memory_percent) && (16..=65_536).contains(&guests.pids));
+    assert!(guests.uid_start >= 1000 && guests.uid_start.checked_add(guests.uid_count).is_some());
+    for total in [0, 1, 1 << 30, u64::MAX] {
+        assert!(guests.share(total) <= total);
+    }
+    if !text.contains("allow_root") && !text.contains('\\') {
+        assert!(!config.allow_root, "nobody has allowed it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whim_corpus::replay;
+
+    #[test]
+    fn corpus_of_configurations() {
+        replay("config", super::config);
+    }
+}

@@ -1,0 +1,458 @@
+//! What the command line and the daemon say to each other.
+//!
+//! The control socket (`RUN/control.sock`) is open to everybody: the kernel tells the daemon who
+//! asks (SO_PEERCRED), and each request is judged by that. A request is one line of JSON
+//! ([`Request`]), answered by lines of JSON ([`Answer`]); the last one is `Done` or `Refused`.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use whim_balance::balancer::Record;
+use whim_journey::job::Event;
+use whim_model::CpuTime;
+use whim_monitor::feed::Update;
+pub use whim_monitor::rows::{Admission, LogRow, NodeRow, NodeState, ProcessRow};
+use whim_net::Concealed;
+
+use crate::history::HistoryRow;
+
+/// No request is longer, in bytes.
+pub const REQUEST_MAX: usize = 64 << 10;
+/// No line of an answer is longer, in bytes.
+pub const ANSWER_MAX: usize = 4 << 20;
+/// No list of nodes in [`RunOptions`] is longer, and no name in it, in bytes: a label has 63 and its sign.
+pub const NAMES_MAX: usize = 256;
+pub const NAME_MAX: usize = 64;
+/// No run has a longer name, in bytes.
+pub const RUN_NAME_MAX: usize = 256;
+/// Where the daemon listens, below its run directory.
+pub const SOCKET_NAME: &str = "control.sock";
+/// Run directory of a daemon that was given no other.
+pub const RUN_DIRECTORY: &str = "/run/whim";
+/// State directory of a daemon that was given no other.
+pub const STATE_DIRECTORY: &str = "/var/lib/whim";
+/// Members of this group may do what root may do.
+pub const ADMIN_GROUP: &str = "whim-admin";
+
+/// What `whim run` was told about where its program may go; inherited by descendants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunOptions {
+    /// Go there as soon as the program has been started.
+    pub on: Option<String>,
+    /// Only these nodes may host it (empty: any).
+    pub only: Vec<String>,
+    /// These nodes may not host it.
+    pub avoid: Vec<String>,
+    /// It does not move.
+    pub pin: bool,
+    /// What the balancer is told of it.
+    #[serde(default)]
+    pub class: Option<Class>,
+    pub lease: Option<LeaseChoice>,
+    /// It is to be started with the CPU features that all nodes of its register layout share.
+    pub portable: bool,
+    /// Under this name [`Request::CpuAway`] adds up what it and its descendants use.
+    pub run: Option<String>,
+}
+
+impl RunOptions {
+    /// That they are no longer than they need be: the daemon keeps them for each process that they are
+    /// about, and for its descendants.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn check(&self) -> Result<(), String> {
+        for (option, names) in [("--only", &self.only), ("--avoid", &self.avoid)] {
+            if names.len() > NAMES_MAX {
+                return Err(format!(
+                    "{option} names {} nodes and labels: {NAMES_MAX} at most are taken",
+                    names.len()
+                ));
+            }
+        }
+        let mut named = self.only.iter().chain(&self.avoid).chain(&self.on);
+        if let Some(long) = named.clone().find(|name| name.len() > NAME_MAX) {
+            return Err(format!(
+                "A name of {} bytes is none of a node or label: {NAME_MAX} at most are taken",
+                long.len()
+            ));
+        }
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"@-_.".contains(&byte);
+        if let Some(odd) = named.find(|name| !name.bytes().all(allowed)) {
+            return Err(format!("{odd:?} is no name of a node or label"));
+        }
+        match self.run.as_ref().map_or(0, String::len) {
+            0..=RUN_NAME_MAX => Ok(()),
+            long => Err(format!(
+                "A name of {long} bytes is too long for a run: {RUN_NAME_MAX} at most are taken"
+            )),
+        }
+    }
+
+    /// What they take, here or written down, in bytes, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let named = self.only.iter().chain(&self.avoid).chain(&self.on);
+        // As a text of its own each; of the last one all may be escaped where it is written.
+        let names: usize = named.map(|name| name.len() + size_of::<String>()).sum();
+        names + self.run.as_ref().map_or(0, |run| 6 * run.len())
+    }
+}
+
+/// `whim why --json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    pub pid: i32,
+    pub sentences: Vec<String>,
+    /// The balancer's record of its last decision about it, with the names of the nodes in question.
+    pub decision: Option<Decided>,
+}
+
+/// What the balancer decided about a process last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    #[serde(flatten)]
+    pub record: Record,
+    /// The numbers by which it names nodes.
+    pub nodes: BTreeMap<String, u64>,
+}
+
+/// `--class`: how the balancer treats a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// It computes: it may go as soon as it has begun, and nobody sits before it.
+    Batch,
+    /// Somebody sits before it: it stays at home.
+    Interactive,
+}
+
+/// `--lease S|inf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseChoice {
+    Milliseconds(u64),
+    Infinite,
+}
+
+impl LeaseChoice {
+    /// As [`whim_journey::job::HomeJob::lease_ms`] has it.
+    #[must_use]
+    pub fn milliseconds(self) -> Option<u64> {
+        match self {
+            Self::Milliseconds(ms) => Some(ms),
+            Self::Infinite => None,
+        }
+    }
+}
+
+impl std::str::FromStr for LeaseChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "inf" {
+            return Ok(Self::Infinite);
+        }
+        let seconds: f64 = text
+            .trim_end_matches('s')
+            .parse()
+            .map_err(|_| format!("{text:?} is no lease: give seconds, such as 30, or inf"))?;
+        let duration = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        if (100..=31_536_000_000).contains(&ms) {
+            Ok(Self::Milliseconds(ms))
+        } else {
+            Err(format!(
+                "A lease of {text} is not usable: give 0.1 seconds to a year, or inf"
+            ))
+        }
+    }
+}
+
+/// What the command line asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// The peer itself becomes a candidate. It keeps the connection (close-on-exec): its end tells
+    /// the daemon that the program has been started.
+    Register {
+        options: RunOptions,
+    },
+    Adopt {
+        pid: i32,
+    },
+    Migrate {
+        pid: i32,
+        to: String,
+    },
+    Bring {
+        pid: i32,
+        hold: bool,
+    },
+    Go {
+        pid: i32,
+    },
+    /// This node's own processes may not leave, or may.
+    Stay {
+        on: bool,
+    },
+    /// Guests are refused, or admitted.
+    Block {
+        on: bool,
+    },
+    /// All guests leave; answered when they have.
+    Expel,
+    /// This node goes down, or does not any more: guests leave; answered when they have.
+    Evacuate {
+        undo: bool,
+    },
+    /// All of this node's processes come home and stay; answered when they have come.
+    BringAll,
+    /// A node is drained: answered when its guests have left and, with `wait`, its own processes ended.
+    Drain {
+        node: String,
+        wait: bool,
+    },
+    Undrain {
+        node: String,
+    },
+    Processes {
+        all: bool,
+    },
+    Why {
+        pid: i32,
+    },
+    Log {
+        calls: Option<i32>,
+    },
+    /// What this node was like between these times, in milliseconds since 1970, and what moved.
+    History {
+        from_ms: u64,
+        to_ms: u64,
+    },
+    /// What the programs of a run have used away, once its journeys are over.
+    CpuAway {
+        run: String,
+    },
+    Nodes,
+    /// All rows, and from then on what changes of them, until the client goes away: the feed of the monitors.
+    Watch,
+    /// A link to the page, with the rights of the one who asks.
+    Web,
+    Init {
+        node: Option<String>,
+        advertise: Vec<String>,
+        /// The CA is taken up from a backup: so many bytes of it follow this line. The daemon opens no
+        /// path that a caller names.
+        restore: Option<u64>,
+    },
+    Token,
+    Join {
+        host: String,
+        token: Concealed,
+        node: Option<String>,
+        advertise: Vec<String>,
+    },
+    Leave {
+        force: bool,
+    },
+    Remove {
+        node: String,
+    },
+    /// Tell a copy of the CA: who asks writes it, with own rights.
+    CaCopy,
+    Doctor,
+    /// Shows what the daemon goes by, of one key or of all; with a value, changes it.
+    Tune {
+        key: Option<String>,
+        value: Option<String>,
+    },
+}
+
+/// A row of `whim tune`; the names are stable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Knob {
+    /// As in the configuration, with its table: `balance.fair`.
+    pub key: String,
+    /// What holds now.
+    pub value: serde_json::Value,
+    /// What the daemon was started with.
+    pub configured: serde_json::Value,
+}
+
+/// `whim web --json`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Whoever has it first has the session.
+    pub url: String,
+    /// How long the link can be opened, in seconds.
+    pub good_for_seconds: u64,
+    /// SHA-256 of the certificate by which the page is served; null: it is served over loopback, without.
+    pub certificate_sha256: Option<String>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("good_for_seconds", &self.good_for_seconds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Something that `whim doctor` looked at, with how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub subject: String,
+    pub grade: Grade,
+    pub found: String,
+    /// What to do about it, when it is not good.
+    pub mend: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grade {
+    Good,
+    /// Works, with less.
+    Warning,
+    /// Programs cannot move.
+    Bad,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    Process(ProcessRow),
+    Node(NodeRow),
+    Log(LogRow),
+    History(HistoryRow),
+    Update(Update),
+    CpuAway {
+        time: CpuTime,
+        moves: u32,
+    },
+    Finding(Finding),
+    Knob(Knob),
+    /// To `whim run --portable`: CPU features that the C library is not to use, in its own words.
+    Without {
+        hwcaps: Vec<String>,
+    },
+    /// To `whim run`, where the kernel does not say which process has connected (before Linux 6.5): it is to
+    /// send one byte, with a descriptor of itself (SCM_RIGHTS).
+    HandOver,
+    /// What `whim why` says of a process.
+    Why(Why),
+    /// A sentence for the user, before or beside the result.
+    Notice {
+        text: String,
+    },
+    Token {
+        token: Concealed,
+        /// Its public part, by which `whim nodes` and the log name it.
+        #[serde(default)]
+        id: String,
+    },
+    /// A part of the copy of the CA; the parts together are the file.
+    CaPart {
+        text: Concealed,
+    },
+    /// To the page; it opens one session.
+    Link(Link),
+    /// What the supervisor says of a journey.
+    Journey {
+        event: Event,
+    },
+    Done {
+        text: Option<String>,
+    },
+    Refused {
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_bounded() {
+        let node = |length| vec!["n".repeat(length)];
+        let longest = RunOptions {
+            on: Some("best".into()),
+            only: vec![format!("@{}", "x".repeat(NAME_MAX - 1)); NAMES_MAX],
+            avoid: vec!["n1".into(); NAMES_MAX],
+            run: Some("r".repeat(RUN_NAME_MAX)),
+            ..RunOptions::default()
+        };
+        assert_eq!(longest.check(), Ok(()));
+        let none = RunOptions::default;
+        let [only, avoid] = ["--only", "--avoid"];
+        let many = || vec!["n1".to_owned(); NAMES_MAX + 1];
+        #[rustfmt::skip]
+        let refused = [
+            (RunOptions { only: many(), ..none() }, only),
+            (RunOptions { avoid: many(), ..none() }, avoid),
+            (RunOptions { only: node(NAME_MAX + 1), ..none() }, "65 bytes"),
+            (RunOptions { avoid: node(60_000), ..none() }, "60000 bytes"),
+            (RunOptions { on: node(60_000).pop(), ..none() }, "60000 bytes"),
+            (RunOptions { avoid: vec!["@\u{1}".into()], ..none() }, "\"@\\u{1}\""),
+            (RunOptions { run: Some("r".repeat(257)), ..none() }, "257 bytes"),
+        ];
+        for (options, why) in refused {
+            let error = options.check().expect_err(why);
+            assert!(error.contains(why) && error.len() < 200, "{error}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown_for_a_log() {
+        const SECRET: &str = "0123456789abcdef0123456789abcdef";
+        let secret = || Concealed::new(SECRET);
+        let join = Request::Join {
+            host: "n1".into(),
+            token: secret(),
+            node: None,
+            advertise: Vec::new(),
+        };
+        let sent = serde_json::to_string(&join).expect("encoded");
+        assert!(sent.contains(SECRET), "the daemon is told");
+        let read: Request = serde_json::from_str(&sent).expect("understood");
+        let token = Answer::Token {
+            token: secret(),
+            id: "0a1b2c3d".into(),
+        };
+        let link = Answer::Link(Link {
+            url: format!("http://127.0.0.1:7947/{SECRET}"),
+            good_for_seconds: 300,
+            certificate_sha256: None,
+        });
+        let part = Answer::CaPart { text: secret() };
+        let shown = format!("{join:?} {read:#?} {token:?} {link:?} {part:?}");
+        assert!(!shown.contains(SECRET), "{shown}");
+        assert!(
+            shown.contains("0a1b2c3d") && shown.contains("\"n1\""),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn what_an_older_client_asks_with_a_path_is_not_understood() {
+        for line in [
+            r#"{"request":"ca-backup","file":"/etc/cron.d/x"}"#,
+            r#"{"request":"init","node":null,"advertise":[],"restore":"/etc/x"}"#,
+        ] {
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn leases_are_seconds_or_infinite() {
+        assert_eq!("30".parse(), Ok(LeaseChoice::Milliseconds(30_000)));
+        assert_eq!("2.5s".parse(), Ok(LeaseChoice::Milliseconds(2_500)));
+        assert_eq!("inf".parse(), Ok(LeaseChoice::Infinite));
+        for bad in ["", "0", "-1", "nan", "1e99", "soon"] {
+            assert!(bad.parse::<LeaseChoice>().is_err(), "{bad}");
+        }
+    }
+}

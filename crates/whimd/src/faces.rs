@@ -1,0 +1,11 @@
+//! Where this node is asked, and answers: the command line, the monitors, the page, metrics.
+
+pub(crate) mod clients;
+pub(crate) mod health;
+pub(crate) mod listing;
+pub(crate) mod metrics;
+pub(crate) mod metrics_words;
+pub(crate) mod server;
+pub(crate) mod telling;
+pub(crate) mod tuning;
+pub(crate) mod web;

@@ -1,0 +1,571 @@
+//! What `whim ps`, `why`, `log` and `nodes` show.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whim_journey::job::State;
+use whim_model::CpuTime;
+
+use crate::balancing;
+use crate::daemon::Daemon;
+use crate::members::membership;
+use crate::members::peers::Health;
+use crate::moves::candidacy;
+use crate::moves::candidates::Candidate;
+use crate::moves::journeys::{About, JournalSummary, Journey, read_journal};
+use crate::moves::moving::MoveError;
+use crate::moves::stay;
+use crate::moves::watching;
+use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
+use whim_machine::process::Process;
+use whim_machine::processes::{self, Caller, Stat};
+use whim_machine::sensors::Report;
+
+/// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
+pub async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
+    watching::refresh_all(daemon).await;
+    let blocking = Arc::clone(daemon);
+    let mut rows = tokio::task::spawn_blocking(move || own_rows(&blocking, all))
+        .await
+        .unwrap_or_default();
+    if all {
+        rows.extend(guest_rows(daemon));
+    }
+    name_users(&mut rows);
+    rows
+}
+
+/// The name of a user is asked for once, not for each process.
+fn name_users(rows: &mut [ProcessRow]) {
+    let mut names: HashMap<u32, String> = HashMap::new();
+    for row in rows {
+        let Some(uid) = row.uid else { continue };
+        let name = names
+            .entry(uid)
+            .or_insert_with(|| processes::user_name(uid));
+        row.user = Some(name.clone());
+    }
+}
+
+/// What this one may see of the rows: of others' processes of this node the program's name alone. Other nodes
+/// tell no more of theirs.
+pub fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
+    let may_see = |row: &ProcessRow| row.uid.is_some_and(|uid| caller.may_see(uid));
+    let others = |row: &&mut ProcessRow| row.home == node && !may_see(row);
+    for row in rows.iter_mut().filter(others) {
+        row.command = processes::program(&row.command).to_owned();
+    }
+}
+
+/// So long the processes of a list are looked at for their command lines, and as long again for what keeps them
+/// here; there may be thousands.
+const LOOKING_MAX: Duration = Duration::from_secs(2);
+const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
+
+fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
+    daemon.refresh_candidates();
+    let candidates = daemon.candidates().sorted();
+    let journeys = daemon.journeys().sorted(|j| all || j.is_live());
+    let enough = Instant::now() + LOOKING_MAX;
+    let mut at_home = Vec::new();
+    let mut rows: Vec<ProcessRow> = Vec::new();
+    if all {
+        let ended = journeys
+            .iter()
+            .filter(|j| j.about.end.as_ref().is_some_and(|e| !e.at_home));
+        rows.extend(ended.map(|journey| journey_row(daemon, journey, None)));
+    }
+    for candidate in candidates {
+        let Some(stat) = candidate.stat() else {
+            continue;
+        };
+        let journey = journeys.iter().find(|journey| journey.is_of(&stat));
+        let mut row = match journey {
+            Some(journey) => journey_row(daemon, journey, Some(&stat)),
+            None => home_row(daemon, &candidate, &stat, enough),
+        };
+        row.parent = Some(stat.parent);
+        if let Ok(credentials) = processes::credentials(stat.pid) {
+            row.uid = Some(credentials.uids[0]);
+        }
+        if candidate.stat().is_none() {
+            // What was read by its number may be another process's.
+            continue;
+        }
+        if let Some(does) = balancing::does(daemon, &stat) {
+            row.cpus_wanted = Some(does.wanted);
+            row.cpus_got = Some(does.got);
+            row.home_calls = Some(does.calls);
+        }
+        if journey.is_none_or(Journey::is_at_home) {
+            at_home.push((rows.len(), candidate));
+        }
+        rows.push(row);
+    }
+    say_what_keeps(daemon, &mut rows, &at_home);
+    rows
+}
+
+/// Says of these rows what keeps their processes here.
+fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, Candidate)]) {
+    let enough = Instant::now() + LOOKING_MAX;
+    for (index, candidate) in at_home {
+        let Some(row) = rows.get_mut(*index) else {
+            continue;
+        };
+        row.stay = match Instant::now() < enough {
+            true => stay_of(daemon, candidate, candidate.pid),
+            false => Some(UNASKED.into()),
+        };
+        if candidate.stat().is_none() {
+            // It may be another process's.
+            row.stay = None;
+        }
+    }
+}
+
+/// Its command line is looked at until there is `enough`.
+fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant) -> ProcessRow {
+    let stopped = matches!(stat.state, 'T' | 't');
+    let node = daemon.cluster.node();
+    ProcessRow {
+        pid: stat.pid,
+        home: node.clone(),
+        r#where: node,
+        state: if stopped { State::Stopped } else { State::Home },
+        reason: None,
+        moves: candidate.moves,
+        cpus_wanted: None,
+        cpus_got: None,
+        home_calls: None,
+        cpu_percent: candidate.cpu_percent,
+        memory_bytes: stat.resident_bytes,
+        stay: None,
+        not_candidate: candidacy::reason(daemon, stat.pid),
+        uid: None,
+        user: None,
+        parent: None,
+        home_supervisor_pid: None,
+        guest_supervisor_pid: None,
+        command: match Instant::now() < enough {
+            true => daemon.looking.command(stat.pid),
+            false => processes::bracketed(stat.pid),
+        },
+    }
+}
+
+fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
+    let everywhere = candidate.held || candidate.options.pin;
+    let own = if everywhere {
+        candidate.forbids("", &[])
+    } else {
+        None
+    };
+    own.or_else(|| stay::reason(daemon, pid))
+        .or_else(|| candidate.found.clone())
+}
+
+fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> ProcessRow {
+    let about = &journey.about;
+    let status = journey.status.as_ref();
+    let home = journey.is_at_home();
+    let location = match &about.end {
+        Some(end) => end.location.clone().unwrap_or_else(|| about.home.clone()),
+        None => journey.location().to_string(),
+    };
+    let resident = status.filter(|_| !home).map(|status| status.resident_bytes);
+    let held = status
+        .filter(|status| status.held_threads > 0)
+        .map(|status| {
+            format!(
+                "{} threads are traced by the home supervisor (pid {}) until their calls end",
+                status.held_threads, status.supervisor_pid
+            )
+        });
+    ProcessRow {
+        pid: about.pid,
+        home: about.home.clone(),
+        r#where: location,
+        state: if stat.is_some() && daemon.is_moving(about.pid) {
+            State::Moving
+        } else {
+            journey.state()
+        },
+        reason: about
+            .end
+            .as_ref()
+            .map(|end| end.reason.clone())
+            .or_else(|| status.and_then(|status| status.reason.clone()))
+            .or(held),
+        moves: journey.moves(),
+        cpus_wanted: None,
+        cpus_got: None,
+        home_calls: None,
+        cpu_percent: journey.cpu_percent,
+        memory_bytes: resident
+            .or_else(|| stat.map(|stat| stat.resident_bytes))
+            .unwrap_or(0),
+        stay: None,
+        not_candidate: stat.and_then(|stat| candidacy::reason(daemon, stat.pid)),
+        uid: Some(about.requested_by),
+        user: None,
+        parent: None,
+        home_supervisor_pid: journey.supervisor_pid.filter(|_| journey.is_live()),
+        guest_supervisor_pid: about
+            .guest_supervisor_pid
+            .filter(|_| journey.is_live() && !home),
+        command: about.command.clone(),
+    }
+}
+
+fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
+    let node = daemon.cluster.node();
+    let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
+    let rows = guests.into_iter().map(|guest| ProcessRow {
+        pid: guest.request.pid,
+        home: guest.request.home.clone(),
+        r#where: node.clone(),
+        state: State::Away,
+        reason: None,
+        moves: guest.request.epoch,
+        cpus_wanted: None,
+        cpus_got: None,
+        home_calls: None,
+        cpu_percent: 0.0,
+        memory_bytes: guest.request.memory_bytes,
+        stay: None,
+        not_candidate: None,
+        uid: guest.private_id,
+        user: None,
+        parent: None,
+        home_supervisor_pid: None,
+        guest_supervisor_pid: Some(guest.supervisor_pid),
+        command: format!(
+            "[guest of {}]",
+            processes::user_name(guest.private_id.unwrap_or(0))
+        ),
+    });
+    rows.collect()
+}
+
+/// `whim why PID`.
+///
+/// # Errors
+/// There is no such process.
+pub async fn why(daemon: &Arc<Daemon>, caller: &Caller, pid: i32) -> Result<Why, MoveError> {
+    let sentences = sentences(daemon, caller, pid).await?;
+    let stat = processes::stat(pid).ok();
+    let (sentence, decision) = match stat.and_then(|stat| balancing::why(daemon, &stat)) {
+        Some((sentence, decision)) => (Some(sentence), decision),
+        None => (None, None),
+    };
+    Ok(Why {
+        pid,
+        sentences: sentences.into_iter().chain(sentence).collect(),
+        decision,
+    })
+}
+
+/// What it is, and what keeps it where it is.
+async fn sentences(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+) -> Result<Vec<String>, MoveError> {
+    watching::refresh_all(daemon).await;
+    let opened = Process::open(pid).and_then(|process| Ok((process.stat()?, process)));
+    let said = match opened {
+        Ok((stat, process)) => {
+            let came_home = came_home(daemon, &stat).await;
+            // What is read of it by its number is of no other process, if it lives until then.
+            process.look(|_| sentences_of(daemon, caller, &stat, came_home))
+        }
+        Err(error) => Err(error),
+    };
+    match said {
+        Ok(text) => Ok(text),
+        Err(error) => last_end(daemon, caller, pid)
+            .map(|text| vec![text])
+            .ok_or(error.into()),
+    }
+}
+
+fn sentences_of(
+    daemon: &Daemon,
+    caller: &Caller,
+    stat: &Stat,
+    came_home: Option<String>,
+) -> Vec<String> {
+    let pid = stat.pid;
+    let journey = daemon.journeys().of_process(pid).cloned();
+    let candidate = daemon.candidates().get(pid).cloned();
+    let mut text = vec![format!("Process {pid}: {}", command(daemon, caller, pid))];
+    if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
+        text.push(format!(
+            "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
+            status.location, status.state, status.epoch, status.moves, status.forwarded_calls
+        ));
+        if let Some(reason) = &status.reason {
+            text.push(reason.clone());
+        }
+        if status.state != State::Home {
+            return text;
+        }
+    }
+    text.extend(came_home);
+    let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
+    if tracer != 0 {
+        text.push(format!(
+            "It is traced by {tracer} ({}).",
+            command(daemon, caller, tracer)
+        ));
+    }
+    text.extend(candidacy::reason(daemon, pid));
+    let constraints: Vec<String> = candidate.iter().flat_map(constraints).collect();
+    let is_free = constraints.is_empty();
+    text.extend(constraints);
+    let mut reasons = stay::reasons(daemon, pid);
+    reasons.extend(candidate.and_then(|candidate| candidate.found));
+    if reasons.is_empty() && is_free {
+        text.push(format!(
+            "Nothing in it keeps it here: {} MiB would travel.",
+            stat.resident_bytes.div_ceil(1 << 20)
+        ));
+    }
+    text.extend(reasons);
+    text
+}
+
+/// The command line of a process, or as much of it as this one may see.
+fn command(daemon: &Daemon, caller: &Caller, pid: i32) -> String {
+    let command = daemon.looking.command(pid);
+    let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
+    match user.is_ok_and(|uid| caller.may_see(uid)) {
+        true => command,
+        false => processes::program(&command).to_owned(),
+    }
+}
+
+/// Why a process that is at home has come back, if nobody asked for it.
+async fn came_home(daemon: &Daemon, stat: &Stat) -> Option<String> {
+    let of_process = |about: &About| (about.pid, about.start_time) == (stat.pid, stat.start_time);
+    let last = daemon.journeys().newest(of_process)?;
+    let read = read_journal(daemon.settings.journal(&last.journey)).await;
+    let reason = read.came_home_for?;
+    Some(format!("It came home by itself: {reason}"))
+}
+
+fn constraints(candidate: &Candidate) -> Vec<String> {
+    let mut text = Vec::new();
+    let options = &candidate.options;
+    if candidate.held || options.pin {
+        text.extend(candidate.forbids("", &[]));
+    }
+    if !options.only.is_empty() {
+        text.push(format!("It may go only to {}.", options.only.join(", ")));
+    }
+    if !options.avoid.is_empty() {
+        text.push(format!("It may not go to {}.", options.avoid.join(", ")));
+    }
+    text
+}
+
+fn last_end(daemon: &Daemon, caller: &Caller, pid: i32) -> Option<String> {
+    let about = daemon.journeys().newest(|about| about.pid == pid)?;
+    let command = match caller.may_see(about.requested_by) {
+        true => about.command.as_str(),
+        false => processes::program(&about.command),
+    };
+    let end = about.end?;
+    Some(format!(
+        "Process {pid} ({command}) has ended: {}",
+        end.reason
+    ))
+}
+
+/// Lines of `whim log`; with a pid, which calls each of its journeys sent home, the most frequent
+/// first, and what called it home.
+pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
+    let Some(pid) = calls else {
+        return daemon.events.last();
+    };
+    watching::refresh_all(daemon).await;
+    let journeys = daemon.journeys().sorted(|j| j.about.pid == pid);
+    let mut rows = Vec::new();
+    for journey in journeys {
+        let id = &journey.about.journey;
+        let mut summary = read_journal(daemon.settings.journal(id)).await;
+        if journey.is_live() {
+            summary.add_calls(watching::calls(daemon, id).await);
+        }
+        let texts = call_lines(&summary, journey.moves());
+        rows.extend(texts.into_iter().map(|text| LogRow {
+            time_ms: journey.about.begun_ms,
+            pid: Some(pid),
+            what: "calls".into(),
+            text,
+        }));
+    }
+    rows
+}
+
+/// A supervisor notes how its journey has ended within this time.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+
+/// What the programs of a run have used away, and how often they have moved. It waits for journeys
+/// whose processes are gone, but not for programs that live on.
+pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
+    let begun = Instant::now();
+    loop {
+        let (journeys, forgotten) = {
+            let all = daemon.journeys();
+            let of_run = |journey: &Journey| journey.about.run.as_deref() == Some(run);
+            (all.sorted(of_run), all.forgotten_of(run))
+        };
+        let ending = |journey: &Journey| {
+            let about = &journey.about;
+            journey.is_live() && !processes::lives(about.pid, about.start_time)
+        };
+        let ending: Vec<&Journey> = journeys.iter().filter(|journey| ending(journey)).collect();
+        if ending.is_empty() || begun.elapsed() > ENDING_MAX {
+            let mut sum = forgotten;
+            for journey in journeys {
+                let read = read_journal(daemon.settings.journal(&journey.about.journey)).await;
+                sum.0 = sum.0.plus(read.cpu_away);
+                sum.1 = sum.1.saturating_add(read.done);
+            }
+            return sum;
+        }
+        for journey in ending {
+            watching::refresh(daemon, &journey.about.journey).await;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
+    let counts = summary.calls.values();
+    let total = counts.fold(0u64, |sum, count| sum.saturating_add(*count));
+    let mut lines = vec![format!("{total} calls sent home in {moves} moves")];
+    let mut calls: Vec<(&String, &u64)> = summary.calls.iter().collect();
+    calls.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    lines.extend(
+        calls
+            .iter()
+            .map(|(name, count)| format!("{count} x {name}")),
+    );
+    for (reason, times) in &summary.homeward {
+        lines.push(format!("came home {times} x: {reason}"));
+    }
+    lines
+}
+
+/// Rows of `whim nodes`: this node first, the others by name.
+#[must_use]
+pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
+    let own = daemon.cluster.node();
+    let report = daemon.report();
+    let state = if report.draining {
+        NodeState::Draining
+    } else {
+        NodeState::Up
+    };
+    let mut rows = vec![node_row(own.clone(), state, Some(&report))];
+    let peers = daemon.peers();
+    let mut members = daemon.cluster.members();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    for member in members.into_iter().filter(|member| member.name != own) {
+        let report = peers.get(&member.name).map(|Health { report, .. }| report);
+        let state = peers.state(&member.name);
+        let refuses = membership::refusal(&member.name, peers.refused_since);
+        rows.push(NodeRow {
+            refuses,
+            ..node_row(member.name, state, report)
+        });
+    }
+    for admitted in daemon.cluster.admitted() {
+        // The earliest comes first: who was removed and came back is shown by the token that holds.
+        let row = rows
+            .iter_mut()
+            .find(|row| row.name == admitted.node.as_str());
+        if let Some(row) = row {
+            row.admitted = Some(Admission {
+                token: admitted.token,
+                time_ms: admitted.at.saturating_mul(1000),
+                from: admitted.from,
+            });
+        }
+    }
+    rows
+}
+
+fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow {
+    NodeRow {
+        name,
+        state,
+        load: report.map(|report| report.load),
+        speed: report.map(|report| report.speed.value),
+        speed_estimated: report.map(|report| report.speed.estimated),
+        cpus: report.map(|report| report.cpus),
+        throttled_cpus: report.map(|report| report.throttled_cpus),
+        cpu_pressure_percent: report.and_then(|report| report.pressure.cpu_some),
+        memory_pressure_percent: report.and_then(|report| report.pressure.memory_full),
+        memory_total_bytes: report.map(|report| report.memory_total_bytes),
+        memory_available_bytes: report.map(|report| report.memory_available_bytes),
+        memory_promised_bytes: report.map(|report| report.memory_promised_bytes),
+        guests: report.map(|report| report.guests),
+        blocked: report.map(|report| report.blocked),
+        stays: report.map(|report| report.stays),
+        labels: report.map(|report| report.labels.clone()),
+        admitted: None,
+        refuses: None,
+        class: report.map(|report| report.class.to_string()),
+    }
+}
+
+/// Rows as answers.
+pub fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer> {
+    rows.into_iter().map(make).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(home: &str, uid: u32, command: &str) -> ProcessRow {
+        let line = format!(
+            r#"{{"pid":1,"home":"{home}","where":"n1","state":"home","reason":null,"moves":0,"uid":{uid},
+               "cpu_percent":1.0,"memory_bytes":1,"stay":null,"home_supervisor_pid":null,
+               "guest_supervisor_pid":null,"command":"{command}"}}"#
+        );
+        serde_json::from_str(&line).expect("a row")
+    }
+
+    fn seen_by(uid: u32, admin: bool) -> Vec<String> {
+        let caller = Caller {
+            pid: 1,
+            uid,
+            gid: uid,
+            admin,
+        };
+        let mut rows = [
+            row("n1", 1000, "/bin/program secret"),
+            row("n1", 1001, "/usr/bin/other secret"),
+            row("n2", 65_000, "[guest of uid 65000]"),
+        ];
+        hide("n1", &mut rows, &caller);
+        rows.into_iter().map(|row| row.command).collect()
+    }
+
+    #[test]
+    fn arguments_are_for_their_user_and_administrators() {
+        let guest = "[guest of uid 65000]";
+        assert_eq!(
+            seen_by(1000, false),
+            ["/bin/program secret", "other", guest]
+        );
+        assert_eq!(seen_by(7, false), ["program", "other", guest]);
+        let all = ["/bin/program secret", "/usr/bin/other secret", guest];
+        assert_eq!(seen_by(7, true), all);
+    }
+}

@@ -1,0 +1,504 @@
+//! This node as a host: guests are admitted, their supervisors started and cleaned up after.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use whim_journey::job::{GuestJob, Slot};
+use whim_net::name::{JourneyId, NodeName, stay_server_name};
+use whim_net::{Channel, PeerExpectation, Role};
+use whim_sys::credentials::Launch;
+
+use crate::daemon::Daemon;
+use crate::faces::metrics_words;
+use crate::host::guests::{AdmitError, AdmitRequest, Guest, Stay, about_file};
+use crate::line::conversation;
+use crate::line::directories;
+use crate::line::supervisor::{Start, SupervisorError};
+use crate::members::cluster::ClusterError;
+use crate::settings::socket_in;
+use whim_machine::cgroup;
+use whim_machine::process::{self, Process};
+
+/// How often, and how long apart, the removal of a guest's control groups is tried again.
+const REMOVALS: u32 = 500;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// The guest's supervisor.
+const PROGRAM: &str = "whim-guest";
+
+/// Connections that are told at the same time that nobody is there; further ones are closed.
+static FAREWELLS: Semaphore = Semaphore::const_new(8);
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Error)]
+pub enum HostError {
+    #[error(transparent)]
+    Admit(#[from] AdmitError),
+    #[error("Node {node} cannot take a guest: {source}")]
+    Supervisor {
+        node: String,
+        source: SupervisorError,
+    },
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("The journey's name is not usable: {0}")]
+    Name(#[from] whim_net::name::NameError),
+    #[error("A node asked for room in the name of {0}: it may speak for itself only")]
+    NotItself(String),
+}
+
+/// Admits a guest that `asker` announces: reserves room, starts its supervisor, and says where it
+/// is to be sent.
+///
+/// # Errors
+/// Why not, as a sentence for the user at the other node.
+pub async fn admit(
+    daemon: &Arc<Daemon>,
+    asker: &str,
+    request: AdmitRequest,
+) -> Result<(Slot, i32), HostError> {
+    let admitted = take_in(daemon, asker, request).await;
+    let counters = daemon.metrics.counters();
+    match &admitted {
+        Ok(_) => counters.guest_admitted(),
+        Err(error) => counters.guest_refused(metrics_words::unadmitted(error)),
+    }
+    admitted
+}
+
+async fn take_in(
+    daemon: &Arc<Daemon>,
+    asker: &str,
+    request: AdmitRequest,
+) -> Result<(Slot, i32), HostError> {
+    if request.home != asker {
+        return Err(HostError::NotItself(
+            request.home.chars().take(80).collect(),
+        ));
+    }
+    let id = JourneyId::new(request.journey.as_str())?;
+    let home = NodeName::new(request.home.as_str())?;
+    let node = daemon.cluster.node();
+    let report = daemon.report();
+    let config = daemon.config();
+    let limits = &config.guests;
+    let used = cgroup::guests_use(&daemon.settings.group_prefix()).unwrap_or(0);
+    daemon
+        .guests()
+        .reserve(&request, &report, used, &node, limits)?;
+    daemon.settings.faults.point("room-reserved");
+    let started = start(daemon, &request, &node).await;
+    let slot = Slot {
+        node,
+        addresses: daemon.cluster.addresses(),
+        server_name: stay_server_name(&home, &id, request.epoch),
+        epoch: request.epoch,
+    };
+    match started {
+        Ok(guest) => {
+            let pid = guest.supervisor_pid;
+            let text = format!(
+                "Process {} of {}, by supervisor {pid}",
+                request.pid, request.home
+            );
+            daemon.events.add(None, "admitted", text);
+            daemon.settings.faults.point("guest-logged");
+            Ok((slot, pid))
+        }
+        Err(error) => {
+            daemon.guests().settle(&request, None);
+            Err(error)
+        }
+    }
+}
+
+/// The uid under which this guest runs; `None` where we cannot become somebody else.
+fn private_id(daemon: &Daemon, request: &AdmitRequest) -> Result<Option<u32>, HostError> {
+    let config = daemon.config();
+    let limits = &config.guests;
+    if !daemon.settings.root || !is_mapped(limits.uid_start) {
+        return Ok(None);
+    }
+    let mut guests = daemon.guests();
+    let id = guests.ids.give(&request.home, request.uid, limits);
+    let id = id.ok_or_else(|| AdmitError::NoUid {
+        node: daemon.cluster.node(),
+    })?;
+    if let Ok(bytes) = serde_json::to_vec(&guests.ids) {
+        daemon.save("uids.json", &bytes);
+    }
+    Ok(Some(id))
+}
+
+/// Whether our user namespace knows this uid: a lab of a plain user knows only some.
+fn is_mapped(uid: u32) -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.lines().any(|line| {
+        let mut fields = line
+            .split_whitespace()
+            .filter_map(|field| field.parse::<u64>().ok());
+        let (Some(inside), Some(_), Some(count)) = (fields.next(), fields.next(), fields.next())
+        else {
+            return false;
+        };
+        (inside..inside + count).contains(&u64::from(uid))
+    })
+}
+
+async fn start(
+    daemon: &Arc<Daemon>,
+    request: &AdmitRequest,
+    node: &str,
+) -> Result<Guest, HostError> {
+    let settings = &daemon.settings;
+    let private_id = private_id(daemon, request)?;
+    let credentials = daemon
+        .cluster
+        .journey_credentials(&request.journey, Role::Guest)?;
+    settings.faults.point("before-groups-made");
+    let stay = request.stay();
+    let name = stay.name();
+    daemon.hold_guests_share();
+    let cgroups = make_groups(daemon, &name);
+    let directory = settings.guest_directory(&stay);
+    let job = |listener| GuestJob {
+        journey: request.journey.clone(),
+        epoch: request.epoch,
+        node: node.to_string(),
+        home: request.home.clone(),
+        source: request.source.clone(),
+        listener,
+        credentials,
+        lease_ms: request.lease_ms,
+        private_id,
+        cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
+        memory_limit_bytes: Some(daemon.guests_share()),
+        memory_share: Some(settings.guests_share().display().to_string()),
+        own_vdso: daemon.config().guests.own_vdso,
+        crash_at: settings.faults.of_guest(),
+    };
+    let launch = Launch {
+        new_session: true,
+        enter_cgroups: daemon.supervisor_groups.clone(),
+        ..Launch::default()
+    };
+    let start = Start {
+        program: settings.libexec.join(PROGRAM),
+        job,
+        directory: &directory,
+        inherited: Vec::new(),
+        launch,
+        log: settings.log(&format!("{name}.guest")),
+        faults: &settings.faults,
+    };
+    settings.faults.point("before-guest-started");
+    let child = start.run().await.map_err(|source| {
+        remove_groups(&cgroups);
+        HostError::Supervisor {
+            node: node.to_string(),
+            source,
+        }
+    })?;
+    let (supervisor_pid, supervisor_start_time) = number_of(&child);
+    let guest = Guest {
+        request: request.clone(),
+        private_id,
+        cgroups,
+        supervisor_pid,
+        supervisor_start_time,
+        boot: process::boot_id().to_owned(),
+        directory,
+        is_named: true,
+    };
+    settings.faults.point("after-guest-started");
+    write_about(&guest);
+    settings.faults.point("guest-noted");
+    daemon.guests().settle(request, Some(guest.clone()));
+    tokio::spawn(wait_for(Arc::clone(daemon), guest.clone(), child));
+    Ok(guest)
+}
+
+/// pid and start time of our own child; nobody else waits for it, so its number is its own until we do.
+fn number_of(child: &tokio::process::Child) -> (i32, u64) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    let supervisor = pid.and_then(|pid| Process::open(pid).ok());
+    let start_time = supervisor.map_or(0, |supervisor| supervisor.start_time());
+    (pid.unwrap_or(0), start_time)
+}
+
+fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
+    let (share, pids) = (daemon.guests_share(), daemon.config().guests.pids);
+    let prefix = daemon.settings.group_prefix();
+    let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
+    for missing in &groups.missing {
+        tracing::debug!(missing, "a limit of a guest cannot be set");
+    }
+    groups.directories
+}
+
+/// Waits for the end of a supervisor, and cleans up after it.
+async fn wait_for(daemon: Arc<Daemon>, guest: Guest, mut child: tokio::process::Child) {
+    let status = child
+        .wait()
+        .await
+        .map_or_else(|e| e.to_string(), |s| s.to_string());
+    tracing::debug!(
+        journey = guest.request.journey,
+        status,
+        "a guest's supervisor has ended"
+    );
+    clean(&daemon, &guest);
+}
+
+fn write_about(guest: &Guest) {
+    let Ok(bytes) = serde_json::to_vec(guest) else {
+        return;
+    };
+    if let Err(error) = whim_net::files::write_atomically(&about_file(&guest.directory), &bytes) {
+        tracing::warn!(%error, "a guest was not noted: a restarted daemon will not know it");
+    }
+}
+
+/// Ends what lives in these groups and removes them. The kernel keeps a group until the last of its
+/// processes is really gone, a moment after its supervisor: so it may take more than one try.
+fn remove_groups(groups: &[PathBuf]) {
+    let mut left = cgroup::remove_guest(groups);
+    if left.is_empty() {
+        return;
+    }
+    tokio::spawn(async move {
+        for _ in 0..REMOVALS {
+            tokio::time::sleep(REMOVAL_PAUSE).await;
+            left = cgroup::remove_guest(&left);
+            if left.is_empty() {
+                return;
+            }
+        }
+        tracing::warn!(?left, "control groups of guests stay");
+    });
+}
+
+/// Removes what was made for a guest that is gone.
+fn clean(daemon: &Daemon, guest: &Guest) {
+    let stay = guest.request.stay();
+    if daemon.guests().by_key.remove(&stay).is_none() {
+        return;
+    }
+    daemon.settings.faults.point("before-groups-removed");
+    remove_groups(&guest.cgroups);
+    daemon.settings.faults.point("groups-removed");
+    directories::discard(&guest.directory);
+    daemon.settings.faults.point("guest-directory-removed");
+    let _ = fs::remove_file(about_file(&guest.directory));
+    daemon.settings.faults.point("guest-forgotten");
+    let text = format!("Process {} of {}", guest.request.pid, guest.request.home);
+    daemon.events.add(None, "left", text);
+}
+
+/// Home says that the process is not here, or not any more: whatever waits or runs under that epoch
+/// is ended. Only its own node may say so.
+pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
+    let stay = Stay {
+        home: asker.to_owned(),
+        journey: journey.to_owned(),
+        epoch,
+    };
+    let guest = daemon.guests().by_key.get(&stay).cloned();
+    let Some(guest) = guest else { return };
+    daemon.settings.faults.point("before-guest-released");
+    if let Some(supervisor) = guest.supervisor() {
+        // It may have ended meanwhile.
+        let _ = supervisor.signal(nix::sys::signal::Signal::SIGTERM);
+    }
+}
+
+/// A guest that a daemon noted which did not note when its supervisor began: who listens at its socket is it.
+async fn recognize(guest: &mut Guest) {
+    if !guest.boot.is_empty() {
+        return;
+    }
+    let Ok(stream) = UnixStream::connect(socket_in(&guest.directory)).await else {
+        return;
+    };
+    let listens = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    if listens == Some(guest.supervisor_pid)
+        && let Ok(supervisor) = Process::open(guest.supervisor_pid)
+    {
+        guest.supervisor_start_time = supervisor.start_time();
+        process::boot_id().clone_into(&mut guest.boot);
+    }
+}
+
+/// Takes up guests that an earlier daemon admitted; what is left of gone ones is removed.
+pub async fn take_up(daemon: &Arc<Daemon>) {
+    let entries = fs::read_dir(daemon.settings.supervisors())
+        .into_iter()
+        .flatten()
+        .flatten();
+    for entry in entries.filter(|e| e.path().extension().is_some_and(|e| e == "json")) {
+        let Some(mut guest) = fs::read(entry.path())
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<Guest>(&bytes).ok())
+        else {
+            continue;
+        };
+        recognize(&mut guest).await;
+        daemon.guests().by_key.insert(guest.request.stay(), guest);
+    }
+    daemon.hold_guests_share();
+    sweep(daemon).await;
+    let known: Vec<_> = daemon
+        .guests()
+        .by_key
+        .values()
+        .flat_map(|guest| guest.cgroups.clone())
+        .collect();
+    let mut strays = cgroup::guests(&daemon.settings.group_prefix());
+    strays.retain(|path| !known.contains(path));
+    remove_groups(&strays);
+}
+
+async fn listens(directory: &Path) -> bool {
+    UnixStream::connect(socket_in(directory)).await.is_ok()
+}
+
+/// Looks for guests whose supervisors are gone and are not our children.
+pub async fn sweep(daemon: &Arc<Daemon>) {
+    let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
+    for guest in guests {
+        // Without a start time its number may be that of another process.
+        let unknown = guest.boot.is_empty();
+        if guest.supervisor().is_none() && !(unknown && listens(&guest.directory).await) {
+            clean(daemon, &guest);
+        }
+    }
+    remove_unknown(daemon).await;
+}
+
+/// Removes the directories of supervisors that an earlier daemon started and did not live to note.
+/// Nobody was told of them, so they end by themselves.
+async fn remove_unknown(daemon: &Daemon) {
+    let entries = fs::read_dir(daemon.settings.supervisors());
+    for entry in entries.into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".guest")) else {
+            continue;
+        };
+        // An older daemon gave its guests' directories other names.
+        let known = || {
+            let guests = daemon.guests();
+            let older = guests.by_key.values().any(|guest| guest.directory == path);
+            older || guests.knows_name(name)
+        };
+        // Asked before and after: one may be admitted, or leave, in between.
+        if !known() && !listens(&path).await && !known() {
+            directories::discard(&path);
+        }
+    }
+}
+
+/// Hands a connection for the guest of a stay to its supervisor. Home is told if there is none: a
+/// supervisor that was killed said no goodbye, and home would wait for it until the end of the lease.
+///
+/// # Errors
+/// There is none, or it is hung.
+pub async fn route_to_stay(
+    daemon: &Daemon,
+    (home, id, epoch): (&NodeName, &JourneyId, u32),
+    connection: TcpStream,
+) -> Result<(), SupervisorError> {
+    let stay = Stay {
+        home: home.to_string(),
+        journey: id.to_string(),
+        epoch,
+    };
+    let directory = {
+        let guests = daemon.guests();
+        let guest = guests.by_key.get(&stay);
+        guest.map(|guest| guest.directory.clone())
+    };
+    let directory = directory.ok_or_else(|| daemon.settings.guest_directory(&stay));
+    pass_on(daemon, directory, (id, Some(home)), connection).await
+}
+
+/// The same for a connection by the name of a journey alone: to its home supervisor, or to a guest that an
+/// older daemon has admitted.
+///
+/// # Errors
+/// As [`route_to_stay`].
+pub async fn route(
+    daemon: &Daemon,
+    id: &JourneyId,
+    role: Role,
+    connection: TcpStream,
+) -> Result<(), SupervisorError> {
+    if role == Role::Home {
+        let directory = daemon.settings.home_directory(id.as_str());
+        daemon.settings.faults.point("before-connection-passed");
+        let passed = conversation::pass(socket_in(&directory), Arc::new(connection)).await;
+        daemon.settings.faults.point("after-connection-passed");
+        return passed;
+    }
+    let directory = {
+        let guests = daemon.guests();
+        let guest = guests.unnamed(id.as_str());
+        guest.map(|guest| guest.directory.clone())
+    };
+    let directory = directory.ok_or_else(|| daemon.settings.supervisors().join(id.as_str()));
+    pass_on(daemon, directory, (id, None), connection).await
+}
+
+/// `directory`: of the guest's supervisor, or where it would be.
+async fn pass_on(
+    daemon: &Daemon,
+    directory: Result<PathBuf, PathBuf>,
+    (id, home): (&JourneyId, Option<&NodeName>),
+    connection: TcpStream,
+) -> Result<(), SupervisorError> {
+    let connection = Arc::new(connection);
+    daemon.settings.faults.point("before-connection-passed");
+    let passed = match directory {
+        Ok(directory) => conversation::pass(socket_in(&directory), Arc::clone(&connection)).await,
+        Err(missing) => Err(SupervisorError::Gone(missing)),
+    };
+    daemon.settings.faults.point("after-connection-passed");
+    if let (Err(SupervisorError::Gone(_)), Some(connection)) =
+        (&passed, Arc::into_inner(connection))
+    {
+        bid_farewell(daemon, id, home, connection).await;
+    }
+    passed
+}
+
+/// Answers in the name of a guest's supervisor that is gone. The node may: it signs its supervisors'
+/// certificates.
+async fn bid_farewell(
+    daemon: &Daemon,
+    id: &JourneyId,
+    home: Option<&NodeName>,
+    connection: TcpStream,
+) {
+    let Ok(_permit) = FAREWELLS.try_acquire() else {
+        return;
+    };
+    let credentials = match daemon.cluster.answering_for(id, Role::Guest) {
+        Ok(credentials) => credentials,
+        Err(error) => return tracing::debug!(%error, "nobody is told that a guest is gone"),
+    };
+    let expect = PeerExpectation::Journey {
+        id: id.clone(),
+        node: home.cloned(),
+        role: Role::Home,
+    };
+    let task = tokio::task::spawn_blocking(move || {
+        Channel::bid_farewell(connection, &credentials, &expect, FAREWELL_TIMEOUT)
+    });
+    if let Ok(Err(error)) = task.await {
+        tracing::debug!(%error, "a farewell was not heard");
+    }
+}

@@ -1,0 +1,304 @@
+//! Looks at what belongs to users: nobody knows how long one takes. A program's file may lie on a file server
+//! that is away, or on a file system that its user serves herself; and who reads /proc/PID/maps, cmdline or
+//! environ waits for the lock of that address space, which its threads can hold: one reads a page that never
+//! comes (a file system of hers in a namespace of hers), another waits to map something.
+//!
+//! So each look has a thread of its own, and who waits for it does so for a while only. A thread that does not
+//! come back is left behind, and its process is not looked at again until it has. Of each user's processes only
+//! so many are looked at at a time, and only so many askers wait for that: she keeps no one but herself
+//! waiting. What is behind no such lock (stat, status, statm, links) is read at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use whim_image::sharing::Looks;
+use whim_image::stay::StayReason;
+
+use crate::faces::clients::CLIENTS_OF_USER_MAX;
+use crate::locks::lock;
+use whim_machine::processes;
+
+/// So many processes of one user are looked at at a time, those that are late among them.
+const AT_A_TIME: usize = 2;
+
+/// How long a look is waited for, and by how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Others wait for it, too, to whom this user's processes are some of many.
+    Brief,
+    /// He alone waits who has asked for it: a process may have tens of thousands of mappings, and a user may start
+    /// as many programs at once as she may have connections.
+    Long,
+}
+
+impl Patience {
+    fn duration(self) -> Duration {
+        match self {
+            Self::Brief => Duration::from_secs(1),
+            Self::Long => Duration::from_secs(5),
+        }
+    }
+
+    /// So many may wait for their turn.
+    fn waiting_max(self) -> usize {
+        match self {
+            Self::Brief => 8,
+            Self::Long => CLIENTS_OF_USER_MAX,
+        }
+    }
+}
+
+/// Why a process could not be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotSeen {
+    #[error("The process has ended")]
+    Gone,
+    #[error(
+        "It cannot be looked at just now: its memory, its program or a file that it maps does not answer; perhaps a file server is away"
+    )]
+    Late,
+    #[error(
+        "It cannot be looked at just now: too many of this user's processes are being looked at; try again"
+    )]
+    Busy,
+}
+
+/// Whose process it is, its number, and when it began.
+type Subject = (u32, i32, u64);
+
+/// Looks at one user's processes.
+#[derive(Debug, Default)]
+struct OfUser {
+    under_way: usize,
+    waiting: usize,
+    /// Those that were not waited for any longer.
+    late: Vec<Subject>,
+}
+
+/// Looks at processes, those that are under way and what is known of earlier ones.
+#[derive(Debug, Default)]
+pub struct Looking {
+    /// Who had its memory for itself, at the last look.
+    sharing: Mutex<Looks>,
+    users: Mutex<HashMap<u32, OfUser>>,
+    /// Rung when one has come back.
+    back: Condvar,
+}
+
+/// A look that is under way.
+struct Turn {
+    looking: Arc<Looking>,
+    subject: Subject,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.looking.came_back(self.subject);
+    }
+}
+
+impl Looking {
+    /// Whether somebody else has the memory of this process.
+    pub fn shares(&self, pid: i32) -> Option<StayReason> {
+        lock(&self.sharing).reason(pid)
+    }
+
+    /// Its command line, or its name in brackets, if that cannot be read in time.
+    pub fn command(self: &Arc<Self>, pid: i32) -> String {
+        self.look(pid, Patience::Brief, move || processes::command(pid))
+            .unwrap_or_else(|_| processes::bracketed(pid))
+    }
+
+    /// What `look` finds at this process.
+    ///
+    /// # Errors
+    /// [`NotSeen`]
+    pub fn look<T: Send + 'static>(
+        self: &Arc<Self>,
+        pid: i32,
+        patience: Patience,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotSeen> {
+        let its = processes::credentials(pid).map_err(|_| NotSeen::Gone)?;
+        let stat = processes::stat(pid).map_err(|_| NotSeen::Gone)?;
+        let subject = (its.uids[0], pid, stat.start_time);
+        // What else this thread of the runtime has to do is done by another one meanwhile.
+        tokio::task::block_in_place(|| self.within_time(subject, patience, look))
+    }
+
+    fn within_time<T: Send + 'static>(
+        self: &Arc<Self>,
+        subject: Subject,
+        patience: Patience,
+        look: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotSeen> {
+        let end = Instant::now() + patience.duration();
+        self.begin(subject, patience, end)?;
+        let turn = Turn {
+            looking: Arc::clone(self),
+            subject,
+        };
+        let (sender, found) = mpsc::channel();
+        let begun = std::thread::Builder::new()
+            .name("look".into())
+            .spawn(move || {
+                // After it has sent; and if it panics.
+                let _turn = turn;
+                // Nobody may wait for it any more.
+                let _ = sender.send(look());
+            });
+        if begun.is_err() {
+            return Err(NotSeen::Busy);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if let Ok(found) = found.recv_timeout(left) {
+            return Ok(found);
+        }
+        let mut users = lock(&self.users);
+        // It takes itself off the list after it has sent.
+        match found.try_recv() {
+            Ok(found) => return Ok(found),
+            Err(mpsc::TryRecvError::Disconnected) => {}
+            Err(mpsc::TryRecvError::Empty) => {
+                users.entry(subject.0).or_default().late.push(subject);
+            }
+        }
+        Err(NotSeen::Late)
+    }
+
+    /// Waits for its turn.
+    fn begin(&self, subject: Subject, patience: Patience, end: Instant) -> Result<(), NotSeen> {
+        let mut users = lock(&self.users);
+        let own = users.entry(subject.0).or_default();
+        if own.late.contains(&subject) {
+            return Err(NotSeen::Late);
+        }
+        // Those that are late take places of others of hers for good: nobody waits for these.
+        if own.late.len() >= AT_A_TIME || own.waiting >= patience.waiting_max() {
+            return Err(NotSeen::Busy);
+        }
+        own.waiting += 1;
+        loop {
+            let own = users.entry(subject.0).or_default();
+            let left = end.saturating_duration_since(Instant::now());
+            if own.under_way < AT_A_TIME || left.is_zero() {
+                own.waiting -= 1;
+                let turn = own.under_way < AT_A_TIME;
+                own.under_way += usize::from(turn);
+                return if turn { Ok(()) } else { Err(NotSeen::Busy) };
+            }
+            let waited = self.back.wait_timeout(users, left);
+            users = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn came_back(&self, subject: Subject) {
+        let mut users = lock(&self.users);
+        if let Some(own) = users.get_mut(&subject.0) {
+            own.under_way = own.under_way.saturating_sub(1);
+            own.late.retain(|late| *late != subject);
+            if own.under_way == 0 && own.waiting == 0 {
+                users.remove(&subject.0);
+            }
+        }
+        self.back.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(5);
+
+    /// A look that comes back when the sender is dropped.
+    fn held_up(looking: &Arc<Looking>, subject: Subject) -> mpsc::Sender<()> {
+        let (hold, held) = mpsc::channel::<()>();
+        let look = move || held.recv().is_ok();
+        assert_eq!(
+            looking.within_time(subject, Patience::Brief, look),
+            Err(NotSeen::Late)
+        );
+        hold
+    }
+
+    fn sees(looking: &Arc<Looking>, subject: Subject) -> Result<i32, NotSeen> {
+        looking.within_time(subject, Patience::Long, || 7)
+    }
+
+    fn comes_back(looking: &Arc<Looking>, subject: Subject) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while sees(looking, subject) != Ok(7) {
+            assert!(Instant::now() < end, "{subject:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn one_that_is_held_up_is_left_behind_until_it_comes_back() {
+        let looking = Arc::new(Looking::default());
+        let (slow, other) = ((1, 10, 100), (1, 11, 100));
+        let hold = held_up(&looking, slow);
+        let begun = Instant::now();
+        assert_eq!(sees(&looking, slow), Err(NotSeen::Late));
+        assert!(begun.elapsed() < LONG / 2, "nobody waits for it once more");
+        assert_eq!(sees(&looking, other), Ok(7));
+        drop(hold);
+        comes_back(&looking, slow);
+    }
+
+    #[test]
+    fn a_user_keeps_nobody_else_waiting() {
+        let looking = Arc::new(Looking::default());
+        let holds = [0, 1].map(|pid| held_up(&looking, (1, pid, 0)));
+        assert_eq!(holds.len(), AT_A_TIME);
+        let begun = Instant::now();
+        assert_eq!(sees(&looking, (1, 2, 0)), Err(NotSeen::Busy));
+        assert!(
+            begun.elapsed() < LONG / 2,
+            "nobody waits for a place of hers"
+        );
+        assert_eq!(sees(&looking, (2, 2, 0)), Ok(7));
+        drop(holds);
+        comes_back(&looking, (1, 2, 0));
+        comes_back(&looking, (1, 0, 0));
+    }
+
+    #[test]
+    fn many_who_ask_take_turns() {
+        let looking = Arc::new(Looking::default());
+        let most = Arc::new(Mutex::new((0usize, 0usize)));
+        std::thread::scope(|scope| {
+            for pid in 0..100 {
+                let (looking, most) = (Arc::clone(&looking), Arc::clone(&most));
+                scope.spawn(move || {
+                    let look = move || {
+                        let mut now = lock(&most);
+                        now.0 += 1;
+                        now.1 = now.1.max(now.0);
+                        drop(now);
+                        std::thread::yield_now();
+                        lock(&most).0 -= 1;
+                    };
+                    assert_eq!(
+                        looking.within_time((1, pid, 0), Patience::Long, look),
+                        Ok(())
+                    );
+                });
+            }
+        });
+        assert!(lock(&most).1 <= AT_A_TIME, "{:?}", lock(&most));
+    }
+
+    #[test]
+    fn a_look_that_panics_keeps_no_place() {
+        let looking = Arc::new(Looking::default());
+        for _ in 0..=AT_A_TIME {
+            let found =
+                looking.within_time((1, 1, 0), Patience::Long, || -> i32 { panic!("as a test") });
+            assert_eq!(found, Err(NotSeen::Late));
+        }
+        assert_eq!(sees(&looking, (1, 1, 0)), Ok(7));
+    }
+}

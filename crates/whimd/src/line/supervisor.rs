@@ -1,0 +1,296 @@
+//! Starting a supervisor.
+
+use serde::Serialize;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command as Process};
+use whim_sys::credentials::Launch;
+
+use crate::faults::Faults;
+use crate::line::conversation::{LASTS_MAX, SILENCE_MAX};
+use crate::line::directories;
+use crate::line::hearsay;
+use crate::past::logs;
+use crate::settings::SOCKET_PATH_MAX;
+
+/// The first line of a supervisor is no longer, in bytes.
+const LINE_MAX: u64 = 64 << 10;
+/// A supervisor that is not ready by then is given up.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    #[error("The path {0} is too long for a unix socket: start whimd with a shorter --run")]
+    PathTooLong(PathBuf),
+    #[error(
+        "The disk that holds {0} is full: free some space there and try again; nothing was touched"
+    )]
+    DiskFull(PathBuf),
+    #[error("{path} cannot be made ({source})")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("{program} cannot be started ({reason})")]
+    Start { program: PathBuf, reason: String },
+    #[error("{0}")]
+    Failed(String),
+    #[error("{program} ended before it was ready ({status}); see {log}")]
+    Ended {
+        program: PathBuf,
+        status: String,
+        log: PathBuf,
+    },
+    #[error("{0} was not ready within 15 seconds: this node is overloaded")]
+    Slow(PathBuf),
+    #[error("The supervisor at {0} is gone")]
+    Gone(PathBuf),
+    #[error("The supervisor at {path} broke the connection ({reason})")]
+    Broken { path: PathBuf, reason: String },
+    #[error("The supervisor at {path} is not heard any more: {reason}")]
+    Absurd { path: PathBuf, reason: String },
+    #[error(
+        "The supervisor at {0} has said nothing for {SILENCE_MAX:?}: it is stopped, or this node is overloaded. What was asked for may still come about"
+    )]
+    Mute(PathBuf),
+    #[error(
+        "The supervisor at {0} has not come to an end within {LASTS_MAX:?}. What was asked for may still come about"
+    )]
+    Endless(PathBuf),
+}
+
+impl SupervisorError {
+    /// Whether it is there, and nothing is to be had from it.
+    #[must_use]
+    pub fn is_useless(&self) -> bool {
+        matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Absurd { .. })
+    }
+}
+
+/// How to start one. Its job is made once the number of its listening socket is known.
+pub struct Start<'a, M> {
+    pub program: PathBuf,
+    pub job: M,
+    /// Directory of its socket; made here.
+    pub directory: &'a Path,
+    /// What it is handed beside its socket.
+    pub inherited: Vec<OwnedFd>,
+    pub launch: Launch,
+    pub log: PathBuf,
+    pub faults: &'a Faults,
+}
+
+/// Names a full disk, since that is what an operator meets.
+#[must_use]
+pub fn at(path: &Path, source: io::Error) -> SupervisorError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            SupervisorError::DiskFull(path.to_path_buf())
+        }
+        _ => SupervisorError::Directory {
+            path: path.to_path_buf(),
+            source,
+        },
+    }
+}
+
+impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
+    /// Starts it and returns once it is ready. On failure nothing of it is left.
+    ///
+    /// # Errors
+    /// Each way in which it can fail, as a sentence.
+    pub async fn run(self) -> Result<Child, SupervisorError> {
+        let socket = crate::settings::socket_in(self.directory);
+        if socket.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(SupervisorError::PathTooLong(socket));
+        }
+        let directory = self.directory.to_path_buf();
+        self.faults.point("before-socket-made");
+        let started = match directories::listen(&directory) {
+            Ok(listener) => self.spawn(listener).await,
+            Err(source) => Err(at(&directory, source)),
+        };
+        if started.is_err() {
+            directories::discard(&directory);
+        }
+        started
+    }
+
+    async fn spawn(self, listener: UnixListener) -> Result<Child, SupervisorError> {
+        self.faults.point("socket-made");
+        logs::make_room(&self.log);
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&self.log)
+            .map_err(|source| at(&self.log, source))?;
+        let job = (self.job)(listener.as_raw_fd());
+        let mut handed = self.inherited;
+        handed.push(listener.into());
+        let mut command = std::process::Command::new(&self.program);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .current_dir("/");
+        let launch = Launch {
+            inherit: handed.iter().map(AsRawFd::as_raw_fd).collect(),
+            ..self.launch
+        };
+        launch.apply(&mut command);
+        let mut child = Process::from(command)
+            .spawn()
+            .map_err(|error| SupervisorError::Start {
+                program: self.program.clone(),
+                reason: why_not(&error),
+            })?;
+        // They are the supervisor's alone: it is gone when nobody has them any more.
+        drop(handed);
+        self.faults.point("supervisor-spawned");
+        let ready = hand_over(&mut child, &job);
+        match tokio::time::timeout(START_TIMEOUT, ready).await {
+            Ok(Ok(())) => Ok(child),
+            Ok(Err(Some(reason))) => {
+                let _ = child.wait().await;
+                Err(SupervisorError::Failed(reason))
+            }
+            Ok(Err(None)) => {
+                let _ = child.start_kill();
+                let status = child
+                    .wait()
+                    .await
+                    .map_or_else(|e| e.to_string(), |s| s.to_string());
+                Err(SupervisorError::Ended {
+                    program: self.program,
+                    status,
+                    log: self.log,
+                })
+            }
+            Err(_) => {
+                let _ = child.kill().await;
+                Err(SupervisorError::Slow(self.program))
+            }
+        }
+    }
+}
+
+/// What the operator can do about a program that does not start.
+fn why_not(error: &io::Error) -> String {
+    use nix::errno::Errno;
+    let advice = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => "install it beside whimd, or name its directory with --libexec",
+        Some(Errno::EAGAIN) => "this node may start no more processes: see its limits of pids",
+        Some(Errno::ENOMEM) => "this node has no memory left",
+        Some(Errno::EMFILE | Errno::ENFILE) => {
+            "the daemon has no descriptors left: raise its limit of open files"
+        }
+        _ => return error.to_string(),
+    };
+    format!("{error}; {advice}")
+}
+
+/// Writes the job and waits for `ready`. The error is the supervisor's own sentence, if it has one.
+async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option<String>> {
+    let mut line = serde_json::to_vec(job).map_err(|e| Some(e.to_string()))?;
+    line.push(b'\n');
+    let mut input = child.stdin.take().ok_or(None)?;
+    // One that ends before it has read its job may still have said why.
+    let written = input.write_all(&line).await;
+    drop(input);
+    let output = child.stdout.take().ok_or(None)?;
+    let mut answer = String::new();
+    BufReader::new(output.take(LINE_MAX))
+        .read_line(&mut answer)
+        .await
+        .map_err(|_| None)?;
+    match answer.trim_end() {
+        "ready" => written.map_err(|_| None),
+        other => Err(other.strip_prefix("failed: ").map(hearsay::sentence)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn script(directory: &Path, text: &str) -> PathBuf {
+        let path = directory.join("program");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("mode");
+        path
+    }
+
+    async fn start(text: &str) -> Result<Child, SupervisorError> {
+        let directory = tempfile::tempdir().expect("directory");
+        let own = directory.path().join("x.home");
+        start_in(&directory, &own, text).await
+    }
+
+    async fn start_in(
+        directory: &tempfile::TempDir,
+        own: &Path,
+        text: &str,
+    ) -> Result<Child, SupervisorError> {
+        Start {
+            program: script(directory.path(), text),
+            job: |_| "the job",
+            directory: own,
+            inherited: Vec::new(),
+            faults: &Faults::default(),
+            launch: Launch {
+                new_session: true,
+                ..Launch::default()
+            },
+            log: directory.path().join("log"),
+        }
+        .run()
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_reads_its_job_and_says_ready() {
+        let mut child = start("read job; test \"$job\" = '\"the job\"' && echo ready")
+            .await
+            .expect("ready");
+        assert!(child.wait().await.expect("ended").success());
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_that_fails_says_why() {
+        let error = start("read job; echo 'failed: No room'")
+            .await
+            .expect_err("failed");
+        assert_eq!(error.to_string(), "No room");
+        let error = start("exit 3").await.expect_err("ended");
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_path_of_a_socket_has_a_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let ready = "read job; echo ready";
+        let name = SOCKET_PATH_MAX - directory.path().as_os_str().len() - "//sock".len();
+        let own = directory.path().join("x".repeat(name));
+        let mut child = start_in(&directory, &own, ready).await.expect("ready");
+        assert!(child.wait().await.expect("ended").success());
+        let socket = crate::settings::socket_in(&own);
+        assert_eq!(socket.as_os_str().len(), SOCKET_PATH_MAX);
+        assert!(socket.exists(), "the kernel takes it");
+        let longer = directory.path().join("x".repeat(name + 1));
+        let error = start_in(&directory, &longer, ready).await;
+        let error = error.expect_err("one byte more").to_string();
+        assert!(
+            error.ends_with("start whimd with a shorter --run"),
+            "{error}"
+        );
+        assert!(!longer.exists(), "nothing of it is left");
+    }
+}

@@ -1,0 +1,396 @@
+//! What the daemons of two nodes say to each other, and which nodes are up.
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::HashMap;
+use std::io;
+use std::time::Instant;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use whim_journey::job::Slot;
+use whim_net::removal::{REMOVAL_LENGTH_MAX, REMOVALS_MAX};
+use whim_net::roster::ROSTER_LENGTH_MAX;
+
+use crate::host::guests::AdmitRequest;
+use crate::members::swim::Reach;
+use crate::members::word::About;
+use whim_control::protocol::{NodeState, ProcessRow};
+use whim_machine::sensors::{Report, float};
+
+/// Bytes a second of a move, until one has measured it: what one gigabit carries.
+const RATE: f64 = 100e6;
+/// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
+/// whose quotes are doubled; with notices of removals, which are texts too.
+pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + NOTICES_LENGTH_MAX + 4096;
+/// What all notices of removals take in it.
+const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
+
+/// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
+/// older one; each request is answered by one [`NodeReply`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum NodeRequest {
+    /// Let this session give us keys for datagrams; once in a session.
+    Keys {
+        time_ms: u64,
+    },
+    /// What does your state leave out?
+    About,
+    Admit {
+        request: AdmitRequest,
+    },
+    /// The guest that was admitted will not come.
+    Release {
+        journey: String,
+        epoch: u32,
+    },
+    /// The host of this journey, which is the sender, wants to be rid of its guest. Answered when it has
+    /// left.
+    TakeAway {
+        journey: String,
+        epoch: u32,
+    },
+    /// An administrator of the sender's drains this node, or no longer; asked again and again, it tells
+    /// what is left.
+    Drain {
+        on: bool,
+    },
+    /// A signed list of members, of the one who holds the CA, and its notices of removals.
+    Members {
+        signed: serde_json::Value,
+        #[serde(default)]
+        removals: Vec<serde_json::Value>,
+    },
+    /// Which processes have their home with you, and where are they? For the monitors of the sender.
+    Processes,
+    /// Send me your list of members.
+    WantMembers,
+    /// To the holder of the CA: sign a new certificate for the sender.
+    Renew {
+        request: serde_json::Value,
+    },
+    /// To the holder of the CA: the sender is reached elsewhere, or is of another class.
+    Update {
+        addresses: Vec<String>,
+        class: String,
+    },
+    /// To the holder of the CA: the sender leaves.
+    Leave,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum NodeReply {
+    /// The sender has the keys.
+    Keys {
+        time_ms: u64,
+    },
+    About {
+        about: About,
+    },
+    Slot {
+        slot: Slot,
+        supervisor_pid: i32,
+    },
+    Members {
+        signed: serde_json::Value,
+        #[serde(default)]
+        removals: Vec<serde_json::Value>,
+    },
+    /// To a node that was removed, whatever it asks: what the CA says of that; nothing else is told.
+    Removed {
+        notice: Option<serde_json::Value>,
+    },
+    Renewed {
+        certificate: serde_json::Value,
+    },
+    /// Without arguments of commands; of more than fit, the busiest.
+    Processes {
+        rows: Vec<ProcessRow>,
+    },
+    Drain {
+        guests: u32,
+        own: Vec<OwnProcess>,
+        more: u32,
+    },
+    Done,
+    Refused {
+        reason: String,
+    },
+    /// A process is not taken away: whoever carries its journey does not answer.
+    Unanswered {
+        reason: String,
+    },
+}
+
+/// A process whose home is being drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnProcess {
+    pub pid: i32,
+    pub name: String,
+    /// Where it is, if it has a journey.
+    pub location: Option<String>,
+}
+
+#[derive(Debug, Error)]
+pub enum FrameError {
+    #[error("The connection broke ({0})")]
+    Broken(#[from] io::Error),
+    #[error("The peer has closed the connection")]
+    Closed,
+    #[error("The peer announced {0} bytes, the limit is {FRAME_MAX}")]
+    TooLong(usize),
+    #[error("The peer's message is not understood ({0}): upgrade the older of the two nodes")]
+    Undecodable(#[from] serde_json::Error),
+}
+
+/// Sends one message: its length (u32, little-endian), then JSON.
+///
+/// # Errors
+/// When the connection breaks, or the message is too long.
+pub async fn send<M: Serialize>(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: &M,
+) -> Result<(), FrameError> {
+    let body = serde_json::to_vec(message)?;
+    if body.len() > FRAME_MAX {
+        return Err(FrameError::TooLong(body.len()));
+    }
+    let length = u32::try_from(body.len()).map_err(|_| FrameError::TooLong(body.len()))?;
+    let mut frame = length.to_le_bytes().to_vec();
+    frame.extend_from_slice(&body);
+    stream.write_all(&frame).await?;
+    stream.flush().await?;
+    Ok(())
+}
+
+/// Receives one message; its length is checked first, and room is made for what has come.
+///
+/// # Errors
+/// See [`FrameError`].
+pub async fn receive<M: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<M, FrameError> {
+    let mut length = [0u8; 4];
+    match stream.read_exact(&mut length).await {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(FrameError::Closed),
+        read => read?,
+    };
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > FRAME_MAX {
+        return Err(FrameError::TooLong(length));
+    }
+    let mut body = Vec::new();
+    let announced = length as u64;
+    if stream.take(announced).read_to_end(&mut body).await? < length {
+        return Err(FrameError::Closed);
+    }
+    Ok(serde_json::from_slice(&body)?)
+}
+
+/// What we know of another node.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// When it told this of itself.
+    pub heard: Instant,
+    pub report: Report,
+    /// Its clock minus ours, in milliseconds, as its last message showed it; 0 while none has.
+    pub skew_ms: i64,
+}
+
+/// What is known of other nodes, by name.
+#[derive(Debug, Default)]
+pub struct Peers {
+    by_name: HashMap<String, Health>,
+    reached: HashMap<String, Reach>,
+    skews: HashMap<String, i64>,
+    /// This node was removed, then, in Unix seconds: whoever has heard of it refuses us.
+    pub refused_since: Option<u64>,
+    /// Bytes a second that the last move to a node achieved.
+    rates: HashMap<String, f64>,
+}
+
+impl Peers {
+    /// Takes up what a node told of itself at this moment.
+    pub fn heard(&mut self, name: &str, report: Report, heard: Instant) {
+        let skew_ms = self.skews.get(name).copied().unwrap_or(0);
+        let health = Health {
+            heard,
+            report,
+            skew_ms,
+        };
+        self.by_name.insert(name.to_string(), health);
+    }
+
+    /// Whether a node is reached.
+    pub fn stands(&mut self, name: &str, reach: Reach) {
+        self.reached.insert(name.to_string(), reach);
+    }
+
+    /// How far a node's clock is from ours.
+    pub fn differs(&mut self, name: &str, skew_ms: i64) {
+        if let Some(health) = self.by_name.get_mut(name) {
+            health.skew_ms = skew_ms;
+        }
+        match self.skews.get_mut(name) {
+            Some(known) => *known = skew_ms,
+            None => drop(self.skews.insert(name.to_string(), skew_ms)),
+        }
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Health> {
+        self.by_name.get(name)
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.by_name.remove(name);
+        self.reached.remove(name);
+        self.skews.remove(name);
+    }
+
+    /// State of a member; one of which nothing is known is down.
+    #[must_use]
+    pub fn state(&self, name: &str) -> NodeState {
+        match self.reached.get(name) {
+            _ if self.refused_since.is_some() => NodeState::Down,
+            None | Some(Reach::Down) => NodeState::Down,
+            Some(Reach::Suspect) => NodeState::Suspect,
+            Some(Reach::Up) if self.get(name).is_some_and(|health| health.report.draining) => {
+                NodeState::Draining
+            }
+            Some(Reach::Up) => NodeState::Up,
+        }
+    }
+
+    /// Notes how fast a move went, in bytes and milliseconds.
+    pub fn moved(&mut self, node: &str, bytes: u64, milliseconds: f64) {
+        // Small moves measure round trips, not the network.
+        if bytes > 8 << 20 && milliseconds > 0.0 {
+            let rate = float(bytes) * 1000.0 / milliseconds;
+            self.rates.insert(node.to_string(), rate);
+        }
+    }
+
+    /// Bytes a second at which programs move, in the mean of the nodes to which it was measured.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        let count = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
+        match count {
+            0 => RATE,
+            count => self.rates.values().sum::<f64>() / f64::from(count),
+        }
+    }
+
+    /// Expected freeze for so many bytes, in seconds.
+    #[must_use]
+    pub fn expected_freeze(&self, node: &str, bytes: u64) -> f64 {
+        let rate = self.rates.get(node).copied().unwrap_or(RATE);
+        float(bytes) / rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whim_net::SignedRoster;
+
+    #[tokio::test]
+    async fn messages_pass_and_long_ones_are_refused_unread() {
+        let (mut ours, mut theirs) = tokio::io::duplex(4096);
+        send(&mut ours, &NodeRequest::WantMembers)
+            .await
+            .expect("sent");
+        let got: NodeRequest = receive(&mut theirs).await.expect("received");
+        assert_eq!(got, NodeRequest::WantMembers);
+        ours.write_all(&u32::MAX.to_le_bytes())
+            .await
+            .expect("written");
+        let error = receive::<NodeRequest>(&mut theirs)
+            .await
+            .expect_err("too long");
+        assert!(matches!(error, FrameError::TooLong(_)));
+    }
+
+    #[tokio::test]
+    async fn the_longest_list_of_members_passes_and_nothing_longer() {
+        let (mut ours, mut theirs) = tokio::io::duplex(1 << 20);
+        let signed = SignedRoster {
+            // Each byte takes two inside of another text.
+            json: "\"".repeat(ROSTER_LENGTH_MAX),
+            signature: "0".repeat(256),
+        };
+        let notice = serde_json::json!({
+            "json": "\"".repeat(REMOVAL_LENGTH_MAX),
+            "signature": "0".repeat(256),
+        });
+        let list = NodeRequest::Members {
+            signed: serde_json::to_value(&signed).expect("encoded"),
+            removals: vec![notice; REMOVALS_MAX],
+        };
+        let (sent, got) = tokio::join!(send(&mut ours, &list), receive(&mut theirs));
+        sent.expect("sent");
+        let got: NodeRequest = got.expect("received");
+        assert!(got == list);
+        let mut longest = serde_json::to_vec(&NodeRequest::WantMembers).expect("encoded");
+        longest.resize(FRAME_MAX, b' ');
+        let length = u32::try_from(FRAME_MAX).expect("small");
+        let frame = [&length.to_le_bytes()[..], &longest].concat();
+        let (written, got) = tokio::join!(ours.write_all(&frame), receive(&mut theirs));
+        written.expect("written");
+        let got: NodeRequest = got.expect("received");
+        assert_eq!(got, NodeRequest::WantMembers);
+        let above = (length + 1).to_le_bytes();
+        ours.write_all(&above).await.expect("written");
+        let error = receive::<NodeRequest>(&mut theirs).await;
+        let error = error.expect_err("one byte more");
+        assert!(matches!(error, FrameError::TooLong(_)), "{error}");
+    }
+
+    #[test]
+    fn all_processes_that_a_draining_node_names_fit_into_an_answer() {
+        // A name has 15 bytes, each of which JSON may write as six.
+        let process = OwnProcess {
+            pid: i32::MIN,
+            name: "\u{1}".repeat(15),
+            location: Some("n".repeat(63)),
+        };
+        let reply = NodeReply::Drain {
+            guests: u32::MAX,
+            own: vec![process; crate::moves::evacuation::NAMED_MAX],
+            more: u32::MAX,
+        };
+        let length = serde_json::to_vec(&reply).expect("encoded").len();
+        assert!(length <= FRAME_MAX, "{length}");
+    }
+
+    #[test]
+    fn a_node_is_as_it_is_reached_and_as_it_says() {
+        let mut peers = Peers::default();
+        assert_eq!(peers.state("n2"), NodeState::Down);
+        peers.stands("n2", Reach::Up);
+        assert_eq!(peers.state("n2"), NodeState::Up);
+        let draining = Report {
+            draining: true,
+            ..Report::default()
+        };
+        peers.differs("n2", 7);
+        peers.heard("n2", draining, Instant::now());
+        assert_eq!(peers.state("n2"), NodeState::Draining);
+        assert_eq!(peers.get("n2").map(|health| health.skew_ms), Some(7));
+        peers.stands("n2", Reach::Suspect);
+        assert_eq!(peers.state("n2"), NodeState::Suspect);
+        peers.stands("n2", Reach::Down);
+        assert_eq!(peers.state("n2"), NodeState::Down);
+        peers.forget("n2");
+        assert!(peers.get("n2").is_none());
+    }
+
+    #[test]
+    fn expected_freeze_follows_what_was_measured() {
+        let mut peers = Peers::default();
+        assert!(peers.expected_freeze("n2", 1 << 30) > 5.0);
+        peers.moved("n2", 1 << 30, 1000.0);
+        assert!((peers.expected_freeze("n2", 1 << 30) - 1.0).abs() < 0.01);
+    }
+}

@@ -1,0 +1,599 @@
+//! The life of this node among the others: a task that sends and receives datagrams, and lets
+//! [`crate::members::swim`] and [`whim_balance::window`] decide what is in them.
+
+mod setups;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use whim_balance::window::{View, Word};
+use whim_balance::{NodeId, sample};
+use whim_net::NodeName;
+use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
+
+use crate::daemon::Daemon;
+use crate::members::cluster;
+use crate::members::discovery;
+use crate::members::membership;
+use crate::members::swim::{self, Event, Life, Reach, Swim};
+use crate::members::word::{self, About, Head, Kind, State, node_id};
+use crate::past::events::now_ms;
+use setups::{Setups, Upshot};
+
+/// Each node tells of itself, and of others, when it has looked at itself: once a second. It does not wait
+/// longer for that,
+const TOLD_LATEST: Duration = Duration::from_millis(1500);
+/// and after it waited it does not hurry.
+const TOLD_EARLIEST: Duration = Duration::from_millis(500);
+/// In a cluster of up to so many everybody tells everybody else: nobody's word is older than a second
+/// there, and each node sends fewer datagrams than are words in a window. In larger ones it tells one
+/// node, chosen by chance.
+pub const ALL_MAX: usize = 9;
+/// Certificates and addresses are looked at this often.
+const UPKEEP: Duration = Duration::from_secs(60);
+/// What waits for keys with one node; the oldest gives way.
+const WAITING_MAX: usize = 4;
+/// So many datagrams are taken before something else has its turn.
+const BATCH: usize = 64;
+/// The list of members is not asked for more often.
+const ROSTER_PAUSE: Duration = Duration::from_millis(500);
+/// A node that spoke to us so lately is up, whatever is suspected: where round trips are long and messages
+/// get lost, single probes fail all the time. One that died is suspected by then, and down soon after.
+const SPOKE: Duration = Duration::from_secs(2);
+/// In the state directory: the number of this node's last life.
+const LIFE: &str = "life";
+/// Descriptions of nodes that are kept; most nodes of a cluster share theirs.
+const ABOUTS_MAX: usize = 2048;
+
+/// A text that waits to be sealed.
+type Waiting = VecDeque<(Kind, Vec<u8>)>;
+
+/// What the task has.
+struct Pulse {
+    daemon: Arc<Daemon>,
+    socket: UdpSocket,
+    chance: Pcg64Mcg,
+    /// While this node is in a cluster.
+    swim: Option<Swim>,
+    /// As what, and with which list of members.
+    joined: Option<(NodeName, u64)>,
+    names: BTreeMap<NodeId, NodeName>,
+    reached: HashMap<NodeId, Reach>,
+    /// When each node's last datagram came.
+    spoke: HashMap<NodeId, Duration>,
+    view: View<State>,
+    own_about: (About, u64),
+    abouts: HashMap<u64, About>,
+    waiting: HashMap<NodeName, Waiting>,
+    setups: Setups,
+    roster_asked: Option<Duration>,
+    tell: Duration,
+    upkeep: Duration,
+    /// When to call into the network, where that is wanted.
+    call: Option<Duration>,
+}
+
+/// Runs for ever.
+pub async fn run(daemon: Arc<Daemon>, socket: UdpSocket) {
+    let (upshots, mut happened) = mpsc::unbounded_channel();
+    let mut pulse = Pulse::new(daemon, socket, upshots);
+    let mut buffer = [0; DATAGRAM_MAX + 1];
+    let daemon = Arc::clone(&pulse.daemon);
+    loop {
+        let due = pulse.due().saturating_sub(daemon.clock());
+        tokio::select! {
+            received = pulse.socket.recv_from(&mut buffer) => {
+                if let Ok((length, from)) = received {
+                    pulse.receive(from, &mut buffer[..length]);
+                    pulse.receive_more(&mut buffer);
+                }
+            }
+            Some(upshot) = happened.recv() => pulse.settle(upshot),
+            () = daemon.cluster.changed.notified() => {
+                pulse.members();
+                membership::evict(&daemon);
+            }
+            () = daemon.looked.notified() => pulse.looked(),
+            () = tokio::time::sleep(due) => {}
+        }
+        pulse.tick();
+        pulse.call().await;
+    }
+}
+
+impl Pulse {
+    fn new(daemon: Arc<Daemon>, socket: UdpSocket, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
+        let about = About::of(&daemon.report());
+        let digest = about.digest();
+        let call = daemon.settings.config.discover.then_some(Duration::ZERO);
+        // Not for secrets: which member comes next.
+        let seed = whim_net::tls::digest::random().map_or_else(|_| now_ms(), u64::from_le_bytes);
+        Self {
+            setups: Setups::new(Arc::clone(&daemon), upshots),
+            daemon,
+            socket,
+            chance: Pcg64Mcg::seed_from_u64(seed),
+            swim: None,
+            joined: None,
+            names: BTreeMap::new(),
+            reached: HashMap::new(),
+            spoke: HashMap::new(),
+            view: View::new(NodeId(0)),
+            own_about: (about, digest),
+            abouts: HashMap::new(),
+            waiting: HashMap::new(),
+            roster_asked: None,
+            tell: Duration::ZERO,
+            upkeep: Duration::ZERO,
+            call,
+        }
+    }
+
+    /// This node has looked at itself.
+    fn looked(&mut self) {
+        let now = self.daemon.clock();
+        if now + TOLD_LATEST >= self.tell + TOLD_EARLIEST {
+            self.tell = now;
+        }
+    }
+
+    fn due(&self) -> Duration {
+        let swim = self.swim.as_ref().map(Swim::due);
+        let others = swim.into_iter().chain(self.call);
+        others.fold(self.tell, Duration::min)
+    }
+
+    /// Says to the networks of this machine that it is there.
+    async fn call(&mut self) {
+        let now = self.daemon.clock();
+        if self.call.is_some_and(|due| due <= now) {
+            self.call = Some(now + discovery::EVERY);
+            discovery::call(&self.daemon.cluster, &self.socket).await;
+        }
+    }
+
+    /// Somebody called. It proves nothing: it is noted, no more.
+    fn called(&self, from: SocketAddr, call: &[u8]) {
+        if self.call.is_none() {
+            return;
+        }
+        let found = self
+            .daemon
+            .discovery()
+            .hear(self.daemon.clock(), from, call);
+        // Our own calls come back.
+        let others = found.filter(|found| !discovery::is_own(found.address.ip()));
+        let ours = self.daemon.cluster.name();
+        if let Some((found, mend)) = others.and_then(|found| found.proposal(ours.as_ref())) {
+            tracing::info!("{found}. {mend}");
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.daemon.clock();
+        if self.tell <= now {
+            self.tell = now + TOLD_LATEST;
+            self.members();
+            membership::note_standing(&self.daemon);
+            membership::evict(&self.daemon);
+            self.tell_words();
+        }
+        if self.upkeep <= now && self.joined.is_some() {
+            self.upkeep = now + UPKEEP;
+            let daemon = Arc::clone(&self.daemon);
+            tokio::spawn(async move { membership::keep_up(&daemon).await });
+        }
+        if self.swim.as_ref().is_some_and(|swim| swim.due() <= now) {
+            self.swim(now, Event::Tick);
+        }
+    }
+
+    /// Looks at the list of members, and at whether there is one.
+    fn members(&mut self) {
+        let cluster = &self.daemon.cluster;
+        let joined = cluster.identity().map(|own| (own, cluster.version()));
+        if joined == self.joined {
+            return;
+        }
+        let now = self.daemon.clock();
+        let before = self.joined.as_ref().map(|(own, _)| own);
+        if before != joined.as_ref().map(|(own, _)| own) {
+            self.swim = None;
+        }
+        let members = cluster.members();
+        let names = members.iter().filter_map(|member| {
+            let name = NodeName::new(member.name.as_str()).ok()?;
+            Some((node_id(name.as_str()), name))
+        });
+        let names: BTreeMap<_, _> = names.collect();
+        membership::drop_keys(&self.daemon);
+        let gone = self.names.iter().filter(|(id, _)| !names.contains_key(id));
+        for (id, name) in gone {
+            self.daemon.peers().forget(name.as_str());
+            self.waiting.remove(name);
+            self.setups.forget(name);
+            self.reached.remove(id);
+            self.spoke.remove(id);
+        }
+        self.names = names;
+        self.joined = joined;
+        let Some((own, _)) = &self.joined else {
+            self.daemon.forget_keys();
+            self.view = View::new(NodeId(0));
+            return;
+        };
+        if self.swim.is_none() {
+            let node = node_id(own.as_str());
+            let number = next_life(&self.daemon);
+            self.swim = Some(Swim::new(now, Life { node, number }, self.chance.random()));
+            self.view = View::new(node);
+        }
+        let ids = self.names.keys().copied().collect();
+        self.swim(now, Event::Members(&ids));
+    }
+
+    /// Lets the membership core take up what happened, and sends what it says.
+    fn swim(&mut self, now: Duration, event: Event<'_>) {
+        let Some(swim) = &mut self.swim else {
+            return;
+        };
+        let life = swim.own();
+        let sends = swim.handle(now, event);
+        let own = swim.own();
+        if own != life {
+            tracing::info!("this node was held for dead, and says that it lives");
+            save_life(&self.daemon, own.number);
+        }
+        for swim::Send { to, bytes } in sends {
+            let Some(name) = self.names.get(&to).cloned() else {
+                continue;
+            };
+            if self.reached.get(&to) == Some(&Reach::Down) {
+                // It may have other keys or another address by now; a session finds out.
+                self.setups.want(&name);
+            }
+            self.send(&name, Kind::Swim, bytes);
+        }
+        self.note_reached();
+    }
+
+    /// Tells the rest of the daemon who is reached, as far as that has changed.
+    fn note_reached(&mut self) {
+        let Some(swim) = &self.swim else {
+            return;
+        };
+        let now = self.daemon.clock();
+        let mut risen = Vec::new();
+        for (node, reach) in swim.known() {
+            let Some(name) = self.names.get(&node) else {
+                continue;
+            };
+            let spoke = self.spoke.get(&node).is_some_and(|at| now < *at + SPOKE);
+            let reach = match reach {
+                Reach::Suspect if spoke => Reach::Up,
+                reach => reach,
+            };
+            let before = self.reached.insert(node, reach);
+            if before == Some(reach) {
+                continue;
+            }
+            let counters = self.daemon.metrics.counters();
+            match (before, reach) {
+                (Some(Reach::Up | Reach::Suspect), Reach::Down) => counters.link_lost(),
+                (Some(Reach::Down), Reach::Up | Reach::Suspect) => counters.link_healed(),
+                _ => {}
+            }
+            self.daemon.peers().stands(name.as_str(), reach);
+            tracing::info!(node = %name, ?reach, "a member");
+            if reach == Reach::Up && before != Some(Reach::Suspect) {
+                risen.push(name.clone());
+            }
+        }
+        if !risen.is_empty() && self.names.len() <= ALL_MAX {
+            self.tell_to(&risen);
+        }
+    }
+
+    /// Tells of this node's load, and of others'.
+    fn tell_words(&mut self) {
+        let own = self.view_owner();
+        let up = |reach: Option<&Reach>| reach.is_some_and(|reach| *reach != Reach::Down);
+        let others = self.names.iter().filter(|(id, _)| Some(**id) != own);
+        let live = others.filter(|(id, _)| up(self.reached.get(id)));
+        let mut live: Vec<NodeName> = live.map(|(_, name)| name.clone()).collect();
+        self.ask_some(&live);
+        if self.names.len() > ALL_MAX && !live.is_empty() {
+            let place = self.chance.random_range(0..live.len());
+            live = vec![live.swap_remove(place)];
+        }
+        let now = self.daemon.clock_ms();
+        let names = &self.names;
+        self.view.forget_old(now);
+        self.view.forget(|node| !names.contains_key(&node));
+        self.tell_to(&live);
+    }
+
+    fn view_owner(&self) -> Option<NodeId> {
+        self.swim.as_ref().map(|swim| swim.own().node)
+    }
+
+    fn tell_to(&mut self, nodes: &[NodeName]) {
+        if nodes.is_empty() {
+            return;
+        }
+        let words = self.view.message(self.daemon.clock_ms(), self.state());
+        let bodies = word::pack(&words);
+        for node in nodes {
+            for body in &bodies {
+                self.send(node, Kind::Words, body.clone());
+            }
+        }
+    }
+
+    /// What this node is now.
+    fn state(&self) -> State {
+        word::encode(&self.daemon.report(), self.own_about.1)
+    }
+
+    /// Somebody who is about to decide asks what this node is now: an answer is no longer than what others
+    /// would tell of it anyhow.
+    fn tell_own(&mut self, to: &NodeName) {
+        let Some(node) = self.view_owner() else {
+            return;
+        };
+        let own = Word {
+            node,
+            age_ms: 0,
+            state: self.state(),
+        };
+        for body in word::pack(&[own]) {
+            self.send(to, Kind::Words, body);
+        }
+    }
+
+    /// In a large cluster what is known of most nodes is old. While there is something to be decided, some
+    /// are asked, others each time, and only what is fresh counts (`balancing`).
+    fn ask_some(&mut self, live: &[NodeName]) {
+        let above = self.daemon.config().balance.ask_above;
+        if live.len() <= above || self.daemon.candidates().is_empty() {
+            return;
+        }
+        let chance = &mut self.chance;
+        let asked = sample::some(live.len(), above, |limit| chance.random_range(0..limit));
+        for place in asked {
+            if let Some(node) = live.get(place) {
+                self.send(node, Kind::Ask, Vec::new());
+            }
+        }
+    }
+
+    fn head(&self, kind: Kind) -> Head {
+        Head {
+            kind,
+            members: self.joined.as_ref().map_or(0, |(_, version)| *version),
+            time_ms: now_ms(),
+        }
+    }
+
+    /// Sends a text, or keeps it until there are keys.
+    fn send(&mut self, to: &NodeName, kind: Kind, body: Vec<u8>) {
+        let text = self.head(kind).text(&body);
+        let sealed = self.daemon.with_keyring(|ring, now| {
+            let wanted = ring.wants_keys(now, to);
+            (wanted, ring.seal(to, &text))
+        });
+        let Ok((wanted, sealed)) = sealed else {
+            return;
+        };
+        if wanted {
+            self.setups.want(to);
+        }
+        match sealed {
+            Ok((datagram, address)) => self.put(&datagram, address),
+            Err(DatagramError::NoKeys | DatagramError::NoAddress) => {
+                let waiting = self.waiting.entry(to.clone()).or_default();
+                if waiting.len() >= WAITING_MAX {
+                    waiting.pop_front();
+                }
+                waiting.push_back((kind, body));
+            }
+            Err(error) => tracing::warn!(%to, %error, "a datagram is not sent"),
+        }
+    }
+
+    /// A datagram that cannot be sent now is one that is lost: all is said again.
+    fn put(&self, datagram: &[u8], to: SocketAddr) {
+        let wide = self.socket.local_addr().is_ok_and(|own| own.is_ipv6());
+        let ip = match to.ip() {
+            IpAddr::V4(ip) if wide => ip.to_ipv6_mapped().into(),
+            IpAddr::V6(ip) if !wide => ip.to_ipv4_mapped().map_or(ip.into(), IpAddr::from),
+            ip => ip,
+        };
+        if let Err(error) = self.socket.try_send_to(datagram, (ip, to.port()).into()) {
+            tracing::debug!(%to, %error, "a datagram was not sent");
+        }
+    }
+
+    fn receive_more(&mut self, buffer: &mut [u8]) {
+        for _ in 0..BATCH {
+            let Ok((length, from)) = self.socket.try_recv_from(buffer) else {
+                return;
+            };
+            self.receive(from, &mut buffer[..length]);
+        }
+    }
+
+    fn receive(&mut self, from: SocketAddr, datagram: &mut [u8]) {
+        if datagram.first() == Some(&discovery::CALL) {
+            self.called(from, datagram);
+            return;
+        }
+        let received = self
+            .daemon
+            .with_keyring(|ring, now| ring.receive(now, from, datagram));
+        match received {
+            Ok(Ok(Received::Text { from, text })) => self.take(&from, &text),
+            Ok(Ok(Received::Doubted { node })) => self.setups.want(&node),
+            Ok(Ok(Received::Answer(answer))) => self.put(&answer, from),
+            // Anybody may send anything: it is not worth a line each.
+            Ok(Err(error)) => tracing::debug!(%from, %error, "a datagram is refused"),
+            Err(_) => {}
+        }
+    }
+
+    /// A member has said this.
+    fn take(&mut self, from: &NodeName, text: &[u8]) {
+        self.setups.heard(from);
+        self.spoke
+            .insert(node_id(from.as_str()), self.daemon.clock());
+        self.flush(from);
+        let Some((head, body)) = Head::read(text) else {
+            tracing::debug!(%from, "a datagram of a later version is passed over");
+            return;
+        };
+        let skew = head
+            .time_ms
+            .cast_signed()
+            .saturating_sub(now_ms().cast_signed());
+        self.daemon.peers().differs(from.as_str(), skew);
+        let ours = self.joined.as_ref().map_or(0, |(_, version)| *version);
+        if head.members > ours {
+            self.want_roster(from);
+        }
+        match head.kind {
+            Kind::Hello => {}
+            Kind::Swim => {
+                let event = Event::Message {
+                    from: node_id(from.as_str()),
+                    bytes: body,
+                };
+                self.swim(self.daemon.clock(), event);
+            }
+            Kind::Words => self.take_words(body),
+            Kind::Ask => self.tell_own(from),
+        }
+    }
+
+    fn want_roster(&mut self, from: &NodeName) {
+        let now = self.daemon.clock();
+        let early = |asked: Duration| now < asked + ROSTER_PAUSE;
+        if self.roster_asked.is_some_and(early) {
+            return;
+        }
+        self.roster_asked = Some(now);
+        let (daemon, from) = (Arc::clone(&self.daemon), from.clone());
+        tokio::spawn(async move {
+            if let Err(error) = membership::fetch_roster(&daemon, from.as_str()).await {
+                tracing::debug!(%from, %error, "a newer list of members was not got");
+            }
+        });
+    }
+
+    fn take_words(&mut self, body: &[u8]) {
+        let words = word::unpack(body);
+        let now = self.daemon.clock_ms();
+        let own = self.view_owner();
+        let known =
+            |word: &Word<State>| Some(word.node) != own && self.names.contains_key(&word.node);
+        let words: Vec<_> = words.into_iter().filter(known).collect();
+        let before: Vec<_> = words
+            .iter()
+            .map(|word| self.view.of(word.node).map(|entry| entry.at))
+            .collect();
+        self.view.merge(now, &words);
+        for (word, before) in words.iter().zip(before) {
+            if self.view.of(word.node).map(|entry| entry.at) != before {
+                self.note_word(word.node);
+            }
+        }
+    }
+
+    /// Hands the newest word of a node on to the rest of the daemon, with what it leaves out.
+    fn note_word(&mut self, node: NodeId) {
+        let (Some(entry), Some(name)) = (self.view.of(node), self.names.get(&node)) else {
+            return;
+        };
+        let Some((digest, mut report)) = word::decode(&entry.state) else {
+            return;
+        };
+        let Some(about) = self.abouts.get(&digest) else {
+            self.setups.ask_about(name, digest);
+            return;
+        };
+        report.class = about.class.clone();
+        report.labels.clone_from(&about.labels);
+        let age = self.daemon.clock_ms().saturating_sub(entry.at);
+        let heard = Instant::now().checked_sub(Duration::from_millis(age));
+        self.daemon
+            .peers()
+            .heard(name.as_str(), report, heard.unwrap_or_else(Instant::now));
+    }
+
+    /// Takes up how something ended that was begun elsewhere.
+    fn settle(&mut self, upshot: Upshot) {
+        match upshot {
+            Upshot::Keys { node, result } => {
+                self.setups.done(&node, result.is_ok());
+                match result {
+                    Ok(()) if !self.waiting.contains_key(&node) => {
+                        // It does not know before it hears from us that we have the keys.
+                        self.send(&node, Kind::Hello, Vec::new());
+                    }
+                    Ok(()) => self.flush(&node),
+                    Err(error) => tracing::debug!(%node, %error, "no keys were agreed on"),
+                }
+            }
+            Upshot::About { digest, result } => {
+                self.setups.told(digest);
+                match result {
+                    Ok(about) => {
+                        self.keep_about(about);
+                        let nodes: Vec<_> = self.view.entries().iter().map(|e| e.node).collect();
+                        nodes.into_iter().for_each(|node| self.note_word(node));
+                    }
+                    Err(error) => tracing::debug!(%error, "a member did not describe itself"),
+                }
+            }
+        }
+    }
+
+    fn keep_about(&mut self, about: About) {
+        if self.abouts.len() >= ABOUTS_MAX {
+            let states = self.view.entries().iter();
+            let used: BTreeSet<_> = states
+                .filter_map(|entry| Some(word::decode(&entry.state)?.0))
+                .collect();
+            self.abouts.retain(|digest, _| used.contains(digest));
+        }
+        // By what it says, not by what was asked for: nobody describes another one.
+        self.abouts.insert(about.digest(), about);
+    }
+
+    /// Sends what waited for keys.
+    fn flush(&mut self, node: &NodeName) {
+        for (kind, body) in self.waiting.remove(node).unwrap_or_default() {
+            self.send(node, kind, body);
+        }
+    }
+}
+
+/// The number of a life that begins: higher than that of any before, even if the clock was set back.
+fn next_life(daemon: &Daemon) -> u32 {
+    let path = daemon.settings.state.join(LIFE);
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let last = text.trim().parse::<u32>().unwrap_or(0);
+    let clock = u32::try_from(cluster::now()).unwrap_or(0);
+    let number = clock.max(last.saturating_add(1));
+    save_life(daemon, number);
+    number
+}
+
+fn save_life(daemon: &Daemon, number: u32) {
+    daemon.save(LIFE, number.to_string().as_bytes());
+}

@@ -1,0 +1,145 @@
+//! What takes a TLS session: keys, and descriptions of nodes. Few at a time, and none again and again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc};
+use whim_net::NodeName;
+
+use crate::daemon::Daemon;
+use crate::members::cluster::CallError;
+use crate::members::membership;
+use crate::members::word::About;
+
+/// Sessions at the same time.
+const SESSIONS_MAX: usize = 16;
+/// After keys were agreed on with a node, new ones are not wanted for so long, whoever says so; after each
+/// further time that no datagram came of it for twice as long.
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// After so long a node that was not reached is tried again, and so on.
+const RETRY: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(4);
+/// So many times keys are agreed on in vain before that is worth a warning.
+const IN_VAIN: u32 = 3;
+
+/// How something ended.
+#[derive(Debug)]
+pub enum Upshot {
+    Keys {
+        node: NodeName,
+        result: Result<(), CallError>,
+    },
+    About {
+        digest: u64,
+        result: Result<About, CallError>,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Setup {
+    running: bool,
+    /// Not before this time.
+    next: Duration,
+    /// Since a datagram came from there.
+    tried: u32,
+}
+
+pub struct Setups {
+    daemon: Arc<Daemon>,
+    upshots: mpsc::UnboundedSender<Upshot>,
+    sessions: Arc<Semaphore>,
+    by_node: HashMap<NodeName, Setup>,
+    /// Digests that were asked for, and have not been told.
+    asked: HashSet<u64>,
+}
+
+impl Setups {
+    pub fn new(daemon: Arc<Daemon>, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
+        Self {
+            daemon,
+            upshots,
+            sessions: Arc::new(Semaphore::new(SESSIONS_MAX)),
+            by_node: HashMap::new(),
+            asked: HashSet::new(),
+        }
+    }
+
+    /// Agrees on keys with a node, unless that is being done or was done just now.
+    pub fn want(&mut self, node: &NodeName) {
+        let setup = self.by_node.entry(node.clone()).or_default();
+        if setup.running || self.daemon.clock() < setup.next {
+            return;
+        }
+        setup.running = true;
+        let (daemon, node) = (Arc::clone(&self.daemon), node.clone());
+        let (sessions, upshots) = (Arc::clone(&self.sessions), self.upshots.clone());
+        tokio::spawn(async move {
+            // The semaphore is never closed.
+            let _permit = sessions.acquire_owned().await;
+            let result = membership::agree(&daemon, &node).await;
+            // Without a receiver the daemon has ended.
+            let _ = upshots.send(Upshot::Keys { node, result });
+        });
+    }
+
+    pub fn done(&mut self, node: &NodeName, succeeded: bool) {
+        let Some(setup) = self.by_node.get_mut(node) else {
+            return;
+        };
+        setup.running = false;
+        setup.tried += 1;
+        let (first, most) = if succeeded {
+            (PAUSE, PAUSE_MAX)
+        } else {
+            (RETRY, RETRY_MAX)
+        };
+        // They refuse us, but a list to come may name us again.
+        let (first, most) = match self.daemon.cluster.removed() {
+            Some(_) => (PAUSE_MAX, PAUSE_MAX),
+            None => (first, most),
+        };
+        let doublings = (setup.tried - 1).min(8);
+        setup.next = self.daemon.clock() + (first * (1 << doublings)).min(most);
+        if succeeded && setup.tried == IN_VAIN {
+            tracing::warn!(
+                %node,
+                "it is reached by TCP, but none of its datagrams comes: is the port open for UDP, too?"
+            );
+        }
+    }
+
+    /// A datagram came from there: if it is not reached any more, that is tried at once.
+    pub fn heard(&mut self, node: &NodeName) {
+        if let Some(setup) = self.by_node.get_mut(node)
+            && setup.tried > 0
+        {
+            setup.tried = 0;
+            setup.next = setup.next.min(self.daemon.clock() + PAUSE);
+        }
+    }
+
+    pub fn forget(&mut self, node: &NodeName) {
+        self.by_node.remove(node);
+    }
+
+    /// Asks a node what this digest is of.
+    pub fn ask_about(&mut self, node: &NodeName, digest: u64) {
+        if !self.asked.insert(digest) {
+            return;
+        }
+        let (daemon, node) = (Arc::clone(&self.daemon), node.clone());
+        let (sessions, upshots) = (Arc::clone(&self.sessions), self.upshots.clone());
+        tokio::spawn(async move {
+            let _permit = sessions.acquire_owned().await;
+            let result = membership::about(&daemon, node.as_str()).await;
+            let _ = upshots.send(Upshot::About { digest, result });
+        });
+    }
+
+    /// It was told, or not; the next word of a node asks again if need be.
+    pub fn told(&mut self, digest: u64) {
+        self.asked.remove(&digest);
+    }
+}

@@ -1,0 +1,14 @@
+//! This node's own processes: who may move, the journeys that they are on, and every way to move one.
+
+pub(crate) mod candidacy;
+pub(crate) mod candidates;
+pub(crate) mod departing;
+pub(crate) mod destinations;
+pub(crate) mod evacuation;
+pub(crate) mod eviction;
+pub(crate) mod journeys;
+pub(crate) mod moving;
+pub(crate) mod registering;
+pub(crate) mod stay;
+pub(crate) mod tally;
+pub(crate) mod watching;

@@ -1,0 +1,742 @@
+//! Processes that may move: those that `whim run` or `whim adopt` named, and their descendants.
+
+use nix::unistd::Uid;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use crate::moves::tally::Full;
+use crate::moves::tally::{NOTED_OF_ANY, NOTED_OF_FEATURES, Tally, shared, shared_if_any};
+use whim_control::protocol::{ADMIN_GROUP, RunOptions};
+use whim_machine::batch::Job;
+use whim_machine::class::Features;
+use whim_machine::process::{self, Process};
+use whim_machine::processes::{self, Caller, Credentials, Ids, ProcessError, Stat};
+use whim_machine::sensors::float;
+
+/// Who put a process into our hands, and what it was then. It may move by itself only as long as both agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declaration {
+    pub uid: u32,
+    pub gid: u32,
+    /// root, or a member of whim-admin.
+    pub admin: bool,
+    /// Of the process.
+    pub ids: Ids,
+}
+
+impl Declaration {
+    /// The caller puts a process with these credentials into our hands.
+    #[must_use]
+    pub fn by(caller: &Caller, credentials: &Credentials) -> Self {
+        Self {
+            uid: caller.uid,
+            gid: caller.gid,
+            admin: caller.admin,
+            ids: credentials.ids(),
+        }
+    }
+
+    /// As if the process's own user had put it there; `None`: it has several.
+    #[must_use]
+    pub fn by_owner(credentials: &Credentials) -> Option<Self> {
+        let ids = credentials.ids();
+        let alike = |ids: [u32; 3]| ids == [ids[0]; 3];
+        let uid = Uid::from_raw(ids.uids[0]);
+        (alike(ids.uids) && alike(ids.gids)).then_some(Self {
+            uid: ids.uids[0],
+            gid: ids.gids[0],
+            admin: is_operator(uid),
+            ids,
+        })
+    }
+
+    /// In whose name the process is moved.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        Caller {
+            pid: 0,
+            uid: self.uid,
+            gid: self.gid,
+            admin: self.admin && is_admin_still(self.uid, self.gid),
+        }
+    }
+
+    /// Whether a process with these credentials is still what was declared, or lives in a user namespace of
+    /// that user's.
+    fn covers(&self, process: &Process, credentials: &Credentials) -> bool {
+        credentials.ids() == self.ids || process.is_in_namespace_of(self.ids.uids[1])
+    }
+
+    /// What the process may do now, if it may move by itself now.
+    ///
+    /// # Errors
+    /// It has ended, or has other rights than it had when it was declared, or who has declared it may not move
+    /// it.
+    pub fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
+        let credentials = process.movable_by(&self.caller())?;
+        if self.covers(process, &credentials) {
+            Ok(credentials)
+        } else {
+            Err(ProcessError::Changed(process.pid()))
+        }
+    }
+}
+
+/// Root, or whoever runs this daemon.
+fn is_operator(uid: Uid) -> bool {
+    uid.is_root() || uid == nix::unistd::geteuid()
+}
+
+/// Whether an administrator is one still: an operator, or a member of whim-admin.
+fn is_admin_still(uid: u32, gid: u32) -> bool {
+    use nix::unistd::{Group, User};
+    let uid = Uid::from_raw(uid);
+    if is_operator(uid) {
+        return true;
+    }
+    let group = Group::from_name(ADMIN_GROUP).ok().flatten();
+    let user = User::from_uid(uid).ok().flatten();
+    group.is_some_and(|group| {
+        group.gid.as_raw() == gid || user.is_some_and(|user| group.mem.contains(&user.name))
+    })
+}
+
+/// Whether candidacy passes down to this one: nobody's rights but those that the declaration is about.
+fn inherits(declaration: &Declaration, child: &Stat) -> bool {
+    let process = Process::open_same(child.pid, child.start_time);
+    process.is_ok_and(|process| {
+        let credentials = process.credentials();
+        credentials.is_ok_and(|credentials| declaration.covers(&process, &credentials))
+    })
+}
+
+/// What a daemon leaves to the next one: pids and start times are of one boot.
+#[derive(Serialize, Deserialize)]
+struct Noted<C> {
+    boot: String,
+    candidates: C,
+}
+
+/// One process that may move.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Candidate {
+    pub pid: i32,
+    pub start_time: u64,
+    /// Shared with its descendants, as its job is: there may be thousands.
+    #[serde(with = "shared")]
+    pub options: Arc<RunOptions>,
+    /// `None`: an earlier daemon noted it without that.
+    #[serde(default)]
+    pub declaration: Option<Declaration>,
+    /// The CPU features that a portable program was started with.
+    #[serde(default)]
+    pub features: Option<Features>,
+    /// The batch job to which it belongs.
+    #[serde(default, with = "shared_if_any")]
+    pub job: Option<Arc<Job>>,
+    /// Kept at home by `whim bring --hold`.
+    pub held: bool,
+    /// Moves of its journeys that are over.
+    pub moves: u32,
+    /// `whim run` became it, and let its user trace it where only that helps (Yama).
+    #[serde(default)]
+    pub declared: bool,
+    /// Why it had to stay at the last try, if that was found only in its stopped threads.
+    #[serde(default)]
+    pub found: Option<String>,
+    /// Last look at its CPU time: (milliseconds of our clock, ticks).
+    #[serde(skip)]
+    pub seen: Option<(u64, u64)>,
+    #[serde(skip)]
+    pub cpu_percent: f64,
+}
+
+impl Candidate {
+    #[must_use]
+    pub fn new(process: &Stat, options: RunOptions, declaration: Declaration) -> Self {
+        Self {
+            pid: process.pid,
+            start_time: process.start_time,
+            options: Arc::new(options),
+            declaration: Some(declaration),
+            features: None,
+            job: None,
+            held: false,
+            moves: 0,
+            declared: false,
+            found: None,
+            seen: None,
+            cpu_percent: 0.0,
+        }
+    }
+
+    /// The user whose process it is.
+    pub(crate) fn user(&self) -> Option<u32> {
+        let declaration = self.declaration.as_ref()?;
+        Some(declaration.ids.uids[0])
+    }
+
+    /// What is noted of it, in bytes, about.
+    pub(crate) fn weight(&self) -> usize {
+        let features = self.features.as_ref().map_or(0, |_| NOTED_OF_FEATURES);
+        let job = self.job.as_ref().map_or(0, |job| job.weight());
+        let found = self.found.as_ref().map_or(0, String::len);
+        NOTED_OF_ANY + self.options.weight() + features + job + found
+    }
+
+    /// A child of this one, with what holds of both.
+    fn child(&self, stat: &Stat, declaration: &Declaration) -> Self {
+        // Where to go at once was said of the program itself, not of its children.
+        let options = match self.options.on {
+            None => Arc::clone(&self.options),
+            Some(_) => Arc::new(RunOptions {
+                on: None,
+                ..(*self.options).clone()
+            }),
+        };
+        Self {
+            options,
+            features: self.features.clone(),
+            job: self.job.clone(),
+            ..Self::new(stat, RunOptions::default(), declaration.clone())
+        }
+    }
+
+    /// The process, as long as it is the same one.
+    #[must_use]
+    pub fn stat(&self) -> Option<Stat> {
+        let stat = processes::stat(self.pid).ok()?;
+        (stat.start_time == self.start_time).then_some(stat)
+    }
+
+    /// What it may do now, if it may move by itself now.
+    ///
+    /// # Errors
+    /// As [`Declaration::check`].
+    pub fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
+        let changed = ProcessError::Changed(self.pid);
+        let same = (self.pid, self.start_time) == (process.pid(), process.start_time());
+        let declaration = self.declaration.as_ref().filter(|_| same);
+        declaration.ok_or(changed)?.check(process)
+    }
+
+    /// Why this candidate may not go to `node`, which has these labels, whatever its state; a sentence.
+    #[must_use]
+    pub fn forbids(&self, node: &str, labels: &[String]) -> Option<String> {
+        let options = &self.options;
+        if self.held {
+            return Some(format!(
+                "It is kept at home by 'whim bring --hold'; 'whim go {}' frees it",
+                self.pid
+            ));
+        }
+        if options.pin {
+            return Some("It was started with 'whim run --pin'".into());
+        }
+        if let Some(forbidden) = self.job.as_ref().and_then(|job| job.forbids(node)) {
+            return Some(forbidden);
+        }
+        let named = |name: &&String| match name.strip_prefix('@') {
+            Some(label) => labels.iter().any(|has| has == label),
+            None => *name == node,
+        };
+        if let Some(avoid) = options.avoid.iter().find(named) {
+            return Some(format!("It was started with 'whim run --avoid {avoid}'"));
+        }
+        if !options.only.is_empty() && !options.only.iter().any(|only| named(&only)) {
+            return Some(format!(
+                "It was started with 'whim run --only {}'",
+                options.only.join(",")
+            ));
+        }
+        None
+    }
+}
+
+/// All candidates of this node, by pid.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    by_pid: HashMap<i32, Candidate>,
+    /// Users with more than are taken, of whom that was logged.
+    full: HashSet<u32>,
+}
+
+impl Candidates {
+    /// Takes up what an earlier daemon wrote down, as far as it still lives.
+    #[must_use]
+    pub fn load(path: &Path) -> Self {
+        let text = std::fs::read(path).unwrap_or_default();
+        let list = match serde_json::from_slice::<Noted<Vec<Candidate>>>(&text) {
+            Ok(noted) if noted.boot == process::boot_id() => noted.candidates,
+            Ok(_) => Vec::new(),
+            // As daemons wrote it that noted neither the boot nor who had declared what.
+            Err(_) => serde_json::from_slice(&text).unwrap_or_default(),
+        };
+        let mut candidates = Self::default();
+        let mut tally = Tally::default();
+        for mut candidate in list {
+            if candidate.declaration.is_none() {
+                candidate.declaration = owned(candidate.pid, candidate.start_time);
+            }
+            // What an earlier daemon took, and we would not, is its user's to name again.
+            if candidate.options.check().is_ok() {
+                candidates.take(candidate, &mut tally);
+            }
+        }
+        candidates.refresh(&processes::all(), 0);
+        candidates
+    }
+
+    /// What [`Candidates::load`] reads.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        let noted = Noted {
+            boot: process::boot_id().to_owned(),
+            candidates: self.by_pid.values().collect::<Vec<_>>(),
+        };
+        serde_json::to_vec(&noted).unwrap_or_default()
+    }
+
+    /// Takes one, in place of what was known of its number.
+    ///
+    /// # Errors
+    /// [`Full`]; then all is as before.
+    pub fn add(&mut self, candidate: Candidate) -> Result<(), Full> {
+        let tally = self.tally(Some(candidate.pid));
+        tally.room(candidate.user(), candidate.weight())?;
+        self.by_pid.insert(candidate.pid, candidate);
+        Ok(())
+    }
+
+    /// The same, where nobody is told; false: it is not taken.
+    fn take(&mut self, candidate: Candidate, tally: &mut Tally) -> bool {
+        match tally.room(candidate.user(), candidate.weight()) {
+            Ok(()) => {
+                tally.count(&candidate);
+                self.by_pid.insert(candidate.pid, candidate);
+                true
+            }
+            Err(full) => {
+                self.log(full);
+                false
+            }
+        }
+    }
+
+    /// All but one.
+    fn tally(&self, but: Option<i32>) -> Tally {
+        let mut tally = Tally::default();
+        let others = self.by_pid.values().filter(|one| Some(one.pid) != but);
+        others.for_each(|candidate| tally.count(candidate));
+        tally
+    }
+
+    /// Once for each user.
+    fn log(&mut self, full: Full) {
+        if self.full.insert(full.uid) {
+            tracing::warn!(%full, "further processes are no candidates");
+        }
+    }
+
+    #[must_use]
+    pub fn get(&self, pid: i32) -> Option<&Candidate> {
+        self.by_pid.get(&pid)
+    }
+
+    pub fn get_mut(&mut self, pid: i32) -> Option<&mut Candidate> {
+        self.by_pid.get_mut(&pid)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_pid.is_empty()
+    }
+
+    #[must_use]
+    pub fn pids(&self) -> HashSet<i32> {
+        self.by_pid.keys().copied().collect()
+    }
+
+    #[must_use]
+    pub fn sorted(&self) -> Vec<Candidate> {
+        let mut list: Vec<Candidate> = self.by_pid.values().cloned().collect();
+        list.sort_by_key(|candidate| candidate.pid);
+        list
+    }
+
+    /// Forgets the dead, finds new descendants and measures CPU use. `now_ms` rises steadily.
+    /// Returns whether the set has changed.
+    pub fn refresh(&mut self, all: &HashMap<i32, Stat>, now_ms: u64) -> bool {
+        self.refresh_with(all, now_ms, &inherits)
+    }
+
+    fn refresh_with(&mut self, all: &HashMap<i32, Stat>, now_ms: u64, inherits: &Inherits) -> bool {
+        let before = self.by_pid.len();
+        self.by_pid.retain(|pid, candidate| {
+            // One that has been added since that look was taken is not in it.
+            all.get(pid).map_or_else(
+                || processes::lives(*pid, candidate.start_time),
+                |stat| stat.start_time == candidate.start_time,
+            )
+        });
+        let mut changed = before != self.by_pid.len();
+        changed |= self.add_descendants(all, inherits);
+        for (pid, candidate) in &mut self.by_pid {
+            let Some(stat) = all.get(pid) else { continue };
+            if let Some((then, ticks)) = candidate.seen
+                && now_ms < then + 200
+                && stat.cpu_ticks >= ticks
+            {
+                continue;
+            }
+            candidate.cpu_percent = percent(candidate.seen, (now_ms, stat.cpu_ticks));
+            candidate.seen = Some((now_ms, stat.cpu_ticks));
+        }
+        changed
+    }
+
+    /// Those who run in a session whose processes are all candidates and are not known, each as if its user had
+    /// declared it. Their jobs are not looked at. Whoever is too many is left out: nothing is looked at of him for
+    /// nothing, each second.
+    #[must_use]
+    pub fn new_members(&mut self, all: &HashMap<i32, Stat>, members: &[i32]) -> Vec<Candidate> {
+        let mut tally = self.tally(None);
+        let mut new = Vec::new();
+        for stat in members.iter().filter_map(|pid| all.get(pid)) {
+            let known = self.by_pid.get(&stat.pid);
+            if known.is_some_and(|known| known.start_time == stat.start_time) {
+                continue;
+            }
+            let Some(declaration) = owned(stat.pid, stat.start_time) else {
+                continue;
+            };
+            let candidate = Candidate::new(stat, RunOptions::default(), declaration);
+            match tally.room(candidate.user(), candidate.weight()) {
+                Ok(()) => {
+                    tally.count(&candidate);
+                    new.push(candidate);
+                }
+                Err(full) => self.log(full),
+            }
+        }
+        new
+    }
+
+    /// Takes them up. False: nothing new.
+    pub fn add_members(&mut self, new: Vec<Candidate>) -> bool {
+        let mut tally = self.tally(None);
+        let mut found = false;
+        for candidate in new {
+            found |= self.take(candidate, &mut tally);
+        }
+        found
+    }
+
+    fn add_descendants(&mut self, all: &HashMap<i32, Stat>, inherits: &Inherits) -> bool {
+        let mut tally = self.tally(None);
+        let mut changed = false;
+        loop {
+            let mut found = Vec::new();
+            let mut refused = None;
+            for stat in all
+                .values()
+                .filter(|stat| !self.by_pid.contains_key(&stat.pid))
+            {
+                match self.descendant(stat, &mut tally, inherits) {
+                    Ok(child) => found.extend(child),
+                    Err(full) => refused = Some(full),
+                }
+            }
+            if let Some(full) = refused {
+                self.log(full);
+            }
+            if found.is_empty() {
+                return changed;
+            }
+            changed = true;
+            for child in found {
+                self.by_pid.insert(child.pid, child);
+            }
+        }
+    }
+
+    /// A process as a candidate, if its parent is one and passes it on.
+    fn descendant(
+        &self,
+        stat: &Stat,
+        tally: &mut Tally,
+        inherits: &Inherits,
+    ) -> Result<Option<Candidate>, Full> {
+        let parent = self.by_pid.get(&stat.parent);
+        let declared = parent.and_then(|parent| Some((parent, parent.declaration.as_ref()?)));
+        let Some((parent, declaration)) = declared else {
+            return Ok(None);
+        };
+        // Looked at last: it takes a file or two, and there may be any number of those that are not taken.
+        tally.room(parent.user(), parent.weight())?;
+        if !inherits(declaration, stat) {
+            return Ok(None);
+        }
+        let child = parent.child(stat, declaration);
+        tally.count(&child);
+        Ok(Some(child))
+    }
+}
+
+/// Whether candidacy passes down to a process.
+type Inherits = dyn Fn(&Declaration, &Stat) -> bool;
+
+/// As if the user of this process had declared it.
+fn owned(pid: i32, start_time: u64) -> Option<Declaration> {
+    let process = Process::open_same(pid, start_time).ok()?;
+    Declaration::by_owner(&process.credentials().ok()?)
+}
+
+/// CPU use between two looks of (milliseconds, ticks), in percent of one CPU.
+fn percent(before: Option<(u64, u64)>, now: (u64, u64)) -> f64 {
+    let Some(before) = before else { return 0.0 };
+    let elapsed = now.0.saturating_sub(before.0);
+    let ticks = now.1.saturating_sub(before.1);
+    if elapsed == 0 {
+        return 0.0;
+    }
+    let milliseconds = ticks * 1000 / processes::TICKS_PER_SECOND;
+    let tenths = milliseconds.saturating_mul(1000) / elapsed;
+    float(tenths) / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat(pid: i32, parent: i32, cpu_ticks: u64) -> (i32, Stat) {
+        let stat = Stat {
+            pid,
+            name: String::new(),
+            state: 'S',
+            parent,
+            group: pid,
+            terminal: 0,
+            foreground: -1,
+            reaped_faults: 0,
+            cpu_ticks,
+            threads: 1,
+            start_time: 5,
+            resident_bytes: 0,
+        };
+        (pid, stat)
+    }
+
+    fn declaration() -> Declaration {
+        let (uids, gids) = ([1000; 3], [1000; 3]);
+        Declaration {
+            uid: 1000,
+            gid: 1000,
+            admin: false,
+            ids: Ids { uids, gids },
+        }
+    }
+
+    fn candidate(pid: i32, options: RunOptions) -> Candidate {
+        Candidate::new(&stat(pid, 1, 0).1, options, declaration())
+    }
+
+    #[test]
+    fn descendants_inherit_where_they_may_go_and_outlive_their_parents() {
+        let options = RunOptions {
+            on: Some("n2".into()),
+            pin: true,
+            ..RunOptions::default()
+        };
+        let mut candidates = Candidates::default();
+        candidates.add(candidate(2, options)).expect("room");
+        let all = HashMap::from([stat(2, 1, 0), stat(3, 2, 0), stat(4, 3, 0), stat(9, 1, 0)]);
+        assert!(candidates.refresh_with(&all, 0, &|_, _| true));
+        let pids: Vec<i32> = candidates.sorted().iter().map(|c| c.pid).collect();
+        assert_eq!(pids, [2, 3, 4]);
+        let child = candidates.get(4).expect("found");
+        assert!(child.options.pin && child.options.on.is_none());
+        let later = HashMap::from([stat(4, 1, 0)]);
+        assert!(candidates.refresh(&later, 1000));
+        assert_eq!(candidates.sorted().len(), 1);
+        assert!(!candidates.refresh(&later, 2000));
+    }
+
+    #[test]
+    fn candidacy_ends_where_other_rights_begin() {
+        let mut candidates = Candidates::default();
+        candidates
+            .add(candidate(2, RunOptions::default()))
+            .expect("room");
+        let all = HashMap::from([stat(2, 1, 0), stat(3, 2, 0), stat(4, 3, 0), stat(5, 2, 0)]);
+        let same_rights = |_: &Declaration, stat: &Stat| stat.pid != 3;
+        assert!(candidates.refresh_with(&all, 0, &same_rights));
+        let pids: Vec<i32> = candidates.sorted().iter().map(|c| c.pid).collect();
+        assert_eq!(pids, [2, 5], "neither 3, nor what that starts");
+    }
+
+    #[test]
+    fn what_an_earlier_daemon_wrote_holds_for_its_boot() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("candidates.json");
+        let own = processes::stat(std::process::id().cast_signed()).expect("it lives");
+        let mut candidates = Candidates::default();
+        let declaration = owned(own.pid, own.start_time);
+        let options = RunOptions {
+            pin: true,
+            ..RunOptions::default()
+        };
+        let declared = declaration.clone().expect("it has one user");
+        let added = candidates.add(Candidate::new(&own, options, declared));
+        added.expect("room");
+        let text = String::from_utf8(candidates.to_json()).expect("text");
+        let load = |text: &str| {
+            std::fs::write(&path, text).expect("written");
+            Candidates::load(&path).sorted()
+        };
+        let loaded = load(&text);
+        assert!(loaded[0].options.pin);
+        assert_eq!(loaded[0].declaration, declaration);
+        let process = Process::open(own.pid).expect("it lives");
+        loaded[0].check(&process).expect("the same");
+        let other_boot = text.replace(process::boot_id(), "another");
+        assert!(load(&other_boot).is_empty());
+        // As it was written before: the list alone, without declarations.
+        let mut list = serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
+        let mut list = list["candidates"].take();
+        list[0]
+            .as_object_mut()
+            .expect("a candidate")
+            .remove("declaration");
+        let loaded = load(&list.to_string());
+        assert!(loaded[0].options.pin);
+        assert_eq!(loaded[0].declaration, declaration);
+    }
+
+    #[test]
+    fn cpu_use_is_measured_between_looks() {
+        let mut candidates = Candidates::default();
+        candidates
+            .add(candidate(2, RunOptions::default()))
+            .expect("room");
+        candidates.refresh(&HashMap::from([stat(2, 1, 100)]), 1000);
+        candidates.refresh(&HashMap::from([stat(2, 1, 150)]), 2000);
+        let percent = candidates.get(2).expect("there").cpu_percent;
+        assert!((percent - 50.0).abs() < 0.01, "{percent}");
+    }
+
+    #[test]
+    fn options_forbid_nodes_by_name() {
+        let candidate = |options| candidate(2, options);
+        let only = RunOptions {
+            only: vec!["n2".into()],
+            ..RunOptions::default()
+        };
+        assert!(candidate(only.clone()).forbids("n2", &[]).is_none());
+        assert!(
+            candidate(only)
+                .forbids("n3", &[])
+                .is_some_and(|s| s.contains("--only n2"))
+        );
+        let avoid = RunOptions {
+            avoid: vec!["n2".into()],
+            ..RunOptions::default()
+        };
+        assert!(candidate(avoid).forbids("n2", &[]).is_some());
+        let labelled = |avoid| {
+            let words = vec!["@fast".to_owned()];
+            candidate(if avoid {
+                RunOptions {
+                    avoid: words,
+                    ..RunOptions::default()
+                }
+            } else {
+                RunOptions {
+                    only: words,
+                    ..RunOptions::default()
+                }
+            })
+        };
+        let fast = ["big".to_owned(), "fast".to_owned()];
+        assert_eq!(labelled(false).forbids("n2", &fast), None);
+        let why = labelled(false).forbids("fast", &fast[..1]);
+        assert!(why.is_some_and(|s| s.contains("--only @fast")));
+        assert_eq!(labelled(true).forbids("fast", &fast[..1]), None);
+        let why = labelled(true).forbids("n2", &fast);
+        assert!(why.is_some_and(|s| s.contains("--avoid @fast")));
+        let mut held = candidate(RunOptions::default());
+        held.held = true;
+        assert!(
+            held.forbids("n2", &[])
+                .is_some_and(|s| s.contains("whim go 2"))
+        );
+    }
+
+    #[test]
+    fn descendants_share_what_was_said_of_them_all() {
+        let avoid = vec!["n2".into(); 256];
+        let mut first = candidate(
+            2,
+            RunOptions {
+                avoid,
+                ..RunOptions::default()
+            },
+        );
+        let job = r#"{"id":"7","nodes":["n[1-65536]"]}"#;
+        first.job = Some(serde_json::from_str(job).map(Arc::new).expect("a job"));
+        let mut candidates = Candidates::default();
+        candidates.add(first).expect("room");
+        let all = HashMap::from([stat(2, 1, 0), stat(3, 2, 0), stat(4, 3, 0)]);
+        assert!(candidates.refresh_with(&all, 0, &|_, _| true));
+        let list = candidates.sorted();
+        assert_eq!(list.len(), 3);
+        for one in &list {
+            assert!(Arc::ptr_eq(&one.options, &list[0].options));
+            let [job, first] = [&one.job, &list[0].job].map(|job| job.as_ref().expect("a job"));
+            assert!(Arc::ptr_eq(job, first));
+        }
+    }
+
+    #[test]
+    fn one_user_s_candidates_are_so_many_and_can_be_written() {
+        let mut candidates = Candidates::default();
+        let options = RunOptions {
+            run: Some("\u{1}".repeat(whim_control::protocol::RUN_NAME_MAX)),
+            ..RunOptions::default()
+        };
+        assert_eq!(options.check(), Ok(()));
+        candidates.add(candidate(2, options)).expect("room");
+        let all: HashMap<i32, Stat> = (2..60_000).map(|pid| stat(pid, pid / 2, 0)).collect();
+        let of_others = |declaration: &Declaration, _: &Stat| declaration.uid == 1000;
+        assert!(candidates.refresh_with(&all, 0, &of_others));
+        let count = candidates.pids().len();
+        assert!((1000..10_000).contains(&count), "{count}");
+        let length = candidates.to_json().len();
+        assert!(length <= 5 << 20, "{length}");
+        // Those that are taken stay, and others of that user are refused.
+        assert!(!candidates.refresh_with(&all, 1000, &of_others));
+        let error = candidates
+            .add(candidate(70_000, RunOptions::default()))
+            .and_then(|()| {
+                let many = vec!["n2".into(); 256];
+                candidates.add(candidate(
+                    70_001,
+                    RunOptions {
+                        avoid: many,
+                        ..RunOptions::default()
+                    },
+                ))
+            });
+        assert!(error.is_err_and(|full| full.to_string().contains("uid 1000")));
+        candidates
+            .add(candidate(2, RunOptions::default()))
+            .expect("in place of itself");
+        let mut other = candidate(80_000, RunOptions::default());
+        if let Some(declaration) = &mut other.declaration {
+            declaration.ids.uids = [1001; 3];
+        }
+        candidates.add(other).expect("another user's");
+    }
+}

@@ -1,0 +1,314 @@
+//! The beginning of a journey: room at a host, and a home supervisor.
+
+use nix::errno::Errno;
+use nix::fcntl::FallocateFlags;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::process::Child;
+use whim_image::stay::has_own_time;
+use whim_journey::job::{HomeJob, Slot};
+use whim_net::name::{journey_server_name, stay_server_name};
+use whim_net::roster::{ADDRESS_LENGTH_MAX, ADDRESSES_MAX};
+use whim_net::{JourneyId, Role};
+use whim_sys::credentials::{Capability, Launch};
+use whim_sys::foreign;
+
+use crate::balancing;
+use crate::daemon::Daemon;
+use crate::host::guests::AdmitRequest;
+use crate::line::supervisor::{self, Start};
+use crate::members::peers::{NodeReply, NodeRequest};
+use crate::moves::candidates::Candidate;
+use crate::moves::journeys::{About, JOURNAL_MAX, Journey, Notes};
+use crate::moves::moving::{MoveError, Target};
+use crate::moves::watching;
+use whim_control::protocol::LeaseChoice;
+use whim_machine::processes;
+
+/// What a home supervisor has beyond its owner's rights, until it has taken hold of the process and
+/// before it hears anything of a host: it traces in spite of Yama, and opens mapped files by
+/// /proc/PID/map_files.
+const KEPT: [Capability; 2] = [Capability::SYS_PTRACE, Capability::CHECKPOINT_RESTORE];
+
+/// What a journal takes of the disk from the beginning on, in bytes; few journeys need more.
+const JOURNAL_ROOM: i64 = 8 << 10;
+
+/// Longest file that a home supervisor writes, in bytes, for a process without threads: its journal, its
+/// log, and the memory that it shares with the process, in which each thread has a part.
+const FILE_MAX: u64 = 2 * JOURNAL_MAX;
+const FILE_PER_THREAD: u64 = 16 << 10;
+
+/// A host answers a request for room within this time: it starts a supervisor meanwhile.
+const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A name for a journey: the pid, for whoever reads logs, and chance.
+///
+/// # Errors
+/// No random numbers.
+pub fn new_journey(pid: i32) -> Result<String, MoveError> {
+    let random =
+        whim_net::tls::digest::random::<8>().map_err(|e| MoveError::Refused(e.to_string()))?;
+    Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
+}
+
+/// Asks `node` for room: where the guest is to be sent, and the pid of the supervisor there.
+///
+/// # Errors
+/// It refuses, or cannot be asked.
+pub async fn admit(
+    daemon: &Daemon,
+    target: &Target,
+    journey: &str,
+    node: &str,
+    epoch: u32,
+) -> Result<(Slot, i32), MoveError> {
+    let class = daemon.sensors().class().clone();
+    let away = target
+        .journey
+        .as_ref()
+        .and_then(|journey| journey.status.as_ref());
+    let request = AdmitRequest {
+        journey: journey.to_string(),
+        epoch,
+        home: daemon.cluster.node(),
+        pid: target.stat.pid,
+        uid: target.credentials.uids[0],
+        threads: target.stat.threads,
+        memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
+        class,
+        portable: target.candidate.features.clone(),
+        lease_ms: lease(daemon, Some(&target.candidate), target.journey.as_ref()).milliseconds(),
+        done_ms: balancing::done_ms(daemon, target.stat.pid),
+        source: away
+            .filter(|status| status.location != status.home)
+            .map(|status| status.location.clone()),
+    };
+    let request = NodeRequest::Admit { request };
+    daemon.settings.faults.point("before-admit-request");
+    let reply = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await;
+    daemon.settings.faults.point("after-admit-request");
+    match reply {
+        Ok(NodeReply::Slot {
+            slot,
+            supervisor_pid,
+        }) if is_asked_for(daemon, &slot, (journey, node, epoch)) => Ok((slot, supervisor_pid)),
+        Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
+        Ok(_) => Err(MoveError::Nonsense(node.to_string())),
+        Err(source) => Err(MoveError::Call {
+            node: node.to_string(),
+            source,
+        }),
+    }
+}
+
+/// Whether a host offers what it was asked for: what it names is carried into the supervisor's messages.
+fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &str, u32)) -> bool {
+    let id = JourneyId::new(journey).ok();
+    let names = id.zip(daemon.cluster.identity()).map(|(id, home)| {
+        // A host of an older version knows a journey by its name alone.
+        let older = journey_server_name(&id, Role::Guest);
+        [stay_server_name(&home, &id, epoch), older]
+    });
+    slot.node == node
+        && slot.epoch == epoch
+        && names.is_some_and(|names| names.contains(&slot.server_name))
+        && slot.addresses.len() <= ADDRESSES_MAX
+        && slot
+            .addresses
+            .iter()
+            .all(|address| address.len() <= ADDRESS_LENGTH_MAX)
+}
+
+/// Home alone decides where the process is: once it says 'not there', whatever waits or runs there
+/// under that epoch is ended. False if the host did not hear it.
+pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
+    let request = NodeRequest::Release {
+        journey: journey.to_string(),
+        epoch,
+    };
+    daemon.settings.faults.point("before-slot-given-back");
+    let called = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await;
+    if let Err(error) = &called {
+        tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
+    }
+    daemon.settings.faults.point("after-slot-given-back");
+    called.is_ok()
+}
+
+/// T2 of a journey that this process is on, or else of one that begins now.
+#[must_use]
+pub fn lease(
+    daemon: &Daemon,
+    candidate: Option<&Candidate>,
+    journey: Option<&Journey>,
+) -> LeaseChoice {
+    let noted = journey.and_then(|journey| journey.about.notes.lease);
+    let chosen = || candidate.and_then(|candidate| candidate.options.lease);
+    noted
+        .or_else(chosen)
+        .unwrap_or_else(|| daemon.config().lease.0)
+}
+
+/// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it
+/// drops once it holds the threads.
+pub async fn start_home(
+    daemon: &Arc<Daemon>,
+    target: &Target,
+    about: &About,
+) -> Result<(), MoveError> {
+    let settings = &daemon.settings;
+    let id = &about.journey;
+    let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
+    let owner = settings.root.then_some((uid, gid));
+    let directory = settings.home_directory(id);
+    let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
+    settings.faults.point("before-journey-noted");
+    let lease = lease(daemon, Some(&target.candidate), None);
+    let about = About {
+        notes: Notes {
+            lease: Some(lease),
+            ..notes(about.pid)
+        },
+        ..about.clone()
+    };
+    write_about(daemon, &about)?;
+    settings.faults.point("before-journal-made");
+    let journal = make_journal(&settings.journal(id))?;
+    let journal_number = journal.as_raw_fd();
+    let job = |listener| HomeJob {
+        journey: id.clone(),
+        node: about.home.clone(),
+        pid: about.pid,
+        start_time: about.start_time,
+        listener,
+        journal: journal_number,
+        credentials,
+        lease_ms: lease.milliseconds(),
+        allow_root: settings.config.allow_root,
+        requested_by: about.requested_by,
+        permitted: target.credentials.permitted_capabilities,
+        boot_offset_ns: whim_sys::namespace::boot_offset_ns(),
+        crash_at: settings.faults.of_home(),
+    };
+    // A supervisor of root's process is root, with everything: that process is.
+    let identity = owner
+        .filter(|_| uid != 0)
+        .map(|_| (uid, gid, target.credentials.groups.clone()));
+    let launch = Launch {
+        keep: identity.as_ref().map_or_else(Vec::new, |_| KEPT.to_vec()),
+        identity,
+        new_session: true,
+        enter_cgroups: daemon.supervisor_groups.clone(),
+        // What it reads of its own clocks is then what the program sees: deadlines, and how far a
+        // host's clocks are away.
+        clocks_of: has_own_time(about.pid).then_some(about.pid),
+        file_max: Some(FILE_MAX + FILE_PER_THREAD * u64::from(target.stat.threads)),
+        inherit: Vec::new(),
+    };
+    let program = settings.libexec.join("whim-home");
+    let log = settings.log(&format!("{id}.home"));
+    let start = Start {
+        program,
+        job,
+        directory: &directory,
+        inherited: vec![journal.into()],
+        launch,
+        log,
+        faults: &settings.faults,
+    };
+    settings.faults.point("before-home-started");
+    let child = match start.run().await {
+        Ok(child) => child,
+        Err(error) => {
+            forget(daemon, id);
+            return Err(error.into());
+        }
+    };
+    settings.faults.point("after-home-started");
+    watch_over(daemon, about, child);
+    Ok(())
+}
+
+/// Notes who its supervisor is, and waits for its end.
+fn watch_over(daemon: &Arc<Daemon>, mut about: About, mut child: Child) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    about.notes.supervisor = pid.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
+    let id = about.journey.clone();
+    // Without this note our successor knows it by its socket alone.
+    if let Err(error) = write_about(daemon, &about) {
+        tracing::warn!(%error, journey = id, "a supervisor was not noted");
+    }
+    daemon.settings.faults.point("supervisor-noted");
+    let mut journey = Journey::new(about);
+    journey.supervisor_pid = pid;
+    daemon.journeys().by_id.insert(id.clone(), journey);
+    let daemon = Arc::clone(daemon);
+    tokio::spawn(async move {
+        let status = child
+            .wait()
+            .await
+            .map_or_else(|e| e.to_string(), |s| s.to_string());
+        tracing::debug!(journey = id, status, "a home supervisor has ended");
+        watching::finish(&daemon, &id).await;
+    });
+}
+
+/// What we know of a process before its supervisor, which may raise limits, is started.
+fn notes(pid: i32) -> Notes {
+    let limits = foreign::limits(pid).unwrap_or_default();
+    let limits = limits.into_iter();
+    Notes {
+        limits: limits
+            .map(|limit| (limit.resource, limit.soft, limit.hard))
+            .collect(),
+        ..Notes::default()
+    }
+}
+
+/// It stays ours: what a supervisor is handed is open to append.
+fn make_journal(path: &Path) -> Result<fs::File, MoveError> {
+    let mut options = fs::OpenOptions::new();
+    let file = options.append(true).create_new(true).mode(0o600).open(path);
+    let made = file.and_then(|file| {
+        set_room_aside(&file)?;
+        Ok(file)
+    });
+    made.map_err(|source| {
+        let _ = fs::remove_file(path);
+        supervisor::at(path, source).into()
+    })
+}
+
+/// A disk that fills up later is no reason to refuse what has been asked for by then.
+fn set_room_aside(file: &fs::File) -> std::io::Result<()> {
+    let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match nix::fcntl::fallocate(file, flags, 0, JOURNAL_ROOM) {
+        Err(errno @ (Errno::ENOSPC | Errno::EDQUOT)) => Err(errno.into()),
+        // Not every file system can do that.
+        _ => Ok(()),
+    }
+}
+
+/// Notes what is to be known of a journey.
+///
+/// # Errors
+/// A full disk, mostly.
+pub fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
+    let path = daemon
+        .settings
+        .journeys()
+        .join(format!("{}.json", about.journey));
+    let bytes = serde_json::to_vec(about).map_err(|e| MoveError::Refused(e.to_string()))?;
+    whim_net::files::write_atomically(&path, &bytes).map_err(|e| MoveError::Refused(e.to_string()))
+}
+
+/// Removes what was noted of a journey.
+pub fn forget(daemon: &Daemon, id: &str) {
+    for kind in ["json", "journal"] {
+        let _ = fs::remove_file(daemon.settings.journeys().join(format!("{id}.{kind}")));
+    }
+}

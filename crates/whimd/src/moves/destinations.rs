@@ -1,0 +1,140 @@
+//! Nodes to which a process may go, and the best of them, where somebody asks for a move.
+
+use crate::daemon::Daemon;
+use crate::members::membership;
+use crate::moves::journeys::Journey;
+use crate::moves::moving::{MoveError, Target};
+use whim_control::protocol::NodeState;
+
+/// Names of the members that are up, for a message.
+fn known(daemon: &Daemon) -> String {
+    let names: Vec<String> = daemon
+        .cluster
+        .members()
+        .into_iter()
+        .map(|m| m.name)
+        .collect();
+    if names.is_empty() {
+        "no members yet ('whim init' or 'whim join')".into()
+    } else {
+        names.join(", ")
+    }
+}
+
+/// Whether a process may go to this node now.
+///
+/// # Errors
+/// Why not.
+pub fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveError> {
+    let pid = target.stat.pid;
+    if daemon.cluster.member(node).is_none() {
+        return Err(MoveError::UnknownNode {
+            node: node.to_string(),
+            known: known(daemon),
+        });
+    }
+    if target
+        .journey
+        .as_ref()
+        .is_some_and(|journey| journey.location() == node)
+    {
+        return Err(MoveError::There {
+            pid,
+            node: node.to_string(),
+        });
+    }
+    let labels = labels_of(daemon, node);
+    if let Some(reason) = target.candidate.forbids(node, &labels) {
+        return Err(MoveError::Forbidden(reason));
+    }
+    let (state, blocked, different) = {
+        let peers = daemon.peers();
+        let report = peers.get(node).map(|health| &health.report);
+        let class = report.map(|report| report.class.clone());
+        let blocked = report.is_some_and(|report| report.blocked);
+        let needed = target.candidate.features.as_ref();
+        let sensors = daemon.sensors();
+        let different = class.and_then(|class| sensors.class().difference(&class, needed));
+        (peers.state(node), blocked, different)
+    };
+    let node = node.to_string();
+    if let Some(refusal) = membership::refusal(&node, daemon.cluster.removed()) {
+        return Err(MoveError::Removed(refusal));
+    }
+    match (state, different) {
+        (NodeState::Down, _) => Err(MoveError::NotUp { node, state }),
+        (NodeState::Draining, _) => Err(MoveError::Draining { node }),
+        _ if blocked => Err(MoveError::Blocked { node }),
+        (NodeState::Up | NodeState::Suspect, Some(what)) => {
+            Err(MoveError::OtherClass { node, what })
+        }
+        (NodeState::Up | NodeState::Suspect, None) => Ok(()),
+    }
+}
+
+/// As the node told last.
+fn labels_of(daemon: &Daemon, node: &str) -> Vec<String> {
+    let peers = daemon.peers();
+    let heard = peers.get(node);
+    heard.map_or_else(Vec::new, |health| health.report.labels.clone())
+}
+
+/// The least loaded node that could take it, of those with a label.
+///
+/// # Errors
+/// [`MoveError::NoneLabelled`].
+pub fn best_labelled(daemon: &Daemon, target: &Target, label: &str) -> Result<String, MoveError> {
+    let labelled = |node: &str| labels_of(daemon, node).iter().any(|has| has == label);
+    let found = least_loaded(daemon, target, labelled);
+    found
+        .map(|(_, node)| node)
+        .ok_or_else(|| MoveError::NoneLabelled {
+            pid: target.stat.pid,
+            label: label.to_owned(),
+        })
+}
+
+/// The least loaded node that could take it.
+///
+/// # Errors
+/// [`MoveError::NoneBest`].
+pub fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
+    let found = least_loaded(daemon, target, |_| true);
+    found
+        .map(|(_, node)| node)
+        .ok_or(MoveError::NoneBest(target.stat.pid))
+}
+
+/// Besides home and where it is: the least loaded of these nodes that could take it, and its load per
+/// CPU.
+pub fn least_loaded(
+    daemon: &Daemon,
+    target: &Target,
+    is_meant: impl Fn(&str) -> bool,
+) -> Option<(f64, String)> {
+    let home = daemon.cluster.node();
+    let here = target
+        .journey
+        .as_ref()
+        .map_or(home.as_str(), Journey::location)
+        .to_string();
+    let mut candidates: Vec<(f64, String)> = Vec::new();
+    for member in daemon.cluster.members() {
+        if member.name == home || member.name == here || !is_meant(&member.name) {
+            continue;
+        }
+        let usable = check(daemon, target, &member.name).is_ok();
+        let peers = daemon.peers();
+        let up = peers.state(&member.name) == NodeState::Up;
+        let Some(health) = peers.get(&member.name).filter(|_| usable && up) else {
+            continue;
+        };
+        if health.report.memory_available_bytes > target.stat.resident_bytes {
+            candidates.push((
+                health.report.load / health.report.cpus.max(0.01),
+                member.name,
+            ));
+        }
+    }
+    candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))
+}

@@ -1,0 +1,454 @@
+//! Guests leave this node, and its own processes come home: `expel`, `bring`, `drain`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use whim_journey::job::State;
+
+use crate::daemon::Daemon;
+use crate::host::guests::{Guest, Stay};
+use crate::host::hosting;
+use crate::host::orders::Orders;
+use crate::members::peers::{NodeReply, NodeRequest, OwnProcess};
+use crate::moves::journeys::Journey;
+use crate::moves::moving;
+use crate::moves::watching;
+use whim_control::protocol::{Answer, NodeState};
+
+/// A home has so long to take a guest away: a large one over a slow link.
+const LEAVING: Duration = Duration::from_secs(3600);
+/// A home that cannot be asked, or could not take its process away, is asked again after this.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How often it is looked who is left.
+const LOOK: Duration = Duration::from_millis(200);
+/// How often a draining node is asked what it has left.
+const ASK: Duration = Duration::from_millis(500);
+/// Processes that a draining node names; the others are counted.
+pub const NAMED_MAX: usize = 1000;
+
+type Answers = UnboundedSender<Answer>;
+
+fn tell(answers: &Answers, text: String) {
+    let _ = answers.send(Answer::Notice { text });
+}
+
+/// What a node that is drained has left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    pub guests: u32,
+    /// Processes whose home it is, at home and away.
+    pub own: Vec<OwnProcess>,
+    /// Those beyond what is named.
+    pub more: u32,
+}
+
+/// Why a guest has not left, and whether its home can take it away later. If not, its supervisor there
+/// does not answer: nobody waits for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotLeaving {
+    pub reason: String,
+    pub waits: bool,
+}
+
+/// Sends all guests away, and returns when none is left for whom it is worth waiting; gives how many are
+/// left. New ones have to be refused before.
+pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+    let mut asked: JoinSet<(Stay, Result<(), NotLeaving>)> = JoinSet::new();
+    let mut waiting: HashSet<Stay> = HashSet::new();
+    let mut given_up: HashSet<Stay> = HashSet::new();
+    let mut refused: HashMap<Stay, (Instant, String)> = HashMap::new();
+    loop {
+        let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
+        let left = guests.len();
+        let mut guests = guests;
+        guests.retain(|guest| !given_up.contains(&guest.request.stay()));
+        if guests.is_empty() && !daemon.guests().expects_some() {
+            return left;
+        }
+        for guest in guests {
+            let key = guest.request.stay();
+            let pause = refused
+                .get(&key)
+                .is_some_and(|(when, _)| when.elapsed() < AGAIN);
+            if !pause && waiting.insert(key.clone()) {
+                let daemon = Arc::clone(daemon);
+                asked.spawn(async move { (key, send_away(&daemon, &guest).await) });
+            }
+        }
+        tokio::select! {
+            Some(done) = asked.join_next() => {
+                let Ok((key, result)) = done else {
+                    tracing::error!("asking a home for its guest failed");
+                    continue;
+                };
+                waiting.remove(&key);
+                if let Err(NotLeaving { reason, waits }) = result {
+                    if !waits {
+                        given_up.insert(key.clone());
+                    }
+                    let before = refused.insert(key, (Instant::now(), reason.clone()));
+                    if before.is_none_or(|(_, before)| before != reason) {
+                        tell(answers, reason);
+                    }
+                }
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+/// Asks a guest's home to take it away.
+async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
+    let request = &guest.request;
+    let (home, pid) = (&request.home, request.pid);
+    let ask = NodeRequest::TakeAway {
+        journey: request.journey.clone(),
+        epoch: request.epoch,
+    };
+    let asked = tokio::select! {
+        said = daemon.cluster.call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
+        // A home that lost its power says nothing at all, for as long as anybody waits.
+        () = down(daemon, home) => Err("its home is down".to_owned()),
+    };
+    let mut waits = true;
+    let said = match asked {
+        Ok(NodeReply::Refused { reason }) => reason,
+        Ok(NodeReply::Unanswered { reason }) => {
+            waits = false;
+            reason
+        }
+        Ok(_) => return Ok(()),
+        // Without an end of its lease nobody else would ever end it.
+        Err(_) if request.lease_ms.is_none() && is_down(daemon, home) => {
+            hosting::release(daemon, home, &request.journey, request.epoch);
+            let reason = format!(
+                "Process {pid} of {home} is ended: its home is down, and its lease has no end"
+            );
+            return Err(NotLeaving { reason, waits });
+        }
+        Err(error) => error,
+    };
+    let yet = if waits { " yet" } else { "" };
+    let reason = format!("Process {pid} of {home} cannot leave{yet}: {said}");
+    Err(NotLeaving { reason, waits })
+}
+
+fn is_down(daemon: &Daemon, node: &str) -> bool {
+    daemon.peers().state(node) == NodeState::Down
+}
+
+/// Waits until a node is taken for down.
+async fn down(daemon: &Daemon, node: &str) {
+    while !is_down(daemon, node) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// A host wants to be rid of one of our processes: it goes elsewhere, or comes home.
+pub async fn take_away(
+    daemon: &Arc<Daemon>,
+    asker: &str,
+    id: &str,
+    epoch: u32,
+) -> Result<(), NotLeaving> {
+    watching::refresh(daemon, id).await;
+    let journey = daemon.journeys().by_id.get(id).cloned();
+    let Some(journey) = journey.filter(|journey| is_there(journey, asker, epoch)) else {
+        let reason = format!("No process of ours is on {asker} by that name");
+        let waits = true;
+        return Err(NotLeaving { reason, waits });
+    };
+    let moved = moving::take_away(daemon, &journey).await;
+    moved.map(drop).map_err(|error| NotLeaving {
+        reason: error.to_string(),
+        waits: !error.is_unanswered(),
+    })
+}
+
+/// Whether a process computes on this node, in the stay of this epoch. The highest epoch that was asked
+/// for may be another one: of an onward move that failed.
+fn is_there(journey: &Journey, node: &str, epoch: u32) -> bool {
+    let status = journey.status.as_ref();
+    journey.is_live() && status.is_some_and(|now| now.location == node && now.epoch == epoch)
+}
+
+/// Brings all of this node's processes home, and returns when they are there; gives how many were away.
+/// They have to be kept there before.
+pub async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+    let mut brought = HashSet::new();
+    let mut told = HashSet::new();
+    // Their supervisors do not answer: nobody waits for them.
+    let mut left = HashSet::new();
+    loop {
+        watching::refresh_all(daemon).await;
+        let away = |journey: &Journey| {
+            let home = matches!(journey.state(), State::Home | State::Ended);
+            !home && !left.contains(&journey.about.journey)
+        };
+        let journeys = daemon.journeys().live();
+        let journeys: Vec<Journey> = journeys.into_iter().filter(away).collect();
+        if journeys.is_empty() {
+            return brought.len();
+        }
+        let mut moves = JoinSet::new();
+        for journey in journeys {
+            brought.insert(journey.about.journey.clone());
+            let daemon = Arc::clone(daemon);
+            moves.spawn(async move {
+                let result = moving::bring_back(&daemon, &journey).await;
+                (journey.about.journey, journey.about.pid, result)
+            });
+        }
+        while let Some(done) = moves.join_next().await {
+            let Ok((id, pid, Err(error))) = done else {
+                continue;
+            };
+            if told.insert(pid) {
+                tell(answers, format!("Process {pid} does not come yet: {error}"));
+            }
+            if error.is_unanswered() {
+                brought.remove(&id);
+                left.insert(id);
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Sends all guests away for as long as this holds of the node's orders, or until none is left.
+pub async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
+    let lifted = async {
+        while holds(daemon.orders()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        _ = expel(daemon, answers) => {}
+        () = lifted => {}
+    }
+}
+
+/// `whim evacuate`: this node goes down. Returns when no guest is left; what of its own goes down with it
+/// is named.
+pub async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
+    daemon.change_orders(|orders| orders.evacuate = true);
+    let left = look_left(daemon).await;
+    name_own(&daemon.cluster.node(), &left, answers);
+    let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
+    clear(daemon, answers, Orders::refuses).await;
+    if !daemon.orders().evacuate {
+        return "This node does not go down any more: guests are admitted".into();
+    }
+    let guests = daemon.guests().count();
+    let guests = if guests == 0 {
+        "No".to_owned()
+    } else {
+        guests.to_string()
+    };
+    format!("{guests} guests are left; {own} processes whose home this is would end with it")
+}
+
+/// Tells this node to drain, or not to, and what it has left. Guests go on leaving after that.
+pub async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
+    daemon.change_orders(|orders| orders.drain = on);
+    if on {
+        let daemon = Arc::clone(daemon);
+        tokio::spawn(async move {
+            // One at a time: who asks again finds it at work.
+            let Ok(_only) = daemon.expelling.try_lock() else {
+                return;
+            };
+            let (answers, _unheard) = unbounded_channel();
+            clear(&daemon, &answers, |orders| orders.drain).await;
+        });
+    }
+    look_left(daemon).await
+}
+
+/// What this node has left.
+async fn look_left(daemon: &Arc<Daemon>) -> Left {
+    let looking = Arc::clone(daemon);
+    let left = tokio::task::spawn_blocking(move || left(&looking)).await;
+    left.unwrap_or_else(|error| {
+        tracing::error!(%error, "looking at the processes failed");
+        // It is not known: nobody is to take the node for empty.
+        Left {
+            guests: daemon.guests().count(),
+            own: Vec::new(),
+            more: 1,
+        }
+    })
+}
+
+fn left(daemon: &Daemon) -> Left {
+    daemon.refresh_candidates();
+    let journeys = daemon.journeys().live();
+    let candidates = daemon.candidates().sorted();
+    let own = candidates.iter().filter_map(|candidate| {
+        let stat = candidate.stat()?;
+        let journey = journeys.iter().find(|j| j.about.pid == candidate.pid);
+        Some(OwnProcess {
+            pid: candidate.pid,
+            // Arguments may hold secrets, and this is told to other nodes.
+            name: stat.name,
+            location: journey.map(|journey| journey.location().to_string()),
+        })
+    });
+    let mut own: Vec<OwnProcess> = own.collect();
+    let more = own.len().saturating_sub(NAMED_MAX);
+    own.truncate(NAMED_MAX);
+    Left {
+        guests: daemon.guests().count(),
+        own,
+        more: u32::try_from(more).unwrap_or(u32::MAX),
+    }
+}
+
+/// `whim drain NODE`: returns when its guests have left and, with `wait`, its own processes have ended.
+///
+/// # Errors
+/// The node cannot be asked, or refuses.
+pub async fn drain_node(
+    daemon: &Arc<Daemon>,
+    node: &str,
+    wait: bool,
+    answers: &Answers,
+) -> Result<String, String> {
+    let mut told: Option<(u32, usize)> = None;
+    let mut changed = Instant::now();
+    loop {
+        let left = ask(daemon, node, true).await?;
+        let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
+        if told.is_none() {
+            name_own(node, &left, answers);
+        }
+        if told.replace((left.guests, own)) != Some((left.guests, own)) {
+            let text = format!(
+                "{} guests and {own} processes of its own are left",
+                left.guests
+            );
+            tell(answers, text);
+            changed = Instant::now();
+        }
+        if left.guests > 0 && changed.elapsed() > LEAVING {
+            let guests = left.guests;
+            return Err(format!(
+                "{guests} guests of {node} have not left for an hour: their homes do not take them away. It is drained on"
+            ));
+        }
+        if left.guests == 0 && (own == 0 || !wait) {
+            return Ok(format!(
+                "{node} is drained: 'whim undrain {node}' ends that"
+            ));
+        }
+        tokio::time::sleep(ASK).await;
+    }
+}
+
+/// `whim undrain NODE`.
+///
+/// # Errors
+/// As [`drain_node`].
+pub async fn undrain_node(daemon: &Arc<Daemon>, node: &str) -> Result<String, String> {
+    ask(daemon, node, false).await?;
+    Ok(format!("{node} takes guests again"))
+}
+
+async fn ask(daemon: &Arc<Daemon>, node: &str, on: bool) -> Result<Left, String> {
+    if node == daemon.cluster.node() {
+        return Ok(drain(daemon, on).await);
+    }
+    let request = NodeRequest::Drain { on };
+    let said = daemon
+        .cluster
+        .call(node, &request, Duration::from_secs(5))
+        .await;
+    match said {
+        Ok(NodeReply::Drain { guests, own, more }) => Ok(Left { guests, own, more }),
+        Ok(NodeReply::Refused { reason }) => Err(reason),
+        Ok(_) => Err(format!(
+            "Node {node} gave an answer that makes no sense: upgrade the older of the two nodes"
+        )),
+        Err(error) => Err(format!("Node {node} cannot be asked: {error}")),
+    }
+}
+
+fn name_own(node: &str, left: &Left, answers: &Answers) {
+    if left.own.is_empty() {
+        return;
+    }
+    tell(
+        answers,
+        format!("Processes whose home is {node} end with it:"),
+    );
+    for process in &left.own {
+        let place = process.location.as_deref().unwrap_or(node);
+        tell(
+            answers,
+            format!("{:>8}  {:<15}  on {place}", process.pid, process.name),
+        );
+    }
+    if left.more > 0 {
+        tell(answers, format!("and {} more", left.more));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moves::journeys::{About, End};
+    use whim_journey::job::{Phase, Status};
+    use whim_model::CpuTime;
+
+    #[test]
+    fn only_the_host_of_a_process_may_ask_to_be_rid_of_it() {
+        let mut journey = Journey::new(About {
+            journey: "j".into(),
+            pid: 7,
+            start_time: 1,
+            command: "work".into(),
+            home: "n1".into(),
+            requested_by: 0,
+            begun_ms: 0,
+            run: None,
+            moves_before: 0,
+            guest_supervisor_pid: None,
+            notes: crate::moves::journeys::Notes::default(),
+            end: None,
+        });
+        assert!(!is_there(&journey, "n2", 1), "Nothing is known of it yet");
+        journey.status = Some(Status {
+            journey: "j".into(),
+            pid: 7,
+            home: "n1".into(),
+            location: "n2".into(),
+            state: State::Away,
+            phase: Phase::Away,
+            epoch: 1,
+            moves: 1,
+            supervisor_pid: 8,
+            cpu_ns: 0,
+            resident_bytes: 0,
+            forwarded_calls: 0,
+            held_threads: 0,
+            reason: None,
+        });
+        // An onward move was tried, and has failed.
+        journey.epoch = 2;
+        assert!(is_there(&journey, "n2", 1));
+        for (node, epoch) in [("n3", 1), ("n1", 1), ("n2", 0), ("n2", 2)] {
+            assert!(!is_there(&journey, node, epoch), "{node}, {epoch}");
+        }
+        journey.about.end = Some(End {
+            at_ms: 0,
+            at_home: false,
+            reason: "over".into(),
+            moves: 1,
+            location: None,
+            cpu_away: CpuTime::default(),
+        });
+        assert!(!is_there(&journey, "n2", 1));
+    }
+}

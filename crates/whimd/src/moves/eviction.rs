@@ -1,0 +1,234 @@
+//! Our processes come home from nodes that are no members any more, whether their hosts like it or not,
+//! and their supervisors do.
+//!
+//! The home supervisor decides how long a return may take ([`whim_journey::recall`]), and acts for the
+//! removed host no more. It belongs to the process's owner, so that is not relied on: one that does not say
+//! that it gets on is ended, and its process with it (EXITKILL).
+
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+use whim_journey::job::{Command, Event, Phase};
+use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
+
+use crate::daemon::Daemon;
+use crate::line::conversation::Conversation;
+use crate::line::supervisor::SupervisorError;
+use crate::moves::departing;
+use crate::moves::journeys::Journey;
+use crate::moves::watching;
+use crate::settings::socket_in;
+use whim_machine::process::Process;
+
+/// A supervisor gets on within a lease and this, or is ended.
+pub const EVICTION_BEYOND: Duration = Duration::from_millis(1500);
+/// One that could not be asked, or was refused, is asked again after this.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// How an attempt at a return ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The process needs nothing of that host any more.
+    Over,
+    /// It is tried again.
+    Again,
+    /// The supervisor does not know the word: it is of an older daemon.
+    Unknown,
+    /// The time is over.
+    Late,
+}
+
+/// How long a return may take that does not get on.
+struct Patience {
+    limit: Duration,
+    deadline: Instant,
+    /// Bytes that it has told of, in whichever conversation.
+    told: u64,
+}
+
+impl Patience {
+    fn gets_on(&mut self, bytes: u64) {
+        if bytes >= self.told.saturating_add(RECALL_BYTES_MIN) {
+            self.told = bytes;
+            self.deadline = Instant::now() + self.limit;
+        }
+    }
+}
+
+/// Sees to it that our processes leave nodes that are no members.
+pub fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
+    for journey in daemon.journeys().live() {
+        let Some(node) = host_of(&journey, &is_stranger) else {
+            continue;
+        };
+        // One at a time: it is looked for again and again.
+        let Ok(only) = Arc::clone(&journey.eviction).try_lock_owned() else {
+            continue;
+        };
+        let daemon = Arc::clone(daemon);
+        tokio::spawn(async move {
+            bring_from(&daemon, &journey, &node).await;
+            drop(only);
+        });
+    }
+}
+
+/// The stranger at which a process is, or to which it is on its way. What a supervisor that says nothing has
+/// said last, before this daemon began, is in its journal.
+fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<String> {
+    let bound_for = journey.bound_for.as_ref().map(|(node, _)| node);
+    let at = match &journey.status {
+        Some(status) => Some(&status.location),
+        None => journey.last_host.as_ref(),
+    };
+    let mut hosts = at.into_iter().chain(bound_for);
+    let host = hosts.find(|node| *node != "home" && is_stranger(node));
+    host.cloned()
+}
+
+/// A lease as it holds for the returns of this journey.
+fn lease(daemon: &Daemon, journey: &Journey) -> Duration {
+    let candidate = daemon.candidates().get(journey.about.pid).cloned();
+    let lease = departing::lease(daemon, candidate.as_ref(), Some(journey));
+    let lease_ms = lease.milliseconds();
+    lease_ms.map_or(RECALL_UNLEASED, Duration::from_millis)
+}
+
+async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
+    let (id, pid) = (&journey.about.journey, journey.about.pid);
+    let limit = lease(daemon, journey) + EVICTION_BEYOND;
+    let mut patience = Patience {
+        limit,
+        deadline: Instant::now() + limit,
+        told: 0,
+    };
+    let mut command = Command::Evict {
+        node: node.to_owned(),
+    };
+    daemon.events.add(
+        Some(pid),
+        "evicting",
+        format!("It comes home from {node}, which was removed"),
+    );
+    loop {
+        match ask(daemon, journey, &command, &mut patience).await {
+            Outcome::Over => break,
+            Outcome::Late => return end(daemon, journey, node, limit).await,
+            Outcome::Unknown => command = Command::Bring { hold: false },
+            Outcome::Again => {}
+        }
+        if !is_at(daemon, id, node) {
+            break;
+        }
+        let left = patience.deadline.saturating_duration_since(Instant::now());
+        sleep(AGAIN.min(left)).await;
+    }
+    watching::refresh(daemon, id).await;
+}
+
+/// Asks the supervisor once, and listens for as long as it gets on.
+async fn ask(
+    daemon: &Arc<Daemon>,
+    journey: &Journey,
+    command: &Command,
+    patience: &mut Patience,
+) -> Outcome {
+    let (id, older) = (&journey.about.journey, journey.about.notes.older);
+    let socket = socket_in(&daemon.settings.home_directory(id));
+    let begun = timeout_at(
+        patience.deadline,
+        Conversation::begin(&socket, older, command),
+    )
+    .await;
+    let mut conversation = match begun {
+        Err(_) => return Outcome::Late,
+        Ok(Err(SupervisorError::Gone(_))) => {
+            watching::finish(daemon, id).await;
+            return Outcome::Over;
+        }
+        Ok(Err(_)) => return Outcome::Again,
+        Ok(Ok(conversation)) => conversation,
+    };
+    let mut heard = false;
+    loop {
+        match timeout_at(patience.deadline, conversation.next()).await {
+            Err(_) => return Outcome::Late,
+            Ok(Ok(Event::Done { .. })) => return Outcome::Over,
+            // The image is here whole.
+            Ok(Ok(Event::Phase {
+                phase: Phase::Rebuild,
+                ..
+            })) => return Outcome::Over,
+            Ok(Ok(Event::Refused { .. })) => {
+                watching::refresh(daemon, id).await;
+                return Outcome::Again;
+            }
+            Ok(Ok(Event::Progress { bytes, .. })) => patience.gets_on(bytes),
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) if !heard => return Outcome::Unknown,
+            Ok(Err(_)) => return Outcome::Again,
+        }
+        heard = true;
+    }
+}
+
+/// Whether a process still has to do with this node, as far as its supervisor has said.
+fn is_at(daemon: &Daemon, id: &str, node: &str) -> bool {
+    let journeys = daemon.journeys();
+    let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
+    journey.is_some_and(|journey| host_of(journey, |host| host == node).is_some())
+}
+
+/// The supervisor is ended, and with it what it holds.
+async fn end(daemon: &Arc<Daemon>, journey: &Journey, node: &str, limit: Duration) {
+    let (id, pid) = (&journey.about.journey, journey.about.pid);
+    let reason = format!(
+        "Its host {node} was removed from the cluster, and its home supervisor did not bring it home within {limit:.1?}"
+    );
+    tracing::warn!(pid, reason, "a home supervisor is ended");
+    if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+        journey.cut = Some(reason);
+    }
+    if let Err(error) = end_supervisor(journey) {
+        tracing::error!(pid, %error, "a home supervisor could not be ended");
+    }
+    watching::finish(daemon, id).await;
+}
+
+/// Ends the supervisor that we have noted, or, of an older daemon's journey, whoever holds the process.
+fn end_supervisor(journey: &Journey) -> Result<(), String> {
+    let Some((supervisor, started)) = journey.about.notes.supervisor else {
+        return end_tracer(journey);
+    };
+    let noted = Process::open_same(supervisor, started).map_err(|error| error.to_string())?;
+    noted
+        .signal(Signal::SIGKILL)
+        .map_err(|error| error.to_string())
+}
+
+/// Ends whoever holds the process, as the kernel says: what a supervisor says of itself is its user's word.
+fn end_tracer(journey: &Journey) -> Result<(), String> {
+    let about = &journey.about;
+    let process = Process::open_same(about.pid, about.start_time);
+    let process = process.map_err(|error| error.to_string())?;
+    let holder = || -> Result<(i32, u32), String> {
+        let holds = process.credentials().map_err(|error| error.to_string())?;
+        match holds.tracer {
+            0 => Err(format!("nobody holds process {}", about.pid)),
+            tracer => Ok((tracer, holds.uids[0])),
+        }
+    };
+    let (tracer, uid) = holder()?;
+    let held = Process::open(tracer).map_err(|error| error.to_string())?;
+    let own = held.credentials().map_err(|error| error.to_string())?;
+    let program = std::fs::read_link(format!("/proc/{tracer}/exe")).unwrap_or_default();
+    let name = program.file_name().and_then(|name| name.to_str());
+    let is_ours = name.is_some_and(|name| name.starts_with("whim-home")) && own.uids[0] == uid;
+    // Asked again: the number is that of the one that is open.
+    if !is_ours || holder()?.0 != tracer {
+        return Err(format!("process {tracer} is no home supervisor"));
+    }
+    held.signal(Signal::SIGKILL)
+        .map_err(|error| error.to_string())
+}

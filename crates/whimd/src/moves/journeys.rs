@@ -1,0 +1,649 @@
+//! Journeys of this node's own processes: one for each home supervisor.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use whim_journey::job::{Event, MoveReport, State, Status};
+use whim_model::CpuTime;
+use whim_sys::foreign::Limit;
+
+use crate::line::hearsay;
+use whim_control::protocol::LeaseChoice;
+use whim_machine::processes::Stat;
+use whim_machine::sensors::float;
+
+/// Journals of ended journeys that are kept.
+const KEPT: usize = 1000;
+/// No journal is read beyond this, in bytes.
+pub const JOURNAL_MAX: u64 = 16 << 20;
+/// Of a journal no more than this is read in a millisecond, in the mean.
+const JOURNAL_BYTES_PER_MS: u64 = 256;
+/// A supervisor that has not answered in time is not waited for for twice as long, and each time it
+/// happens again twice as long as before, up to so many times.
+const SILENCE_PAUSE_MS: u64 = 2_000;
+const SILENCES_MAX: u32 = 10;
+/// Different calls, and different reasons to come home, that are kept of one journal.
+const CALLS_MAX: usize = 1024;
+const REASONS_MAX: usize = 64;
+/// Limits that a supervisor raises.
+const RAISED_MAX: usize = 16;
+
+/// What we note about a journey when it begins, beside its journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    pub journey: String,
+    pub pid: i32,
+    pub start_time: u64,
+    pub command: String,
+    pub home: String,
+    /// uid that asked for the first move.
+    pub requested_by: u32,
+    /// Milliseconds since 1970.
+    pub begun_ms: u64,
+    /// The name of the run that it belongs to (`whim run --time`).
+    #[serde(default)]
+    pub run: Option<String>,
+    /// Moves of earlier journeys of the same process.
+    pub moves_before: u32,
+    /// Of the guest's supervisor where it is now, as its host told when it admitted the guest.
+    #[serde(default)]
+    pub guest_supervisor_pid: Option<i32>,
+    /// What we know of it ourselves, and act upon.
+    #[serde(default)]
+    pub notes: Notes,
+    /// When and how it ended; `None` while it lasts.
+    #[serde(default)]
+    pub end: Option<End>,
+}
+
+/// What no supervisor has told us.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// pid and start time of the home supervisor.
+    #[serde(default)]
+    pub supervisor: Option<(i32, u64)>,
+    /// Limits of the process before its supervisor was started: resource, soft and hard limit.
+    #[serde(default)]
+    pub limits: Vec<(u32, u64, u64)>,
+    /// Under which uid the supervisor of an older daemon listens, in a directory that was its own.
+    #[serde(default)]
+    pub older: Option<u32>,
+    /// Its lease: what is configured may change before its end.
+    #[serde(default)]
+    pub lease: Option<LeaseChoice>,
+}
+
+/// How a journey ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    pub at_ms: u64,
+    /// The process came home and goes on there.
+    pub at_home: bool,
+    pub reason: String,
+    pub moves: u32,
+    #[serde(default)]
+    pub location: Option<String>,
+    /// CPU time that the process has used away.
+    #[serde(default)]
+    pub cpu_away: CpuTime,
+}
+
+/// One journey.
+#[derive(Clone, Debug)]
+pub struct Journey {
+    pub about: About,
+    /// As last heard from the supervisor; not kept of an ended one.
+    pub status: Option<Status>,
+    pub supervisor_pid: Option<i32>,
+    /// Highest epoch that any slot was asked for.
+    pub epoch: u32,
+    /// Host and epoch of the move that goes on.
+    pub bound_for: Option<(String, u32)>,
+    /// Moves that its journal tells of, and where the last one went.
+    pub done: u32,
+    pub last_host: Option<String>,
+    /// Last look at its CPU time: (milliseconds of our clock, nanoseconds).
+    pub seen: Option<(u64, u64)>,
+    pub cpu_percent: f64,
+    /// How its supervisor answers when it is asked.
+    pub manners: Manners,
+    /// One return from a removed host at a time.
+    pub eviction: Arc<tokio::sync::Mutex<()>>,
+    /// Why its supervisor was ended by us.
+    pub cut: Option<String>,
+}
+
+/// How a supervisor has answered so far.
+#[derive(Clone, Debug, Default)]
+pub struct Manners {
+    /// It is being asked just now.
+    pub asked: bool,
+    /// Until when nobody waits for its answers (milliseconds of our clock), and how often it has not
+    /// answered in time: the oftener, the longer.
+    not_awaited_until: u64,
+    silences: u32,
+    /// Length of the journal when it was last read, and when that was.
+    pub journal: Option<(u64, u64)>,
+}
+
+impl Manners {
+    /// Whether others wait for its answer.
+    #[must_use]
+    pub fn is_awaited(&self, now_ms: u64) -> bool {
+        now_ms >= self.not_awaited_until
+    }
+
+    /// It has not answered in time.
+    pub fn was_silent(&mut self, now_ms: u64) {
+        self.silences = self.silences.saturating_add(1).min(SILENCES_MAX);
+        let pause = SILENCE_PAUSE_MS << self.silences;
+        self.not_awaited_until = now_ms.saturating_add(pause);
+    }
+
+    /// Whether the journal is worth a look, now that it has this length: a long one seldom is.
+    pub fn reads(&mut self, length: u64, now_ms: u64) -> bool {
+        let pause = length / JOURNAL_BYTES_PER_MS;
+        let is_read = self
+            .journal
+            .is_none_or(|(before, at)| length != before && now_ms.saturating_sub(at) >= pause);
+        if is_read {
+            self.journal = Some((length, now_ms));
+        }
+        is_read
+    }
+}
+
+impl Journey {
+    #[must_use]
+    pub fn new(about: About) -> Self {
+        Self {
+            about,
+            status: None,
+            supervisor_pid: None,
+            epoch: 0,
+            bound_for: None,
+            done: 0,
+            last_host: None,
+            seen: None,
+            cpu_percent: 0.0,
+            manners: Manners::default(),
+            eviction: Arc::default(),
+            cut: None,
+        }
+    }
+
+    /// Whether this is the journey of a process that lives.
+    #[must_use]
+    pub fn is_of(&self, stat: &Stat) -> bool {
+        self.is_live() && (self.about.pid, self.about.start_time) == (stat.pid, stat.start_time)
+    }
+
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.about.end.is_none()
+    }
+
+    /// Whether its process is at home, as far as is known.
+    #[must_use]
+    pub fn is_at_home(&self) -> bool {
+        let status = self.status.as_ref();
+        status.is_none_or(|status| status.state == State::Home)
+    }
+
+    /// Where its computation is.
+    #[must_use]
+    pub fn location(&self) -> &str {
+        self.status
+            .as_ref()
+            .map_or(&self.about.home, |status| &status.location)
+    }
+
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.is_live() {
+            self.status
+                .as_ref()
+                .map_or(State::Moving, |status| status.state)
+        } else {
+            State::Ended
+        }
+    }
+
+    /// Takes a new status; `now_ms` rises steadily.
+    pub fn take_status(&mut self, status: Status, now_ms: u64) {
+        match self.seen {
+            Some((then, cpu_ns)) if now_ms >= then + 200 => {
+                let micros = status.cpu_ns.saturating_sub(cpu_ns) / 1000;
+                let tenths = micros / (now_ms - then).max(1);
+                self.cpu_percent = float(tenths) / 10.0;
+                self.seen = Some((now_ms, status.cpu_ns));
+            }
+            Some(_) => {}
+            None => self.seen = Some((now_ms, status.cpu_ns)),
+        }
+        self.epoch = self.epoch.max(status.epoch);
+        self.supervisor_pid = Some(status.supervisor_pid);
+        self.status = Some(status);
+    }
+
+    /// It is over. What is told of it later is little: many ended ones are kept.
+    pub fn take_end(&mut self, end: End) {
+        self.about.end = Some(end);
+        self.status = None;
+        self.cpu_percent = 0.0;
+    }
+
+    #[must_use]
+    pub fn moves(&self) -> u32 {
+        let now = self.about.end.as_ref().map_or(self.done, |end| end.moves);
+        self.about.moves_before.saturating_add(now)
+    }
+}
+
+/// A limit of the process that was raised for its departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raised {
+    pub before: Limit,
+    pub raised: Limit,
+}
+
+/// What a journal says when its supervisor is gone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalSummary {
+    pub ended: Option<(String, Option<i32>)>,
+    pub commits: u32,
+    pub acknowledged: u32,
+    pub done: u32,
+    pub last_host: Option<String>,
+    /// Why it came home, if nobody asked for it.
+    pub came_home_for: Option<String>,
+    pub last_move: Option<MoveReport>,
+    pub epoch: u32,
+    /// Forwarded calls by name, of the stays away that have ended.
+    pub calls: BTreeMap<String, u64>,
+    /// Limits of the process that its supervisor had raised and not yet put back when it ended.
+    pub raised: Vec<Raised>,
+    /// CPU time that the process has used away. The later word of a journey counts: it holds all.
+    pub cpu_away: CpuTime,
+    /// What called the process home, and how often.
+    pub homeward: BTreeMap<String, u32>,
+}
+
+/// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over. Its user decides how
+/// long it is, up to the limit: so it is read beside what the daemon does for others.
+pub async fn read_journal(path: PathBuf) -> JournalSummary {
+    let read = tokio::task::spawn_blocking(move || read_now(&path));
+    read.await.unwrap_or_default()
+}
+
+fn read_now(path: &Path) -> JournalSummary {
+    fs::File::open(path).map_or_else(
+        |_| JournalSummary::default(),
+        |file| summarize(BufReader::new(file.take(JOURNAL_MAX))),
+    )
+}
+
+pub(crate) fn summarize(journal: impl BufRead) -> JournalSummary {
+    let mut read = JournalSummary::default();
+    for line in journal.split(b'\n').map_while(Result::ok) {
+        if let Ok(event) = serde_json::from_slice(&line) {
+            read.take(event);
+        }
+    }
+    read
+}
+
+impl JournalSummary {
+    /// Takes one line: it is as much the word of the journey's user as what a supervisor says.
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Commit { epoch, to } => {
+                self.commits = self.commits.saturating_add(1);
+                self.epoch = self.epoch.max(epoch);
+                self.last_host = hearsay::node(&to);
+            }
+            Event::Raised {
+                resource,
+                before,
+                raised,
+            } if self.raised.len() < RAISED_MAX => {
+                let limit = |(soft, hard)| Limit {
+                    resource,
+                    soft,
+                    hard,
+                };
+                self.raised.push(Raised {
+                    before: limit(before),
+                    raised: limit(raised),
+                });
+            }
+            // Before it notes either, the supervisor has put them back.
+            Event::Acknowledged { .. } => {
+                self.acknowledged = self.acknowledged.saturating_add(1);
+                self.raised.clear();
+            }
+            Event::Refused { .. } => self.raised.clear(),
+            Event::Done { report } => {
+                let report = hearsay::report(report);
+                self.done = self.done.saturating_add(1);
+                self.last_host = Some(report.to.clone());
+                self.came_home_for.clone_from(&report.reason);
+                self.last_move = Some(report);
+            }
+            Event::Calls { calls } => self.add_calls(calls),
+            Event::CpuAway { time } => self.cpu_away = time,
+            Event::Homeward { reason } => {
+                let reason = hearsay::sentence(&reason);
+                if self.homeward.len() < REASONS_MAX || self.homeward.contains_key(&reason) {
+                    let times = self.homeward.entry(reason).or_default();
+                    *times = times.saturating_add(1);
+                }
+            }
+            Event::Ended { reason, status } => {
+                self.ended = Some((hearsay::sentence(&reason), status));
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds forwarded calls.
+    pub fn add_calls(&mut self, calls: Vec<(String, u64)>) {
+        for (call, count) in calls {
+            let call = hearsay::call(&call);
+            if self.calls.len() < CALLS_MAX || self.calls.contains_key(&call) {
+                let sum = self.calls.entry(call).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
+}
+
+/// All journeys, by their identifier.
+#[derive(Debug, Default)]
+pub struct Journeys {
+    pub by_id: HashMap<String, Journey>,
+    /// What forgotten journeys of a run have used away, and their moves: one of its programs may outlive
+    /// any number of others. The run of the last one that was forgotten is the last.
+    forgotten: VecDeque<(String, CpuTime, u32)>,
+}
+
+impl Journeys {
+    /// Takes up what earlier daemons noted; the oldest beyond what is kept are removed.
+    #[must_use]
+    pub fn load(directory: &Path) -> Self {
+        let mut found: Vec<About> = fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
+            .filter_map(|entry| serde_json::from_slice(&fs::read(entry.path()).ok()?).ok())
+            .collect();
+        found.sort_by_key(|about: &About| std::cmp::Reverse(about.begun_ms));
+        let mut journeys = Self::default();
+        for about in found {
+            if journeys.by_id.len() >= KEPT && about.end.is_some() {
+                for kind in ["json", "journal"] {
+                    let _ = fs::remove_file(directory.join(format!("{}.{kind}", about.journey)));
+                }
+                continue;
+            }
+            journeys
+                .by_id
+                .insert(about.journey.clone(), Journey::new(about));
+        }
+        journeys
+    }
+
+    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers.
+    pub fn forget_oldest(&mut self) -> Vec<String> {
+        let ended = |about: &About| Some((about.end.as_ref()?.at_ms, about.journey.clone()));
+        let abouts = self.by_id.values().map(|journey| &journey.about);
+        let mut all: Vec<(u64, String)> = abouts.filter_map(ended).collect();
+        all.sort_by(|one, other| other.cmp(one));
+        let old: Vec<String> = all.into_iter().skip(KEPT).map(|(_, id)| id).collect();
+        for id in &old {
+            let about = self.by_id.remove(id).map(|journey| journey.about);
+            if let Some((Some(run), Some(end))) = about.map(|about| (about.run, about.end)) {
+                self.add_forgotten(run, (end.cpu_away, end.moves));
+            }
+        }
+        old
+    }
+
+    fn add_forgotten(&mut self, run: String, (time, moves): (CpuTime, u32)) {
+        let (before, moves_before) = self.forgotten_of(&run);
+        self.forgotten.retain(|(other, _, _)| *other != run);
+        if self.forgotten.len() >= KEPT {
+            self.forgotten.pop_front();
+        }
+        let moves = moves.saturating_add(moves_before);
+        self.forgotten.push_back((run, time.plus(before), moves));
+    }
+
+    /// What forgotten journeys of a run have used away, and their moves.
+    #[must_use]
+    pub fn forgotten_of(&self, run: &str) -> (CpuTime, u32) {
+        let found = self.forgotten.iter().find(|(other, _, _)| other == run);
+        found.map_or_else(Default::default, |(_, time, moves)| (*time, *moves))
+    }
+
+    /// The journey that carries this process now.
+    #[must_use]
+    pub fn of_process(&self, pid: i32) -> Option<&Journey> {
+        self.by_id
+            .values()
+            .find(|journey| journey.is_live() && journey.about.pid == pid)
+    }
+
+    #[must_use]
+    pub fn live(&self) -> Vec<Journey> {
+        self.by_id
+            .values()
+            .filter(|journey| journey.is_live())
+            .cloned()
+            .collect()
+    }
+
+    /// These, oldest first. To copy all of them each second is felt: ended ones are many.
+    #[must_use]
+    pub fn sorted(&self, which: impl Fn(&Journey) -> bool) -> Vec<Journey> {
+        let these = self.by_id.values().filter(|journey| which(journey));
+        let mut list: Vec<Journey> = these.cloned().collect();
+        list.sort_by_key(|journey| journey.about.begun_ms);
+        list
+    }
+
+    /// The newest of these.
+    #[must_use]
+    pub fn newest(&self, which: impl Fn(&About) -> bool) -> Option<About> {
+        let abouts = self.by_id.values().map(|journey| &journey.about);
+        let these = abouts.filter(|about| which(about));
+        these.max_by_key(|about| about.begun_ms).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about(number: u64) -> About {
+        About {
+            journey: format!("j{number}"),
+            pid: 4711,
+            start_time: number,
+            command: "true".into(),
+            home: "n1".into(),
+            requested_by: 0,
+            begun_ms: 0,
+            run: None,
+            moves_before: 0,
+            guest_supervisor_pid: None,
+            notes: Notes::default(),
+            end: None,
+        }
+    }
+
+    #[test]
+    fn journeys_that_ended_longest_ago_are_forgotten() {
+        let mut journeys = Journeys::default();
+        let mut add = |number: u64, ended: bool| {
+            let at_ms = 1_000_000 - number;
+            let about = About {
+                run: (number >= KEPT as u64 - 2).then(|| "r".into()),
+                end: ended.then(|| End {
+                    at_ms,
+                    at_home: true,
+                    reason: "It ended".into(),
+                    moves: 3,
+                    location: None,
+                    cpu_away: CpuTime {
+                        total_ns: 3,
+                        ..CpuTime::default()
+                    },
+                }),
+                ..about(number)
+            };
+            journeys
+                .by_id
+                .insert(about.journey.clone(), Journey::new(about));
+        };
+        (0..KEPT as u64).for_each(|number| add(number, true));
+        add(9_999, false);
+        assert_eq!(journeys.forget_oldest(), Vec::<String>::new());
+        let mut add_two = |numbers: [u64; 2]| {
+            for number in numbers {
+                let mut about = journeys.by_id["j0"].about.clone();
+                about.journey = format!("j{number}");
+                journeys
+                    .by_id
+                    .insert(about.journey.clone(), Journey::new(about));
+            }
+            journeys.forget_oldest()
+        };
+        assert_eq!(add_two([5000, 5001]), ["j998", "j999"]);
+        assert!(journeys.by_id.contains_key("j9999"));
+        // `whim run --time` counts them still.
+        let (used, moves) = journeys.forgotten_of("r");
+        assert_eq!((used.total_ns, moves), (6, 6));
+    }
+
+    #[test]
+    fn what_has_ended_is_no_longer_looked_at_each_second() {
+        let mut journeys = Journeys::default();
+        for (number, begun_ms) in [(1, 30), (2, 10), (3, 20)] {
+            let about = About {
+                begun_ms,
+                ..about(number)
+            };
+            let journey = Journey::new(about);
+            journeys
+                .by_id
+                .insert(journey.about.journey.clone(), journey);
+        }
+        let ids = |list: Vec<Journey>| -> Vec<String> {
+            list.into_iter().map(|j| j.about.journey).collect()
+        };
+        assert_eq!(ids(journeys.sorted(Journey::is_live)), ["j2", "j3", "j1"]);
+        let end = End {
+            at_ms: 40,
+            at_home: true,
+            reason: "It is at home again".into(),
+            moves: 2,
+            location: None,
+            cpu_away: CpuTime::default(),
+        };
+        let first = journeys.by_id.get_mut("j1").expect("there");
+        first.cpu_percent = 90.0;
+        first.take_end(end);
+        assert_eq!((first.state(), first.moves()), (State::Ended, 2));
+        assert!(first.status.is_none() && first.cpu_percent == 0.0);
+        assert_eq!(ids(journeys.sorted(Journey::is_live)), ["j2", "j3"]);
+        let newest = journeys.newest(|about| about.pid == 4711);
+        assert_eq!(newest.map(|about| about.journey).as_deref(), Some("j1"));
+        assert!(journeys.newest(|about| about.pid == 1).is_none());
+    }
+
+    #[test]
+    fn what_forgotten_runs_have_used_is_kept_up_to_its_limit() {
+        let mut journeys = Journeys::default();
+        let used = (CpuTime::default(), 1);
+        for number in 0..KEPT {
+            journeys.add_forgotten(format!("r{number}"), used);
+        }
+        journeys.add_forgotten("r0".into(), used);
+        assert_eq!(journeys.forgotten_of("r0").1, 2);
+        assert_eq!(journeys.forgotten_of("r1").1, 1);
+        journeys.add_forgotten("one more".into(), used);
+        assert_eq!(journeys.forgotten_of("r1").1, 0, "the oldest one");
+        assert_eq!(journeys.forgotten_of("r0").1, 2);
+    }
+
+    #[test]
+    fn what_a_journal_makes_up_is_bounded() {
+        let mut read = JournalSummary::default();
+        let calls = |count: usize| (0..count).map(|n| (format!("call{n}"), u64::MAX)).collect();
+        read.take(Event::Calls {
+            calls: calls(CALLS_MAX),
+        });
+        assert_eq!(read.calls.len(), CALLS_MAX);
+        read.take(Event::Calls {
+            calls: calls(CALLS_MAX + 1),
+        });
+        assert_eq!(read.calls.len(), CALLS_MAX);
+        assert_eq!(read.calls["call0"], u64::MAX);
+        for number in 0..=REASONS_MAX {
+            let reason = format!("{number}\u{1b}[2J");
+            read.take(Event::Homeward { reason });
+        }
+        assert_eq!(read.homeward.len(), REASONS_MAX);
+        assert_eq!(read.homeward["0 [2J"], 1);
+        for _ in 0..=RAISED_MAX {
+            read.take(Event::Raised {
+                resource: 7,
+                before: (1, 1),
+                raised: (2, 2),
+            });
+        }
+        assert_eq!(read.raised.len(), RAISED_MAX);
+        let to = "n2 \u{7}".to_owned();
+        read.take(Event::Commit { epoch: 1, to });
+        assert_eq!(read.last_host, None, "no node is called that");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_waited_for_less_and_less() {
+        let mut manners = Manners::default();
+        assert!(manners.is_awaited(0));
+        manners.was_silent(0);
+        assert!(!manners.is_awaited(3_999) && manners.is_awaited(4_000));
+        manners.was_silent(4_000);
+        assert!(!manners.is_awaited(11_999) && manners.is_awaited(12_000));
+        assert!(manners.reads(1 << 20, 0), "once");
+        assert!(!manners.reads(1 << 20, 10_000), "it is as it was");
+        assert!(!manners.reads(2 << 20, 8_000), "a long one has time");
+        assert!(manners.reads(2 << 20, 9_000));
+    }
+
+    #[test]
+    fn a_journal_is_read_up_to_its_limit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("j1.journal");
+        let ended = Event::Ended {
+            reason: "It ended".into(),
+            status: Some(0),
+        };
+        let last = serde_json::to_vec(&ended).expect("encoded");
+        let limit = usize::try_from(JOURNAL_MAX).expect("small");
+        let end = |length: usize| {
+            let damaged = vec![b'x'; length - last.len() - 1];
+            let bytes = [&damaged[..], b"\n", &last].concat();
+            fs::write(&path, bytes).expect("written");
+            read_now(&path).ended
+        };
+        assert_eq!(end(limit), Some(("It ended".into(), Some(0))));
+        assert_eq!(end(limit + 1), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! Why a process of this node cannot move now.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whim_image::stay::{self, Policy, StayReason};
+use whim_sys::yama::Scope;
+
+use crate::daemon::Daemon;
+use crate::line::hearsay::sentence;
+use crate::line::looking::{NotSeen, Patience};
+
+/// So long a program may take to start another one, which shares its memory until then.
+const STARTS_WITHIN: Duration = Duration::from_millis(200);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// Reasons, each a sentence; empty: it may move.
+#[must_use]
+pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+    look(daemon, pid, Patience::Long).0
+}
+
+/// One of them, where others wait for it, too.
+#[must_use]
+pub fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
+    look(daemon, pid, Patience::Brief).0.into_iter().next()
+}
+
+/// The same, of a program that is to move now: what may be over in a moment is waited for.
+pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+    let end = Instant::now() + STARTS_WITHIN;
+    loop {
+        let (reasons, passing) = look(daemon, pid, Patience::Long);
+        if !passing || Instant::now() >= end {
+            return reasons;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+/// All reasons, and whether there is but one, which may be over in a moment.
+fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
+    let settings = &daemon.settings;
+    let policy = Policy {
+        allow_root: settings.config.allow_root,
+        // To open them exactly takes a capability, which a supervisor of ours has until it has done so.
+        watches: settings.opens_mapped_files(),
+        enters_time: settings.enters_time(),
+        ..Policy::default()
+    };
+    let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
+    let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
+    let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
+    let looking = Arc::clone(&daemon.looking);
+    let look = move || stay::reasons_by(pid, &policy, |pid| looking.shares(pid));
+    let found = match daemon.looking.look(pid, patience, look) {
+        Ok(found) => found,
+        Err(NotSeen::Gone) => vec![StayReason::Gone],
+        Err(error) => return (vec![format!("{error}.")], false),
+    };
+    let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
+    // Paths stand in them, which are the user's words.
+    let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
+    let kept = daemon.orders().keeps();
+    let kept = kept.into_iter().chain(forbidden).map(str::to_owned);
+    let reasons: Vec<String> = kept.chain(found).collect();
+    let passing = passing && reasons.len() == 1;
+    (reasons, passing)
+}
+
+/// Why a home supervisor may not trace a process. `declared`: `whim run` became it; `of_root`: it is root's,
+/// as its supervisor is then.
+fn untraceable(
+    scope: Scope,
+    (root, of_root): (bool, bool),
+    declared: bool,
+) -> Option<&'static str> {
+    match scope {
+        Scope::SameUser => None,
+        Scope::Descendants if root || declared => None,
+        Scope::Descendants => Some(
+            "This machine lets a daemon without root move only what 'whim run' itself becomes, not what that starts, nor what runs already (kernel.yama.ptrace_scope=1).",
+        ),
+        Scope::Privileged if root && of_root => None,
+        Scope::Privileged if root => Some(
+            "This machine lets only those look into programs who have CAP_SYS_PTRACE (kernel.yama.ptrace_scope=2), which a home supervisor gives up before it speaks to a host.",
+        ),
+        Scope::Privileged => Some(
+            "This machine lets only root trace programs (kernel.yama.ptrace_scope=2), and the daemon does not run as root.",
+        ),
+        Scope::Nobody => {
+            Some("This machine lets nobody trace programs (kernel.yama.ptrace_scope=3).")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yama_forbids_what_it_says() {
+        let of_root = false;
+        let stays = |scope, root, declared| untraceable(scope, (root, of_root), declared).is_some();
+        for (root, declared) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert!(!stays(Scope::SameUser, root, declared));
+            assert_eq!(
+                stays(Scope::Descendants, root, declared),
+                !root && !declared
+            );
+            assert!(stays(Scope::Privileged, root, declared));
+            let roots = untraceable(Scope::Privileged, (root, true), declared);
+            assert_eq!(roots.is_some(), !root);
+            assert!(stays(Scope::Nobody, root, declared));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! How many candidates one user may have, and what may be noted of them.
+//!
+//! All of it is kept, looked at each second, and written to one file (`candidates.json`), which one user
+//! cannot make longer than it may be. What is beyond that is no candidate: it stays.
+
+use std::collections::HashMap;
+use thiserror::Error;
+
+use crate::moves::candidates::Candidate;
+
+/// So many processes of one user may move; no more than this is noted of them, in bytes.
+const OF_USER_MAX: usize = 10_000;
+const NOTED_MAX: usize = 4 << 20;
+/// What is noted of any process, and of the CPU features of a portable one, in bytes.
+pub(crate) const NOTED_OF_ANY: usize = 400;
+pub(crate) const NOTED_OF_FEATURES: usize = 600;
+/// As many as may be fit, if nothing is said of them.
+const _: () = assert!(OF_USER_MAX * NOTED_OF_ANY <= NOTED_MAX);
+
+/// There are as many candidates of one user as are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{count} processes of uid {uid} may move already, with {noted} bytes noted of them: no more are taken than {OF_USER_MAX} of one user, and {NOTED_MAX} bytes"
+)]
+pub struct Full {
+    pub(crate) uid: u32,
+    count: usize,
+    noted: usize,
+}
+
+/// How many candidates each user has, and what is noted of them, in bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(HashMap<u32, (usize, usize)>);
+
+impl Tally {
+    /// That there is room for one more.
+    pub(crate) fn room(&self, user: Option<u32>, weight: usize) -> Result<(), Full> {
+        let Some(uid) = user else { return Ok(()) };
+        let (count, noted) = self.0.get(&uid).copied().unwrap_or_default();
+        if count < OF_USER_MAX && noted + weight <= NOTED_MAX {
+            Ok(())
+        } else {
+            Err(Full { uid, count, noted })
+        }
+    }
+
+    pub(crate) fn count(&mut self, candidate: &Candidate) {
+        if let Some(uid) = candidate.user() {
+            let (count, noted) = self.0.entry(uid).or_default();
+            *count += 1;
+            *noted += candidate.weight();
+        }
+    }
+}
+
+/// What candidates share is noted with each of them.
+pub(crate) mod shared {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        shared: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(shared, serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
+}
+
+/// The same of what not all have.
+pub(crate) mod shared_if_any {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        shared: &Option<Arc<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        shared.as_deref().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Arc<T>>, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map(Arc::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_each_user_alone() {
+        let of = |count, noted| Tally(HashMap::from([(1000, (count, noted))]));
+        let room = |tally: Tally, uid, weight| tally.room(Some(uid), weight).is_ok();
+        assert!(room(Tally::default(), 1000, NOTED_OF_ANY));
+        assert!(room(of(OF_USER_MAX - 1, 0), 1000, NOTED_OF_ANY));
+        assert!(!room(of(OF_USER_MAX, 0), 1000, NOTED_OF_ANY));
+        assert!(room(of(OF_USER_MAX, NOTED_MAX), 1001, NOTED_OF_ANY));
+        assert!(room(of(1, NOTED_MAX - 9), 1000, 9));
+        assert!(!room(of(1, NOTED_MAX - 9), 1000, 10));
+    }
+}

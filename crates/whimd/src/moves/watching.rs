@@ -1,0 +1,442 @@
+//! What home supervisors say of their journeys, and how journeys end.
+
+use nix::sys::signal::Signal;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whim_journey::job::{Command, Event, MoveReport, State, Status};
+use whim_metrics::labels::Cause;
+use whim_sys::foreign::{self, Limit};
+use whim_sys::pidfd::Pidfd;
+
+use crate::daemon::Daemon;
+use crate::line::conversation::Conversation;
+use crate::line::directories;
+use crate::line::hearsay;
+use crate::line::supervisor::SupervisorError;
+use crate::moves::departing::{forget, release, write_about};
+use crate::moves::journeys::{About, End, JournalSummary, Journey, Raised, read_journal};
+use crate::moves::moving;
+use crate::past::events::now_ms;
+use crate::settings::socket_in;
+use whim_control::history::MoveRow;
+use whim_machine::process::Process;
+use whim_machine::processes;
+
+/// A supervisor says how things stand within this time, or the last word counts.
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
+/// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
+const DEATH_WAIT: Duration = Duration::from_secs(2);
+/// Pauses between tries to tell a host that its guest is none any more: about an hour in all.
+const RELEASE_PAUSE_MIN: Duration = Duration::from_secs(1);
+const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
+
+/// Asks one supervisor how things stand. One that is gone has finished its journey.
+pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
+    let Some(about) = live(daemon, id) else {
+        return;
+    };
+    // Whoever else may have its socket is not asked.
+    if is_dead(&about) {
+        return finish(daemon, id).await;
+    }
+    let answer = ask(daemon, &about, &Command::Status).await;
+    let now = daemon.clock_ms();
+    if matches!(answer, Err(SupervisorError::Mute(_)))
+        && let Some(journey) = daemon.journeys().by_id.get_mut(id)
+    {
+        journey.manners.was_silent(now);
+    }
+    look_at_journal(daemon, id, now).await;
+    match answer {
+        Ok((Event::Status { status }, listener)) => take_status(daemon, &about, status, listener),
+        Err(SupervisorError::Gone(_)) => finish(daemon, id).await,
+        // Busy, or in the middle of a step: what it said last stands.
+        Ok(_) | Err(_) => {}
+    }
+}
+
+fn live(daemon: &Daemon, id: &str) -> Option<About> {
+    let journeys = daemon.journeys();
+    let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
+    journey.map(|journey| journey.about.clone())
+}
+
+/// Whether its supervisor, as we have noted it, is gone.
+fn is_dead(about: &About) -> bool {
+    let noted = about.notes.supervisor;
+    noted.is_some_and(|(pid, started)| !processes::lives(pid, started))
+}
+
+/// One question, one answer, and the pid of who listens there.
+async fn ask(
+    daemon: &Daemon,
+    about: &About,
+    command: &Command,
+) -> Result<(Event, Option<i32>), SupervisorError> {
+    let socket = socket_in(&daemon.settings.home_directory(&about.journey));
+    let asked = async {
+        let mut conversation = Conversation::begin(&socket, about.notes.older, command).await?;
+        let listener = conversation.listener();
+        Ok((conversation.next().await?, listener))
+    };
+    let answered = tokio::time::timeout(STATUS_TIMEOUT, asked).await;
+    answered.unwrap_or_else(|_| Err(SupervisorError::Mute(socket.clone())))
+}
+
+/// Keeps what a journal tells of moves, unless it is as it was, or long. A supervisor that says nothing has
+/// nothing but that.
+async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
+    let path = daemon.settings.journal(id);
+    let length = fs::metadata(&path).map_or(0, |about| about.len());
+    let reads = {
+        let mut journeys = daemon.journeys();
+        let journey = journeys.by_id.get_mut(id);
+        journey.is_some_and(|journey| journey.manners.reads(length, now))
+    };
+    if !reads {
+        return;
+    }
+    let read = read_journal(path).await;
+    if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+        (journey.done, journey.last_host) = (read.done, read.last_host);
+    }
+}
+
+/// Believes what a supervisor says of its own journey, as far as it can be.
+fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i32>) {
+    // An older daemon's supervisor listens itself; ours have their socket from us.
+    let older = about.notes.older.and(listener);
+    let supervisor = about.notes.supervisor.map(|(pid, _)| pid).or(older);
+    let before = {
+        let journeys = daemon.journeys();
+        let journey = journeys.by_id.get(&about.journey);
+        journey.and_then(|journey| {
+            journey
+                .supervisor_pid
+                .map(|_| journey.location().to_owned())
+        })
+    };
+    let is_place = |name: &str| {
+        let was = before.as_deref() == Some(name);
+        was || name == about.home || daemon.cluster.member(name).is_some()
+    };
+    let Some(status) = hearsay::status(said, about, supervisor, is_place) else {
+        tracing::debug!(journey = about.journey, "a supervisor says what cannot be");
+        return;
+    };
+    let now = daemon.clock_ms();
+    if let Some(journey) = daemon.journeys().by_id.get_mut(&about.journey) {
+        journey.take_status(status, now);
+    }
+}
+
+/// Asks a home supervisor which calls it has forwarded since the process left home, by name.
+pub async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
+    let Some(about) = live(daemon, id) else {
+        return Vec::new();
+    };
+    match ask(daemon, &about, &Command::Calls).await {
+        Ok((Event::Calls { calls }, _)) => calls,
+        // Over, or busy with a move: what the journal says has to do.
+        _ => Vec::new(),
+    }
+}
+
+/// Asks all home supervisors, at the same time. Nobody waits for those that did not answer the last
+/// time: they are asked beside that.
+pub async fn refresh_all(daemon: &Arc<Daemon>) {
+    let now = daemon.clock_ms();
+    let mut ids: Vec<(String, bool)> = Vec::new();
+    for journey in daemon.journeys().by_id.values_mut() {
+        let awaited = journey.manners.is_awaited(now);
+        if journey.is_live() && (awaited || !journey.manners.asked) {
+            journey.manners.asked = !awaited;
+            ids.push((journey.about.journey.clone(), awaited));
+        }
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for (id, awaited) in ids {
+        let daemon = Arc::clone(daemon);
+        if awaited {
+            tasks.spawn(async move { refresh(&daemon, &id).await });
+        } else {
+            tokio::spawn(async move {
+                refresh(&daemon, &id).await;
+                if let Some(journey) = daemon.journeys().by_id.get_mut(&id) {
+                    journey.manners.asked = false;
+                }
+            });
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+/// A supervisor has hung up on us: waits until it is gone, if it is about to be.
+pub async fn settle(daemon: &Arc<Daemon>, id: &str) {
+    let deadline = Instant::now() + STATUS_TIMEOUT;
+    loop {
+        refresh(daemon, id).await;
+        if live(daemon, id).is_none() || Instant::now() >= deadline {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits for the end of a supervisor that listens to nobody any more. One that does not end by itself is no
+/// supervisor of ours any longer, whatever it is: it is ended.
+async fn see_off(about: &About) {
+    let Some((pid, started)) = about.notes.supervisor else {
+        return;
+    };
+    let deadline = Instant::now() + DEATH_WAIT;
+    let mut told = false;
+    while let Ok(supervisor) = Process::open_same(pid, started) {
+        let late = Instant::now() >= deadline;
+        if late && !told {
+            tracing::warn!(pid, "a home supervisor listens to nobody: it is ended");
+            // It may have ended meanwhile.
+            let _ = supervisor.signal(Signal::SIGKILL);
+            told = true;
+        }
+        if Instant::now() >= deadline + DEATH_WAIT {
+            tracing::error!(pid, "a home supervisor does not end");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A supervisor is gone: its journey is over, and we say how.
+pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
+    let live = daemon
+        .journeys()
+        .by_id
+        .get(id)
+        .filter(|journey| journey.is_live())
+        .cloned();
+    let Some(journey) = live else { return };
+    see_off(&journey.about).await;
+    daemon.settings.faults.point("before-journey-ends");
+    let summary = read_journal(daemon.settings.journal(id)).await;
+    release_guests(daemon, &journey, &summary);
+    let at_home = is_at_home(&journey, &summary).await;
+    if at_home {
+        put_limits_back(&journey.about, &summary);
+    }
+    let reason = reason(daemon, &journey, &summary, at_home);
+    let end = End {
+        at_ms: now_ms(),
+        at_home,
+        reason: reason.clone(),
+        moves: summary.done,
+        location: Some(journey.location().to_string()),
+        cpu_away: summary.cpu_away,
+    };
+    let about = {
+        let mut journeys = daemon.journeys();
+        // Another task may have come to the same end meanwhile.
+        let Some(journey) = journeys.by_id.get_mut(id).filter(|j| j.is_live()) else {
+            return;
+        };
+        journey.take_end(end);
+        journey.about.clone()
+    };
+    if at_home {
+        if let Some(reason) = &summary.came_home_for {
+            if let Some(report) = &summary.last_move {
+                note_return(daemon, &journey, report);
+            }
+            let text = format!("Home by itself: {reason}");
+            daemon.events.add(Some(about.pid), "moved", text);
+        }
+        let mut candidates = daemon.candidates();
+        if let Some(candidate) = candidates.get_mut(about.pid) {
+            candidate.moves = about.moves_before.saturating_add(summary.done);
+        }
+        daemon.save_candidates(&candidates);
+    } else {
+        daemon.settings.faults.point("before-end-logged");
+        daemon.events.add(Some(about.pid), "ended", reason);
+    }
+    if at_home && summary.done == 0 && summary.commits == 0 {
+        // It never left: nothing to tell of later.
+        daemon.journeys().by_id.remove(id);
+        forget(daemon, id);
+    } else if let Err(error) = write_about(daemon, &about) {
+        tracing::warn!(%error, journey = id, "the end of a journey was not noted");
+    }
+    let old = daemon.journeys().forget_oldest();
+    old.iter().for_each(|id| forget(daemon, id));
+    daemon.settings.faults.point("journey-end-noted");
+    directories::discard(&daemon.settings.home_directory(id));
+    daemon.settings.faults.point("home-directory-removed");
+}
+
+/// It came home without being asked: counted and remembered at the end, as its journal tells.
+fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
+    let (cause, counters) = (Cause::Itself, daemon.metrics.counters());
+    counters.move_begun(cause);
+    let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);
+    counters.move_done(cause, report.bytes, frozen, took);
+    daemon.history.note(MoveRow {
+        cause: cause.word().to_owned(),
+        from: report.from.clone(),
+        reason: report.reason.clone(),
+        bytes: report.bytes,
+        freeze_ms: report.freeze_ms,
+        total_ms: report.total_ms,
+        ..moving::row(daemon, journey.about.pid, Some(journey))
+    });
+}
+
+/// Its supervisor was killed: hosts where the process was, or to which it was on its way, hear it from
+/// us and need not wait for the end of the lease.
+fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSummary) {
+    if summary.ended.is_some() {
+        return;
+    }
+    let mut hosts: Vec<(String, u32)> = journey.bound_for.iter().cloned().collect();
+    hosts.extend(
+        summary
+            .last_host
+            .iter()
+            .map(|host| (host.clone(), summary.epoch)),
+    );
+    hosts.extend(journey.status.iter().map(|s| (s.location.clone(), s.epoch)));
+    // Names that the user has made up are asked nothing.
+    let is_member = |host: &str| daemon.cluster.member(host).is_some();
+    hosts.retain(|(host, _)| *host != journey.about.home && is_member(host));
+    hosts.sort_unstable();
+    hosts.dedup();
+    for (host, epoch) in hosts {
+        let (daemon, id) = (Arc::clone(daemon), journey.about.journey.clone());
+        tokio::spawn(async move {
+            let mut pause = RELEASE_PAUSE_MIN;
+            while !release(&daemon, &host, &id, epoch).await && pause < RELEASE_PAUSE_MAX {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        });
+    }
+}
+
+/// Its supervisor was killed while it had limits of the process raised. Where they are not as it left
+/// them, the process has set them itself, or they are back already.
+///
+/// The journal is the user's word: it says that a limit is to be put back, not where. That we have
+/// noted ourselves, and nothing here raises a limit.
+fn put_limits_back(about: &About, summary: &JournalSummary) {
+    let Ok(process) = Pidfd::open(about.pid) else {
+        return;
+    };
+    let is_it = || processes::lives(about.pid, about.start_time) && process.signal(0).is_ok();
+    for Raised { raised, .. } in &summary.raised {
+        let noted = about.notes.limits.iter();
+        let Some((_, soft, hard)) = noted.copied().find(|(r, _, _)| *r == raised.resource) else {
+            continue;
+        };
+        let now = foreign::limit(about.pid, raised.resource);
+        let lowered = Limit {
+            resource: raised.resource,
+            soft: soft.min(raised.soft),
+            hard: hard.min(raised.hard),
+        };
+        // As long as the descriptor says that it lives, the number is its own.
+        if now.is_ok_and(|now| now == *raised)
+            && is_it()
+            && let Err(errno) = foreign::set_limit(about.pid, lowered)
+        {
+            tracing::warn!(pid = about.pid, %errno, ?lowered, "a limit of a process stays raised");
+        }
+    }
+}
+
+/// Takes over what an older daemon gave to supervisors, and notes whose it was. To be called before
+/// any of them is spoken to.
+pub fn take_over(daemon: &Daemon) {
+    for (name, owner) in directories::take_over(&daemon.settings.supervisors()) {
+        let Some(id) = name.strip_suffix(".home") else {
+            continue;
+        };
+        let about = {
+            let mut journeys = daemon.journeys();
+            let journey = journeys.by_id.get_mut(id).filter(|j| j.is_live());
+            journey.map(|journey| {
+                journey.about.notes.older = Some(owner);
+                journey.about.clone()
+            })
+        };
+        let Some(about) = about else { continue };
+        if let Err(error) = write_about(daemon, &about) {
+            tracing::warn!(%error, journey = id, "an older supervisor was not noted");
+        }
+    }
+}
+
+/// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or
+/// has forgotten, and then did not live to remove. To be called before a move can begin.
+pub fn remove_leftovers(daemon: &Daemon) {
+    let entries = fs::read_dir(daemon.settings.supervisors());
+    for entry in entries.into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".home")) else {
+            continue;
+        };
+        let journeys = daemon.journeys();
+        let live = journeys.by_id.get(id).is_some_and(Journey::is_live);
+        if !live {
+            directories::discard(&entry.path());
+        }
+    }
+}
+
+/// Whether the process lives on at home. If its supervisor died while it was away, the kernel ends
+/// it in a moment.
+async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
+    let about = &journey.about;
+    let lives = || processes::lives(about.pid, about.start_time);
+    let away = is_gone_out(journey, summary);
+    let deadline = Instant::now() + DEATH_WAIT;
+    while away && lives() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    lives()
+}
+
+/// Whether it had left home when its supervisor ended, so far as is known: the journal knows of
+/// commits and of returns, also of those that nobody asked for, and is newer than what the supervisor
+/// said last.
+fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
+    match &summary.last_host {
+        Some(host) => *host != journey.about.home || summary.ended.is_some(),
+        None => {
+            let status = journey.status.as_ref();
+            summary.ended.is_some() || status.is_some_and(|status| status.state != State::Home)
+        }
+    }
+}
+
+fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
+    let away = is_gone_out(journey, summary);
+    match &summary.ended {
+        // Its hosts let go of it for that, without a word.
+        Some((reason, _)) if !at_home && daemon.cluster.removed().is_some() => {
+            format!("{reason} (this node was removed from the cluster)")
+        }
+        Some((reason, _)) if !at_home => reason.clone(),
+        _ if at_home => "It is at home again".to_string(),
+        _ if away && journey.cut.is_some() => journey.cut.clone().unwrap_or_default(),
+        _ if away => {
+            let log = daemon
+                .settings
+                .log(&format!("{}.home", journey.about.journey));
+            format!(
+                "Its home supervisor ended without a word while it was away; see {}",
+                log.display()
+            )
+        }
+        _ => "It ended at home".to_string(),
+    }
+}

@@ -1,0 +1,233 @@
+//! This node's history as it is made: looks at the node, and a write each minute.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::daemon::Daemon;
+use crate::locks::lock;
+use crate::past::events::now_ms;
+use crate::past::history_file::{HistoryError, HistoryFile, SAMPLES_TOLD_MAX};
+use crate::past::recorder::{Batch, Recorder};
+use whim_control::history::{HistoryRow, Keep, Look, MINUTE, MoveRow, SampleRow, span, thin};
+use whim_machine::processes::Caller;
+use whim_machine::sensors::float;
+
+/// The node is looked at this often. Its load stays up for some seconds: none of its peaks is missed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The daemon's end waits no longer for the last write.
+const END_MAX: Duration = Duration::from_secs(2);
+/// In the state directory.
+pub const FILE: &str = "history.redb";
+
+/// What is known, and where it is kept.
+#[derive(Debug)]
+pub struct History {
+    keep: Keep,
+    recorder: Mutex<Recorder>,
+    file: Mutex<HistoryFile>,
+    /// The last write failed, and that was said.
+    failing: AtomicBool,
+}
+
+impl History {
+    /// Of a daemon with this state directory; the file is opened when there is something to write.
+    #[must_use]
+    pub fn new(state: &std::path::Path, keep: Option<Keep>) -> Self {
+        let usual = || Keep::usual(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
+        let keep = keep.unwrap_or_else(usual);
+        Self {
+            keep,
+            recorder: Mutex::default(),
+            file: Mutex::new(HistoryFile::new(state.join(FILE), keep)),
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    /// A move has ended.
+    pub fn note(&self, row: MoveRow) {
+        if self.keep != Keep::Off && !lock(&self.recorder).note(row) {
+            tracing::debug!("more moves in a minute than the history takes");
+        }
+    }
+}
+
+fn look(daemon: &Daemon) -> Option<Batch> {
+    let report = daemon.sensors().report();
+    let used = report
+        .memory_total_bytes
+        .saturating_sub(report.memory_available_bytes);
+    let look = Look {
+        load: report.load,
+        cpus: report.cpus,
+        memory_used_bytes: float(used),
+        memory_total_bytes: report.memory_total_bytes,
+        guests: daemon.guests().count().into(),
+    };
+    lock(&daemon.history.recorder).look(now_ms(), &look)
+}
+
+/// Writes, and says what went wrong, once.
+fn write(daemon: &Daemon, batch: &Batch) {
+    let history = &daemon.history;
+    let written = lock(&history.file).write(now_ms(), batch);
+    let Err(error) = written else {
+        history.failing.store(false, Ordering::Relaxed);
+        return;
+    };
+    daemon.metrics.counters().history_lost();
+    let said = history.failing.swap(true, Ordering::Relaxed);
+    match error {
+        HistoryError::Damaged { .. } => {
+            daemon.events.add(None, "damaged", error.to_string());
+            // The new file takes what the damaged one did not.
+            let again = lock(&history.file).write(now_ms(), batch);
+            history.failing.store(again.is_err(), Ordering::Relaxed);
+        }
+        _ if said => tracing::debug!(%error, "a minute of history is lost"),
+        _ => tracing::warn!("{error}"),
+    }
+}
+
+/// Runs for ever, unless nothing is to be kept.
+pub async fn run(daemon: Arc<Daemon>) {
+    if daemon.history.keep == Keep::Off {
+        return;
+    }
+    let mut interval = tokio::time::interval(LOOK_EVERY);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        if let Some(batch) = look(&daemon) {
+            let daemon = Arc::clone(&daemon);
+            let written = tokio::task::spawn_blocking(move || write(&daemon, &batch)).await;
+            if let Err(error) = written {
+                tracing::error!(%error, "writing the history failed");
+            }
+        }
+    }
+}
+
+/// Writes what there is: the daemon ends.
+pub async fn end(daemon: &Arc<Daemon>) {
+    let batch = lock(&daemon.history.recorder).end();
+    if daemon.history.keep == Keep::Off || batch.is_empty() {
+        return;
+    }
+    let daemon = Arc::clone(daemon);
+    let written = tokio::task::spawn_blocking(move || write(&daemon, &batch));
+    let _ = tokio::time::timeout(END_MAX, written).await;
+}
+
+/// Rows of `whim history`: minutes, put together where they are many, and moves, of which others see no
+/// more than who moved where.
+///
+/// # Errors
+/// Nothing is kept, or it cannot be read.
+pub async fn rows(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    from_ms: u64,
+    to_ms: u64,
+) -> Result<Vec<HistoryRow>, HistoryError> {
+    let (asked, caller) = (Arc::clone(daemon), caller.clone());
+    let read = tokio::task::spawn_blocking(move || read(&asked, &caller, from_ms, to_ms));
+    read.await.unwrap_or_else(|error| {
+        Err(HistoryError::Unread {
+            path: FILE.into(),
+            reason: error.to_string(),
+        })
+    })
+}
+
+fn read(
+    daemon: &Daemon,
+    caller: &Caller,
+    from_ms: u64,
+    to_ms: u64,
+) -> Result<Vec<HistoryRow>, HistoryError> {
+    let history = &daemon.history;
+    let (mut samples, mut moves) = lock(&history.file).read(from_ms, to_ms)?;
+    {
+        let recorder = lock(&history.recorder);
+        let is_in = |time_ms: u64| (from_ms..to_ms).contains(&time_ms);
+        let waiting = recorder.waiting();
+        samples.extend(waiting.sample.clone().filter(|s| is_in(s.time_ms)));
+        moves.extend(
+            waiting
+                .moves
+                .iter()
+                .filter(|row| is_in(row.time_ms))
+                .cloned(),
+        );
+    }
+    Ok(told(samples, moves, caller))
+}
+
+/// In the order of their times, without what this one may not see.
+fn told(samples: Vec<SampleRow>, moves: Vec<MoveRow>, caller: &Caller) -> Vec<HistoryRow> {
+    let first = samples.first().map_or(0, |sample| sample.time_ms);
+    let last = samples.last().map_or(0, |sample| sample.time_ms + MINUTE);
+    let samples = thin(samples, span(first, last, SAMPLES_TOLD_MAX));
+    let hidden = moves.into_iter().map(|mut row| {
+        if !caller.may_see(row.uid) {
+            row.reason = None;
+        }
+        HistoryRow::Move(row)
+    });
+    let mut rows: Vec<HistoryRow> = samples.into_iter().map(HistoryRow::Sample).collect();
+    rows.extend(hidden);
+    rows.sort_by_key(|row| match row {
+        HistoryRow::Sample(sample) => sample.time_ms,
+        HistoryRow::Move(row) => row.time_ms,
+    });
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whim_attempts::{Attempt, Party};
+    use whim_control::history::Outcome;
+
+    fn row(uid: u32) -> MoveRow {
+        MoveRow {
+            time_ms: MINUTE,
+            pid: 7,
+            program: "program".into(),
+            uid,
+            from: "n1".into(),
+            to: "n2".into(),
+            cause: "user".into(),
+            outcome: Outcome::Failed,
+            phase: None,
+            reason: Some("It has a secret file open".into()),
+            bytes: 0,
+            freeze_ms: 0.0,
+            total_ms: 0.0,
+        }
+    }
+
+    #[test]
+    fn reasons_are_for_their_user_and_administrators() {
+        let reasons = |uid: u32, admin: bool| -> Vec<bool> {
+            let caller = Caller {
+                pid: 1,
+                uid,
+                gid: uid,
+                admin,
+            };
+            let rows = told(Vec::new(), vec![row(1000), row(1001)], &caller);
+            let seen =
+                |row: &HistoryRow| matches!(row, HistoryRow::Move(row) if row.reason.is_some());
+            rows.iter().map(seen).collect()
+        };
+        let attempt = Attempt::new(
+            Party::LocalUser,
+            "read from the history why another user's program did not move",
+        );
+        assert_eq!(reasons(1000, false), [true, false]);
+        attempt.failed("its name and where it went are told, and no more");
+        assert_eq!(reasons(7, true), [true, true]);
+    }
+}

@@ -1,0 +1,146 @@
+//! What this node was like, and what moved: a ring of minutes and of moves.
+//!
+//! The core: it takes the time and what was seen, and gives minutes to be written. [`crate::past::history_file`] is
+//! where they are kept, [`crate::past::history_task`] what brings both together.
+
+use whim_control::history::{Look, MoveRow, SampleRow};
+
+/// Moves that wait for the end of their minute; more are not noted.
+pub const WAITING_MAX: usize = 1000;
+
+/// What is to be written together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    pub sample: Option<SampleRow>,
+    pub moves: Vec<MoveRow>,
+}
+
+impl Batch {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sample.is_none() && self.moves.is_empty()
+    }
+}
+
+/// What has not been written.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    now: Batch,
+}
+
+impl Recorder {
+    /// Takes a look at this node; gives what is to be written when a minute is over with it.
+    pub fn look(&mut self, now_ms: u64, look: &Look) -> Option<Batch> {
+        let fresh = SampleRow::of(now_ms, look);
+        match &mut self.now.sample {
+            Some(sample) if sample.time_ms == fresh.time_ms => {
+                sample.take(&fresh);
+                None
+            }
+            // Clocks are put back, too: that is another minute as well.
+            Some(_) => {
+                let over = std::mem::take(&mut self.now);
+                self.now.sample = Some(fresh);
+                Some(over)
+            }
+            None => {
+                self.now.sample = Some(fresh);
+                None
+            }
+        }
+    }
+
+    /// Takes a move that has ended; false when too many wait already.
+    pub fn note(&mut self, row: MoveRow) -> bool {
+        let fits = self.now.moves.len() < WAITING_MAX;
+        if fits {
+            self.now.moves.push(row.cut());
+        }
+        fits
+    }
+
+    /// What there is, although its minute is not over.
+    #[must_use]
+    pub fn waiting(&self) -> &Batch {
+        &self.now
+    }
+
+    /// The same, to be written: nothing more will come.
+    pub fn end(&mut self) -> Batch {
+        std::mem::take(&mut self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whim_control::history::{MINUTE, Outcome};
+
+    fn look(load: f64) -> Look {
+        Look {
+            load,
+            cpus: 2.0,
+            memory_used_bytes: load * 1024.0,
+            memory_total_bytes: 1 << 30,
+            guests: 1.0,
+        }
+    }
+
+    fn row(pid: i32) -> MoveRow {
+        MoveRow {
+            time_ms: 1,
+            pid,
+            program: "program".into(),
+            uid: 1000,
+            from: "n1".into(),
+            to: "n2".into(),
+            cause: "user".into(),
+            outcome: Outcome::Done,
+            phase: None,
+            reason: None,
+            bytes: 1,
+            freeze_ms: 1.0,
+            total_ms: 2.0,
+        }
+    }
+
+    #[test]
+    fn a_minute_is_its_least_its_mean_and_its_most() {
+        let mut recorder = Recorder::default();
+        let begin = 100 * MINUTE;
+        for (second, load) in [(0, 1.0), (5, 4.0), (59, 1.0)] {
+            assert_eq!(recorder.look(begin + second * 1000, &look(load)), None);
+        }
+        assert!(recorder.note(row(7)));
+        let over = recorder
+            .look(begin + MINUTE, &look(9.0))
+            .expect("it is over");
+        let sample = over.sample.expect("one");
+        assert_eq!((sample.time_ms, sample.looks), (begin, 3));
+        assert_eq!((sample.load.min, sample.load.max), (1.0, 4.0));
+        assert!((sample.load.mean - 2.0).abs() < 1e-9, "{sample:?}");
+        assert_eq!(over.moves, [row(7)]);
+        // The next one has begun, with nothing of the last.
+        let waiting = recorder.waiting();
+        assert_eq!(waiting.sample.as_ref().map(|s| s.load.min), Some(9.0));
+        assert!(waiting.moves.is_empty());
+        assert!(!recorder.end().is_empty() && recorder.end().is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_ends_a_minute() {
+        let mut recorder = Recorder::default();
+        assert_eq!(recorder.look(100 * MINUTE, &look(1.0)), None);
+        let over = recorder.look(50 * MINUTE, &look(2.0)).expect("it is over");
+        assert_eq!(over.sample.map(|sample| sample.time_ms), Some(100 * MINUTE));
+    }
+
+    #[test]
+    fn moves_that_wait_have_a_limit() {
+        let mut recorder = Recorder::default();
+        let fit = (0..).take_while(|pid| recorder.note(row(*pid))).count();
+        assert_eq!(fit, WAITING_MAX);
+        recorder.end();
+        assert!(recorder.note(row(1)));
+    }
+}
