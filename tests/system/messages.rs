@@ -93,7 +93,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "… processes of uid … may move already",
-        "crates/whimd/src/candidates.rs",
+        "crates/whimd/src/moves/candidates.rs",
         "fn one_user_s_candidates_are_so_many_and_can_be_written",
     ),
     (

@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         Case::in_lab("orders::guests_of_a_user", 2, guests_of_a_user),
         Case::in_lab("orders::sessions", 1, sessions),
         Case::in_lab("orders::bring_all", 3, bring_all),
+        Case::in_lab("orders::last_move_and_its_cause", 3, last_move),
         Case::in_lab("orders::drain", 3, drain),
         Case::in_lab("orders::drain_waits_for_its_own", 2, drain_waits),
         Case::in_lab("orders::a_guest_without_lease_and_home", 2, without_home),
@@ -264,6 +265,44 @@ fn sessions(cluster: &Cluster) -> Result<()> {
     eventually(SHORT, "the group is empty", || {
         Ok(std::fs::remove_dir(&group).is_ok().then_some(()))
     })
+}
+
+/// Where a program moved last, and why, is known for as long as it lives.
+fn last_move(cluster: &Cluster) -> Result<()> {
+    let mut talks = echoes(cluster, 1, &[])?;
+    let pid = talks[0].1;
+    let number = pid.to_string();
+    let says = |from: &str, to: &str, cause: &str| -> Result<()> {
+        let why = cluster.whim("n1", &["why", &number])?;
+        let (moved, cause) = (
+            format!("It last moved from {from} to {to}, on "),
+            format!("(cause: {cause})"),
+        );
+        ensure!(why.contains(&moved) && why.contains(&cause), "{why}");
+        Ok(())
+    };
+    let why = cluster.whim("n1", &["why", &number])?;
+    ensure!(!why.contains("It last moved"), "{why}");
+    cluster.move_to(pid, "n2")?;
+    says("n1", "n2", "user")?;
+    // Its host wants to be rid of it.
+    cluster.whim("n2", &["expel"])?;
+    let place = cluster.place(pid)?;
+    says("n2", &place, "host")?;
+    cluster.restart_daemon("n1")?;
+    says("n2", &place, "host")?;
+    if place == "n1" {
+        cluster.move_to(pid, "n3")?;
+    }
+    cluster.whim("n1", &["bring"])?;
+    says("n3", "n1", "order")?;
+    let log = cluster.whim("n1", &["log"])?;
+    for cause in ["user", "host", "order"] {
+        let named =
+            |line: &str| line.contains("moved") && line.ends_with(&format!("cause: {cause}"));
+        ensure!(log.lines().any(named), "{cause}: {log}");
+    }
+    answers(&mut talks, "there and back")
 }
 
 fn bring_all(cluster: &Cluster) -> Result<()> {

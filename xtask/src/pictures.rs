@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 use whim_balance::balancer::{Habits, STEADY};
 use whim_balance::cost::{Scale, Size, Use};
 use whim_balance::decide::Rules;
-use whim_balance::pace::{Cause, Pace};
+use whim_balance::pace::{self, Pace};
+use whim_journey::cause::Cause;
 
 use crate::workspace::Workspace;
 
@@ -193,7 +194,7 @@ fn asked() -> Vec<(String, String)> {
 }
 
 fn most(cause: Cause) -> usize {
-    cause.most().unwrap_or_default()
+    pace::most(cause).unwrap_or_default()
 }
 
 /// The questions that come before any weighing.

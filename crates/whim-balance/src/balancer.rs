@@ -12,11 +12,12 @@ mod tests;
 mod turns;
 
 use crate::decide::{self, Candidate, Decision, Node, Numbers, Rules, Scene, Stay};
-use crate::pace::{Cause, Pace};
+use crate::pace::{self, Pace};
 use crate::{Millis, NodeId, usher};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use surroundings::Surroundings;
+use whim_journey::cause::Cause;
 
 /// One of this node's own programs, as it is now.
 #[derive(Clone, Debug, PartialEq)]
@@ -491,7 +492,7 @@ impl Balancer {
     }
 
     fn spent(&self, now: Millis, process: u64, cause: Cause) -> Option<Verdict> {
-        let most = u32::try_from(cause.most()?).unwrap_or(u32::MAX);
+        let most = u32::try_from(pace::most(cause)?).unwrap_or(u32::MAX);
         self.pace
             .is_spent(now, process, cause)
             .then_some(Verdict::Spent { cause, most })

@@ -651,8 +651,8 @@ mod tests {
 
     #[test]
     fn as_many_programs_as_nodes_never_move() {
-        assert_eq!(hogs(4, 4, 600).0, []);
-        assert_eq!(hogs(4, 8, 600).0, []);
+        assert_eq!(hogs(4, 4, 600).0, [0; 0]);
+        assert_eq!(hogs(4, 8, 600).0, [0; 0]);
     }
 
     /// Nodes with their programs, whose sums are right.

@@ -13,39 +13,26 @@
 //! Out of memory there is no limit but the last one: who does not go is killed.
 
 use crate::Millis;
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
+use whim_journey::cause::Cause;
 
-/// Why a program is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Cause {
-    /// There is less to wait for elsewhere.
-    Load,
-    /// It is away, and most of what it does is asking home.
-    Calls,
-    /// It is away, and waits for its user at a terminal.
-    Terminal,
-    /// The node's memory runs out.
-    Memory,
-    /// It is another program's turn to share a CPU: see `Habits::fair`.
-    Turn,
+/// Moves of a program in an hour for this cause; `None`: any number.
+#[must_use]
+pub fn most(cause: Cause) -> Option<usize> {
+    match counts_as(cause) {
+        Cause::Load => Some(6),
+        Cause::Calls | Cause::Terminal => Some(12),
+        // Out of memory, or by somebody's word.
+        _ => None,
+    }
 }
 
-impl Cause {
-    /// Moves of a program in an hour; `None`: any number.
-    #[must_use]
-    pub fn most(self) -> Option<usize> {
-        match self {
-            Self::Load | Self::Turn => Some(6),
-            Self::Calls | Self::Terminal => Some(12),
-            Self::Memory => None,
-        }
-    }
-
-    /// Turns count as moves for load.
-    fn counts_as(self) -> Self {
-        if self == Self::Turn { Self::Load } else { self }
+/// Turns count as moves for load.
+fn counts_as(cause: Cause) -> Cause {
+    if cause == Cause::Turn {
+        Cause::Load
+    } else {
+        cause
     }
 }
 
@@ -87,13 +74,13 @@ impl Pace {
     #[must_use]
     pub fn is_spent(&self, now: Millis, process: u64, cause: Cause) -> bool {
         let lately = || self.lately(now, process, cause).count();
-        cause.most().is_some_and(|most| lately() >= most)
+        most(cause).is_some_and(|most| lately() >= most)
     }
 
     /// When this program was moved for this cause in the last hour.
     fn lately(&self, now: Millis, process: u64, cause: Cause) -> impl Iterator<Item = Millis> + '_ {
         let moves = self.moves.get(&process).into_iter().flatten();
-        let same = moves.filter(move |(_, other)| other.counts_as() == cause.counts_as());
+        let same = moves.filter(move |(_, other)| counts_as(*other) == counts_as(cause));
         same.map(|(at, _)| *at).filter(move |at| at + HOUR > now)
     }
 
@@ -127,7 +114,7 @@ impl Pace {
         let moves = self.moves.entry(process).or_default();
         moves.retain(|(at, _)| at + HOUR > now);
         moves.push_back((now, cause));
-        if cause.counts_as() != Cause::Load {
+        if counts_as(cause) != Cause::Load {
             return;
         }
         self.news.retain(|at| at + Self::NEWS_LASTS > now);

@@ -10,7 +10,7 @@
 
 use crate::balancer::{Habits, Order, Program};
 use crate::decide::{self, Node, Numbers, Rules};
-use crate::pace::Cause;
+use whim_journey::cause::Cause;
 
 /// The move that is best for a node that will lack `short` bytes; `programs`: those there that may go.
 #[must_use]

@@ -1,6 +1,7 @@
 //! What a node was like, and what moved, as rows: by the minute, or by some.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use whim_journey::cause::Cause;
 
 use whim_monitor::plain::is_harmless;
 
@@ -184,8 +185,7 @@ pub struct MoveRow {
     pub uid: u32,
     pub from: String,
     pub to: String,
-    /// As the metrics name it: see `whim_metrics::labels::Cause`.
-    pub cause: String,
+    pub cause: Cause,
     pub outcome: Outcome,
     /// The phase in which it failed.
     pub phase: Option<String>,
@@ -279,7 +279,7 @@ mod tests {
             uid: 1000,
             from: "n1".into(),
             to: "n2".into(),
-            cause: "user".into(),
+            cause: whim_journey::cause::Cause::User,
             outcome: Outcome::Done,
             phase: None,
             reason: None,

@@ -171,9 +171,24 @@ pub enum Phase {
     Home,
 }
 
-impl std::fmt::Display for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl Phase {
+    pub const ALL: [Self; 10] = [
+        Self::Admit,
+        Self::Freeze,
+        Self::Capture,
+        Self::Transfer,
+        Self::Rebuild,
+        Self::Commit,
+        Self::Convert,
+        Self::Away,
+        Self::Onward,
+        Self::Home,
+    ];
+
+    /// Its name; stable.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
             Self::Admit => "admit",
             Self::Freeze => "freeze",
             Self::Capture => "capture",
@@ -184,7 +199,13 @@ impl std::fmt::Display for Phase {
             Self::Away => "away",
             Self::Onward => "onward",
             Self::Home => "home",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
     }
 }
 

@@ -12,6 +12,7 @@
 //! - [`stay`]: the guest's half of both.
 #![forbid(unsafe_code)]
 
+pub mod cause;
 pub mod commit;
 pub mod frame;
 pub mod fuzz;

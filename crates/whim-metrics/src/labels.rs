@@ -29,46 +29,6 @@ macro_rules! label {
 }
 
 label! {
-    /// Why a process is moved.
-    Cause {
-        /// Somebody asked for it: `whim migrate`, `bring`, `top`.
-        User = "user",
-        /// The balancer: less to wait for elsewhere.
-        Load = "load",
-        /// The balancer: most of what it does is asking home.
-        Calls = "calls",
-        /// The balancer: it waits for its user at a terminal.
-        Terminal = "terminal",
-        /// The balancer: memory runs out.
-        Memory = "memory",
-        /// The balancer: its turn to share a CPU.
-        Turn = "turn",
-        /// Its host wants to be rid of it.
-        Host = "host",
-        /// This node was told to bring its processes home, or the host is no member any more.
-        Order = "order",
-        /// It came home by itself, for a call that runs there alone.
-        Itself = "itself",
-    }
-}
-
-label! {
-    /// How far a move came that failed.
-    Phase {
-        Admit = "admit",
-        Freeze = "freeze",
-        Capture = "capture",
-        Transfer = "transfer",
-        Rebuild = "rebuild",
-        Commit = "commit",
-        Convert = "convert",
-        Away = "away",
-        Onward = "onward",
-        Home = "home",
-    }
-}
-
-label! {
     /// Why a move was not begun.
     Refusal {
         /// A stay reason of the process.

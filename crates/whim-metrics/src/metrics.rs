@@ -10,11 +10,11 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use whim_journey::cause::Cause;
+use whim_journey::job::Phase;
 
 use crate::exposition::{self, Format};
-use crate::labels::{
-    Cause, GuestState, Order, Phase, Place, Reach, Refusal, State, Unadmitted, Verdict,
-};
+use crate::labels::{GuestState, Order, Place, Reach, Refusal, State, Unadmitted, Verdict};
 use crate::snapshot::Snapshot;
 
 /// Upper ends of the histograms' buckets, in seconds: a freeze of a small process takes some milliseconds,
@@ -67,8 +67,8 @@ macro_rules! label_sets {
 
 label_sets! {
     OfVersion { version: String }
-    OfCause { cause: Cause }
-    OfPhase { phase: Phase }
+    OfCause { cause: &'static str }
+    OfPhase { phase: &'static str }
     OfRefusal { reason: Refusal }
     OfUnadmitted { reason: Unadmitted }
     OfVerdict { verdict: Verdict }
@@ -76,6 +76,22 @@ label_sets! {
     OfProcess { state: State, place: Place }
     OfMember { reach: Reach }
     OfOrder { order: Order }
+}
+
+impl From<Cause> for OfCause {
+    fn from(cause: Cause) -> Self {
+        Self {
+            cause: cause.word(),
+        }
+    }
+}
+
+impl From<Phase> for OfPhase {
+    fn from(phase: Phase) -> Self {
+        Self {
+            phase: phase.word(),
+        }
+    }
 }
 
 /// Registers metrics one after the other.
@@ -128,8 +144,8 @@ struct Moves {
 
 impl Moves {
     fn register(registry: &mut Register<'_>) -> Self {
-        let causes = || Cause::ALL.iter().map(|cause| OfCause { cause: *cause });
-        let phases = Phase::ALL.iter().map(|phase| OfPhase { phase: *phase });
+        let causes = || Cause::ALL.into_iter().map(OfCause::from);
+        let phases = Phase::ALL.into_iter().map(OfPhase::from);
         let refusals = Refusal::ALL.iter();
         let refusals = refusals.map(|reason| OfRefusal { reason: *reason });
         Self {
@@ -232,12 +248,12 @@ impl Counters {
 
     /// A host is asked for room, or the process called home.
     pub fn move_begun(&self, cause: Cause) {
-        self.moves.begun.get_or_create(&OfCause { cause }).inc();
+        self.moves.begun.get_or_create(&cause.into()).inc();
     }
 
     /// A move was done.
     pub fn move_done(&self, cause: Cause, bytes: u64, freeze_seconds: f64, seconds: f64) {
-        self.moves.done.get_or_create(&OfCause { cause }).inc();
+        self.moves.done.get_or_create(&cause.into()).inc();
         self.moves.bytes.inc_by(bytes);
         self.moves.freeze.observe(freeze_seconds);
         self.moves.duration.observe(seconds);
@@ -245,8 +261,8 @@ impl Counters {
 
     /// A move that had begun failed.
     pub fn move_failed(&self, cause: Cause, phase: Phase) {
-        self.moves.failed.get_or_create(&OfCause { cause }).inc();
-        self.moves.failed_in.get_or_create(&OfPhase { phase }).inc();
+        self.moves.failed.get_or_create(&cause.into()).inc();
+        self.moves.failed_in.get_or_create(&phase.into()).inc();
     }
 
     /// A move did not begin.

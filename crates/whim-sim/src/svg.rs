@@ -3,7 +3,7 @@
 
 use crate::cluster::{Outcome, Sample};
 use std::fmt::Write;
-use whim_balance::pace::Cause;
+use whim_journey::cause::Cause;
 
 /// Sizes in pixels: of the picture, of a node's part of it, of the margins.
 const WIDTH: f64 = 1000.0;
@@ -58,9 +58,9 @@ pub fn draw(outcome: &Outcome) -> String {
     let moves = moves.filter(|moved| moved.from < nodes && moved.to < nodes);
     for moved in moves.take(MOVES_MAX) {
         let class = match moved.cause {
-            Cause::Load | Cause::Turn => "move",
             Cause::Calls | Cause::Terminal => "calls",
             Cause::Memory => "short",
+            _ => "move",
         };
         let (begins, ends) = (picture.x(moved.at), picture.x(moved.at + moved.took));
         let middle = |node: usize| TOP + ROW * (node as f64 + 0.5);

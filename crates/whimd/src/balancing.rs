@@ -2,32 +2,34 @@
 //! and moves what [`whim_balance::balancer`] says.
 
 mod lives;
+pub(crate) mod state;
 mod watch;
 mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
-use whim_balance::balancer::{Balancer, Fixed, Habits, Known, Order, Program};
+use whim_balance::balancer::{Fixed, Known, Order, Program};
 use whim_balance::cost::Size;
-use whim_balance::decide::{self, Candidate as Weighed, Node, Rules};
+use whim_balance::decide::{self, Candidate as Weighed, Node};
 use whim_balance::{Millis, NodeId};
 use whim_journey::job::State;
 
 use crate::daemon::Daemon;
-use crate::faces::metrics_words as words_of_metrics;
-use crate::host::guests::Stay;
 use crate::members::word::node_id as id;
+use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
-use crate::moves::candidates::Candidate;
+use crate::moves::candidate::Candidate;
 use crate::moves::journeys::Journey;
 use crate::moves::moving;
-use lives::Lives;
+use state::{Balancing, LIVES};
 use watch::{Place, Seen, Watched};
+use whim_balance::balancer::Verdict;
 use whim_control::protocol::{Class as Kind, Decided, NodeState};
 use whim_machine::process::Process;
 use whim_machine::processes::{self, ProcessError, Stat};
 use whim_machine::sensors::{Report, float};
+use whim_metrics::labels;
 
 /// Whether a process is a candidate is asked again after this, in milliseconds.
 const CHECK_EVERY: Millis = 10_000;
@@ -43,62 +45,6 @@ const IDLE: f64 = 0.1;
 const FRESH: u128 = 2_000;
 /// CPU seconds of a program of which nothing is known.
 const UNKNOWN_DONE: f64 = 30.0;
-
-/// What the balancer keeps between two looks.
-#[derive(Debug)]
-pub struct Balancing {
-    own: String,
-    balancer: Balancer,
-    watched: HashMap<i32, (Watched, u32, String)>,
-    lives: Lives,
-    /// When the model was written down last, and how many lives it held then.
-    saved: (Millis, u64),
-    /// Whether a process was a candidate, and when that was asked.
-    candidates: HashMap<i32, (u64, Millis, bool)>,
-    /// When users have moved their processes by hand, and when anybody has.
-    placed: HashMap<i32, Millis>,
-    asked: HashMap<i32, Millis>,
-    /// When each guest was first seen.
-    guests: HashMap<Stay, Millis>,
-}
-
-impl Balancing {
-    /// `own`: name of this node; `lives`: what an earlier daemon wrote down; `fair`: programs take turns at
-    /// sharing CPUs.
-    #[must_use]
-    pub fn new(own: &str, lives: &[u8], fair: bool) -> Self {
-        let lives = Lives::parse(lives);
-        let habits = Habits {
-            fair,
-            ..Habits::default()
-        };
-        Self {
-            own: own.to_owned(),
-            balancer: Balancer::new(id(own), Rules::default(), habits),
-            watched: HashMap::new(),
-            saved: (0, lives.count()),
-            lives,
-            candidates: HashMap::new(),
-            placed: HashMap::new(),
-            asked: HashMap::new(),
-            guests: HashMap::new(),
-        }
-    }
-
-    /// A request to move a process has ended.
-    pub fn moved(&mut self, now: Millis, pid: i32) {
-        self.asked.insert(pid, now);
-    }
-}
-
-/// A user has moved a process by hand: there it stays for a while.
-pub fn placed(daemon: &Daemon, pid: i32) {
-    let now = daemon.clock_ms();
-    daemon.balancing().placed.insert(pid, now);
-}
-
-/// File of the model of past lives, in the directory of the daemon's state.
-pub const LIVES: &str = Lives::FILE;
 
 /// A process by its pid and its beginning: pids come again.
 fn process(pid: i32, start_time: u64) -> u64 {
@@ -153,7 +99,7 @@ async fn carry_out(daemon: &Arc<Daemon>, (order, to): (Order, String)) {
 }
 
 /// Moves a process in the name of the one who has put it into our hands, who has to have the right to it now.
-async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), moving::MoveError> {
+async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), MoveError> {
     let pid = pid_of(order.process);
     let process = Process::open_same(pid, start_time_of(order.process))?;
     let candidate = daemon.candidates().get(pid).cloned();
@@ -166,10 +112,7 @@ async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), mo
         // Its own user may read of it later.
         caller.uid = credentials.uids[0];
     }
-    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
-    let cause = words_of_metrics::cause(order.cause);
-    let process = Arc::new(process);
-    moving::migrate_for(daemon, &caller, process, to, cause, &answers).await?;
+    moving::migrate_for(daemon, &caller, Arc::new(process), (order.cause, to), None).await?;
     Ok(())
 }
 
@@ -212,7 +155,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     sensors.set_urgency(urgency);
     sensors.set_growth(growth);
     drop(sensors);
-    if !config.balance.enabled || !daemon.cluster.is_member() {
+    if !config.balance.enabled || !daemon.cluster().is_member() {
         return Vec::new();
     }
     let nodes = u32::try_from(view.names.len()).unwrap_or(u32::MAX);
@@ -223,20 +166,43 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     let records = programs
         .iter()
         .filter_map(|program| balancing.balancer.record(program.candidate.process));
-    let verdicts = records.map(|record| words_of_metrics::verdict(&record.verdict));
-    daemon.metrics.counters().looked(verdicts);
+    let verdicts = records.map(|record| label(&record.verdict));
+    daemon.metrics().counters().looked(verdicts);
     drop(balancing);
     let name = |node: NodeId| view.names.get(&node).cloned().unwrap_or_default();
     for order in &orders {
         let text = words::order(order, &name);
         daemon
-            .events
+            .events()
             .add(Some(pid_of(order.process)), "decided", text);
     }
     orders
         .into_iter()
         .map(|order| (order, name(order.to)))
         .collect()
+}
+
+/// A verdict, as the metrics count it.
+fn label(verdict: &Verdict) -> labels::Verdict {
+    match verdict {
+        Verdict::Move(_) => labels::Verdict::Move,
+        Verdict::Moving => labels::Verdict::Moving,
+        Verdict::Fixed(Fixed::Told) => labels::Verdict::Told,
+        Verdict::Fixed(Fixed::Interactive) => labels::Verdict::Interactive,
+        Verdict::Fixed(Fixed::Placed) => labels::Verdict::Placed,
+        Verdict::Young { .. } => labels::Verdict::Young,
+        Verdict::Light { .. } => labels::Verdict::Light,
+        Verdict::Terminal => labels::Verdict::Terminal,
+        Verdict::Spent { .. } => labels::Verdict::Spent,
+        Verdict::Paced(_) => labels::Verdict::Paced,
+        Verdict::Failed { .. } => labels::Verdict::Failed,
+        Verdict::Stay(decide::Stay::NoCandidate) => labels::Verdict::NoCandidate,
+        Verdict::Stay(decide::Stay::NoNode) => labels::Verdict::NoNode,
+        Verdict::Stay(decide::Stay::JustCame) => labels::Verdict::JustCame,
+        Verdict::Stay(decide::Stay::NoRoom) => labels::Verdict::NoRoom,
+        Verdict::Stay(decide::Stay::NotCheaper(_)) => labels::Verdict::NotCheaper,
+        Verdict::Stay(decide::Stay::NotWorth(_)) => labels::Verdict::NotWorth,
+    }
 }
 
 /// By how much the use of this node's memory grows: `all`, unless some of it comes with a program that
@@ -283,7 +249,7 @@ fn save_lives(daemon: &Daemon, balancing: &mut Balancing, now: Millis) {
 
 fn view(daemon: &Daemon) -> View {
     let now = daemon.clock_ms();
-    let own = daemon.cluster.node();
+    let own = daemon.cluster().node();
     let report = daemon.report();
     let takes = !report.draining;
     let used = report
@@ -292,7 +258,7 @@ fn view(daemon: &Daemon) -> View {
     let mut known = vec![known(&own, &report, used, now, takes)];
     let mut names = HashMap::from([(id(&own), own.clone())]);
     let mut reports = HashMap::new();
-    let members = daemon.cluster.members();
+    let members = daemon.cluster().members();
     // Ourselves not counted, as in `pulse`.
     let sampled = members.len() > daemon.config().balance.ask_above + 1;
     let hosts = if sampled {
@@ -337,7 +303,7 @@ fn view(daemon: &Daemon) -> View {
         rate,
         uptime: uptime(),
         sampled,
-        moving: daemon.moves_some(),
+        moving: !daemon.under_way().is_empty(),
     }
 }
 
@@ -592,41 +558,6 @@ fn urgency(daemon: &Daemon, balancing: &mut Balancing, view: &View, programs: &[
     sum + others * decide::urgency(UNKNOWN_DONE)
 }
 
-/// CPU time that a process has used so far, as far as it was watched, in milliseconds.
-#[must_use]
-pub fn done_ms(daemon: &Daemon, pid: i32) -> u64 {
-    let balancing = daemon.balancing();
-    let seconds = balancing
-        .watched
-        .get(&pid)
-        .map_or(0.0, |(watched, _, _)| watched.done);
-    u64::try_from(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_millis())
-        .unwrap_or(u64::MAX)
-}
-
-/// What a program does, by the last looks at it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Does {
-    /// Cores that it would keep busy, and those that it got.
-    pub wanted: f64,
-    pub got: f64,
-    /// Calls for its home in a second.
-    pub calls: f64,
-}
-
-/// What this program does, if it has been looked at twice where it is.
-#[must_use]
-pub fn does(daemon: &Daemon, stat: &Stat) -> Option<Does> {
-    let balancing = daemon.balancing();
-    let (watched, _, _) = balancing.watched.get(&stat.pid)?;
-    let same = watched.start_time == stat.start_time && watched.was_seen_twice();
-    same.then(|| Does {
-        wanted: watched.cpus(),
-        got: watched.ran,
-        calls: watched.calls(),
-    })
-}
-
 /// What the balancer decided about a process last, as a sentence and as its record.
 #[must_use]
 pub fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decided>)> {
@@ -634,8 +565,8 @@ pub fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decided>)> {
         let sentence = "This node moves nothing by itself: [balance] enabled, or --no-balance.";
         return Some((sentence.into(), None));
     }
-    let own = daemon.cluster.node();
-    let members = daemon.cluster.members();
+    let own = daemon.cluster().node();
+    let members = daemon.cluster().members();
     let name = |node: NodeId| {
         let mut names = members.iter().map(|member| &member.name).chain([&own]);
         names

@@ -1,39 +1,35 @@
-//! The daemon's parts, and what it does each second.
+//! What the daemon's tasks share. It knows of none of them.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use whim_metrics::Metrics;
-use whim_metrics::labels::{Cause, Phase};
-use whim_net::datagram::Keyring;
-
-use crate::balancing::{self, Balancing};
-use crate::faces::telling::Telling;
-use crate::faces::web::WebPage;
-use crate::host::guests::Guests;
-use crate::host::hosting;
-use crate::host::orders::{self, Orders};
-use crate::line::directories;
-use crate::line::directories::Aside;
-use crate::line::looking::{Looking, NotSeen, Patience};
-use crate::locks::lock;
-use crate::members::cluster::{CallError, Cluster};
-use crate::members::discovery::Discovery;
-use crate::members::peers::Peers;
-use crate::moves::candidates::{Candidate, Candidates};
-use crate::moves::journeys::Journeys;
-use crate::moves::watching;
-use crate::past::events::Events;
-use crate::past::history_task::History;
-use crate::settings::Settings;
 use whim_control::config::Config;
 use whim_machine::batch::Job;
 use whim_machine::cgroup;
 use whim_machine::class::Class;
 use whim_machine::processes;
-use whim_machine::sensors::speed::{self, Idle, Speed};
+use whim_machine::sensors::speed::{self, Speed};
 use whim_machine::sensors::{Report, Sensors};
+use whim_metrics::Metrics;
+use whim_net::datagram::Keyring;
+
+use crate::balancing::state::{Balancing, LIVES};
+use crate::faces::watched::Watched;
+use crate::host::guests::Guests;
+use crate::host::orders::{self, Orders};
+use crate::line::looking::{Looking, NotSeen, Patience};
+use crate::locks::lock;
+use crate::members::cluster::{CallError, Cluster};
+use crate::members::discovery::Discovery;
+use crate::members::peers::Peers;
+use crate::moves::candidate::Candidate;
+use crate::moves::candidates::Candidates;
+use crate::moves::journeys::Journeys;
+use crate::moves::under_way::UnderWay;
+use crate::past::events::Events;
+use crate::past::history::History;
+use crate::settings::Settings;
 
 /// All processes are looked at again after this, in milliseconds.
 const SCAN_ALL_EVERY: u64 = 30_000;
@@ -50,66 +46,34 @@ struct SeenProcesses {
 /// Everything that the daemon's tasks share.
 #[derive(Debug)]
 pub struct Daemon {
-    pub settings: Settings,
+    settings: Settings,
     /// What holds of the configuration: `whim tune` changes it.
     config: Mutex<Arc<Config>>,
-    pub cluster: Arc<Cluster>,
-    pub events: Events,
-    /// Files by which supervisors enter their control groups.
-    pub supervisor_groups: Vec<PathBuf>,
+    cluster: Arc<Cluster>,
+    events: Events,
+    supervisor_groups: Vec<PathBuf>,
     started: Instant,
     sensors: Mutex<Sensors>,
     candidates: Mutex<Candidates>,
     journeys: Mutex<Journeys>,
     guests: Mutex<Guests>,
     peers: Mutex<Peers>,
-    /// Processes that a request moves just now.
-    moving: Mutex<HashMap<i32, UnderWay>>,
+    under_way: Mutex<UnderWay>,
     orders: Mutex<Orders>,
-    pub looking: Arc<Looking>,
+    looking: Arc<Looking>,
     balancing: Mutex<Balancing>,
     /// For datagrams; of the name that this node has now.
     keyring: Mutex<Option<Keyring>>,
     discovery: Mutex<Discovery>,
-    /// Rung when there is something new to tell of this node, once a second.
-    pub looked: tokio::sync::Notify,
     /// What the last look at all processes found.
     seen: Mutex<SeenProcesses>,
     /// What the monitors are told.
-    pub telling: Telling,
-    /// The page, while anybody looks at it.
-    pub web: WebPage,
+    watched: Watched,
     /// What Prometheus is told.
-    pub metrics: Metrics,
-    pub history: History,
+    metrics: Metrics,
+    history: History,
     /// Held while guests are sent away.
-    pub expelling: tokio::sync::Mutex<()>,
-    /// Of supervisors' directories, what is removed bit by bit.
-    pub aside: Aside,
-}
-
-/// A request to move a process, as far as it has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnderWay {
-    pub cause: Cause,
-    /// `None`: the move has not begun, and may be refused.
-    pub phase: Option<Phase>,
-}
-
-/// A process that is being moved; dropped when that is over.
-#[derive(Debug)]
-pub struct MovingGuard {
-    daemon: Arc<Daemon>,
-    pid: i32,
-}
-
-impl Drop for MovingGuard {
-    fn drop(&mut self) {
-        lock(&self.daemon.moving).remove(&self.pid);
-        let now = self.daemon.clock_ms();
-        self.daemon.balancing().moved(now, self.pid);
-        self.daemon.telling.look_again();
-    }
+    expelling: tokio::sync::Mutex<()>,
 }
 
 impl Daemon {
@@ -128,7 +92,7 @@ impl Daemon {
         });
         let noted = || speed::noted(&settings.state.join(speed::FILE), &speed::cpu());
         let speed = fixed.or_else(noted).unwrap_or_default();
-        let lives = std::fs::read(settings.state.join(balancing::LIVES)).unwrap_or_default();
+        let lives = std::fs::read(settings.state.join(LIVES)).unwrap_or_default();
         let balancing = Balancing::new(&cluster.node(), &lives, settings.config.balance.fair);
         let orders = Orders::load(&settings.state.join(orders::FILE));
         let history = History::new(&settings.state, settings.config.history.keep);
@@ -144,21 +108,65 @@ impl Daemon {
             journeys: Mutex::new(journeys),
             guests: Mutex::new(guests),
             peers: Mutex::default(),
-            moving: Mutex::default(),
+            under_way: Mutex::default(),
             orders: Mutex::new(orders),
             looking: Arc::default(),
             balancing: Mutex::new(balancing),
             keyring: Mutex::default(),
             discovery: Mutex::default(),
-            looked: tokio::sync::Notify::new(),
             seen: Mutex::default(),
-            telling: Telling::default(),
-            web: WebPage::default(),
+            watched: Watched::default(),
             metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
             history,
             expelling: tokio::sync::Mutex::default(),
-            aside: Aside::default(),
         })
+    }
+
+    /// What this daemon was started with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Files by which supervisors enter their control groups.
+    #[must_use]
+    pub fn supervisor_groups(&self) -> &[PathBuf] {
+        &self.supervisor_groups
+    }
+
+    #[must_use]
+    pub fn looking(&self) -> &Arc<Looking> {
+        &self.looking
+    }
+
+    #[must_use]
+    pub fn watched(&self) -> &Watched {
+        &self.watched
+    }
+
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Held while guests are sent away.
+    pub fn expelling(&self) -> &tokio::sync::Mutex<()> {
+        &self.expelling
     }
 
     pub fn candidates(&self) -> MutexGuard<'_, Candidates> {
@@ -322,47 +330,15 @@ impl Daemon {
         cgroup::hold_share(&self.settings.group_prefix(), share);
     }
 
-    /// Reserves a process for one move; `None`: it is being moved already.
-    #[must_use]
-    pub fn begin_move(self: &Arc<Self>, pid: i32, cause: Cause) -> Option<MovingGuard> {
-        let mut moving = lock(&self.moving);
-        if moving.contains_key(&pid) {
-            return None;
-        }
-        moving.insert(pid, UnderWay { cause, phase: None });
-        drop(moving);
-        Some(MovingGuard {
-            daemon: Arc::clone(self),
-            pid,
-        })
+    /// Processes that are being moved just now.
+    pub fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        lock(&self.under_way)
     }
 
-    /// The move of a process has come to this phase.
-    pub fn came_to(&self, pid: i32, phase: Phase) {
-        if let Some(under_way) = lock(&self.moving).get_mut(&pid) {
-            if under_way.phase.is_none() {
-                self.metrics.counters().move_begun(under_way.cause);
-            }
-            under_way.phase = Some(phase);
-        }
-    }
-
-    /// How far the move of a process has come.
-    #[must_use]
-    pub fn under_way(&self, pid: i32) -> Option<UnderWay> {
-        lock(&self.moving).get(&pid).copied()
-    }
-
-    /// Whether a request of the user moves this process just now.
+    /// Whether a process is being moved just now.
     #[must_use]
     pub fn is_moving(&self, pid: i32) -> bool {
-        lock(&self.moving).contains_key(&pid)
-    }
-
-    /// Whether any process is being moved.
-    #[must_use]
-    pub fn moves_some(&self) -> bool {
-        !lock(&self.moving).is_empty()
+        self.under_way().contains(pid)
     }
 
     /// The batch job to whose nodes a process is bound.
@@ -439,51 +415,6 @@ impl Daemon {
         let path = self.settings.state.join(name);
         if let Err(error) = whim_net::files::write_atomically(&path, bytes) {
             tracing::warn!(%error, "state was not saved");
-        }
-    }
-
-    /// Measures this node's speed as soon as it has nothing else to do, unless that is known.
-    pub async fn learn_speed(self: Arc<Self>) {
-        let mut idle = Idle::default();
-        let mut interval = tokio::time::interval(Duration::from_secs(1));
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        while self.sensors().speed().estimated {
-            interval.tick().await;
-            let load = self.sensors().own_load();
-            if !idle.look(load) {
-                continue;
-            }
-            let Ok(value) = tokio::task::spawn_blocking(speed::measure).await else {
-                return;
-            };
-            self.save(speed::FILE, &speed::note(&speed::cpu(), value));
-            let estimated = false;
-            self.sensors().set_speed(Speed { value, estimated });
-            tracing::info!(value, "the speed of a core was measured");
-        }
-    }
-
-    /// Runs for ever: sensors, processes, supervisors, each second.
-    pub async fn tick(self: Arc<Self>) {
-        let mut interval = tokio::time::interval(Duration::from_secs(1));
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            let daemon = Arc::clone(&self);
-            let looked = tokio::task::spawn_blocking(move || {
-                daemon.sensors().sample(daemon.clock_ms());
-                daemon.hold_guests_share();
-                daemon.refresh_candidates();
-                let directory = daemon.settings.supervisors();
-                daemon.aside.clear(&directory, directories::STEP_MAX);
-            });
-            if let Err(error) = looked.await {
-                tracing::error!(%error, "looking at the processes failed");
-            }
-            watching::refresh_all(&self).await;
-            balancing::look(&self).await;
-            self.looked.notify_one();
-            hosting::sweep(&self).await;
         }
     }
 }

@@ -2,10 +2,14 @@
 
 pub(crate) mod clients;
 pub(crate) mod health;
+pub(crate) mod lines;
 pub(crate) mod listing;
 pub(crate) mod metrics;
-pub(crate) mod metrics_words;
+pub(crate) mod options;
+pub(crate) mod registering;
+pub(crate) mod requests;
 pub(crate) mod server;
 pub(crate) mod telling;
 pub(crate) mod tuning;
+pub(crate) mod watched;
 pub(crate) mod web;

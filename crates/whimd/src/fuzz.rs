@@ -11,11 +11,12 @@ use whim_journey::job::{Command, Event, GuestJob, HomeJob, Status};
 use whim_net::datagram::TEXT_MAX;
 
 use crate::host::guests::PrivateIds;
+use crate::line::journal::summarize;
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::members::swim::{self, Life, Swim};
 use crate::members::word::{self, Head, Kind};
-use crate::moves::candidates::Candidate;
-use crate::moves::journeys::{About, summarize};
+use crate::moves::candidate::Candidate;
+use crate::moves::journeys::About;
 
 /// What is taken is written and taken again as the same.
 fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {

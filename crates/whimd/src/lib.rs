@@ -12,6 +12,7 @@ mod locks;
 mod members;
 mod moves;
 mod past;
+mod rounds;
 mod settings;
 mod start;
 

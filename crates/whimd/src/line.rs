@@ -4,5 +4,6 @@
 pub(crate) mod conversation;
 pub(crate) mod directories;
 pub(crate) mod hearsay;
+pub(crate) mod journal;
 pub(crate) mod looking;
 pub(crate) mod supervisor;

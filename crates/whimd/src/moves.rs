@@ -1,6 +1,8 @@
 //! This node's own processes: who may move, the journeys that they are on, and every way to move one.
 
+pub(crate) mod attempt;
 pub(crate) mod candidacy;
+pub(crate) mod candidate;
 pub(crate) mod candidates;
 pub(crate) mod departing;
 pub(crate) mod destinations;
@@ -8,7 +10,9 @@ pub(crate) mod evacuation;
 pub(crate) mod eviction;
 pub(crate) mod journeys;
 pub(crate) mod moving;
-pub(crate) mod registering;
+pub(crate) mod notes;
+pub(crate) mod room;
 pub(crate) mod stay;
 pub(crate) mod tally;
+pub(crate) mod under_way;
 pub(crate) mod watching;

@@ -11,12 +11,14 @@ use crate::members::port;
 use crate::members::pulse;
 use crate::moves::watching;
 use crate::past::history_task;
+use crate::rounds;
 use crate::settings::Settings;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use whim_control::arguments::Arguments;
 use whim_control::config::Config;
 use whim_control::places::{PlaceError, Places, make_directory};
@@ -187,15 +189,19 @@ async fn run(settings: Settings) -> Result<()> {
     watching::refresh_all(&daemon).await;
     hosting::take_up(&daemon).await;
     watching::remove_leftovers(&daemon);
-    tokio::spawn(Arc::clone(&daemon).tick());
-    tokio::spawn(Arc::clone(&daemon).learn_speed());
+    let looked = Arc::new(Notify::new());
+    tokio::spawn(rounds::each_second(
+        Arc::clone(&daemon),
+        Arc::clone(&looked),
+    ));
+    tokio::spawn(rounds::learn_speed(Arc::clone(&daemon)));
     tokio::spawn(owner::watch(Arc::clone(&daemon)));
-    tokio::spawn(pulse::run(Arc::clone(&daemon), socket));
+    tokio::spawn(pulse::run(Arc::clone(&daemon), socket, looked));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));
     tokio::spawn(server::serve(Arc::clone(&daemon), control));
     tokio::spawn(history_task::run(Arc::clone(&daemon)));
     metrics::start(&daemon).await;
-    tracing::info!(node = daemon.cluster.node(), address = %heard, "ready");
+    tracing::info!(node = daemon.cluster().node(), address = %heard, "ready");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {

@@ -7,9 +7,9 @@
 
 use super::{Balancer, Order, Program, Surroundings, Verdict};
 use crate::decide::{self, Node, Numbers};
-use crate::pace::Cause;
 use crate::{Millis, NodeId};
 use std::collections::BTreeMap;
+use whim_journey::cause::Cause;
 
 /// Seconds for which the same programs share a CPU, at least. Five programs on four nodes make 30 turns an
 /// hour then, and each of them may move six times.

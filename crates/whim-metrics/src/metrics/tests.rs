@@ -45,13 +45,13 @@ fn full() -> Snapshot {
 /// Every counter is moved.
 fn moved(counters: &Counters) {
     for cause in Cause::ALL {
-        counters.move_begun(*cause);
-        counters.move_done(*cause, 4096, 0.012, 0.2);
-        counters.move_failed(*cause, Phase::Transfer);
+        counters.move_begun(cause);
+        counters.move_done(cause, 4096, 0.012, 0.2);
+        counters.move_failed(cause, Phase::Transfer);
     }
     Phase::ALL
-        .iter()
-        .for_each(|phase| counters.move_failed(Cause::User, *phase));
+        .into_iter()
+        .for_each(|phase| counters.move_failed(Cause::User, phase));
     Refusal::ALL
         .iter()
         .for_each(|reason| counters.move_refused(*reason));

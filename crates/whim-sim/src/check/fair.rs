@@ -4,7 +4,7 @@
 use super::{Figure, Found, Limit, settled};
 use crate::cluster::{self, Setting};
 use crate::scenario::{self, Scenario};
-use whim_balance::pace::Cause;
+use whim_journey::cause::Cause;
 
 #[must_use]
 pub fn one(seed: u64, hours: f64) -> Found {

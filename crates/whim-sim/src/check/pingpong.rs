@@ -7,7 +7,7 @@
 use super::{Figure, Found, Limit, settled};
 use crate::cluster::{self, Outcome, Setting};
 use crate::scenario::{self, Scenario};
-use whim_balance::pace::Cause;
+use whim_journey::cause::Cause;
 
 const SCENARIOS: [(Scenario, bool); 6] = [
     (Scenario::Crowd, true),

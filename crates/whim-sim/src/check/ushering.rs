@@ -3,7 +3,7 @@
 use super::{Figure, Found, Limit};
 use crate::cluster::{self, Setting};
 use crate::scenario::{self, Scenario};
-use whim_balance::pace::Cause;
+use whim_journey::cause::Cause;
 
 /// One case by chance, and the eaters.
 #[must_use]

@@ -6,8 +6,8 @@ use super::{Cluster, Event, Micros, id, micros, millis, number, seconds};
 use rand::RngExt;
 use whim_balance::balancer::{Known, Order, Program as Own};
 use whim_balance::decide::Candidate;
-use whim_balance::pace::Cause;
 use whim_balance::sample;
+use whim_journey::cause::Cause;
 
 /// A program on its way.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use super::program::{Fate, Program};
 use serde::Serialize;
-use whim_balance::pace::Cause;
+use whim_journey::cause::Cause;
 
 /// A move that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

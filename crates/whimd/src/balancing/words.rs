@@ -2,28 +2,17 @@
 
 use whim_balance::balancer::{Fixed, Order, Record, Verdict};
 use whim_balance::decide::{Numbers, Stay};
-use whim_balance::pace::{Cause, Pace};
+use whim_balance::pace::Pace;
 use whim_balance::{Millis, NodeId};
+use whim_journey::cause::Cause;
 
 use super::watch::Watched;
-
-/// Why a program was, or is to be, moved.
-#[must_use]
-pub fn cause(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Load => "there is less to wait for there",
-        Cause::Calls => "most of what it does is asking home",
-        Cause::Terminal => "it waits for its user at a terminal",
-        Cause::Memory => "memory runs out where it is",
-        Cause::Turn => "it goes on sharing a CPU there, and another program has its own here",
-    }
-}
 
 /// An order as a sentence; `name` gives the names of nodes.
 #[must_use]
 pub fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
     let (from, to) = (name(order.from), name(order.to));
-    let why = cause(order.cause);
+    let why = order.cause.because();
     let numbers = match order.cause {
         Cause::Memory => {
             let (frees, lacks) = (
@@ -38,7 +27,7 @@ pub fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
             seconds(order.numbers.gain),
             seconds(order.numbers.cost)
         ),
-        Cause::Load | Cause::Calls => weighed(&order.numbers, &from, &to),
+        _ => weighed(&order.numbers, &from, &to),
     };
     format!("From {from} to {to}, since {why}: {numbers}")
 }
@@ -117,7 +106,7 @@ fn verdict(verdict: &Verdict, from: &str, name: &dyn Fn(NodeId) -> String) -> St
         Verdict::Terminal => "it stays, since its user sits before it".into(),
         Verdict::Spent { cause: spent, most } => format!(
             "it stays, although {}: it was moved for that {most} times within an hour, as often as it may be",
-            cause(*spent)
+            spent.because()
         ),
         Verdict::Paced(numbers) => {
             let to = name(numbers.to);

@@ -24,7 +24,7 @@ fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Fi
 #[must_use]
 pub fn findings(daemon: &Daemon) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if !daemon.settings.root {
+    if !daemon.settings().root {
         findings.push(finding(
             "rights",
             Grade::Warning,
@@ -35,7 +35,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
     findings.extend(filter());
     findings.extend(programs(daemon));
     findings.extend(discovered(daemon));
-    let Some(expires) = daemon.cluster.expires() else {
+    let Some(expires) = daemon.cluster().expires() else {
         findings.push(finding(
             "cluster",
             Grade::Warning,
@@ -49,7 +49,7 @@ pub fn findings(daemon: &Daemon) -> Vec<Finding> {
         Grade::Good,
         format!(
             "Other nodes reach this one at {}",
-            daemon.cluster.addresses().join(", ")
+            daemon.cluster().addresses().join(", ")
         ),
         None,
     ));
@@ -88,7 +88,7 @@ fn filter() -> Option<Finding> {
 
 /// Nodes that could join, or clusters that could be joined.
 fn discovered(daemon: &Daemon) -> Vec<Finding> {
-    let (ours, now) = (daemon.cluster.name(), daemon.clock());
+    let (ours, now) = (daemon.cluster().name(), daemon.clock());
     let heard = daemon.discovery();
     let others = heard
         .found(now)
@@ -103,11 +103,11 @@ fn discovered(daemon: &Daemon) -> Vec<Finding> {
 fn programs(daemon: &Daemon) -> Vec<Finding> {
     use std::os::unix::fs::PermissionsExt;
     let missing = ["whim-home", "whim-guest"].iter().filter_map(|name| {
-        let path = daemon.settings.libexec.join(name);
+        let path = daemon.settings().libexec.join(name);
         let mode = std::fs::metadata(&path).map(|about| about.permissions().mode());
         let found = match mode {
             Err(error) => format!("{} is not usable ({error})", path.display()),
-            Ok(mode) if daemon.settings.root && mode & 0o001 == 0 => {
+            Ok(mode) if daemon.settings().root && mode & 0o001 == 0 => {
                 format!("{} is not executable for everybody", path.display())
             }
             Ok(_) => return None,
@@ -119,10 +119,10 @@ fn programs(daemon: &Daemon) -> Vec<Finding> {
 }
 
 fn members(daemon: &Daemon) -> Vec<Finding> {
-    let own = daemon.cluster.node();
+    let own = daemon.cluster().node();
     let peers = daemon.peers();
     let others = daemon
-        .cluster
+        .cluster()
         .members()
         .into_iter()
         .filter(|member| member.name != own);
@@ -154,7 +154,7 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
 
 fn limits(daemon: &Daemon) -> Finding {
     let share = daemon.guests_share();
-    let prefix = daemon.settings.group_prefix();
+    let prefix = daemon.settings().group_prefix();
     let groups = whim_machine::cgroup::make_guest(&prefix, "doctor", Some(share), 16);
     whim_machine::cgroup::remove_guest(&groups.directories);
     if groups.directories.is_empty() {

@@ -8,12 +8,13 @@ use whim_model::CpuTime;
 
 use crate::balancing;
 use crate::daemon::Daemon;
+use crate::line::journal::{JournalSummary, read_journal};
 use crate::members::membership;
 use crate::members::peers::Health;
+use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
-use crate::moves::candidates::Candidate;
-use crate::moves::journeys::{About, JournalSummary, Journey, read_journal};
-use crate::moves::moving::MoveError;
+use crate::moves::candidate::{Candidate, LastMove};
+use crate::moves::journeys::{About, Journey};
 use crate::moves::stay;
 use crate::moves::watching;
 use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
@@ -92,7 +93,7 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             // What was read by its number may be another process's.
             continue;
         }
-        if let Some(does) = balancing::does(daemon, &stat) {
+        if let Some(does) = daemon.balancing().does(&stat) {
             row.cpus_wanted = Some(does.wanted);
             row.cpus_got = Some(does.got);
             row.home_calls = Some(does.calls);
@@ -127,7 +128,7 @@ fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, C
 /// Its command line is looked at until there is `enough`.
 fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant) -> ProcessRow {
     let stopped = matches!(stat.state, 'T' | 't');
-    let node = daemon.cluster.node();
+    let node = daemon.cluster().node();
     ProcessRow {
         pid: stat.pid,
         home: node.clone(),
@@ -148,7 +149,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
         command: match Instant::now() < enough {
-            true => daemon.looking.command(stat.pid),
+            true => daemon.looking().command(stat.pid),
             false => processes::bracketed(stat.pid),
         },
     }
@@ -219,7 +220,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
 }
 
 fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
-    let node = daemon.cluster.node();
+    let node = daemon.cluster().node();
     let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
     let rows = guests.into_iter().map(|guest| ProcessRow {
         pid: guest.request.pid,
@@ -300,6 +301,8 @@ fn sentences_of(
     let journey = daemon.journeys().of_process(pid).cloned();
     let candidate = daemon.candidates().get(pid).cloned();
     let mut text = vec![format!("Process {pid}: {}", command(daemon, caller, pid))];
+    let last_move = candidate.as_ref().and_then(|one| one.last_move.as_ref());
+    let last_move = last_move.map(LastMove::sentence);
     if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
         text.push(format!(
             "It is on {} ({:?}, epoch {}), has moved {} times and sent {} calls home from there.",
@@ -309,9 +312,11 @@ fn sentences_of(
             text.push(reason.clone());
         }
         if status.state != State::Home {
+            text.extend(last_move);
             return text;
         }
     }
+    text.extend(last_move);
     text.extend(came_home);
     let tracer = processes::credentials(pid).map_or(0, |credentials| credentials.tracer);
     if tracer != 0 {
@@ -338,7 +343,7 @@ fn sentences_of(
 
 /// The command line of a process, or as much of it as this one may see.
 fn command(daemon: &Daemon, caller: &Caller, pid: i32) -> String {
-    let command = daemon.looking.command(pid);
+    let command = daemon.looking().command(pid);
     let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
     match user.is_ok_and(|uid| caller.may_see(uid)) {
         true => command,
@@ -350,7 +355,7 @@ fn command(daemon: &Daemon, caller: &Caller, pid: i32) -> String {
 async fn came_home(daemon: &Daemon, stat: &Stat) -> Option<String> {
     let of_process = |about: &About| (about.pid, about.start_time) == (stat.pid, stat.start_time);
     let last = daemon.journeys().newest(of_process)?;
-    let read = read_journal(daemon.settings.journal(&last.journey)).await;
+    let read = read_journal(daemon.settings().journal(&last.journey)).await;
     let reason = read.came_home_for?;
     Some(format!("It came home by itself: {reason}"))
 }
@@ -387,14 +392,14 @@ fn last_end(daemon: &Daemon, caller: &Caller, pid: i32) -> Option<String> {
 /// first, and what called it home.
 pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
     let Some(pid) = calls else {
-        return daemon.events.last();
+        return daemon.events().last();
     };
     watching::refresh_all(daemon).await;
     let journeys = daemon.journeys().sorted(|j| j.about.pid == pid);
     let mut rows = Vec::new();
     for journey in journeys {
         let id = &journey.about.journey;
-        let mut summary = read_journal(daemon.settings.journal(id)).await;
+        let mut summary = read_journal(daemon.settings().journal(id)).await;
         if journey.is_live() {
             summary.add_calls(watching::calls(daemon, id).await);
         }
@@ -430,7 +435,7 @@ pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
         if ending.is_empty() || begun.elapsed() > ENDING_MAX {
             let mut sum = forgotten;
             for journey in journeys {
-                let read = read_journal(daemon.settings.journal(&journey.about.journey)).await;
+                let read = read_journal(daemon.settings().journal(&journey.about.journey)).await;
                 sum.0 = sum.0.plus(read.cpu_away);
                 sum.1 = sum.1.saturating_add(read.done);
             }
@@ -463,7 +468,7 @@ fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
 /// Rows of `whim nodes`: this node first, the others by name.
 #[must_use]
 pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
-    let own = daemon.cluster.node();
+    let own = daemon.cluster().node();
     let report = daemon.report();
     let state = if report.draining {
         NodeState::Draining
@@ -472,7 +477,7 @@ pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
     };
     let mut rows = vec![node_row(own.clone(), state, Some(&report))];
     let peers = daemon.peers();
-    let mut members = daemon.cluster.members();
+    let mut members = daemon.cluster().members();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     for member in members.into_iter().filter(|member| member.name != own) {
         let report = peers.get(&member.name).map(|Health { report, .. }| report);
@@ -483,7 +488,7 @@ pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
             ..node_row(member.name, state, report)
         });
     }
-    for admitted in daemon.cluster.admitted() {
+    for admitted in daemon.cluster().admitted() {
         // The earliest comes first: who was removed and came back is shown by the token that holds.
         let row = rows
             .iter_mut()

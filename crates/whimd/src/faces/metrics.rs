@@ -48,7 +48,7 @@ const PATH: &str = "/metrics";
 /// Opens the listener that the configuration names, and answers there for ever. That the address is taken
 /// is no reason for the daemon not to run.
 pub async fn start(daemon: &Arc<Daemon>) {
-    let Some(address) = daemon.settings.config.metrics.listen else {
+    let Some(address) = daemon.settings().config.metrics.listen else {
         return;
     };
     match TcpListener::bind(address).await {
@@ -151,7 +151,7 @@ impl Teller {
         let daemon = Arc::clone(&self.daemon);
         let made = tokio::task::spawn_blocking(move || {
             let now = snapshot(&daemon);
-            daemon.metrics.text(&now, format)
+            daemon.metrics().text(&now, format)
         });
         let text = made
             .await
@@ -190,7 +190,7 @@ pub fn snapshot(daemon: &Daemon) -> Snapshot {
         processes: processes(daemon),
         members: members(daemon, report.draining),
         certificate_remaining_seconds: remaining(daemon),
-        balances: daemon.settings.config.balance.enabled && daemon.cluster.is_member(),
+        balances: daemon.config().balance.enabled && daemon.cluster().is_member(),
         daemon_cpu_seconds,
         daemon_resident_bytes: float(daemon_resident_bytes),
         daemon_start_seconds: float(cluster::now()) - daemon.clock().as_secs_f64(),
@@ -199,7 +199,7 @@ pub fn snapshot(daemon: &Daemon) -> Snapshot {
 
 /// Seconds until the certificate ends; negative: since it has.
 fn remaining(daemon: &Daemon) -> Option<f64> {
-    let until = float(daemon.cluster.expires()?);
+    let until = float(daemon.cluster().expires()?);
     Some(until - float(cluster::now()))
 }
 
@@ -215,8 +215,8 @@ fn own_use() -> (f64, u64) {
 }
 
 fn members(daemon: &Daemon, draining: bool) -> Members {
-    let own = daemon.cluster.node();
-    let all = daemon.cluster.members();
+    let own = daemon.cluster().node();
+    let all = daemon.cluster().members();
     let peers = daemon.peers();
     let mut members = Members::default();
     for member in all {
@@ -237,7 +237,7 @@ fn members(daemon: &Daemon, draining: bool) -> Members {
 
 /// As the daemon's last look found them: no supervisor is asked.
 fn processes(daemon: &Daemon) -> Processes {
-    let own = daemon.cluster.node();
+    let own = daemon.cluster().node();
     let candidates = daemon.candidates().sorted();
     let journeys = daemon.journeys().live();
     let mut processes = Processes::default();

@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use whim_monitor::feed::{Teller, Update};
 
 use crate::daemon::Daemon;
+use crate::faces::lines::{ANSWER_TIMEOUT, write_line};
 use crate::faces::listing;
-use crate::faces::server::{ANSWER_TIMEOUT, write_line};
+use crate::faces::watched::Picture;
 use crate::members::cluster::CallError;
 use crate::members::peers::{self, FRAME_MAX, NodeReply, NodeRequest};
 use crate::past::events::now_ms;
@@ -38,57 +39,6 @@ const ROWS_MAX: usize = 1 << 20;
 const ROWS_OF_NODE_MAX: usize = 4096;
 const _: () = assert!(ROWS_MAX < FRAME_MAX);
 
-/// All rows at one moment.
-#[derive(Debug, Default)]
-struct Picture {
-    time_ms: u64,
-    nodes: Vec<NodeRow>,
-    processes: Vec<ProcessRow>,
-}
-
-/// Who watches, and what they are told.
-#[derive(Debug, Default)]
-pub struct Telling {
-    /// `None`: nobody watches.
-    picture: Mutex<Option<watch::Sender<Arc<Picture>>>>,
-    again: Notify,
-}
-
-impl Telling {
-    /// Something has changed that should be seen at once.
-    pub fn look_again(&self) {
-        self.again.notify_one();
-    }
-
-    fn watch(&self, daemon: &Arc<Daemon>) -> watch::Receiver<Arc<Picture>> {
-        let mut picture = self.picture.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = &*picture {
-            let mut receiver = sender.subscribe();
-            if receiver.borrow().time_ms > 0 {
-                // There is one already: it is told at once.
-                receiver.mark_changed();
-            }
-            return receiver;
-        }
-        let (sender, receiver) = watch::channel(Arc::default());
-        *picture = Some(sender);
-        tokio::spawn(gather(Arc::clone(daemon)));
-        receiver
-    }
-
-    /// Tells those who watch; false when nobody does any more.
-    fn tell(&self, picture: Picture) -> bool {
-        let mut sender = self.picture.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = sender
-            .as_ref()
-            .is_some_and(|sender| sender.send(Arc::new(picture)).is_ok());
-        if !told {
-            *sender = None;
-        }
-        told
-    }
-}
-
 /// What one who watches is told.
 pub struct Feed {
     pictures: watch::Receiver<Arc<Picture>>,
@@ -98,8 +48,12 @@ pub struct Feed {
 /// Begins to tell somebody what there is and what changes, with what this one may see.
 #[must_use]
 pub fn follow(daemon: &Arc<Daemon>, caller: &Caller) -> Feed {
+    let (pictures, is_first) = daemon.watched().watch();
+    if is_first {
+        tokio::spawn(gather(Arc::clone(daemon)));
+    }
     Feed {
-        pictures: daemon.telling.watch(daemon),
+        pictures,
         watcher: Watcher::new(caller.clone()),
     }
 }
@@ -157,8 +111,8 @@ impl Watcher {
 
     fn updates(&mut self, daemon: &Daemon, picture: &Picture) -> Vec<Update> {
         let mut processes = picture.processes.clone();
-        listing::hide(&daemon.cluster.node(), &mut processes, &self.caller);
-        let (log, count): (Vec<LogRow>, u64) = daemon.events.after(self.log);
+        listing::hide(&daemon.cluster().node(), &mut processes, &self.caller);
+        let (log, count): (Vec<LogRow>, u64) = daemon.events().after(self.log);
         self.log = count;
         let nodes = picture.nodes.clone();
         self.teller.tell(picture.time_ms, nodes, processes, log)
@@ -223,11 +177,11 @@ async fn gather(daemon: Arc<Daemon>) {
             nodes,
             processes,
         };
-        if !daemon.telling.tell(picture) {
+        if !daemon.watched().tell(picture) {
             return;
         }
         tokio::time::sleep(AT_LEAST).await;
-        let _ = tokio::time::timeout(EVERY - AT_LEAST, daemon.telling.again.notified()).await;
+        let _ = tokio::time::timeout(EVERY - AT_LEAST, daemon.watched().news()).await;
     }
 }
 
@@ -247,7 +201,7 @@ impl Asking {
     /// Asks all nodes that are up, and no others.
     fn keep_up(&mut self, daemon: &Arc<Daemon>, nodes: &[NodeRow], told: &Arc<Told>) {
         while self.tasks.try_join_next().is_some() {}
-        let own = daemon.cluster.node();
+        let own = daemon.cluster().node();
         let is_up = |row: &&NodeRow| row.name != own && row.state != NodeState::Down;
         let up: Vec<&NodeRow> = nodes.iter().filter(is_up).collect();
         self.asked.retain(|name, task| {
@@ -294,7 +248,7 @@ async fn ask_on(
     pause: Duration,
     retry: &mut Duration,
 ) -> Result<(), CallError> {
-    let mut stream = daemon.cluster.connect(node).await?;
+    let mut stream = daemon.cluster().connect(node).await?;
     loop {
         let asked = async {
             peers::send(&mut stream, &NodeRequest::Processes).await?;

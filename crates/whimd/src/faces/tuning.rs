@@ -62,7 +62,7 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
 /// # Errors
 /// It is none of these keys.
 pub fn show(daemon: &Daemon, key: Option<&str>) -> Result<Vec<Knob>, String> {
-    let (now, started) = (daemon.config(), &daemon.settings.config);
+    let (now, started) = (daemon.config(), &daemon.settings().config);
     let one = |(key, read): (&str, Read)| Knob {
         key: key.to_owned(),
         value: read(&now),
@@ -102,7 +102,7 @@ pub fn set(daemon: &Daemon, key: &str, text: &str) -> Result<String, String> {
         return Ok(format!("{name} is {new} already"));
     }
     daemon
-        .events
+        .events()
         .add(None, "tuned", format!("{name} is {new}, it was {old}"));
     Ok(format!(
         "{name} is {new} now, it was {old}; for what comes after the daemon's next start write it into {}",

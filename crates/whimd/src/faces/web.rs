@@ -1,7 +1,7 @@
 //! The page, as this daemon serves it: from when somebody asks for a link until nobody has a session.
 //!
 //! Before that no port is open, and an idle daemon does nothing for it. Whatever the page asks for goes
-//! through [`server::ask`], with the rights of who asked for the link.
+//! through [`requests::ask`], with the rights of who asked for the link.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use whim_web::sessions::LINK_LASTS;
 use whim_web::{Backend, Greeting, Order, Told, listen};
 
 use crate::daemon::Daemon;
-use crate::faces::server;
+use crate::faces::requests;
 use crate::faces::telling;
 use crate::past::events::now_ms;
 use whim_control::config;
@@ -76,32 +76,58 @@ struct Served {
 #[derive(Debug, Default)]
 pub struct WebPage(tokio::sync::Mutex<Option<Served>>);
 
-/// A link for this one; the page is served from now on, if it was not already.
-///
-/// # Errors
-/// See [`PageError`].
-pub async fn invite(daemon: &Arc<Daemon>, caller: &Caller) -> Result<Link, PageError> {
-    let mut served = daemon.web.0.lock().await;
-    let page = match served.take() {
-        Some(page) => page,
-        None => serve(daemon).await?,
-    };
-    let page = served.insert(page);
-    // A link is not for the process that asked, but for its user.
-    let who = Caller {
-        pid: 0,
-        ..caller.clone()
-    };
-    let path = page.web.invite(caller.uid, who)?;
-    Ok(Link {
-        url: format!("{}{path}", page.base),
-        good_for_seconds: LINK_LASTS / 1000,
-        certificate_sha256: page.fingerprint.clone(),
-    })
+impl WebPage {
+    /// A link for this one; the page is served from now on, if it was not already.
+    ///
+    /// # Errors
+    /// See [`PageError`].
+    pub async fn invite(
+        self: &Arc<Self>,
+        daemon: &Arc<Daemon>,
+        caller: &Caller,
+    ) -> Result<Link, PageError> {
+        let mut served = self.0.lock().await;
+        let page = match served.take() {
+            Some(page) => page,
+            None => {
+                let page = serve(daemon).await?;
+                tokio::spawn(Arc::clone(self).end_unused());
+                page
+            }
+        };
+        let page = served.insert(page);
+        // A link is not for the process that asked, but for its user.
+        let who = Caller {
+            pid: 0,
+            ..caller.clone()
+        };
+        let path = page.web.invite(caller.uid, who)?;
+        Ok(Link {
+            url: format!("{}{path}", page.base),
+            good_for_seconds: LINK_LASTS / 1000,
+            certificate_sha256: page.fingerprint.clone(),
+        })
+    }
+
+    /// Closes the port when nobody has a session any more.
+    async fn end_unused(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let mut served = self.0.lock().await;
+            let is_unused = served.as_ref().is_none_or(|page| page.web.is_unused());
+            if is_unused {
+                if let Some(page) = served.take() {
+                    page.listening.abort();
+                    tracing::info!("nobody looks at the page: it is served no more");
+                }
+                return;
+            }
+        }
+    }
 }
 
 async fn serve(daemon: &Arc<Daemon>) -> Result<Served, PageError> {
-    let config = &daemon.settings.config.web;
+    let config = &daemon.settings().config.web;
     if !config.enabled {
         return Err(PageError::Off);
     }
@@ -111,7 +137,7 @@ async fn serve(daemon: &Arc<Daemon>) -> Result<Served, PageError> {
     let mut fingerprint = None;
     let mut acceptor = None;
     if !address.ip().is_loopback() {
-        let certificate = certificate(config, &daemon.settings.state, &names)?;
+        let certificate = certificate(config, &daemon.settings().state, &names)?;
         fingerprint = Some(certificate.fingerprint()?);
         acceptor = Some(TlsAcceptor::from(certificate.server_config()?));
     }
@@ -123,7 +149,6 @@ async fn serve(daemon: &Arc<Daemon>) -> Result<Served, PageError> {
     let base = format!("{scheme}://{name}:{port}");
     tracing::info!(%address, "the page is served");
     let listening = tokio::spawn(listen::serve(listener, acceptor, web.router()));
-    tokio::spawn(end_unused(Arc::clone(daemon)));
     Ok(Served {
         web,
         base,
@@ -148,7 +173,7 @@ async fn bind(config: &config::Web) -> Result<TcpListener, PageError> {
 
 /// Under which names browsers find it, the best one first; addresses of IPv6 in brackets.
 fn names(daemon: &Daemon, address: IpAddr) -> Vec<String> {
-    let mut names = daemon.settings.config.web.names.clone();
+    let mut names = daemon.settings().config.web.names.clone();
     let literal = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
@@ -161,7 +186,7 @@ fn names(daemon: &Daemon, address: IpAddr) -> Vec<String> {
     } else {
         let host = nix::unistd::gethostname().unwrap_or_default();
         names.extend(host.into_string().ok());
-        names.push(daemon.cluster.node());
+        names.push(daemon.cluster().node());
     }
     names
 }
@@ -200,22 +225,6 @@ fn certificate(
     Ok(made)
 }
 
-/// Closes the port when nobody has a session any more.
-async fn end_unused(daemon: Arc<Daemon>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let mut served = daemon.web.0.lock().await;
-        let is_unused = served.as_ref().is_none_or(|page| page.web.is_unused());
-        if is_unused {
-            if let Some(page) = served.take() {
-                page.listening.abort();
-                tracing::info!("nobody looks at the page: it is served no more");
-            }
-            return;
-        }
-    }
-}
-
 /// The daemon, as the page sees it.
 #[derive(Debug)]
 struct Page(Arc<Daemon>);
@@ -225,7 +234,7 @@ impl Backend for Page {
 
     fn greeting(&self, who: &Caller) -> Greeting {
         Greeting {
-            node: self.0.cluster.node(),
+            node: self.0.cluster().node(),
             uid: who.uid,
             user: processes::user_name(who.uid),
             admin: who.admin,
@@ -254,8 +263,8 @@ impl Backend for Page {
     }
 
     async fn order(&self, who: Caller, order: Order) -> Result<Told, String> {
-        let done = done(&order, &self.0.cluster.node());
-        let (answers, text) = server::ask(&self.0, &who, request(order, now_ms())).await?;
+        let done = done(&order, &self.0.cluster().node());
+        let (answers, text) = requests::ask(&self.0, &who, request(order, now_ms())).await?;
         let mut told = Told::default();
         for answer in answers {
             match answer {

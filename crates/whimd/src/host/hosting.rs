@@ -14,15 +14,16 @@ use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
 use crate::daemon::Daemon;
-use crate::faces::metrics_words;
 use crate::host::guests::{AdmitError, AdmitRequest, Guest, Stay, about_file};
 use crate::line::conversation;
+use crate::line::conversation::SupervisorError;
 use crate::line::directories;
-use crate::line::supervisor::{Start, SupervisorError};
+use crate::line::supervisor::Start;
 use crate::members::cluster::ClusterError;
 use crate::settings::socket_in;
 use whim_machine::cgroup;
 use whim_machine::process::{self, Process};
+use whim_metrics::labels;
 
 /// How often, and how long apart, the removal of a guest's control groups is tried again.
 const REMOVALS: u32 = 500;
@@ -63,12 +64,29 @@ pub async fn admit(
     request: AdmitRequest,
 ) -> Result<(Slot, i32), HostError> {
     let admitted = take_in(daemon, asker, request).await;
-    let counters = daemon.metrics.counters();
+    let counters = daemon.metrics().counters();
     match &admitted {
         Ok(_) => counters.guest_admitted(),
-        Err(error) => counters.guest_refused(metrics_words::unadmitted(error)),
+        Err(error) => counters.guest_refused(label(error)),
     }
     admitted
+}
+
+/// Why a guest was not admitted, as the metrics count it.
+fn label(error: &HostError) -> labels::Unadmitted {
+    let HostError::Admit(error) = error else {
+        return labels::Unadmitted::Other;
+    };
+    match error {
+        AdmitError::Draining { .. } => labels::Unadmitted::Draining,
+        AdmitError::Blocked { .. } => labels::Unadmitted::Blocked,
+        AdmitError::Guests { .. } => labels::Unadmitted::Guests,
+        AdmitError::User { .. } => labels::Unadmitted::User,
+        AdmitError::Class { .. } => labels::Unadmitted::Kind,
+        AdmitError::Memory { .. } => labels::Unadmitted::Memory,
+        AdmitError::Threads { .. } => labels::Unadmitted::Threads,
+        AdmitError::Twice { .. } | AdmitError::NoUid { .. } => labels::Unadmitted::Other,
+    }
 }
 
 async fn take_in(
@@ -83,19 +101,19 @@ async fn take_in(
     }
     let id = JourneyId::new(request.journey.as_str())?;
     let home = NodeName::new(request.home.as_str())?;
-    let node = daemon.cluster.node();
+    let node = daemon.cluster().node();
     let report = daemon.report();
     let config = daemon.config();
     let limits = &config.guests;
-    let used = cgroup::guests_use(&daemon.settings.group_prefix()).unwrap_or(0);
+    let used = cgroup::guests_use(&daemon.settings().group_prefix()).unwrap_or(0);
     daemon
         .guests()
         .reserve(&request, &report, used, &node, limits)?;
-    daemon.settings.faults.point("room-reserved");
+    daemon.settings().faults.point("room-reserved");
     let started = start(daemon, &request, &node).await;
     let slot = Slot {
         node,
-        addresses: daemon.cluster.addresses(),
+        addresses: daemon.cluster().addresses(),
         server_name: stay_server_name(&home, &id, request.epoch),
         epoch: request.epoch,
     };
@@ -106,8 +124,8 @@ async fn take_in(
                 "Process {} of {}, by supervisor {pid}",
                 request.pid, request.home
             );
-            daemon.events.add(None, "admitted", text);
-            daemon.settings.faults.point("guest-logged");
+            daemon.events().add(None, "admitted", text);
+            daemon.settings().faults.point("guest-logged");
             Ok((slot, pid))
         }
         Err(error) => {
@@ -121,13 +139,13 @@ async fn take_in(
 fn private_id(daemon: &Daemon, request: &AdmitRequest) -> Result<Option<u32>, HostError> {
     let config = daemon.config();
     let limits = &config.guests;
-    if !daemon.settings.root || !is_mapped(limits.uid_start) {
+    if !daemon.settings().root || !is_mapped(limits.uid_start) {
         return Ok(None);
     }
     let mut guests = daemon.guests();
     let id = guests.ids.give(&request.home, request.uid, limits);
     let id = id.ok_or_else(|| AdmitError::NoUid {
-        node: daemon.cluster.node(),
+        node: daemon.cluster().node(),
     })?;
     if let Ok(bytes) = serde_json::to_vec(&guests.ids) {
         daemon.save("uids.json", &bytes);
@@ -155,10 +173,10 @@ async fn start(
     request: &AdmitRequest,
     node: &str,
 ) -> Result<Guest, HostError> {
-    let settings = &daemon.settings;
+    let settings = &daemon.settings();
     let private_id = private_id(daemon, request)?;
     let credentials = daemon
-        .cluster
+        .cluster()
         .journey_credentials(&request.journey, Role::Guest)?;
     settings.faults.point("before-groups-made");
     let stay = request.stay();
@@ -184,7 +202,7 @@ async fn start(
     };
     let launch = Launch {
         new_session: true,
-        enter_cgroups: daemon.supervisor_groups.clone(),
+        enter_cgroups: daemon.supervisor_groups().to_vec(),
         ..Launch::default()
     };
     let start = Start {
@@ -233,7 +251,7 @@ fn number_of(child: &tokio::process::Child) -> (i32, u64) {
 
 fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
     let (share, pids) = (daemon.guests_share(), daemon.config().guests.pids);
-    let prefix = daemon.settings.group_prefix();
+    let prefix = daemon.settings().group_prefix();
     let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
     for missing in &groups.missing {
         tracing::debug!(missing, "a limit of a guest cannot be set");
@@ -289,15 +307,15 @@ fn clean(daemon: &Daemon, guest: &Guest) {
     if daemon.guests().by_key.remove(&stay).is_none() {
         return;
     }
-    daemon.settings.faults.point("before-groups-removed");
+    daemon.settings().faults.point("before-groups-removed");
     remove_groups(&guest.cgroups);
-    daemon.settings.faults.point("groups-removed");
+    daemon.settings().faults.point("groups-removed");
     directories::discard(&guest.directory);
-    daemon.settings.faults.point("guest-directory-removed");
+    daemon.settings().faults.point("guest-directory-removed");
     let _ = fs::remove_file(about_file(&guest.directory));
-    daemon.settings.faults.point("guest-forgotten");
+    daemon.settings().faults.point("guest-forgotten");
     let text = format!("Process {} of {}", guest.request.pid, guest.request.home);
-    daemon.events.add(None, "left", text);
+    daemon.events().add(None, "left", text);
 }
 
 /// Home says that the process is not here, or not any more: whatever waits or runs under that epoch
@@ -310,7 +328,7 @@ pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
     };
     let guest = daemon.guests().by_key.get(&stay).cloned();
     let Some(guest) = guest else { return };
-    daemon.settings.faults.point("before-guest-released");
+    daemon.settings().faults.point("before-guest-released");
     if let Some(supervisor) = guest.supervisor() {
         // It may have ended meanwhile.
         let _ = supervisor.signal(nix::sys::signal::Signal::SIGTERM);
@@ -336,7 +354,7 @@ async fn recognize(guest: &mut Guest) {
 
 /// Takes up guests that an earlier daemon admitted; what is left of gone ones is removed.
 pub async fn take_up(daemon: &Arc<Daemon>) {
-    let entries = fs::read_dir(daemon.settings.supervisors())
+    let entries = fs::read_dir(daemon.settings().supervisors())
         .into_iter()
         .flatten()
         .flatten();
@@ -358,7 +376,7 @@ pub async fn take_up(daemon: &Arc<Daemon>) {
         .values()
         .flat_map(|guest| guest.cgroups.clone())
         .collect();
-    let mut strays = cgroup::guests(&daemon.settings.group_prefix());
+    let mut strays = cgroup::guests(&daemon.settings().group_prefix());
     strays.retain(|path| !known.contains(path));
     remove_groups(&strays);
 }
@@ -383,7 +401,7 @@ pub async fn sweep(daemon: &Arc<Daemon>) {
 /// Removes the directories of supervisors that an earlier daemon started and did not live to note.
 /// Nobody was told of them, so they end by themselves.
 async fn remove_unknown(daemon: &Daemon) {
-    let entries = fs::read_dir(daemon.settings.supervisors());
+    let entries = fs::read_dir(daemon.settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".guest")) else {
@@ -422,7 +440,7 @@ pub async fn route_to_stay(
         let guest = guests.by_key.get(&stay);
         guest.map(|guest| guest.directory.clone())
     };
-    let directory = directory.ok_or_else(|| daemon.settings.guest_directory(&stay));
+    let directory = directory.ok_or_else(|| daemon.settings().guest_directory(&stay));
     pass_on(daemon, directory, (id, Some(home)), connection).await
 }
 
@@ -438,10 +456,10 @@ pub async fn route(
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
     if role == Role::Home {
-        let directory = daemon.settings.home_directory(id.as_str());
-        daemon.settings.faults.point("before-connection-passed");
+        let directory = daemon.settings().home_directory(id.as_str());
+        daemon.settings().faults.point("before-connection-passed");
         let passed = conversation::pass(socket_in(&directory), Arc::new(connection)).await;
-        daemon.settings.faults.point("after-connection-passed");
+        daemon.settings().faults.point("after-connection-passed");
         return passed;
     }
     let directory = {
@@ -449,7 +467,7 @@ pub async fn route(
         let guest = guests.unnamed(id.as_str());
         guest.map(|guest| guest.directory.clone())
     };
-    let directory = directory.ok_or_else(|| daemon.settings.supervisors().join(id.as_str()));
+    let directory = directory.ok_or_else(|| daemon.settings().supervisors().join(id.as_str()));
     pass_on(daemon, directory, (id, None), connection).await
 }
 
@@ -461,12 +479,12 @@ async fn pass_on(
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
     let connection = Arc::new(connection);
-    daemon.settings.faults.point("before-connection-passed");
+    daemon.settings().faults.point("before-connection-passed");
     let passed = match directory {
         Ok(directory) => conversation::pass(socket_in(&directory), Arc::clone(&connection)).await,
         Err(missing) => Err(SupervisorError::Gone(missing)),
     };
-    daemon.settings.faults.point("after-connection-passed");
+    daemon.settings().faults.point("after-connection-passed");
     if let (Err(SupervisorError::Gone(_)), Some(connection)) =
         (&passed, Arc::into_inner(connection))
     {
@@ -486,7 +504,7 @@ async fn bid_farewell(
     let Ok(_permit) = FAREWELLS.try_acquire() else {
         return;
     };
-    let credentials = match daemon.cluster.answering_for(id, Role::Guest) {
+    let credentials = match daemon.cluster().answering_for(id, Role::Guest) {
         Ok(credentials) => credentials,
         Err(error) => return tracing::debug!(%error, "nobody is told that a guest is gone"),
     };

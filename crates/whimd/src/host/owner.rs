@@ -49,7 +49,7 @@ impl Presence {
 
 /// Runs for ever, if this node has an owner.
 pub async fn watch(daemon: Arc<Daemon>) {
-    let owner = daemon.settings.config.owner.clone();
+    let owner = daemon.settings().config.owner.clone();
     if !owner.enabled {
         return;
     }
@@ -68,7 +68,7 @@ pub async fn watch(daemon: Arc<Daemon>) {
             Some(true) => arrives(&daemon),
             Some(false) => {
                 daemon
-                    .events
+                    .events()
                     .add(None, "owner", "Nobody sits before this node any more");
                 daemon.change_orders(|orders| orders.owner = false);
             }
@@ -78,7 +78,7 @@ pub async fn watch(daemon: Arc<Daemon>) {
 }
 
 fn arrives(daemon: &Arc<Daemon>) {
-    daemon.events.add(
+    daemon.events().add(
         None,
         "owner",
         "Its owner sits before this node: guests leave",

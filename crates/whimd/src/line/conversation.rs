@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use whim_journey::job::{Command, Event};
-
-use crate::line::supervisor::SupervisorError;
 
 /// No line of a supervisor is longer, in bytes.
 const LINE_MAX: u64 = 64 << 10;
@@ -24,6 +23,52 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub const LASTS_MAX: Duration = Duration::from_secs(3600);
 /// A supervisor takes a passed connection within this time, or is hung.
 const PASS_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    #[error("The path {0} is too long for a unix socket: start whimd with a shorter --run")]
+    PathTooLong(PathBuf),
+    #[error(
+        "The disk that holds {0} is full: free some space there and try again; nothing was touched"
+    )]
+    DiskFull(PathBuf),
+    #[error("{path} cannot be made ({source})")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("{program} cannot be started ({reason})")]
+    Start { program: PathBuf, reason: String },
+    #[error("{0}")]
+    Failed(String),
+    #[error("{program} ended before it was ready ({status}); see {log}")]
+    Ended {
+        program: PathBuf,
+        status: String,
+        log: PathBuf,
+    },
+    #[error("{0} was not ready within 15 seconds: this node is overloaded")]
+    Slow(PathBuf),
+    #[error("The supervisor at {0} is gone")]
+    Gone(PathBuf),
+    #[error("The supervisor at {path} broke the connection ({reason})")]
+    Broken { path: PathBuf, reason: String },
+    #[error("The supervisor at {path} is not heard any more: {reason}")]
+    Absurd { path: PathBuf, reason: String },
+    #[error(
+        "The supervisor at {0} has said nothing for {SILENCE_MAX:?}: it is stopped, or this node is overloaded. What was asked for may still come about"
+    )]
+    Mute(PathBuf),
+    #[error(
+        "The supervisor at {0} has not come to an end within {LASTS_MAX:?}. What was asked for may still come about"
+    )]
+    Endless(PathBuf),
+}
+
+impl SupervisorError {
+    /// Whether it is there, and nothing is to be had from it.
+    #[must_use]
+    pub fn is_useless(&self) -> bool {
+        matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Absurd { .. })
+    }
+}
 
 /// A conversation with one supervisor.
 #[derive(Debug)]

@@ -9,13 +9,12 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command as Process};
 use whim_sys::credentials::Launch;
 
 use crate::faults::Faults;
-use crate::line::conversation::{LASTS_MAX, SILENCE_MAX};
+use crate::line::conversation::SupervisorError;
 use crate::line::directories;
 use crate::line::hearsay;
 use crate::past::logs;
@@ -25,52 +24,6 @@ use crate::settings::SOCKET_PATH_MAX;
 const LINE_MAX: u64 = 64 << 10;
 /// A supervisor that is not ready by then is given up.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-
-#[derive(Debug, Error)]
-pub enum SupervisorError {
-    #[error("The path {0} is too long for a unix socket: start whimd with a shorter --run")]
-    PathTooLong(PathBuf),
-    #[error(
-        "The disk that holds {0} is full: free some space there and try again; nothing was touched"
-    )]
-    DiskFull(PathBuf),
-    #[error("{path} cannot be made ({source})")]
-    Directory { path: PathBuf, source: io::Error },
-    #[error("{program} cannot be started ({reason})")]
-    Start { program: PathBuf, reason: String },
-    #[error("{0}")]
-    Failed(String),
-    #[error("{program} ended before it was ready ({status}); see {log}")]
-    Ended {
-        program: PathBuf,
-        status: String,
-        log: PathBuf,
-    },
-    #[error("{0} was not ready within 15 seconds: this node is overloaded")]
-    Slow(PathBuf),
-    #[error("The supervisor at {0} is gone")]
-    Gone(PathBuf),
-    #[error("The supervisor at {path} broke the connection ({reason})")]
-    Broken { path: PathBuf, reason: String },
-    #[error("The supervisor at {path} is not heard any more: {reason}")]
-    Absurd { path: PathBuf, reason: String },
-    #[error(
-        "The supervisor at {0} has said nothing for {SILENCE_MAX:?}: it is stopped, or this node is overloaded. What was asked for may still come about"
-    )]
-    Mute(PathBuf),
-    #[error(
-        "The supervisor at {0} has not come to an end within {LASTS_MAX:?}. What was asked for may still come about"
-    )]
-    Endless(PathBuf),
-}
-
-impl SupervisorError {
-    /// Whether it is there, and nothing is to be had from it.
-    #[must_use]
-    pub fn is_useless(&self) -> bool {
-        matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Absurd { .. })
-    }
-}
 
 /// How to start one. Its job is made once the number of its listening socket is known.
 pub struct Start<'a, M> {

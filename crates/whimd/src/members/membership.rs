@@ -32,10 +32,10 @@ const QUESTION_MAX: u64 = 64 << 10;
 /// What has to do with nodes that are no members any more: our processes come home from there, and
 /// their guests go.
 pub fn evict(daemon: &Arc<Daemon>) {
-    if !daemon.cluster.is_member() {
+    if !daemon.cluster().is_member() {
         return;
     }
-    let members = daemon.cluster.members();
+    let members = daemon.cluster().members();
     let stranger = |name: &str| !members.iter().any(|member| member.name == name);
     eviction::evict(daemon, stranger);
     let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
@@ -50,12 +50,12 @@ pub fn evict(daemon: &Arc<Daemon>) {
 /// # Errors
 /// It is not reached, or does not want to.
 pub async fn agree(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), CallError> {
-    let mut stream = daemon.cluster.connect(node.as_str()).await?;
+    let mut stream = daemon.cluster().connect(node.as_str()).await?;
     let sent = now_ms();
     let time_ms = match ask(&mut stream, &NodeRequest::Keys { time_ms: sent }).await? {
         NodeReply::Keys { time_ms } => Some(time_ms),
         NodeReply::Removed { notice } => {
-            return Err(daemon.cluster.refused_by(node.as_str(), notice));
+            return Err(daemon.cluster().refused_by(node.as_str(), notice));
         }
         _ => None,
     };
@@ -103,7 +103,11 @@ pub fn agreed(daemon: &Daemon, peer: &PeerIdentity, secret: &Secret, time_ms: u6
 /// It is not reached, or its answer makes no sense.
 pub async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
     let request = NodeRequest::About;
-    match daemon.cluster.call(node, &request, ANSWER_TIMEOUT).await? {
+    match daemon
+        .cluster()
+        .call(node, &request, ANSWER_TIMEOUT)
+        .await?
+    {
         NodeReply::About { about } if about.is_sound() => Ok(about),
         _ => Err(CallError::Refused("it tells no class and labels".into())),
     }
@@ -115,7 +119,10 @@ pub async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
 /// It is not reached.
 pub async fn fetch_roster(daemon: &Arc<Daemon>, node: &str) -> Result<(), CallError> {
     let request = NodeRequest::WantMembers;
-    let reply = daemon.cluster.call(node, &request, ANSWER_TIMEOUT).await?;
+    let reply = daemon
+        .cluster()
+        .call(node, &request, ANSWER_TIMEOUT)
+        .await?;
     if let NodeReply::Members { signed, removals } = reply {
         take_roster(daemon, signed, removals);
     }
@@ -137,13 +144,13 @@ async fn ask(
 }
 
 fn roster_request(daemon: &Daemon) -> Option<NodeRequest> {
-    let signed = serde_json::to_value(daemon.cluster.signed_roster()?).ok()?;
+    let signed = serde_json::to_value(daemon.cluster().signed_roster()?).ok()?;
     let removals = removals(daemon);
     Some(NodeRequest::Members { signed, removals })
 }
 
 fn removals(daemon: &Daemon) -> Vec<serde_json::Value> {
-    let all = daemon.cluster.removals().into_iter();
+    let all = daemon.cluster().removals().into_iter();
     all.filter_map(|signed| serde_json::to_value(signed).ok())
         .collect()
 }
@@ -169,17 +176,17 @@ fn take_roster(
         .collect();
     // They are for whoever is refused by the list: without them it is refused with less of a reason.
     let noted = daemon
-        .cluster
+        .cluster()
         .with_state(|state| state.accept_removals(&removals));
     if let Err(error) = noted {
         tracing::warn!(%error, "a notice of a removal is not taken");
     }
-    match daemon.cluster.accept_roster(&signed) {
+    match daemon.cluster().accept_roster(&signed) {
         Ok(newer) => {
             if newer {
                 drop_keys(daemon);
                 tracing::info!(
-                    version = daemon.cluster.version(),
+                    version = daemon.cluster().version(),
                     "the list of members changed"
                 );
             }
@@ -191,7 +198,7 @@ fn take_roster(
 
 /// Whoever is no member any more is not listened to from now on.
 pub fn drop_keys(daemon: &Daemon) {
-    let members = daemon.cluster.members();
+    let members = daemon.cluster().members();
     let is_member = |name: &NodeName| members.iter().any(|member| member.name == name.as_str());
     // Without a cluster there are no keys.
     let _ = daemon.with_keyring(|ring, _| ring.retain(is_member));
@@ -203,7 +210,7 @@ pub fn served(daemon: &Arc<Daemon>, served: Served) {
     match served {
         Served::Admitted(Asked { node, token, from }) => {
             let text = format!("Node {node}, from {from}, by token {}", with(token));
-            daemon.events.add(None, "joined", text);
+            daemon.events().add(None, "joined", text);
             push(daemon);
         }
         // Whoever shows this knows the whole token: it has come into two hands.
@@ -212,7 +219,7 @@ pub fn served(daemon: &Arc<Daemon>, served: Served) {
                 "Node {node}, from {from}, by token {}, which was used before",
                 with(token)
             );
-            daemon.events.add(None, "refused-join", text);
+            daemon.events().add(None, "refused-join", text);
         }
         Served::Refused(..) => {}
     }
@@ -223,9 +230,9 @@ pub fn push(daemon: &Arc<Daemon>) {
     let Some(request) = roster_request(daemon) else {
         return;
     };
-    let own = daemon.cluster.node();
+    let own = daemon.cluster().node();
     for member in daemon
-        .cluster
+        .cluster()
         .members()
         .into_iter()
         .filter(|m| m.name != own)
@@ -234,7 +241,7 @@ pub fn push(daemon: &Arc<Daemon>) {
         tokio::spawn(async move {
             // One that does not hear it now learns of it by the next datagram.
             if let Err(error) = daemon
-                .cluster
+                .cluster()
                 .call(&member.name, &request, ANSWER_TIMEOUT)
                 .await
             {
@@ -268,7 +275,7 @@ pub async fn tell_removed(
 /// The answer to whatever a node asks that was removed.
 #[must_use]
 pub fn removed_reply(daemon: &Daemon, peer: &PeerIdentity) -> NodeReply {
-    let notice = daemon.cluster.removal_of(peer);
+    let notice = daemon.cluster().removal_of(peer);
     NodeReply::Removed {
         notice: notice.and_then(|notice| serde_json::to_value(notice).ok()),
     }
@@ -276,13 +283,13 @@ pub fn removed_reply(daemon: &Daemon, peer: &PeerIdentity) -> NodeReply {
 
 /// Notes what has become of this node: it was removed, or is a member again.
 pub fn note_standing(daemon: &Daemon) {
-    let removed = daemon.cluster.removed();
+    let removed = daemon.cluster().removed();
     let before = std::mem::replace(&mut daemon.peers().refused_since, removed);
     if let Some(at) = removed
         && before != removed
     {
         let text = format!("This node, from the cluster, on {}", date(at));
-        daemon.events.add(None, "removed", text);
+        daemon.events().add(None, "removed", text);
     }
 }
 
@@ -302,7 +309,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -
         NodeRequest::Members { signed, removals } => {
             return take_roster(daemon, signed, removals);
         }
-        NodeRequest::WantMembers => match daemon.cluster.signed_roster() {
+        NodeRequest::WantMembers => match daemon.cluster().signed_roster() {
             Some(signed) => to_value(&signed).map(|signed| NodeReply::Members {
                 signed,
                 removals: removals(daemon),
@@ -311,7 +318,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -
         },
         NodeRequest::Renew { request } => renew(daemon, peer, request),
         NodeRequest::Update { addresses, class } => daemon
-            .cluster
+            .cluster()
             .with_state(|state| state.update_member(&peer.node, &addresses, &class, cluster::now()))
             .map(|changed| {
                 if changed {
@@ -352,7 +359,7 @@ fn renew(
     let request: RenewRequest =
         serde_json::from_value(request).map_err(|e| StateError::Encode(e.to_string()))?;
     let issued = daemon
-        .cluster
+        .cluster()
         .with_state(|state| state.renew(peer, &request, cluster::now()))?;
     Ok(NodeReply::Renewed {
         certificate: to_value(&issued)?,
@@ -365,12 +372,12 @@ fn renew(
 /// We do not hold the CA, or there is no such member.
 pub fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError> {
     daemon
-        .cluster
+        .cluster()
         .with_state(|state| state.remove(node, cluster::now()))?;
     drop_keys(daemon);
-    daemon.cluster.changed.notify_one();
+    daemon.cluster().changed.notify_one();
     daemon.peers().forget(node.as_str());
-    daemon.events.add(
+    daemon.events().add(
         None,
         "removed",
         format!("Node {node} is no member any more"),
@@ -384,17 +391,17 @@ pub fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError>
 /// # Errors
 /// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
 pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<Option<String>, ClusterError> {
-    let holder = daemon.cluster.holder().ok_or(ClusterError::NoCluster)?;
-    let own = daemon.cluster.node();
+    let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
+    let own = daemon.cluster().node();
     let busy = daemon.journeys().live().len() + daemon.guests().by_key.len();
     if busy > 0 && !force {
         return Err(ClusterError::InUse(busy));
     }
     let mut lost = None;
     // The CA of a node that was removed is in use elsewhere.
-    if daemon.cluster.is_holder() && daemon.cluster.removed().is_none() {
+    if daemon.cluster().is_holder() && daemon.cluster().removed().is_none() {
         let others: Vec<String> = daemon
-            .cluster
+            .cluster()
             .members()
             .into_iter()
             .map(|m| m.name)
@@ -410,12 +417,12 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<Option<String>, 
             )
         });
     } else {
-        let told = match daemon.cluster.removed() {
+        let told = match daemon.cluster().removed() {
             // The CA has said so: nobody needs to be told.
             Some(_) => Ok(NodeReply::Done),
             None => {
                 let farewell = daemon
-                    .cluster
+                    .cluster()
                     .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
                 farewell.await
             }
@@ -430,10 +437,10 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<Option<String>, 
             Err(_) => {}
         }
     }
-    daemon.cluster.forget()?;
+    daemon.cluster().forget()?;
     daemon.forget_keys();
-    daemon.cluster.changed.notify_one();
-    daemon.events.add(
+    daemon.cluster().changed.notify_one();
+    daemon.events().add(
         None,
         "left-cluster",
         format!("{own} is in no cluster any more"),
@@ -454,20 +461,23 @@ pub async fn keep_up(daemon: &Arc<Daemon>) {
 async fn keep_certificate(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
     let now = cluster::now();
     if !daemon
-        .cluster
+        .cluster()
         .with_state(|state| Ok(state.renew_due(now)))?
     {
         return Ok(());
     }
-    if daemon.cluster.is_holder() {
-        daemon.cluster.with_state(|state| state.renew_self(now))?;
+    if daemon.cluster().is_holder() {
+        daemon.cluster().with_state(|state| state.renew_self(now))?;
     } else {
-        let holder = daemon.cluster.holder().ok_or(ClusterError::NoCluster)?;
-        let renewal = daemon.cluster.with_state(|state| state.start_renewal())?;
+        let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
+        let renewal = daemon.cluster().with_state(|state| state.start_renewal())?;
         let request = NodeRequest::Renew {
             request: to_value(&renewal.request)?,
         };
-        let reply = daemon.cluster.call(&holder, &request, ANSWER_TIMEOUT).await;
+        let reply = daemon
+            .cluster()
+            .call(&holder, &request, ANSWER_TIMEOUT)
+            .await;
         let certificate = match reply {
             Ok(NodeReply::Renewed { certificate }) => certificate,
             Ok(NodeReply::Refused { reason }) => {
@@ -484,38 +494,42 @@ async fn keep_certificate(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
         let issued: Issued =
             serde_json::from_value(certificate).map_err(|e| StateError::Encode(e.to_string()))?;
         daemon
-            .cluster
+            .cluster()
             .with_state(|state| state.finish_renewal(renewal, issued))?;
     }
-    daemon.cluster.reissue()?;
+    daemon.cluster().reissue()?;
     daemon
-        .events
+        .events()
         .add(None, "renewed", "This node has a new certificate");
     Ok(())
 }
 
 async fn keep_addresses(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
-    let own = daemon.cluster.node();
-    let addresses = daemon.cluster.addresses();
-    let class = daemon.cluster.class().to_string();
-    let known = daemon.cluster.member(&own);
+    let own = daemon.cluster().node();
+    let addresses = daemon.cluster().addresses();
+    let class = daemon.cluster().class().to_string();
+    let known = daemon.cluster().member(&own);
     if known.is_none_or(|known| known.addresses == addresses && known.class == class) {
         return Ok(());
     }
-    if daemon.cluster.is_holder() {
+    if daemon.cluster().is_holder() {
         let name = NodeName::new(own)?;
         let now = cluster::now();
         if daemon
-            .cluster
+            .cluster()
             .with_state(|s| s.update_member(&name, &addresses, &class, now))?
         {
             push(daemon);
         }
         return Ok(());
     }
-    let holder = daemon.cluster.holder().ok_or(ClusterError::NoCluster)?;
+    let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
     let request = NodeRequest::Update { addresses, class };
-    match daemon.cluster.call(&holder, &request, ANSWER_TIMEOUT).await {
+    match daemon
+        .cluster()
+        .call(&holder, &request, ANSWER_TIMEOUT)
+        .await
+    {
         Ok(NodeReply::Refused { reason }) => Err(ClusterError::Refused { holder, reason }),
         Ok(_) => Ok(()),
         Err(source) => Err(ClusterError::Farewell { holder, source }),

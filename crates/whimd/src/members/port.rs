@@ -114,7 +114,7 @@ async fn sort(
     match route {
         Route::Node => converse(daemon, stream, from, permit).await,
         Route::Join => {
-            let served = daemon.cluster.serve_join(stream).await;
+            let served = daemon.cluster().serve_join(stream).await;
             membership::served(daemon, served.map_err(|e| e.to_string())?);
             Ok(())
         }
@@ -139,7 +139,7 @@ async fn converse(
     permit: OwnedSemaphorePermit,
 ) -> Result<(), String> {
     let config = daemon
-        .cluster
+        .cluster()
         .server_config()
         .ok_or("this node is in no cluster")?;
     stream.set_nonblocking(true).map_err(|e| e.to_string())?;
@@ -151,7 +151,7 @@ async fn converse(
         .map_err(|_| "its handshake did not end".to_string())?
         .map_err(|e| e.to_string())?;
     let peer = whim_net::peer_identity(stream.get_ref().1).map_err(|e| e.to_string())?;
-    if daemon.cluster.standing(&peer) == Standing::Removed {
+    if daemon.cluster().standing(&peer) == Standing::Removed {
         membership::tell_removed(daemon, &peer, &mut stream).await;
         return Err(format!("{peer} was removed from the cluster"));
     }
@@ -165,7 +165,7 @@ async fn converse(
             Ok(Err(FrameError::Closed | FrameError::Broken(_))) | Err(_) => return Ok(()),
             Ok(Err(error)) => return Err(format!("{peer}: {error}")),
         };
-        let reply = match (daemon.cluster.standing(&peer), request) {
+        let reply = match (daemon.cluster().standing(&peer), request) {
             (Standing::Removed, _) => {
                 let reply = membership::removed_reply(daemon, &peer);
                 // Who does not listen is not told.
@@ -274,7 +274,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("directory");
         let (daemon, listener) = alone(directory.path()).await;
         tokio::spawn(accept(Arc::clone(&daemon), listener, Arc::default()));
-        let mut member = daemon.cluster.connect("n1").await.expect("a handshake");
+        let mut member = daemon.cluster().connect("n1").await.expect("a handshake");
         let attempt = Attempt::new(
             Party::Member,
             "have a session give the same keys for datagrams twice",
@@ -298,10 +298,10 @@ mod tests {
     /// A second member, which knows the first one by that one's port.
     async fn joined(directory: &Path, daemon: &Arc<Daemon>) -> Arc<Cluster> {
         let token = daemon
-            .cluster
+            .cluster()
             .with_state(|state| state.token(crate::members::cluster::now()))
             .expect("a token");
-        let [address] = &daemon.cluster.addresses()[..] else {
+        let [address] = &daemon.cluster().addresses()[..] else {
             panic!("one address")
         };
         let own = vec!["127.0.0.1:1".to_owned()];
@@ -328,9 +328,9 @@ mod tests {
     fn remove_n2(daemon: &Daemon) -> whim_net::SignedRemoval {
         let n2 = whim_net::NodeName::new("n2").expect("a name");
         let now = crate::members::cluster::now();
-        let removed = daemon.cluster.with_state(|state| state.remove(&n2, now));
+        let removed = daemon.cluster().with_state(|state| state.remove(&n2, now));
         removed.expect("removed");
-        daemon.cluster.removals().pop().expect("its notice")
+        daemon.cluster().removals().pop().expect("its notice")
     }
 
     #[tokio::test]
@@ -418,7 +418,7 @@ mod tests {
             let lie = NodeReply::Removed { notice };
             let lying = async {
                 let (stream, _) = listener.accept().await.expect("a connection");
-                let config = daemon.cluster.server_config().expect("a member's");
+                let config = daemon.cluster().server_config().expect("a member's");
                 let mut stream = TlsAcceptor::from(config)
                     .accept(stream)
                     .await
@@ -448,12 +448,12 @@ mod tests {
             listener,
             Arc::clone(&handshakes),
         ));
-        let mut member = daemon.cluster.connect("n1").await.expect("a handshake");
+        let mut member = daemon.cluster().connect("n1").await.expect("a handshake");
         // Strangers have taken the turns of a whole minute.
         for _ in 0..HANDSHAKES_BURST + 60 * HANDSHAKES_PER_SECOND {
             handshakes.take();
         }
-        let shaking = daemon.cluster.connect("n1");
+        let shaking = daemon.cluster().connect("n1");
         let shaking = tokio::time::timeout(Duration::from_millis(500), shaking).await;
         assert!(!matches!(shaking, Ok(Ok(_))), "it waits its turn");
         for _ in 0..3 {

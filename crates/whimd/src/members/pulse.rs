@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tokio::net::UdpSocket;
+use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use whim_balance::window::{View, Word};
 use whim_balance::{NodeId, sample};
@@ -80,7 +81,9 @@ struct Pulse {
 }
 
 /// Runs for ever.
-pub async fn run(daemon: Arc<Daemon>, socket: UdpSocket) {
+///
+/// `looked`: rung when there is something new to tell of this node, once a second.
+pub async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Notify>) {
     let (upshots, mut happened) = mpsc::unbounded_channel();
     let mut pulse = Pulse::new(daemon, socket, upshots);
     let mut buffer = [0; DATAGRAM_MAX + 1];
@@ -95,11 +98,11 @@ pub async fn run(daemon: Arc<Daemon>, socket: UdpSocket) {
                 }
             }
             Some(upshot) = happened.recv() => pulse.settle(upshot),
-            () = daemon.cluster.changed.notified() => {
+            () = daemon.cluster().changed.notified() => {
                 pulse.members();
                 membership::evict(&daemon);
             }
-            () = daemon.looked.notified() => pulse.looked(),
+            () = looked.notified() => pulse.looked(),
             () = tokio::time::sleep(due) => {}
         }
         pulse.tick();
@@ -111,7 +114,7 @@ impl Pulse {
     fn new(daemon: Arc<Daemon>, socket: UdpSocket, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
         let about = About::of(&daemon.report());
         let digest = about.digest();
-        let call = daemon.settings.config.discover.then_some(Duration::ZERO);
+        let call = daemon.settings().config.discover.then_some(Duration::ZERO);
         // Not for secrets: which member comes next.
         let seed = whim_net::tls::digest::random().map_or_else(|_| now_ms(), u64::from_le_bytes);
         Self {
@@ -154,7 +157,7 @@ impl Pulse {
         let now = self.daemon.clock();
         if self.call.is_some_and(|due| due <= now) {
             self.call = Some(now + discovery::EVERY);
-            discovery::call(&self.daemon.cluster, &self.socket).await;
+            discovery::call(self.daemon.cluster(), &self.socket).await;
         }
     }
 
@@ -169,7 +172,7 @@ impl Pulse {
             .hear(self.daemon.clock(), from, call);
         // Our own calls come back.
         let others = found.filter(|found| !discovery::is_own(found.address.ip()));
-        let ours = self.daemon.cluster.name();
+        let ours = self.daemon.cluster().name();
         if let Some((found, mend)) = others.and_then(|found| found.proposal(ours.as_ref())) {
             tracing::info!("{found}. {mend}");
         }
@@ -196,7 +199,7 @@ impl Pulse {
 
     /// Looks at the list of members, and at whether there is one.
     fn members(&mut self) {
-        let cluster = &self.daemon.cluster;
+        let cluster = &self.daemon.cluster();
         let joined = cluster.identity().map(|own| (own, cluster.version()));
         if joined == self.joined {
             return;
@@ -283,7 +286,7 @@ impl Pulse {
             if before == Some(reach) {
                 continue;
             }
-            let counters = self.daemon.metrics.counters();
+            let counters = self.daemon.metrics().counters();
             match (before, reach) {
                 (Some(Reach::Up | Reach::Suspect), Reach::Down) => counters.link_lost(),
                 (Some(Reach::Down), Reach::Up | Reach::Suspect) => counters.link_healed(),
@@ -585,7 +588,7 @@ impl Pulse {
 
 /// The number of a life that begins: higher than that of any before, even if the clock was set back.
 fn next_life(daemon: &Daemon) -> u32 {
-    let path = daemon.settings.state.join(LIFE);
+    let path = daemon.settings().state.join(LIFE);
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let last = text.trim().parse::<u32>().unwrap_or(0);
     let clock = u32::try_from(cluster::now()).unwrap_or(0);

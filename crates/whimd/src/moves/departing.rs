@@ -1,4 +1,4 @@
-//! The beginning of a journey: room at a host, and a home supervisor.
+//! The beginning of a journey: a home supervisor.
 
 use nix::errno::Errno;
 use nix::fcntl::FallocateFlags;
@@ -7,27 +7,22 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::process::Child;
 use whim_image::stay::has_own_time;
-use whim_journey::job::{HomeJob, Slot};
-use whim_net::name::{journey_server_name, stay_server_name};
-use whim_net::roster::{ADDRESS_LENGTH_MAX, ADDRESSES_MAX};
-use whim_net::{JourneyId, Role};
+use whim_journey::job::HomeJob;
+use whim_machine::processes;
+use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
 use whim_sys::foreign;
 
-use crate::balancing;
 use crate::daemon::Daemon;
-use crate::host::guests::AdmitRequest;
+use crate::line::journal::JOURNAL_MAX;
 use crate::line::supervisor::{self, Start};
-use crate::members::peers::{NodeReply, NodeRequest};
-use crate::moves::candidates::Candidate;
-use crate::moves::journeys::{About, JOURNAL_MAX, Journey, Notes};
-use crate::moves::moving::{MoveError, Target};
+use crate::moves::attempt::{MoveError, Target};
+use crate::moves::journeys::{About, Journey, Notes};
+use crate::moves::notes::{forget, write_about};
+use crate::moves::room;
 use crate::moves::watching;
-use whim_control::protocol::LeaseChoice;
-use whim_machine::processes;
 
 /// What a home supervisor has beyond its owner's rights, until it has taken hold of the process and
 /// before it hears anything of a host: it traces in spite of Yama, and opens mapped files by
@@ -42,9 +37,6 @@ const JOURNAL_ROOM: i64 = 8 << 10;
 const FILE_MAX: u64 = 2 * JOURNAL_MAX;
 const FILE_PER_THREAD: u64 = 16 << 10;
 
-/// A host answers a request for room within this time: it starts a supervisor meanwhile.
-const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// A name for a journey: the pid, for whoever reads logs, and chance.
 ///
 /// # Errors
@@ -55,104 +47,6 @@ pub fn new_journey(pid: i32) -> Result<String, MoveError> {
     Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
 }
 
-/// Asks `node` for room: where the guest is to be sent, and the pid of the supervisor there.
-///
-/// # Errors
-/// It refuses, or cannot be asked.
-pub async fn admit(
-    daemon: &Daemon,
-    target: &Target,
-    journey: &str,
-    node: &str,
-    epoch: u32,
-) -> Result<(Slot, i32), MoveError> {
-    let class = daemon.sensors().class().clone();
-    let away = target
-        .journey
-        .as_ref()
-        .and_then(|journey| journey.status.as_ref());
-    let request = AdmitRequest {
-        journey: journey.to_string(),
-        epoch,
-        home: daemon.cluster.node(),
-        pid: target.stat.pid,
-        uid: target.credentials.uids[0],
-        threads: target.stat.threads,
-        memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
-        class,
-        portable: target.candidate.features.clone(),
-        lease_ms: lease(daemon, Some(&target.candidate), target.journey.as_ref()).milliseconds(),
-        done_ms: balancing::done_ms(daemon, target.stat.pid),
-        source: away
-            .filter(|status| status.location != status.home)
-            .map(|status| status.location.clone()),
-    };
-    let request = NodeRequest::Admit { request };
-    daemon.settings.faults.point("before-admit-request");
-    let reply = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await;
-    daemon.settings.faults.point("after-admit-request");
-    match reply {
-        Ok(NodeReply::Slot {
-            slot,
-            supervisor_pid,
-        }) if is_asked_for(daemon, &slot, (journey, node, epoch)) => Ok((slot, supervisor_pid)),
-        Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
-        Ok(_) => Err(MoveError::Nonsense(node.to_string())),
-        Err(source) => Err(MoveError::Call {
-            node: node.to_string(),
-            source,
-        }),
-    }
-}
-
-/// Whether a host offers what it was asked for: what it names is carried into the supervisor's messages.
-fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &str, u32)) -> bool {
-    let id = JourneyId::new(journey).ok();
-    let names = id.zip(daemon.cluster.identity()).map(|(id, home)| {
-        // A host of an older version knows a journey by its name alone.
-        let older = journey_server_name(&id, Role::Guest);
-        [stay_server_name(&home, &id, epoch), older]
-    });
-    slot.node == node
-        && slot.epoch == epoch
-        && names.is_some_and(|names| names.contains(&slot.server_name))
-        && slot.addresses.len() <= ADDRESSES_MAX
-        && slot
-            .addresses
-            .iter()
-            .all(|address| address.len() <= ADDRESS_LENGTH_MAX)
-}
-
-/// Home alone decides where the process is: once it says 'not there', whatever waits or runs there
-/// under that epoch is ended. False if the host did not hear it.
-pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
-    let request = NodeRequest::Release {
-        journey: journey.to_string(),
-        epoch,
-    };
-    daemon.settings.faults.point("before-slot-given-back");
-    let called = daemon.cluster.call(node, &request, ADMIT_TIMEOUT).await;
-    if let Err(error) = &called {
-        tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
-    }
-    daemon.settings.faults.point("after-slot-given-back");
-    called.is_ok()
-}
-
-/// T2 of a journey that this process is on, or else of one that begins now.
-#[must_use]
-pub fn lease(
-    daemon: &Daemon,
-    candidate: Option<&Candidate>,
-    journey: Option<&Journey>,
-) -> LeaseChoice {
-    let noted = journey.and_then(|journey| journey.about.notes.lease);
-    let chosen = || candidate.and_then(|candidate| candidate.options.lease);
-    noted
-        .or_else(chosen)
-        .unwrap_or_else(|| daemon.config().lease.0)
-}
-
 /// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it
 /// drops once it holds the threads.
 pub async fn start_home(
@@ -160,14 +54,14 @@ pub async fn start_home(
     target: &Target,
     about: &About,
 ) -> Result<(), MoveError> {
-    let settings = &daemon.settings;
+    let settings = &daemon.settings();
     let id = &about.journey;
     let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
     let owner = settings.root.then_some((uid, gid));
     let directory = settings.home_directory(id);
-    let credentials = daemon.cluster.journey_credentials(id, Role::Home)?;
+    let credentials = daemon.cluster().journey_credentials(id, Role::Home)?;
     settings.faults.point("before-journey-noted");
-    let lease = lease(daemon, Some(&target.candidate), None);
+    let lease = room::lease(daemon, Some(&target.candidate), None);
     let about = About {
         notes: Notes {
             lease: Some(lease),
@@ -202,7 +96,7 @@ pub async fn start_home(
         keep: identity.as_ref().map_or_else(Vec::new, |_| KEPT.to_vec()),
         identity,
         new_session: true,
-        enter_cgroups: daemon.supervisor_groups.clone(),
+        enter_cgroups: daemon.supervisor_groups().to_vec(),
         // What it reads of its own clocks is then what the program sees: deadlines, and how far a
         // host's clocks are away.
         clocks_of: has_own_time(about.pid).then_some(about.pid),
@@ -242,7 +136,7 @@ fn watch_over(daemon: &Arc<Daemon>, mut about: About, mut child: Child) {
     if let Err(error) = write_about(daemon, &about) {
         tracing::warn!(%error, journey = id, "a supervisor was not noted");
     }
-    daemon.settings.faults.point("supervisor-noted");
+    daemon.settings().faults.point("supervisor-noted");
     let mut journey = Journey::new(about);
     journey.supervisor_pid = pid;
     daemon.journeys().by_id.insert(id.clone(), journey);
@@ -290,25 +184,5 @@ fn set_room_aside(file: &fs::File) -> std::io::Result<()> {
         Err(errno @ (Errno::ENOSPC | Errno::EDQUOT)) => Err(errno.into()),
         // Not every file system can do that.
         _ => Ok(()),
-    }
-}
-
-/// Notes what is to be known of a journey.
-///
-/// # Errors
-/// A full disk, mostly.
-pub fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
-    let path = daemon
-        .settings
-        .journeys()
-        .join(format!("{}.json", about.journey));
-    let bytes = serde_json::to_vec(about).map_err(|e| MoveError::Refused(e.to_string()))?;
-    whim_net::files::write_atomically(&path, &bytes).map_err(|e| MoveError::Refused(e.to_string()))
-}
-
-/// Removes what was noted of a journey.
-pub fn forget(daemon: &Daemon, id: &str) {
-    for kind in ["json", "journal"] {
-        let _ = fs::remove_file(daemon.settings.journeys().join(format!("{id}.{kind}")));
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::daemon::Daemon;
 use crate::members::membership;
+use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
-use crate::moves::moving::{MoveError, Target};
 use whim_control::protocol::NodeState;
 
 /// Names of the members that are up, for a message.
 fn known(daemon: &Daemon) -> String {
     let names: Vec<String> = daemon
-        .cluster
+        .cluster()
         .members()
         .into_iter()
         .map(|m| m.name)
@@ -27,7 +27,7 @@ fn known(daemon: &Daemon) -> String {
 /// Why not.
 pub fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveError> {
     let pid = target.stat.pid;
-    if daemon.cluster.member(node).is_none() {
+    if daemon.cluster().member(node).is_none() {
         return Err(MoveError::UnknownNode {
             node: node.to_string(),
             known: known(daemon),
@@ -58,7 +58,7 @@ pub fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveErr
         (peers.state(node), blocked, different)
     };
     let node = node.to_string();
-    if let Some(refusal) = membership::refusal(&node, daemon.cluster.removed()) {
+    if let Some(refusal) = membership::refusal(&node, daemon.cluster().removed()) {
         return Err(MoveError::Removed(refusal));
     }
     match (state, different) {
@@ -112,14 +112,14 @@ pub fn least_loaded(
     target: &Target,
     is_meant: impl Fn(&str) -> bool,
 ) -> Option<(f64, String)> {
-    let home = daemon.cluster.node();
+    let home = daemon.cluster().node();
     let here = target
         .journey
         .as_ref()
         .map_or(home.as_str(), Journey::location)
         .to_string();
     let mut candidates: Vec<(f64, String)> = Vec::new();
-    for member in daemon.cluster.members() {
+    for member in daemon.cluster().members() {
         if member.name == home || member.name == here || !is_meant(&member.name) {
             continue;
         }

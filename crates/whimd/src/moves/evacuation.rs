@@ -108,7 +108,7 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
         epoch: request.epoch,
     };
     let asked = tokio::select! {
-        said = daemon.cluster.call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
+        said = daemon.cluster().call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
         // A home that lost its power says nothing at all, for as long as anybody waits.
         () = down(daemon, home) => Err("its home is down".to_owned()),
     };
@@ -235,7 +235,7 @@ pub async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Order
 pub async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
     daemon.change_orders(|orders| orders.evacuate = true);
     let left = look_left(daemon).await;
-    name_own(&daemon.cluster.node(), &left, answers);
+    name_own(&daemon.cluster().node(), &left, answers);
     let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
     clear(daemon, answers, Orders::refuses).await;
     if !daemon.orders().evacuate {
@@ -257,7 +257,7 @@ pub async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
         let daemon = Arc::clone(daemon);
         tokio::spawn(async move {
             // One at a time: who asks again finds it at work.
-            let Ok(_only) = daemon.expelling.try_lock() else {
+            let Ok(_only) = daemon.expelling().try_lock() else {
                 return;
             };
             let (answers, _unheard) = unbounded_channel();
@@ -357,12 +357,12 @@ pub async fn undrain_node(daemon: &Arc<Daemon>, node: &str) -> Result<String, St
 }
 
 async fn ask(daemon: &Arc<Daemon>, node: &str, on: bool) -> Result<Left, String> {
-    if node == daemon.cluster.node() {
+    if node == daemon.cluster().node() {
         return Ok(drain(daemon, on).await);
     }
     let request = NodeRequest::Drain { on };
     let said = daemon
-        .cluster
+        .cluster()
         .call(node, &request, Duration::from_secs(5))
         .await;
     match said {

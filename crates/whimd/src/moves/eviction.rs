@@ -14,9 +14,9 @@ use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
 
 use crate::daemon::Daemon;
 use crate::line::conversation::Conversation;
-use crate::line::supervisor::SupervisorError;
-use crate::moves::departing;
+use crate::line::conversation::SupervisorError;
 use crate::moves::journeys::Journey;
+use crate::moves::room;
 use crate::moves::watching;
 use crate::settings::socket_in;
 use whim_machine::process::Process;
@@ -90,7 +90,7 @@ fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<Stri
 /// A lease as it holds for the returns of this journey.
 fn lease(daemon: &Daemon, journey: &Journey) -> Duration {
     let candidate = daemon.candidates().get(journey.about.pid).cloned();
-    let lease = departing::lease(daemon, candidate.as_ref(), Some(journey));
+    let lease = room::lease(daemon, candidate.as_ref(), Some(journey));
     let lease_ms = lease.milliseconds();
     lease_ms.map_or(RECALL_UNLEASED, Duration::from_millis)
 }
@@ -106,7 +106,7 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
     let mut command = Command::Evict {
         node: node.to_owned(),
     };
-    daemon.events.add(
+    daemon.events().add(
         Some(pid),
         "evicting",
         format!("It comes home from {node}, which was removed"),
@@ -135,7 +135,7 @@ async fn ask(
     patience: &mut Patience,
 ) -> Outcome {
     let (id, older) = (&journey.about.journey, journey.about.notes.older);
-    let socket = socket_in(&daemon.settings.home_directory(id));
+    let socket = socket_in(&daemon.settings().home_directory(id));
     let begun = timeout_at(
         patience.deadline,
         Conversation::begin(&socket, older, command),

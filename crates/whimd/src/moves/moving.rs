@@ -1,119 +1,31 @@
 //! Moves of this node's own processes: `migrate`, `bring`, `go`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use thiserror::Error;
-use tokio::sync::mpsc::UnboundedSender;
-use whim_journey::job::{Command, Event, MoveReport, State};
-use whim_metrics::labels::{Cause, Phase};
+use std::time::Instant;
+use whim_control::protocol::{Answer, RunOptions};
+use whim_journey::cause::Cause;
+use whim_journey::job::{Command, Event, MoveReport, Phase, State};
+use whim_machine::process::Process;
+use whim_machine::processes::{Caller, Credentials, ProcessError, Stat};
 
 use crate::daemon::Daemon;
-use crate::faces::metrics_words as words;
-use crate::line::conversation::Conversation;
+use crate::line::conversation::{Conversation, SupervisorError};
 use crate::line::hearsay::{Account, Heard};
-use crate::line::looking::{NotSeen, Patience};
-use crate::line::supervisor::SupervisorError;
-use crate::members::cluster::{CallError, ClusterError};
-use crate::moves::candidates::{Candidate, Declaration};
-use crate::moves::departing::{admit, new_journey, release, start_home, write_about};
+use crate::line::looking::Patience;
+use crate::moves::attempt::{Answers, Attempt, HOME, MoveError, Target, count_refusal};
+use crate::moves::candidate::{Candidate, Declaration};
+use crate::moves::departing::{new_journey, start_home};
 use crate::moves::destinations::{best, best_labelled, check, least_loaded};
 use crate::moves::journeys::{About, Journey, Notes};
+use crate::moves::notes::write_about;
+use crate::moves::room::{admit, release};
 use crate::moves::stay;
 use crate::moves::watching;
 use crate::past::events::now_ms;
 use crate::settings::socket_in;
-use whim_control::history::{MoveRow, Outcome};
-use whim_control::protocol::{Answer, NodeState, RunOptions};
-use whim_machine::class::Difference;
-use whim_machine::process::Process;
-use whim_machine::processes::{self, Caller, Credentials, ProcessError, Stat};
 
 /// Freezes longer than this are said beforehand, in seconds.
 const LONG_FREEZE: f64 = 1.0;
-#[derive(Debug, Error)]
-pub enum MoveError {
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error(transparent)]
-    NotSeen(#[from] NotSeen),
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error("There is no node {node} in this cluster; it has: {known}")]
-    UnknownNode { node: String, known: String },
-    #[error("Node {node} does not answer: it is {state}")]
-    NotUp { node: String, state: NodeState },
-    #[error("{0}; 'whim doctor' says how to be a member again")]
-    Removed(String),
-    #[error("Node {node} is being drained: it takes no guests")]
-    Draining { node: String },
-    #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
-    Blocked { node: String },
-    #[error("Node {node} is of another kind than this one: {what}")]
-    OtherClass { node: String, what: Difference },
-    #[error("Process {pid} is on {node} already")]
-    There { pid: i32, node: String },
-    #[error("Process {0} is at home already")]
-    AtHome(i32),
-    #[error("Process {0} is being moved just now: try again when that is done")]
-    Busy(i32),
-    #[error(
-        "No other node can take process {0} now: 'whim nodes' shows who is up, 'whim why {0}' what is asked of them"
-    )]
-    NoneBest(i32),
-    #[error("No node with the label @{label} can take process {pid} now: 'whim nodes' shows them")]
-    NoneLabelled { pid: i32, label: String },
-    #[error("Process {pid} cannot move now. {}", .reasons.join(" "))]
-    Stay { pid: i32, reasons: Vec<String> },
-    #[error("{0}")]
-    Forbidden(String),
-    #[error(
-        "Without root this daemon can move only processes of its own user, and process {0} is not one"
-    )]
-    OtherUser(i32),
-    #[error("Node {node} cannot be asked for room: {source}")]
-    Call { node: String, source: CallError },
-    #[error("{0}")]
-    Refused(String),
-    #[error("Node {0} gave an answer that makes no sense: upgrade the older of the two nodes")]
-    Nonsense(String),
-    #[error(transparent)]
-    Supervisor(#[from] SupervisorError),
-    #[error("The home supervisor ended before it said anything")]
-    Silent,
-}
-
-impl MoveError {
-    /// Its supervisor is there, and does not answer.
-    #[must_use]
-    pub fn is_unanswered(&self) -> bool {
-        matches!(self, Self::Supervisor(error) if error.is_useless())
-    }
-
-    /// The supervisor ended before it said anything.
-    fn is_silence(&self) -> bool {
-        matches!(
-            self,
-            Self::Supervisor(SupervisorError::Gone(_)) | Self::Silent
-        )
-    }
-}
-
-/// Where answers for the user go; that nobody listens any more is no reason to stop.
-pub type Answers = UnboundedSender<Answer>;
-
-fn tell(answers: &Answers, answer: Answer) {
-    let _ = answers.send(answer);
-}
-
-/// A process that the caller may move.
-#[derive(Debug)]
-pub struct Target {
-    pub process: Arc<Process>,
-    pub stat: Stat,
-    pub credentials: Credentials,
-    pub candidate: Candidate,
-    pub journey: Option<Journey>,
-}
 
 fn target(daemon: &Daemon, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
     let credentials = process.movable_by(caller)?;
@@ -135,7 +47,7 @@ fn found(
 ) -> Result<Target, MoveError> {
     let stat = process.stat()?;
     let pid = stat.pid;
-    if !daemon.settings.root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
+    if !daemon.settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
     let job = process.look(|pid| daemon.job_of(pid, Patience::Long))??;
@@ -204,7 +116,7 @@ pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveE
         return Ok(format!("Process {pid} is known already: it is on {at}"));
     }
     let reasons = target.process.look(|pid| stay::reasons(daemon, pid))?;
-    let command = target.process.look(|pid| daemon.looking.command(pid))?;
+    let command = target.process.look(|pid| daemon.looking().command(pid))?;
     Ok(match reasons.first() {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
@@ -226,8 +138,14 @@ pub async fn migrate(
 ) -> Result<MoveReport, MoveError> {
     let process = Process::open(pid).map_err(MoveError::from);
     let process = process.inspect_err(|error| count_refusal(daemon, error))?;
-    let process = Arc::new(process);
-    migrate_for(daemon, caller, process, to, Cause::User, answers).await
+    migrate_for(
+        daemon,
+        caller,
+        Arc::new(process),
+        (Cause::User, to),
+        Some(answers),
+    )
+    .await
 }
 
 /// The same, whoever wants it, of a process that is held already.
@@ -238,16 +156,15 @@ pub async fn migrate_for(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     process: Arc<Process>,
-    to: &str,
-    cause: Cause,
-    answers: &Answers,
+    (cause, to): (Cause, &str),
+    heard_by: Option<&Answers>,
 ) -> Result<MoveReport, MoveError> {
     let pid = process.pid();
     let refused = |error: &MoveError| count_refusal(daemon, error);
     let found = target(daemon, caller, Arc::clone(&process)).inspect_err(refused)?;
-    let home = daemon.cluster.node();
-    if to == "home" || (to == home && daemon.cluster.member(to).is_none_or(|m| m.name == home)) {
-        return bring_for(daemon, found, false, cause, answers)
+    let home = daemon.cluster().node();
+    if to == HOME || (to == home && daemon.cluster().member(to).is_none_or(|m| m.name == home)) {
+        return bring_for(daemon, found, false, (cause, heard_by))
             .await?
             .ok_or(MoveError::AtHome(pid))
             .inspect_err(refused);
@@ -259,14 +176,12 @@ pub async fn migrate_for(
     };
     let node = node.inspect_err(refused)?;
     check(daemon, &found, &node).inspect_err(refused)?;
-    let moving = daemon.begin_move(pid, cause).ok_or(MoveError::Busy(pid));
-    let _moving = moving.inspect_err(refused)?;
+    let attempt = Attempt::begin(daemon, pid, (cause, &node), heard_by).inspect_err(refused)?;
     if let Some(candidate) = daemon.candidates().get_mut(pid) {
         candidate.found = None;
     }
-    let began = Instant::now();
     let result = match &found.journey {
-        Some(journey) => match onward(daemon, &found, journey, &node, answers).await {
+        Some(journey) => match onward(daemon, &found, journey, &attempt).await {
             // Its supervisor ended while we asked. If the process has come home, a new journey
             // begins; if it has ended, that is what there is to say.
             Err(error) if error.is_silence() => {
@@ -275,133 +190,25 @@ pub async fn migrate_for(
                 if found.journey.is_some() {
                     return Err(error);
                 }
-                leave(daemon, caller, &found, &node, answers).await
+                leave(daemon, caller, &found, &attempt).await
             }
             result => result,
         },
-        None => leave(daemon, caller, &found, &node, answers).await,
+        None => leave(daemon, caller, &found, &attempt).await,
     };
-    note(daemon, pid, &node, &result, began.elapsed());
+    attempt.note(&result);
     result
 }
 
-fn count_refusal(daemon: &Daemon, error: &MoveError) {
-    daemon
-        .metrics
-        .counters()
-        .move_refused(words::refusal(error));
-}
-
-/// Counts a request that has ended, and takes the move into the history, if one had begun.
-fn count(
-    daemon: &Daemon,
-    pid: i32,
-    node: &str,
-    result: &Result<MoveReport, MoveError>,
-    elapsed: Duration,
-) {
-    let counters = daemon.metrics.counters();
-    let Some(under_way) = daemon.under_way(pid) else {
-        return;
-    };
-    let cause = under_way.cause;
-    let journey = daemon.journeys().of_process(pid).cloned();
-    let row = MoveRow {
-        cause: cause.word().to_owned(),
-        total_ms: elapsed.as_secs_f64() * 1000.0,
-        ..row(daemon, pid, journey.as_ref())
-    };
-    let row = match (result, under_way.phase) {
-        (Ok(report), _) => {
-            let freeze_seconds = report.freeze_ms / 1000.0;
-            counters.move_done(cause, report.bytes, freeze_seconds, elapsed.as_secs_f64());
-            MoveRow {
-                from: report.from.clone(),
-                to: report.to.clone(),
-                bytes: report.bytes,
-                freeze_ms: report.freeze_ms,
-                ..row
-            }
-        }
-        (Err(error), Some(phase)) => {
-            counters.move_failed(cause, phase);
-            MoveRow {
-                to: match node {
-                    "home" => daemon.cluster.node(),
-                    node => node.to_owned(),
-                },
-                outcome: Outcome::Failed,
-                phase: Some(phase.word().to_owned()),
-                reason: Some(error.to_string()),
-                ..row
-            }
-        }
-        (Err(error), None) => return count_refusal(daemon, error),
-    };
-    daemon.history.note(row);
-}
-
-/// A process and where it is, for the history.
-pub fn row(daemon: &Daemon, pid: i32, journey: Option<&Journey>) -> MoveRow {
-    let own = daemon.cluster.node();
-    let command = journey.map_or_else(|| daemon.looking.command(pid), |j| j.about.command.clone());
-    // Whose it is cannot be told any more when it is gone: who has moved it is its user, or root.
-    let asked = journey.map_or(0, |journey| journey.about.requested_by);
-    let uid = processes::credentials(pid).map_or(asked, |credentials| credentials.uids[0]);
-    MoveRow {
-        time_ms: now_ms(),
-        pid,
-        program: processes::program(&command).to_owned(),
-        uid,
-        from: journey.map_or(own.as_str(), Journey::location).to_owned(),
-        to: own,
-        cause: String::new(),
-        outcome: Outcome::Done,
-        phase: None,
-        reason: None,
-        bytes: 0,
-        freeze_ms: 0.0,
-        total_ms: 0.0,
-    }
-}
-
-fn note(
-    daemon: &Daemon,
-    pid: i32,
-    node: &str,
-    result: &Result<MoveReport, MoveError>,
-    elapsed: Duration,
-) {
-    count(daemon, pid, node, result, elapsed);
-    daemon.settings.faults.point("before-move-logged");
-    match result {
-        Ok(report) => {
-            daemon.peers().moved(node, report.bytes, report.freeze_ms);
-            let text = format!(
-                "{} to {}: {} bytes, frozen {:.1} ms, {:.0} ms in all",
-                report.from,
-                report.to,
-                report.bytes,
-                report.freeze_ms,
-                elapsed.as_secs_f64() * 1000.0
-            );
-            daemon.events.add(Some(pid), "moved", text);
-        }
-        Err(error) => daemon
-            .events
-            .add(Some(pid), "refused", format!("To {node}: {error}")),
-    }
-}
-
 /// Says beforehand what takes long.
-fn announce(daemon: &Daemon, node: &str, bytes: u64, answers: &Answers) {
-    let seconds = daemon.peers().expected_freeze(node, bytes);
+fn announce(daemon: &Daemon, attempt: &Attempt, bytes: u64) {
+    let seconds = daemon.peers().expected_freeze(attempt.node(), bytes);
     if seconds > LONG_FREEZE {
         let text = format!(
             "{} MiB have to travel: the process will stand still for about {seconds:.0} s",
             bytes >> 20
         );
-        tell(answers, Answer::Notice { text });
+        attempt.tell(Answer::Notice { text });
     }
 }
 
@@ -410,8 +217,7 @@ async fn leave(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     target: &Target,
-    node: &str,
-    answers: &Answers,
+    attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let pid = target.stat.pid;
     let reasons = stay::lasting_reasons(daemon, pid).await;
@@ -423,8 +229,8 @@ async fn leave(
         journey: new_journey(pid)?,
         pid,
         start_time: target.stat.start_time,
-        command: target.process.look(|pid| daemon.looking.command(pid))?,
-        home: daemon.cluster.node(),
+        command: target.process.look(|pid| daemon.looking().command(pid))?,
+        home: daemon.cluster().node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),
         run: target.candidate.options.run.clone(),
@@ -433,8 +239,9 @@ async fn leave(
         notes: Notes::default(),
         end: None,
     };
-    announce(daemon, node, target.stat.resident_bytes, answers);
-    daemon.came_to(pid, Phase::Admit);
+    announce(daemon, attempt, target.stat.resident_bytes);
+    attempt.came_to(Phase::Admit);
+    let node = attempt.node();
     let (slot, guest_pid) = admit(daemon, target, &about.journey, node, 1).await?;
     let started = match still_may(caller, target) {
         Ok(()) => start_home(daemon, target, &about).await,
@@ -444,14 +251,8 @@ async fn leave(
         release(daemon, node, &about.journey, 1).await;
         return Err(error);
     }
-    travel(
-        daemon,
-        &about.journey,
-        Command::Move { slot },
-        Some(guest_pid),
-        answers,
-    )
-    .await
+    let command = Command::Move { slot };
+    travel(daemon, &about.journey, command, Some(guest_pid), attempt).await
 }
 
 /// From one host to another: the journey goes on.
@@ -459,10 +260,9 @@ async fn onward(
     daemon: &Arc<Daemon>,
     target: &Target,
     journey: &Journey,
-    node: &str,
-    answers: &Answers,
+    attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
-    let id = &journey.about.journey;
+    let (id, node) = (&journey.about.journey, attempt.node());
     let epoch = {
         let mut journeys = daemon.journeys();
         let journey = journeys.by_id.get_mut(id);
@@ -474,10 +274,11 @@ async fn onward(
         .status
         .as_ref()
         .map_or(0, |status| status.resident_bytes);
-    announce(daemon, node, bytes, answers);
-    daemon.came_to(target.stat.pid, Phase::Admit);
+    announce(daemon, attempt, bytes);
+    attempt.came_to(Phase::Admit);
     let (slot, guest_pid) = admit(daemon, target, id, node, epoch).await?;
-    let travelled = travel(daemon, id, Command::Move { slot }, Some(guest_pid), answers).await;
+    let command = Command::Move { slot };
+    let travelled = travel(daemon, id, command, Some(guest_pid), attempt).await;
     if travelled.is_err() {
         release(daemon, node, id, epoch).await;
     }
@@ -490,25 +291,24 @@ async fn travel(
     id: &str,
     command: Command,
     guest_pid: Option<i32>,
-    answers: &Answers,
+    attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
-    let socket = socket_in(&daemon.settings.home_directory(id));
+    let faults = &daemon.settings().faults;
+    let socket = socket_in(&daemon.settings().home_directory(id));
     // A journey that never began is forgotten as soon as its supervisor has ended.
     let bound_for = |bound_for: Option<(String, u32)>| {
-        let mut journeys = daemon.journeys();
-        journeys.by_id.get_mut(id).map_or(0, |journey| {
+        if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
             journey.bound_for = bound_for;
-            journey.about.pid
-        })
+        }
     };
-    let pid = bound_for(match &command {
+    bound_for(match &command {
         Command::Move { slot } => Some((slot.node.clone(), slot.epoch)),
         _ => None,
     });
     if matches!(command, Command::Bring { .. }) {
-        daemon.came_to(pid, Phase::Home);
+        attempt.came_to(Phase::Home);
     }
-    daemon.settings.faults.point("before-command");
+    faults.point("before-command");
     let older = daemon
         .journeys()
         .by_id
@@ -519,16 +319,16 @@ async fn travel(
         Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
         begun => Ok(begun?),
     };
-    daemon.settings.faults.point("after-command");
+    faults.point("after-command");
     let result = match conversation {
-        Ok(conversation) => hear_out(daemon, pid, conversation, answers).await,
+        Ok(conversation) => hear_out(daemon, conversation, attempt).await,
         Err(error) => Err(error),
     };
     // A supervisor that did not say how it went may be dead: whoever notes its end needs to know.
     if !matches!(result, Err(MoveError::Silent | MoveError::Supervisor(_))) {
         bound_for(None);
     }
-    daemon.settings.faults.point("before-move-noted");
+    faults.point("before-move-noted");
     if result.is_ok()
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)
     {
@@ -537,7 +337,7 @@ async fn travel(
             tracing::warn!(%error, journey = id, "a move was not noted");
         }
     }
-    daemon.settings.faults.point("after-move-noted");
+    faults.point("after-move-noted");
     watching::refresh(daemon, id).await;
     result
 }
@@ -545,9 +345,8 @@ async fn travel(
 /// Passes on what a supervisor says of a move, within limits, until it says how the move went.
 async fn hear_out(
     daemon: &Daemon,
-    pid: i32,
     mut conversation: Conversation,
-    answers: &Answers,
+    attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let mut account = Account::default();
     let mut heard = false;
@@ -563,16 +362,16 @@ async fn hear_out(
             Heard::Refused {
                 reason,
                 stays: true,
-            } => return Err(found_stay(daemon, pid, &reason)),
+            } => return Err(found_stay(daemon, attempt.pid(), &reason)),
             Heard::Refused { reason, .. } => return Err(MoveError::Refused(reason)),
             Heard::Nothing => {}
             Heard::Nonsense => return Err(conversation.nonsense().into()),
             Heard::Tell(event) => {
                 if let Event::Phase { phase, .. } = event {
-                    daemon.came_to(pid, words::phase(phase));
+                    attempt.came_to(phase);
                 }
-                daemon.settings.faults.point("phase-heard");
-                tell(answers, Answer::Journey { event });
+                daemon.settings().faults.point("phase-heard");
+                attempt.tell(Answer::Journey { event });
             }
         }
     }
@@ -602,30 +401,25 @@ pub async fn bring(
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
     let found = opened(daemon, caller, pid).inspect_err(|error| count_refusal(daemon, error))?;
-    bring_for(daemon, found, hold, Cause::User, answers).await
+    bring_for(daemon, found, hold, (Cause::User, Some(answers))).await
 }
 
 async fn bring_for(
     daemon: &Arc<Daemon>,
     found: Target,
     hold: bool,
-    cause: Cause,
-    answers: &Answers,
+    (cause, heard_by): (Cause, Option<&Answers>),
 ) -> Result<Option<MoveReport>, MoveError> {
     let pid = found.stat.pid;
-    let refused = |error: &MoveError| count_refusal(daemon, error);
     if hold {
         hold_at_home(daemon, &found.stat, true);
     }
     let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
         return Ok(None);
     };
-    let moving = daemon.begin_move(pid, cause).ok_or(MoveError::Busy(pid));
-    let _moving = moving.inspect_err(refused)?;
-    let began = Instant::now();
-    let id = &journey.about.journey;
-    let result = travel(daemon, id, Command::Bring { hold }, None, answers).await;
-    note(daemon, pid, "home", &result, began.elapsed());
+    let attempt = Attempt::begin(daemon, pid, (cause, HOME), heard_by);
+    let attempt = attempt.inspect_err(|error| count_refusal(daemon, error))?;
+    let result = home(daemon, &journey, hold, &attempt).await;
     if result.is_err() && hold {
         hold_at_home(daemon, &found.stat, false);
     }
@@ -638,21 +432,19 @@ async fn bring_for(
 /// It is being moved, or does not come.
 pub async fn bring_back(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let moving = daemon.begin_move(pid, Cause::Order);
-    let _moving = moving.ok_or(MoveError::Busy(pid))?;
-    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
-    home(daemon, journey, &answers).await
+    let attempt = Attempt::begin(daemon, pid, (Cause::Order, HOME), None)?;
+    home(daemon, journey, false, &attempt).await
 }
 
 async fn home(
     daemon: &Arc<Daemon>,
     journey: &Journey,
-    answers: &Answers,
+    hold: bool,
+    attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
-    let began = Instant::now();
-    let command = Command::Bring { hold: false };
-    let result = travel(daemon, &journey.about.journey, command, None, answers).await;
-    note(daemon, journey.about.pid, "home", &result, began.elapsed());
+    let command = Command::Bring { hold };
+    let result = travel(daemon, &journey.about.journey, command, None, attempt).await;
+    attempt.note(&result);
     result
 }
 
@@ -662,18 +454,20 @@ async fn home(
 /// It is being moved, or neither node takes it; it is where it was.
 pub async fn take_away(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let moving = daemon.begin_move(pid, Cause::Host);
-    let _moving = moving.ok_or(MoveError::Busy(pid))?;
-    let (answers, _unheard) = tokio::sync::mpsc::unbounded_channel();
-    if let Some((found, node)) = elsewhere(daemon, journey) {
-        let began = Instant::now();
-        let result = onward(daemon, &found, journey, &node, &answers).await;
-        note(daemon, pid, &node, &result, began.elapsed());
-        if result.is_ok() {
-            return result;
+    let begin = |node: &str| Attempt::begin(daemon, pid, (Cause::Host, node), None);
+    let attempt = match elsewhere(daemon, journey) {
+        None => begin(HOME)?,
+        Some((found, node)) => {
+            let attempt = begin(&node)?;
+            let result = onward(daemon, &found, journey, &attempt).await;
+            attempt.note(&result);
+            if result.is_ok() {
+                return result;
+            }
+            attempt.turned_to(HOME)
         }
-    }
-    home(daemon, journey, &answers).await
+    };
+    home(daemon, journey, false, &attempt).await
 }
 
 /// Where a process of ours that its host wants to be rid of may go, if whoever has put it into our hands may

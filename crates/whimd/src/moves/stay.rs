@@ -40,7 +40,7 @@ pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
 
 /// All reasons, and whether there is but one, which may be over in a moment.
 fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
-    let settings = &daemon.settings;
+    let settings = &daemon.settings();
     let policy = Policy {
         allow_root: settings.config.allow_root,
         // To open them exactly takes a capability, which a supervisor of ours has until it has done so.
@@ -51,9 +51,9 @@ fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
     let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
-    let looking = Arc::clone(&daemon.looking);
+    let looking = Arc::clone(daemon.looking());
     let look = move || stay::reasons_by(pid, &policy, |pid| looking.shares(pid));
-    let found = match daemon.looking.look(pid, patience, look) {
+    let found = match daemon.looking().look(pid, patience, look) {
         Ok(found) => found,
         Err(NotSeen::Gone) => vec![StayReason::Gone],
         Err(error) => return (vec![format!("{error}.")], false),

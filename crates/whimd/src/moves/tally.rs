@@ -6,14 +6,11 @@
 use std::collections::HashMap;
 use thiserror::Error;
 
-use crate::moves::candidates::Candidate;
+use crate::moves::candidate::{Candidate, NOTED_OF_ANY};
 
 /// So many processes of one user may move; no more than this is noted of them, in bytes.
 const OF_USER_MAX: usize = 10_000;
 const NOTED_MAX: usize = 4 << 20;
-/// What is noted of any process, and of the CPU features of a portable one, in bytes.
-pub(crate) const NOTED_OF_ANY: usize = 400;
-pub(crate) const NOTED_OF_FEATURES: usize = 600;
 /// As many as may be fit, if nothing is said of them.
 const _: () = assert!(OF_USER_MAX * NOTED_OF_ANY <= NOTED_MAX);
 
@@ -50,44 +47,6 @@ impl Tally {
             *count += 1;
             *noted += candidate.weight();
         }
-    }
-}
-
-/// What candidates share is noted with each of them.
-pub(crate) mod shared {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use std::sync::Arc;
-
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(
-        shared: &Arc<T>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        T::serialize(shared, serializer)
-    }
-
-    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Arc<T>, D::Error> {
-        T::deserialize(deserializer).map(Arc::new)
-    }
-}
-
-/// The same of what not all have.
-pub(crate) mod shared_if_any {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use std::sync::Arc;
-
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(
-        shared: &Option<Arc<T>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        shared.as_deref().serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Arc<T>>, D::Error> {
-        Ok(Option::deserialize(deserializer)?.map(Arc::new))
     }
 }
 

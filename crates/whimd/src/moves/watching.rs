@@ -4,22 +4,22 @@ use nix::sys::signal::Signal;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whim_journey::job::{Command, Event, MoveReport, State, Status};
-use whim_metrics::labels::Cause;
+use whim_journey::job::{Command, Event, State, Status};
 use whim_sys::foreign::{self, Limit};
 use whim_sys::pidfd::Pidfd;
 
 use crate::daemon::Daemon;
 use crate::line::conversation::Conversation;
+use crate::line::conversation::SupervisorError;
 use crate::line::directories;
 use crate::line::hearsay;
-use crate::line::supervisor::SupervisorError;
-use crate::moves::departing::{forget, release, write_about};
-use crate::moves::journeys::{About, End, JournalSummary, Journey, Raised, read_journal};
-use crate::moves::moving;
+use crate::line::journal::{JournalSummary, Raised, read_journal};
+use crate::moves::attempt::note_return;
+use crate::moves::journeys::{About, End, Journey};
+use crate::moves::notes::{forget, write_about};
+use crate::moves::room::release;
 use crate::past::events::now_ms;
 use crate::settings::socket_in;
-use whim_control::history::MoveRow;
 use whim_machine::process::Process;
 use whim_machine::processes;
 
@@ -74,7 +74,7 @@ async fn ask(
     about: &About,
     command: &Command,
 ) -> Result<(Event, Option<i32>), SupervisorError> {
-    let socket = socket_in(&daemon.settings.home_directory(&about.journey));
+    let socket = socket_in(&daemon.settings().home_directory(&about.journey));
     let asked = async {
         let mut conversation = Conversation::begin(&socket, about.notes.older, command).await?;
         let listener = conversation.listener();
@@ -87,7 +87,7 @@ async fn ask(
 /// Keeps what a journal tells of moves, unless it is as it was, or long. A supervisor that says nothing has
 /// nothing but that.
 async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
-    let path = daemon.settings.journal(id);
+    let path = daemon.settings().journal(id);
     let length = fs::metadata(&path).map_or(0, |about| about.len());
     let reads = {
         let mut journeys = daemon.journeys();
@@ -119,7 +119,7 @@ fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i3
     };
     let is_place = |name: &str| {
         let was = before.as_deref() == Some(name);
-        was || name == about.home || daemon.cluster.member(name).is_some()
+        was || name == about.home || daemon.cluster().member(name).is_some()
     };
     let Some(status) = hearsay::status(said, about, supervisor, is_place) else {
         tracing::debug!(journey = about.journey, "a supervisor says what cannot be");
@@ -218,8 +218,8 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         .cloned();
     let Some(journey) = live else { return };
     see_off(&journey.about).await;
-    daemon.settings.faults.point("before-journey-ends");
-    let summary = read_journal(daemon.settings.journal(id)).await;
+    daemon.settings().faults.point("before-journey-ends");
+    let summary = read_journal(daemon.settings().journal(id)).await;
     release_guests(daemon, &journey, &summary);
     let at_home = is_at_home(&journey, &summary).await;
     if at_home {
@@ -249,7 +249,7 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
                 note_return(daemon, &journey, report);
             }
             let text = format!("Home by itself: {reason}");
-            daemon.events.add(Some(about.pid), "moved", text);
+            daemon.events().add(Some(about.pid), "moved", text);
         }
         let mut candidates = daemon.candidates();
         if let Some(candidate) = candidates.get_mut(about.pid) {
@@ -257,8 +257,8 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
         }
         daemon.save_candidates(&candidates);
     } else {
-        daemon.settings.faults.point("before-end-logged");
-        daemon.events.add(Some(about.pid), "ended", reason);
+        daemon.settings().faults.point("before-end-logged");
+        daemon.events().add(Some(about.pid), "ended", reason);
     }
     if at_home && summary.done == 0 && summary.commits == 0 {
         // It never left: nothing to tell of later.
@@ -269,26 +269,9 @@ pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
     }
     let old = daemon.journeys().forget_oldest();
     old.iter().for_each(|id| forget(daemon, id));
-    daemon.settings.faults.point("journey-end-noted");
-    directories::discard(&daemon.settings.home_directory(id));
-    daemon.settings.faults.point("home-directory-removed");
-}
-
-/// It came home without being asked: counted and remembered at the end, as its journal tells.
-fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
-    let (cause, counters) = (Cause::Itself, daemon.metrics.counters());
-    counters.move_begun(cause);
-    let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);
-    counters.move_done(cause, report.bytes, frozen, took);
-    daemon.history.note(MoveRow {
-        cause: cause.word().to_owned(),
-        from: report.from.clone(),
-        reason: report.reason.clone(),
-        bytes: report.bytes,
-        freeze_ms: report.freeze_ms,
-        total_ms: report.total_ms,
-        ..moving::row(daemon, journey.about.pid, Some(journey))
-    });
+    daemon.settings().faults.point("journey-end-noted");
+    directories::discard(&daemon.settings().home_directory(id));
+    daemon.settings().faults.point("home-directory-removed");
 }
 
 /// Its supervisor was killed: hosts where the process was, or to which it was on its way, hear it from
@@ -306,7 +289,7 @@ fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSumm
     );
     hosts.extend(journey.status.iter().map(|s| (s.location.clone(), s.epoch)));
     // Names that the user has made up are asked nothing.
-    let is_member = |host: &str| daemon.cluster.member(host).is_some();
+    let is_member = |host: &str| daemon.cluster().member(host).is_some();
     hosts.retain(|(host, _)| *host != journey.about.home && is_member(host));
     hosts.sort_unstable();
     hosts.dedup();
@@ -356,7 +339,7 @@ fn put_limits_back(about: &About, summary: &JournalSummary) {
 /// Takes over what an older daemon gave to supervisors, and notes whose it was. To be called before
 /// any of them is spoken to.
 pub fn take_over(daemon: &Daemon) {
-    for (name, owner) in directories::take_over(&daemon.settings.supervisors()) {
+    for (name, owner) in directories::take_over(&daemon.settings().supervisors()) {
         let Some(id) = name.strip_suffix(".home") else {
             continue;
         };
@@ -378,7 +361,7 @@ pub fn take_over(daemon: &Daemon) {
 /// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or
 /// has forgotten, and then did not live to remove. To be called before a move can begin.
 pub fn remove_leftovers(daemon: &Daemon) {
-    let entries = fs::read_dir(daemon.settings.supervisors());
+    let entries = fs::read_dir(daemon.settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".home")) else {
@@ -422,7 +405,7 @@ fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home:
     let away = is_gone_out(journey, summary);
     match &summary.ended {
         // Its hosts let go of it for that, without a word.
-        Some((reason, _)) if !at_home && daemon.cluster.removed().is_some() => {
+        Some((reason, _)) if !at_home && daemon.cluster().removed().is_some() => {
             format!("{reason} (this node was removed from the cluster)")
         }
         Some((reason, _)) if !at_home => reason.clone(),
@@ -430,7 +413,7 @@ fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home:
         _ if away && journey.cut.is_some() => journey.cut.clone().unwrap_or_default(),
         _ if away => {
             let log = daemon
-                .settings
+                .settings()
                 .log(&format!("{}.home", journey.about.journey));
             format!(
                 "Its home supervisor ended without a word while it was away; see {}",

@@ -1,14 +1,15 @@
 //! This node's history as it is made: looks at the node, and a write each minute.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::daemon::Daemon;
 use crate::locks::lock;
 use crate::past::events::now_ms;
-use crate::past::history_file::{HistoryError, HistoryFile, SAMPLES_TOLD_MAX};
-use crate::past::recorder::{Batch, Recorder};
+use crate::past::history::FILE;
+use crate::past::history_file::{HistoryError, SAMPLES_TOLD_MAX};
+use crate::past::recorder::Batch;
 use whim_control::history::{HistoryRow, Keep, Look, MINUTE, MoveRow, SampleRow, span, thin};
 use whim_machine::processes::Caller;
 use whim_machine::sensors::float;
@@ -17,41 +18,6 @@ use whim_machine::sensors::float;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The daemon's end waits no longer for the last write.
 const END_MAX: Duration = Duration::from_secs(2);
-/// In the state directory.
-pub const FILE: &str = "history.redb";
-
-/// What is known, and where it is kept.
-#[derive(Debug)]
-pub struct History {
-    keep: Keep,
-    recorder: Mutex<Recorder>,
-    file: Mutex<HistoryFile>,
-    /// The last write failed, and that was said.
-    failing: AtomicBool,
-}
-
-impl History {
-    /// Of a daemon with this state directory; the file is opened when there is something to write.
-    #[must_use]
-    pub fn new(state: &std::path::Path, keep: Option<Keep>) -> Self {
-        let usual = || Keep::usual(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
-        let keep = keep.unwrap_or_else(usual);
-        Self {
-            keep,
-            recorder: Mutex::default(),
-            file: Mutex::new(HistoryFile::new(state.join(FILE), keep)),
-            failing: AtomicBool::new(false),
-        }
-    }
-
-    /// A move has ended.
-    pub fn note(&self, row: MoveRow) {
-        if self.keep != Keep::Off && !lock(&self.recorder).note(row) {
-            tracing::debug!("more moves in a minute than the history takes");
-        }
-    }
-}
-
 fn look(daemon: &Daemon) -> Option<Batch> {
     let report = daemon.sensors().report();
     let used = report
@@ -64,22 +30,22 @@ fn look(daemon: &Daemon) -> Option<Batch> {
         memory_total_bytes: report.memory_total_bytes,
         guests: daemon.guests().count().into(),
     };
-    lock(&daemon.history.recorder).look(now_ms(), &look)
+    lock(&daemon.history().recorder).look(now_ms(), &look)
 }
 
 /// Writes, and says what went wrong, once.
 fn write(daemon: &Daemon, batch: &Batch) {
-    let history = &daemon.history;
+    let history = &daemon.history();
     let written = lock(&history.file).write(now_ms(), batch);
     let Err(error) = written else {
         history.failing.store(false, Ordering::Relaxed);
         return;
     };
-    daemon.metrics.counters().history_lost();
+    daemon.metrics().counters().history_lost();
     let said = history.failing.swap(true, Ordering::Relaxed);
     match error {
         HistoryError::Damaged { .. } => {
-            daemon.events.add(None, "damaged", error.to_string());
+            daemon.events().add(None, "damaged", error.to_string());
             // The new file takes what the damaged one did not.
             let again = lock(&history.file).write(now_ms(), batch);
             history.failing.store(again.is_err(), Ordering::Relaxed);
@@ -91,7 +57,7 @@ fn write(daemon: &Daemon, batch: &Batch) {
 
 /// Runs for ever, unless nothing is to be kept.
 pub async fn run(daemon: Arc<Daemon>) {
-    if daemon.history.keep == Keep::Off {
+    if daemon.history().keep == Keep::Off {
         return;
     }
     let mut interval = tokio::time::interval(LOOK_EVERY);
@@ -110,8 +76,8 @@ pub async fn run(daemon: Arc<Daemon>) {
 
 /// Writes what there is: the daemon ends.
 pub async fn end(daemon: &Arc<Daemon>) {
-    let batch = lock(&daemon.history.recorder).end();
-    if daemon.history.keep == Keep::Off || batch.is_empty() {
+    let batch = lock(&daemon.history().recorder).end();
+    if daemon.history().keep == Keep::Off || batch.is_empty() {
         return;
     }
     let daemon = Arc::clone(daemon);
@@ -146,7 +112,7 @@ fn read(
     from_ms: u64,
     to_ms: u64,
 ) -> Result<Vec<HistoryRow>, HistoryError> {
-    let history = &daemon.history;
+    let history = &daemon.history();
     let (mut samples, mut moves) = lock(&history.file).read(from_ms, to_ms)?;
     {
         let recorder = lock(&history.recorder);
@@ -198,7 +164,7 @@ mod tests {
             uid,
             from: "n1".into(),
             to: "n2".into(),
-            cause: "user".into(),
+            cause: whim_journey::cause::Cause::User,
             outcome: Outcome::Failed,
             phase: None,
             reason: Some("It has a secret file open".into()),

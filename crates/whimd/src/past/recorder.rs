@@ -94,7 +94,7 @@ mod tests {
             uid: 1000,
             from: "n1".into(),
             to: "n2".into(),
-            cause: "user".into(),
+            cause: whim_journey::cause::Cause::User,
             outcome: Outcome::Done,
             phase: None,
             reason: None,

@@ -96,7 +96,7 @@ impl Setups {
             (RETRY, RETRY_MAX)
         };
         // They refuse us, but a list to come may name us again.
-        let (first, most) = match self.daemon.cluster.removed() {
+        let (first, most) = match self.daemon.cluster().removed() {
             Some(_) => (PAUSE_MAX, PAUSE_MAX),
             None => (first, most),
         };

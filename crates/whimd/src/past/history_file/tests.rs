@@ -24,7 +24,7 @@ fn row(time_ms: u64, pid: i32) -> MoveRow {
         uid: 1000,
         from: "node-17".into(),
         to: "node-18".into(),
-        cause: "load".into(),
+        cause: whim_journey::cause::Cause::Load,
         outcome: Outcome::Failed,
         phase: Some("transfer".into()),
         reason: Some("Node node-18 does not answer: it is down".into()),

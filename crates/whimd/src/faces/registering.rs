@@ -7,18 +7,21 @@ use thiserror::Error;
 use tokio::io::{BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use whim_metrics::labels::Cause;
+use tokio::sync::mpsc::UnboundedSender;
+use whim_journey::cause::Cause;
 use whim_sys::credentials::{self, CredentialError};
 use whim_sys::fdpass::{self, FdPassError};
 use whim_sys::pidfd::Pidfd;
 
 use crate::balancing;
 use crate::daemon::Daemon;
-use crate::faces::server::{REQUEST_TIMEOUT, check_options, portable};
+use crate::faces::lines::REQUEST_TIMEOUT;
+use crate::faces::options::{check_options, portable};
 use crate::line::looking::{NotSeen, Patience};
-use crate::moves::candidates::{Candidate, Declaration, Full};
-use crate::moves::moving::{self, MoveError};
+use crate::moves::attempt::MoveError;
+use crate::moves::candidate::{Candidate, Declaration};
+use crate::moves::candidates::Full;
+use crate::moves::moving;
 use whim_control::protocol::{Answer, RunOptions};
 use whim_machine::process::Process;
 use whim_machine::processes::{Caller, Credentials, ProcessError, Stat};
@@ -194,7 +197,6 @@ fn is_known(known: Option<&Candidate>, stat: &Stat) -> bool {
 
 async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, process: Arc<Process>, node: &str) {
     let deadline = tokio::time::Instant::now() + FIRST_MOVE;
-    let (answers, _unheard) = unbounded_channel();
     let pid = process.pid();
     loop {
         // What it executes may be setuid: the rights to it are looked at each time.
@@ -202,10 +204,10 @@ async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, process: Arc<Process>
             return;
         }
         let process = Arc::clone(&process);
-        let moved = moving::migrate_for(daemon, caller, process, node, Cause::User, &answers).await;
+        let moved = moving::migrate_for(daemon, caller, process, (Cause::User, node), None).await;
         match moved {
             Ok(_) | Err(MoveError::There { .. }) => {
-                balancing::placed(daemon, pid);
+                daemon.balancing().placed(daemon.clock_ms(), pid);
                 return;
             }
             Err(error) if tokio::time::Instant::now() >= deadline => {

@@ -1,0 +1,101 @@
+//! What the balancer keeps between two looks.
+
+use std::collections::HashMap;
+use std::time::Duration;
+use whim_balance::Millis;
+use whim_balance::balancer::{Balancer, Habits};
+use whim_balance::decide::Rules;
+use whim_machine::processes::Stat;
+
+use super::lives::Lives;
+use super::watch::Watched;
+use crate::host::guests::Stay;
+use crate::members::word::node_id as id;
+
+/// File of the model of past lives, in the directory of the daemon's state.
+pub const LIVES: &str = Lives::FILE;
+
+/// What the balancer keeps between two looks.
+#[derive(Debug)]
+pub struct Balancing {
+    pub(super) own: String,
+    pub(super) balancer: Balancer,
+    pub(super) watched: HashMap<i32, (Watched, u32, String)>,
+    pub(super) lives: Lives,
+    /// When the model was written down last, and how many lives it held then.
+    pub(super) saved: (Millis, u64),
+    /// Whether a process was a candidate, and when that was asked.
+    pub(super) candidates: HashMap<i32, (u64, Millis, bool)>,
+    /// When users have moved their processes by hand, and when anybody has.
+    pub(super) placed: HashMap<i32, Millis>,
+    pub(super) asked: HashMap<i32, Millis>,
+    /// When each guest was first seen.
+    pub(super) guests: HashMap<Stay, Millis>,
+}
+
+impl Balancing {
+    /// `own`: name of this node; `lives`: what an earlier daemon wrote down; `fair`: programs take turns at
+    /// sharing CPUs.
+    #[must_use]
+    pub fn new(own: &str, lives: &[u8], fair: bool) -> Self {
+        let lives = Lives::parse(lives);
+        let habits = Habits {
+            fair,
+            ..Habits::default()
+        };
+        Self {
+            own: own.to_owned(),
+            balancer: Balancer::new(id(own), Rules::default(), habits),
+            watched: HashMap::new(),
+            saved: (0, lives.count()),
+            lives,
+            candidates: HashMap::new(),
+            placed: HashMap::new(),
+            asked: HashMap::new(),
+            guests: HashMap::new(),
+        }
+    }
+
+    /// A request to move a process has ended.
+    pub fn moved(&mut self, now: Millis, pid: i32) {
+        self.asked.insert(pid, now);
+    }
+
+    /// A user has moved a process by hand: there it stays for a while.
+    pub fn placed(&mut self, now: Millis, pid: i32) {
+        self.placed.insert(pid, now);
+    }
+
+    /// CPU time that a process has used so far, as far as it was watched, in milliseconds.
+    #[must_use]
+    pub fn done_ms(&self, pid: i32) -> u64 {
+        let seconds = self
+            .watched
+            .get(&pid)
+            .map_or(0.0, |(watched, _, _)| watched.done);
+        u64::try_from(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_millis())
+            .unwrap_or(u64::MAX)
+    }
+
+    /// What this program does, if it has been looked at twice where it is.
+    #[must_use]
+    pub fn does(&self, stat: &Stat) -> Option<Does> {
+        let (watched, _, _) = self.watched.get(&stat.pid)?;
+        let same = watched.start_time == stat.start_time && watched.was_seen_twice();
+        same.then(|| Does {
+            wanted: watched.cpus(),
+            got: watched.ran,
+            calls: watched.calls(),
+        })
+    }
+}
+
+/// What a program does, by the last looks at it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Does {
+    /// Cores that it would keep busy, and those that it got.
+    pub wanted: f64,
+    pub got: f64,
+    /// Calls for its home in a second.
+    pub calls: f64,
+}

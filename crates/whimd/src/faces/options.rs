@@ -1,0 +1,86 @@
+//! What `whim run` is told about a program, held against this cluster.
+
+use whim_control::protocol::RunOptions;
+use whim_machine::class::{Class, Features};
+
+use crate::daemon::Daemon;
+use crate::faces::listing;
+
+/// The features that all nodes of this register layout have, those that are down among them, and what
+/// the C library here must not use therefore.
+pub(crate) fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
+    let own = daemon.sensors().class().clone();
+    let members = daemon.cluster().members();
+    let peers = daemon.peers();
+    let classes = members.iter().filter_map(|member| {
+        let heard = peers.get(&member.name);
+        heard.map_or_else(
+            || Class::described(&member.class),
+            |health| Some(health.report.class.clone()),
+        )
+    });
+    let common = classes
+        .filter(|class| own.same_layout(class))
+        .fold(own.features(), |common, class| {
+            common.common(&class.features())
+        });
+    let words = Features::here().masked(&common);
+    (common, words.into_iter().map(String::from).collect())
+}
+
+pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(), String> {
+    options.check()?;
+    let named = options.only.iter().chain(&options.avoid).chain(&options.on);
+    for name in named {
+        if let Some(label) = name.strip_prefix('@') {
+            // To avoid what nobody is is no mistake.
+            if !options.avoid.contains(name) {
+                check_label(daemon, label)?;
+            }
+            continue;
+        }
+        if name != "best" && daemon.cluster().member(name).is_none() {
+            let known: Vec<_> = daemon
+                .cluster()
+                .members()
+                .into_iter()
+                .map(|m| m.name)
+                .collect();
+            let known = if known.is_empty() {
+                "none".into()
+            } else {
+                known.join(", ")
+            };
+            return Err(format!(
+                "There is no node {name} in this cluster; it has: {known}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
+    let rows = listing::nodes(daemon);
+    let mut known: Vec<String> = rows
+        .into_iter()
+        .filter_map(|row| row.labels)
+        .flatten()
+        .collect();
+    if known.iter().any(|known| known == label) {
+        return Ok(());
+    }
+    known.sort();
+    known.dedup();
+    let known = if known.is_empty() {
+        "none (labels in a node's configuration)".into()
+    } else {
+        known
+            .iter()
+            .map(|label| format!("@{label}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    Err(format!(
+        "No node has the label @{label}; this cluster's labels: {known}"
+    ))
+}

@@ -1,0 +1,346 @@
+//! What is asked for, and who may ask for it: at the control socket and by the page alike.
+
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use whim_control::protocol::{ADMIN_GROUP, Answer, Finding, Request};
+use whim_machine::processes::Caller;
+use whim_net::Concealed;
+use whim_net::name::NodeName;
+
+use crate::daemon::Daemon;
+use crate::faces::health;
+use crate::faces::listing;
+use crate::faces::tuning;
+use crate::members::cluster::ClusterError;
+use crate::members::membership;
+use crate::moves::attempt::MoveError;
+use crate::moves::evacuation;
+use crate::moves::moving;
+use crate::past::history_task;
+
+/// A copy of the CA is told in parts of so many bytes: as a text in an answer each may take six.
+const CA_PART: usize = 512 << 10;
+
+pub(super) type Outcome = Result<Option<String>, String>;
+
+pub(super) fn init(
+    daemon: &Arc<Daemon>,
+    node: Option<String>,
+    advertise: Vec<String>,
+    backup: Option<&[u8]>,
+) -> Outcome {
+    let made = daemon.cluster().init(node, advertise, backup);
+    made.map_err(|e| e.to_string())?;
+    let node = daemon.cluster().node();
+    daemon.events().add(
+        None,
+        "initialized",
+        format!("{node} holds the CA of a cluster"),
+    );
+    if backup.is_none() {
+        return Ok(Some(format!(
+            "{node} is the first node of a new cluster; 'whim token' admits others"
+        )));
+    }
+    let members = daemon
+        .cluster()
+        .members()
+        .into_iter()
+        .map(|member| member.name);
+    let members: Vec<String> = members.collect();
+    Ok(Some(format!(
+        "{node} holds the CA now. Members are, as the backup has it: {}. Whoever was removed after it was made is a member again: say 'whim remove' once more",
+        members.join(", ")
+    )))
+}
+
+pub(super) fn administers(caller: &Caller) -> Result<(), String> {
+    if caller.admin {
+        return Ok(());
+    }
+    Err(format!(
+        "This changes the cluster: only root or a member of {ADMIN_GROUP} may do it"
+    ))
+}
+
+/// A text in parts of no more than so many bytes, each of whole characters.
+fn parts(text: &str, length: usize) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let mut end = length.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (part, after) = rest.split_at(end);
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Does what the page asks for: the same, with the same rights, as if its user had asked here.
+///
+/// # Errors
+/// A sentence for the user.
+pub async fn ask(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: Request,
+) -> Result<(Vec<Answer>, Option<String>), String> {
+    let (answers, mut queue) = unbounded_channel();
+    let text = handle(daemon, caller, request, &answers).await?;
+    drop(answers);
+    let mut all = Vec::new();
+    while let Some(answer) = queue.recv().await {
+        all.push(answer);
+    }
+    Ok((all, text))
+}
+
+fn text(result: Result<impl Into<Option<String>>, impl std::fmt::Display>) -> Outcome {
+    result.map(Into::into).map_err(|error| error.to_string())
+}
+
+/// Does what one request asks for, but for those that need the connection itself.
+///
+/// # Errors
+/// A sentence for the user.
+pub(super) async fn handle(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    request: Request,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let send_all = |rows: Vec<Answer>| {
+        for row in rows {
+            let _ = answers.send(row);
+        }
+        Ok(None)
+    };
+    match request {
+        Request::Adopt { pid } => text(moving::adopt(daemon, caller, pid)),
+        Request::Migrate { pid, to } => migrate(daemon, caller, pid, to, answers).await,
+        Request::Bring { pid, hold } => bring(daemon, caller, pid, hold, answers).await,
+        Request::Go { pid } => text(moving::go(daemon, caller, pid)),
+        Request::Processes { all } => {
+            let mut rows = listing::processes(daemon, all).await;
+            listing::hide(&daemon.cluster().node(), &mut rows, caller);
+            send_all(listing::answers(rows, Answer::Process))
+        }
+        Request::Nodes => send_all(listing::answers(listing::nodes(daemon), Answer::Node)),
+        Request::Log { calls } => send_all(listing::answers(
+            listing::log(daemon, calls).await,
+            Answer::Log,
+        )),
+        Request::History { from_ms, to_ms } => {
+            let rows = history_task::rows(daemon, caller, from_ms, to_ms).await;
+            let rows = rows.map_err(|error| error.to_string())?;
+            send_all(listing::answers(rows, Answer::History))
+        }
+        Request::CpuAway { run } => {
+            let (time, moves) = listing::cpu_away(daemon, &run).await;
+            send_all(vec![Answer::CpuAway { time, moves }])
+        }
+        Request::Why { pid } => {
+            let why = listing::why(daemon, caller, pid)
+                .await
+                .map_err(|e| e.to_string())?;
+            send_all(vec![Answer::Why(why)])
+        }
+        Request::Doctor => {
+            let findings: Vec<Finding> = health::findings(daemon);
+            send_all(listing::answers(findings, Answer::Finding))
+        }
+        Request::Tune { key, value: None } => send_all(listing::answers(
+            tuning::show(daemon, key.as_deref())?,
+            Answer::Knob,
+        )),
+        administrative => {
+            administers(caller)?;
+            administer(daemon, administrative, answers).await
+        }
+    }
+}
+
+async fn administer(
+    daemon: &Arc<Daemon>,
+    request: Request,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let done = |result: Result<(), ClusterError>| text(result.map(|()| None::<String>));
+    match request {
+        Request::Init {
+            node,
+            advertise,
+            restore: None,
+        } => init(daemon, node, advertise, None),
+        Request::Token if daemon.cluster().removed().is_some() => Err(format!(
+            "This node was removed from the cluster. {}",
+            health::REJOIN
+        )),
+        Request::Token => {
+            let token = daemon
+                .cluster()
+                .with_state(|state| state.token(crate::members::cluster::now()));
+            let token = token.map_err(|e| e.to_string())?;
+            let id = token.id();
+            tracing::info!(token = id, "a token was made");
+            let token = Concealed::new(token.to_string());
+            let _ = answers.send(Answer::Token { token, id });
+            Ok(None)
+        }
+        Request::Join {
+            host,
+            token,
+            node,
+            advertise,
+        } => {
+            let report = daemon.cluster().join(host, &token, node, advertise).await;
+            let report = report.map_err(|e| e.to_string())?;
+            let node = daemon.cluster().node();
+            daemon
+                .events()
+                .add(None, "joined", format!("{node} joined by {}", report.via));
+            if report.skew.unsigned_abs() > 1 {
+                let text = format!(
+                    "The clocks differ by {} s: run an NTP client on both nodes",
+                    report.skew.unsigned_abs()
+                );
+                let _ = answers.send(Answer::Notice { text });
+            }
+            let count = daemon.cluster().members().len();
+            Ok(Some(format!(
+                "{node} is a member of a cluster of {count} nodes"
+            )))
+        }
+        Request::Leave { force } => {
+            let left = membership::leave(daemon, force).await;
+            left.map_err(|e| e.to_string())
+        }
+        Request::Remove { node } => {
+            let name = NodeName::new(node).map_err(|e| e.to_string())?;
+            done(membership::remove(daemon, &name))
+        }
+        Request::CaCopy => {
+            let copy = daemon.cluster().with_state(|state| state.backup());
+            let copy = copy.map_err(|e| e.to_string())?;
+            for part in parts(copy.reveal(), CA_PART) {
+                let text = Concealed::new(part);
+                let _ = answers.send(Answer::CaPart { text });
+            }
+            Ok(None)
+        }
+        other => order(daemon, other, answers).await,
+    }
+}
+
+/// What this node, or another one, is told: who may leave, who may come.
+async fn order(
+    daemon: &Arc<Daemon>,
+    request: Request,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    match request {
+        Request::Stay { on } => {
+            let orders = daemon.change_orders(|orders| orders.stay = on);
+            Ok(Some(orders.sentence()))
+        }
+        Request::Block { on } => {
+            let orders = daemon.change_orders(|orders| orders.block = on);
+            Ok(Some(orders.sentence()))
+        }
+        Request::Expel => {
+            daemon.change_orders(|orders| orders.block = true);
+            let left = match evacuation::expel(daemon, answers).await {
+                0 => "No guests are left".to_owned(),
+                left => format!("{left} guests do not leave"),
+            };
+            Ok(Some(format!(
+                "{left}, and new ones are refused: 'whim unblock' admits them"
+            )))
+        }
+        Request::Evacuate { undo: false } => Ok(Some(evacuation::evacuate(daemon, answers).await)),
+        Request::Evacuate { undo: true } => {
+            let orders = daemon.change_orders(|orders| orders.evacuate = false);
+            Ok(Some(orders.sentence()))
+        }
+        Request::BringAll => {
+            daemon.change_orders(|orders| orders.stay = true);
+            let count = evacuation::bring_all(daemon, answers).await;
+            Ok(Some(format!(
+                "{count} processes have come home and stay: 'whim go' lets them leave"
+            )))
+        }
+        Request::Drain { node, wait } => evacuation::drain_node(daemon, &node, wait, answers)
+            .await
+            .map(Some),
+        Request::Undrain { node } => evacuation::undrain_node(daemon, &node).await.map(Some),
+        Request::Tune {
+            key: Some(key),
+            value: Some(value),
+        } => {
+            let done = tuning::set(daemon, &key, &value)?;
+            for knob in tuning::show(daemon, Some(&key))? {
+                let _ = answers.send(Answer::Knob(knob));
+            }
+            Ok(Some(done))
+        }
+        _ => Err("The request is not understood: whim and whimd are of different versions".into()),
+    }
+}
+
+/// Runs a move in a task of its own: that the client goes away does not stop it half-way.
+async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, MoveError>> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::spawn(work).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(error) => Err(format!(
+            "A task of the daemon ended badly ({error}); see its log"
+        )),
+    }
+}
+
+async fn migrate(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    to: String,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
+    let work = async move {
+        let result = moving::migrate(&daemon, &caller, pid, &to, &sender).await;
+        daemon.balancing().placed(daemon.clock_ms(), pid);
+        result
+    };
+    let report = detached(work).await?;
+    let event = whim_journey::job::Event::Done { report };
+    let _ = answers.send(Answer::Journey { event });
+    Ok(None)
+}
+
+async fn bring(
+    daemon: &Arc<Daemon>,
+    caller: &Caller,
+    pid: i32,
+    hold: bool,
+    answers: &UnboundedSender<Answer>,
+) -> Outcome {
+    let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
+    let work = async move {
+        let result = moving::bring(&daemon, &caller, pid, hold, &sender).await;
+        daemon.balancing().placed(daemon.clock_ms(), pid);
+        result
+    };
+    let Some(report) = detached(work).await? else {
+        let held = if hold {
+            " and stays there until 'whim go'"
+        } else {
+            ""
+        };
+        return Ok(Some(format!("Process {pid} is at home{held}")));
+    };
+    let event = whim_journey::job::Event::Done { report };
+    let _ = answers.send(Answer::Journey { event });
+    Ok(None)
+}

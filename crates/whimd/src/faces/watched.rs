@@ -1,0 +1,63 @@
+//! What those see who watch this cluster from here: one picture for all of them.
+
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, watch};
+use whim_control::protocol::{NodeRow, ProcessRow};
+
+use crate::locks::lock;
+
+/// All rows at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    pub(super) time_ms: u64,
+    pub(super) nodes: Vec<NodeRow>,
+    pub(super) processes: Vec<ProcessRow>,
+}
+
+/// Who watches, and what they are told.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// `None`: nobody watches.
+    picture: Mutex<Option<watch::Sender<Arc<Picture>>>>,
+    again: Notify,
+}
+
+impl Watched {
+    /// Something has changed that should be seen at once.
+    pub fn look_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// What is told from now on; true: nobody has watched before, so somebody has to gather it.
+    pub(super) fn watch(&self) -> (watch::Receiver<Arc<Picture>>, bool) {
+        let mut picture = lock(&self.picture);
+        if let Some(sender) = &*picture {
+            let mut receiver = sender.subscribe();
+            if receiver.borrow().time_ms > 0 {
+                // There is one already: it is told at once.
+                receiver.mark_changed();
+            }
+            return (receiver, false);
+        }
+        let (sender, receiver) = watch::channel(Arc::default());
+        *picture = Some(sender);
+        (receiver, true)
+    }
+
+    /// Waits until something has changed that should be seen at once.
+    pub(super) async fn news(&self) {
+        self.again.notified().await;
+    }
+
+    /// Tells those who watch; false when nobody does any more.
+    pub(super) fn tell(&self, picture: Picture) -> bool {
+        let mut sender = lock(&self.picture);
+        let told = sender
+            .as_ref()
+            .is_some_and(|sender| sender.send(Arc::new(picture)).is_ok());
+        if !told {
+            *sender = None;
+        }
+        told
+    }
+}

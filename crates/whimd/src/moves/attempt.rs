@@ -1,0 +1,333 @@
+//! One attempt to move a process, from when it is reserved until what became of it is noted. There is no other
+//! way to move one: why it moves, who hears of it and how it ended stand here.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tokio::sync::mpsc::UnboundedSender;
+use whim_control::history::{MoveRow, Outcome};
+use whim_control::protocol::{Answer, NodeState};
+use whim_journey::cause::Cause;
+use whim_journey::job::{MoveReport, Phase};
+use whim_machine::class::Difference;
+use whim_machine::process::Process;
+use whim_machine::processes::{self, Credentials, ProcessError, Stat};
+use whim_metrics::labels::Refusal;
+
+use crate::daemon::Daemon;
+use crate::line::conversation::SupervisorError;
+use crate::line::looking::NotSeen;
+use crate::members::cluster::{CallError, ClusterError};
+use crate::moves::candidate::{Candidate, LastMove};
+use crate::moves::journeys::Journey;
+use crate::past::events::now_ms;
+
+#[derive(Debug, Error)]
+pub enum MoveError {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    NotSeen(#[from] NotSeen),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("There is no node {node} in this cluster; it has: {known}")]
+    UnknownNode { node: String, known: String },
+    #[error("Node {node} does not answer: it is {state}")]
+    NotUp { node: String, state: NodeState },
+    #[error("{0}; 'whim doctor' says how to be a member again")]
+    Removed(String),
+    #[error("Node {node} is being drained: it takes no guests")]
+    Draining { node: String },
+    #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
+    Blocked { node: String },
+    #[error("Node {node} is of another kind than this one: {what}")]
+    OtherClass { node: String, what: Difference },
+    #[error("Process {pid} is on {node} already")]
+    There { pid: i32, node: String },
+    #[error("Process {0} is at home already")]
+    AtHome(i32),
+    #[error("Process {0} is being moved just now: try again when that is done")]
+    Busy(i32),
+    #[error(
+        "No other node can take process {0} now: 'whim nodes' shows who is up, 'whim why {0}' what is asked of them"
+    )]
+    NoneBest(i32),
+    #[error("No node with the label @{label} can take process {pid} now: 'whim nodes' shows them")]
+    NoneLabelled { pid: i32, label: String },
+    #[error("Process {pid} cannot move now. {}", .reasons.join(" "))]
+    Stay { pid: i32, reasons: Vec<String> },
+    #[error("{0}")]
+    Forbidden(String),
+    #[error(
+        "Without root this daemon can move only processes of its own user, and process {0} is not one"
+    )]
+    OtherUser(i32),
+    #[error("Node {node} cannot be asked for room: {source}")]
+    Call { node: String, source: CallError },
+    #[error("{0}")]
+    Refused(String),
+    #[error("Node {0} gave an answer that makes no sense: upgrade the older of the two nodes")]
+    Nonsense(String),
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
+    #[error("The home supervisor ended before it said anything")]
+    Silent,
+}
+
+impl MoveError {
+    /// Its supervisor is there, and does not answer.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Supervisor(error) if error.is_useless())
+    }
+
+    /// As the metrics count it, of a move that has not begun.
+    fn label(&self) -> Refusal {
+        match self {
+            Self::Stay { .. } => Refusal::Stay,
+            Self::OtherClass { .. } => Refusal::Kind,
+            Self::Forbidden(_) => Refusal::Bounds,
+            Self::There { .. } | Self::AtHome(_) => Refusal::There,
+            Self::Busy(_) => Refusal::Busy,
+            Self::Process(_) | Self::OtherUser(_) => Refusal::Process,
+            _ => Refusal::Node,
+        }
+    }
+
+    /// The supervisor ended before it said anything.
+    pub fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Supervisor(SupervisorError::Gone(_)) | Self::Silent
+        )
+    }
+}
+
+/// A process that the caller may move.
+#[derive(Debug)]
+pub struct Target {
+    pub process: Arc<Process>,
+    pub stat: Stat,
+    pub credentials: Credentials,
+    pub candidate: Candidate,
+    pub journey: Option<Journey>,
+}
+
+/// Where answers for the user go; that nobody listens any more is no reason to stop.
+pub type Answers = UnboundedSender<Answer>;
+
+/// A process that is being moved; dropped when that is over.
+#[derive(Debug)]
+pub struct Attempt {
+    daemon: Arc<Daemon>,
+    pid: i32,
+    cause: Cause,
+    /// The node to which it is to go.
+    to: String,
+    since: Instant,
+    /// Who hears how it gets on; `None`: nobody asked for it.
+    heard_by: Option<Answers>,
+}
+
+impl Attempt {
+    /// Reserves a process for one move to a node, which is home as well as any.
+    ///
+    /// # Errors
+    /// [`MoveError::Busy`]
+    pub fn begin(
+        daemon: &Arc<Daemon>,
+        pid: i32,
+        (cause, to): (Cause, &str),
+        heard_by: Option<&Answers>,
+    ) -> Result<Self, MoveError> {
+        if !daemon.under_way().begin(pid) {
+            return Err(MoveError::Busy(pid));
+        }
+        Ok(Self {
+            daemon: Arc::clone(daemon),
+            pid,
+            cause,
+            to: to.to_owned(),
+            since: Instant::now(),
+            heard_by: heard_by.cloned(),
+        })
+    }
+
+    /// The same process is to go to another node instead; what became of it so far has been noted.
+    #[must_use]
+    pub fn turned_to(mut self, node: &str) -> Self {
+        self.daemon.under_way().begin_again(self.pid);
+        node.clone_into(&mut self.to);
+        self.since = Instant::now();
+        self
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.to
+    }
+
+    /// It has come to this phase; before the first one it may be refused.
+    pub fn came_to(&self, phase: Phase) {
+        if self.daemon.under_way().came_to(self.pid, phase) {
+            self.daemon.metrics().counters().move_begun(self.cause);
+        }
+    }
+
+    pub fn tell(&self, answer: Answer) {
+        if let Some(answers) = &self.heard_by {
+            let _ = answers.send(answer);
+        }
+    }
+
+    /// Counts it and notes in log, history and the candidate what has become of it.
+    pub fn note(&self, result: &Result<MoveReport, MoveError>) {
+        let (daemon, elapsed) = (&self.daemon, self.since.elapsed());
+        self.count(result, elapsed);
+        daemon.settings().faults.point("before-move-logged");
+        match result {
+            Ok(report) => {
+                daemon
+                    .peers()
+                    .moved(&self.to, report.bytes, report.freeze_ms);
+                let text = format!(
+                    "{} to {}: {} bytes, frozen {:.1} ms, {:.0} ms in all; cause: {}",
+                    report.from,
+                    report.to,
+                    report.bytes,
+                    report.freeze_ms,
+                    elapsed.as_secs_f64() * 1000.0,
+                    self.cause.word()
+                );
+                daemon.events().add(Some(self.pid), "moved", text);
+                remember(daemon, self.pid, report, self.cause);
+            }
+            Err(error) => {
+                let text = format!("To {}: {error}", self.to);
+                daemon.events().add(Some(self.pid), "refused", text);
+            }
+        }
+    }
+
+    fn count(&self, result: &Result<MoveReport, MoveError>, elapsed: Duration) {
+        let (daemon, pid) = (&self.daemon, self.pid);
+        let counters = daemon.metrics().counters();
+        let phase = daemon.under_way().phase(pid);
+        let journey = daemon.journeys().of_process(pid).cloned();
+        let row = MoveRow {
+            total_ms: elapsed.as_secs_f64() * 1000.0,
+            ..row(daemon, (pid, self.cause), journey.as_ref())
+        };
+        let row = match (result, phase) {
+            (Ok(report), _) => {
+                let freeze_seconds = report.freeze_ms / 1000.0;
+                let seconds = elapsed.as_secs_f64();
+                counters.move_done(self.cause, report.bytes, freeze_seconds, seconds);
+                MoveRow {
+                    from: report.from.clone(),
+                    to: report.to.clone(),
+                    bytes: report.bytes,
+                    freeze_ms: report.freeze_ms,
+                    ..row
+                }
+            }
+            (Err(error), Some(phase)) => {
+                counters.move_failed(self.cause, phase);
+                MoveRow {
+                    to: match self.to.as_str() {
+                        HOME => daemon.cluster().node(),
+                        node => node.to_owned(),
+                    },
+                    outcome: Outcome::Failed,
+                    phase: Some(phase.word().to_owned()),
+                    reason: Some(error.to_string()),
+                    ..row
+                }
+            }
+            (Err(error), None) => return count_refusal(daemon, error),
+        };
+        daemon.history().note(row);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.daemon.under_way().end(self.pid);
+        let now = self.daemon.clock_ms();
+        self.daemon.balancing().moved(now, self.pid);
+        self.daemon.watched().look_again();
+    }
+}
+
+/// Home, whatever its name is.
+pub const HOME: &str = "home";
+
+/// A move was asked for and refused before it began.
+pub fn count_refusal(daemon: &Daemon, error: &MoveError) {
+    daemon.metrics().counters().move_refused(error.label());
+}
+
+/// It came home without being asked: counted and remembered at the end of its journey, as its journal tells.
+pub fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
+    let (cause, counters) = (Cause::Itself, daemon.metrics().counters());
+    counters.move_begun(cause);
+    let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);
+    counters.move_done(cause, report.bytes, frozen, took);
+    let pid = journey.about.pid;
+    daemon.history().note(MoveRow {
+        from: report.from.clone(),
+        reason: report.reason.clone(),
+        bytes: report.bytes,
+        freeze_ms: report.freeze_ms,
+        total_ms: report.total_ms,
+        ..row(daemon, (pid, cause), Some(journey))
+    });
+    remember(daemon, pid, report, cause);
+}
+
+/// The last move of a process is known for as long as it lives.
+fn remember(daemon: &Daemon, pid: i32, report: &MoveReport, cause: Cause) {
+    let mut candidates = daemon.candidates();
+    let Some(candidate) = candidates.get_mut(pid) else {
+        return;
+    };
+    candidate.last_move = Some(LastMove {
+        at_ms: now_ms(),
+        from: report.from.clone(),
+        to: report.to.clone(),
+        cause,
+    });
+    daemon.save_candidates(&candidates);
+}
+
+/// A process and where it is, for the history.
+fn row(daemon: &Daemon, (pid, cause): (i32, Cause), journey: Option<&Journey>) -> MoveRow {
+    let own = daemon.cluster().node();
+    let command = journey.map_or_else(
+        || daemon.looking().command(pid),
+        |j| j.about.command.clone(),
+    );
+    // Whose it is cannot be told any more when it is gone: who has moved it is its user, or root.
+    let asked = journey.map_or(0, |journey| journey.about.requested_by);
+    let uid = processes::credentials(pid).map_or(asked, |credentials| credentials.uids[0]);
+    MoveRow {
+        time_ms: now_ms(),
+        pid,
+        program: processes::program(&command).to_owned(),
+        uid,
+        from: journey.map_or(own.as_str(), Journey::location).to_owned(),
+        to: own,
+        cause,
+        outcome: Outcome::Done,
+        phase: None,
+        reason: None,
+        bytes: 0,
+        freeze_ms: 0.0,
+        total_ms: 0.0,
+    }
+}

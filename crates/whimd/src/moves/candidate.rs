@@ -1,0 +1,308 @@
+//! A process that may move: who put it into our hands, and what is known of it.
+
+use nix::unistd::Uid;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use whim_control::protocol::{ADMIN_GROUP, RunOptions};
+use whim_journey::cause::Cause;
+use whim_machine::batch::Job;
+use whim_machine::class::Features;
+use whim_machine::process::Process;
+use whim_machine::processes::{self, Caller, Credentials, Ids, ProcessError, Stat};
+
+/// What is noted of any process, of the CPU features of a portable one, and of a move, in bytes.
+pub(crate) const NOTED_OF_ANY: usize = 400;
+const NOTED_OF_FEATURES: usize = 600;
+const NOTED_OF_MOVE: usize = 250;
+
+/// Who put a process into our hands, and what it was then. It may move by itself only as long as both agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declaration {
+    pub uid: u32,
+    pub gid: u32,
+    /// root, or a member of whim-admin.
+    pub admin: bool,
+    /// Of the process.
+    pub ids: Ids,
+}
+
+impl Declaration {
+    /// The caller puts a process with these credentials into our hands.
+    #[must_use]
+    pub fn by(caller: &Caller, credentials: &Credentials) -> Self {
+        Self {
+            uid: caller.uid,
+            gid: caller.gid,
+            admin: caller.admin,
+            ids: credentials.ids(),
+        }
+    }
+
+    /// As if the process's own user had put it there; `None`: it has several.
+    #[must_use]
+    pub fn by_owner(credentials: &Credentials) -> Option<Self> {
+        let ids = credentials.ids();
+        let alike = |ids: [u32; 3]| ids == [ids[0]; 3];
+        let uid = Uid::from_raw(ids.uids[0]);
+        (alike(ids.uids) && alike(ids.gids)).then_some(Self {
+            uid: ids.uids[0],
+            gid: ids.gids[0],
+            admin: is_operator(uid),
+            ids,
+        })
+    }
+
+    /// In whose name the process is moved.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        Caller {
+            pid: 0,
+            uid: self.uid,
+            gid: self.gid,
+            admin: self.admin && is_admin_still(self.uid, self.gid),
+        }
+    }
+
+    /// Whether a process with these credentials is still what was declared, or lives in a user namespace of
+    /// that user's.
+    pub(super) fn covers(&self, process: &Process, credentials: &Credentials) -> bool {
+        credentials.ids() == self.ids || process.is_in_namespace_of(self.ids.uids[1])
+    }
+
+    /// What the process may do now, if it may move by itself now.
+    ///
+    /// # Errors
+    /// It has ended, or has other rights than it had when it was declared, or who has declared it may not move
+    /// it.
+    pub fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
+        let credentials = process.movable_by(&self.caller())?;
+        if self.covers(process, &credentials) {
+            Ok(credentials)
+        } else {
+            Err(ProcessError::Changed(process.pid()))
+        }
+    }
+}
+
+/// Root, or whoever runs this daemon.
+fn is_operator(uid: Uid) -> bool {
+    uid.is_root() || uid == nix::unistd::geteuid()
+}
+
+/// Whether an administrator is one still: an operator, or a member of whim-admin.
+fn is_admin_still(uid: u32, gid: u32) -> bool {
+    use nix::unistd::{Group, User};
+    let uid = Uid::from_raw(uid);
+    if is_operator(uid) {
+        return true;
+    }
+    let group = Group::from_name(ADMIN_GROUP).ok().flatten();
+    let user = User::from_uid(uid).ok().flatten();
+    group.is_some_and(|group| {
+        group.gid.as_raw() == gid || user.is_some_and(|user| group.mem.contains(&user.name))
+    })
+}
+
+/// A move that a process has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastMove {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    pub from: String,
+    pub to: String,
+    pub cause: Cause,
+}
+
+impl LastMove {
+    /// A sentence for the user.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        format!(
+            "It last moved from {} to {}, on {}, since {} (cause: {}).",
+            self.from,
+            self.to,
+            whim_monitor::moment::moment(self.at_ms),
+            self.cause.because(),
+            self.cause.word()
+        )
+    }
+}
+
+/// One process that may move.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Candidate {
+    pub pid: i32,
+    pub start_time: u64,
+    /// Shared with its descendants, as its job is: there may be thousands.
+    #[serde(with = "shared")]
+    pub options: Arc<RunOptions>,
+    /// `None`: an earlier daemon noted it without that.
+    #[serde(default)]
+    pub declaration: Option<Declaration>,
+    /// The CPU features that a portable program was started with.
+    #[serde(default)]
+    pub features: Option<Features>,
+    /// The batch job to which it belongs.
+    #[serde(default, with = "shared_if_any")]
+    pub job: Option<Arc<Job>>,
+    /// Kept at home by `whim bring --hold`.
+    pub held: bool,
+    /// Moves of its journeys that are over.
+    pub moves: u32,
+    /// `whim run` became it, and let its user trace it where only that helps (Yama).
+    #[serde(default)]
+    pub declared: bool,
+    /// Why it had to stay at the last try, if that was found only in its stopped threads.
+    #[serde(default)]
+    pub found: Option<String>,
+    /// Its last move, as long as it lives.
+    #[serde(default)]
+    pub last_move: Option<LastMove>,
+    /// Last look at its CPU time: (milliseconds of our clock, ticks).
+    #[serde(skip)]
+    pub seen: Option<(u64, u64)>,
+    #[serde(skip)]
+    pub cpu_percent: f64,
+}
+
+impl Candidate {
+    #[must_use]
+    pub fn new(process: &Stat, options: RunOptions, declaration: Declaration) -> Self {
+        Self {
+            pid: process.pid,
+            start_time: process.start_time,
+            options: Arc::new(options),
+            declaration: Some(declaration),
+            features: None,
+            job: None,
+            held: false,
+            moves: 0,
+            declared: false,
+            found: None,
+            last_move: None,
+            seen: None,
+            cpu_percent: 0.0,
+        }
+    }
+
+    /// The user whose process it is.
+    pub(crate) fn user(&self) -> Option<u32> {
+        let declaration = self.declaration.as_ref()?;
+        Some(declaration.ids.uids[0])
+    }
+
+    /// What is noted of it, in bytes, about.
+    pub(crate) fn weight(&self) -> usize {
+        let features = self.features.as_ref().map_or(0, |_| NOTED_OF_FEATURES);
+        let job = self.job.as_ref().map_or(0, |job| job.weight());
+        let found = self.found.as_ref().map_or(0, String::len);
+        let last_move = self.last_move.as_ref().map_or(0, |_| NOTED_OF_MOVE);
+        NOTED_OF_ANY + self.options.weight() + features + job + found + last_move
+    }
+
+    /// A child of this one, with what holds of both.
+    pub(super) fn child(&self, stat: &Stat, declaration: &Declaration) -> Self {
+        // Where to go at once was said of the program itself, not of its children.
+        let options = match self.options.on {
+            None => Arc::clone(&self.options),
+            Some(_) => Arc::new(RunOptions {
+                on: None,
+                ..(*self.options).clone()
+            }),
+        };
+        Self {
+            options,
+            features: self.features.clone(),
+            job: self.job.clone(),
+            ..Self::new(stat, RunOptions::default(), declaration.clone())
+        }
+    }
+
+    /// The process, as long as it is the same one.
+    #[must_use]
+    pub fn stat(&self) -> Option<Stat> {
+        let stat = processes::stat(self.pid).ok()?;
+        (stat.start_time == self.start_time).then_some(stat)
+    }
+
+    /// What it may do now, if it may move by itself now.
+    ///
+    /// # Errors
+    /// As [`Declaration::check`].
+    pub fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
+        let changed = ProcessError::Changed(self.pid);
+        let same = (self.pid, self.start_time) == (process.pid(), process.start_time());
+        let declaration = self.declaration.as_ref().filter(|_| same);
+        declaration.ok_or(changed)?.check(process)
+    }
+
+    /// Why this candidate may not go to `node`, which has these labels, whatever its state; a sentence.
+    #[must_use]
+    pub fn forbids(&self, node: &str, labels: &[String]) -> Option<String> {
+        let options = &self.options;
+        if self.held {
+            return Some(format!(
+                "It is kept at home by 'whim bring --hold'; 'whim go {}' frees it",
+                self.pid
+            ));
+        }
+        if options.pin {
+            return Some("It was started with 'whim run --pin'".into());
+        }
+        if let Some(forbidden) = self.job.as_ref().and_then(|job| job.forbids(node)) {
+            return Some(forbidden);
+        }
+        let named = |name: &&String| match name.strip_prefix('@') {
+            Some(label) => labels.iter().any(|has| has == label),
+            None => *name == node,
+        };
+        if let Some(avoid) = options.avoid.iter().find(named) {
+            return Some(format!("It was started with 'whim run --avoid {avoid}'"));
+        }
+        if !options.only.is_empty() && !options.only.iter().any(|only| named(&only)) {
+            return Some(format!(
+                "It was started with 'whim run --only {}'",
+                options.only.join(",")
+            ));
+        }
+        None
+    }
+}
+
+/// What candidates share is noted with each of them.
+pub(crate) mod shared {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        shared: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(shared, serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
+}
+
+/// The same of what not all have.
+pub(crate) mod shared_if_any {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        shared: &Option<Arc<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        shared.as_deref().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Arc<T>>, D::Error> {
+        Ok(Option::deserialize(deserializer)?.map(Arc::new))
+    }
+}

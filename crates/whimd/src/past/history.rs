@@ -1,0 +1,44 @@
+//! The history of this node, as far as it is known, and where it is kept.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use whim_control::history::{Keep, MoveRow};
+
+use crate::locks::lock;
+use crate::past::history_file::HistoryFile;
+use crate::past::recorder::Recorder;
+
+/// In the state directory.
+pub const FILE: &str = "history.redb";
+
+/// What is known, and where it is kept.
+#[derive(Debug)]
+pub struct History {
+    pub(super) keep: Keep,
+    pub(super) recorder: Mutex<Recorder>,
+    pub(super) file: Mutex<HistoryFile>,
+    /// The last write failed, and that was said.
+    pub(super) failing: AtomicBool,
+}
+
+impl History {
+    /// Of a daemon with this state directory; the file is opened when there is something to write.
+    #[must_use]
+    pub fn new(state: &std::path::Path, keep: Option<Keep>) -> Self {
+        let usual = || Keep::usual(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
+        let keep = keep.unwrap_or_else(usual);
+        Self {
+            keep,
+            recorder: Mutex::default(),
+            file: Mutex::new(HistoryFile::new(state.join(FILE), keep)),
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    /// A move has ended.
+    pub fn note(&self, row: MoveRow) {
+        if self.keep != Keep::Off && !lock(&self.recorder).note(row) {
+            tracing::debug!("more moves in a minute than the history takes");
+        }
+    }
+}

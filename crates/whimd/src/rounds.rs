@@ -1,0 +1,59 @@
+//! What this node does each second, and once.
+
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use whim_machine::sensors::speed::{self, Idle, Speed};
+
+use crate::balancing;
+use crate::daemon::Daemon;
+use crate::host::hosting;
+use crate::line::directories::{self, Aside};
+use crate::moves::watching;
+
+/// Measures this node's speed as soon as it has nothing else to do, unless that is known.
+pub async fn learn_speed(daemon: Arc<Daemon>) {
+    let mut idle = Idle::default();
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while daemon.sensors().speed().estimated {
+        interval.tick().await;
+        let load = daemon.sensors().own_load();
+        if !idle.look(load) {
+            continue;
+        }
+        let Ok(value) = tokio::task::spawn_blocking(speed::measure).await else {
+            return;
+        };
+        daemon.save(speed::FILE, &speed::note(&speed::cpu(), value));
+        let estimated = false;
+        daemon.sensors().set_speed(Speed { value, estimated });
+        tracing::info!(value, "the speed of a core was measured");
+    }
+}
+
+/// Runs for ever: sensors, processes, supervisors, each second.
+pub async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
+    // Of supervisors' directories, what is removed bit by bit.
+    let aside = Arc::new(Aside::default());
+    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let (shared, aside) = (Arc::clone(&daemon), Arc::clone(&aside));
+        let seen = tokio::task::spawn_blocking(move || {
+            shared.sensors().sample(shared.clock_ms());
+            shared.hold_guests_share();
+            shared.refresh_candidates();
+            let directory = shared.settings().supervisors();
+            aside.clear(&directory, directories::STEP_MAX);
+        });
+        if let Err(error) = seen.await {
+            tracing::error!(%error, "looking at the processes failed");
+        }
+        watching::refresh_all(&daemon).await;
+        balancing::look(&daemon).await;
+        looked.notify_one();
+        hosting::sweep(&daemon).await;
+    }
+}
