@@ -1,7 +1,8 @@
 //! From a blank process to a guest: the way in, as far as home's commit.
 
 use crate::clocks::Ahead;
-use crate::guest::{Guest, GuestError};
+use crate::error::GuestError;
+use crate::guest::Guest;
 use crate::link::{Assembly, LinkError};
 use crate::pager::{self, PagerError, Shared};
 use crate::sandbox::{GuestRequest, Sandbox, SandboxError};

@@ -1,7 +1,9 @@
 //! Reported calls: decided by the table, executed here, at home or by going home.
 
 use crate::cut::end_call;
-use crate::guest::{After, Forwarded, Guest, GuestError, Kind, Outgoing, Thread, Trace, Waiting};
+use crate::error::GuestError;
+use crate::guest::{After, Forwarded, Guest, Kind, Outgoing, Thread, Trace, Waiting};
+use crate::numbers::low;
 use crate::pager::Shared;
 use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -618,13 +620,4 @@ fn show(shared: &Shared, start: u64, length: u64, mapping: MappingId) -> Result<
 fn places(regions: &[Region]) -> Vec<(u64, u64)> {
     let place = |region: &Region| (region.address, region.length);
     regions.iter().map(place).collect()
-}
-
-/// The low half of an argument: the kernel ignores the high half of an `int`.
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the truncation is what the kernel does"
-)]
-pub(crate) fn low(value: u64) -> i32 {
-    (value as u32).cast_signed()
 }

@@ -2,7 +2,8 @@
 
 use crate::clocks::Ahead;
 use crate::cut::{asking, rewound, was_cut};
-use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
+use crate::error::GuestError;
+use crate::guest::{Guest, Kind, Thread, Trace};
 use crate::signals::Effect;
 use crate::table::Arrival;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The guest's clocks, and how far they are ahead of its host's.
 
-use crate::guest::GuestError;
+use crate::error::GuestError;
 use whim_image::capture::clocks_now;
 use whim_model::Clocks;
 

@@ -1,60 +1,33 @@
 //! The guest process: its threads, their stops, and what is done to stopped ones.
 
 use crate::cut;
+use crate::error::GuestError;
 use crate::memory::Memory;
 use crate::pager::Shared;
 use crate::sandbox::Numbers;
 use crate::tickets::Tickets;
 use crate::times::{self, Since};
 use crate::waits::Timed;
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use thiserror::Error;
 use whim_calls::{Call, Context, NewThread};
 use whim_image::freeze_calls::ERESTARTNOINTR;
 use whim_image::freeze_observe::Status;
-use whim_image::rebuild::runner::{self, Runner, RunnerError, step_registers};
+use whim_image::rebuild::Rebuilt;
+use whim_image::rebuild::runner::{self, Runner, step_registers};
 use whim_image::rebuild::stub::Operation;
-use whim_image::rebuild::{RebuildError, Rebuilt};
 use whim_image::vdso::Proxy;
-use whim_journey::message::{MessageError, ToHome};
+use whim_journey::message::ToHome;
 use whim_model::{
     AWAIT_NUMBER, Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers,
     ResourceLimit,
 };
-use whim_sys::procmap::ProcmapError;
 use whim_sys::ptrace::{
     self, Polled, Running, Status as WaitStatus, Stop, Stopped, TraceError, Waited,
 };
-use whim_sys::seccomp::{Delivered, Listener, Notification, Response, SeccompError};
-
-#[derive(Debug, Error)]
-pub enum GuestError {
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error(transparent)]
-    Runner(#[from] RunnerError),
-    #[error(transparent)]
-    Seccomp(#[from] SeccompError),
-    #[error(transparent)]
-    Maps(#[from] ProcmapError),
-    #[error(transparent)]
-    Rebuild(#[from] RebuildError),
-    #[error(transparent)]
-    Message(#[from] MessageError),
-    #[error("The guest's {what} cannot be read: {source}")]
-    Unreadable {
-        what: &'static str,
-        source: std::io::Error,
-    },
-    #[error("{what} failed: {errno}")]
-    Os { what: &'static str, errno: Errno },
-    #[error("The guest has ended")]
-    Ended,
-}
+use whim_sys::seccomp::{Delivered, Listener, Notification, Response};
 
 /// Reasons for which all threads are held; several may hold at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -161,7 +161,7 @@ fn refuse_version(mut channel: Channel, hello: &Hello) -> LinkError {
         max: hello.version_max,
     };
     let last = message::encode(&ToHome::Failed {
-        phase: Phase::Admit.to_string(),
+        phase: Phase::Admit,
         reason: refusal.to_string(),
     });
     if let Ok(last) = last {

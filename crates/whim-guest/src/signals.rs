@@ -5,8 +5,9 @@
 //! delivered the thread stops, and gets the true one.
 
 use crate::cut::{asking, without_stop};
+use crate::error::GuestError;
 use crate::fault;
-use crate::guest::{Guest, GuestError, Kind, Thread, Trace};
+use crate::guest::{Guest, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
 use std::str::SplitWhitespace;

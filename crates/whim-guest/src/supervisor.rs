@@ -9,7 +9,8 @@ use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
 use crate::clocks::Ahead;
 use crate::control::ControlError;
-use crate::guest::{Guest, GuestError, Outgoing};
+use crate::error::GuestError;
+use crate::guest::{Guest, Outgoing};
 use crate::limits::Limits;
 use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
 use crate::reception::{Reception, ReceptionError};
@@ -208,7 +209,7 @@ impl Supervisor {
             None => Phase::Rebuild,
         };
         let message = ToHome::Failed {
-            phase: phase.to_string(),
+            phase,
             reason: error.to_string(),
         };
         let out = Outgoing {

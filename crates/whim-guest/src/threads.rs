@@ -4,9 +4,10 @@
 //! number. What `clone` may do here is what was looked at: its arguments are registers that are ours.
 //! Where one half cannot be had, the other goes again, and the process goes home for its new thread.
 
-use crate::calls::low;
 use crate::cut::end_call;
-use crate::guest::{Guest, GuestError, Thread, Trace};
+use crate::error::GuestError;
+use crate::guest::{Guest, Thread, Trace};
+use crate::numbers::low;
 use crate::times::{self, Since};
 use whim_calls::NewThread;
 use whim_image::rebuild::stub::Operation;

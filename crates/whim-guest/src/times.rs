@@ -5,8 +5,8 @@
 //! home nobody can add anything: there the process has no tracer and no filter, and the kernel lets
 //! nobody set a CPU clock.
 
-use crate::calls::low;
 use crate::guest::{Guest, Thread};
+use crate::numbers::low;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use whim_calls::Call;

@@ -7,7 +7,8 @@
 //! which home alone can tell: it begins, and then the signal comes.
 
 use crate::cut::rewound;
-use crate::guest::{Guest, GuestError, Kind, Thread};
+use crate::error::GuestError;
+use crate::guest::{Guest, Kind, Thread};
 use whim_calls::{Call, Decision, resolve};
 use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS, arguments};
 use whim_model::{QueuedSignal, Registers};

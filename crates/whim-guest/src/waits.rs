@@ -7,7 +7,8 @@
 
 use crate::clocks::Ahead;
 use crate::cut::{end_call, was_cut};
-use crate::guest::{Guest, GuestError, Trace};
+use crate::error::GuestError;
+use crate::guest::{Guest, Trace};
 use std::time::Duration;
 use whim_image::freeze_calls::{
     EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, timeout_result, true_number,

@@ -4,7 +4,7 @@
 //! is done by a thread of its own; and whoever waits for a move that did not come about hears of it when
 //! nothing is traced any more, and a new one may begin.
 
-use crate::supervisor::Client;
+use crate::client::Client;
 use crate::taking;
 use anyhow::{Context, Result};
 use std::path::Path;

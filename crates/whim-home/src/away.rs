@@ -2,6 +2,7 @@
 
 mod commands;
 mod job_control;
+mod lines;
 mod memory;
 mod priorities;
 mod recall;
@@ -9,15 +10,17 @@ mod reports;
 mod requests;
 mod watch;
 
+use crate::client::Client;
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
+use crate::held::HeldSignal;
 use crate::holding::Holding;
+use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::link::{Link, clocks};
 use crate::moving::{Onward, Transition};
 use crate::room::Reserve;
 use crate::server::{ServeError, Server};
-use crate::supervisor::{Client, Identity};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{SigSet, Signal};
@@ -56,6 +59,9 @@ pub enum Ending {
 /// Time in which the kernel reports the end of a process that was met ending.
 const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
+/// Answer to whoever wants to move a stopped process.
+const REFUSAL: &str = "The process is stopped by job control; continue it first (fg, bg)";
+
 const STOPS: u64 = 0;
 const CALLS: u64 = 1;
 const PAGES: u64 = 2;
@@ -63,24 +69,16 @@ const COMMANDS: u64 = 3;
 const NEXT_CALLS: u64 = 4;
 const FILES: u64 = 5;
 
-/// A signal that arrived while nobody could be told.
-#[derive(Clone, Debug)]
-pub struct HeldSignal {
-    pub slot: usize,
-    pub signal: i32,
-    pub info: [u8; 128],
-}
-
 /// One stay away.
 #[derive(Debug)]
 pub struct Away {
-    pub server: Server,
-    pub link: Link,
-    pub original: Original,
-    pub tails: Tails,
-    pub held: Vec<HeldSignal>,
-    pub transition: Option<Transition>,
-    pub moves: u32,
+    server: Server,
+    link: Link,
+    original: Original,
+    tails: Tails,
+    held: Vec<HeldSignal>,
+    transition: Option<Transition>,
+    moves: u32,
     epoll: Option<Epoll>,
     /// Of the lease; its times are since `begun`.
     watch: Watch,
@@ -177,8 +175,8 @@ impl Away {
         if let Some(notices) = self.files.notices() {
             epoll.add(notices, EpollEvent::new(EpollFlags::EPOLLIN, FILES))?;
         }
-        watch::begin(&epoll, &mut self.link.calls, CALLS)?;
-        watch::begin(&epoll, &mut self.link.pages, PAGES)?;
+        lines::begin(&epoll, &mut self.link.calls, CALLS)?;
+        lines::begin(&epoll, &mut self.link.pages, PAGES)?;
         self.epoll = Some(epoll);
         self.watch.begin(self.begun.elapsed());
         loop {
@@ -417,7 +415,7 @@ impl Away {
             }
             ToHome::DefaultStop { .. } => self.default_stop(&message)?,
             ToHome::Complete => self.completed()?,
-            ToHome::Failed { phase, reason } => self.guest_failed(&phase, &reason)?,
+            ToHome::Failed { phase, reason } => self.guest_failed(phase, &reason)?,
             ToHome::Heartbeat { .. } => self.heartbeat(&message),
             ToHome::Pong { .. }
             | ToHome::Prepared
@@ -557,7 +555,7 @@ impl Away {
         link.queue(&prepare, &[])?;
         link.calls.flush()?;
         let epoll = self.epoll.as_ref().context("epoll")?;
-        watch::begin(epoll, &mut link.calls, NEXT_CALLS)?;
+        lines::begin(epoll, &mut link.calls, NEXT_CALLS)?;
         let onward = Onward::new(slot, link, client, identity.lease);
         self.transition = Some(Transition::Onward(Box::new(onward)));
         Ok(())
@@ -580,15 +578,15 @@ impl Away {
     fn arrived(&mut self, onward: Onward, journal: &mut Journal) -> Result<()> {
         let epoll = self.epoll.as_ref().context("epoll")?;
         for line in [&self.link.calls, &self.link.pages, &onward.link.calls] {
-            watch::end(epoll, line);
+            lines::end(epoll, line);
         }
         self.link.queue(&ToGuest::Discard, &[])?;
         let _ = self.link.calls.flush();
         let from = self.link.node.clone();
         let (link, mut client, report) = onward.into_arrival(from);
         self.link = link;
-        watch::begin(epoll, &mut self.link.calls, CALLS)?;
-        watch::begin(epoll, &mut self.link.pages, PAGES)?;
+        lines::begin(epoll, &mut self.link.calls, CALLS)?;
+        lines::begin(epoll, &mut self.link.pages, PAGES)?;
         self.watch.begin(self.begun.elapsed());
         self.left_host();
         self.moves += 1;
@@ -619,7 +617,7 @@ impl Away {
 
     fn onward_failed(&mut self, mut onward: Onward, reason: &str) -> Result<()> {
         if let Some(epoll) = &self.epoll {
-            watch::end(epoll, &onward.link.calls);
+            lines::end(epoll, &onward.link.calls);
         }
         let _ = onward.link.queue(&ToGuest::Discard, &[]);
         let _ = onward.link.calls.flush();
@@ -632,12 +630,12 @@ impl Away {
         }
     }
 
-    fn guest_failed(&mut self, phase: &str, reason: &str) -> Result<()> {
+    fn guest_failed(&mut self, phase: Phase, reason: &str) -> Result<()> {
         match self.transition.take() {
             Some(Transition::Onward(onward)) => {
                 self.onward_failed(*onward, &format!("{phase}: {reason}"))
             }
-            Some(Transition::Homeward(mut homeward)) if phase != Phase::Onward.to_string() => {
+            Some(Transition::Homeward(mut homeward)) if phase != Phase::Onward => {
                 if homeward.begun_restoring() {
                     return Err(anyhow!(
                         "The guest could not be sent home ({phase}): {reason}"
@@ -653,7 +651,7 @@ impl Away {
             }
             other => {
                 self.transition = other;
-                if phase == Phase::Onward.to_string() {
+                if phase == Phase::Onward {
                     // We have given that move up already: the next host was lost to both of us.
                     return Ok(());
                 }
@@ -671,7 +669,7 @@ impl Away {
             };
             let (slot, mut client) = connecting.into_parts();
             match connected {
-                Ok(_) if self.stopped => client.refuse(job_control::REFUSAL),
+                Ok(_) if self.stopped => client.refuse(REFUSAL),
                 Ok(link) => self.begin_onward(slot, link, client, identity)?,
                 Err(reason) => client.refuse(reason),
             }

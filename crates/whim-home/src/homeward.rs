@@ -2,9 +2,9 @@
 //! on where the guest's threads stopped.
 
 use crate::attic::Attic;
-use crate::away::HeldSignal;
 use crate::convert::Original;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
+use crate::held::HeldSignal;
 use crate::holding::Holding;
 use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};

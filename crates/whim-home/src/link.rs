@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
+use whim_journey::job::Phase;
 use whim_journey::job::Slot;
 use whim_journey::message::{
     self, ChannelRole, ClockPair, Hello, MessageError, TAIL_IN_FRAME_MAX, ToGuest, ToHome,
@@ -46,7 +47,7 @@ pub enum LinkError {
     #[error("The host said '{got}' where '{expected}' was due")]
     Unexpected { expected: &'static str, got: String },
     #[error("The host could not take the process over ({phase}): {reason}")]
-    Refused { phase: String, reason: String },
+    Refused { phase: Phase, reason: String },
     #[error("A name in the job is not valid: {0}")]
     Name(String),
     #[error("The host {0} was removed from the cluster")]

@@ -1,15 +1,16 @@
 //! Moves that begin away: onward to another host, and home.
 
-use crate::away::HeldSignal;
+use crate::client::Client;
 use crate::convert::Original;
+use crate::held::HeldSignal;
 use crate::holding::Holding;
 use crate::homeward;
+use crate::identity::{Identity, durations};
 use crate::journal::{Journal, Syncing};
 use crate::link::{Link, clocks};
-use crate::received::Received;
+use crate::progress::Progress;
 use crate::room;
 use crate::server::Server;
-use crate::supervisor::{Client, Identity, durations};
 use anyhow::{Context, Result, bail};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{Event, MoveReport, Phase, Slot};
 use whim_journey::message::{self, ToGuest, ToHome};
 use whim_model::{Clocks, CpuTime, PAGE_SIZE, ProcessImage};
-use whim_net::Received as LineState;
+use whim_net::Received;
 use whim_sys::crash;
 
 /// Longest image, in bytes (a thousand threads with all registers).
@@ -158,7 +159,7 @@ impl Onward {
                 return Ok(true);
             }
         }
-        if matches!(state, LineState::Closed) {
+        if matches!(state, Received::Closed) {
             bail!("The next host {} has closed the connection", self.link.node);
         }
         Ok(false)
@@ -316,7 +317,7 @@ pub struct Homeward {
     moments: Vec<(Phase, f64)>,
     encoded: Vec<u8>,
     image: Option<ProcessImage>,
-    received: Received,
+    received: Progress,
     /// It needs so many mappings, more than home can make: its guest goes on once it has sent everything.
     excess: Option<u64>,
     lease: Option<Duration>,
@@ -333,7 +334,7 @@ impl Homeward {
             moments: Vec::new(),
             encoded: Vec::new(),
             image: None,
-            received: Received::new(room),
+            received: Progress::new(room),
             excess: None,
             lease,
         };

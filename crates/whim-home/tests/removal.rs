@@ -129,7 +129,7 @@ fn a_removed_host_that_says_it_cannot_loses_its_guest() {
         host.call();
         if std::mem::take(&mut host.called_home) {
             let reason = "not now".to_owned();
-            let phase = "home".to_owned();
+            let phase = whim_journey::job::Phase::Home;
             host.say(&ToHome::Failed { phase, reason }, &[]);
         }
     });
@@ -226,7 +226,7 @@ fn a_removed_host_that_begins_again_and_again_loses_its_guest() {
                 tries += 1;
                 host.piece_at(0, &vec![0; 300 << 10]);
                 let reason = "not now".to_owned();
-                let phase = "home".to_owned();
+                let phase = whim_journey::job::Phase::Home;
                 host.say(&ToHome::Failed { phase, reason }, &[]);
             }
         },

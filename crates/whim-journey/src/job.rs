@@ -203,6 +203,26 @@ impl Phase {
     }
 }
 
+/// A phase as a text, in codes that would number it otherwise.
+pub mod phase_word {
+    use super::Phase;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(phase.word())
+    }
+
+    /// # Errors
+    /// It is the name of no phase.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        let found = Phase::ALL.into_iter().find(|phase| phase.word() == word);
+        found.ok_or_else(|| serde::de::Error::custom("no phase of a move has this name"))
+    }
+}
+
 impl std::fmt::Display for Phase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.word())

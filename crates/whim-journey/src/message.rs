@@ -30,6 +30,7 @@
 //! ```
 
 use crate::frame::FRAME_PAYLOAD_MAX;
+use crate::job::Phase;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use whim_model::{Clocks, CpuTime, MappingId, ProcessImage};
@@ -182,7 +183,8 @@ pub enum ToHome {
     },
     /// Nothing has been started here; home resumes what it has.
     Failed {
-        phase: String,
+        #[serde(with = "crate::job::phase_word")]
+        phase: Phase,
         reason: String,
     },
     Call(CallRequest),

@@ -1,7 +1,8 @@
 //! The way out: the guest is frozen, and its image and pages are sent home or onward.
 
 use super::{Destination, Supervisor, SupervisorError};
-use crate::guest::{Guest, GuestError};
+use crate::error::GuestError;
+use crate::guest::Guest;
 use crate::link::{LinkError, STALL_MAX};
 use std::time::{Duration, Instant};
 use whim_journey::frame::Kind;
@@ -39,7 +40,7 @@ impl Supervisor {
     ) -> Result<(), SupervisorError> {
         tracing::warn!(%error, "the guest could not be sent onward");
         self.say(ToHome::Failed {
-            phase: Phase::Onward.to_string(),
+            phase: Phase::Onward,
             reason: error.to_string(),
         })
     }

@@ -1,8 +1,9 @@
 //! What those who ask are told, and asked to do, while the process is away.
 
-use super::{Away, job_control};
+use super::{Away, REFUSAL};
+use crate::client::{Client, read_command};
+use crate::identity::Identity;
 use crate::moving::{Connecting, Transition};
-use crate::supervisor::{Client, Identity, read_command};
 use anyhow::Result;
 use std::os::unix::net::UnixListener;
 use whim_journey::job::{Command, Event, Phase, State, Status};
@@ -45,7 +46,7 @@ impl Away {
                 client.refuse("Its host was removed from the cluster: it comes home");
             }
             Command::Move { .. } | Command::Bring { .. } if self.stopped => {
-                client.refuse(job_control::REFUSAL);
+                client.refuse(REFUSAL);
             }
             Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
             Command::Move { slot } if slot.node == self.link.node => {

@@ -6,15 +6,12 @@
 //! home's kernel still refuses to stop an orphaned group. Deciding at home from the mirrored
 //! dispositions alone was rejected: a mask changes without home's knowledge.
 
-use super::{Away, HeldSignal};
+use super::Away;
+use crate::held::HeldSignal;
 use crate::moving::Transition;
 use crate::server::Outgoing;
 use anyhow::{Result, bail};
 use whim_journey::message::{ToGuest, ToHome};
-
-/// Answer to whoever wants to move a stopped process.
-pub(super) const REFUSAL: &str =
-    "The process is stopped by job control; continue it first (fg, bg)";
 
 impl Away {
     /// Behind the signals that came before: a `Continue` must not overtake the stop that it ends.

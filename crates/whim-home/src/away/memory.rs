@@ -9,9 +9,9 @@
 //! before anything is changed here, and the guest goes on where it is.
 
 use super::Away;
+use crate::client::Client;
 use crate::moving::Transition;
 use crate::room;
-use crate::supervisor::Client;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use whim_journey::message::ToGuest;

@@ -2,8 +2,8 @@
 //! on are cut, and nothing is executed for a host that was removed from the cluster.
 
 use super::{Away, Ending};
+use crate::client::Client;
 use crate::moving::{Homeward, Transition};
-use crate::supervisor::Client;
 use anyhow::{Result, bail};
 use std::time::Duration;
 use whim_journey::job::{Event, Phase};

@@ -1,44 +1,10 @@
-//! The lines of a stay are watched, over whichever connections they run.
+//! The lines and the files of a stay are watched.
 
+use super::lines::keep;
 use super::{Away, CALLS, NEXT_CALLS, PAGES};
 use crate::moving::Transition;
 use anyhow::Result;
-use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use whim_net::Line;
-
-/// Watches a line and the door by which its new connections come.
-pub(super) fn begin(epoll: &Epoll, line: &mut Line, token: u64) -> Result<()> {
-    line.take_renewed();
-    add(epoll, line.door(), token)?;
-    add(epoll, line.as_fd(), token)
-}
-
-/// A line without a connection is its door: then both are one.
-fn add(epoll: &Epoll, descriptor: impl AsFd, token: u64) -> Result<()> {
-    match epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, token)) {
-        Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-pub(super) fn end(epoll: &Epoll, line: &Line) {
-    let _ = epoll.delete(line);
-    let _ = epoll.delete(line.door());
-}
-
-/// Looks after a line; true if it runs over another connection than before. (The kernel forgets a
-/// descriptor that was watched when it is closed.)
-fn keep(epoll: Option<&Epoll>, line: &mut Line, token: u64) -> Result<bool> {
-    line.tick()?;
-    let renewed = line.take_renewed();
-    if let (true, Some(epoll)) = (renewed, epoll) {
-        add(epoll, line.as_fd(), token)?;
-    }
-    Ok(renewed)
-}
 
 impl Away {
     /// What the kernel tells of files at once.

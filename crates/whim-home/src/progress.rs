@@ -13,7 +13,7 @@ pub enum ReceivedError {
 
 /// Of one return.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub struct Progress {
     encoded: u64,
     pages: u64,
     /// Where the last page ends.
@@ -21,7 +21,7 @@ pub struct Received {
     room: u64,
 }
 
-impl Received {
+impl Progress {
     /// Nothing yet. Pages are progress up to `room`, which is what home has memory for when the return begins.
     ///
     /// An image may have mappings of any length, and a guest may have filled much of them since its last word
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn every_byte_counts_once_and_up_to_what_home_has_room_for() {
-        let mut received = Received::new(3 * 4096);
+        let mut received = Progress::new(3 * 4096);
         received.add_piece(1000);
         for address in [0x1000, 0x2000, 0x8000] {
             received.add_pages(address, 4096).expect("behind");
