@@ -25,7 +25,7 @@ const GOAL: f64 = 1.15;
 const GOAL_HEAVY: f64 = 1.3;
 const LIMIT: Duration = Duration::from_secs(900);
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let program = guest::c("bench_hog")?.display().to_string();
     let cluster = Cluster::balancing(4, QUOTAS)?;
     cluster.explaining(|| {

@@ -33,7 +33,7 @@ const COUNT: usize = 300;
 /// Times in microseconds of one round, by what was done.
 type Round = BTreeMap<String, Vec<f64>>;
 
-pub fn one_cpu() -> Result<()> {
+pub(super) fn one_cpu() -> Result<()> {
     // Inherited by everything that this test starts.
     let all = sched_getaffinity(Pid::from_raw(0))?;
     let last = (0..CpuSet::count())
@@ -45,7 +45,7 @@ pub fn one_cpu() -> Result<()> {
     measure("one CPU", true)
 }
 
-pub fn two_cpus() -> Result<()> {
+pub(super) fn two_cpus() -> Result<()> {
     ensure!(
         thread::available_parallelism()?.get() > 1,
         "There is only one CPU"

@@ -10,7 +10,7 @@ use super::load::Kept;
 
 /// The value below which this share of the samples lies; 0 of none.
 #[must_use]
-pub fn quantile(samples: &[f64], share: f64) -> f64 {
+pub(super) fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     // Truncation of a small, non-negative number is what is wanted.
@@ -24,19 +24,19 @@ pub fn quantile(samples: &[f64], share: f64) -> f64 {
 }
 
 #[must_use]
-pub fn median(samples: &[f64]) -> f64 {
+pub(super) fn median(samples: &[f64]) -> f64 {
     quantile(samples, 0.5)
 }
 
 /// One row of a table of the document.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(super) struct Row {
     section: &'static str,
     case: String,
 }
 
 impl Row {
-    pub fn new(section: &'static str, case: impl Into<String>) -> Self {
+    pub(super) fn new(section: &'static str, case: impl Into<String>) -> Self {
         Self {
             section,
             case: case.into(),
@@ -47,7 +47,7 @@ impl Row {
     ///
     /// # Errors
     /// When the file of results cannot be written.
-    pub fn put(&self, measure: &str, value: f64, unit: &str) -> Result<()> {
+    pub(super) fn put(&self, measure: &str, value: f64, unit: &str) -> Result<()> {
         let Self { section, case } = self;
         println!("{section}: {case}: {measure}: {value:.3} {unit}");
         let Some(path) = std::env::var_os("WHIM_BENCH_FILE") else {
@@ -64,7 +64,7 @@ impl Row {
     ///
     /// # Errors
     /// When the file of results cannot be written.
-    pub fn spread(&self, measure: &str, samples: &[f64], unit: &str) -> Result<f64> {
+    pub(super) fn spread(&self, measure: &str, samples: &[f64], unit: &str) -> Result<f64> {
         let middle = median(samples);
         self.put(&format!("{measure}, median"), middle, unit)?;
         self.put(&format!("{measure}, p95"), quantile(samples, 0.95), unit)?;
@@ -75,7 +75,7 @@ impl Row {
     ///
     /// # Errors
     /// When the file of results cannot be written.
-    pub fn load<T>(&self, kept: &Kept<T>) -> Result<()> {
+    pub(super) fn load<T>(&self, kept: &Kept<T>) -> Result<()> {
         self.put("foreign load", kept.foreign_percent, "%")?;
         self.put("discarded", f64::from(kept.discarded), "runs")
     }
@@ -83,13 +83,13 @@ impl Row {
 
 /// Goals of one measurement. They are judged at its end, so that all figures are written first.
 #[derive(Debug, Default)]
-pub struct Goals {
+pub(super) struct Goals {
     missed: Vec<String>,
 }
 
 impl Goals {
     /// A figure of a machine that was busy with other things proves nothing either way.
-    pub fn judge(&mut self, what: &str, good: bool, disturbed: bool) {
+    pub(super) fn judge(&mut self, what: &str, good: bool, disturbed: bool) {
         let verdict = match (good, disturbed) {
             (true, _) => "reached",
             (false, true) => "missed, on a machine that was busy with other things",
@@ -103,7 +103,7 @@ impl Goals {
 
     /// # Errors
     /// When a goal was missed.
-    pub fn conclude(self) -> Result<()> {
+    pub(super) fn conclude(self) -> Result<()> {
         ensure!(
             self.missed.is_empty(),
             "Goals missed: {}",

@@ -40,7 +40,7 @@ struct Round {
     transfer_ms: f64,
 }
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let cluster = Cluster::up(3)?;
     cluster.explaining(|| {
         let mut watch = Watch::new(&cluster)?;

@@ -48,7 +48,7 @@ struct Round {
     after: Vec<f64>,
 }
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let cluster = Cluster::up(2)?;
     cluster.explaining(|| {
         let mut watch = Watch::new(&cluster)?;

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const GOAL_PERCENT: f64 = 0.3;
 const GOAL_MB: f64 = 40.0;
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let cluster = Cluster::balancing(NODES, &[])?;
     cluster.explaining(|| {
         let script = format!(

@@ -24,7 +24,7 @@ const TICKS: f64 = 100.0;
 
 /// Samples of undisturbed runs, or of the least disturbed ones if there were too few.
 #[derive(Debug)]
-pub struct Kept<T> {
+pub(super) struct Kept<T> {
     pub samples: Vec<T>,
     /// Mean share of all CPU time that others used meanwhile.
     pub foreign_percent: f64,
@@ -34,19 +34,19 @@ pub struct Kept<T> {
 
 impl<T> Kept<T> {
     /// One number of each sample.
-    pub fn each(&self, number: impl Fn(&T) -> f64) -> Vec<f64> {
+    pub(super) fn each(&self, number: impl Fn(&T) -> f64) -> Vec<f64> {
         self.samples.iter().map(number).collect()
     }
 
     /// All numbers of all samples.
-    pub fn all<'a>(&'a self, numbers: impl Fn(&'a T) -> &'a [f64]) -> Vec<f64> {
+    pub(super) fn all<'a>(&'a self, numbers: impl Fn(&'a T) -> &'a [f64]) -> Vec<f64> {
         self.samples.iter().flat_map(numbers).copied().collect()
     }
 }
 
 /// Tells the CPU time of a lab and of the test from that of all others.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     /// The control group of the lab, and the topmost one.
     lab: PathBuf,
     top: PathBuf,
@@ -63,7 +63,7 @@ struct Moment {
 impl Watch {
     /// # Errors
     /// When the lab has no control groups that count CPU time.
-    pub fn new(cluster: &Cluster) -> Result<Self> {
+    pub(super) fn new(cluster: &Cluster) -> Result<Self> {
         let status: Value = serde_json::from_str(&cluster.lab(&["status", "--json"])?)?;
         let groups = status["nodes"][0]["cgroups"].as_array();
         let lab = groups
@@ -93,7 +93,7 @@ impl Watch {
     ///
     /// # Errors
     /// Those of taking one.
-    pub fn steady<T>(
+    pub(super) fn steady<T>(
         &mut self,
         wanted: usize,
         mut take: impl FnMut() -> Result<T>,
@@ -162,7 +162,7 @@ impl Watch {
 ///
 /// # Errors
 /// It is no such line.
-pub fn cpu_seconds(stat: &str) -> Result<f64> {
+pub(super) fn cpu_seconds(stat: &str) -> Result<f64> {
     let (_, rest) = stat.rsplit_once(") ").context("a line of stat")?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut next = || -> Result<f64> { Ok(fields.next().context("a field")?.parse()?) };

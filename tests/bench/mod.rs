@@ -10,14 +10,14 @@ mod idle;
 mod load;
 mod monitors;
 mod overhead;
-pub mod peer;
+pub(crate) mod peer;
 mod reactions;
 mod speed;
 mod worker;
 
 use whim_system_tests::Case;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("bench::balance", |_| balance::measure()),
         Case::new("bench::calls::one_cpu", |_| calls::one_cpu()),

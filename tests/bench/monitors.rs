@@ -41,7 +41,7 @@ fn now_ms() -> u64 {
 }
 
 /// `whim top`, fed by a pipe, in a terminal.
-pub fn top() -> Result<()> {
+pub(super) fn top() -> Result<()> {
     let room = room("top")?;
     let pipe = room.join("feed");
     nix::unistd::mkfifo(&pipe, Mode::from_bits_truncate(0o600))?;
@@ -75,7 +75,7 @@ pub fn top() -> Result<()> {
 }
 
 /// The page, in a browser.
-pub fn page() -> Result<()> {
+pub(super) fn page() -> Result<()> {
     let room = room("page")?;
     let runtime = tokio::runtime::Runtime::new()?;
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;

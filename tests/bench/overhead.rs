@@ -36,7 +36,7 @@ impl Interval {
     }
 }
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let cluster = Cluster::up(1)?;
     cluster.explaining(|| {
         let mut watch = Watch::new(&cluster)?;

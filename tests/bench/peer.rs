@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Both ends; dropping them ends them.
 #[derive(Debug)]
-pub struct Peers {
+pub(crate) struct Peers {
     asking: Worker,
     _serving: Worker,
 }
@@ -43,7 +43,7 @@ impl Peers {
     ///
     /// # Errors
     /// When they do not find each other.
-    pub fn start(cluster: &Cluster) -> Result<Self> {
+    pub(crate) fn start(cluster: &Cluster) -> Result<Self> {
         let program = cluster.directory().join("bench-peer");
         fs::copy(std::env::current_exe()?, &program)?;
         let (home, guest) = credentials(cluster.directory())?;
@@ -69,7 +69,7 @@ impl Peers {
     ///
     /// # Errors
     /// When the peers are gone.
-    pub fn round_trips(&mut self, over: &str, count: usize) -> Result<Vec<f64>> {
+    pub(crate) fn round_trips(&mut self, over: &str, count: usize) -> Result<Vec<f64>> {
         self.asking.times_us(&format!("{over} 0 {count}"))
     }
 
@@ -77,7 +77,7 @@ impl Peers {
     ///
     /// # Errors
     /// When the peers are gone.
-    pub fn transfer_ms(&mut self, over: &str, bytes: u64) -> Result<f64> {
+    pub(crate) fn transfer_ms(&mut self, over: &str, bytes: u64) -> Result<f64> {
         let times = self.asking.times_us(&format!("{over} {bytes} 1"))?;
         Ok(times.first().context("No time")? / 1000.0)
     }
@@ -113,7 +113,7 @@ fn expected(role: Role) -> Result<PeerExpectation> {
 }
 
 /// What this program does if it was started as a peer.
-pub fn entry() -> Option<ExitCode> {
+pub(crate) fn entry() -> Option<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_none_or(|word| word != WORD) {
         return None;

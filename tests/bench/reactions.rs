@@ -23,7 +23,7 @@ b = bytearray(os.urandom(1 << 20)) * 95
 print('ready', os.getpid(), flush=True)
 for line in sys.stdin: print(2 * line.strip(), flush=True)";
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let mut goals = Goals::default();
     drain(&mut goals)?;
     owner(&mut goals)?;

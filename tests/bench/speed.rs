@@ -23,7 +23,7 @@ struct Pair {
     away: f64,
 }
 
-pub fn measure() -> Result<()> {
+pub(super) fn measure() -> Result<()> {
     let cluster = Cluster::up(2)?;
     cluster.explaining(|| {
         let mut watch = Watch::new(&cluster)?;

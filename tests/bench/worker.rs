@@ -18,7 +18,7 @@ const TRIES: usize = 20;
 
 /// A program, what it is told, and what it says. Dropping it ends it.
 #[derive(Debug)]
-pub struct Worker {
+pub(super) struct Worker {
     orders: PipeWriter,
     lines: Receiver<String>,
     /// As its own node numbers it.
@@ -32,7 +32,7 @@ impl Worker {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn start(cluster: &Cluster, words: &[&str], may_move: bool) -> Result<Self> {
+    pub(super) fn start(cluster: &Cluster, words: &[&str], may_move: bool) -> Result<Self> {
         let command = if may_move {
             cluster.run_command("n1", words)
         } else {
@@ -52,7 +52,7 @@ impl Worker {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn spawn(mut command: Command) -> Result<Self> {
+    pub(super) fn spawn(mut command: Command) -> Result<Self> {
         let (stdin, orders) = std::io::pipe()?;
         let (output, stdout) = std::io::pipe()?;
         let running = Running::spawn(command.stdin(stdin).stdout(stdout))?;
@@ -72,7 +72,7 @@ impl Worker {
     ///
     /// # Errors
     /// When it says nothing in time, or has ended.
-    pub fn line(&mut self) -> Result<String> {
+    pub(super) fn line(&mut self) -> Result<String> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Ok(line),
             Err(_) => bail!(
@@ -83,7 +83,7 @@ impl Worker {
     }
 
     /// Lines that have come already.
-    pub fn heard(&mut self) -> Vec<String> {
+    pub(super) fn heard(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
@@ -91,7 +91,7 @@ impl Worker {
     ///
     /// # Errors
     /// When there is none in time.
-    pub fn ask(&mut self, order: &str) -> Result<String> {
+    pub(super) fn ask(&mut self, order: &str) -> Result<String> {
         writeln!(self.orders, "{order}").context("The program takes no orders any more")?;
         self.line()
     }
@@ -100,7 +100,7 @@ impl Worker {
     ///
     /// # Errors
     /// When there is no answer in time, or another one.
-    pub fn times_us(&mut self, order: &str) -> Result<Vec<f64>> {
+    pub(super) fn times_us(&mut self, order: &str) -> Result<Vec<f64>> {
         let line = self.ask(order)?;
         line.split_ascii_whitespace()
             .map(|word| {
@@ -116,7 +116,7 @@ impl Worker {
     ///
     /// # Errors
     /// When it does not end.
-    pub fn end(mut self, cluster: &Cluster) -> Result<()> {
+    pub(super) fn end(mut self, cluster: &Cluster) -> Result<()> {
         cluster.run("n1", &["kill", "-KILL", &self.pid.to_string()])?;
         self.running.wait(PATIENCE)?;
         Ok(())
@@ -139,7 +139,7 @@ fn lines_of(output: PipeReader) -> Receiver<String> {
 ///
 /// # Errors
 /// When it is refused.
-pub fn migrate(cluster: &Cluster, pid: i32, target: &str) -> Result<Value> {
+pub(super) fn migrate(cluster: &Cluster, pid: i32, target: &str) -> Result<Value> {
     let pid = pid.to_string();
     let mut reason = String::new();
     for _ in 0..TRIES {
@@ -164,7 +164,7 @@ pub fn migrate(cluster: &Cluster, pid: i32, target: &str) -> Result<Value> {
 ///
 /// # Errors
 /// When the report has no such number.
-pub fn number(report: &Value, name: &str) -> Result<f64> {
+pub(super) fn number(report: &Value, name: &str) -> Result<f64> {
     report[name]
         .as_f64()
         .with_context(|| format!("The report has no '{name}': {report}"))

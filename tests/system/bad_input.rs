@@ -7,7 +7,7 @@ use whim_system_tests::cluster::Moved;
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::{Case, Cluster, Result, Running, Talk, ensure, guest};
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("bad_input::{name}"), 3, body)
     };

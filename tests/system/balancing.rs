@@ -35,7 +35,7 @@ while True:
             for _ in range(1000): count += 1
 print('done', count > 0, flush=True)";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let two = &["--cpu", "0.4,0.4"];
     vec![
         case("spreads_and_says_why", 3, &["--cpu", "0.3,0.3,0.3"], spread),

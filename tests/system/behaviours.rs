@@ -46,7 +46,7 @@ const BEHAVIOURS: &[(&str, &str, bool)] = &[
     ("dies", "5", false),
 ];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     // One lab serves all arguments of a case: a lab costs more than most of them.
     let mut names: Vec<&str> = BEHAVIOURS.iter().map(|(name, ..)| *name).collect();

@@ -24,7 +24,7 @@ const ROUNDS: &str = "600";
 const BROKEN_MIN: usize = 10;
 const RUNS_MAX: u32 = 8;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("breaks::{name}"), 3, body)
     };

@@ -18,7 +18,7 @@ const FETCH: Duration = Duration::from_secs(300);
 const PORT: u16 = 9515;
 const SIZE: (u32, u32) = (1280, 900);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("browser::full::{name}"), 3, body)
     };

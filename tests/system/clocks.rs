@@ -19,7 +19,7 @@ const WORK: i64 = 150_000;
 const COARSE: i64 = 40_000;
 const MOVE_WITHIN: Duration = Duration::from_secs(60);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("clocks::cpu_time", |_| cpu_time()),
         Case::new("clocks::of_a_run", |_| of_a_run()),

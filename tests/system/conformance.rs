@@ -30,7 +30,7 @@ struct Told {
 const NOBODY: &str = "nobody";
 
 /// Two tests for each file of guests: by root, and by an ordinary user.
-pub fn cases() -> Result<Vec<Case>> {
+pub(crate) fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for family in families()? {
         for (module, user) in [("", None), ("full::", Some(NOBODY))] {
@@ -46,7 +46,7 @@ pub fn cases() -> Result<Vec<Case>> {
 }
 
 /// Names of the files of guests.
-pub fn families() -> Result<Vec<String>> {
+pub(crate) fn families() -> Result<Vec<String>> {
     let mut families = Vec::new();
     for entry in fs::read_dir(guest::source("conformance"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
@@ -72,7 +72,7 @@ fn words(family: &str) -> Result<Vec<String>> {
 }
 
 /// Runs the cases of a family at home and away; they must tell the same.
-pub fn compare(cluster: &Cluster, family: &str, user: Option<&str>) -> Result<()> {
+pub(crate) fn compare(cluster: &Cluster, family: &str, user: Option<&str>) -> Result<()> {
     let words = words(family)?;
     let home = run(cluster, "home", &words, user, false)?;
     let away = run(cluster, "away", &words, user, true)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest, place};
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("costs::{name}"), 2, body)
     };

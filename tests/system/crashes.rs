@@ -2,8 +2,8 @@
 //! Before its commit the program goes on; after it the program has the promised end; its effects
 //! happen once; and nothing of it is left anywhere.
 
-pub mod scene;
-pub mod workload;
+pub(crate) mod scene;
+pub(crate) mod workload;
 
 use std::fs;
 use std::process::Stdio;
@@ -63,7 +63,7 @@ const NEXT_DAEMON: Victim = Victim {
     part: "whimd",
 };
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let quick = |name: &str, victims: &'static [(Victim, u32)]| {
         Case::new(format!("crashes::{name}"), move |_| {
             with_scene(|scene| {
@@ -117,7 +117,7 @@ fn with_scene(body: impl FnOnce(&mut Scene<'_>) -> Result<()>) -> Result<()> {
 
 /// Runs a body in a lab whose daemons follow the plans of crashes in the lab's directory; the
 /// program's lease is so many seconds.
-pub fn with_scene_of(
+pub(crate) fn with_scene_of(
     workload: Workload,
     lease: &'static str,
     body: impl FnOnce(&mut Scene<'_>) -> Result<()>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, words: [&'static str; 4]| {
         Case::in_lab(format!("crowds::{name}"), 3, move |cluster| {
             vast(cluster, words)

@@ -19,7 +19,7 @@ while not select.select([sys.stdin], [], [], 0.1)[0]:
     file.flush()
 print(count, flush=True)";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("cuts::full::{name}"), 3, body)
     };

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STORM: &str = "1500";
 const ELEVATED: &str = "elevated 1 traced 0";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         in_lab("at_home", at_home),
         in_lab("away", away),

@@ -8,7 +8,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 /// One more than the highest number that is tried.
 const NUMBERS: u32 = 472;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("escape::ways", |_| in_lab(ways)),
         Case::new("escape::numbers", |_| {
@@ -82,7 +82,7 @@ fn check_secret(cluster: &Cluster, said: &[String]) -> Result<()> {
     Ok(())
 }
 
-pub fn ways(cluster: &Cluster) -> Result<()> {
+pub(crate) fn ways(cluster: &Cluster) -> Result<()> {
     let (_, expected) = run(cluster, &["ways"], false)?;
     let (places, said) = run(cluster, &["ways"], true)?;
     for line in &said {
@@ -107,7 +107,7 @@ pub fn ways(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-pub fn numbers(cluster: &Cluster, step: u32) -> Result<()> {
+pub(crate) fn numbers(cluster: &Cluster, step: u32) -> Result<()> {
     let (to, step_text) = (NUMBERS.to_string(), step.to_string());
     let words = ["0", to.as_str(), step_text.as_str()];
     let attempt = Attempt::new(Party::Guest, "act on its host by any system call number");

@@ -18,7 +18,7 @@ const WAITING: [&str; 2] = ["restarts", "timers"];
 const SHOWN: usize = 12;
 
 /// One test for each file of guests.
-pub fn cases() -> Result<Vec<Case>> {
+pub(crate) fn cases() -> Result<Vec<Case>> {
     let mut cases = vec![Case::in_lab("exactness::core", 2, cores)];
     for entry in fs::read_dir(guest::source("exact"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();

@@ -16,7 +16,7 @@ use crate::faults::sweep;
 const PATIENCE: Duration = Duration::from_secs(60);
 const STATE: &str = "/var/lib/whim";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("exhaustion::{name}"), 2, body)
     };

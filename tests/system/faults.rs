@@ -11,7 +11,7 @@ use whim_system_tests::{Case, Cluster, Result, Talk, bail, ensure, guest};
 
 use crate::bad_input::{counting, goes_on};
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("faults::descriptors_at_home", |_| {
             limited(

@@ -20,7 +20,7 @@ const END: &str = "the block has ended";
 /// What the document fetches from the distribution, and where its copy is on a machine.
 const ARCHIVE: &str = "opt/archive";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("first_hour::full::commands", |_| {
         let yard = Yard::open()?;
         let package = pack(yard.directory(), "1")?;

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Descriptors that are open for moments.
 const SPARE: usize = 8;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("handing::to_the_daemon", |_| {
             let cluster = Cluster::up(1)?;

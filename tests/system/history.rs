@@ -17,7 +17,7 @@ const STATE: &str = "/var/lib/whim";
 /// What must be seen by nobody but its user.
 const SECRET: &str = "token-0f42b";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("history::of_moves", 2, of_moves),
         Case::in_lab("history::home_by_itself", 2, home_by_itself),

@@ -9,7 +9,7 @@ const CONNECT: &str =
     "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"SOCKET\")'";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("hostile::guest", |_| in_lab(guest_attacks)),
         Case::new("hostile::local_user", |_| in_lab(local_user)),

@@ -17,7 +17,7 @@ const BOB: u32 = 61_002;
 const PYTHON: &str = "/usr/bin/python3";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("identity::{name}"), 2, body)
     };

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// All of them are looked at within this time, on a machine that is loaded, too.
 const LOOKED: Duration = Duration::from_secs(20);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("jobs::{name}"), 2, body)
     };

@@ -11,7 +11,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("json::as_documented", 2, as_documented),
         Case::new("json::every_command_is_documented", |_| all_documented()),

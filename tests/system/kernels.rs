@@ -10,7 +10,7 @@ const CAME_HOME: &str = "it left home in the middle of its kernel's own code";
 const UNFINISHED: &str = "kernel's own code, and this host's kernel is another one";
 const ROUNDS_MAX: u32 = 50;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("kernels::met_within_the_vdso", |_| met())]
 }
 

@@ -9,7 +9,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 /// What the C library is told when AVX2 and FMA are not to be used.
 const MASKED: &str = "glibc.cpu.hwcaps=-FMA,-AVX2,-AVX_Fast_Unaligned_Load";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("kinds::other_features", |_| other_features()),
         Case::new("kinds::portable", |_| portable()),

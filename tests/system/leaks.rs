@@ -30,7 +30,7 @@ const SUPERVISORS_OWN: [&str; 11] = [
 /// Swapped out of this, if anything is.
 const SWAP_BYTES: &str = "64M";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("leaks::descriptors", |_| descriptors()),
         Case::new("leaks::full::environment", |_| environment()),

@@ -18,7 +18,7 @@ const GIVEN_UP: Duration = Duration::from_secs(100);
 /// As many levels as end a daemon that calls itself for each.
 const LEVELS: u32 = 40_000;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("line::{name}"), 2, body)
     };
@@ -448,7 +448,7 @@ while True:
 ";
 
 /// The daemon's memory, in KiB, at most so far.
-pub fn peak(cluster: &Cluster) -> Result<u64> {
+pub(crate) fn peak(cluster: &Cluster) -> Result<u64> {
     let path = format!("/proc/{}/status", cluster.daemon_pid("n1")?);
     let status = cluster.run("n1", &["cat", &path])?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -457,7 +457,7 @@ pub fn peak(cluster: &Cluster) -> Result<u64> {
 }
 
 /// What such a move may cost the daemon, in KiB.
-pub const SPARE_KIB: u64 = 32 << 10;
+pub(crate) const SPARE_KIB: u64 = 32 << 10;
 
 /// In place of a home supervisor: it listens to nobody, and does not end.
 const DEAF: &str = "#!/usr/bin/python3

@@ -26,7 +26,7 @@ const CALLS: &[&str] = &[
     "nanosleep",
 ];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("losses::{name}"), 3, body)
     };

@@ -62,7 +62,7 @@ const ON_A_LINE: usize = 6;
 const UNCOUNTED: &str = "haven't reported results";
 const VERDICTS: &[&str] = &["TPASS", "TFAIL", "TBROK", "TCONF", "TWARN"];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let Some(directory) = std::env::var_os("WHIM_LTP_DIR") else {
         return Vec::new();
     };

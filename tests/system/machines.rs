@@ -17,9 +17,9 @@ const TIMES: u32 = 10;
 
 /// Of one register layout (x87, SSE, AVX), and without (first) or with AVX2, FMA, BMI and others.
 const OLD_CPU: &str = "SandyBridge";
-pub const NEW_CPU: &str = "Haswell-noTSX";
+pub(crate) const NEW_CPU: &str = "Haswell-noTSX";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("machines::full::from_debian_12_to_13", |_| {
             travel(("debian-12", NEW_CPU), ("debian-13", NEW_CPU), "")
@@ -46,7 +46,7 @@ pub fn cases() -> Vec<Case> {
 type Kind<'a> = (&'a str, &'a str);
 
 /// Two machines, of one cluster.
-pub struct Pair {
+pub(crate) struct Pair {
     pub home: Machine,
     pub host: Machine,
     _workshop: Workshop,
@@ -54,7 +54,7 @@ pub struct Pair {
 
 impl Pair {
     /// Both run, and are members of one cluster: `a` and `b`.
-    pub fn start(home: Kind<'_>, host: Kind<'_>) -> Result<Self> {
+    pub(crate) fn start(home: Kind<'_>, host: Kind<'_>) -> Result<Self> {
         let workshop = Workshop::open()?;
         let machine = |name, number, (kernel, cpu)| {
             workshop.start(Plan {

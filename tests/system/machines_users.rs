@@ -13,7 +13,7 @@ use crate::machines::{NEW_CPU, Pair};
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 const JOIN_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("machines::full::attempts_of_users_on_6_1", |_| {
             attempts("debian-12", "debian-13")

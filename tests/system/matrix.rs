@@ -89,7 +89,7 @@ impl fmt::Display for Cell {
     }
 }
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let workloads = [Workload::Serial, Workload::Ledger, Workload::Database];
     let full = PHASES.iter().map(move |phase| {
         Case::new(format!("matrix::full::{phase}"), move |_| {

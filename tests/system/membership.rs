@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(7);
 /// Deaths in the full set.
 const DEATHS: usize = 20;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, nodes, body: fn(&Cluster) -> Result<()>| {
         Case::new(format!("membership::{name}"), move |_| {
             let cluster = Cluster::up(nodes)?;

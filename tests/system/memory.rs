@@ -8,7 +8,7 @@ use whim_system_tests::cluster::memory_limit;
 use whim_system_tests::process::eventually;
 use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("memory::guard_pages", 3, guards),
         Case::new("memory::two_guests_outgrow_their_host", |_| {

@@ -113,7 +113,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
 ];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("messages::of_the_table", |_| {
         let cluster = Cluster::up_with(3, &["--memory", "4G,4G,96M"])?;
         cluster.explaining(|| of_the_table(&cluster))

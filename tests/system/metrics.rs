@@ -26,7 +26,7 @@ with urllib.request.urlopen(request, timeout=20) as answer:
     print(answer.headers['Content-Type'])
     print(answer.read().decode(), end='')";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("metrics::expressions", 3, expressions),
         Case::in_lab("metrics::of_nobody", 2, of_nobody),

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What must be seen by nobody but its user and administrators of its home.
 const SECRET: &str = "token-4ae81";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("monitors::of_the_whole_cluster", 3, whole_cluster),
         Case::in_lab("monitors::arguments_of_others", 2, arguments_of_others),

@@ -13,7 +13,7 @@ const ECHO: &str = "import os, sys
 print('ready', os.getpid(), flush=True)
 for line in sys.stdin: print(2 * line.strip(), flush=True)";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("orders::stay_and_go", 2, stay_and_go),
         Case::in_lab("orders::block_and_unblock", 3, block_and_unblock),

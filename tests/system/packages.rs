@@ -31,7 +31,7 @@ until (-e "$ARGV[0].stop") {
 print "end\n";
 "#;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("packages::full::three_machines", |_| three_machines()),
         Case::new("packages::guests_inherit_no_filter", |_| {
@@ -47,7 +47,7 @@ struct Packages {
 }
 
 /// Packs what is built; the package's path.
-pub fn pack(directory: &Path, revision: &str) -> Result<PathBuf> {
+pub(crate) fn pack(directory: &Path, revision: &str) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/deb");
     let mut command = Command::new(script);
     command.arg(place::built()?).arg(directory).arg(revision);

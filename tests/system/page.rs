@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What must be seen by nobody but its user.
 const SECRET: &str = "token-71c09";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("page::{name}"), 2, body)
     };

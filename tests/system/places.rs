@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A daemon that is to be refused its place ends at once; one that is not ends here.
 const REFUSED_WITHIN: &str = "10";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         on_a_node("roots_daemon", roots_daemon),
         on_a_node("configuration", configuration),

@@ -7,7 +7,7 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 
 const TOLD: Duration = Duration::from_secs(20);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![Case::in_lab("priorities::travel", 3, travel)]
 }
 

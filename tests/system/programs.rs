@@ -9,7 +9,7 @@ use whim_system_tests::program::Program;
 use whim_system_tests::{Case, Result};
 
 /// All of them.
-pub fn all() -> impl Iterator<Item = &'static Program> {
+pub(crate) fn all() -> impl Iterator<Item = &'static Program> {
     let groups: [&'static [Program]; 4] = [
         shells::PROGRAMS,
         languages::PROGRAMS,
@@ -19,7 +19,7 @@ pub fn all() -> impl Iterator<Item = &'static Program> {
     groups.into_iter().flatten()
 }
 
-pub fn cases() -> Result<Vec<Case>> {
+pub(crate) fn cases() -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for program in all() {
         cases.extend(program.cases()?);

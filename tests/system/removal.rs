@@ -20,7 +20,7 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 const MEGABYTES: u64 = 24;
 const SLOW: &str = "16mbit";
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::in_lab(format!("removal::{name}"), 3, body)
     };

@@ -48,7 +48,7 @@ while time.time() < end:
 print("tried", tries, flush=True)
 "#;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("rights::none_while_away", |_| in_lab(none_while_away)),
         Case::new("rights::own_user_in_each_phase", |_| in_lab(own_user)),
@@ -188,7 +188,7 @@ fn undumpable(cluster: &Cluster) -> Result<()> {
 }
 
 /// The same under a daemon of that user's own.
-pub fn undumpable_of_users(cluster: &Cluster) -> Result<()> {
+pub(crate) fn undumpable_of_users(cluster: &Cluster) -> Result<()> {
     goes_on_undumpable(cluster, |cluster| {
         let program = guest::script("hides.py")?.display().to_string();
         let words = ["python3", &program, "/tmp"];

@@ -16,7 +16,7 @@ const FIRST: &str = "10.99.0.1";
 /// Nobody's, and a member of the administrators' group.
 const ADMINISTRATOR: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--groups=4711"];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let case = |name: &str, body: fn(&Cluster) -> Result<()>| {
         Case::new(format!("secrets::{name}"), move |_| {
             let cluster = Cluster::up_with(3, &["--no-cluster"])?;

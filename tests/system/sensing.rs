@@ -8,7 +8,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, Running, ensure};
 
 const TOLD: Duration = Duration::from_secs(60);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("sensing::load_is_the_node_s_own", |_| {
             load(&Cluster::up_with(2, &["--cpu", "1,0.5"])?)

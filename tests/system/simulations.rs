@@ -12,7 +12,7 @@ use whim_system_tests::place::built;
 use whim_system_tests::process::{eventually, succeed};
 use whim_system_tests::{Case, Cluster, Context, Result, Running, Talk, ensure};
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("simulations::of_a_lab", 2, of_a_lab),
         // A hundred seeds in five tests: all of them would be longer than a part of the full set.

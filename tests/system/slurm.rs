@@ -12,7 +12,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, ensure, place};
 const SHORT: Duration = Duration::from_secs(30);
 const FETCH: Duration = Duration::from_secs(300);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("slurm::full::job", |_| {
         let cluster = Cluster::balancing(3, &["--cpu", "0.4,0.4,0.4"])?;
         cluster.explaining(|| job(&cluster))

@@ -45,7 +45,7 @@ const REASONS: &[(&str, &[&str])] = &[
 
 const SHARES: &[&str] = &["shares its memory with process"];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("stay::reasons_come_and_go", |_| in_lab(reasons)),
         Case::new("stay::no_reason", |_| {

@@ -38,7 +38,7 @@ const WORKERS: usize = 2;
 const MOVES_MIN: u32 = 4;
 const LIMIT: Duration = Duration::from_secs(120);
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("stops::sample", |setting| {
             let names: Vec<String> = SAMPLE.iter().map(|name| (*name).to_owned()).collect();

@@ -64,7 +64,7 @@ const SESSIONS: &[Session] = &[
     },
 ];
 
-pub fn cases() -> Result<Vec<Case>> {
+pub(crate) fn cases() -> Result<Vec<Case>> {
     let runs = whim_system_tests::case::number("WHIM_RUNS")?.unwrap_or(5);
     let minimum = whim_system_tests::case::number("WHIM_MOVES")?.unwrap_or(20);
     let mut cases = vec![

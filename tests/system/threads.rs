@@ -5,7 +5,7 @@ use whim_system_tests::{Case, Cluster, Result, Talk, ensure, guest};
 /// The first is what home has room for, beside places of threads that have ended; the second is not.
 const MADE: &[(u32, &str)] = &[(200, "n2"), (600, "n1")];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("threads::made_away", 2, made_away),
         Case::in_lab("threads::names_in_a_move", 3, names),

@@ -20,7 +20,7 @@ const BEYOND: [(&str, &str); 2] = [
     ("chroot / true", "have another root directory"),
 ];
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("unit::enough_and_no_more", |_| of_the_unit())]
 }
 

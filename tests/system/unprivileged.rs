@@ -20,7 +20,7 @@ const STRANGER: u32 = 61_009;
 /// The uid of a [`Newcomer`].
 const NEWCOMER: u32 = 61_008;
 
-pub fn cases() -> Result<Vec<Case>> {
+pub(crate) fn cases() -> Result<Vec<Case>> {
     let module = |name: &str| if QUICK.contains(&name) { "" } else { "full::" };
     let mut cases = vec![
         of_users("escape_ways", escape::ways),

@@ -35,7 +35,7 @@ them and fails when one succeeds, was not made, or is missing in this list. Thos
 
 /// What is asked for besides the list itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wish {
+pub(crate) struct Wish {
     pub count: bool,
     pub write: bool,
 }
@@ -59,7 +59,7 @@ type Made = BTreeMap<Key, Outcome>;
 ///
 /// # Errors
 /// When the tests do not build, or files cannot be read or written.
-pub fn run(workspace: &Workspace, wish: Wish) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, wish: Wish) -> Result<bool> {
     let output = workspace.output("attempts")?;
     fs::write(&output, "").with_context(|| format!("Could not write {}", output.display()))?;
     let mut tally = Tally::default();
@@ -240,7 +240,7 @@ fn rows(text: &str) -> Vec<Row> {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
+pub(crate) fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
     let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
     let sources = tidy::sources(workspace)?;
     let rows = rows(&text);

@@ -21,7 +21,7 @@ const DOCUMENT: &str = "docs/benchmarks.md";
 ///
 /// # Errors
 /// When nothing can be built or the results cannot be written.
-pub fn run(workspace: &Workspace, filter: &str) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, filter: &str) -> Result<bool> {
     let built = system::build(workspace, true)?;
     let results = workspace.output("bench.jsonl")?;
     fs::write(&results, "").with_context(|| format!("Could not write {}", results.display()))?;

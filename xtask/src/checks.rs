@@ -9,10 +9,10 @@ use crate::tidy;
 use crate::workspace::{TOOLKIT, Workspace};
 
 /// The package whose tests need a lab; they have a runner of their own.
-pub const SYSTEM_TESTS: &str = "whim-system-tests";
+pub(crate) const SYSTEM_TESTS: &str = "whim-system-tests";
 
 /// Runs the whole gate of the migration core; `make test-pipt` is that of the image toolkit.
-pub fn run_all(workspace: &Workspace, tally: &mut Tally) {
+pub(crate) fn run_all(workspace: &Workspace, tally: &mut Tally) {
     cargo_check(workspace, tally, "formatting", &["fmt", "--all", "--check"]);
     tidy(workspace, tally);
     let clippy = [
@@ -31,7 +31,7 @@ pub fn run_all(workspace: &Workspace, tally: &mut Tally) {
 }
 
 /// Runs the checks of the sources.
-pub fn tidy(workspace: &Workspace, tally: &mut Tally) {
+pub(crate) fn tidy(workspace: &Workspace, tally: &mut Tally) {
     for check in tidy::CHECKS {
         let findings = (check.run)(workspace).unwrap_or_else(|error| vec![format!("{error:#}")]);
         tally.check(check.name, &findings);

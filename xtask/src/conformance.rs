@@ -23,7 +23,7 @@ type Relation = BTreeMap<String, Vec<String>>;
 ///
 /// # Errors
 /// When the guests cannot be read or the document cannot be written.
-pub fn run(workspace: &Workspace, check: bool) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<bool> {
     if !check {
         let text = document(&relation(workspace)?);
         fs::write(workspace.root.join(DOCUMENT), text)
@@ -50,7 +50,7 @@ pub fn run(workspace: &Workspace, check: bool) -> Result<bool> {
 ///
 /// # Errors
 /// When the guests or the document cannot be read.
-pub fn findings(workspace: &Workspace) -> Result<Vec<String>> {
+pub(crate) fn findings(workspace: &Workspace) -> Result<Vec<String>> {
     let relation = relation(workspace)?;
     let mut findings = gaps(&relation);
     let stored = fs::read_to_string(workspace.root.join(DOCUMENT))

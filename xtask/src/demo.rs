@@ -21,7 +21,7 @@ const MOVES: &[(usize, &str)] = &[(8, "n2"), (16, "n3"), (24, "home")];
 ///
 /// # Errors
 /// What went wrong, in one sentence; the lab is gone in any case.
-pub fn run(workspace: &Workspace) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let whim = Whim {
         program: workspace.target.join("debug/whim").display().to_string(),
     };

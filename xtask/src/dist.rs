@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 ///
 /// # Errors
 /// When `whim` does not build or cannot write there.
-pub fn run(workspace: &Workspace, directory: &Path) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, directory: &Path) -> Result<()> {
     for kind in ["man", "completions"] {
         let directory = std::path::absolute(directory)?.join(kind);
         fs::create_dir_all(&directory)

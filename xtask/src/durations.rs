@@ -19,17 +19,17 @@ const HEAD: &str =
 const QUICK_ASSUMED: Duration = Duration::from_secs(10);
 const FULL_ASSUMED: Duration = Duration::from_secs(300);
 /// Before the names of fuzz targets.
-pub const FUZZ: &str = "fuzz ";
+pub(crate) const FUZZ: &str = "fuzz ";
 
 #[derive(Debug, Default)]
-pub struct Durations(BTreeMap<String, Duration>);
+pub(crate) struct Durations(BTreeMap<String, Duration>);
 
 impl Durations {
     /// What the sources say.
     ///
     /// # Errors
     /// A line is not understood.
-    pub fn read(workspace: &Workspace) -> Result<Self> {
+    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
         Self::of_file(&workspace.root.join(FILE))
     }
 
@@ -41,7 +41,7 @@ impl Durations {
 
     /// # Errors
     /// A line that is neither a comment nor a number of seconds and a name.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut durations = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (seconds, name) = line.split_once(' ').with_context(|| line.to_owned())?;
@@ -52,17 +52,17 @@ impl Durations {
         Ok(Self(durations))
     }
 
-    pub fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     #[cfg(test)]
-    pub fn names(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.0.keys()
     }
 
     /// What is known, or else assumed.
-    pub fn of(&self, name: &str) -> Duration {
+    pub(crate) fn of(&self, name: &str) -> Duration {
         if let Some(measured) = self.0.get(name) {
             return *measured;
         }
@@ -73,7 +73,7 @@ impl Durations {
         }
     }
 
-    pub fn sum<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Duration {
+    pub(crate) fn sum<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> Duration {
         names.into_iter().map(|name| self.of(name)).sum()
     }
 
@@ -81,7 +81,7 @@ impl Durations {
     ///
     /// # Errors
     /// A file is not understood, or cannot be written.
-    pub fn take_over(&mut self, workspace: &Workspace, all: &[String]) -> Result<()> {
+    pub(crate) fn take_over(&mut self, workspace: &Workspace, all: &[String]) -> Result<()> {
         self.0.extend(Self::of_file(&measured(workspace)?)?.0);
         self.0.retain(|name, _| all.contains(name));
         let mut text = HEAD.to_owned();
@@ -107,7 +107,7 @@ fn measured(workspace: &Workspace) -> Result<PathBuf> {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn note(workspace: &Workspace, name: &str, took: Duration) -> Result<()> {
+pub(crate) fn note(workspace: &Workspace, name: &str, took: Duration) -> Result<()> {
     workspace::append(&measured(workspace)?, &line(name, took))
 }
 

@@ -22,13 +22,13 @@ use crate::workspace::{self, Workspace};
 
 /// Part `index` (from 1) of `count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     index: usize,
     count: usize,
 }
 
 impl Part {
-    pub const WHOLE: Self = Self { index: 1, count: 1 };
+    pub(crate) const WHOLE: Self = Self { index: 1, count: 1 };
 }
 
 impl FromStr for Part {
@@ -75,7 +75,7 @@ fn names(workspace: &Workspace, built: &Built) -> Result<Vec<String>> {
 ///
 /// # Errors
 /// The tests do not build, or notes cannot be written.
-pub fn run(workspace: &Workspace, part: Part) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, part: Part) -> Result<bool> {
     let built = system::build(workspace, false)?;
     let durations = Durations::read(workspace)?;
     let all = names(workspace, &built)?;
@@ -131,7 +131,7 @@ fn one(workspace: &Workspace, built: &Built, name: &str, tally: &mut Tally) -> R
 ///
 /// # Errors
 /// The tests do not build, or a file cannot be read or written.
-pub fn plan(workspace: &Workspace, count: usize, write: bool) -> Result<bool> {
+pub(crate) fn plan(workspace: &Workspace, count: usize, write: bool) -> Result<bool> {
     let built = system::build(workspace, false)?;
     let all = names(workspace, &built)?;
     let mut durations = Durations::read(workspace)?;

@@ -16,7 +16,7 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 
 /// How long a target runs, unless something else is asked for, in seconds.
-pub const SECONDS: u64 = 600;
+pub(crate) const SECONDS: u64 = 600;
 /// Beyond its time a target may need so long to begin and to end, on a busy machine.
 const SPARE: Duration = Duration::from_secs(300);
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
@@ -37,7 +37,7 @@ const KEPT_MAX: usize = 16;
 
 /// What is to be run.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// Empty: all.
     pub targets: Vec<String>,
     pub seconds: u64,
@@ -48,7 +48,7 @@ pub struct Wish {
 impl Wish {
     /// # Errors
     /// An option that is not known.
-    pub fn parse(words: &[&str]) -> Result<Self> {
+    pub(crate) fn parse(words: &[&str]) -> Result<Self> {
         let mut wish = Self {
             targets: Vec::new(),
             seconds: SECONDS,
@@ -76,7 +76,7 @@ impl Wish {
 ///
 /// # Errors
 /// A target that is not there, or they do not build.
-pub fn run(workspace: &Workspace, wish: &Wish) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, wish: &Wish) -> Result<bool> {
     let all = targets(workspace)?;
     if let Some(unknown) = wish.targets.iter().find(|name| !all.contains(name)) {
         bail!("There is no target {unknown}: there are {}", all.join(", "));
@@ -98,7 +98,7 @@ pub fn run(workspace: &Workspace, wish: &Wish) -> Result<bool> {
 ///
 /// # Errors
 /// Their directory cannot be read.
-pub fn targets(workspace: &Workspace) -> Result<Vec<String>> {
+pub(crate) fn targets(workspace: &Workspace) -> Result<Vec<String>> {
     let directory = workspace.root.join("fuzz/fuzz_targets");
     let mut found = Vec::new();
     for entry in fs::read_dir(&directory)
@@ -123,7 +123,7 @@ fn directory(workspace: &Workspace) -> PathBuf {
 ///
 /// # Errors
 /// They do not build.
-pub fn build(workspace: &Workspace) -> Result<()> {
+pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     // The versions of the workspace, as far as it has them.
     let lock = workspace.root.join("fuzz/Cargo.lock");
     if !lock.exists() {
@@ -157,7 +157,12 @@ fn command(workspace: &Workspace, target: &str) -> Command {
 ///
 /// # Errors
 /// It cannot be started, or its directories cannot be made.
-pub fn one(workspace: &Workspace, target: &str, seconds: u64, tally: &mut Tally) -> Result<bool> {
+pub(crate) fn one(
+    workspace: &Workspace,
+    target: &str,
+    seconds: u64,
+    tally: &mut Tally,
+) -> Result<bool> {
     let grown = directory(workspace).join("corpus").join(target);
     let artifacts = directory(workspace).join("artifacts").join(target);
     for made in [&grown, &artifacts] {

@@ -16,7 +16,7 @@ const DOCUMENT: &str = "docs/ltp.md";
 ///
 /// # Errors
 /// When the directory is not there, or nothing can be built.
-pub fn run(workspace: &Workspace, directory: &Path, write: bool) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, directory: &Path, write: bool) -> Result<bool> {
     let directory = directory
         .canonicalize()
         .with_context(|| format!("Could not find {}", directory.display()))?;

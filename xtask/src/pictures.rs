@@ -41,14 +41,14 @@ const STYLE: &str = "<style>\n\
     </style>\n";
 
 /// The test that makes screenshots, below `target/system-tests/pictures`, and those that the documents show.
-pub const SCREENSHOTS_OF: &str = "browser::full::for_all_eyes";
+pub(crate) const SCREENSHOTS_OF: &str = "browser::full::for_all_eyes";
 const SCREENSHOTS: [&str; 3] = ["page-light.png", "page-dark.png", "page-process-light.png"];
 
 /// Takes the screenshots of the last run of their test into the documents.
 ///
 /// # Errors
 /// When the test has made none.
-pub fn take_screenshots(workspace: &Workspace) -> Result<()> {
+pub(crate) fn take_screenshots(workspace: &Workspace) -> Result<()> {
     let made = workspace.target.join("system-tests/pictures");
     for name in SCREENSHOTS {
         let to = workspace.root.join(DIRECTORY).join(name);
@@ -63,7 +63,7 @@ pub fn take_screenshots(workspace: &Workspace) -> Result<()> {
 ///
 /// # Errors
 /// When the simulator does not run, or a picture cannot be written.
-pub fn run(workspace: &Workspace, check: bool) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<bool> {
     if check {
         let stale = stale(workspace)?;
         stale.iter().for_each(|finding| println!("{finding}"));
@@ -83,7 +83,7 @@ pub fn run(workspace: &Workspace, check: bool) -> Result<bool> {
 ///
 /// # Errors
 /// When the simulator does not run.
-pub fn stale(workspace: &Workspace) -> Result<Vec<String>> {
+pub(crate) fn stale(workspace: &Workspace) -> Result<Vec<String>> {
     let directory = workspace.root.join(DIRECTORY);
     let stored = |name: &str| fs::read_to_string(directory.join(format!("{name}.svg"))).ok();
     let all = all(workspace)?.into_iter();

@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// When it cannot be started or waited for.
-pub fn each_line(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
+pub(crate) fn each_line(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let name = format!("{command:?}");
     let mut child = command
         .stdin(Stdio::null())
@@ -36,7 +36,7 @@ pub fn each_line(mut command: Command, mut line: impl FnMut(&str)) -> Result<Exi
 
 /// How a command with a time limit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub(crate) enum Ending {
     Succeeded,
     Failed,
     TimedOut,
@@ -49,7 +49,7 @@ pub enum Ending {
 ///
 /// # Errors
 /// When it cannot be started or waited for.
-pub fn with_limit(mut command: Command, log: &File, limit: Duration) -> Result<Ending> {
+pub(crate) fn with_limit(mut command: Command, log: &File, limit: Duration) -> Result<Ending> {
     let name = format!("{command:?}");
     let mut child = command
         .stdin(Stdio::null())

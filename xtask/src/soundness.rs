@@ -67,7 +67,7 @@ const ADDRESSES: &[Tests] = &[
 ///
 /// # Errors
 /// It cannot be run.
-pub fn miri(workspace: &Workspace, tally: &mut Tally) -> Result<bool> {
+pub(crate) fn miri(workspace: &Workspace, tally: &mut Tally) -> Result<bool> {
     let has = nightly(&["miri", "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -107,7 +107,7 @@ fn nightly(arguments: &[&str]) -> Command {
 ///
 /// # Errors
 /// It cannot be run.
-pub fn memcheck(workspace: &Workspace, tally: &mut Tally) -> Result<bool> {
+pub(crate) fn memcheck(workspace: &Workspace, tally: &mut Tally) -> Result<bool> {
     if !has_sanitizer(workspace)? {
         println!("memcheck: missing; this toolchain has no library of AddressSanitizer");
         return Ok(true);

@@ -26,7 +26,7 @@ const SHOWN_LINES: usize = 60;
 
 /// Which tests to run.
 #[derive(Debug)]
-pub enum Selection {
+pub(crate) enum Selection {
     Quick,
     /// Those, of any kind but measurements, whose path contains this.
     Named(String),
@@ -49,30 +49,30 @@ fn kind(name: &str) -> Kind {
 }
 
 /// Whether the test of this path is a quick one.
-pub fn is_quick(name: &str) -> bool {
+pub(crate) fn is_quick(name: &str) -> bool {
     kind(name) == Kind::Quick
 }
 
 /// One test: the program that holds it and its path there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub(crate) struct Case {
     program: PathBuf,
     pub name: String,
 }
 
 impl Case {
-    pub fn is_quick(&self) -> bool {
+    pub(crate) fn is_quick(&self) -> bool {
         is_quick(&self.name)
     }
 
-    pub fn is_bench(&self) -> bool {
+    pub(crate) fn is_bench(&self) -> bool {
         kind(&self.name) == Kind::Bench
     }
 }
 
 /// The directory of the programs under test and the tests that use them.
 #[derive(Debug)]
-pub struct Built {
+pub(crate) struct Built {
     programs: PathBuf,
     pub cases: Vec<Case>,
 }
@@ -82,7 +82,7 @@ pub struct Built {
 ///
 /// # Errors
 /// When something does not build, or a test program cannot list its tests.
-pub fn build(workspace: &Workspace, release: bool) -> Result<Built> {
+pub(crate) fn build(workspace: &Workspace, release: bool) -> Result<Built> {
     let profile: &[&str] = if release { &["--release"] } else { &[] };
     let programs = [
         "build",
@@ -161,7 +161,7 @@ fn list(program: &Path) -> Result<Vec<Case>> {
 }
 
 /// Builds what is needed, runs the selected tests and counts them.
-pub fn run(workspace: &Workspace, selection: &Selection, tally: &mut Tally) {
+pub(crate) fn run(workspace: &Workspace, selection: &Selection, tally: &mut Tally) {
     println!("--- system tests");
     if let Err(error) = run_selected(workspace, selection, tally) {
         tally.fail(format!("system tests: {error:#}"));
@@ -198,7 +198,7 @@ fn select<'a>(cases: &'a [Case], selection: &Selection) -> Vec<&'a Case> {
 ///
 /// # Errors
 /// When its log cannot be written or the test cannot be started.
-pub fn run_case(
+pub(crate) fn run_case(
     workspace: &Workspace,
     built: &Built,
     case: &Case,

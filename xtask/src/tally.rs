@@ -8,22 +8,22 @@ use crate::workspace::Workspace;
 
 /// What has passed and what has failed so far. Everything runs; everything that failed is listed.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     passed: usize,
     failures: Vec<String>,
 }
 
 impl Tally {
-    pub fn pass(&mut self, count: usize) {
+    pub(crate) fn pass(&mut self, count: usize) {
         self.passed += count;
     }
 
-    pub fn fail(&mut self, what: impl Into<String>) {
+    pub(crate) fn fail(&mut self, what: impl Into<String>) {
         self.failures.push(what.into());
     }
 
     /// Counts one check: passed when it found nothing, failed with each of its findings otherwise.
-    pub fn check(&mut self, name: &str, findings: &[String]) {
+    pub(crate) fn check(&mut self, name: &str, findings: &[String]) {
         if findings.is_empty() {
             println!("check {name} ... ok");
             self.pass(1);
@@ -46,7 +46,7 @@ impl Tally {
     ///
     /// # Errors
     /// When the summary cannot be written.
-    pub fn close(&self, workspace: &Workspace) -> Result<bool> {
+    pub(crate) fn close(&self, workspace: &Workspace) -> Result<bool> {
         if !self.failures.is_empty() {
             println!("\nFailed:");
             for failure in &self.failures {

@@ -8,19 +8,19 @@ mod rust;
 
 use anyhow::Result;
 
-pub use promises::{has_test, sources};
+pub(crate) use promises::{has_test, sources};
 
 use crate::attempts;
 use crate::conformance;
 use crate::workspace::Workspace;
 
 /// A check and what it finds: one finding per line, each naming file, line and what to do.
-pub struct Check {
+pub(crate) struct Check {
     pub name: &'static str,
     pub run: fn(&Workspace) -> Result<Vec<String>>,
 }
 
-pub const CHECKS: &[Check] = &[
+pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "file-length",
         run: rust::file_length,

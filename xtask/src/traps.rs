@@ -77,7 +77,7 @@ fn load(workspace: &Workspace) -> Result<Vec<Trap>> {
 ///
 /// # Errors
 /// When the copy of the sources cannot be made, or a trap is not as it is described.
-pub fn run(workspace: &Workspace, words: &[&str]) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, words: &[&str]) -> Result<bool> {
     let traps = load(workspace)?;
     if words == ["--write"] {
         fs::write(workspace.root.join(DOCUMENT), document(&traps))?;
@@ -110,7 +110,7 @@ pub fn run(workspace: &Workspace, words: &[&str]) -> Result<bool> {
 ///
 /// # Errors
 /// When files cannot be read.
-pub fn findings(workspace: &Workspace) -> Result<Vec<String>> {
+pub(crate) fn findings(workspace: &Workspace) -> Result<Vec<String>> {
     let traps = load(workspace)?;
     let tests = tidy::sources(workspace)?;
     let mut findings = Vec::new();

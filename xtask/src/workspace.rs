@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// The packages of the image toolkit, as cargo's options take them. What names no packages means all others.
-pub const TOOLKIT: &str = "pipt*";
+pub(crate) const TOOLKIT: &str = "pipt*";
 
 /// The root of the workspace and of its build output.
 #[derive(Debug)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     pub root: PathBuf,
     pub target: PathBuf,
 }
@@ -24,7 +24,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When the directory has no parent, which cannot be in a complete checkout.
-    pub fn find() -> Result<Self> {
+    pub(crate) fn find() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
             .context("The xtask crate has no workspace above it")?
@@ -35,7 +35,7 @@ impl Workspace {
     }
 
     /// A cargo command that runs in the workspace.
-    pub fn cargo(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(arguments).current_dir(&self.root);
@@ -46,7 +46,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When the directories cannot be made.
-    pub fn output(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn output(&self, name: &str) -> Result<PathBuf> {
         let path = self.target.join("xtask").join(name);
         let directory = path.parent().context("An output path has a directory")?;
         fs::create_dir_all(directory)
@@ -59,7 +59,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When git cannot list them.
-    pub fn files(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn files(&self) -> Result<Vec<PathBuf>> {
         let listing = Command::new("git")
             .args([
                 "ls-files",
@@ -93,7 +93,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn text(&self, path: &Path) -> Result<Option<String>> {
+    pub(crate) fn text(&self, path: &Path) -> Result<Option<String>> {
         let bytes = fs::read(self.root.join(path))
             .with_context(|| format!("Could not read {}", path.display()))?;
         Ok(String::from_utf8(bytes).ok())
@@ -103,7 +103,7 @@ impl Workspace {
     ///
     /// # Errors
     /// When cargo cannot describe the workspace.
-    pub fn crate_roots(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn crate_roots(&self) -> Result<Vec<PathBuf>> {
         let arguments = [
             "metadata",
             "--format-version",
@@ -138,7 +138,7 @@ impl Workspace {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn append(path: &Path, line: &str) -> Result<()> {
+pub(crate) fn append(path: &Path, line: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     let file = options.create(true).append(true).open(path);
     file.and_then(|mut file| writeln!(file, "{line}"))

@@ -13,7 +13,7 @@ pub mod decide;
 pub mod load;
 pub mod pace;
 pub mod sample;
-pub mod usher;
+mod usher;
 pub mod window;
 
 use serde::{Deserialize, Serialize};

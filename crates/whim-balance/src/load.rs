@@ -8,9 +8,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Samples are taken this far apart.
-pub const SAMPLE_MS: u64 = 1000;
-
 /// Load of a node, from one sample a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {

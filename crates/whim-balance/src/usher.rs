@@ -14,7 +14,7 @@ use whim_journey::cause::Cause;
 
 /// The move that is best for a node that will lack `short` bytes; `programs`: those there that may go.
 #[must_use]
-pub fn choose(
+pub(crate) fn choose(
     short: f64,
     programs: &[&Program],
     others: &[Node],

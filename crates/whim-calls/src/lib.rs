@@ -29,7 +29,7 @@ mod path;
 mod resolve;
 mod shape;
 mod sockopt;
-pub mod stop;
+mod stop;
 mod table;
 mod touch;
 mod types;

@@ -9,7 +9,7 @@ use crate::types::{TimeoutArgument, TimeoutFormat};
 
 /// Where the time limit of an interrupted call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopTimeout {
+pub(crate) enum StopTimeout {
     /// The call has none.
     None,
     /// An argument.
@@ -18,21 +18,6 @@ pub enum StopTimeout {
     ReceiveOption,
     /// The socket's SO_SNDTIMEO; only a socket with one returns EINTR.
     SendOption,
-}
-
-/// How the rest of an interrupted blocking transfer is asked for after `n` bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShortCount {
-    /// `rsi += n, rdx -= n`.
-    Buffer,
-    /// `rdi += n, rsi -= n` (getrandom).
-    FirstBuffer,
-    /// `r10 -= n`; the kernel has moved the offset itself (sendfile).
-    Count,
-    /// A plain transfer for each piece that is left.
-    Vector,
-    /// Messages are counted; not hidden (recvmmsg).
-    Messages,
 }
 
 const SECONDS: TimeoutFormat = TimeoutFormat::Timespec;
@@ -64,21 +49,6 @@ const INTERRUPTED: &[(Sysno, StopTimeout)] = &[
     (Sysno::sendmsg, StopTimeout::SendOption),
 ];
 
-/// Calls that may return a short count after a stop.
-const SHORT: &[(Sysno, ShortCount)] = &[
-    (Sysno::read, ShortCount::Buffer),
-    (Sysno::write, ShortCount::Buffer),
-    (Sysno::sendto, ShortCount::Buffer),
-    (Sysno::recvfrom, ShortCount::Buffer),
-    (Sysno::getrandom, ShortCount::FirstBuffer),
-    (Sysno::sendfile, ShortCount::Count),
-    (Sysno::readv, ShortCount::Vector),
-    (Sysno::writev, ShortCount::Vector),
-    (Sysno::sendmsg, ShortCount::Vector),
-    (Sysno::recvmsg, ShortCount::Vector),
-    (Sysno::recvmmsg, ShortCount::Messages),
-];
-
 fn find<T: Copy>(facts: &[(Sysno, T)], number: u64) -> Option<T> {
     let found = facts.iter().find(|(known, _)| *known as u64 == number);
     found.map(|(_, fact)| *fact)
@@ -88,17 +58,6 @@ fn find<T: Copy>(facts: &[(Sysno, T)], number: u64) -> Option<T> {
 /// has a time limit. All others restart by themselves, with the exact rest of their time.
 pub fn interrupted_by_stop(number: u64) -> bool {
     find(INTERRUPTED, number).is_some()
-}
-
-/// Where the limit of such a call is; [`StopTimeout::None`] for all others.
-pub fn stop_timeout(number: u64) -> StopTimeout {
-    find(INTERRUPTED, number).unwrap_or(StopTimeout::None)
-}
-
-/// How a short count of a blocking transfer (pipe or socket, not MSG_DONTWAIT; receiving only
-/// with MSG_WAITALL) is continued. `None`: the count is what it is.
-pub fn short_count(number: u64) -> Option<ShortCount> {
-    find(SHORT, number)
 }
 
 /// Calls that a guest's own kernel executes, and that return -ERESTARTSYS when a signal ends them.

@@ -7,6 +7,6 @@ pub mod client;
 pub mod config;
 pub mod fuzz;
 pub mod history;
-pub mod owned;
+mod owned;
 pub mod places;
 pub mod protocol;

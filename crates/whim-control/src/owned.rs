@@ -171,7 +171,7 @@ fn unmapped() -> Option<u32> {
 ///
 /// # Errors
 /// Says which file or directory is another's, or can be changed by others.
-pub fn check(path: &Path) -> Result<(), OwnedError> {
+pub(crate) fn check(path: &Path) -> Result<(), OwnedError> {
     Asker::here().walk(path)
 }
 
@@ -179,7 +179,7 @@ pub fn check(path: &Path) -> Result<(), OwnedError> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_above(path: &Path) -> Result<(), OwnedError> {
+pub(crate) fn check_above(path: &Path) -> Result<(), OwnedError> {
     path.parent().map_or(Ok(()), check)
 }
 

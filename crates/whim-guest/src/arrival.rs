@@ -65,7 +65,7 @@ enum Stage {
 
 /// A guest on its way in.
 #[derive(Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     stage: Stage,
     assembly: Assembly,
     ahead: Ahead,
@@ -79,7 +79,7 @@ pub struct Arrival {
 impl Arrival {
     /// `own_vdso`: as [`Blank::map`] has it.
     #[must_use]
-    pub fn new(own_vdso: bool) -> Self {
+    pub(crate) fn new(own_vdso: bool) -> Self {
         Self {
             stage: Stage::Idle,
             assembly: Assembly::default(),
@@ -92,19 +92,19 @@ impl Arrival {
 
     /// How far the guest's clocks are ahead of ours.
     #[must_use]
-    pub fn ahead(&self) -> Ahead {
+    pub(crate) fn ahead(&self) -> Ahead {
         self.ahead
     }
 
     /// Bytes of the pages that have come so far.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Number of the process at home; 0 before it is known.
     #[must_use]
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
@@ -112,7 +112,7 @@ impl Arrival {
     ///
     /// # Errors
     /// The kernel refuses something: nothing has been touched at home.
-    pub fn prepare(
+    pub(crate) fn prepare(
         &mut self,
         sandbox: &mut Sandbox,
         pid: i32,
@@ -143,7 +143,7 @@ impl Arrival {
     ///
     /// # Errors
     /// The image is not sound, or there is no memory for it.
-    pub fn image_piece(
+    pub(crate) fn image_piece(
         &mut self,
         payload: &[u8],
         pages: &mut Option<Line>,
@@ -197,7 +197,7 @@ impl Arrival {
     ///
     /// # Errors
     /// They belong to no mapping, or there is no memory.
-    pub fn pages(&mut self, payload: &[u8]) -> Result<(), ArrivalError> {
+    pub(crate) fn pages(&mut self, payload: &[u8]) -> Result<(), ArrivalError> {
         let Stage::Mapped {
             mapped,
             shared,
@@ -236,7 +236,7 @@ impl Arrival {
     ///
     /// # Errors
     /// The kernel refuses something.
-    pub fn complete(&mut self) -> Result<(), ArrivalError> {
+    pub(crate) fn complete(&mut self) -> Result<(), ArrivalError> {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let Stage::Mapped {
             mapped,
@@ -261,7 +261,7 @@ impl Arrival {
     ///
     /// # Errors
     /// Out of turn, or the process is gone.
-    pub fn commit(&mut self, epoch: u32) -> Result<Guest, ArrivalError> {
+    pub(crate) fn commit(&mut self, epoch: u32) -> Result<Guest, ArrivalError> {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let Stage::Rebuilt {
             rebuilt,

@@ -24,7 +24,7 @@ const BATCH: usize = 64;
 
 /// Home's answer to something a thread waits for.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     pub tid: i32,
     pub sequence: u64,
     pub result: i64,
@@ -39,7 +39,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn take_calls(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn take_calls(&mut self) -> Result<(), GuestError> {
         for notification in std::mem::take(&mut self.backlog) {
             self.reported(notification)?;
         }
@@ -89,7 +89,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn decide(&mut self, host: i32) -> Result<(), GuestError> {
+    pub(crate) fn decide(&mut self, host: i32) -> Result<(), GuestError> {
         let Some(call) = self.call_of(host) else {
             return Ok(());
         };
@@ -128,7 +128,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn decide_again(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn decide_again(&mut self) -> Result<(), GuestError> {
         if self.holds.move_away || self.holds.stopped {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Guest {
     }
 
     /// The process goes home; the call that demands it is executed there.
-    pub fn go_home(&mut self, host: i32, reason: &str) {
+    pub(crate) fn go_home(&mut self, host: i32, reason: &str) {
         let Some(thread) = self.threads.get_mut(&host) else {
             return;
         };
@@ -179,7 +179,12 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn forward(&mut self, host: i32, forward: Forward, after: After) -> Result<(), GuestError> {
+    pub(crate) fn forward(
+        &mut self,
+        host: i32,
+        forward: Forward,
+        after: After,
+    ) -> Result<(), GuestError> {
         // Home's answer must not meet a missing page either.
         for region in &forward.regions {
             self.memory.is_here(region.address, region.length);
@@ -391,7 +396,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn replied(&mut self, reply: &Reply) -> Result<(), GuestError> {
+    pub(crate) fn replied(&mut self, reply: &Reply) -> Result<(), GuestError> {
         let Some(thread) = self.thread_of(reply.tid) else {
             return Ok(());
         };

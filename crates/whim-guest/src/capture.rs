@@ -36,13 +36,13 @@ const PR_GET_TID_ADDRESS: u64 = 40;
 const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
 
 /// Takes pages one run after the other: address and bytes.
-pub type PageSink<'a> = dyn FnMut(&mut Guest, u64, &[u8]) -> Result<(), GuestError> + 'a;
+pub(crate) type PageSink<'a> = dyn FnMut(&mut Guest, u64, &[u8]) -> Result<(), GuestError> + 'a;
 
 impl Guest {
     /// Whether a thread waits for something that home does at once and that cannot be taken back:
     /// the freeze has to wait for it.
     #[must_use]
-    pub fn is_settling(&self) -> bool {
+    pub(crate) fn is_settling(&self) -> bool {
         self.threads.values().any(|thread| {
             let kind = thread.waiting.as_ref().map(|waiting| &waiting.kind);
             matches!(
@@ -62,7 +62,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed, or the guest ended.
-    pub fn freeze(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn freeze(&mut self) -> Result<(), GuestError> {
         self.holds.move_away = true;
         let sleepers = self.interrupt_sleepers()?;
         let hosts: Vec<i32> = self.threads.keys().copied().collect();
@@ -193,7 +193,7 @@ impl Guest {
     ///
     /// # Errors
     /// The guest ended, or the kernel refuses something.
-    pub fn capture(&mut self, ahead: Ahead) -> Result<ProcessImage, GuestError> {
+    pub(crate) fn capture(&mut self, ahead: Ahead) -> Result<ProcessImage, GuestError> {
         let clocks = ahead.clocks()?;
         let hosts = self.leader_first();
         let mut states = Vec::with_capacity(hosts.len());
@@ -517,7 +517,7 @@ impl Guest {
     ///
     /// # Errors
     /// The guest ended, or the sink failed.
-    pub fn pages(
+    pub(crate) fn pages(
         &mut self,
         image: &ProcessImage,
         sink: &mut PageSink<'_>,
@@ -614,7 +614,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn thaw(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn thaw(&mut self) -> Result<(), GuestError> {
         self.holds.move_away = false;
         let mut again = Vec::new();
         for thread in self.threads.values_mut() {

@@ -6,7 +6,7 @@ use whim_model::Clocks;
 
 /// How far the guest's clocks are ahead of this host's, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ahead {
+pub(crate) struct Ahead {
     pub monotonic_ns: i64,
     pub boottime_ns: i64,
 }
@@ -16,7 +16,7 @@ impl Ahead {
     ///
     /// # Errors
     /// The host has no such clock.
-    pub fn clocks(self) -> Result<Clocks, GuestError> {
+    pub(crate) fn clocks(self) -> Result<Clocks, GuestError> {
         let host = clocks_now().map_err(|error| GuestError::Unreadable {
             what: "clock",
             source: std::io::Error::other(error),

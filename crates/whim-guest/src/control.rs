@@ -28,7 +28,7 @@ pub enum ControlError {
 
 /// A command, and who waits for the answer.
 #[derive(Debug)]
-pub struct Request {
+pub(crate) struct Request {
     pub command: Command,
     /// With `Command::Channel`.
     pub connection: Option<TcpStream>,
@@ -37,7 +37,7 @@ pub struct Request {
 
 impl Request {
     /// Answers; a client that has gone away is no reason to stop.
-    pub fn answer(mut self, event: &Event) {
+    pub(crate) fn answer(mut self, event: &Event) {
         if let Ok(mut line) = serde_json::to_vec(event) {
             line.push(b'\n');
             let _ = self.stream.write_all(&line);
@@ -49,7 +49,7 @@ impl Request {
 ///
 /// # Errors
 /// It is not one line of a known command, or comes too slowly.
-pub fn read(stream: UnixStream) -> Result<Request, ControlError> {
+pub(crate) fn read(stream: UnixStream) -> Result<Request, ControlError> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -31,7 +31,7 @@ use whim_sys::seccomp::{Delivered, Listener, Notification, Response};
 
 /// Reasons for which all threads are held; several may hold at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
+pub(crate) struct Holds {
     /// Job control at home.
     pub stopped: bool,
     /// Home has been silent for too long.
@@ -46,14 +46,14 @@ pub struct Holds {
 
 impl Holds {
     #[must_use]
-    pub fn any(self) -> bool {
+    pub(crate) fn any(self) -> bool {
         self.stopped || self.lease || self.move_away || self.memory || self.pressure
     }
 }
 
 /// Whether a thread runs, as far as we know.
 #[derive(Debug)]
-pub enum Trace {
+pub(crate) enum Trace {
     Running,
     /// PTRACE_INTERRUPT was sent; its stop has not come yet.
     Interrupted,
@@ -62,7 +62,7 @@ pub enum Trace {
 
 /// What a thread waits for in its reported call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// For pages of its arguments; then it is decided.
     Undecided,
     /// For the result of a forwarded call.
@@ -83,7 +83,7 @@ pub enum Kind {
 
 /// A forwarded call, and what is done with its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forwarded {
+pub(crate) struct Forwarded {
     /// Address and length of each region.
     pub regions: Vec<(u64, u64)>,
     /// Mask that acts while it waits.
@@ -97,7 +97,7 @@ pub struct Forwarded {
 
 /// What happens once home has done its part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum After {
+pub(crate) enum After {
     #[default]
     Result,
     /// The guest's kernel executes the call too.
@@ -108,7 +108,7 @@ pub enum After {
 
 /// A reported call.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// The notification's cookie.
     pub id: u64,
     pub call: Call,
@@ -122,7 +122,7 @@ pub struct Waiting {
 
 /// A thread of the guest.
 #[derive(Debug)]
-pub struct Thread {
+pub(crate) struct Thread {
     /// In its own pid namespace, as home knows it.
     pub tid: i32,
     /// As we see it.
@@ -156,7 +156,7 @@ pub struct Thread {
 
 /// What of the image does not change during a stay.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub(crate) struct Origin {
     pub layout: MemoryLayout,
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
@@ -168,14 +168,14 @@ pub struct Origin {
 
 /// A message for home, and its tail.
 #[derive(Debug)]
-pub struct Outgoing {
+pub(crate) struct Outgoing {
     pub message: ToHome,
     pub tail: Vec<u8>,
 }
 
 /// The guest.
 #[derive(Debug)]
-pub struct Guest {
+pub(crate) struct Guest {
     /// In its own pid namespace, as home knows it.
     pub pid: i32,
     /// As we see it.
@@ -214,7 +214,7 @@ impl Thread {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn interrupt(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn interrupt(&mut self) -> Result<(), GuestError> {
         if !matches!(self.trace, Trace::Running) {
             return Ok(());
         }
@@ -229,13 +229,13 @@ impl Thread {
 
     /// Whether it is about to ask for the call that was in flight when it came here.
     #[must_use]
-    pub fn is_about_to_ask(&self, registers: &Registers) -> bool {
+    pub(crate) fn is_about_to_ask(&self, registers: &Registers) -> bool {
         self.in_flight.is_some() && !self.awaits && cut::rewound(registers).rax == AWAIT_NUMBER
     }
 
     /// Home goes on with the forwarded call that the thread waits in, and the thread is to ask for
     /// its result; false if it waits in no such call.
-    pub fn leaves_its_call_to_home(&mut self) -> bool {
+    pub(crate) fn leaves_its_call_to_home(&mut self) -> bool {
         let Some(waiting) = &self.waiting else {
             return false;
         };
@@ -256,7 +256,7 @@ impl Guest {
     ///
     /// # Errors
     /// The process is gone.
-    pub fn new(
+    pub(crate) fn new(
         rebuilt: Rebuilt,
         image: &ProcessImage,
         shared: Arc<Shared>,
@@ -332,13 +332,13 @@ impl Guest {
     /// Whether reported calls may be read now, as far as the guest is concerned: a call that is not
     /// read yet can still be taken back.
     #[must_use]
-    pub fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         !self.holds.any() && !self.gone
     }
 
     /// Whether a thread waits for an answer of home that may be quick.
     #[must_use]
-    pub fn expects_answer(&self) -> bool {
+    pub(crate) fn expects_answer(&self) -> bool {
         self.threads.values().any(|thread| {
             let kind = thread.waiting.as_ref().map(|waiting| &waiting.kind);
             matches!(kind, Some(Kind::Forward(forwarded)) if forwarded.is_quick)
@@ -347,12 +347,12 @@ impl Guest {
 
     /// Whether a thread that was interrupted may still run.
     #[must_use]
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         let mut threads = self.threads.values();
         threads.any(|thread| thread.waiting.is_none() && !matches!(thread.trace, Trace::Stopped(_)))
     }
 
-    pub fn say(&mut self, message: ToHome) {
+    pub(crate) fn say(&mut self, message: ToHome) {
         self.outbox.push(Outgoing {
             message,
             tail: Vec::new(),
@@ -360,13 +360,13 @@ impl Guest {
     }
 
     /// The thread that home knows by this number.
-    pub fn thread_of(&mut self, tid: i32) -> Option<&mut Thread> {
+    pub(crate) fn thread_of(&mut self, tid: i32) -> Option<&mut Thread> {
         self.threads.values_mut().find(|thread| thread.tid == tid)
     }
 
     /// Signal sets of a thread; of one that is ending, the empty ones.
     #[must_use]
-    pub fn status(&self, host: i32) -> Status {
+    pub(crate) fn status(&self, host: i32) -> Status {
         Status::read(self.host, host).unwrap_or_default()
     }
 
@@ -374,7 +374,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn resume(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn resume(&mut self) -> Result<(), GuestError> {
         if self.holds.any() {
             return Ok(());
         }
@@ -406,7 +406,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn hold(&mut self, hold: bool) -> Result<(), GuestError> {
+    pub(crate) fn hold(&mut self, hold: bool) -> Result<(), GuestError> {
         if hold {
             self.interrupt_all()
         } else {
@@ -419,7 +419,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn interrupt_all(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn interrupt_all(&mut self) -> Result<(), GuestError> {
         for thread in self.threads.values_mut() {
             thread.interrupt()?;
         }
@@ -430,7 +430,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn reap(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn reap(&mut self) -> Result<(), GuestError> {
         loop {
             match ptrace::wait_any_nonblocking() {
                 Ok(Some((tid, status))) => self.event(tid, status)?,
@@ -458,7 +458,7 @@ impl Guest {
     }
 
     /// A thread is no more.
-    pub fn ended(&mut self, host: i32) {
+    pub(crate) fn ended(&mut self, host: i32) {
         if let Some(thread) = self.threads.remove(&host) {
             self.context.threads.retain(|tid| *tid != thread.tid);
         }
@@ -488,7 +488,7 @@ impl Guest {
         }
     }
 
-    pub fn set_trace(&mut self, host: i32, trace: Trace) {
+    pub(crate) fn set_trace(&mut self, host: i32, trace: Trace) {
         if let Some(thread) = self.threads.get_mut(&host) {
             thread.trace = trace;
         }
@@ -498,7 +498,7 @@ impl Guest {
     ///
     /// # Errors
     /// The listener is broken.
-    pub fn respond(&mut self, host: i32, response: Response) -> Result<(), GuestError> {
+    pub(crate) fn respond(&mut self, host: i32, response: Response) -> Result<(), GuestError> {
         let waiting = self
             .threads
             .get_mut(&host)
@@ -516,7 +516,7 @@ impl Guest {
     ///
     /// # Errors
     /// The thread ended.
-    pub fn take_out(&mut self, host: i32) -> Result<Stopped, GuestError> {
+    pub(crate) fn take_out(&mut self, host: i32) -> Result<Stopped, GuestError> {
         Running::assume(host).interrupt()?;
         self.set_trace(host, Trace::Interrupted);
         self.respond(host, Response::Result(ERESTARTNOINTR))?;
@@ -527,7 +527,7 @@ impl Guest {
     ///
     /// # Errors
     /// The thread ended instead.
-    pub fn await_stop(&mut self, host: i32) -> Result<Stopped, GuestError> {
+    pub(crate) fn await_stop(&mut self, host: i32) -> Result<Stopped, GuestError> {
         match Running::assume(host).wait()? {
             Waited::Stopped(stopped) => Ok(stopped),
             Waited::Exited { tid, .. } | Waited::Signaled { tid, .. } => {
@@ -542,7 +542,7 @@ impl Guest {
     ///
     /// # Errors
     /// The thread ended.
-    pub fn inject(
+    pub(crate) fn inject(
         &mut self,
         thread: Stopped,
         operation: &Operation,

@@ -11,28 +11,28 @@
 //! - [`capture`]: the way out.
 #![forbid(unsafe_code)]
 
-pub mod arrival;
-pub mod calls;
-pub mod capture;
-pub mod clocks;
-pub mod control;
+mod arrival;
+mod calls;
+mod capture;
+mod clocks;
+mod control;
 mod cut;
 mod error;
 mod fault;
-pub mod guest;
-pub mod limits;
-pub mod link;
+mod guest;
+mod limits;
+mod link;
 mod mappings;
-pub mod memory;
+mod memory;
 mod numbers;
 pub mod pager;
-pub mod reception;
+mod reception;
 pub mod sandbox;
-pub mod signals;
+mod signals;
 pub mod supervisor;
 pub mod table;
-pub mod threads;
-pub mod tickets;
-pub mod times;
+mod threads;
+mod tickets;
+mod times;
 mod unread;
-pub mod waits;
+mod waits;

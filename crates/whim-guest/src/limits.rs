@@ -38,7 +38,7 @@ const NUMBER_MAX: usize = 32;
 
 /// What is to become of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     RunsOn,
     /// Stands still until there is room.
     Waits,
@@ -48,7 +48,7 @@ pub enum Verdict {
 
 /// What was seen of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub(crate) struct Look {
     pub verdict: Verdict,
     /// When to look again.
     pub again: Duration,
@@ -60,7 +60,7 @@ pub struct Look {
 
 /// Limit and use of memory. The files are opened while we have the right to do so.
 #[derive(Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// If the daemon does not tell.
     limit: u64,
     /// The daemon's word on the limit; locked by whoever leaves.
@@ -120,7 +120,7 @@ fn number(file: &File) -> Option<u64> {
 impl Look {
     /// Why a guest of this node leaves, as a sentence after "it came home because".
     #[must_use]
-    pub fn reason(&self, node: &str) -> String {
+    pub(crate) fn reason(&self, node: &str) -> String {
         let mib = |bytes: u64| bytes >> 20;
         let (own, all, limit) = (mib(self.own), mib(self.all), mib(self.limit));
         if self.all <= self.own + self.own / 16 {
@@ -138,7 +138,7 @@ impl Limits {
     /// `groups` are the directories of the guest's groups, each in the group of all guests; `share`
     /// is the file in which the daemon says what these may use together.
     #[must_use]
-    pub fn open(limit: Option<u64>, groups: &[String], share: Option<&str>) -> Self {
+    pub(crate) fn open(limit: Option<u64>, groups: &[String], share: Option<&str>) -> Self {
         let uses = ["memory.usage_in_bytes", "memory.current"];
         let found = groups.iter().map(Path::new).find_map(|group| {
             let name = uses.iter().find(|name| group.join(name).exists())?;
@@ -181,7 +181,7 @@ impl Limits {
     }
 
     /// Looks at what is used; `resident` counts where no group does.
-    pub fn look(&mut self, resident: impl FnOnce() -> u64, now: Instant) -> Look {
+    pub(crate) fn look(&mut self, resident: impl FnOnce() -> u64, now: Instant) -> Look {
         let own = self.own.as_ref().and_then(number);
         let own = own.unwrap_or_else(resident);
         let all = self.all.as_ref().and_then(number).unwrap_or(own);
@@ -243,7 +243,7 @@ impl Limits {
 
     /// Gives a guest of so many threads, which is to go, room until it has stopped. To be called
     /// again after the time that it returns: others take of that room.
-    pub fn let_stop(&mut self, threads: usize, is_stopping: bool) -> Duration {
+    pub(crate) fn let_stop(&mut self, threads: usize, is_stopping: bool) -> Duration {
         if is_stopping {
             self.give_room(threads);
             LOOK_MIN
@@ -279,7 +279,7 @@ impl Limits {
 
     /// After the end of a guest that has left: returns when its memory is free, so that no other one
     /// takes what it still has for its own concern.
-    pub fn await_release(&self) {
+    pub(crate) fn await_release(&self) {
         let Some(own) = self.own.as_ref().filter(|_| self.leaves) else {
             return;
         };

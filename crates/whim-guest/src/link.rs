@@ -18,7 +18,7 @@ use whim_net::{
 /// Time for the handshake and the first message of a connection.
 const GREETING_WITHIN: Duration = Duration::from_secs(5);
 /// How long a transfer may stand still.
-pub const STALL_MAX: Duration = Duration::from_secs(60);
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(60);
 /// Longest image, in bytes.
 const IMAGE_MAX: usize = 64 << 20;
 
@@ -50,7 +50,7 @@ pub enum LinkError {
 
 /// Who we are, and with whom we talk.
 #[derive(Clone, Debug)]
-pub struct Parties {
+pub(crate) struct Parties {
     pub journey: String,
     pub epoch: u32,
     pub home: String,
@@ -65,7 +65,7 @@ impl Parties {
     ///
     /// # Errors
     /// It may not.
-    pub fn accept(
+    pub(crate) fn accept(
         &self,
         stream: TcpStream,
     ) -> Result<(ChannelRole, Option<Resume>, Channel), LinkError> {
@@ -105,7 +105,7 @@ impl Parties {
     ///
     /// # Errors
     /// It cannot be reached, or is not whom we expect.
-    pub fn connect_onward(&self, next: &Next) -> Result<Channel, LinkError> {
+    pub(crate) fn connect_onward(&self, next: &Next) -> Result<Channel, LinkError> {
         let expect = PeerExpectation::Journey {
             id: JourneyId::new(self.journey.clone())?,
             node: Some(NodeName::new(next.node.clone())?),
@@ -174,7 +174,7 @@ fn refuse_version(mut channel: Channel, hello: &Hello) -> LinkError {
 
 /// Where a guest goes from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next {
+pub(crate) struct Next {
     pub addresses: Vec<String>,
     pub server_name: String,
     pub node: String,
@@ -185,7 +185,7 @@ pub struct Next {
 ///
 /// # Errors
 /// The tail is longer than home takes.
-pub fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
+pub(crate) fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
     if out.tail.len() > TAIL_MAX {
         return Err(MessageError::TailTooLong(out.tail.len() as u64).into());
     }
@@ -204,7 +204,7 @@ pub fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkErro
 
 /// An image that arrives in pieces.
 #[derive(Debug, Default)]
-pub struct Assembly {
+pub(crate) struct Assembly {
     bytes: Vec<u8>,
 }
 
@@ -213,7 +213,7 @@ impl Assembly {
     ///
     /// # Errors
     /// Out of order, too long, or not an image.
-    pub fn add(&mut self, payload: &[u8]) -> Result<Option<ProcessImage>, LinkError> {
+    pub(crate) fn add(&mut self, payload: &[u8]) -> Result<Option<ProcessImage>, LinkError> {
         let (head, piece) = payload.split_first_chunk::<8>().ok_or(LinkError::Image)?;
         let word = |at: usize| {
             u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize

@@ -12,7 +12,7 @@ use whim_sys::procmap::{Maps, ProcmapError};
 /// Memory of one guest. Pages that have not come from home yet are not waited for: they are noted,
 /// and whoever asked tries again when they are here.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     pid: i32,
     maps: Maps,
     shared: Arc<Shared>,
@@ -22,7 +22,7 @@ pub struct Memory {
 impl Memory {
     /// # Errors
     /// The guest is gone.
-    pub fn new(pid: i32, shared: Arc<Shared>) -> Result<Self, ProcmapError> {
+    pub(crate) fn new(pid: i32, shared: Arc<Shared>) -> Result<Self, ProcmapError> {
         Ok(Self {
             pid,
             maps: Maps::open(pid)?,
@@ -32,12 +32,12 @@ impl Memory {
     }
 
     /// Pages that were missing since the last question.
-    pub fn take_needed(&self) -> Vec<Range> {
+    pub(crate) fn take_needed(&self) -> Vec<Range> {
         self.needed.take()
     }
 
     /// Notes the pages of a range that are missing; false when one is.
-    pub fn is_here(&self, address: u64, length: u64) -> bool {
+    pub(crate) fn is_here(&self, address: u64, length: u64) -> bool {
         let missing = self.shared.table().missing(address, length);
         let here = missing.is_empty();
         self.needed.borrow_mut().extend(missing);
@@ -46,7 +46,7 @@ impl Memory {
 
     /// Notes what is missing of the memory that the kernel may touch for a call which runs here, if
     /// the kernel cannot fetch it itself.
-    pub fn prepare(&self, call: &Call) {
+    pub(crate) fn prepare(&self, call: &Call) {
         if self.shared.uffd.is_user_mode_only() {
             for (address, length) in whim_calls::touched(call, self) {
                 self.is_here(address, length);
@@ -56,7 +56,7 @@ impl Memory {
 
     /// # Errors
     /// EFAULT where nothing writable is mapped.
-    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
         process_vm::write_exact(self.pid, address, bytes)
     }
 }

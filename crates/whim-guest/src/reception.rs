@@ -33,7 +33,7 @@ pub enum ReceptionError {
 
 /// What has come for the main thread.
 #[derive(Debug)]
-pub enum Visit {
+pub(crate) enum Visit {
     Request(Request),
     /// The first connection of its kind.
     Connection(ChannelRole, Box<Fresh>),
@@ -58,7 +58,7 @@ impl Teller {
 
 /// The main thread's end.
 #[derive(Debug)]
-pub struct Reception {
+pub(crate) struct Reception {
     visits: Receiver<Visit>,
     teller: Teller,
     listener: UnixListener,
@@ -97,7 +97,7 @@ impl Reception {
     ///
     /// # Errors
     /// No descriptor or thread to be had.
-    pub fn open(listener: UnixListener, parties: Parties) -> Result<Self, ReceptionError> {
+    pub(crate) fn open(listener: UnixListener, parties: Parties) -> Result<Self, ReceptionError> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_value_and_flags(0, flags)?);
         let (sender, visits) = channel();
@@ -137,7 +137,7 @@ impl Reception {
     }
 
     /// Listens no more: whoever comes now meets nobody, and need not wait for our end to see that.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         whim_sys::inherited::retire(&self.listener);
     }
 
@@ -146,7 +146,11 @@ impl Reception {
     ///
     /// # Errors
     /// No thread to be had.
-    pub fn connect_onward(&self, parties: &Parties, next: Next) -> Result<(), ReceptionError> {
+    pub(crate) fn connect_onward(
+        &self,
+        parties: &Parties,
+        next: Next,
+    ) -> Result<(), ReceptionError> {
         let (parties, teller) = (parties.clone(), self.teller.clone());
         let thread = std::thread::Builder::new().name("onward".into());
         thread.spawn(move || {
@@ -157,7 +161,7 @@ impl Reception {
     }
 
     /// What has come since this was asked last.
-    pub fn visits(&self) -> impl Iterator<Item = Visit> {
+    pub(crate) fn visits(&self) -> impl Iterator<Item = Visit> {
         let _ = self.teller.wake.read();
         std::iter::from_fn(|| self.visits.try_recv().ok())
     }

@@ -24,7 +24,7 @@ use whim_sys::seccomp::Response;
 
 /// What a signal does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     Caught,
     Nothing,
     /// Job control: it acts at home.
@@ -64,7 +64,7 @@ fn bit(signal: i32) -> u64 {
 impl Guest {
     /// What a signal does to the guest, if it is delivered.
     #[must_use]
-    pub fn effect(&self, signal: i32) -> Effect {
+    pub(crate) fn effect(&self, signal: i32) -> Effect {
         let status = self.status(self.host);
         if status.caught & bit(signal) != 0 {
             return Effect::Caught;
@@ -81,7 +81,7 @@ impl Guest {
 
     /// A handler of the thread is about to run if its call returns -ERESTART.
     #[must_use]
-    pub fn has_deliverable(&self, host: i32, wait_mask: Option<u64>) -> bool {
+    pub(crate) fn has_deliverable(&self, host: i32, wait_mask: Option<u64>) -> bool {
         let status = self.status(host);
         let blocked = wait_mask.unwrap_or(status.blocked);
         status.all_pending() & !blocked & status.caught != 0
@@ -91,7 +91,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn deliver(&mut self, stopped: Stopped, signal: i32) -> Result<(), GuestError> {
+    pub(crate) fn deliver(&mut self, stopped: Stopped, signal: i32) -> Result<(), GuestError> {
         let host = stopped.tid();
         let raw = stopped.signal_info()?;
         let info = self.tickets.redeem(&raw);
@@ -254,7 +254,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn goes_on(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn goes_on(&mut self) -> Result<(), GuestError> {
         self.holds.stopped = false;
         self.resume()?;
         self.decide_again()
@@ -264,7 +264,12 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn signal(&mut self, tid: Option<i32>, signal: u8, info: &[u8]) -> Result<(), GuestError> {
+    pub(crate) fn signal(
+        &mut self,
+        tid: Option<i32>,
+        signal: u8,
+        info: &[u8],
+    ) -> Result<(), GuestError> {
         let (Ok(info), 1..=64) = (RawSigInfo::try_from(info), signal) else {
             tracing::warn!(signal, "home sends a signal that does not exist");
             return Ok(());
@@ -507,7 +512,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn own_signal(&mut self, host: i32, signal: Signal) -> Result<(), GuestError> {
+    pub(crate) fn own_signal(&mut self, host: i32, signal: Signal) -> Result<(), GuestError> {
         let target = match signal.tid {
             Some(tid) => match self.thread_of(tid) {
                 Some(thread) => Some(thread.host),
@@ -638,7 +643,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn interrupt_under_mask(&mut self, host: i32, mask: u64) -> Result<(), GuestError> {
+    pub(crate) fn interrupt_under_mask(&mut self, host: i32, mask: u64) -> Result<(), GuestError> {
         let stopped = self.take_out(host)?;
         let registers = stopped.registers()?;
         let mut arguments = self.runner.arguments();

@@ -15,7 +15,7 @@ const SI_QUEUE: i32 = -1;
 
 /// True siginfos of queued signals.
 #[derive(Debug, Default)]
-pub struct Tickets {
+pub(crate) struct Tickets {
     next: u32,
     waiting: VecDeque<(u32, RawSigInfo)>,
     /// Timers that have expired while a signal of theirs waited, and how often.
@@ -32,7 +32,7 @@ pub(crate) fn word(info: &[u8], at: usize) -> i32 {
 impl Tickets {
     /// `auxv` tells who the process is at home.
     #[must_use]
-    pub fn new(auxv: &[u8]) -> Self {
+    pub(crate) fn new(auxv: &[u8]) -> Self {
         let uid = auxv.chunks_exact(16).find_map(|entry| {
             let (key, value) = entry.split_at(8);
             let value = u64::from_le_bytes(value.try_into().ok()?);
@@ -72,7 +72,7 @@ impl Tickets {
     }
 
     /// The true siginfo of a signal that is about to be delivered.
-    pub fn redeem(&mut self, info: &RawSigInfo) -> RawSigInfo {
+    pub(crate) fn redeem(&mut self, info: &RawSigInfo) -> RawSigInfo {
         let mut info = match self.find(info).and_then(|at| self.waiting.remove(at)) {
             Some((_, info)) => info,
             None => self.translate(info),
@@ -107,7 +107,7 @@ impl Tickets {
 
     /// The true siginfo of a signal that stays queued.
     #[must_use]
-    pub fn look_up(&self, info: &RawSigInfo) -> RawSigInfo {
+    pub(crate) fn look_up(&self, info: &RawSigInfo) -> RawSigInfo {
         match self.find(info) {
             Some(at) => self.waiting[at].1,
             None => self.translate(info),

@@ -18,7 +18,7 @@ const TICK_NS: u64 = 10_000_000;
 
 /// CPU time used since it left home, and how far this host's count was when it came.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Since {
+pub(crate) struct Since {
     before: CpuTime,
     arrived: CpuTime,
 }
@@ -26,7 +26,7 @@ pub struct Since {
 impl Since {
     /// `before`: used on other hosts; `arrived`: this host's count, now.
     #[must_use]
-    pub fn begin(before: CpuTime, arrived: CpuTime) -> Self {
+    pub(crate) fn begin(before: CpuTime, arrived: CpuTime) -> Self {
         Self { before, arrived }
     }
 
@@ -55,7 +55,7 @@ fn ticks(path: &str) -> CpuTime {
 
 /// What this host's kernel has counted for a process.
 #[must_use]
-pub fn of_process(process: i32) -> CpuTime {
+pub(crate) fn of_process(process: i32) -> CpuTime {
     let mut time = ticks(&format!("/proc/{process}/stat"));
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(process));
     if let Ok(exact) = clock.and_then(clock_gettime) {
@@ -68,7 +68,7 @@ pub fn of_process(process: i32) -> CpuTime {
 
 /// What this host's kernel has counted for a thread.
 #[must_use]
-pub fn of_thread(process: i32, thread: i32) -> CpuTime {
+pub(crate) fn of_thread(process: i32, thread: i32) -> CpuTime {
     let directory = format!("/proc/{process}/task/{thread}");
     let mut time = ticks(&format!("{directory}/stat"));
     // The CPU clock of another process's thread is not for us. This is its value when the thread
@@ -84,20 +84,20 @@ pub fn of_thread(process: i32, thread: i32) -> CpuTime {
 impl Guest {
     /// CPU time used by the guest here, in nanoseconds: user and system.
     #[must_use]
-    pub fn cpu_times(&self) -> (u64, u64) {
+    pub(crate) fn cpu_times(&self) -> (u64, u64) {
         let time = ticks(&format!("/proc/{}/stat", self.host));
         (time.user_ns, time.system_ns)
     }
 
     /// CPU time of the process since it left home.
     #[must_use]
-    pub fn cpu_away(&self) -> CpuTime {
+    pub(crate) fn cpu_away(&self) -> CpuTime {
         self.cpu.at(of_process(self.host))
     }
 
     /// CPU time of a thread since it left home.
     #[must_use]
-    pub fn thread_cpu_away(&self, thread: &Thread) -> CpuTime {
+    pub(crate) fn thread_cpu_away(&self, thread: &Thread) -> CpuTime {
         thread.cpu.at(of_thread(self.host, thread.host))
     }
 

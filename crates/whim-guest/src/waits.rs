@@ -20,7 +20,7 @@ use whim_sys::ptrace::{Phase, Running, Stopped};
 
 /// A thread that sleeps in such a call, looked at before it is stopped.
 #[derive(Clone, Copy, Debug)]
-pub struct Sleeper {
+pub(crate) struct Sleeper {
     host: i32,
     number: u64,
     before: Observation,
@@ -28,7 +28,7 @@ pub struct Sleeper {
 
 /// A wait that a thread makes again, for what was left of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Timed {
+pub(crate) struct Timed {
     /// By this host's CLOCK_MONOTONIC, in nanoseconds.
     deadline_ns: u64,
     /// The call, once it has been entered.
@@ -111,7 +111,7 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub fn end_waits(&mut self) -> Result<(), GuestError> {
+    pub(crate) fn end_waits(&mut self) -> Result<(), GuestError> {
         let now = monotonic_ns();
         for thread in self.threads.values_mut() {
             let Some(timed) = &mut thread.timed else {
@@ -130,7 +130,7 @@ impl Guest {
 
     /// How long no wait ends.
     #[must_use]
-    pub fn until_end_of_wait(&self) -> Duration {
+    pub(crate) fn until_end_of_wait(&self) -> Duration {
         let timed = self.threads.values().filter_map(|thread| thread.timed);
         let next = timed
             .filter(|timed| !timed.expired)

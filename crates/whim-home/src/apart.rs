@@ -18,12 +18,12 @@ const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 /// What is to be said when the tracer's thread is over.
 #[derive(Debug, Default)]
-pub struct Parting {
+pub(crate) struct Parting {
     last: Option<(Client, Event)>,
 }
 
 impl Parting {
-    pub fn say(&mut self, client: Client, event: Event) {
+    pub(crate) fn say(&mut self, client: Client, event: Event) {
         self.last = Some((client, event));
     }
 }
@@ -33,7 +33,7 @@ impl Parting {
 ///
 /// # Errors
 /// Those of `work`; no thread can be made.
-pub fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Result<()> {
+pub(crate) fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Result<()> {
     let (alone, may_begin) = channel();
     let (parting, result) = std::thread::scope(|scope| {
         let traced = std::thread::Builder::new().spawn_scoped(scope, move || {

@@ -33,13 +33,13 @@ use whim_journey::lease::{Action as WatchAction, Event as WatchEvent, Watch};
 use whim_journey::message::{self, PageRequest, Tails, ToGuest, ToHome};
 use whim_journey::recall::{Event as RecallEvent, Recall};
 use whim_model::CpuTime;
-use whim_net::{Line, PeerIdentity, Received};
+use whim_net::{Line, Received};
 use whim_sys::spin::Spin;
 use whim_sys::watched::WatchedFiles;
 
 /// What is to be told once the process is home.
 #[derive(Debug, Default)]
-pub struct Homecoming {
+pub(crate) struct Homecoming {
     pub holding: Holding,
     pub clients: Vec<Client>,
     pub report: Option<whim_journey::job::MoveReport>,
@@ -47,7 +47,7 @@ pub struct Homecoming {
 
 /// How the stay ended.
 #[derive(Debug)]
-pub enum Ending {
+pub(crate) enum Ending {
     /// The process runs at home; some threads may be held until their call ends.
     Home(Box<Homecoming>),
     /// It ended by itself.
@@ -71,7 +71,7 @@ const FILES: u64 = 5;
 
 /// One stay away.
 #[derive(Debug)]
-pub struct Away {
+pub(crate) struct Away {
     server: Server,
     link: Link,
     original: Original,
@@ -117,7 +117,7 @@ pub struct Away {
 
 impl Away {
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         server: Server,
         link: Link,
         original: Original,
@@ -160,7 +160,7 @@ impl Away {
     ///
     /// # Errors
     /// Nothing that concerns the process: only epoll and the like.
-    pub fn run(
+    pub(crate) fn run(
         mut self,
         identity: &Identity,
         listener: &UnixListener,
@@ -729,12 +729,6 @@ impl Away {
                 Ok(Ending::Lost(reason))
             }
         }
-    }
-
-    /// Who the guest's supervisor proved to be.
-    #[must_use]
-    pub fn peer(&self) -> &PeerIdentity {
-        self.link.calls.peer()
     }
 }
 

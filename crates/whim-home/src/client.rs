@@ -18,7 +18,7 @@ const WORKING_EVERY: Duration = Duration::from_secs(5);
 
 /// Someone who asked for something and gets events until it is done.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     stream: Arc<Mutex<UnixStream>>,
     /// Held as long as this client is told that work goes on.
     working: Option<Sender<()>>,
@@ -41,14 +41,14 @@ impl Client {
     }
 
     /// Sends one event; a client that has gone away is no reason to stop.
-    pub fn send(&mut self, event: &Event) {
+    pub(crate) fn send(&mut self, event: &Event) {
         write(&self.stream, event);
     }
 
     /// Tells it again and again that work goes on, until it is dropped. By a thread of its own: a step
     /// of a move may take minutes, and this one is then inside it. (That thread takes no signals: they
     /// are the other's.)
-    pub fn keep_informed(&mut self) {
+    pub(crate) fn keep_informed(&mut self) {
         use nix::sys::signal::{SigSet, SigmaskHow};
         let (working, over) = channel();
         let (gave_up, has_no_rights) = channel();
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    pub fn refuse(&mut self, reason: impl Into<String>) {
+    pub(crate) fn refuse(&mut self, reason: impl Into<String>) {
         self.send(&Event::Refused {
             reason: reason.into(),
             stays: false,
@@ -93,7 +93,7 @@ impl Client {
 ///
 /// # Errors
 /// It is not one line of a known command.
-pub fn read_command(stream: UnixStream) -> Result<(Command, Client)> {
+pub(crate) fn read_command(stream: UnixStream) -> Result<(Command, Client)> {
     stream.set_read_timeout(Some(COMMAND_WITHIN))?;
     stream.set_write_timeout(Some(COMMAND_WITHIN))?;
     let mut line = String::new();

@@ -14,9 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
 use whim_image::inject::Op;
-use whim_model::{
-    Backing, CPU_TIMERS, CpuTimer, MappingId, PAGE_SIZE, ProcessImage, Range, ThreadImage,
-};
+use whim_model::{Backing, CPU_TIMERS, CpuTimer, PAGE_SIZE, ProcessImage, Range, ThreadImage};
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::Tid;
@@ -395,15 +393,4 @@ fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
         check("prlimit", deputy.run(slot, &[write])?[0])?;
     }
     Ok(())
-}
-
-/// Mapping numbers of an image, for those who only want to know which there are.
-pub fn mapping_ids(image: &ProcessImage) -> impl Iterator<Item = MappingId> + '_ {
-    image
-        .mappings
-        .iter()
-        .filter_map(|mapping| match mapping.backing {
-            Backing::File { id, .. } => Some(id),
-            _ => None,
-        })
 }

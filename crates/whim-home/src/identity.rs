@@ -7,7 +7,7 @@ use whim_net::Credentials;
 
 /// What supervisor and journey are called by those who ask.
 #[derive(Debug)]
-pub struct Identity {
+pub(crate) struct Identity {
     pub job: HomeJob,
     pub credentials: Credentials,
     pub lease: Option<Duration>,
@@ -16,7 +16,7 @@ pub struct Identity {
 
 impl Identity {
     #[must_use]
-    pub fn at_home(&self, phase: Phase) -> Status {
+    pub(crate) fn at_home(&self, phase: Phase) -> Status {
         Status {
             journey: self.job.journey.clone(),
             pid: self.job.pid,
@@ -38,7 +38,7 @@ impl Identity {
 
 /// Turns the moments at which phases began into how long each took.
 #[must_use]
-pub fn durations(moments: &[(Phase, f64)], end: f64) -> Vec<(Phase, f64)> {
+pub(crate) fn durations(moments: &[(Phase, f64)], end: f64) -> Vec<(Phase, f64)> {
     moments
         .iter()
         .enumerate()

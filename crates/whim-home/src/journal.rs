@@ -7,13 +7,13 @@ use whim_journey::job::Event;
 
 /// An entry on its way to the disk.
 #[derive(Debug)]
-pub struct Syncing {
+pub(crate) struct Syncing {
     done: Receiver<io::Result<()>>,
 }
 
 impl Syncing {
     /// How it ended, once that is known.
-    pub fn poll(&mut self) -> Option<io::Result<()>> {
+    pub(crate) fn poll(&mut self) -> Option<io::Result<()>> {
         match self.done.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
@@ -27,7 +27,7 @@ impl Syncing {
 /// An open journal. Its room on the disk was set aside when it was made, as far as the file system
 /// can do that.
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     file: File,
     /// The last line is not whole: no other may be joined to it.
     is_torn: bool,
@@ -36,7 +36,7 @@ pub struct Journal {
 impl Journal {
     /// As the daemon has opened it: to append.
     #[must_use]
-    pub fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self {
             file,
             is_torn: false,
@@ -45,7 +45,7 @@ impl Journal {
 
     /// Appends an entry on which nothing depends but what is told of the journey: a disk that is full
     /// must not cost the process.
-    pub fn note(&mut self, event: &Event) {
+    pub(crate) fn note(&mut self, event: &Event) {
         if let Err(error) = self.append(event) {
             tracing::warn!(%error, "the journal lacks an entry");
         }
@@ -55,7 +55,7 @@ impl Journal {
     ///
     /// # Errors
     /// Of the file system.
-    pub fn append(&mut self, event: &Event) -> io::Result<()> {
+    pub(crate) fn append(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_string(event)?;
         line.push('\n');
         if self.is_torn {
@@ -71,7 +71,7 @@ impl Journal {
     ///
     /// # Errors
     /// Of the file system.
-    pub fn begin_commit(&mut self, event: &Event) -> io::Result<Syncing> {
+    pub(crate) fn begin_commit(&mut self, event: &Event) -> io::Result<Syncing> {
         self.append(event)?;
         let file = self.file.try_clone()?;
         let (sender, done) = channel();
@@ -86,7 +86,7 @@ impl Journal {
     ///
     /// # Errors
     /// Of the file system.
-    pub fn commit(&mut self, event: &Event) -> io::Result<()> {
+    pub(crate) fn commit(&mut self, event: &Event) -> io::Result<()> {
         self.append(event)?;
         self.file.sync_data()
     }

@@ -10,14 +10,14 @@ fn bit(signal: i32) -> u64 {
 /// What of a mask may act in the deputy: the kernel looks at these two when the background uses the
 /// terminal, and no other signal may be kept from its tracer.
 #[must_use]
-pub fn job_control(mask: u64) -> u64 {
+pub(crate) fn job_control(mask: u64) -> u64 {
     mask & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
 }
 
 /// Sets the thread's signal mask to one of [`job_control`]. The masks stand at the end of the data
 /// area, each in its own place, so that nobody overwrites them before the thread gets there.
 #[must_use]
-pub fn setting(deputy: &Deputy, mask: u64) -> Operation {
+pub(crate) fn setting(deputy: &Deputy, mask: u64) -> Operation {
     let part = |signal| usize::from(mask & bit(signal) != 0);
     let index = part(libc::SIGTTIN) + 2 * part(libc::SIGTTOU);
     let deck = deputy.deck();

@@ -33,7 +33,7 @@ const CLOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// What is under way.
 #[derive(Debug)]
-pub enum Transition {
+pub(crate) enum Transition {
     Connecting(Box<Connecting>),
     Onward(Box<Onward>),
     Homeward(Box<Homeward>),
@@ -42,7 +42,7 @@ pub enum Transition {
 impl Transition {
     /// Whether the guest may be frozen: signals are kept for its next place.
     #[must_use]
-    pub fn holds_signals(&self) -> bool {
+    pub(crate) fn holds_signals(&self) -> bool {
         match self {
             Self::Connecting(_) => false,
             Self::Onward(onward) => onward.going.step() != Step::Preparing,
@@ -54,7 +54,7 @@ impl Transition {
 /// Connections to the next host are made by a thread of their own: a host that does not answer
 /// must not keep us from serving the guest. (The thread does nothing else; tracing is ours.)
 #[derive(Debug)]
-pub struct Connecting {
+pub(crate) struct Connecting {
     slot: Slot,
     client: Client,
     connected: Receiver<Result<Link, String>>,
@@ -62,7 +62,7 @@ pub struct Connecting {
 
 impl Connecting {
     #[must_use]
-    pub fn begin(identity: &Identity, slot: Slot, client: Client) -> Self {
+    pub(crate) fn begin(identity: &Identity, slot: Slot, client: Client) -> Self {
         let (sender, connected) = channel();
         let journey = identity.job.journey.clone();
         let (credentials, lease) = (identity.credentials.clone(), identity.lease);
@@ -80,7 +80,7 @@ impl Connecting {
     }
 
     /// The connections, or why there are none, once that is known.
-    pub fn poll(&mut self) -> Option<Result<Link, String>> {
+    pub(crate) fn poll(&mut self) -> Option<Result<Link, String>> {
         match self.connected.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
@@ -91,19 +91,19 @@ impl Connecting {
     }
 
     #[must_use]
-    pub fn goes_to(&self, node: &str) -> bool {
+    pub(crate) fn goes_to(&self, node: &str) -> bool {
         self.slot.node == node
     }
 
     #[must_use]
-    pub fn into_parts(self) -> (Slot, Client) {
+    pub(crate) fn into_parts(self) -> (Slot, Client) {
         (self.slot, self.client)
     }
 }
 
 /// From guest to guest. The guest being left stays frozen until the new one has started.
 #[derive(Debug)]
-pub struct Onward {
+pub(crate) struct Onward {
     slot: Slot,
     pub link: Link,
     pub client: Client,
@@ -120,7 +120,7 @@ pub struct Onward {
 
 impl Onward {
     #[must_use]
-    pub fn new(slot: Slot, link: Link, client: Client, lease: Option<Duration>) -> Self {
+    pub(crate) fn new(slot: Slot, link: Link, client: Client, lease: Option<Duration>) -> Self {
         let mut onward = Self {
             slot,
             link,
@@ -148,7 +148,7 @@ impl Onward {
     ///
     /// # Errors
     /// It refused, or its connection broke: the old guest is to go on.
-    pub fn receive(&mut self, old: &mut Link, journal: &mut Journal) -> Result<bool> {
+    pub(crate) fn receive(&mut self, old: &mut Link, journal: &mut Journal) -> Result<bool> {
         let state = self.link.calls.receive()?;
         while let Some(frame) = self.link.calls.next_frame() {
             if frame.kind != Kind::ToHome || frame.epoch != self.link.epoch {
@@ -242,12 +242,12 @@ impl Onward {
 
     /// Whether nothing has been written yet: the old guest may go on as if nothing had been tried.
     #[must_use]
-    pub fn can_be_given_up(&self) -> bool {
+    pub(crate) fn can_be_given_up(&self) -> bool {
         matches!(self.going.step(), Step::Preparing | Step::Transferring)
     }
 
     #[must_use]
-    pub fn waits_for_journal(&self) -> bool {
+    pub(crate) fn waits_for_journal(&self) -> bool {
         self.syncing.is_some()
     }
 
@@ -255,7 +255,7 @@ impl Onward {
     ///
     /// # Errors
     /// The disk failed, the connection broke, or it takes too long: the old guest is to go on.
-    pub fn tick(&mut self, old: &mut Link, journal: &mut Journal) -> Result<()> {
+    pub(crate) fn tick(&mut self, old: &mut Link, journal: &mut Journal) -> Result<()> {
         if let Some(ended) = self.syncing.as_mut().and_then(Syncing::poll) {
             self.syncing = None;
             let written = ended.is_ok();
@@ -279,7 +279,7 @@ impl Onward {
 
     /// Ends the move: the new link, who asked, and the report.
     #[must_use]
-    pub fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
+    pub(crate) fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         let frozen = self
             .frozen_at
@@ -300,7 +300,7 @@ impl Onward {
 
 /// The process is home.
 #[derive(Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     pub client: Option<Client>,
     pub report: MoveReport,
     pub holding: Holding,
@@ -310,7 +310,7 @@ pub struct Arrival {
 
 /// From guest to home.
 #[derive(Debug)]
-pub struct Homeward {
+pub(crate) struct Homeward {
     pub client: Option<Client>,
     pub reason: String,
     begun: Instant,
@@ -326,7 +326,12 @@ pub struct Homeward {
 impl Homeward {
     /// Home has room for so many bytes.
     #[must_use]
-    pub fn new(client: Option<Client>, reason: String, lease: Option<Duration>, room: u64) -> Self {
+    pub(crate) fn new(
+        client: Option<Client>,
+        reason: String,
+        lease: Option<Duration>,
+        room: u64,
+    ) -> Self {
         let mut homeward = Self {
             client,
             reason,
@@ -352,7 +357,7 @@ impl Homeward {
     }
 
     /// Says that home's clock will have to catch up with the guest's, if that takes long.
-    pub fn announce_wait(&mut self, ahead: Duration) {
+    pub(crate) fn announce_wait(&mut self, ahead: Duration) {
         if let Some(client) = &mut self.client
             && ahead > CLOCK_WAIT_UNSAID
         {
@@ -367,25 +372,25 @@ impl Homeward {
 
     /// Bytes of pages that have come so far.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.received.pages()
     }
 
     /// Bytes by which it has got on, of all that came.
     #[must_use]
-    pub fn progress(&self) -> u64 {
+    pub(crate) fn progress(&self) -> u64 {
         self.received.progress()
     }
 
     /// How many mappings it needs, if home cannot make so many; then nothing has been changed here.
     #[must_use]
-    pub fn excess(&self) -> Option<u64> {
+    pub(crate) fn excess(&self) -> Option<u64> {
         self.excess
     }
 
     /// Whether the deputy's address space has been changed already.
     #[must_use]
-    pub fn begun_restoring(&self) -> bool {
+    pub(crate) fn begun_restoring(&self) -> bool {
         self.image.is_some()
     }
 
@@ -393,7 +398,7 @@ impl Homeward {
     ///
     /// # Errors
     /// The image is not sound, or home's kernel refuses it.
-    pub fn frame(
+    pub(crate) fn frame(
         &mut self,
         server: &mut Server,
         original: &Original,
@@ -459,7 +464,7 @@ impl Homeward {
     ///
     /// # Errors
     /// The deputy is lost, or home's kernel refuses.
-    pub fn finish(
+    pub(crate) fn finish(
         mut self,
         mut server: Server,
         original: &Original,
@@ -533,7 +538,7 @@ fn longest_wait(lease: Option<Duration>) -> Duration {
 
 /// How far our clocks are behind those of a guest, that were read so long ago.
 #[must_use]
-pub fn behind(guest: &Clocks, ago: Duration) -> Duration {
+pub(crate) fn behind(guest: &Clocks, ago: Duration) -> Duration {
     let now = clocks();
     let ago = u64::try_from(ago.as_nanos()).unwrap_or(0);
     let behind = |guest: u64, now: u64| guest.saturating_add(ago).saturating_sub(now);

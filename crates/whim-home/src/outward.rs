@@ -40,7 +40,7 @@ const PROGRESS_STEP: u64 = 64 << 20;
 const PAGES_IN_FRAME: usize = 128 << 10;
 
 #[derive(Debug, Error)]
-pub enum OutwardError {
+pub(crate) enum OutwardError {
     #[error("{0}")]
     Link(#[from] LinkError),
     #[error("The process could not be stopped: {0}")]
@@ -84,7 +84,7 @@ pub struct Continuation {
 
 /// Everything that the conversion needs once the guest has started.
 #[derive(Debug)]
-pub struct Departed {
+pub(crate) struct Departed {
     pub frozen: Frozen,
     /// That it maps shared, read-only; watched as long as it is away.
     pub files: WatchedFiles,
@@ -137,10 +137,10 @@ impl GuestMemory for HomeMemory<'_> {
 }
 
 /// What the journey reports while it goes on.
-pub type Report<'a> = &'a mut dyn FnMut(Event);
+pub(crate) type Report<'a> = &'a mut dyn FnMut(Event);
 
 /// One try to leave.
-pub struct Outward<'a> {
+pub(crate) struct Outward<'a> {
     pub pid: i32,
     pub subject: &'a Subject,
     pub lease: Option<Duration>,
@@ -160,7 +160,7 @@ pub struct Outward<'a> {
 
 /// How far a move may come, and when it is given up.
 #[must_use]
-pub fn departure(begun: Instant, lease: Option<Duration>) -> Move {
+pub(crate) fn departure(begun: Instant, lease: Option<Duration>) -> Move {
     let limits = Limits {
         preparing: PREPARE_WITHIN,
         silent: STALL_MAX,
@@ -180,7 +180,11 @@ impl Outward<'_> {
     ///
     /// # Errors
     /// Whatever failed; the process goes on at home.
-    pub fn go(&mut self, link: &mut Link, mut taken: Taken) -> Result<Departed, OutwardError> {
+    pub(crate) fn go(
+        &mut self,
+        link: &mut Link,
+        mut taken: Taken,
+    ) -> Result<Departed, OutwardError> {
         let ranges = current_ranges(self.pid)?;
         let total: u64 = ranges.iter().map(|range| range.len()).sum();
         let reserved =
@@ -218,7 +222,7 @@ impl Outward<'_> {
     ///
     /// # Errors
     /// Whatever failed; the process has not been stopped.
-    pub fn approach(
+    pub(crate) fn approach(
         &mut self,
         connect: impl FnOnce() -> Result<Link, LinkError> + Send + 'static,
     ) -> Result<(Taken, Link), OutwardError> {

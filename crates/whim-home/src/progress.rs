@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum ReceivedError {
+pub(crate) enum ReceivedError {
     #[error("The guest sends no pages at {0:#x}")]
     Nothing(u64),
     #[error("The guest sends pages at {address:#x} behind those below {behind:#x}")]
@@ -13,7 +13,7 @@ pub enum ReceivedError {
 
 /// Of one return.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     encoded: u64,
     pages: u64,
     /// Where the last page ends.
@@ -29,7 +29,7 @@ impl Progress {
     /// honest is cut for having more. What the host has told of the guest's memory is no bound: it is the host's
     /// word, and older than the freeze.
     #[must_use]
-    pub fn new(room: u64) -> Self {
+    pub(crate) fn new(room: u64) -> Self {
         Self {
             encoded: 0,
             pages: 0,
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// So many bytes of the encoded image, without headers; its length has a limit of its own.
-    pub fn add_piece(&mut self, bytes: usize) {
+    pub(crate) fn add_piece(&mut self, bytes: usize) {
         self.encoded += bytes as u64;
     }
 
@@ -48,7 +48,7 @@ impl Progress {
     ///
     /// # Errors
     /// [`ReceivedError`]
-    pub fn add_pages(&mut self, address: u64, bytes: usize) -> Result<(), ReceivedError> {
+    pub(crate) fn add_pages(&mut self, address: u64, bytes: usize) -> Result<(), ReceivedError> {
         let behind = self.behind;
         if bytes == 0 {
             return Err(ReceivedError::Nothing(address));
@@ -64,13 +64,13 @@ impl Progress {
 
     /// Bytes of pages.
     #[must_use]
-    pub fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.pages
     }
 
     /// Bytes by which the return has got on.
     #[must_use]
-    pub fn progress(&self) -> u64 {
+    pub(crate) fn progress(&self) -> u64 {
         self.encoded.saturating_add(self.pages.min(self.room))
     }
 }

@@ -31,7 +31,7 @@ const MEMORY_BESIDE: usize = 1 << 20;
 const FOR_RETURN: usize = 6;
 
 #[derive(Debug, Error)]
-pub enum RoomError {
+pub(crate) enum RoomError {
     #[error(
         "The process has used up its limit of {limit} open files, and that cannot be raised for the move ({errno})"
     )]
@@ -64,7 +64,7 @@ pub enum RoomError {
 
 /// Descriptors and address space of ours that are kept for steps which must not fail.
 #[derive(Debug)]
-pub struct Reserve {
+pub(crate) struct Reserve {
     conversion: Vec<File>,
     homecoming: Vec<File>,
     /// As long as what the conversion maps; never touched.
@@ -76,7 +76,7 @@ impl Reserve {
     ///
     /// # Errors
     /// [`RoomError::Ours`], [`RoomError::OurMemory`], [`RoomError::OurFile`]
-    pub fn take(threads: usize) -> Result<Self, RoomError> {
+    pub(crate) fn take(threads: usize) -> Result<Self, RoomError> {
         let deck = Deck::length_for(threads + SPARE_THREADS);
         let longest = getrlimit(Resource::RLIMIT_FSIZE).map_or(u64::MAX, |(soft, _)| soft);
         if deck as u64 > longest {
@@ -102,13 +102,13 @@ impl Reserve {
     }
 
     /// The conversion begins.
-    pub fn for_conversion(&mut self) {
+    pub(crate) fn for_conversion(&mut self) {
         self.conversion.clear();
         self.memory = Vec::new();
     }
 
     /// The way home begins.
-    pub fn for_return(&mut self) {
+    pub(crate) fn for_return(&mut self) {
         self.homecoming.clear();
     }
 }
@@ -116,7 +116,7 @@ impl Reserve {
 /// Raised limits of the process; put back when dropped. If this supervisor is killed before that,
 /// the daemon finds them in the journal and puts them back.
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct Room {
     pid: i32,
     before: Vec<Limit>,
 }
@@ -130,7 +130,7 @@ fn number(name: &str) -> Option<u64> {
 /// How many mappings the deputy has, at most, while it becomes this image: those of files come out of the attic,
 /// where parts of them stay until the end.
 #[must_use]
-pub fn mappings_for_return(image: &ProcessImage, attic: &Attic) -> u64 {
+pub(crate) fn mappings_for_return(image: &ProcessImage, attic: &Attic) -> u64 {
     let anonymous = |backing: &Backing| matches!(backing, Backing::Anonymous);
     let made = image.mappings.iter().filter(|m| anonymous(&m.backing));
     MAPPINGS_NEEDED + made.count() as u64 + attic.mappings_without(&image.mappings)
@@ -138,7 +138,7 @@ pub fn mappings_for_return(image: &ProcessImage, attic: &Attic) -> u64 {
 
 /// The sentence about so many mappings, if home's kernel does not make them.
 #[must_use]
-pub fn lack_of_mappings(needed: u64) -> Option<String> {
+pub(crate) fn lack_of_mappings(needed: u64) -> Option<String> {
     let limit = number("max_map_count")?;
     (needed > limit).then(|| {
         format!(
@@ -153,7 +153,7 @@ pub fn lack_of_mappings(needed: u64) -> Option<String> {
 ///
 /// # Errors
 /// [`RoomError`]; the limits are then as before.
-pub fn make(pid: i32, mappings: usize, journal: &mut Journal) -> Result<Room, RoomError> {
+pub(crate) fn make(pid: i32, mappings: usize, journal: &mut Journal) -> Result<Room, RoomError> {
     if number("overcommit_memory") == Some(OVERCOMMIT_NEVER) {
         return Err(RoomError::Overcommit);
     }
@@ -232,7 +232,7 @@ impl Room {
 
     /// It is a deputy now, whose address space is its home's affair: the program's own limits come
     /// back with it.
-    pub fn converted(mut self) {
+    pub(crate) fn converted(mut self) {
         self.before
             .retain(|limit| limit.resource == libc::RLIMIT_NOFILE);
     }

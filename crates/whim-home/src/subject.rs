@@ -20,7 +20,7 @@ use whim_sys::namespace;
 use whim_sys::pidfd::Pidfd;
 
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum SubjectError {
+pub(crate) enum SubjectError {
     #[error(
         "The home supervisor cannot look at process {0}: raise whimd's limit of open files (LimitNOFILE)"
     )]
@@ -86,7 +86,7 @@ fn is_same(told: u64, seen: u64, ahead_ns: i64) -> bool {
 
 /// The process of this supervisor's job.
 #[derive(Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     pid: i32,
     start_time: u64,
     /// How far our boot clock is ahead of the daemon's: we live in the process's time namespace.
@@ -104,7 +104,7 @@ impl Subject {
     ///
     /// # Errors
     /// It has ended, or is another one already.
-    pub fn of(job: &HomeJob) -> Result<Self, SubjectError> {
+    pub(crate) fn of(job: &HomeJob) -> Result<Self, SubjectError> {
         let gone = || SubjectError::Gone(job.pid);
         let subject = Self {
             pid: job.pid,
@@ -127,7 +127,7 @@ impl Subject {
     ///
     /// # Errors
     /// Why not, as a sentence.
-    pub fn check(&self) -> Result<(), SubjectError> {
+    pub(crate) fn check(&self) -> Result<(), SubjectError> {
         let pid = self.pid;
         let (began, now) = (start_time(pid), Rights::of(pid));
         // What was read by its number was read of it only if it had not ended.
@@ -167,7 +167,7 @@ impl Subject {
     }
 
     /// As if by SIGKILL, because it is; never another process.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         let _ = self.pidfd.signal(libc::SIGKILL);
     }
 }

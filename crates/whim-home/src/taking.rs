@@ -30,7 +30,7 @@ use whim_sys::watched::{FileId, WatchError, WatchedFiles};
 const LOOK_MS: u16 = 50;
 
 #[derive(Debug, Error)]
-pub enum TakingError {
+pub(crate) enum TakingError {
     #[error("The process {pid} cannot be opened: {source}")]
     Open { pid: i32, source: std::io::Error },
     #[error("{0}")]
@@ -47,7 +47,7 @@ pub enum TakingError {
 
 /// How the threads are held until they are stopped.
 #[derive(Debug)]
-pub enum Threads {
+pub(crate) enum Threads {
     /// They run on, traced.
     Attended(Attended),
     /// They are seized when they are stopped, for no right is needed that is gone then; some may be held since an
@@ -57,7 +57,7 @@ pub enum Threads {
 
 /// The process, and what only whoever may trace it could get.
 #[derive(Debug)]
-pub struct Taken {
+pub(crate) struct Taken {
     pub threads: Threads,
     pub files: WatchedFiles,
     pub reserve: Reserve,
@@ -67,7 +67,7 @@ pub struct Taken {
 ///
 /// # Errors
 /// It may not be traced, or maps a file that cannot be watched.
-pub fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
+pub(crate) fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     let again = !holding.is_empty();
     opened::keep(pid).map_err(|source| closed(pid, source))?;
     let files = watch_files(pid)?;
@@ -114,7 +114,7 @@ fn closed(pid: i32, source: std::io::Error) -> OutwardError {
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn give_up_rights() -> Result<(), TakingError> {
+pub(crate) fn give_up_rights() -> Result<(), TakingError> {
     // A supervisor of root's process is root, with everything: that process is.
     if nix::unistd::geteuid().is_root() {
         return Ok(());
@@ -147,7 +147,7 @@ fn watch_files(pid: i32) -> Result<WatchedFiles, OutwardError> {
 
 /// Whether a file that is mapped now is among those that are watched.
 #[must_use]
-pub fn is_watched(files: &WatchedFiles, file: &SharedFile) -> bool {
+pub(crate) fn is_watched(files: &WatchedFiles, file: &SharedFile) -> bool {
     let (major, minor) = file.device;
     let id: FileId = (libc::makedev(major, minor), file.inode);
     // Some file systems show another device in mappings: those of btrfs's subvolumes.
@@ -155,14 +155,14 @@ pub fn is_watched(files: &WatchedFiles, file: &SharedFile) -> bool {
 }
 
 /// What was heard by the thread that made the connection.
-pub type Heard = Result<(Link, Result<ToHome, LinkError>), LinkError>;
+pub(crate) type Heard = Result<(Link, Result<ToHome, LinkError>), LinkError>;
 
 impl Taken {
     /// Has `connect` executed by a thread of its own, while this one answers for the threads.
     ///
     /// # Errors
     /// The process ended or began another program; `connect` goes on by itself then, to nobody's use.
-    pub fn while_attended(
+    pub(crate) fn while_attended(
         &mut self,
         holding: &mut Holding,
         connect: impl FnOnce() -> Heard + Send + 'static,
@@ -216,7 +216,7 @@ impl Taken {
     ///
     /// # Errors
     /// [`FreezeError`]
-    pub fn freeze(
+    pub(crate) fn freeze(
         threads: Threads,
         pid: i32,
         holding: &mut Holding,

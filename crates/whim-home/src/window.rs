@@ -53,7 +53,7 @@ pub struct Window {
 
 /// Cuts `holes` (any order) out of the whole user address range.
 #[must_use]
-pub fn pieces_around(holes: &[Range]) -> Vec<Range> {
+pub(crate) fn pieces_around(holes: &[Range]) -> Vec<Range> {
     let mut sorted = holes.to_vec();
     sorted.sort_by_key(|hole| hole.start);
     let mut pieces = Vec::new();

@@ -13,7 +13,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub fn reason(&self) -> Option<StayReason> {
+    pub(crate) fn reason(&self) -> Option<StayReason> {
         let all = [
             (self.has_segments, StayReason::Segments),
             (self.may_use_tiles, StayReason::Tiles),

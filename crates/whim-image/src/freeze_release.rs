@@ -191,21 +191,6 @@ impl Held {
         })
     }
 
-    /// Lets the thread go with the full timeout of its call before it (the tracer has to end).
-    ///
-    /// # Errors
-    /// [`FreezeError`]
-    pub fn abandon(self) -> Result<(), FreezeError> {
-        self.running.interrupt()?;
-        let stopped = crate::inject::wait_for_interrupt(self.running)?;
-        let mut registers = stopped.registers()?;
-        if registers.rax.cast_signed() == EINTR && registers.orig_rax == self.number {
-            registers.rax = freeze_calls::ERESTARTNOHAND.cast_unsigned();
-            stopped.set_registers(&registers)?;
-        }
-        Ok(stopped.detach(0)?)
-    }
-
     /// Gives the thread back to a freeze: it is running, traced, and its deadline stands.
     pub(crate) fn into_running(self) -> (Running, u64) {
         (self.running, self.deadline_ns)

@@ -7,7 +7,7 @@ pub mod freeze;
 pub mod freeze_assemble;
 pub mod freeze_attend;
 pub mod freeze_calls;
-pub mod freeze_continue;
+mod freeze_continue;
 pub mod freeze_observe;
 pub mod freeze_release;
 pub mod fuzz;

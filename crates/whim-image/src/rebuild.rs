@@ -29,7 +29,7 @@ use thiserror::Error;
 use whim_model::{
     Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
 };
-use whim_sys::pidfd::{self, Pidfd};
+use whim_sys::pidfd;
 use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Entry, Maps, ProcmapError};
 use whim_sys::ptrace::{Options, Running, Stopped, TraceError, Waited};
@@ -735,15 +735,4 @@ fn close_under_filter(
     let exit = runner::stopped(running.wait()?)?;
     check("close", exit.registers()?.rax.cast_signed())?;
     Ok(exit)
-}
-
-/// Descriptor of the process for its end, whoever its parent is.
-///
-/// # Errors
-/// It has ended.
-pub fn process_descriptor(pid: i32) -> Result<Pidfd, RebuildError> {
-    Pidfd::open(pid).map_err(|errno| RebuildError::Os {
-        what: "Opening a descriptor of the guest",
-        errno,
-    })
 }

@@ -433,12 +433,6 @@ impl Session {
         self.state == State::Connected
     }
 
-    /// Whether a new connection is being made.
-    #[must_use]
-    pub fn is_dialing(&self) -> bool {
-        self.dialing
-    }
-
     /// When the other side was last heard of.
     #[must_use]
     pub fn heard(&self) -> Duration {

@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 /// Media ranges of an Accept header that are looked at.
-pub const RANGES_MAX: usize = 32;
+pub(crate) const RANGES_MAX: usize = 32;
 
 impl Format {
     /// What the answer's Content-Type says.

@@ -6,7 +6,7 @@
 //! no user and no command has a series of its own.
 #![forbid(unsafe_code)]
 
-pub mod exposition;
+mod exposition;
 pub mod fuzz;
 pub mod labels;
 mod metrics;

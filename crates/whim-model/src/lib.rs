@@ -421,10 +421,3 @@ impl ProcessImage {
         })
     }
 }
-
-/// Address range of pages whose contents travel in this order, each `PAGE_SIZE` long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageRun {
-    pub address: u64,
-    pub pages: u32,
-}

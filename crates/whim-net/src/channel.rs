@@ -307,12 +307,6 @@ impl Channel {
         }
     }
 
-    /// Whether a list of revocations, newer than that of the handshake, names the peer.
-    #[must_use]
-    pub fn is_revoked(&self, revocations: &RevocationList) -> bool {
-        revocations.refuses(&self.peer)
-    }
-
     /// Tells the peer that nothing more comes. What is queued is written as far as the socket takes
     /// it at once.
     pub fn close(&mut self) {

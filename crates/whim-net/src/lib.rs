@@ -3,7 +3,7 @@
 
 mod authority;
 pub mod channel;
-pub mod concealed;
+mod concealed;
 pub mod datagram;
 pub mod door;
 pub mod files;
@@ -18,7 +18,7 @@ mod link;
 pub mod name;
 pub mod port;
 pub mod removal;
-pub mod revocation;
+mod revocation;
 pub mod roster;
 pub mod state;
 pub mod tls;

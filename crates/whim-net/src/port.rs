@@ -252,11 +252,6 @@ impl LineReader {
         Some(line)
     }
 
-    /// The oldest descriptor that was not taken yet: ask once for each line that announces one.
-    pub fn next_descriptor(&mut self) -> Option<OwnedFd> {
-        self.descriptors.pop_front()
-    }
-
     /// The oldest descriptor, as a TCP connection; `None`: there is none.
     ///
     /// # Errors

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 /// The production policy in a simulated cluster
 #[derive(Parser)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Compare policies as the study of the opportunity cost approach did
     Study {
         /// Runs of each policy
@@ -47,7 +47,7 @@ pub enum Command {
 }
 
 #[derive(Args)]
-pub struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// What is checked
     #[arg(value_enum)]
     pub subject: Subject,
@@ -69,7 +69,7 @@ pub struct CheckArguments {
 }
 
 impl CheckArguments {
-    pub fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         Extent {
             first: self.first,
             seeds: self.seeds,
@@ -80,7 +80,7 @@ impl CheckArguments {
 }
 
 #[derive(Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// What runs in it: a scenario (see docs/simulation.md), or a file: a trace in the Standard Workload
     /// Format, or a record of a lab, NAME.jsonl
     #[arg(long, default_value = "hogs")]
@@ -120,7 +120,7 @@ pub struct RunArguments {
 const NODES_MAX: usize = 100_000;
 
 impl RunArguments {
-    pub fn setting(&self) -> Result<Setting, String> {
+    pub(crate) fn setting(&self) -> Result<Setting, String> {
         let mut setting = Setting::new(self.seed, self.machines()?, self.seconds);
         setting.balance = !self.no_balance;
         setting.habits.fair = self.fair;

@@ -16,7 +16,7 @@ use std::thread;
 /// What is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Subject {
+pub(crate) enum Subject {
     /// Moves for load are few when nothing happens
     Pingpong,
     /// Memory runs out nowhere while there is room somewhere
@@ -35,7 +35,7 @@ pub enum Subject {
 
 /// How much is checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
+pub(crate) struct Extent {
     pub first: u64,
     pub seeds: u64,
     pub hours: f64,
@@ -45,7 +45,7 @@ pub struct Extent {
 
 /// One figure of one run, and what it may be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub what: String,
     pub value: f64,
     pub limit: Limit,
@@ -63,7 +63,7 @@ impl Figure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Limit {
+pub(crate) enum Limit {
     AtMost(f64),
     AtLeast(f64),
 }
@@ -95,7 +95,7 @@ fn settled(setting: &Setting) -> f64 {
 
 /// A figure in all runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub(crate) struct Line {
     pub what: String,
     pub runs: u64,
     pub mean: f64,
@@ -108,7 +108,7 @@ pub struct Line {
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Checked {
+pub(crate) struct Checked {
     pub subject: Subject,
     pub lines: Vec<Line>,
     /// Invariants that did not hold within a run, with its seed.
@@ -122,7 +122,7 @@ type Found = (Vec<Figure>, Vec<String>);
 
 /// Checks.
 #[must_use]
-pub fn check(subject: Subject, extent: &Extent) -> Checked {
+pub(crate) fn check(subject: Subject, extent: &Extent) -> Checked {
     let one = |seed| match subject {
         Subject::Pingpong => pingpong::one(seed, extent.hours),
         Subject::Ushering => ushering::one(seed),
@@ -234,11 +234,11 @@ fn repeat(subject: Subject, extent: &Extent, seed: u64) -> String {
 
 impl Checked {
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.repeat.is_empty()
     }
 
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         println!("| figure | runs | mean | worst | limit | seed of the worst | holds |");
         println!("|---|---|---|---|---|---|---|");
         for line in &self.lines {

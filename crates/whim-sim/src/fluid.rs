@@ -3,13 +3,13 @@
 
 /// By how much those are slower who want so many cores together, and share so many.
 #[must_use]
-pub fn crowding(cores: f64, wanted: f64) -> f64 {
+pub(crate) fn crowding(cores: f64, wanted: f64) -> f64 {
     (wanted / cores).max(1.0)
 }
 
 /// What a machine has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Of one process that has it alone, in units of work per second.
     pub speed: f64,
     /// In the unit of the processes' memory.
@@ -17,11 +17,11 @@ pub struct Machine {
 }
 
 /// Unique within a run, and larger for younger processes.
-pub type ProcessId = u64;
+pub(crate) type ProcessId = u64;
 
 /// What a process still has to do, and what it holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Process {
+pub(crate) struct Process {
     pub id: ProcessId,
     /// The job that it is part of.
     pub job: usize,
@@ -38,7 +38,7 @@ pub struct Process {
 
 /// A machine at work.
 #[derive(Clone, Debug)]
-pub struct Busy {
+pub(crate) struct Busy {
     pub machine: Machine,
     /// In the order of their coming.
     pub processes: Vec<Process>,
@@ -47,7 +47,7 @@ pub struct Busy {
 
 impl Busy {
     #[must_use]
-    pub fn new(machine: Machine) -> Self {
+    pub(crate) fn new(machine: Machine) -> Self {
         Self {
             machine,
             processes: Vec::new(),
@@ -57,27 +57,27 @@ impl Busy {
 
     /// Processes that it has; those that are on their way to it count.
     #[must_use]
-    pub fn load(&self) -> f64 {
+    pub(crate) fn load(&self) -> f64 {
         self.processes.len() as f64
     }
 
     /// Memory that its processes hold; that of those on their way is promised, and counts.
     #[must_use]
-    pub fn used(&self) -> f64 {
+    pub(crate) fn used(&self) -> f64 {
         self.used
     }
 
     #[must_use]
-    pub fn free(&self) -> f64 {
+    pub(crate) fn free(&self) -> f64 {
         self.machine.memory - self.used
     }
 
-    pub fn add(&mut self, process: Process) {
+    pub(crate) fn add(&mut self, process: Process) {
         self.used += process.memory;
         self.processes.push(process);
     }
 
-    pub fn remove(&mut self, id: ProcessId) -> Option<Process> {
+    pub(crate) fn remove(&mut self, id: ProcessId) -> Option<Process> {
         let place = self.processes.iter().position(|p| p.id == id)?;
         let process = self.processes.remove(place);
         self.used -= process.memory;
@@ -102,7 +102,7 @@ impl Busy {
 
     /// How long until a process ends or begins to run, if nothing else changes.
     #[must_use]
-    pub fn until_change(&self, thrashing: f64) -> f64 {
+    pub(crate) fn until_change(&self, thrashing: f64) -> f64 {
         let rate = self.rate(thrashing);
         let change = |process: &Process| match process.frozen > 0.0 {
             true => process.frozen,
@@ -115,7 +115,7 @@ impl Busy {
     }
 
     /// Lets time pass, no more than until the next change; gives the processes that have ended.
-    pub fn pass(&mut self, seconds: f64, thrashing: f64) -> Vec<Process> {
+    pub(crate) fn pass(&mut self, seconds: f64, thrashing: f64) -> Vec<Process> {
         /// Of a unit of work, or of a second: what is less is nothing.
         const NOTHING: f64 = 1e-9;
         let done = seconds * self.rate(thrashing);

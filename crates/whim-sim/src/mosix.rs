@@ -8,7 +8,7 @@ use whim_balance::load::Load;
 
 /// Which threshold, and which loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// Loads are those of the moment, and a process moves where fewer share a CPU, itself counted: the
     /// smallest threshold that exchanges nothing for nothing, so the strongest opponent.
     Keen,
@@ -26,7 +26,7 @@ const PAUSE: f64 = 2.0;
 
 /// What a machine keeps for it.
 #[derive(Clone, Copy, Debug)]
-pub struct State {
+pub(crate) struct State {
     pub load: Load,
     pub sent: f64,
 }
@@ -41,7 +41,7 @@ impl Default for State {
 }
 
 /// All that the rule looks at.
-pub struct Seen<'a> {
+pub(crate) struct Seen<'a> {
     pub machines: &'a [Busy],
     pub states: &'a [State],
     pub now: f64,
@@ -49,7 +49,12 @@ pub struct Seen<'a> {
 
 impl Rule {
     /// Which process leaves a machine now, and for which of those that it knows of.
-    pub fn decide(self, seen: &Seen, own: usize, known: &[usize]) -> Option<(ProcessId, usize)> {
+    pub(crate) fn decide(
+        self,
+        seen: &Seen,
+        own: usize,
+        known: &[usize],
+    ) -> Option<(ProcessId, usize)> {
         let busy = &seen.machines[own];
         let (load, least) = match self {
             Self::Keen => (busy.load(), 0.0),

@@ -8,12 +8,12 @@ use rand_pcg::Pcg64Mcg;
 use std::fmt;
 use std::str::FromStr;
 
-pub const GIB: f64 = (1u64 << 30) as f64;
-pub const MB: f64 = 1e6;
+pub(crate) const GIB: f64 = (1u64 << 30) as f64;
+pub(crate) const MB: f64 = 1e6;
 
 /// A scenario by its name: `hogs`, `squares-10`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scenario {
+pub(crate) enum Scenario {
     /// 16 programs of 10 CPU seconds begin on the first node: the acceptance test of the makespan.
     Hogs,
     /// The same, ten of them with 300 MB.
@@ -62,7 +62,7 @@ impl fmt::Display for Scenario {
 }
 
 /// All names, for the help.
-pub const NAMES: &str = "hogs, heavy-hogs, crowd, scattered, squares-SECONDS, scattered-squares-SECONDS, eaters, growers, tight, lifetimes-PART, readers, idle";
+pub(crate) const NAMES: &str = "hogs, heavy-hogs, crowd, scattered, squares-SECONDS, scattered-squares-SECONDS, eaters, growers, tight, lifetimes-PART, readers, idle";
 
 impl FromStr for Scenario {
     type Err = String;
@@ -101,7 +101,7 @@ impl FromStr for Scenario {
 
 /// The lab of the acceptance tests: shares of one core, 2 GiB each.
 #[must_use]
-pub fn lab() -> Vec<Machine> {
+pub(crate) fn lab() -> Vec<Machine> {
     let node = |cores| Machine {
         cores,
         speed: 1.0,
@@ -112,7 +112,7 @@ pub fn lab() -> Vec<Machine> {
 
 /// So many equal nodes.
 #[must_use]
-pub fn equal(nodes: usize) -> Vec<Machine> {
+pub(crate) fn equal(nodes: usize) -> Vec<Machine> {
     let node = Machine {
         cores: 1.0,
         speed: 1.0,
@@ -125,7 +125,7 @@ pub fn equal(nodes: usize) -> Vec<Machine> {
 const HOG: f64 = 5.0 * MB;
 
 /// Fills a setting with programs.
-pub fn fill(setting: &mut Setting, scenario: Scenario) {
+pub(crate) fn fill(setting: &mut Setting, scenario: Scenario) {
     let mut chance = Pcg64Mcg::seed_from_u64(setting.seed ^ 0x0077_6869_6d00_0000);
     let nodes = setting.machines.len();
     setting.programs = match scenario {
@@ -155,7 +155,7 @@ pub fn fill(setting: &mut Setting, scenario: Scenario) {
 }
 
 /// How long nodes have been up when programs begin.
-pub const UP: Micros = 40 * SECOND;
+pub(crate) const UP: Micros = 40 * SECOND;
 
 fn spec(arrives: Micros, home: usize, memory: f64, phases: &[Phase]) -> Spec {
     Spec {

@@ -41,7 +41,7 @@ const THRASHING: f64 = 10.0;
 
 /// What the paper leaves open.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Assumptions {
+pub(crate) struct Assumptions {
     #[command(flatten)]
     pub jobs: Jobs,
     /// Seconds between two looks of a policy that moves
@@ -74,7 +74,7 @@ pub struct Assumptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Counted {
+pub(crate) enum Counted {
     /// A job, when its last process has ended.
     Jobs,
     /// Each process: the paper's model knows nothing else.
@@ -83,7 +83,7 @@ pub enum Counted {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Policy {
+pub(crate) enum Policy {
     /// By turns, and never moved.
     Pvm,
     /// Where the opportunity cost is least, and never moved.
@@ -100,7 +100,7 @@ pub enum Policy {
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Of all its jobs' slowdowns.
     pub sum: f64,
     pub jobs: f64,
@@ -128,7 +128,7 @@ struct Run<'a> {
 
 /// One run of the study; the same seed gives the same jobs to every policy.
 #[must_use]
-pub fn run(policy: Policy, seed: u64, assumed: &Assumptions) -> Outcome {
+pub(crate) fn run(policy: Policy, seed: u64, assumed: &Assumptions) -> Outcome {
     let machines = MACHINES.map(|(mhz, memory)| {
         Busy::new(Machine {
             speed: mhz / MACHINES[0].0,

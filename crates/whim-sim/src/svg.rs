@@ -30,7 +30,7 @@ const GIB: f64 = (1u32 << 30) as f64;
 
 /// The first nodes and the first moves, if there are many.
 #[must_use]
-pub fn draw(outcome: &Outcome) -> String {
+pub(crate) fn draw(outcome: &Outcome) -> String {
     let nodes = outcome.peaks.len().min(NODES_MAX);
     let busy = outcome.samples.iter().find(|sample| sample.programs > 0);
     let from = busy.map_or(0.0, |sample| (sample.at - BEFORE).max(0.0));

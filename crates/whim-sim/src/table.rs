@@ -5,14 +5,14 @@ use serde::Serialize;
 
 /// A figure and half of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub value: f64,
     pub within: f64,
 }
 
 /// A policy in all runs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     pub policy: Policy,
     /// Mean slowdown over all jobs of all runs.
     pub per_job: Figure,
@@ -31,7 +31,7 @@ pub struct Row {
 
 /// Two policies on the same jobs.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Pair {
+pub(crate) struct Pair {
     pub better: Policy,
     pub worse: Policy,
     /// How much larger the mean of a run is under the worse one, run by run.
@@ -41,7 +41,7 @@ pub struct Pair {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Table {
+pub(crate) struct Table {
     pub runs: u64,
     pub first_seed: u64,
     pub rows: Vec<Row>,
@@ -51,7 +51,12 @@ pub struct Table {
 impl Table {
     /// Runs the policies, the worst first, on jobs of so many seeds.
     #[must_use]
-    pub fn of(policies: &[Policy], first_seed: u64, runs: u64, assumed: &Assumptions) -> Self {
+    pub(crate) fn of(
+        policies: &[Policy],
+        first_seed: u64,
+        runs: u64,
+        assumed: &Assumptions,
+    ) -> Self {
         let outcomes = |policy| {
             let seeds = first_seed..first_seed + runs;
             seeds.map(|seed| run(policy, seed, assumed)).collect()
@@ -74,7 +79,7 @@ impl Table {
         }
     }
 
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         println!(
             "slowdown, mean and 95 % interval; {} runs from seed {}",
             self.runs, self.first_seed

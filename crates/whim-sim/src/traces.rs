@@ -18,7 +18,7 @@ const IDLE: f64 = 0.05;
 ///
 /// # Errors
 /// A sentence.
-pub fn fill(setting: &mut Setting, path: &Path) -> Result<(), String> {
+pub(crate) fn fill(setting: &mut Setting, path: &Path) -> Result<(), String> {
     let name = path.display();
     let bytes = whim_sim::read(path).map_err(|error| format!("Could not read {name}: {error}"))?;
     let is_record = path

@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 /// for ten thousand simulated seconds, distributed randomly to provide a variety of load conditions ...
 /// All random distributions were uniform."
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     /// Least r: a job needs 2/r seconds
     ///
     /// Of 1/r neither mean nor variance exists, so a mean slowdown without a bound would be that of the
@@ -43,7 +43,7 @@ pub struct Jobs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub(crate) enum Part {
     Share,
     Whole,
 }
@@ -57,7 +57,7 @@ const PARALLEL: f64 = 0.05;
 
 /// Its slowdown is the time from its arrival until its last process ends, over `work`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Job {
+pub(crate) struct Job {
     pub arrives: f64,
     pub processes: u32,
     /// Of each process: seconds of the fastest machine.
@@ -68,7 +68,7 @@ pub struct Job {
 
 /// The jobs of one run, by their time.
 #[must_use]
-pub fn jobs(seed: u64, assumed: &Jobs, largest_memory: f64) -> Vec<Job> {
+pub(crate) fn jobs(seed: u64, assumed: &Jobs, largest_memory: f64) -> Vec<Job> {
     let mut chance = Pcg64Mcg::seed_from_u64(seed);
     let count = JOBS * (1.0 + assumed.vary * (2.0 * chance.random::<f64>() - 1.0));
     let mut times: Vec<f64> = (1..)

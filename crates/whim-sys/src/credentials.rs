@@ -293,16 +293,6 @@ pub fn set_dumpable(dumpable: bool) -> Result<(), CredentialError> {
         .map_err(CredentialError::Prctl)
 }
 
-/// Makes this process the one to which orphaned descendants are given.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn become_subreaper() -> Result<(), CredentialError> {
-    prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)
-        .map(drop)
-        .map_err(CredentialError::Prctl)
-}
-
 /// What a supervisor is told of our environment. The rest may hold secrets of whoever started us, and its owner
 /// reads it in /proc.
 const ENVIRONMENT: [&str; 4] = ["PATH", "RUST_BACKTRACE", "WHIM_LOG", crate::crash::VARIABLE];

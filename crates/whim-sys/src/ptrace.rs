@@ -61,13 +61,8 @@ pub struct Options(u32);
 impl Options {
     pub const NONE: Self = Self(0);
     pub const SYSGOOD: Self = Self(0x1);
-    pub const TRACE_FORK: Self = Self(0x2);
-    pub const TRACE_VFORK: Self = Self(0x4);
     pub const TRACE_CLONE: Self = Self(0x8);
     pub const TRACE_EXEC: Self = Self(0x10);
-    pub const TRACE_VFORK_DONE: Self = Self(0x20);
-    pub const TRACE_EXIT: Self = Self(0x40);
-    pub const TRACE_SECCOMP: Self = Self(0x80);
     pub const EXITKILL: Self = Self(0x10_0000);
 
     #[must_use]

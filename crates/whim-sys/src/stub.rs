@@ -36,9 +36,6 @@ pub fn set_patience_ms(milliseconds: u64) {
 pub const ENTRY: u64 = 0;
 /// Offset at which a thread enters whose call the kernel shall restart or end.
 pub const RESTART_ENTRY: u64 = 2;
-/// Number of the system call in which the batch stub waits (ppoll: it keeps no restart block, so
-/// that of an interrupted sleep survives).
-pub const WAIT_CALL: u64 = 271;
 /// From the word `done` to the two words in which the kernel keeps what is left of the wait.
 pub const WAIT_OFFSET: u64 = 16;
 /// Words of one operation in memory: number and six arguments.

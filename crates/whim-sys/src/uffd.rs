@@ -13,7 +13,6 @@ pub const USER_MODE_ONLY: u64 = 1;
 const API_VERSION: u64 = 0xaa;
 const IOC_API: c_ulong = 0xc018_aa3f;
 const IOC_REGISTER: c_ulong = 0xc020_aa00;
-const IOC_UNREGISTER: c_ulong = 0x8010_aa01;
 const IOC_WAKE: c_ulong = 0x8010_aa02;
 const IOC_COPY: c_ulong = 0xc028_aa03;
 const IOC_ZEROPAGE: c_ulong = 0xc020_aa04;
@@ -31,12 +30,8 @@ const BATCH: usize = 16;
 
 /// Feature: [`Event::Remap`] is reported.
 pub const FEATURE_EVENT_REMAP: u64 = 1 << 2;
-/// Feature: [`Event::Remove`] is reported.
-pub const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 /// Feature: [`Event::Unmap`] is reported.
 pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
-/// Feature: a missing page gives SIGBUS, and EFAULT to a system call, instead of a message.
-pub const FEATURE_SIGBUS: u64 = 1 << 7;
 
 /// Which accesses of a registered range are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,13 +202,6 @@ impl Uffd {
             ioctls: 0,
         };
         self.control(IOC_REGISTER, &mut argument)
-    }
-
-    /// # Errors
-    /// EINVAL when a part is not mapped.
-    pub fn unregister(&self, start: u64, length: u64) -> Result<(), Errno> {
-        let mut range = Range { start, length };
-        self.control(IOC_UNREGISTER, &mut range)
     }
 
     /// Lets threads that wait for pages of the range look again.

@@ -13,7 +13,7 @@ pub mod backend;
 pub mod fuzz;
 pub mod guard;
 pub mod listen;
-pub mod page;
+mod page;
 pub mod serve;
 pub mod sessions;
 

@@ -4,19 +4,19 @@
 use crate::backend::Greeting;
 use askama::Template;
 
-pub const STYLE: &str = include_str!("../assets/page.css");
-pub const SCRIPT: [&str; 4] = [
+pub(crate) const STYLE: &str = include_str!("../assets/page.css");
+pub(crate) const SCRIPT: [&str; 4] = [
     include_str!("../assets/model.js"),
     include_str!("../assets/map.js"),
     include_str!("../assets/dialogs.js"),
     include_str!("../assets/page.js"),
 ];
-pub const ICON: &str = include_str!("../assets/icon.svg");
+pub(crate) const ICON: &str = include_str!("../assets/icon.svg");
 
 /// The page of a session.
 #[derive(Debug, Template)]
 #[template(path = "page.html")]
-pub struct Page<'a> {
+pub(crate) struct Page<'a> {
     pub greeting: &'a Greeting,
     pub token: &'a str,
 }
@@ -24,7 +24,7 @@ pub struct Page<'a> {
 /// A sentence for who cannot see the page.
 #[derive(Debug, Template)]
 #[template(path = "sentence.html")]
-pub struct Sentence<'a> {
+pub(crate) struct Sentence<'a> {
     pub sentence: &'a str,
 }
 

@@ -15,7 +15,7 @@ use whim_control::protocol::{Class, LeaseChoice};
     max_term_width = 100,
     arg_required_else_help = true
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Control socket of the daemon (default: that of this user's daemon, or else of root's)
     #[arg(long, global = true, value_name = "PATH", hide = true)]
     pub socket: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Arguments {
 
 /// How a monitor shows what it sees.
 #[derive(Debug, Args)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// The feed, one JSON object per line, until it is interrupted
     #[arg(long)]
     pub json: bool,
@@ -42,7 +42,7 @@ pub struct Seen {
 
 /// `PID` (of this node) or `HOME:PID`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcessName {
+pub(crate) struct ProcessName {
     pub home: Option<String>,
     pub pid: i32,
 }
@@ -65,7 +65,7 @@ impl FromStr for ProcessName {
 
 /// `2h`, `90m`, `30d`, `45s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ago {
+pub(crate) struct Ago {
     pub milliseconds: u64,
 }
 
@@ -91,7 +91,7 @@ impl FromStr for Ago {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Run a program that may move
     Run(Box<Run>),
     /// Start a shell in which everything typed may move
@@ -262,13 +262,13 @@ pub enum Verb {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Generated {
+pub(crate) enum Generated {
     Man,
     Completions,
 }
 
 #[derive(Debug, Args)]
-pub struct Run {
+pub(crate) struct Run {
     /// Send it there as soon as it runs
     #[arg(long, value_name = "NODE|@LABEL|best", conflicts_with = "pin")]
     pub on: Option<String>,
@@ -301,7 +301,7 @@ pub struct Run {
 
 /// Who may host a program and what it starts, and for how long without being heard of.
 #[derive(Debug, Args)]
-pub struct Hosts {
+pub(crate) struct Hosts {
     /// Only these nodes, or those with these labels, may host it
     #[arg(long, value_name = "A,B,@LABEL", value_delimiter = ',')]
     pub only: Vec<String>,
@@ -314,7 +314,7 @@ pub struct Hosts {
 }
 
 #[derive(Debug, Args)]
-pub struct Shelled {
+pub(crate) struct Shelled {
     #[command(flatten)]
     pub hosts: Hosts,
     /// Arguments of the shell
@@ -329,7 +329,7 @@ pub struct Shelled {
 impl Shelled {
     /// The user's own shell, as a program that may move: what it starts may as well.
     #[must_use]
-    pub fn run(self) -> Run {
+    pub(crate) fn run(self) -> Run {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
         let mut command = vec![shell.unwrap_or_else(|| "/bin/sh".into())];
         command.extend(self.arguments);
@@ -347,7 +347,7 @@ impl Shelled {
 }
 
 #[derive(Debug, Args)]
-pub struct NodeOptions {
+pub(crate) struct NodeOptions {
     /// Name of this node (default: the machine's)
     #[arg(long = "node", visible_alias = "name", value_name = "NAME")]
     pub node: Option<String>,
@@ -357,13 +357,13 @@ pub struct NodeOptions {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Ca {
+pub(crate) enum Ca {
     /// Write a copy of the CA, with its key, into a new file: keep it off the cluster
     Backup { file: PathBuf },
 }
 
 #[derive(Debug, Subcommand)]
-pub enum ConfigVerb {
+pub(crate) enum ConfigVerb {
     /// Check a configuration without using it
     Check {
         /// Default: /etc/whim/config.toml; without root ~/.config/whim/config.toml
@@ -376,14 +376,14 @@ pub enum ConfigVerb {
 
 /// `--name L` of every verb of `whim lab`.
 #[derive(Debug, Args)]
-pub struct LabName {
+pub(crate) struct LabName {
     /// Name of the lab
     #[arg(long, value_name = "L", default_value = "lab")]
     pub name: String,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Lab {
+pub(crate) enum Lab {
     /// Make a lab and a cluster of its nodes
     Up(Box<LabUp>),
     /// Run a command, or a shell, on a node
@@ -476,7 +476,7 @@ pub enum Lab {
 }
 
 #[derive(Debug, Args)]
-pub struct LabUp {
+pub(crate) struct LabUp {
     #[command(flatten)]
     pub lab: LabName,
     /// Number of nodes
@@ -513,7 +513,7 @@ pub struct LabUp {
 }
 
 #[derive(Debug, Args)]
-pub struct LinkOptions {
+pub(crate) struct LinkOptions {
     /// Delay of a packet one way, such as 1ms
     #[arg(long, value_name = "TIME")]
     pub delay: Option<String>,

@@ -14,7 +14,7 @@ use crate::output;
 ///
 /// # Errors
 /// The daemon refuses, or the file cannot be made.
-pub fn back_up(mut client: Client, file: &Path) -> Result<()> {
+pub(crate) fn back_up(mut client: Client, file: &Path) -> Result<()> {
     let (mut copy, mut whole) = (String::new(), true);
     let limit = usize::try_from(files::FILE_MAX).unwrap_or(usize::MAX);
     client.ask(&Request::CaCopy, |answer| {
@@ -36,7 +36,7 @@ pub fn back_up(mut client: Client, file: &Path) -> Result<()> {
 ///
 /// # Errors
 /// The file cannot be read, or others can read it; the daemon refuses.
-pub fn restore(mut client: Client, node: NodeOptions, file: &Path) -> Result<()> {
+pub(crate) fn restore(mut client: Client, node: NodeOptions, file: &Path) -> Result<()> {
     let backup = files::read_secret(file)?;
     let NodeOptions { node, advertise } = node;
     let request = Request::Init {

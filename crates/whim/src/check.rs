@@ -50,7 +50,7 @@ impl Checked {
 ///
 /// # Errors
 /// It cannot be used: with file, line and key.
-pub fn perform(named: Option<&Path>, json: bool) -> Result<()> {
+pub(crate) fn perform(named: Option<&Path>, json: bool) -> Result<()> {
     let usual = Places::here().config;
     let file = named.unwrap_or(&usual);
     let optional = file == usual;

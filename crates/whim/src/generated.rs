@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::arguments::Arguments;
 
 /// Completions for `shell`, to standard output.
-pub fn completions(shell: Shell) {
+pub(crate) fn completions(shell: Shell) {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut visible(), "whim", &mut text);
     crate::output::line(String::from_utf8_lossy(&text).trim_end());
@@ -19,7 +19,7 @@ pub fn completions(shell: Shell) {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn completion_files(directory: &Path) -> io::Result<()> {
+pub(crate) fn completion_files(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut visible(), "whim", directory)?;
@@ -46,7 +46,7 @@ fn visible() -> Command {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn man_pages(directory: &Path) -> io::Result<()> {
+pub(crate) fn man_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut command = visible().disable_help_subcommand(true);
     command.build();

@@ -17,7 +17,7 @@ const BAR: usize = 10;
 ///
 /// # Errors
 /// The daemon does not answer, or keeps nothing.
-pub fn show(mut client: Client, since: Ago, json: bool) -> Result<(), ControlError> {
+pub(crate) fn show(mut client: Client, since: Ago, json: bool) -> Result<(), ControlError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ms = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
     let from_ms = now_ms.saturating_sub(since.milliseconds);

@@ -17,7 +17,7 @@ use crate::run::FAILED;
 const DAEMON_WAIT: &str = "15";
 
 #[derive(Debug, Error)]
-pub enum LaboratoryError {
+pub(crate) enum LaboratoryError {
     #[error(transparent)]
     Lab(#[from] LabError),
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub enum LaboratoryError {
 ///
 /// # Errors
 /// Why not, as a sentence.
-pub fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
+pub(crate) fn perform(verb: Verb) -> Result<ExitCode, LaboratoryError> {
     match verb {
         Verb::Up(up) => start(*up)?,
         Verb::Exec {

@@ -29,7 +29,7 @@ use source::Source;
 
 /// How a monitor was asked for.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     pub json: bool,
     pub once: bool,
     /// A recorded feed, or `-`; `None`: the daemon's.
@@ -37,7 +37,7 @@ pub struct Options {
 }
 
 /// A way to the daemon, from any thread.
-pub type Connect = Arc<dyn Fn() -> Result<Client, ControlError> + Send + Sync>;
+pub(crate) type Connect = Arc<dyn Fn() -> Result<Client, ControlError> + Send + Sync>;
 
 /// What the threads tell the one that draws.
 enum Message {
@@ -76,7 +76,7 @@ trait Screen {
 ///
 /// # Errors
 /// There is no daemon, no feed, or no terminal.
-pub fn top(connect: &Connect, options: &Options) -> Result<()> {
+pub(crate) fn top(connect: &Connect, options: &Options) -> Result<()> {
     if options.json || options.once || !io::stdout().is_terminal() {
         return print(connect, options, |model| {
             let rows = whim_monitor::order::Choice::default().list(model);
@@ -91,7 +91,7 @@ pub fn top(connect: &Connect, options: &Options) -> Result<()> {
 ///
 /// # Errors
 /// As [`top()`].
-pub fn mon(connect: &Connect, options: &Options) -> Result<()> {
+pub(crate) fn mon(connect: &Connect, options: &Options) -> Result<()> {
     if options.json || options.once || !io::stdout().is_terminal() {
         return print(connect, options, |model| {
             let rows: Vec<_> = model.nodes().map(|node| node.row.clone()).collect();

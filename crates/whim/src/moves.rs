@@ -12,7 +12,11 @@ use crate::output;
 ///
 /// # Errors
 /// Why it was refused.
-pub fn perform(mut client: Client, request: &Request, json: bool) -> Result<(), ControlError> {
+pub(crate) fn perform(
+    mut client: Client,
+    request: &Request,
+    json: bool,
+) -> Result<(), ControlError> {
     let mut bar: Option<ProgressBar> = None;
     let mut report: Option<MoveReport> = None;
     let text = client.ask(request, |answer| match answer {

@@ -3,11 +3,11 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 use whim_control::protocol::{LogRow, NodeRow, NodeState, ProcessRow};
-pub use whim_monitor::moment::moment;
+pub(crate) use whim_monitor::moment::moment;
 use whim_monitor::order::state;
 
 /// Writes a line; a reader that has gone (`whim ps | head -1`) is no error.
-pub fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     let mut output = io::stdout().lock();
     let _ = output
         .write_all(text.as_bytes())
@@ -15,7 +15,7 @@ pub fn line(text: &str) {
 }
 
 /// One JSON object on a line.
-pub fn json(row: &impl serde::Serialize) {
+pub(crate) fn json(row: &impl serde::Serialize) {
     if let Ok(text) = serde_json::to_string(row) {
         line(&text);
     }
@@ -23,7 +23,7 @@ pub fn json(row: &impl serde::Serialize) {
 
 /// Columns as wide as their longest cell; those named in `right` are aligned to the right, and the
 /// last one is never padded, but cut at the terminal's edge.
-pub fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn table(head: &[&str], right: &[&str], rows: &[Vec<String>]) {
     let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -63,7 +63,7 @@ fn columns() -> Option<usize> {
 
 /// Bytes, as people read them.
 #[must_use]
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut whole = count;
     let mut rest = 0;
@@ -81,7 +81,7 @@ pub fn bytes(count: u64) -> String {
 }
 
 /// `whim ps`.
-pub fn processes(rows: &[ProcessRow]) {
+pub(crate) fn processes(rows: &[ProcessRow]) {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {
@@ -149,7 +149,7 @@ fn admitted(row: &NodeRow) -> String {
 }
 
 /// `whim nodes`.
-pub fn nodes(rows: &[NodeRow]) {
+pub(crate) fn nodes(rows: &[NodeRow]) {
     let number = |value: Option<f64>, digits: usize| match value {
         Some(value) => format!("{value:.digits$}"),
         None => "-".into(),
@@ -206,7 +206,7 @@ pub fn nodes(rows: &[NodeRow]) {
 }
 
 /// `whim log`.
-pub fn log(row: &LogRow) {
+pub(crate) fn log(row: &LogRow) {
     let pid = row.pid.map_or(String::new(), |pid| format!(" {pid}"));
     line(&format!(
         "{} {}{pid}: {}",

@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// What a portable program's user has to know.
-pub const NOT_COVERED: &str = "--portable limits the system's C library alone. Programs that read CPUID \
+pub(crate) const NOT_COVERED: &str = "--portable limits the system's C library alone. Programs that read CPUID \
 themselves (some libraries for mathematics, cryptography and video do), and those that are linked \
 statically or use another C library, are not covered";
 
@@ -13,7 +13,7 @@ const TUNABLE: &[u8] = b"glibc.cpu.hwcaps";
 
 /// The environment as it is, but for the features of these names.
 #[must_use]
-pub fn environment(without: &[String]) -> Vec<CString> {
+pub(crate) fn environment(without: &[String]) -> Vec<CString> {
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     if !without.is_empty() {
         let place = variables.iter().position(|(key, _)| key == VARIABLE);

@@ -18,7 +18,7 @@ use whim_lab::{Lab, LabError, NodeState};
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Error)]
-pub enum RecordingError {
+pub(crate) enum RecordingError {
     #[error(transparent)]
     Lab(#[from] LabError),
     #[error("{0} is no name for a record: whim-sim knows them by .jsonl at the end")]
@@ -42,7 +42,7 @@ struct Line<'a> {
 
 /// What has been written down.
 #[derive(Debug, Default)]
-pub struct Told {
+pub(crate) struct Told {
     file: PathBuf,
     seconds: u64,
     lines: u64,
@@ -65,7 +65,11 @@ impl fmt::Display for Told {
 ///
 /// # Errors
 /// There is no such lab; the file is there already or cannot be written.
-pub fn record(name: &str, file: &Path, seconds: Option<u64>) -> Result<Told, RecordingError> {
+pub(crate) fn record(
+    name: &str,
+    file: &Path,
+    seconds: Option<u64>,
+) -> Result<Told, RecordingError> {
     if file.extension().is_none_or(|ending| ending != "jsonl") {
         return Err(RecordingError::Name(file.to_owned()));
     }

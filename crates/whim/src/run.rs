@@ -12,14 +12,14 @@ use crate::arguments::Run;
 use crate::portable;
 
 /// Exit codes of our own, apart from the program's, as of env(1).
-pub const FAILED: u8 = 125;
+pub(crate) const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 /// Registers this process and replaces it by the program: same pid, descriptors, terminal,
 /// signals, directory and environment. The connection closes by that, which tells the daemon that
 /// the program runs. Returns only on failure.
-pub fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
+pub(crate) fn run(client: Result<Client, ControlError>, arguments: Run) -> ExitCode {
     let options = RunOptions {
         on: arguments.on,
         only: arguments.hosts.only,

@@ -13,7 +13,7 @@ use whim_model::CpuTime;
 use crate::run::FAILED;
 
 /// Runs the program as a child, as time(1) does, and says on standard error what it has used.
-pub fn run(connect: &dyn Fn() -> Result<Client, ControlError>) -> ExitCode {
+pub(crate) fn run(connect: &dyn Fn() -> Result<Client, ControlError>) -> ExitCode {
     let name = format!("{}-{}", std::process::id(), whim_net::unix_now());
     let begun = Instant::now();
     let status = match child(&name) {

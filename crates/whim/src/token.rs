@@ -20,7 +20,7 @@ const END: u8 = 0x04;
 const CLEAR: u8 = 0x15;
 
 #[derive(Debug, Error)]
-pub enum TokenInputError {
+pub(crate) enum TokenInputError {
     #[error(
         "No token has come on standard input: run 'whim join HOST' at a terminal, which asks for it, or give it by a file: --token-file FILE"
     )]
@@ -54,10 +54,10 @@ pub enum TokenInputError {
 }
 
 /// What is said to who gives a token as an argument, as was done before. Without the token.
-pub const AS_ARGUMENT: &str = "A token does not stand in a command line: others read it there. Consider this one known, make a new one with 'whim token', and run 'whim join HOST', which asks for it; in scripts 'whim join HOST <FILE' or 'whim join HOST --token-file FILE', with a file of mode 600";
+pub(crate) const AS_ARGUMENT: &str = "A token does not stand in a command line: others read it there. Consider this one known, make a new one with 'whim token', and run 'whim join HOST', which asks for it; in scripts 'whim join HOST <FILE' or 'whim join HOST --token-file FILE', with a file of mode 600";
 
 /// Whether what somebody wrote after `whim join` is, or may hold, a token: nothing of it is repeated.
-pub fn in_words(words: impl Iterator<Item = OsString>) -> bool {
+pub(crate) fn in_words(words: impl Iterator<Item = OsString>) -> bool {
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
@@ -65,7 +65,7 @@ pub fn in_words(words: impl Iterator<Item = OsString>) -> bool {
 }
 
 /// Whether something stands where the token did once, behind the host.
-pub fn is_former(error: &clap::Error) -> bool {
+pub(crate) fn is_former(error: &clap::Error) -> bool {
     let word = error.get(ContextKind::InvalidArg);
     let is_word = |text: &str| !text.starts_with('-');
     error.kind() == ErrorKind::UnknownArgument
@@ -73,7 +73,7 @@ pub fn is_former(error: &clap::Error) -> bool {
 }
 
 /// Whether a token stands where another argument does.
-pub fn is_argument(host: &str, file: Option<&Path>) -> bool {
+pub(crate) fn is_argument(host: &str, file: Option<&Path>) -> bool {
     let file = file.map(|file| file.to_string_lossy());
     stands_in(host) || file.is_some_and(|file| stands_in(&file))
 }
@@ -82,7 +82,7 @@ pub fn is_argument(host: &str, file: Option<&Path>) -> bool {
 ///
 /// # Errors
 /// There is none, or none that may be used; never with a part of it.
-pub fn get(file: Option<&Path>) -> Result<Concealed, TokenInputError> {
+pub(crate) fn get(file: Option<&Path>) -> Result<Concealed, TokenInputError> {
     let line = match file.filter(|file| file.as_os_str() != "-") {
         Some(path) => of(open(path)?)?,
         None if io::stdin().is_terminal() => ask()?,

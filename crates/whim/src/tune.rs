@@ -10,7 +10,7 @@ use crate::output;
 ///
 /// # Errors
 /// When there is no such key, when the value does not fit, or when the caller may not change it.
-pub fn perform(
+pub(crate) fn perform(
     mut client: Client,
     key: Option<String>,
     value: Option<String>,

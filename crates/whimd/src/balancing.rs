@@ -76,7 +76,7 @@ struct View {
 }
 
 /// Looks, and begins what is to be moved.
-pub async fn look(daemon: &Arc<Daemon>) {
+pub(crate) async fn look(daemon: &Arc<Daemon>) {
     let looking = Arc::clone(daemon);
     let orders = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
     for order in orders.unwrap_or_default() {
@@ -118,7 +118,7 @@ async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), Mo
 
 /// A program has just begun: the one that lasts begins where it costs least, and does not wait for the next
 /// second's look.
-pub async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
+pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
     let uid = processes::credentials(pid).map_or(0, |credentials| credentials.uids[0]);
     let Ok(stat) = processes::stat(pid) else {
         return;
@@ -560,7 +560,7 @@ fn urgency(daemon: &Daemon, balancing: &mut Balancing, view: &View, programs: &[
 
 /// What the balancer decided about a process last, as a sentence and as its record.
 #[must_use]
-pub fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decided>)> {
+pub(crate) fn why(daemon: &Daemon, stat: &Stat) -> Option<(String, Option<Decided>)> {
     if !daemon.config().balance.enabled {
         let sentence = "This node moves nothing by itself: [balance] enabled, or --no-balance.";
         return Some((sentence.into(), None));

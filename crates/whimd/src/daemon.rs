@@ -45,7 +45,7 @@ struct SeenProcesses {
 
 /// Everything that the daemon's tasks share.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct Daemon {
     settings: Settings,
     /// What holds of the configuration: `whim tune` changes it.
     config: Mutex<Arc<Config>>,
@@ -78,7 +78,7 @@ pub struct Daemon {
 
 impl Daemon {
     #[must_use]
-    pub fn new(settings: Settings, cluster: Cluster) -> Arc<Self> {
+    pub(crate) fn new(settings: Settings, cluster: Cluster) -> Arc<Self> {
         let class = Class::here(&settings.config.cpu.hide);
         let events = Events::open(settings.log("events").with_extension("jsonl"));
         let journeys = Journeys::load(&settings.journeys());
@@ -124,68 +124,68 @@ impl Daemon {
 
     /// What this daemon was started with.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
     #[must_use]
-    pub fn cluster(&self) -> &Arc<Cluster> {
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
     #[must_use]
-    pub fn events(&self) -> &Events {
+    pub(crate) fn events(&self) -> &Events {
         &self.events
     }
 
     /// Files by which supervisors enter their control groups.
     #[must_use]
-    pub fn supervisor_groups(&self) -> &[PathBuf] {
+    pub(crate) fn supervisor_groups(&self) -> &[PathBuf] {
         &self.supervisor_groups
     }
 
     #[must_use]
-    pub fn looking(&self) -> &Arc<Looking> {
+    pub(crate) fn looking(&self) -> &Arc<Looking> {
         &self.looking
     }
 
     #[must_use]
-    pub fn watched(&self) -> &Watched {
+    pub(crate) fn watched(&self) -> &Watched {
         &self.watched
     }
 
     #[must_use]
-    pub fn metrics(&self) -> &Metrics {
+    pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
     #[must_use]
-    pub fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &History {
         &self.history
     }
 
     /// Held while guests are sent away.
-    pub fn expelling(&self) -> &tokio::sync::Mutex<()> {
+    pub(crate) fn expelling(&self) -> &tokio::sync::Mutex<()> {
         &self.expelling
     }
 
-    pub fn candidates(&self) -> MutexGuard<'_, Candidates> {
+    pub(crate) fn candidates(&self) -> MutexGuard<'_, Candidates> {
         lock(&self.candidates)
     }
 
-    pub fn journeys(&self) -> MutexGuard<'_, Journeys> {
+    pub(crate) fn journeys(&self) -> MutexGuard<'_, Journeys> {
         lock(&self.journeys)
     }
 
-    pub fn guests(&self) -> MutexGuard<'_, Guests> {
+    pub(crate) fn guests(&self) -> MutexGuard<'_, Guests> {
         lock(&self.guests)
     }
 
-    pub fn peers(&self) -> MutexGuard<'_, Peers> {
+    pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
         lock(&self.peers)
     }
 
-    pub fn discovery(&self) -> MutexGuard<'_, Discovery> {
+    pub(crate) fn discovery(&self) -> MutexGuard<'_, Discovery> {
         lock(&self.discovery)
     }
 
@@ -193,7 +193,7 @@ impl Daemon {
     ///
     /// # Errors
     /// This node is in no cluster.
-    pub fn with_keyring<T>(
+    pub(crate) fn with_keyring<T>(
         &self,
         act: impl FnOnce(&mut Keyring, Duration) -> T,
     ) -> Result<T, CallError> {
@@ -207,21 +207,21 @@ impl Daemon {
     }
 
     /// Forgets the keys of all others: this node left its cluster.
-    pub fn forget_keys(&self) {
+    pub(crate) fn forget_keys(&self) {
         *lock(&self.keyring) = None;
     }
 
-    pub fn sensors(&self) -> MutexGuard<'_, Sensors> {
+    pub(crate) fn sensors(&self) -> MutexGuard<'_, Sensors> {
         lock(&self.sensors)
     }
 
-    pub fn balancing(&self) -> MutexGuard<'_, Balancing> {
+    pub(crate) fn balancing(&self) -> MutexGuard<'_, Balancing> {
         lock(&self.balancing)
     }
 
     /// What holds now of the configuration.
     #[must_use]
-    pub fn config(&self) -> Arc<Config> {
+    pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&lock(&self.config))
     }
 
@@ -229,7 +229,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Those of `change`; then all is as before.
-    pub fn change_config<E>(
+    pub(crate) fn change_config<E>(
         &self,
         change: impl FnOnce(&Config) -> Result<Config, E>,
     ) -> Result<(Arc<Config>, Arc<Config>), E> {
@@ -240,12 +240,12 @@ impl Daemon {
     }
 
     #[must_use]
-    pub fn orders(&self) -> Orders {
+    pub(crate) fn orders(&self) -> Orders {
         *lock(&self.orders)
     }
 
     /// Takes and notes what this node is told; gives what holds now.
-    pub fn change_orders(&self, change: impl FnOnce(&mut Orders)) -> Orders {
+    pub(crate) fn change_orders(&self, change: impl FnOnce(&mut Orders)) -> Orders {
         let mut orders = lock(&self.orders);
         let before = *orders;
         change(&mut orders);
@@ -260,19 +260,19 @@ impl Daemon {
 
     /// The time since this daemon began.
     #[must_use]
-    pub fn clock(&self) -> Duration {
+    pub(crate) fn clock(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Milliseconds since this daemon began.
     #[must_use]
-    pub fn clock_ms(&self) -> u64 {
+    pub(crate) fn clock_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// What this node tells of itself.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let orders = self.orders();
         let some = {
             let guests = self.guests();
@@ -303,14 +303,14 @@ impl Daemon {
 
     /// What all guests may use of this node's memory together.
     #[must_use]
-    pub fn guests_share(&self) -> u64 {
+    pub(crate) fn guests_share(&self) -> u64 {
         let (total, _) = whim_machine::sensors::memory();
         self.config().guests.share(total)
     }
 
     /// Says so to the supervisors of guests and to the kernel, as far as that is not done: an earlier
     /// daemon may have had another configuration, and this node's memory may change.
-    pub fn hold_guests_share(&self) {
+    pub(crate) fn hold_guests_share(&self) {
         use std::os::unix::fs::{FileExt, OpenOptionsExt};
         let share = self.guests_share();
         // In place, and of the same length always: supervisors have the file open, and may read it
@@ -331,13 +331,13 @@ impl Daemon {
     }
 
     /// Processes that are being moved just now.
-    pub fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+    pub(crate) fn under_way(&self) -> MutexGuard<'_, UnderWay> {
         lock(&self.under_way)
     }
 
     /// Whether a process is being moved just now.
     #[must_use]
-    pub fn is_moving(&self, pid: i32) -> bool {
+    pub(crate) fn is_moving(&self, pid: i32) -> bool {
         self.under_way().contains(pid)
     }
 
@@ -345,7 +345,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`NotSeen`]: it may be in one.
-    pub fn job_of(&self, pid: i32, patience: Patience) -> Result<Option<Arc<Job>>, NotSeen> {
+    pub(crate) fn job_of(&self, pid: i32, patience: Patience) -> Result<Option<Arc<Job>>, NotSeen> {
         if self.config().balance.beyond_job {
             return Ok(None);
         }
@@ -383,7 +383,7 @@ impl Daemon {
     }
 
     /// Looks at all processes: the dead are forgotten, descendants found, CPU use measured.
-    pub fn refresh_candidates(&self) {
+    pub(crate) fn refresh_candidates(&self) {
         let config = self.config();
         let sessions = &config.balance.sessions;
         if self.candidates().is_empty() && sessions.is_empty() {
@@ -405,13 +405,13 @@ impl Daemon {
     }
 
     /// Writes the candidates down, for a daemon that comes after us.
-    pub fn save_candidates(&self, candidates: &Candidates) {
+    pub(crate) fn save_candidates(&self, candidates: &Candidates) {
         self.save("candidates.json", &candidates.to_json());
     }
 
     /// Replaces a file of the state directory; a failure is logged: what is kept there is only
     /// needed by the next daemon.
-    pub fn save(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn save(&self, name: &str, bytes: &[u8]) {
         let path = self.settings.state.join(name);
         if let Err(error) = whim_net::files::write_atomically(&path, bytes) {
             tracing::warn!(%error, "state was not saved");

@@ -9,13 +9,13 @@ use whim_sys::crash;
 
 /// The files of the plan, if there is one.
 #[derive(Clone, Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     plan: Option<PathBuf>,
 }
 
 impl Faults {
     #[must_use]
-    pub fn new(plan: Option<PathBuf>) -> Self {
+    pub(crate) fn new(plan: Option<PathBuf>) -> Self {
         Self { plan }
     }
 
@@ -28,18 +28,18 @@ impl Faults {
 
     /// Where the home supervisor that is started next ends.
     #[must_use]
-    pub fn of_home(&self) -> Option<String> {
+    pub(crate) fn of_home(&self) -> Option<String> {
         self.take("home")
     }
 
     /// Where the guest's supervisor that is started next ends.
     #[must_use]
-    pub fn of_guest(&self) -> Option<String> {
+    pub(crate) fn of_guest(&self) -> Option<String> {
         self.take("guest")
     }
 
     /// A crash point of the daemon itself: one before and one after each step that others see.
-    pub fn point(&self, name: &'static str) {
+    pub(crate) fn point(&self, name: &'static str) {
         if self.plan.is_none() {
             return;
         }

@@ -12,7 +12,7 @@ use crate::line::directories::{self, Aside};
 use crate::moves::watching;
 
 /// Measures this node's speed as soon as it has nothing else to do, unless that is known.
-pub async fn learn_speed(daemon: Arc<Daemon>) {
+pub(crate) async fn learn_speed(daemon: Arc<Daemon>) {
     let mut idle = Idle::default();
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -33,7 +33,7 @@ pub async fn learn_speed(daemon: Arc<Daemon>) {
 }
 
 /// Runs for ever: sensors, processes, supervisors, each second.
-pub async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
+pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
     // Of supervisors' directories, what is removed bit by bit.
     let aside = Arc::new(Aside::default());
     let mut interval = tokio::time::interval(Duration::from_secs(1));

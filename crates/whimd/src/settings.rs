@@ -9,11 +9,11 @@ use whim_control::config::Config;
 use whim_control::protocol::SOCKET_NAME;
 
 /// Longest path of a unix socket, in bytes, without its final zero.
-pub const SOCKET_PATH_MAX: usize = 107;
+pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
 /// Directories, configuration and rights of a daemon; fixed while it runs.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub state: PathBuf,
     pub run: PathBuf,
     pub config: Config,
@@ -29,7 +29,7 @@ impl Settings {
     /// Whether our supervisors can open whatever a program maps (/proc/PID/map_files):
     /// CAP_CHECKPOINT_RESTORE counts for that only in the first user namespace.
     #[must_use]
-    pub fn opens_mapped_files(&self) -> bool {
+    pub(crate) fn opens_mapped_files(&self) -> bool {
         // Inode of the first user namespace, fixed in the kernel (PROC_USER_INIT_INO).
         let first = "user:[4026531837]";
         let ours = std::fs::read_link("/proc/self/ns/user").unwrap_or_default();
@@ -40,53 +40,53 @@ impl Settings {
     /// Whether our supervisors can live in another time namespace, as far as it belongs to our user
     /// namespace or one below.
     #[must_use]
-    pub fn enters_time(&self) -> bool {
+    pub(crate) fn enters_time(&self) -> bool {
         let capable = whim_sys::credentials::effective_capabilities();
         self.root && capable & (1 << Capability::SYS_ADMIN.0) != 0
     }
 
     #[must_use]
-    pub fn control_socket(&self) -> PathBuf {
+    pub(crate) fn control_socket(&self) -> PathBuf {
         self.run.join(SOCKET_NAME)
     }
 
     /// One directory for each supervisor that lives. They are ours: see [`crate::line::directories`].
     #[must_use]
-    pub fn supervisors(&self) -> PathBuf {
+    pub(crate) fn supervisors(&self) -> PathBuf {
         self.run.join("journeys")
     }
 
     #[must_use]
-    pub fn home_directory(&self, journey: &str) -> PathBuf {
+    pub(crate) fn home_directory(&self, journey: &str) -> PathBuf {
         self.supervisors().join(format!("{journey}.home"))
     }
 
     #[must_use]
-    pub fn guest_directory(&self, stay: &Stay) -> PathBuf {
+    pub(crate) fn guest_directory(&self, stay: &Stay) -> PathBuf {
         self.supervisors().join(format!("{}.guest", stay.name()))
     }
 
     /// Journals, and what we note about their journeys.
     #[must_use]
-    pub fn journeys(&self) -> PathBuf {
+    pub(crate) fn journeys(&self) -> PathBuf {
         self.state.join("journeys")
     }
 
     #[must_use]
-    pub fn journal(&self, journey: &str) -> PathBuf {
+    pub(crate) fn journal(&self, journey: &str) -> PathBuf {
         self.journeys().join(format!("{journey}.journal"))
     }
 
     /// Tells supervisors what all guests may use together; they lock it when they make room.
     #[must_use]
-    pub fn guests_share(&self) -> PathBuf {
+    pub(crate) fn guests_share(&self) -> PathBuf {
         self.run.join("guests.share")
     }
 
     /// What the control groups of this daemon's guests begin with: several daemons may share the
     /// groups that they live in, and each cleans up only after itself.
     #[must_use]
-    pub fn group_prefix(&self) -> String {
+    pub(crate) fn group_prefix(&self) -> String {
         format!(
             "{:016x}-",
             xxhash_rust::xxh3::xxh3_64(self.run.as_os_str().as_encoded_bytes())
@@ -94,21 +94,21 @@ impl Settings {
     }
 
     #[must_use]
-    pub fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.state.join("log").join(format!("{name}.log"))
     }
 
     /// Directory of certificates, keys and members.
     #[must_use]
-    pub fn identity(&self) -> PathBuf {
+    pub(crate) fn identity(&self) -> PathBuf {
         self.state.join("identity")
     }
 }
 
 /// Socket of a supervisor in its directory.
-pub const SOCKET_FILE: &str = "sock";
+pub(crate) const SOCKET_FILE: &str = "sock";
 
 #[must_use]
-pub fn socket_in(directory: &Path) -> PathBuf {
+pub(crate) fn socket_in(directory: &Path) -> PathBuf {
     directory.join(SOCKET_FILE)
 }

@@ -11,21 +11,21 @@ use std::sync::OnceLock;
 const NUMBERS: std::ops::RangeInclusive<u32> = 28..=45;
 const UNNUMBERED: &str = "libgdal.so";
 
-pub type Handle = *mut c_void;
+pub(crate) type Handle = *mut c_void;
 
 /// `CPLErr` from which on a call has failed.
-pub const FAILURE: c_int = 3;
+pub(crate) const FAILURE: c_int = 3;
 /// `GDAL_OF_RASTER | GDAL_OF_VERBOSE_ERROR`.
-pub const OPEN_RASTER: c_uint = 0x02 | 0x40;
+pub(crate) const OPEN_RASTER: c_uint = 0x02 | 0x40;
 /// `GF_Read`.
-pub const READ: c_int = 0;
+pub(crate) const READ: c_int = 0;
 
 /// Defines the table of functions and how it is filled.
 macro_rules! functions {
     ($($field:ident = $name:literal: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions that are called.
-        pub struct Functions {
-            $(pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        pub(crate) struct Functions {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
         impl Functions {
@@ -168,7 +168,7 @@ fn with_cause(error: &libloading::Error) -> String {
 /// # Safety
 ///
 /// It is null, or ends with a zero and stays as it is during the call.
-pub unsafe fn text(pointer: *const c_char) -> String {
+pub(crate) unsafe fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
     }

@@ -29,7 +29,7 @@ pub fn places(program: &Path) -> Vec<PathBuf> {
 
 /// A library that is open, and never closed: an MPI leaves threads and handlers behind.
 #[derive(Clone, Copy)]
-pub struct Functions {
+pub(crate) struct Functions {
     pub table: &'static abi::Table,
 }
 
@@ -46,14 +46,14 @@ macro_rules! call {
 pub(crate) use call;
 
 /// A place for what a function says.
-pub struct Sentence(Vec<u8>);
+pub(crate) struct Sentence(Vec<u8>);
 
 impl Sentence {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(vec![0; SENTENCE_BYTES])
     }
 
-    pub fn text(&mut self) -> abi::Text {
+    pub(crate) fn text(&mut self) -> abi::Text {
         abi::Text {
             bytes: self.0.as_mut_ptr(),
             capacity: SENTENCE_BYTES as u64,
@@ -67,7 +67,7 @@ impl Sentence {
     }
 
     /// What a function's code means.
-    pub fn outcome(
+    pub(crate) fn outcome(
         &self,
         code: i32,
         length: u64,
@@ -82,7 +82,7 @@ impl Sentence {
 
 impl Functions {
     /// Opens the library for a launcher: that of the variable, or the first one in the directories.
-    pub fn open(launch: &Launch, directories: &[PathBuf]) -> Result<Self, LoadError> {
+    pub(crate) fn open(launch: &Launch, directories: &[PathBuf]) -> Result<Self, LoadError> {
         let named = std::env::var_os(PATH).filter(|path| !path.is_empty());
         let path = match named {
             Some(path) => PathBuf::from(path),
@@ -136,7 +136,7 @@ impl Functions {
     }
 
     /// What that MPI calls itself.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let mut sentence = Sentence::new();
         let mut text = sentence.text();
         // JUSTIFICATION: a call of C.

@@ -12,7 +12,7 @@ use std::ptr;
 const BANDS_MAX: usize = 65_536;
 
 /// An array of bands, rows and columns, of any strides; it is kept alive, and read and written where it lies.
-pub struct Array {
+pub(crate) struct Array {
     _owner: Py<PyAny>,
     address: usize,
     pub kind: SampleType,
@@ -26,7 +26,7 @@ impl Array {
     /// # Errors
     ///
     /// It is no array of three axes and of samples as this machine has them, or not to be written into.
-    pub fn new(array: &Bound<'_, PyAny>, write: bool) -> PyResult<Self> {
+    pub(crate) fn new(array: &Bound<'_, PyAny>, write: bool) -> PyResult<Self> {
         let class = array.py().import("numpy")?.getattr("ndarray")?;
         // One of a subclass could say anything of its memory.
         if !array.get_type().is(&class) {
@@ -66,7 +66,7 @@ impl Array {
         })
     }
 
-    pub fn shape(&self, nodata: Option<f64>) -> Shape {
+    pub(crate) fn shape(&self, nodata: Option<f64>) -> Shape {
         let name = |band: usize| match self.bands {
             1 => String::new(),
             _ => format!("band {}", band + 1),
@@ -146,7 +146,12 @@ impl Array {
     /// # Errors
     ///
     /// It lies outside, or the values are not as many.
-    pub fn write<T: Sample>(&self, band: u32, rect: Rect, values: &[T]) -> Result<(), Failure> {
+    pub(crate) fn write<T: Sample>(
+        &self,
+        band: u32,
+        rect: Rect,
+        values: &[T],
+    ) -> Result<(), Failure> {
         self.check(band, rect)?;
         if values.len() as u64 != rect.pixels() || T::TYPE != self.kind {
             return Err("Other samples are given than the array takes".into());
@@ -174,7 +179,7 @@ impl Array {
 }
 
 /// The type of an array's samples; bool is read as 0 and 1.
-pub fn kind(name: &str) -> PyResult<SampleType> {
+pub(crate) fn kind(name: &str) -> PyResult<SampleType> {
     let native = name.trim_start_matches([
         '|',
         if cfg!(target_endian = "little") {
@@ -203,7 +208,7 @@ pub fn kind(name: &str) -> PyResult<SampleType> {
 }
 
 /// The name that NumPy has for a type.
-pub fn name(kind: SampleType) -> &'static str {
+pub(crate) fn name(kind: SampleType) -> &'static str {
     match kind {
         SampleType::U8 => "uint8",
         SampleType::U16 => "uint16",
@@ -219,7 +224,7 @@ pub fn name(kind: SampleType) -> &'static str {
 }
 
 /// An image in an array, perhaps with a mask: what is not 0 there has no data.
-pub struct Source {
+pub(crate) struct Source {
     pub array: Array,
     pub mask: Option<Array>,
     pub nodata: Option<f64>,

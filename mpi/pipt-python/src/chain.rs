@@ -18,17 +18,20 @@ use std::path::Path;
 use std::thread;
 
 /// Names and values, as a batch file has them.
-pub type Settings = Vec<(String, String)>;
+pub(crate) type Settings = Vec<(String, String)>;
 
 /// A step as Python gives it: `("array", array, mask, nodata)`, `("file", path, settings)`, or
 /// `("routine", name, places, settings)`.
-pub enum Step {
+pub(crate) enum Step {
     Array(Box<Source>),
     File(String, Values, Option<Vec<u32>>),
     Routine(&'static Routine, Vec<usize>, Values),
 }
 
-pub fn values(parameters: &[pipt::parameter::Parameter], settings: &Settings) -> PyResult<Values> {
+pub(crate) fn values(
+    parameters: &[pipt::parameter::Parameter],
+    settings: &Settings,
+) -> PyResult<Values> {
     let given = settings
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()));
@@ -36,7 +39,7 @@ pub fn values(parameters: &[pipt::parameter::Parameter], settings: &Settings) ->
 }
 
 impl Step {
-    pub fn new(step: &Bound<'_, PyAny>, before: usize) -> PyResult<Self> {
+    pub(crate) fn new(step: &Bound<'_, PyAny>, before: usize) -> PyResult<Self> {
         let what: String = step.get_item(0)?.extract()?;
         match what.as_str() {
             "array" => {

@@ -14,26 +14,26 @@ pyo3::create_exception!(
     "Something could not be computed, though what was asked for can be meant."
 );
 
-pub fn value(error: impl ToString) -> PyErr {
+pub(crate) fn value(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
 /// An exception of a kernel or of mpi4py goes through the engine as it is.
-pub fn failure(failure: Failure) -> PyErr {
+pub(crate) fn failure(failure: Failure) -> PyErr {
     match failure.downcast::<PyErr>() {
         Ok(error) => *error,
         Err(other) => PiptError::new_err(ExecuteError::Failed(other).to_string()),
     }
 }
 
-pub fn execute(error: ExecuteError) -> PyErr {
+pub(crate) fn execute(error: ExecuteError) -> PyErr {
     match error {
         ExecuteError::Failed(failed) => failure(failed),
         other => PiptError::new_err(other.to_string()),
     }
 }
 
-pub fn assemble(error: AssembleError) -> PyErr {
+pub(crate) fn assemble(error: AssembleError) -> PyErr {
     match error {
         AssembleError::Survey(error) => execute(error),
         AssembleError::Input(error) => PyOSError::new_err(error.to_string()),
@@ -42,7 +42,7 @@ pub fn assemble(error: AssembleError) -> PyErr {
     }
 }
 
-pub fn work(error: WorkError) -> PyErr {
+pub(crate) fn work(error: WorkError) -> PyErr {
     match error {
         WorkError::Assemble(error) => assemble(error),
         WorkError::Execute(error) => execute(error),

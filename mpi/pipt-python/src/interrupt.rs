@@ -11,7 +11,7 @@ const LOOKS: Duration = Duration::from_millis(50);
 
 /// Does work in a thread of its own, so that this one sees signals; one that raises an exception stops the work, and
 /// the exception comes when that has ended.
-pub fn run<T: Send>(
+pub(crate) fn run<T: Send>(
     py: Python<'_>,
     stop: &Stop,
     work: impl FnOnce() -> PyResult<T> + Send,

@@ -58,7 +58,7 @@ fn done<'py>(
 
 /// Does what the text of a batch file says; gives what was written.
 #[pyfunction]
-pub fn run<'py>(
+pub(crate) fn run<'py>(
     py: Python<'py>,
     text: &str,
     threads: Option<usize>,
@@ -78,7 +78,7 @@ pub fn run<'py>(
     clippy::too_many_arguments,
     reason = "each is one of Python's keywords"
 )]
-pub fn write<'py>(
+pub(crate) fn write<'py>(
     py: Python<'py>,
     steps: &Bound<'py, PyList>,
     path: String,

@@ -99,7 +99,7 @@ fn types(takes: Option<&str>, gives: Option<&str>) -> PyResult<[Option<SampleTyp
 
 /// Gives a function a name.
 #[pyfunction]
-pub fn register(
+pub(crate) fn register(
     name: &str,
     adapter: Py<PyAny>,
     halo: (u32, u32),
@@ -120,7 +120,7 @@ pub fn register(
 
 /// Gives a kernel in a library, `PATH.so:SYMBOL`, a name.
 #[pyfunction]
-pub fn register_compiled(name: &str, library: &str) -> PyResult<()> {
+pub(crate) fn register_compiled(name: &str, library: &str) -> PyResult<()> {
     let kernel = engine::of(library).map_err(errors::value)?;
     engine::register(name, kernel).map_err(errors::value)
 }
@@ -159,7 +159,7 @@ impl Kernel for InMemory {
     clippy::too_many_arguments,
     reason = "each is one of Python's keywords"
 )]
-pub fn register_address(
+pub(crate) fn register_address(
     name: &str,
     address: usize,
     owner: Py<PyAny>,
@@ -193,6 +193,6 @@ pub fn register_address(
 
 /// The names that kernels have.
 #[pyfunction]
-pub fn kernels() -> Vec<String> {
+pub(crate) fn kernels() -> Vec<String> {
     engine::names()
 }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 const TAG: u32 = 1;
 
 /// A duplicate of a communicator. It stays with one thread.
-pub struct PythonRanks {
+pub(crate) struct PythonRanks {
     communicator: Py<PyAny>,
     rank: usize,
     size: usize,
@@ -23,7 +23,7 @@ impl PythonRanks {
     /// # Errors
     ///
     /// It is no communicator.
-    pub fn new(communicator: Py<PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(communicator: Py<PyAny>) -> PyResult<Self> {
         Python::attach(|py| {
             let own = communicator.bind(py);
             Ok(Self {

@@ -33,7 +33,7 @@ fn parameter<'py>(py: Python<'py>, parameter: &Parameter) -> PyResult<Bound<'py,
 
 /// All routines with their parameters.
 #[pyfunction]
-pub fn routines(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+pub(crate) fn routines(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let all = PyList::empty(py);
     for routine in routine::listed() {
         let one = PyDict::new(py);

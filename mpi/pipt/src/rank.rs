@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The word by which a rank starts its watcher.
-pub const WATCH: &str = "watch-a-rank";
+pub(crate) const WATCH: &str = "watch-a-rank";
 
 /// What the watcher reads when its rank ends by itself.
 const ENDED: u8 = b'.';
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_millis(500);
 type Pipe = Arc<Mutex<Option<ChildStdin>>>;
 
 /// This process as a rank, if a launcher has started it.
-pub struct Rank {
+pub(crate) struct Rank {
     world: Option<World>,
     watcher: Option<Child>,
     pipe: Pipe,
@@ -35,7 +35,7 @@ impl Rank {
     /// # Errors
     ///
     /// The launcher's variables contradict each other, or its ranks cannot be reached.
-    pub fn begin() -> Result<Self, LoadError> {
+    pub(crate) fn begin() -> Result<Self, LoadError> {
         let Some(launch) = launch(&|name| std::env::var(name).ok())? else {
             return Ok(Self {
                 world: None,
@@ -66,17 +66,17 @@ impl Rank {
         Ok(rank)
     }
 
-    pub fn ranks(&self) -> Option<&dyn Ranks> {
+    pub(crate) fn ranks(&self) -> Option<&dyn Ranks> {
         self.world.as_ref().map(|world| world as &dyn Ranks)
     }
 
     /// One of all ranks says what was done.
-    pub fn speaks(&self) -> bool {
+    pub(crate) fn speaks(&self) -> bool {
         self.world.as_ref().is_none_or(|world| world.rank() == 0)
     }
 
     /// This rank ends by itself.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.dismiss();
     }
 
@@ -133,7 +133,7 @@ fn linger(pipe: Pipe) {
 }
 
 /// Says that the job was ended, unless the rank that holds the other end of the pipe says that it ends by itself.
-pub fn watch() {
+pub(crate) fn watch() {
     let mut said = Vec::new();
     let read = std::io::stdin().lock().take(1).read_to_end(&mut said);
     if read.is_ok() && said != [ENDED] {

@@ -5,7 +5,7 @@
 
 /// What a rank sees of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub(crate) enum Seen {
     All,
     /// From where on, a block, and the distance of two.
     Blocks(u64, u64, u64),
@@ -15,7 +15,7 @@ pub enum Seen {
 
 impl Seen {
     /// The bytes that can be seen of a file of this length. Sides and distances are not 0.
-    pub fn of(&self, length: u64) -> u64 {
+    pub(crate) fn of(&self, length: u64) -> u64 {
         match self {
             Self::All => length,
             Self::Blocks(displacement, block, stride) => {

@@ -11,7 +11,7 @@ use whim_system_tests::{Cluster, Context, Result, Talk, bail, ensure};
 use super::workload::Workload;
 
 /// Time for whatever follows a lease, on a busy machine.
-pub const SETTLED: Duration = Duration::from_secs(40);
+pub(crate) const SETTLED: Duration = Duration::from_secs(40);
 /// A program that has survived so many crashes ends, and shows its status to its parent.
 const TRIALS: u32 = 12;
 /// The exit status of the program when it is told to end.
@@ -19,14 +19,14 @@ const STATUS: i32 = 7;
 
 /// What became of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     Home,
     Away,
     Ended,
 }
 
 /// A lab, and the one program in it.
-pub struct Scene<'a> {
+pub(crate) struct Scene<'a> {
     pub cluster: &'a Cluster,
     plans: PathBuf,
     workload: Workload,
@@ -46,7 +46,7 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    pub fn new(
+    pub(crate) fn new(
         cluster: &'a Cluster,
         plans: &Path,
         (workload, lease): (Workload, &'static str),
@@ -73,7 +73,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The program's pid; one is started if there is none.
-    pub fn program(&mut self) -> Result<i32> {
+    pub(crate) fn program(&mut self) -> Result<i32> {
         self.trials += 1;
         if self.trials.is_multiple_of(TRIALS) {
             self.finish()?;
@@ -100,13 +100,13 @@ impl<'a> Scene<'a> {
     }
 
     /// Whoever is started next as this part of this node ends at a point.
-    pub fn arm(&mut self, node: &str, part: &str, number: u32) -> Result<()> {
+    pub(crate) fn arm(&mut self, node: &str, part: &str, number: u32) -> Result<()> {
         self.said_before = fs::read(self.daemon_log(node))?.len();
         self.plan_of(node, part, &number.to_string())
     }
 
     /// Whoever is started next as this part of this node has this plan.
-    pub fn plan_of(&self, node: &str, part: &str, text: &str) -> Result<()> {
+    pub(crate) fn plan_of(&self, node: &str, part: &str, text: &str) -> Result<()> {
         let plan = self.plan(node, part);
         let draft = plan.with_extension("draft");
         fs::write(&draft, text)?;
@@ -114,7 +114,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Takes a plan back; whether the crash has happened.
-    pub fn disarm(&mut self, node: &str, part: &str, number: u32) -> Result<bool> {
+    pub(crate) fn disarm(&mut self, node: &str, part: &str, number: u32) -> Result<bool> {
         if fs::remove_file(self.plan(node, part)).is_ok() {
             return Ok(false);
         }
@@ -127,7 +127,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether the crash at this point has happened.
-    pub fn crashed(&self, node: &str, part: &str, number: u32) -> Result<bool> {
+    pub(crate) fn crashed(&self, node: &str, part: &str, number: u32) -> Result<bool> {
         let text = format!("Crash point {number}:");
         Ok(self.said(node, part)?.contains(&text))
     }
@@ -148,7 +148,7 @@ impl<'a> Scene<'a> {
     }
 
     /// The numbers of the last points that were passed, one for each section of the journey.
-    pub fn passed(&self, node: &str, part: &str) -> Result<Vec<u32>> {
+    pub(crate) fn passed(&self, node: &str, part: &str) -> Result<Vec<u32>> {
         if part == "whimd" {
             let text = fs::read_to_string(self.plan(node, "passed"))?;
             return Ok(vec![text.trim().parse()?]);
@@ -167,7 +167,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Asks for a move; whether it was done.
-    pub fn try_move(&self, pid: i32, target: &str) -> Result<bool> {
+    pub(crate) fn try_move(&self, pid: i32, target: &str) -> Result<bool> {
         let number = pid.to_string();
         let mut command = self
             .cluster
@@ -177,7 +177,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Starts a daemon unless it runs; again if it dies only now.
-    pub fn restart_daemon(&self, node: &str) -> Result<()> {
+    pub(crate) fn restart_daemon(&self, node: &str) -> Result<()> {
         eventually(
             SETTLED,
             &format!("the daemon of {node} is up for all"),
@@ -193,7 +193,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until it is certain what became of the program, and checks that.
-    pub fn settle(&mut self, bring_home: bool) -> Result<Fate> {
+    pub(crate) fn settle(&mut self, bring_home: bool) -> Result<Fate> {
         let (cluster, Some((talk, pid))) = (self.cluster, &mut self.program) else {
             bail!("There is no program");
         };
@@ -252,7 +252,7 @@ impl<'a> Scene<'a> {
 
     /// Numbers of the points of this name that the newest supervisor has passed, or the daemon since
     /// its plan was made, if they were only counted.
-    pub fn numbers_of(&self, node: &str, part: &str, name: &str) -> Result<Vec<u32>> {
+    pub(crate) fn numbers_of(&self, node: &str, part: &str, name: &str) -> Result<Vec<u32>> {
         let said = self.said(node, part)?;
         let passed = said
             .lines()
@@ -344,7 +344,7 @@ impl<'a> Scene<'a> {
     /// Where the program may have been by its newest journal, the last word first: since the last
     /// place that home has acknowledged, every place that it has committed to. Before the first
     /// commit it is nowhere but at home.
-    pub fn places(&self, pid: i32) -> Result<Vec<String>> {
+    pub(crate) fn places(&self, pid: i32) -> Result<Vec<String>> {
         let journals = self.cluster.state("n1").join("journeys");
         let newest = newest_of(&journals, &format!("{pid}-"), ".journal")?;
         let text = newest
@@ -366,7 +366,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Checks that the contract lets the program end by the death of this supervisor.
-    pub fn may_have_ended(&self, pid: i32, node: &str, part: &str) -> Result<()> {
+    pub(crate) fn may_have_ended(&self, pid: i32, node: &str, part: &str) -> Result<()> {
         let places = self.places(pid)?;
         ensure!(
             !places.is_empty(),
@@ -404,13 +404,13 @@ impl<'a> Scene<'a> {
     }
 
     /// No process of ours, no directory, no control group on any node, but for the program at home.
-    pub fn nothing_is_left(&self) -> Result<()> {
+    pub(crate) fn nothing_is_left(&self) -> Result<()> {
         self.nothing_is_left_by(None)
     }
 
     /// The same while the daemon of a node is started whenever it has died: it may do so only now, in
     /// cleaning up.
-    pub fn nothing_is_left_by(&self, mortal: Option<&str>) -> Result<()> {
+    pub(crate) fn nothing_is_left_by(&self, mortal: Option<&str>) -> Result<()> {
         let mut left = Vec::new();
         let looked = eventually(SETTLED, "nothing is left", || {
             left.clear();
@@ -433,7 +433,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Lets the program end by itself: its parent gets its status.
-    pub fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         let Some((mut talk, _)) = self.program.take() else {
             return Ok(());
         };

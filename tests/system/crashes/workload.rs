@@ -9,7 +9,7 @@ use whim_system_tests::{Context, Result, ensure, guest, process};
 
 /// Each appends numbers to the file `serial`, and ends with status 7 once there is a file `stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
+pub(crate) enum Workload {
     /// Two threads that also watch their signal masks and registers.
     Serial,
     /// It pays over TCP, and its child at home writes what has come.
@@ -20,7 +20,7 @@ pub enum Workload {
 
 impl Workload {
     /// Its command, and the name that the kernel gives it.
-    pub fn command(self) -> Result<(Vec<String>, String)> {
+    pub(crate) fn command(self) -> Result<(Vec<String>, String)> {
         let (words, program) = match self {
             Self::Serial => Self::of(guest::c("steady")?.as_path()),
             Self::Ledger => Self::of(guest::c("ledger")?.as_path()),
@@ -41,7 +41,7 @@ impl Workload {
     }
 
     /// Limits under which it runs.
-    pub fn limits(self) -> &'static str {
+    pub(crate) fn limits(self) -> &'static str {
         match self {
             // Every departure has to raise them.
             Self::Serial => "ulimit -S -v 4000000 && ulimit -S -n 6",
@@ -50,7 +50,7 @@ impl Workload {
     }
 
     /// How many threads it has.
-    pub fn threads(self) -> usize {
+    pub(crate) fn threads(self) -> usize {
         match self {
             Self::Serial => 2,
             Self::Ledger | Self::Database => 1,
@@ -58,7 +58,7 @@ impl Workload {
     }
 
     /// What else its files have to say once it has ended.
-    pub fn check(self, directory: &Path) -> Result<()> {
+    pub(crate) fn check(self, directory: &Path) -> Result<()> {
         match self {
             Self::Serial => Ok(()),
             Self::Ledger => ledger(directory),

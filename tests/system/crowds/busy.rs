@@ -19,7 +19,7 @@ use super::leaks::{Samples, zombies};
 const MOVERS: u64 = 3;
 const LIMIT: Duration = Duration::from_secs(1200);
 
-pub fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let crowd = |name: &str, programs: usize, time: Duration| {
         Case::new(format!("crowds::{name}"), move |setting| {
             let cluster = Cluster::up(4)?;

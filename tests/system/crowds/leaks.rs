@@ -22,7 +22,7 @@ type Field = fn(&Held) -> u64;
 
 /// Samples of a run, by program: each the mean of the processes that ran it then.
 #[derive(Debug, Default)]
-pub struct Samples {
+pub(super) struct Samples {
     taken: BTreeMap<&'static str, Vec<Held>>,
 }
 
@@ -33,7 +33,7 @@ impl Samples {
     ///
     /// # Errors
     /// /proc cannot be read.
-    pub fn take(&mut self, cluster: &Cluster) -> Result<()> {
+    pub(super) fn take(&mut self, cluster: &Cluster) -> Result<()> {
         let mut found: BTreeMap<&str, Vec<Held>> = BTreeMap::new();
         for (_, directory) in processes()? {
             let Ok(program) = fs::read_link(format!("{directory}/exe")) else {
@@ -65,7 +65,7 @@ impl Samples {
     ///
     /// # Errors
     /// Something has grown.
-    pub fn show_no_growth(&self) -> Result<()> {
+    pub(super) fn show_no_growth(&self) -> Result<()> {
         for (name, samples) in &self.taken {
             let third = samples.len() / 3;
             ensure!(third > 0, "{} samples of {name} are too few", samples.len());
@@ -122,7 +122,7 @@ fn held(directory: &str) -> Option<Held> {
 ///
 /// # Errors
 /// /proc cannot be read.
-pub fn zombies(cluster: &Cluster) -> Result<Vec<i32>> {
+pub(super) fn zombies(cluster: &Cluster) -> Result<Vec<i32>> {
     let parents: Vec<i32> = (processes()?.into_iter())
         .filter(|(_, directory)| {
             let program = fs::read_link(format!("{directory}/exe"));

@@ -33,11 +33,11 @@ const LISTS: &[&str] = &[
 const OF_PROMETHEUS: &[&str] = &["instance", "job"];
 
 /// A sample's labels.
-pub type Labels = BTreeMap<String, String>;
+pub(super) type Labels = BTreeMap<String, String>;
 
 /// What was scraped: each series' name, and its labels.
 #[derive(Debug, Default)]
-pub struct Scraped {
+pub(super) struct Scraped {
     pub series: BTreeMap<String, Vec<Labels>>,
 }
 
@@ -100,7 +100,7 @@ fn closed(tokens: &[Token]) -> Result<()> {
 
 impl Scraped {
     /// Takes the text of one node in.
-    pub fn take(&mut self, text: &str) -> Result<()> {
+    pub(super) fn take(&mut self, text: &str) -> Result<()> {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let end = line.find(['{', ' ']).unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
@@ -118,7 +118,7 @@ impl Scraped {
     }
 
     /// Every name, label and value that an expression names is there; gives the names of the series.
-    pub fn finds(&self, expression: &str) -> Result<BTreeSet<String>> {
+    pub(super) fn finds(&self, expression: &str) -> Result<BTreeSet<String>> {
         let tokens = tokens(expression)?;
         closed(&tokens)?;
         let mut names = BTreeSet::new();
@@ -222,7 +222,7 @@ fn list(tokens: &[Token], mut at: usize, labels: &mut BTreeSet<String>) -> Resul
 }
 
 /// It finds what is wrong.
-pub fn is_strict() -> Result<()> {
+pub(super) fn is_strict() -> Result<()> {
     let mut scraped = Scraped::default();
     scraped.take("# TYPE a counter\na_total{state=\"x\"} 1\nb 2\n")?;
     for right in [

@@ -4,9 +4,9 @@ use whim_system_tests::program::{Launch, Program, Setup, interpreted};
 use whim_system_tests::{Result, guest};
 
 /// The distribution's own, which is the one that numpy is installed for.
-pub const PYTHON: &str = "/usr/bin/python3";
+pub(super) const PYTHON: &str = "/usr/bin/python3";
 
-pub const PROGRAMS: &[Program] = &[
+pub(super) const PROGRAMS: &[Program] = &[
     Program::new("python_numeric", 200, |s| python(s, "numeric.py")).runs(20),
     Program::new("python_threads", 1500, |s| python(s, "threads.py")),
     Program::new("python_subprocess", 130, |s| python(s, "children.py")).not_in_gate(),
@@ -60,7 +60,7 @@ fn go_http(setup: &Setup<'_>) -> Result<Launch> {
 }
 
 /// A web server that does not move.
-pub fn server() -> Result<[String; 3]> {
+pub(super) fn server() -> Result<[String; 3]> {
     let source = guest::script("http_server.py")?.display().to_string();
     Ok([PYTHON.to_owned(), "-B".to_owned(), source])
 }

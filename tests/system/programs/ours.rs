@@ -3,7 +3,7 @@
 use whim_system_tests::program::{Launch, Program, Setup};
 use whim_system_tests::{Result, guest};
 
-pub const PROGRAMS: &[Program] = &[
+pub(super) const PROGRAMS: &[Program] = &[
     Program::new("twenty_threads", 200, |s| compiled(s, "holders")).moves(3, 100),
     Program::new("thread_makers", 400, |s| compiled(s, "makers")),
     Program::new("forks", 1500, |s| compiled(s, "forks")),

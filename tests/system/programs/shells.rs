@@ -10,7 +10,7 @@ use whim_system_tests::{Context, Result, guest};
 const UNIT: u64 = 1 << 20;
 const TEXT: u64 = 8 << 20;
 
-pub const PROGRAMS: &[Program] = &[
+pub(super) const PROGRAMS: &[Program] = &[
     Program::new("bash", 22, bash).runs(20),
     Program::new("dash", 60, dash),
     Program::new("sort_200_mb", 1, sort)

@@ -10,7 +10,7 @@ use whim_system_tests::{Result, ensure, guest, place};
 
 use super::languages::{PYTHON, server};
 
-pub const PROGRAMS: &[Program] = &[
+pub(super) const PROGRAMS: &[Program] = &[
     Program::new("make_gcc_lua", 1, make).runs(20),
     Program::new("sqlite_transactions", 500, sqlite).focus(&["sqlite3"]),
     Program::new("echo_server_100_clients", 250, echo).focus(&["echo_server"]),

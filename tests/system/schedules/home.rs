@@ -45,7 +45,7 @@ enum Place {
 }
 
 #[derive(Debug)]
-pub struct Home {
+pub(super) struct Home {
     place: Place,
     /// What the threads are to do next, at home.
     threads: Vec<ThreadImage>,
@@ -67,7 +67,7 @@ pub struct Home {
 }
 
 impl Home {
-    pub fn new(world: &mut World) -> Self {
+    pub(super) fn new(world: &mut World) -> Self {
         let count = world.ledger.len();
         let mut home = Self {
             place: Place::Leaving,
@@ -96,11 +96,11 @@ impl Home {
     }
 
     /// Whether the program has ended, and whether that was allowed.
-    pub fn fate(&self) -> (bool, bool) {
+    pub(super) fn fate(&self) -> (bool, bool) {
         (self.place == Place::Ended, self.lost)
     }
 
-    pub fn is_at(&self, epoch: u32) -> bool {
+    pub(super) fn is_at(&self, epoch: u32) -> bool {
         self.place == Place::Away(epoch)
     }
 
@@ -118,7 +118,7 @@ impl Home {
     }
 
     /// A thread's own call, while the program is here.
-    pub fn work(&mut self, world: &mut World, thread: usize, turn: u32) -> Result<()> {
+    pub(super) fn work(&mut self, world: &mut World, thread: usize, turn: u32) -> Result<()> {
         if self.place != Place::Home || self.turn != turn {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Home {
     }
 
     /// The epoch of a move that somebody wants now, or nothing if the wish is for home or refused.
-    pub fn wishes(&mut self, world: &mut World) -> Option<u32> {
+    pub(super) fn wishes(&mut self, world: &mut World) -> Option<u32> {
         if world.nodes[0].dead || world.now < world.nodes[0].paused_until || world.is_cut() {
             return None;
         }
@@ -157,7 +157,7 @@ impl Home {
     }
 
     /// The host at which the program is was removed from the cluster.
-    pub fn removes(&mut self, world: &mut World) -> Result<()> {
+    pub(super) fn removes(&mut self, world: &mut World) -> Result<()> {
         let Place::Away(epoch) = self.place else {
             return Ok(());
         };
@@ -187,7 +187,7 @@ impl Home {
         Ok(())
     }
 
-    pub fn begin(&mut self, world: &mut World, epoch: u32) -> Result<()> {
+    pub(super) fn begin(&mut self, world: &mut World, epoch: u32) -> Result<()> {
         let Some(connection) = world.connect(epoch) else {
             return Ok(());
         };
@@ -237,7 +237,7 @@ impl Home {
         world.write(out, true);
     }
 
-    pub fn dial(&mut self, world: &mut World, epoch: u32) -> Result<()> {
+    pub(super) fn dial(&mut self, world: &mut World, epoch: u32) -> Result<()> {
         if !self.lines.contains_key(&epoch) {
             return Ok(());
         }
@@ -261,7 +261,7 @@ impl Home {
         Ok(())
     }
 
-    pub fn broken(&mut self, world: &mut World, epoch: u32, connection: usize) {
+    pub(super) fn broken(&mut self, world: &mut World, epoch: u32, connection: usize) {
         let now = world.clock(0);
         if let Some(line) = self.lines.get_mut(&epoch)
             && line.connection == Some(connection)
@@ -271,7 +271,7 @@ impl Home {
         }
     }
 
-    pub fn frame(
+    pub(super) fn frame(
         &mut self,
         world: &mut World,
         epoch: u32,
@@ -424,7 +424,7 @@ impl Home {
         }
     }
 
-    pub fn journaled(&mut self, world: &mut World, epoch: u32, written: bool) -> Result<()> {
+    pub(super) fn journaled(&mut self, world: &mut World, epoch: u32, written: bool) -> Result<()> {
         if written {
             self.journal = epoch;
         }
@@ -530,7 +530,12 @@ impl Home {
     }
 
     /// The deputy's call ends, with its effect.
-    pub fn executed(&mut self, world: &mut World, thread: usize, sequence: u64) -> Result<()> {
+    pub(super) fn executed(
+        &mut self,
+        world: &mut World,
+        thread: usize,
+        sequence: u64,
+    ) -> Result<()> {
         let caller = &mut self.callers[thread];
         let Some(active) = caller
             .active
@@ -578,7 +583,7 @@ impl Home {
         Ok(())
     }
 
-    pub fn tick(&mut self, world: &mut World) -> Result<()> {
+    pub(super) fn tick(&mut self, world: &mut World) -> Result<()> {
         let now = world.clock(0);
         let stall = world.stall(std::mem::replace(&mut self.ticked, now), now);
         let epochs: Vec<u32> = self.lines.keys().copied().collect();
@@ -673,7 +678,7 @@ impl Home {
 
     /// Home's supervisor dies, and a deputy with it. An original that is no deputy yet goes on; nobody
     /// counts its effects any more.
-    pub fn dies(&mut self) {
+    pub(super) fn dies(&mut self) {
         self.place = Place::Ended;
         self.lost = true;
     }

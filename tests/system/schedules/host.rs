@@ -10,7 +10,7 @@ use super::world::{LEASE, What, World};
 use std::time::Duration;
 
 #[derive(Debug)]
-pub struct Host {
+pub(super) struct Host {
     pub epoch: u32,
     stay: Stay,
     line: Option<Line>,
@@ -27,7 +27,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(world: &World, epoch: u32) -> Self {
+    pub(super) fn new(world: &World, epoch: u32) -> Self {
         let lease = Some(Duration::from_micros(LEASE));
         Self {
             epoch,
@@ -47,11 +47,11 @@ impl Host {
         world.clock(self.epoch as usize)
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    pub fn is_arriving(&self) -> bool {
+    pub(super) fn is_arriving(&self) -> bool {
         self.stay.is_arriving()
     }
 
@@ -64,7 +64,7 @@ impl Host {
         world.write(out, false);
     }
 
-    pub fn broken(&mut self, world: &mut World, connection: usize) {
+    pub(super) fn broken(&mut self, world: &mut World, connection: usize) {
         let now = self.now(world);
         if let Some(line) = &mut self.line
             && line.connection == Some(connection)
@@ -73,7 +73,12 @@ impl Host {
         }
     }
 
-    pub fn frame(&mut self, world: &mut World, connection: usize, frame: &Frame) -> Result<()> {
+    pub(super) fn frame(
+        &mut self,
+        world: &mut World,
+        connection: usize,
+        frame: &Frame,
+    ) -> Result<()> {
         if self.over {
             world.hang_up(connection, false);
             return Ok(());
@@ -123,7 +128,7 @@ impl Host {
         Ok(())
     }
 
-    pub fn image(&mut self, world: &mut World, image: Vec<ThreadImage>) -> Result<()> {
+    pub(super) fn image(&mut self, world: &mut World, image: Vec<ThreadImage>) -> Result<()> {
         if self.over || self.rebuilt {
             return Ok(());
         }
@@ -215,7 +220,7 @@ impl Host {
         }
     }
 
-    pub fn dismissed(&mut self, world: &mut World) {
+    pub(super) fn dismissed(&mut self, world: &mut World) {
         let now = self.now(world);
         let _ = self.stay.handle(now, Event::Dismissed).count();
         self.over = true;
@@ -224,7 +229,7 @@ impl Host {
     }
 
     /// Looks at its clocks; false when it has ended.
-    pub fn tick(&mut self, world: &mut World) -> bool {
+    pub(super) fn tick(&mut self, world: &mut World) -> bool {
         let now = self.now(world);
         let duration = world.stall(std::mem::replace(&mut self.ticked, now), now);
         if let Some(at) = self.line.as_ref().map(Line::heard) {
@@ -238,7 +243,7 @@ impl Host {
     }
 
     /// Says what home and this host may not have done so far.
-    pub fn judge(&mut self, is_wanted: bool) -> Result<()> {
+    pub(super) fn judge(&mut self, is_wanted: bool) -> Result<()> {
         if let Some(event) = self.refused.take() {
             bail!("Home says {event:?} to a host that has to refuse it: {self:?}");
         }
@@ -251,7 +256,7 @@ impl Host {
         Ok(())
     }
 
-    pub fn work(&mut self, world: &mut World, index: usize) {
+    pub(super) fn work(&mut self, world: &mut World, index: usize) {
         if self.over || !self.stay.may_forward() || self.wanted.is_some() {
             return;
         }

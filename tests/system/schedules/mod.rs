@@ -28,7 +28,7 @@ const SOME: u64 = 10_000;
 const PARTS: u64 = 5;
 const MANY: u64 = 1_000_000 / PARTS;
 
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("schedules::some", |setting| many(setting.seed, SOME)),
         Case::new("schedules::full::one", |setting| {

@@ -32,7 +32,7 @@ use super::world::LEASE;
 /// Time in which two live sides find each other: a third of the lease until home takes silence for a
 /// dead connection, a tenth until it looks at its clocks, a quarter between two tries to connect, and
 /// a few trips.
-pub const RECOVERY: u64 = LEASE * 3 / 4;
+pub(super) const RECOVERY: u64 = LEASE * 3 / 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Disturbance {
@@ -47,23 +47,23 @@ const BLINK: u64 = LEASE / 4;
 
 /// All that was wrong so far.
 #[derive(Debug, Default)]
-pub struct Troubles {
+pub(super) struct Troubles {
     list: Vec<Disturbance>,
     /// Node, begin and end.
     pauses: Vec<(usize, u64, u64)>,
 }
 
 impl Troubles {
-    pub fn add(&mut self, begin: u64, end: u64, host: Option<usize>) {
+    pub(super) fn add(&mut self, begin: u64, end: u64, host: Option<usize>) {
         self.list.push(Disturbance { begin, end, host });
     }
 
-    pub fn pause(&mut self, node: usize, begin: u64, end: u64) {
+    pub(super) fn pause(&mut self, node: usize, begin: u64, end: u64) {
         self.pauses.push((node, begin, end));
     }
 
     /// For how long a node has listened between these moments.
-    pub fn listened(&self, node: usize, since: u64, now: u64) -> u64 {
+    pub(super) fn listened(&self, node: usize, since: u64, now: u64) -> u64 {
         let mut listened = now - since;
         let mut counted = since;
         for (_, begin, end) in self.pauses.iter().filter(|(of, ..)| *of == node) {
@@ -77,7 +77,7 @@ impl Troubles {
     }
 
     /// Whether home and this host had time to find each other between these moments.
-    pub fn left_time(&self, since: u64, now: u64, host: usize) -> bool {
+    pub(super) fn left_time(&self, since: u64, now: u64, host: usize) -> bool {
         let concerns =
             |one: &&Disturbance| one.host.is_none_or(|of| of == host) && one.end >= since;
         let mut list: Vec<_> = self.list.iter().filter(concerns).collect();
@@ -94,7 +94,7 @@ impl Troubles {
 }
 
 /// Tries of the definition itself.
-pub fn is_sound() -> bool {
+pub(super) fn is_sound() -> bool {
     let mut troubles = Troubles::default();
     let short = RECOVERY - 1;
     let nothing = troubles.left_time(0, RECOVERY, 1) && !troubles.left_time(0, short, 1);

@@ -1,12 +1,12 @@
 //! What home and a host say to each other, and the production's sessions over which they do.
 
 use whim_journey::fuzz::end;
-pub use whim_journey::fuzz::end::Body;
+pub(super) use whim_journey::fuzz::end::Body;
 use whim_journey::fuzz::thread::{Asking, ThreadImage};
 
 /// What home and a host say to each other, as far as it matters here.
 #[derive(Clone, Debug)]
-pub enum Message {
+pub(super) enum Message {
     Prepare,
     Prepared,
     Image(Vec<ThreadImage>),
@@ -32,7 +32,7 @@ pub enum Message {
     Heartbeat,
 }
 
-pub type Frame = end::Frame<Message>;
+pub(super) type Frame = end::Frame<Message>;
 
 /// One end of a line.
-pub type Line = end::Line<Message>;
+pub(super) type Line = end::Line<Message>;

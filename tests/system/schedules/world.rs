@@ -14,10 +14,10 @@ use super::trouble::Troubles;
 use super::wire::{Body, Frame};
 
 /// All times are in microseconds of the world's own clock.
-pub const MS: u64 = 1000;
-pub const LEASE: u64 = 1000 * MS;
+pub(super) const MS: u64 = 1000;
+pub(super) const LEASE: u64 = 1000 * MS;
 /// How often a supervisor looks at its clocks.
-pub const TICK: u64 = LEASE / 10;
+pub(super) const TICK: u64 = LEASE / 10;
 /// Faults begin before this time,
 const FAULTS_UNTIL: u64 = 3 * LEASE;
 /// none lasts longer than this,
@@ -33,7 +33,7 @@ const EVENTS_MAX: u32 = 200_000;
 
 /// What happens, at a time.
 #[derive(Debug)]
-pub enum What {
+pub(super) enum What {
     Frame {
         connection: usize,
         to_home: bool,
@@ -82,7 +82,7 @@ pub enum What {
 
 /// What goes wrong. Node 0 is home, the others are hosts by their epoch.
 #[derive(Clone, Copy, Debug)]
-pub enum Fault {
+pub(super) enum Fault {
     /// One connection breaks: seen by both, or by one.
     Break,
     /// Nothing gets through between home and the newest host for so long.
@@ -104,7 +104,7 @@ struct Connection {
 
 /// A node's clock and fate.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Node {
+pub(super) struct Node {
     offset: u64,
     /// Parts per million too fast.
     drift: u64,
@@ -116,7 +116,7 @@ pub struct Node {
     pub lies: bool,
 }
 
-pub struct World {
+pub(super) struct World {
     pub random: Random,
     pub now: u64,
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    pub fn after(&mut self, delay: u64, what: What) {
+    pub(super) fn after(&mut self, delay: u64, what: What) {
         self.at(self.now + delay, what);
     }
 
@@ -173,11 +173,11 @@ impl World {
     }
 
     /// A number of milliseconds, as microseconds.
-    pub fn some_ms(&mut self, from: u64, to: u64) -> u64 {
+    pub(super) fn some_ms(&mut self, from: u64, to: u64) -> u64 {
         (from + self.random.below(to - from + 1)) * MS
     }
 
-    pub fn add_node(&mut self) {
+    pub(super) fn add_node(&mut self) {
         let (offset, drift) = (self.random.below(1000 * LEASE), self.random.below(2000));
         self.nodes.push(Node {
             offset,
@@ -187,19 +187,19 @@ impl World {
     }
 
     /// What a node's clock shows.
-    pub fn clock(&self, node: usize) -> Duration {
+    pub(super) fn clock(&self, node: usize) -> Duration {
         let Node { offset, drift, .. } = self.nodes[node];
         Duration::from_micros(self.now + offset + self.now * drift / 1_000_000)
     }
 
     /// How long a supervisor did not listen, that looks at its clock after its usual sleep.
-    pub fn stall(&self, before: Duration, now: Duration) -> Duration {
+    pub(super) fn stall(&self, before: Duration, now: Duration) -> Duration {
         let usual = Duration::from_micros(TICK + 10 * MS);
         now.saturating_sub(before).saturating_sub(usual)
     }
 
     /// A thread has an effect: each number once, and none left out.
-    pub fn effect(&mut self, thread: usize, serial: u64) -> Result<()> {
+    pub(super) fn effect(&mut self, thread: usize, serial: u64) -> Result<()> {
         let last = self.ledger[thread];
         ensure!(
             serial == last + 1,
@@ -210,12 +210,12 @@ impl World {
         Ok(())
     }
 
-    pub fn is_cut(&self) -> bool {
+    pub(super) fn is_cut(&self) -> bool {
         self.now < self.cut_until
     }
 
     /// Home connects to a host, if it can.
-    pub fn connect(&mut self, epoch: u32) -> Option<usize> {
+    pub(super) fn connect(&mut self, epoch: u32) -> Option<usize> {
         let node = self.nodes[epoch as usize];
         if self.is_cut() || node.dead {
             return None;
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Puts frames on their ways.
-    pub fn write(&mut self, frames: Vec<(usize, Frame)>, by_home: bool) {
+    pub(super) fn write(&mut self, frames: Vec<(usize, Frame)>, by_home: bool) {
         for (connection, frame) in frames {
             if self.connections[connection].lost {
                 continue;
@@ -280,7 +280,7 @@ impl World {
     }
 
     /// One side gives up its end; the other learns it, if anything gets through.
-    pub fn hang_up(&mut self, connection: usize, by_home: bool) {
+    pub(super) fn hang_up(&mut self, connection: usize, by_home: bool) {
         self.connections[connection].open[usize::from(!by_home)] = false;
         if self.connections[connection].lost {
             return;
@@ -309,7 +309,7 @@ impl World {
     }
 
     /// Whether a node has listened for so long, of a time in which it has heard nothing.
-    pub fn has_listened(&self, node: usize, silent: Duration, due: u64) -> bool {
+    pub(super) fn has_listened(&self, node: usize, silent: Duration, due: u64) -> bool {
         let silent = u64::try_from(silent.as_micros()).unwrap_or(u64::MAX);
         let since = self.now.saturating_sub(silent);
         // Clocks differ.
@@ -318,7 +318,7 @@ impl World {
 
     /// Whether home and a host could go on with a program, although one of them has not heard of the
     /// other for so long.
-    pub fn could_go_on(&self, host: usize, silent: Duration) -> bool {
+    pub(super) fn could_go_on(&self, host: usize, silent: Duration) -> bool {
         let silent = u64::try_from(silent.as_micros()).unwrap_or(u64::MAX);
         let node = self.nodes[host];
         // A guest that has ended cannot be saved; whether it may have ended was looked at then.
@@ -332,7 +332,7 @@ impl World {
 
 /// What a schedule came to.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     pub effects: u64,
     pub moves: u32,
     pub breaks: u32,
@@ -341,7 +341,7 @@ pub struct Outcome {
     pub gentle: bool,
 }
 
-pub struct Schedule {
+pub(super) struct Schedule {
     world: World,
     home: Home,
     hosts: Vec<Host>,
@@ -351,7 +351,7 @@ pub struct Schedule {
 ///
 /// # Errors
 /// What was promised and is not kept.
-pub fn run(seed: u64, is_told: bool) -> Result<Outcome> {
+pub(super) fn run(seed: u64, is_told: bool) -> Result<Outcome> {
     let mut world = World::new(seed);
     world.add_node();
     let home = Home::new(&mut world);

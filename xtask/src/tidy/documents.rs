@@ -21,7 +21,7 @@ const KINDS: &[&str] = &[
 ];
 
 /// No file names a path that only one machine has.
-pub fn machine_paths(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn machine_paths(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     let checkout = format!("{}/", workspace.root.display());
     let mut beginnings = MACHINE_PATHS.to_vec();
@@ -54,7 +54,7 @@ fn starts_path(line: &str, beginning: &str) -> bool {
 }
 
 /// Every link between documents leads to a file.
-pub fn links(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn links(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for path in workspace.files()? {
         if path.extension().is_none_or(|extension| extension != "md") {
@@ -87,7 +87,7 @@ fn local_links(text: &str) -> Vec<(usize, PathBuf)> {
 }
 
 /// The change log is in the form of Keep a Changelog.
-pub fn changelog(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn changelog(workspace: &Workspace) -> Result<Vec<String>> {
     let path = Path::new("CHANGELOG.md");
     let text = workspace.text(path)?.context("CHANGELOG.md is not text")?;
     Ok(changelog_findings(&text))

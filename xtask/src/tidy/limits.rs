@@ -24,7 +24,7 @@ struct Row {
 }
 
 /// Every constant has the value that the document tells, and every test is there.
-pub fn as_documented(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn as_documented(workspace: &Workspace) -> Result<Vec<String>> {
     let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
     let (rows, mut findings) = rows(&text);
     let sources = sources(workspace)?;

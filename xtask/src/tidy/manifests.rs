@@ -23,14 +23,14 @@ fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
 }
 
 /// Every dependency from outside has a line in `docs/dependencies.md`, and none is there in vain.
-pub fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn dependency_reasons(workspace: &Workspace) -> Result<Vec<String>> {
     let names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
     let text = workspace.text(Path::new(REASONS))?.unwrap_or_default();
     Ok(compare(&names, &reasons(&text)))
 }
 
 /// Every dependency that the workspace names is used by a member.
-pub fn unused(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn unused(workspace: &Workspace) -> Result<Vec<String>> {
     let mut names = outside(&manifest(workspace, Path::new("Cargo.toml"))?);
     for path in member_manifests(workspace)? {
         let member = manifest(workspace, &path)?;
@@ -96,7 +96,7 @@ fn compare(used: &BTreeSet<String>, explained: &BTreeSet<String>) -> Vec<String>
 }
 
 /// Members take versions, edition, licence and lints from the workspace, and the gate runs for all but the toolkit.
-pub fn members(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn members(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = default_findings(&manifest(workspace, Path::new("Cargo.toml"))?);
     for path in member_manifests(workspace)? {
         let manifest = manifest(workspace, &path)?;

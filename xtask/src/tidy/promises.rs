@@ -14,7 +14,7 @@ const HEADING: &str = "| promise | test |";
 ///
 /// # Errors
 /// When one cannot be read.
-pub fn sources(workspace: &Workspace) -> Result<String> {
+pub(crate) fn sources(workspace: &Workspace) -> Result<String> {
     let mut sources = String::new();
     for path in workspace.files()? {
         if path.extension().is_some_and(|extension| extension == "rs") {
@@ -25,7 +25,7 @@ pub fn sources(workspace: &Workspace) -> Result<String> {
 }
 
 /// Every test that a promise names is in the sources, and every promise names one.
-pub fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn tests_exist(workspace: &Workspace) -> Result<Vec<String>> {
     let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
     let sources = sources(workspace)?;
     let mut findings = Vec::new();
@@ -64,7 +64,7 @@ fn promises(text: &str) -> Vec<(usize, Vec<String>)> {
 
 /// A function of that name, or a case whose path holds it.
 #[must_use]
-pub fn has_test(sources: &str, name: &str) -> bool {
+pub(crate) fn has_test(sources: &str, name: &str) -> bool {
     let path = name.trim_end_matches("::");
     let (module, last) = path.rsplit_once("::").unwrap_or(("", path));
     sources.contains(&format!("fn {last}("))

@@ -52,7 +52,7 @@ fn each_source(workspace: &Workspace, mut visit: impl FnMut(&Path, &str)) -> Res
 }
 
 /// No source file is longer than it can be read in one sitting.
-pub fn file_length(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn file_length(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     each_source(workspace, |path, text| {
         let lines = text.lines().count();
@@ -67,7 +67,7 @@ pub fn file_length(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 /// Every crate but the one for the kernel's interfaces forbids unsafe code.
-pub fn forbid_unsafe(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn forbid_unsafe(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for root in workspace.crate_roots()? {
         if may_be_unsafe(&root) {
@@ -86,7 +86,7 @@ pub fn forbid_unsafe(workspace: &Workspace) -> Result<Vec<String>> {
 
 /// Every unsafe block says why it is needed and why it is sound. Where the compiler refuses unsafe
 /// code there is nothing to look for.
-pub fn unsafe_comments(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn unsafe_comments(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     each_source(workspace, |path, text| {
         if !may_be_unsafe(path) {
@@ -103,7 +103,7 @@ pub fn unsafe_comments(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 /// Nothing unfinished, and no test switched off.
-pub fn leftovers(workspace: &Workspace) -> Result<Vec<String>> {
+pub(super) fn leftovers(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     each_source(workspace, |path, text| {
         for (index, line) in text.lines().enumerate() {

@@ -7,13 +7,13 @@ use whim_calls::{
     Call, Context, Decision, Direction, Forward, GuestMemory, Region, Returned, resolve,
 };
 
-pub const PAGE: u64 = 4096;
-pub const PID: i32 = 500;
+pub(crate) const PAGE: u64 = 4096;
+pub(crate) const PID: i32 = 500;
 /// The reserved range of the tests: 2 TiB at 32 TiB.
-pub const RESERVED: (u64, u64) = (0x2000_0000_0000, 0x2200_0000_0000);
+pub(crate) const RESERVED: (u64, u64) = (0x2000_0000_0000, 0x2200_0000_0000);
 
 #[derive(Default)]
-pub struct Pages {
+pub(crate) struct Pages {
     pages: BTreeMap<u64, (bool, Vec<u8>)>,
     /// The longest buffer that was asked for in one read.
     pub longest: Cell<usize>,
@@ -21,7 +21,7 @@ pub struct Pages {
 
 impl Pages {
     /// Maps whole pages from `address` on.
-    pub fn map(&mut self, address: u64, pages: u64, writable: bool) {
+    pub(crate) fn map(&mut self, address: u64, pages: u64, writable: bool) {
         for page in 0..pages {
             let key = address / PAGE + page;
             self.pages.insert(key, (writable, vec![0; 4096]));
@@ -29,14 +29,14 @@ impl Pages {
     }
 
     /// Stores bytes, whatever the permissions.
-    pub fn store(&mut self, address: u64, bytes: &[u8]) {
+    pub(crate) fn store(&mut self, address: u64, bytes: &[u8]) {
         for (place, byte) in (address..).zip(bytes) {
             let (_, page) = self.pages.get_mut(&(place / PAGE)).expect("page is mapped");
             page[usize::try_from(place % PAGE).unwrap()] = *byte;
         }
     }
 
-    pub fn words(&mut self, address: u64, words: &[u64]) {
+    pub(crate) fn words(&mut self, address: u64, words: &[u64]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.store(address, &bytes);
     }
@@ -70,7 +70,7 @@ impl GuestMemory for Pages {
     }
 }
 
-pub fn context() -> Context {
+pub(crate) fn context() -> Context {
     Context {
         pid: PID,
         threads: vec![PID, PID + 1],
@@ -79,14 +79,14 @@ pub fn context() -> Context {
 }
 
 /// Four writable pages at 0x10000, four read-only ones at 0x20000; nothing else.
-pub fn pages() -> Pages {
+pub(crate) fn pages() -> Pages {
     let mut pages = Pages::default();
     pages.map(0x10000, 4, true);
     pages.map(0x20000, 4, false);
     pages
 }
 
-pub fn call(sysno: syscalls::Sysno, arguments: &[u64]) -> Call {
+pub(crate) fn call(sysno: syscalls::Sysno, arguments: &[u64]) -> Call {
     let mut args = [0; 6];
     args[..arguments.len()].copy_from_slice(arguments);
     Call {
@@ -95,22 +95,22 @@ pub fn call(sysno: syscalls::Sysno, arguments: &[u64]) -> Call {
     }
 }
 
-pub fn decide(memory: &Pages, sysno: syscalls::Sysno, arguments: &[u64]) -> Decision {
+pub(crate) fn decide(memory: &Pages, sysno: syscalls::Sysno, arguments: &[u64]) -> Decision {
     resolve(&call(sysno, arguments), &context(), memory)
 }
 
-pub fn forward(memory: &Pages, sysno: syscalls::Sysno, arguments: &[u64]) -> Forward {
+pub(crate) fn forward(memory: &Pages, sysno: syscalls::Sysno, arguments: &[u64]) -> Forward {
     match decide(memory, sysno, arguments) {
         Decision::Forward(forward) => forward,
         other => panic!("{sysno} is not forwarded but {other:?}"),
     }
 }
 
-pub fn goes_home(memory: &Pages, sysno: syscalls::Sysno, arguments: &[u64]) -> bool {
+pub(crate) fn goes_home(memory: &Pages, sysno: syscalls::Sysno, arguments: &[u64]) -> bool {
     matches!(decide(memory, sysno, arguments), Decision::GoHome(_))
 }
 
-pub fn region_in(address: u64, data: &[u8]) -> Region {
+pub(crate) fn region_in(address: u64, data: &[u8]) -> Region {
     Region {
         address,
         length: data.len() as u64,
@@ -120,7 +120,7 @@ pub fn region_in(address: u64, data: &[u8]) -> Region {
     }
 }
 
-pub fn region_out(address: u64, length: u64, returned: Returned) -> Region {
+pub(crate) fn region_out(address: u64, length: u64, returned: Returned) -> Region {
     Region {
         address,
         length,
@@ -130,7 +130,7 @@ pub fn region_out(address: u64, length: u64, returned: Returned) -> Region {
     }
 }
 
-pub fn region_both(address: u64, data: &[u8], returned: Returned) -> Region {
+pub(crate) fn region_both(address: u64, data: &[u8], returned: Returned) -> Region {
     Region {
         address,
         length: data.len() as u64,

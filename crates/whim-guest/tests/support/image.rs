@@ -10,12 +10,12 @@ use whim_model::{
 use whim_sys::procmap::Maps;
 use whim_sys::ptrace::Waited;
 
-pub const CODE: u64 = 0x40_0000;
-pub const DATA: u64 = 0x50_0000;
-pub const FILE: u64 = 0x60_0000;
-pub const STACK: u64 = 0x7ffd_1000_0000;
-pub const TIB: u64 = 1 << 40;
-pub const PAGE: u64 = 4096;
+pub(crate) const CODE: u64 = 0x40_0000;
+pub(crate) const DATA: u64 = 0x50_0000;
+pub(crate) const FILE: u64 = 0x60_0000;
+pub(crate) const STACK: u64 = 0x7ffd_1000_0000;
+pub(crate) const TIB: u64 = 1 << 40;
+pub(crate) const PAGE: u64 = 4096;
 
 /// getpid -> [DATA]; gettid -> [DATA + 8 + 8 * index]; read FILE byte -> [DATA + 64];
 /// getppid (trapped) -> [DATA + 128 + 8 * index]; then again and again.
@@ -26,14 +26,14 @@ pub const PAGE: u64 = 4096;
 /// mov ecx, FILE ; movzx eax, byte [rcx] ; mov [rbx+64], rax
 /// again: mov eax, 110 ; syscall ; mov [rbx + r12*8 + 128], rax ; jmp again
 /// ```
-pub const PROGRAM: &[u8] = &[
+pub(crate) const PROGRAM: &[u8] = &[
     0xbb, 0x00, 0x00, 0x50, 0x00, 0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x48, 0x89, 0x03, 0xb8, 186, 0, 0,
     0, 0x0f, 0x05, 0x4a, 0x89, 0x44, 0xe3, 0x08, 0xb9, 0x00, 0x00, 0x60, 0x00, 0x0f, 0xb6, 0x01,
     0x48, 0x89, 0x43, 0x40, 0xb8, 110, 0, 0, 0, 0x0f, 0x05, 0x4a, 0x89, 0x84, 0xe3, 0x80, 0x00,
     0x00, 0x00, 0xeb, 0xef,
 ];
 
-pub fn mapping(start: u64, end: u64, protection: u8, backing: Backing) -> Mapping {
+pub(crate) fn mapping(start: u64, end: u64, protection: u8, backing: Backing) -> Mapping {
     Mapping {
         start,
         end,
@@ -43,7 +43,7 @@ pub fn mapping(start: u64, end: u64, protection: u8, backing: Backing) -> Mappin
     }
 }
 
-pub fn kernel_mappings() -> Vec<Mapping> {
+pub(crate) fn kernel_mappings() -> Vec<Mapping> {
     let maps = Maps::open(std::process::id().cast_signed()).expect("maps");
     let mut own = maps.all().expect("maps");
     own.retain(|entry| is_kernel_name(&entry.name));
@@ -58,7 +58,7 @@ pub fn kernel_mappings() -> Vec<Mapping> {
         .collect()
 }
 
-pub fn thread(tid: i32, index: u64) -> ThreadImage {
+pub(crate) fn thread(tid: i32, index: u64) -> ThreadImage {
     let mut xstate = own_xstate();
     // MXCSR: something that is not the default.
     xstate[24..28].copy_from_slice(&0x1fa0u32.to_le_bytes());
@@ -111,7 +111,7 @@ fn own_xstate() -> Vec<u8> {
 }
 
 /// A signal that only the process itself may queue: sent by `kill` (code 0) or `tgkill` (-6).
-pub fn pending(signal: u8, code: i32) -> QueuedSignal {
+pub(crate) fn pending(signal: u8, code: i32) -> QueuedSignal {
     let mut info = vec![0u8; 128];
     info[0..4].copy_from_slice(&i32::from(signal).to_le_bytes());
     info[8..12].copy_from_slice(&code.to_le_bytes());
@@ -119,7 +119,7 @@ pub fn pending(signal: u8, code: i32) -> QueuedSignal {
     QueuedSignal { signal, info }
 }
 
-pub fn image(pid: i32, threads: usize) -> ProcessImage {
+pub(crate) fn image(pid: i32, threads: usize) -> ProcessImage {
     let mut mappings = vec![
         mapping(CODE, CODE + PAGE, 5, Backing::Anonymous),
         mapping(DATA, DATA + 4 * PAGE, 3, Backing::Anonymous),

@@ -11,11 +11,11 @@ use whim_model::{Clocks, ProcessImage};
 use whim_net::Role;
 
 /// Nothing here takes longer, even on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-pub const PID: i32 = 4000;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PID: i32 = 4000;
 
 /// Home's end of the connections, and the supervisor that waits for a guest.
-pub struct Liar {
+pub(crate) struct Liar {
     pub link: Link,
     pub host: Host,
     /// Its directory goes with it.
@@ -23,7 +23,7 @@ pub struct Liar {
 }
 
 impl Liar {
-    pub fn connected() -> Self {
+    pub(crate) fn connected() -> Self {
         let world = World::new();
         let host = world.host("n2", "lies", 1);
         let credentials = world.credentials("n1", "lies", Role::Home);
@@ -36,22 +36,22 @@ impl Liar {
         }
     }
 
-    pub fn say(&mut self, message: &ToGuest) {
+    pub(crate) fn say(&mut self, message: &ToGuest) {
         self.link.send(message, PATIENCE).expect("sent");
     }
 
-    pub fn send(&mut self, kind: Kind, payload: &[u8]) {
+    pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) {
         let epoch = self.link.epoch;
         let sent = self.link.calls.send_now(kind, epoch, &[payload], PATIENCE);
         sent.expect("sent");
     }
 
-    pub fn hears(&mut self) -> ToHome {
+    pub(crate) fn hears(&mut self) -> ToHome {
         self.link.receive(PATIENCE).expect("an answer")
     }
 
     /// A blank process waits for its image.
-    pub fn prepared() -> Self {
+    pub(crate) fn prepared() -> Self {
         let mut liar = Self::connected();
         liar.say(&prepare(PID));
         assert_eq!(liar.hears(), ToHome::Prepared);
@@ -59,20 +59,20 @@ impl Liar {
     }
 
     /// Sends an image, which may be refused before all of it is sent.
-    pub fn shows(&mut self, image: &ProcessImage) {
+    pub(crate) fn shows(&mut self, image: &ProcessImage) {
         match self.link.send_image(image, PATIENCE) {
             Ok(()) | Err(LinkError::Channel(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
 
-    pub fn sends_pages(&mut self, address: u64, bytes: &[u8]) {
+    pub(crate) fn sends_pages(&mut self, address: u64, bytes: &[u8]) {
         let payload = [&address.to_le_bytes(), bytes].concat();
         self.send(Kind::Pages, &payload);
     }
 
     /// The process of an image runs, and home has acknowledged it.
-    pub fn started(image: &ProcessImage) -> Self {
+    pub(crate) fn started(image: &ProcessImage) -> Self {
         let mut liar = Self::prepared();
         liar.shows(image);
         let mut code = vec![0; 4096];
@@ -91,7 +91,7 @@ impl Liar {
 
     /// The supervisor says why it refuses, and ends by itself: with an error, not by a panic (whose
     /// status is another one) or a signal.
-    pub fn refused(mut self, what: &str) -> String {
+    pub(crate) fn refused(mut self, what: &str) -> String {
         let reason = loop {
             match self.link.receive(PATIENCE) {
                 Ok(taken @ ToHome::Ready { .. }) => panic!("{what}: {taken:?}"),
@@ -105,14 +105,14 @@ impl Liar {
     }
 
     /// The supervisor has passed over what was said, and does its work.
-    pub fn passed_over(mut self, state: State) {
+    pub(crate) fn passed_over(mut self, state: State) {
         assert_eq!(self.host.state(), Some(state));
         self.say(&ToGuest::Discard);
         assert_eq!(self.host.ended().code(), Some(0));
     }
 
     /// The next page that the guest asks for.
-    pub fn page_request(&mut self) -> PageRequest {
+    pub(crate) fn page_request(&mut self) -> PageRequest {
         loop {
             let frame = self.link.pages.receive_frame(PATIENCE).expect("a request");
             if frame.kind == Kind::PageRequest {
@@ -121,7 +121,7 @@ impl Liar {
         }
     }
 
-    pub fn answers_page(&mut self, request: u64, status: u32, bytes: &[u8]) {
+    pub(crate) fn answers_page(&mut self, request: u64, status: u32, bytes: &[u8]) {
         let head = [&request.to_le_bytes()[..], &status.to_le_bytes(), &[0; 4]].concat();
         let epoch = self.link.epoch;
         let parts: [&[u8]; 2] = [&head, bytes];
@@ -131,7 +131,7 @@ impl Liar {
     }
 }
 
-pub fn prepare(pid: i32) -> ToGuest {
+pub(crate) fn prepare(pid: i32) -> ToGuest {
     ToGuest::Prepare {
         pid,
         threads: 1,

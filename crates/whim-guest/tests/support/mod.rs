@@ -24,7 +24,7 @@ fn now() -> u64 {
 }
 
 /// Cluster, certificates, and a directory for sockets.
-pub struct World {
+pub(crate) struct World {
     authority: Authority,
     directory: tempfile::TempDir,
     private_id: Option<u32>,
@@ -33,14 +33,14 @@ pub struct World {
 
 impl World {
     /// As [`World::new`], with this lease.
-    pub fn with_lease(lease_ms: u64) -> Self {
+    pub(crate) fn with_lease(lease_ms: u64) -> Self {
         Self {
             lease_ms: Some(lease_ms),
             ..Self::new()
         }
     }
 
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let cluster = ClusterName::new("test").expect("a name");
         let directory = tempfile::tempdir().expect("a directory");
         let root = nix::unistd::geteuid().is_root();
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    pub fn credentials(&self, node: &str, journey: &str, role: Role) -> Credentials {
+    pub(crate) fn credentials(&self, node: &str, journey: &str, role: Role) -> Credentials {
         let name = NodeName::new(node).expect("a name");
         let key = SecretKey::generate().expect("a key");
         let point = key.point();
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// A supervisor that waits for a guest, and a port that leads to it.
-    pub fn host(&self, node: &str, journey: &str, epoch: u32) -> Host {
+    pub(crate) fn host(&self, node: &str, journey: &str, epoch: u32) -> Host {
         let socket_directory = self.path(&format!("{node}-{epoch}"));
         std::fs::create_dir_all(&socket_directory).expect("a directory");
         if let Some(id) = self.private_id {
@@ -141,7 +141,7 @@ impl World {
     }
 
     /// The home supervisor of a process.
-    pub fn home(&self, journey: &str, pid: i32) -> Home {
+    pub(crate) fn home(&self, journey: &str, pid: i32) -> Home {
         let socket = self.path(&format!("{journey}.home"));
         let listener = listen(&socket);
         let journal = self.path(&format!("{journey}.journal"));
@@ -193,7 +193,7 @@ fn before(node: &str) -> &str {
 }
 
 /// A running supervisor; killed when dropped, if it has not ended.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     child: Child,
 }
 
@@ -228,7 +228,7 @@ impl Drop for Supervisor {
     }
 }
 
-pub struct Host {
+pub(crate) struct Host {
     pub slot: Slot,
     supervisor: Supervisor,
     socket: PathBuf,
@@ -236,7 +236,7 @@ pub struct Host {
 
 impl Host {
     /// State of the guest, as its supervisor tells it; `None` when it has ended.
-    pub fn state(&self) -> Option<State> {
+    pub(crate) fn state(&self) -> Option<State> {
         let mut stream = UnixStream::connect(&self.socket).ok()?;
         let line = serde_json::to_string(&job::Command::Status).expect("json");
         writeln!(stream, "{line}").ok()?;
@@ -249,7 +249,7 @@ impl Host {
     }
 
     /// Waits until the guest is in this state.
-    pub fn await_state(&self, wanted: State) {
+    pub(crate) fn await_state(&self, wanted: State) {
         let begun = std::time::Instant::now();
         while self.state() != Some(wanted) {
             assert!(
@@ -262,58 +262,58 @@ impl Host {
     }
 
     /// Kills the supervisor.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.supervisor.child.kill().expect("kill");
     }
 
     /// The supervisor's own process.
-    pub fn process_id(&self) -> u32 {
+    pub(crate) fn process_id(&self) -> u32 {
         self.supervisor.child.id()
     }
 
     /// Waits for the end of the supervisor, and tells how it ended.
-    pub fn ended(&mut self) -> ExitStatus {
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         self.supervisor.child.wait().expect("its end")
     }
 
     /// Waits for the end of the supervisor.
-    pub fn await_end(&mut self) {
+    pub(crate) fn await_end(&mut self) {
         self.supervisor.child.wait().expect("its end");
     }
 }
 
-pub struct Home {
+pub(crate) struct Home {
     supervisor: Supervisor,
     socket: PathBuf,
 }
 
 impl Home {
     /// Sends a signal to the supervisor.
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(self.supervisor.child.id().cast_signed());
         nix::sys::signal::kill(pid, signal).expect("kill");
     }
 
     /// Waits until the process is home or has ended: the supervisor's work is done then.
-    pub fn wait_end(&mut self) {
+    pub(crate) fn wait_end(&mut self) {
         self.supervisor.child.wait().expect("its end");
     }
 
-    pub fn travel(&self, slot: &Slot) -> MoveReport {
+    pub(crate) fn travel(&self, slot: &Slot) -> MoveReport {
         self.try_travel(slot).expect("it travels")
     }
 
     /// Why it did not travel, if it did not.
-    pub fn try_travel(&self, slot: &Slot) -> Result<MoveReport, String> {
+    pub(crate) fn try_travel(&self, slot: &Slot) -> Result<MoveReport, String> {
         ask(&self.socket, &job::Command::Move { slot: slot.clone() })
     }
 
-    pub fn bring(&self) -> MoveReport {
+    pub(crate) fn bring(&self) -> MoveReport {
         self.try_bring().expect("it comes home")
     }
 
     /// Why it was not brought home, if it was not: it may have come by itself.
-    pub fn try_bring(&self) -> Result<MoveReport, String> {
+    pub(crate) fn try_bring(&self) -> Result<MoveReport, String> {
         ask(&self.socket, &job::Command::Bring { hold: false })
     }
 }
@@ -336,14 +336,14 @@ fn ask(socket: &Path, command: &job::Command) -> Result<MoveReport, String> {
 }
 
 /// A program whose standard input and output are pipes.
-pub struct Program {
+pub(crate) struct Program {
     pub child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Program {
-    pub fn start(command: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn start(command: &str, arguments: &[&str]) -> Self {
         let mut child = Command::new(command)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -359,11 +359,11 @@ impl Program {
         }
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    pub fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         let input = self.input.as_mut().expect("open");
         // One write: a pipe's reader may see the pieces of several.
         input
@@ -371,20 +371,20 @@ impl Program {
             .expect("the program reads");
     }
 
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("output");
         line.trim_end().to_owned()
     }
 
     /// Says something and gives the answer.
-    pub fn ask(&mut self, text: &str) -> String {
+    pub(crate) fn ask(&mut self, text: &str) -> String {
         self.say(text);
         self.line()
     }
 
     /// All that it still prints, up to its end.
-    pub fn rest(mut self) -> String {
+    pub(crate) fn rest(mut self) -> String {
         drop(self.input.take());
         let mut text = String::new();
         std::io::Read::read_to_string(&mut self.output, &mut text).expect("output");
@@ -392,7 +392,7 @@ impl Program {
         text
     }
 
-    pub fn finish(mut self) -> i32 {
+    pub(crate) fn finish(mut self) -> i32 {
         drop(self.input.take());
         self.child.wait().expect("its end").code().unwrap_or(-1)
     }

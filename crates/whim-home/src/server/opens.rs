@@ -13,7 +13,7 @@ use whim_image::freeze_observe::Status;
 use whim_sys::resident::Operation;
 
 /// Why the program goes on with such a call at home.
-pub const REASON: &str = "it opens the memory of another process";
+pub(super) const REASON: &str = "it opens the memory of another process";
 
 const LINK_MAX: usize = 256;
 

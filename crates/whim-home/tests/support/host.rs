@@ -25,15 +25,15 @@ use whim_net::{
 use whim_sys::credentials::Launch;
 
 /// Nothing here takes longer, even on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const JOURNEY: &str = "removal";
 /// Where a call's buffer is said to be: the program has nothing there.
-pub const BUFFER: u64 = 0x7000_0000_0000;
+pub(crate) const BUFFER: u64 = 0x7000_0000_0000;
 /// What its calls write after the guest was called home.
 const LATE: &str = "late\n";
 
 /// Cluster, certificates, and a directory for sockets.
-pub struct World {
+pub(crate) struct World {
     authority: Authority,
     directory: tempfile::TempDir,
     pub lease: Option<Duration>,
@@ -49,7 +49,7 @@ fn id() -> JourneyId {
 }
 
 impl World {
-    pub fn new(lease: Option<Duration>) -> Self {
+    pub(crate) fn new(lease: Option<Duration>) -> Self {
         let cluster = ClusterName::new("test").expect("a name");
         Self {
             authority: Authority::create(cluster, now()).expect("a CA"),
@@ -82,7 +82,7 @@ impl World {
     }
 
     /// The home supervisor of a process; of the programs in `WHIM_BIN_DIR`, if that names some.
-    pub fn home(&self, pid: i32) -> Home {
+    pub(crate) fn home(&self, pid: i32) -> Home {
         let path = |name: &str| self.directory.path().join(name);
         let (socket, journal) = (path("home"), path("journal"));
         let listener = UnixListener::bind(&socket).expect("bound");
@@ -169,14 +169,14 @@ fn start_time(pid: i32) -> u64 {
     field.parse().expect("a number")
 }
 
-pub struct Home {
+pub(crate) struct Home {
     pub child: Child,
     socket: PathBuf,
 }
 
 impl Home {
     /// Asks for something; what is said comes by the channel, up to the end.
-    pub fn ask(&self, command: &job::Command) -> Receiver<Event> {
+    pub(crate) fn ask(&self, command: &job::Command) -> Receiver<Event> {
         let (sender, events) = channel();
         let mut stream = UnixStream::connect(&self.socket).expect("it listens");
         let line = serde_json::to_string(command).expect("json");
@@ -187,7 +187,7 @@ impl Home {
 
     /// As a daemon does for a host that was removed: a supervisor that does not know the word is asked to
     /// bring the process home.
-    pub fn evict(&self, node: &str) -> Receiver<Event> {
+    pub(crate) fn evict(&self, node: &str) -> Receiver<Event> {
         let events = self.ask(&job::Command::Evict { node: node.into() });
         match events.recv_timeout(Duration::from_millis(500)) {
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
@@ -218,7 +218,7 @@ impl Drop for Home {
 }
 
 /// A program that computes, and of whose output it is known when it came.
-pub struct Program {
+pub(crate) struct Program {
     pub child: Child,
     lines: Receiver<Effect>,
 }
@@ -230,7 +230,7 @@ struct Effect {
 }
 
 impl Program {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut child = Command::new("/usr/bin/python3")
             .args(["-c", "print('ready', flush=True)\nwhile True: pass"])
             .stdin(Stdio::null())
@@ -244,13 +244,13 @@ impl Program {
         Self { child, lines }
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
     /// When its last output came, of all so far; and how many there were of calls that home was asked for after
     /// it had called the guest home.
-    pub fn effects(&self) -> (Option<Instant>, usize) {
+    pub(crate) fn effects(&self) -> (Option<Instant>, usize) {
         let mut late = 0;
         let mut last = None;
         for effect in self.lines.try_iter() {
@@ -261,7 +261,7 @@ impl Program {
     }
 
     /// How it ended, if it ends until then.
-    pub fn ends_until(&mut self, end: Instant) -> Option<ExitStatus> {
+    pub(crate) fn ends_until(&mut self, end: Instant) -> Option<ExitStatus> {
         loop {
             let ended = self.child.try_wait().expect("its state");
             if ended.is_some() || Instant::now() > end {
@@ -272,7 +272,7 @@ impl Program {
     }
 
     /// User time that it has used here, in ticks of the kernel.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it lives");
         let after = stat.rsplit_once(')').expect("a name").1;
         let field = after.split_whitespace().nth(11).expect("a field");
@@ -298,18 +298,18 @@ fn note(output: ChildStdout, sender: &Sender<Effect>) {
 
 /// What a guest that comes home brings along.
 #[derive(Default)]
-pub struct Luggage {
+pub(crate) struct Luggage {
     image: Vec<u8>,
     contents: Vec<Vec<u8>>,
 }
 
 impl Luggage {
-    pub fn image(&self) -> ProcessImage {
+    pub(crate) fn image(&self) -> ProcessImage {
         message::decode(&self.image).expect("home's own").0
     }
 }
 
-pub struct Host {
+pub(crate) struct Host {
     listener: TcpListener,
     credentials: Credentials,
     pub slot: Slot,
@@ -338,7 +338,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(world: &World, node: &str, epoch: u32, pid: i32) -> Self {
+    pub(crate) fn new(world: &World, node: &str, epoch: u32, pid: i32) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         listener.set_nonblocking(true).expect("a flag");
@@ -372,7 +372,7 @@ impl Host {
     }
 
     /// Takes a connection, if one has come: the first of its kind, or one that takes its place.
-    pub fn accept(&mut self) -> bool {
+    pub(crate) fn accept(&mut self) -> bool {
         let Ok((stream, _)) = self.listener.accept() else {
             return false;
         };
@@ -404,7 +404,7 @@ impl Host {
     }
 
     /// Waits for both connections.
-    pub fn accept_both(&mut self) {
+    pub(crate) fn accept_both(&mut self) {
         let end = Instant::now() + PATIENCE;
         while self.calls.is_none() || self.pages.is_none() {
             assert!(Instant::now() < end, "home does not connect");
@@ -415,13 +415,13 @@ impl Host {
     }
 
     /// Its connections end, without a word.
-    pub fn break_all(&mut self) {
+    pub(crate) fn break_all(&mut self) {
         for socket in self.sockets.drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 
-    pub fn queue(&mut self, kind: Kind, parts: &[&[u8]]) {
+    pub(crate) fn queue(&mut self, kind: Kind, parts: &[&[u8]]) {
         let epoch = self.slot.epoch;
         self.calls
             .as_mut()
@@ -429,12 +429,12 @@ impl Host {
             .queue(kind, epoch, parts);
     }
 
-    pub fn say(&mut self, message: &ToHome, tail: &[u8]) {
+    pub(crate) fn say(&mut self, message: &ToHome, tail: &[u8]) {
         let head = message::encode(message).expect("encoded");
         self.queue(Kind::ToHome, &[&head, tail]);
     }
 
-    pub fn beat(&mut self) {
+    pub(crate) fn beat(&mut self) {
         if self.beaten.elapsed() > Duration::from_millis(100) {
             self.beaten = Instant::now();
             self.say(
@@ -449,7 +449,7 @@ impl Host {
     }
 
     /// Sends a call that writes a line to the program's output, if none is under way.
-    pub fn call(&mut self) {
+    pub(crate) fn call(&mut self) {
         if std::mem::replace(&mut self.asked, true) && !(self.recalled && self.insists) {
             return;
         }
@@ -487,7 +487,7 @@ impl Host {
     }
 
     /// The result of a call; `None`: home calls the guest home instead of telling one.
-    pub fn ask(&mut self, number: i64, args: [u64; 6], data: &[u8]) -> Option<i64> {
+    pub(crate) fn ask(&mut self, number: i64, args: [u64; 6], data: &[u8]) -> Option<i64> {
         self.result = None;
         self.request(number, args, data);
         let end = Instant::now() + PATIENCE;
@@ -500,14 +500,14 @@ impl Host {
     }
 
     /// The next piece of an image of a megabyte, a byte long.
-    pub fn piece(&mut self) {
+    pub(crate) fn piece(&mut self) {
         let offset = self.pieces;
         self.pieces += 1;
         self.piece_at(offset, &[0]);
     }
 
     /// A piece of an image of a megabyte.
-    pub fn piece_at(&mut self, offset: u32, piece: &[u8]) {
+    pub(crate) fn piece_at(&mut self, offset: u32, piece: &[u8]) {
         let total: u32 = 1 << 20;
         self.queue(
             Kind::Image,
@@ -516,7 +516,7 @@ impl Host {
     }
 
     /// An image, and none of its pages.
-    pub fn sends_image(&mut self, image: &ProcessImage) {
+    pub(crate) fn sends_image(&mut self, image: &ProcessImage) {
         message::send_image::<message::MessageError>(image, |parts| {
             self.queue(Kind::Image, parts);
             Ok(())
@@ -525,7 +525,7 @@ impl Host {
     }
 
     /// Sends the program home, as it came or changed, at so many bytes a second.
-    pub fn sends_home(&mut self, image: &ProcessImage, rate: usize) {
+    pub(crate) fn sends_home(&mut self, image: &ProcessImage, rate: usize) {
         let mut frames = Vec::new();
         message::send_image::<message::MessageError>(image, |parts| {
             frames.push((Kind::Image, parts.concat()));
@@ -556,7 +556,7 @@ impl Host {
     }
 
     /// Takes what home says, for a moment.
-    pub fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         self.accept();
         let calls = self.calls.as_mut().expect("connected");
         // What cannot be sent now is kept.
@@ -607,7 +607,7 @@ impl Host {
 }
 
 /// The program has left for a host, which is ready to lie.
-pub fn away(world: &World) -> (Program, Home, Host) {
+pub(crate) fn away(world: &World) -> (Program, Home, Host) {
     let program = Program::start();
     let home = world.home(program.pid());
     let mut host = Host::new(world, "n2", 1, program.pid());

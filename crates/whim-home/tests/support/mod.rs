@@ -17,14 +17,14 @@ use whim_sys::pagemap;
 /// An answer that has not come after this time will not come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub struct Program {
+pub(crate) struct Program {
     pub child: Child,
     pub input: ChildStdin,
     pub output: BufReader<std::process::ChildStdout>,
 }
 
 impl Program {
-    pub fn start(command: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(command: &str, args: &[&str]) -> Self {
         let mut child = Command::new(command)
             .args(args)
             .stdin(Stdio::piped())
@@ -41,34 +41,34 @@ impl Program {
     }
 
     /// [`PYTHON`], started; its first line is read.
-    pub fn python() -> Self {
+    pub(crate) fn python() -> Self {
         let mut program = Self::start("/usr/bin/python3", &["-c", PYTHON]);
         assert_eq!(program.line(), program.pid().to_string());
         program
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("output");
         line.trim_end().to_owned()
     }
 
-    pub fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         writeln!(self.input, "{text}").expect("the program reads");
     }
 }
 
-pub fn begins_in_guest(number: u64) -> bool {
+pub(crate) fn begins_in_guest(number: u64) -> bool {
     !whim_calls::home_may_execute(number)
 }
 
-pub type Contents = Vec<(u64, Vec<u8>)>;
+pub(crate) type Contents = Vec<(u64, Vec<u8>)>;
 
-pub fn take(pid: i32) -> (Frozen, Captured, Contents) {
+pub(crate) fn take(pid: i32) -> (Frozen, Captured, Contents) {
     let ranges: Vec<_> = whim_image::maps::read(pid)
         .expect("maps")
         .iter()
@@ -105,7 +105,7 @@ pub fn take(pid: i32) -> (Frozen, Captured, Contents) {
     (frozen, captured, contents)
 }
 
-pub fn put_back(
+pub(crate) fn put_back(
     mut server: Server,
     image: &ProcessImage,
     original: &Original,
@@ -126,7 +126,7 @@ pub fn put_back(
 }
 
 /// The sender's side of one call: region data, and the reply.
-pub fn ask_with(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>) {
+pub(crate) fn ask_with(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64, Vec<u8>) {
     server.call(request, tail).expect("served");
     let end = Instant::now() + PATIENCE;
     loop {
@@ -149,7 +149,7 @@ pub fn ask_with(server: &mut Server, request: CallRequest, tail: &[u8]) -> (i64,
     }
 }
 
-pub const PYTHON: &str = "
+pub(crate) const PYTHON: &str = "
 import sys, threading, os
 table = {i: str(i) * 3 for i in range(50000)}
 print(os.getpid(), flush=True)
@@ -159,7 +159,7 @@ for line in sys.stdin:
 ";
 
 /// A program that is a deputy, and all that left home.
-pub struct Converted {
+pub(crate) struct Converted {
     pub program: Program,
     pub server: Server,
     pub captured: Captured,
@@ -168,7 +168,7 @@ pub struct Converted {
     sequence: u64,
 }
 
-pub fn convert_program(program: Program) -> Converted {
+pub(crate) fn convert_program(program: Program) -> Converted {
     let (frozen, captured, contents) = take(program.pid());
     let original = Original::of(&captured.image, captured.locks_future);
     let server = convert(frozen, &original).expect("converted");
@@ -183,16 +183,16 @@ pub fn convert_program(program: Program) -> Converted {
 }
 
 impl Converted {
-    pub fn tid(&self) -> i32 {
+    pub(crate) fn tid(&self) -> i32 {
         self.program.pid()
     }
 
-    pub fn next_sequence(&mut self, sequence: u64) {
+    pub(crate) fn next_sequence(&mut self, sequence: u64) {
         self.sequence = sequence;
     }
 
     /// A forwarded call of its first thread: result and outputs.
-    pub fn ask(
+    pub(crate) fn ask(
         &mut self,
         number: u64,
         args: [u64; 6],
@@ -213,7 +213,7 @@ impl Converted {
     }
 
     /// A call that home does not answer, since the program has to come home for it: the reason.
-    pub fn ask_in_vain(
+    pub(crate) fn ask_in_vain(
         &mut self,
         number: u64,
         args: [u64; 6],
@@ -251,7 +251,7 @@ impl Converted {
     }
 
     /// It comes home as it left, and goes on.
-    pub fn comes_home_unharmed(self) {
+    pub(crate) fn comes_home_unharmed(self) {
         let Self {
             mut program,
             server,

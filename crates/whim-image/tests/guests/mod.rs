@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Compiles `tests/guests/NAME.c` and gives the program's path.
-pub fn compile(name: &str) -> PathBuf {
+pub(crate) fn compile(name: &str) -> PathBuf {
     let source = format!("{}/tests/guests/{name}.c", env!("CARGO_MANIFEST_DIR"));
     let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     // Several test binaries may compile the same program: the last rename wins.
@@ -27,7 +27,7 @@ pub fn compile(name: &str) -> PathBuf {
 }
 
 /// Standard output of a program that ends.
-pub fn output(program: &Path, arguments: &[&str]) -> String {
+pub(crate) fn output(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
         .output()
@@ -36,13 +36,13 @@ pub fn output(program: &Path, arguments: &[&str]) -> String {
 }
 
 /// A running program whose standard output is read line by line. It is killed when dropped.
-pub struct Guest {
+pub(crate) struct Guest {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Guest {
-    pub fn start(program: &Path, arguments: &[&str]) -> Self {
+    pub(crate) fn start(program: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::null())
@@ -53,19 +53,19 @@ impl Guest {
         Self { child, lines }
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
     /// The next line; `None` at the end.
-    pub fn line(&mut self) -> Option<String> {
+    pub(crate) fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let got = self.lines.read_line(&mut line).expect("text");
         (got > 0).then(|| line.trim_end().to_owned())
     }
 
     /// How it ended; `None` when a tracer of this process was told instead of us.
-    pub fn wait(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn wait(&mut self) -> Option<ExitStatus> {
         self.child.wait().ok()
     }
 }
@@ -79,14 +79,14 @@ impl Drop for Guest {
 }
 
 /// Small numbers that need not be good, but repeatable.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -95,7 +95,7 @@ impl Random {
 }
 
 /// From WHIM_SEED, or the clock.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let given = std::env::var("WHIM_SEED")
         .ok()
         .and_then(|text| text.parse().ok());

@@ -8,7 +8,7 @@ use whim_lab::{Bootstrap, Lab, NodeStatus, Options};
 use whim_sys::namespace::{PidFd, Set};
 
 /// How long anything that has to happen may take, on a machine with much else to do.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends the test with a loud remark unless it runs as root.
 macro_rules! needs_root {
@@ -25,12 +25,12 @@ macro_rules! needs_root {
 pub(crate) use needs_root;
 
 /// The lab's helper program.
-pub fn helper() -> PathBuf {
+pub(crate) fn helper() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_whim-lab-node"))
 }
 
 /// Options of a test's lab, with a `sleep` as daemon.
-pub fn options(name: &str) -> Options {
+pub(crate) fn options(name: &str) -> Options {
     Options {
         // Several runs of the tests may be going on.
         name: format!("t{}-{name}", std::process::id()),
@@ -48,12 +48,12 @@ pub fn options(name: &str) -> Options {
 }
 
 /// A lab that is taken down at the end of the test.
-pub struct TestLab {
+pub(crate) struct TestLab {
     pub lab: Lab,
 }
 
 impl TestLab {
-    pub fn up(name: &str, change: impl FnOnce(&mut Options)) -> TestLab {
+    pub(crate) fn up(name: &str, change: impl FnOnce(&mut Options)) -> TestLab {
         let mut options = options(name);
         change(&mut options);
         TestLab {
@@ -62,7 +62,7 @@ impl TestLab {
     }
 
     /// A shell command on a node, not yet started.
-    pub fn sh(&self, node: &str, script: &str) -> Command {
+    pub(crate) fn sh(&self, node: &str, script: &str) -> Command {
         let mut command = self
             .lab
             .command(node, None, "sh")
@@ -71,12 +71,12 @@ impl TestLab {
         command
     }
 
-    pub fn output(&self, node: &str, script: &str) -> Output {
+    pub(crate) fn output(&self, node: &str, script: &str) -> Output {
         self.sh(node, script).output().expect("the helper starts")
     }
 
     /// What a shell command prints on a node; it has to succeed.
-    pub fn out(&self, node: &str, script: &str) -> String {
+    pub(crate) fn out(&self, node: &str, script: &str) -> String {
         let output = self.output(node, script);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(
@@ -90,7 +90,7 @@ impl TestLab {
             .to_owned()
     }
 
-    pub fn node(&self, name: &str) -> NodeStatus {
+    pub(crate) fn node(&self, name: &str) -> NodeStatus {
         let status = self.lab.status().unwrap();
         status
             .nodes
@@ -100,7 +100,7 @@ impl TestLab {
     }
 
     /// Does something with sockets as a process of the node would, from this test process.
-    pub fn on_network<T: Send>(&self, node: &str, work: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn on_network<T: Send>(&self, node: &str, work: impl FnOnce() -> T + Send) -> T {
         let pid = self.node(node).pid.expect("the node is on");
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
@@ -126,7 +126,7 @@ impl Drop for TestLab {
 }
 
 /// Asks again and again until the answer is there.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(answer) = ask() {

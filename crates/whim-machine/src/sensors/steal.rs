@@ -15,7 +15,7 @@ struct Ticks {
 
 /// Part of the wanted time that was got, fading.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Got {
+pub(super) struct Got {
     last: Option<Ticks>,
     part: f64,
 }
@@ -36,7 +36,7 @@ impl Default for Got {
 
 impl Got {
     /// Takes a look, once a second.
-    pub fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         let line = processes::short("/proc/stat").unwrap_or_default();
         if let Some(now) = ticks(&line) {
             self.take(now);
@@ -58,7 +58,7 @@ impl Got {
 
     /// From nearly 0 to 1.
     #[must_use]
-    pub fn part(self) -> f64 {
+    pub(super) fn part(self) -> f64 {
         self.part.max(PART_LEAST)
     }
 }

@@ -13,17 +13,17 @@ use whim_net::{
     Credentials, JourneyId, NodeName, NodeOptions, PeerExpectation, Role, State, Token, unix_now,
 };
 
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn name(text: &str) -> NodeName {
+pub(crate) fn name(text: &str) -> NodeName {
     NodeName::new(text).expect("usable")
 }
 
-pub fn journey(text: &str) -> JourneyId {
+pub(crate) fn journey(text: &str) -> JourneyId {
     JourneyId::new(text).expect("usable")
 }
 
-pub fn options(node: &str) -> NodeOptions {
+pub(crate) fn options(node: &str) -> NodeOptions {
     NodeOptions {
         node: name(node),
         addresses: vec![format!("{node}.test:7946")],
@@ -31,13 +31,13 @@ pub fn options(node: &str) -> NodeOptions {
     }
 }
 
-pub fn init(node: &str, now: u64) -> (TempDir, State) {
+pub(crate) fn init(node: &str, now: u64) -> (TempDir, State) {
     let directory = tempfile::tempdir().expect("directory");
     let state = State::init(&directory.path().join("state"), &options(node), None, now);
     (directory, state.expect("made"))
 }
 
-pub fn expect_journey(id: &str, role: Role) -> PeerExpectation {
+pub(crate) fn expect_journey(id: &str, role: Role) -> PeerExpectation {
     PeerExpectation::Journey {
         id: journey(id),
         node: None,
@@ -46,13 +46,13 @@ pub fn expect_journey(id: &str, role: Role) -> PeerExpectation {
 }
 
 /// A connected pair of sockets: the side that connects, the side that accepts.
-pub fn sockets() -> (SocketAddr, TcpListener) {
+pub(crate) fn sockets() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
     (listener.local_addr().expect("address"), listener)
 }
 
 /// Joins through a real socket; the holder answers in a thread.
-pub fn join_through(
+pub(crate) fn join_through(
     holder: &Mutex<State>,
     directory: &TempDir,
     node: &str,
@@ -82,10 +82,10 @@ pub fn join_through(
     })
 }
 
-pub type Ends = (Result<Channel, ChannelError>, Result<Channel, ChannelError>);
+pub(crate) type Ends = (Result<Channel, ChannelError>, Result<Channel, ChannelError>);
 
 /// Connects two supervisors; what each side expects is given with its credentials.
-pub fn connect(
+pub(crate) fn connect(
     client: (&Credentials, &PeerExpectation),
     server: (&Credentials, &PeerExpectation),
 ) -> Ends {
@@ -106,7 +106,7 @@ pub fn connect(
 }
 
 /// A channel of journey j1, between n1 (home) and n2 (guest).
-pub fn channel() -> (Channel, Channel, Vec<TempDir>) {
+pub(crate) fn channel() -> (Channel, Channel, Vec<TempDir>) {
     let now = unix_now();
     let (first, mut n1) = init("n1", now);
     let token = n1.token(now).expect("token");
@@ -132,7 +132,7 @@ pub fn channel() -> (Channel, Channel, Vec<TempDir>) {
 }
 
 /// A TCP pair without TLS.
-pub fn plain_pair() -> (TcpStream, TcpStream) {
+pub(crate) fn plain_pair() -> (TcpStream, TcpStream) {
     let (address, listener) = sockets();
     let client = TcpStream::connect(address).expect("connect");
     (client, listener.accept().expect("accept").0)

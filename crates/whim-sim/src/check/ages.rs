@@ -7,7 +7,7 @@ use whim_balance::window::{WINDOW, expected_age};
 
 /// Clusters of 128, 256 ... nodes, up to so many.
 #[must_use]
-pub fn one(seed: u64, most: usize) -> Found {
+pub(super) fn one(seed: u64, most: usize) -> Found {
     let sizes = std::iter::successors(Some(128usize), |nodes| Some(2 * nodes));
     let figure = |nodes: usize| {
         let setting = Setting::new(seed, scenario::equal(nodes), 200.0);

@@ -7,7 +7,7 @@ use crate::scenario::{self, Scenario};
 use whim_journey::cause::Cause;
 
 #[must_use]
-pub fn one(seed: u64, hours: f64) -> Found {
+pub(super) fn one(seed: u64, hours: f64) -> Found {
     let mut setting = Setting::new(seed, scenario::equal(4), hours * 3600.0);
     setting.habits.fair = true;
     scenario::fill(&mut setting, Scenario::Crowd);

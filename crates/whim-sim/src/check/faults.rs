@@ -13,7 +13,7 @@ const SECONDS: f64 = 400.0;
 const TROUBLE: f64 = 300.0;
 
 #[must_use]
-pub fn one(seed: u64) -> Found {
+pub(super) fn one(seed: u64) -> Found {
     let mut chance = Pcg64Mcg::seed_from_u64(seed ^ 0xfa17);
     let nodes = chance.random_range(3..=8);
     let mut setting = Setting::new(seed, scenario::equal(nodes), SECONDS);

@@ -20,7 +20,7 @@ const SCENARIOS: [(Scenario, bool); 6] = [
 
 /// All scenarios with one seed; odd ones in the lab, even ones in equal nodes.
 #[must_use]
-pub fn one(seed: u64, hours: f64) -> Found {
+pub(super) fn one(seed: u64, hours: f64) -> Found {
     let (mut figures, mut broken) = (Vec::new(), Vec::new());
     for (scenario, one_home) in SCENARIOS {
         let is_lab = seed % 2 == 1;

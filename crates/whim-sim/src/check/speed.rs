@@ -9,7 +9,7 @@ use std::fs;
 const SIZES: [(usize, f64); 2] = [(1_000, 30.0), (10_000, 300.0)];
 
 #[must_use]
-pub fn one(seed: u64, most: usize) -> Found {
+pub(super) fn one(seed: u64, most: usize) -> Found {
     let (mut figures, mut broken) = (Vec::new(), Vec::new());
     for (nodes, limit) in SIZES.into_iter().filter(|(nodes, _)| *nodes <= most) {
         let mut setting = Setting::new(seed, scenario::equal(nodes), 600.0);

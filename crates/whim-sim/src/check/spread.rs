@@ -6,7 +6,7 @@ use crate::cluster::{self, Setting};
 use crate::scenario::{self, Scenario};
 
 #[must_use]
-pub fn one(seed: u64) -> Found {
+pub(super) fn one(seed: u64) -> Found {
     let (mut figures, mut broken) = (Vec::new(), Vec::new());
     for (scenario, limit) in [(Scenario::Hogs, 1.15), (Scenario::HeavyHogs, 1.3)] {
         let machines = scenario::lab();

@@ -7,7 +7,7 @@ use whim_journey::cause::Cause;
 
 /// One case by chance, and the eaters.
 #[must_use]
-pub fn one(seed: u64) -> Found {
+pub(super) fn one(seed: u64) -> Found {
     let nodes = 2 + usize::try_from(seed % 6).unwrap_or(0);
     let (mut figures, mut broken) = (Vec::new(), Vec::new());
     let cases = [

@@ -24,7 +24,7 @@ impl PartialOrd for Planned {
 }
 
 #[derive(Default)]
-pub struct Agenda {
+pub(super) struct Agenda {
     turn: u64,
     events: BinaryHeap<Reverse<Planned>>,
     /// Most events are looks of nodes, each a second after the last one: what is planned last there comes
@@ -33,13 +33,13 @@ pub struct Agenda {
 }
 
 impl Agenda {
-    pub fn plan(&mut self, at: Micros, event: Event) {
+    pub(super) fn plan(&mut self, at: Micros, event: Event) {
         let planned = self.planned(at, event);
         self.events.push(Reverse(planned));
     }
 
     /// The same for an event after which no other one was planned in this way.
-    pub fn plan_last(&mut self, at: Micros, event: Event) {
+    pub(super) fn plan_last(&mut self, at: Micros, event: Event) {
         let planned = self.planned(at, event);
         match self.looks.back() {
             Some(last) if *last > planned => self.events.push(Reverse(planned)),
@@ -54,7 +54,7 @@ impl Agenda {
     }
 
     /// What comes next, if that is not after this time.
-    pub fn next(&mut self, until: Micros) -> Option<(Micros, Event)> {
+    pub(super) fn next(&mut self, until: Micros) -> Option<(Micros, Event)> {
         let event = self.events.peek().map(|Reverse(planned)| *planned);
         let look = self.looks.front().copied();
         let next = event.into_iter().chain(look).min()?;

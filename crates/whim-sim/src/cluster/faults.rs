@@ -9,7 +9,7 @@ use whim_journey::lease::{self, Watch};
 use whim_journey::stay::{self, Stay};
 
 /// Leases are looked at so often.
-pub const LOOK: Micros = SECOND / 10;
+pub(super) const LOOK: Micros = SECOND / 10;
 /// A node that is not heard of for so long counts as down: membership notices within ten seconds.
 const NOTICED: Micros = 5 * SECOND;
 
@@ -17,13 +17,13 @@ const NOTICED: Micros = 5 * SECOND;
 const HEARTBEAT: Micros = SECOND + LOOK;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fault {
+pub(crate) struct Fault {
     pub at: Micros,
     pub kind: FaultKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultKind {
+pub(crate) enum FaultKind {
     Die(usize),
     Return(usize),
     /// Two nodes do not reach each other.
@@ -58,7 +58,7 @@ impl Away {
 }
 
 /// What is wrong, and what comes of it.
-pub struct Troubles {
+pub(super) struct Troubles {
     lease: Duration,
     happened: usize,
     /// Pairs that do not reach each other, the smaller one first, and since when.
@@ -69,25 +69,25 @@ pub struct Troubles {
 }
 
 /// Which nodes one of them takes for members.
-pub struct Members {
+pub(super) struct Members {
     down: Vec<usize>,
 }
 
 impl Members {
     #[must_use]
-    pub fn are_all(&self) -> bool {
+    pub(super) fn are_all(&self) -> bool {
         self.down.is_empty()
     }
 
     #[must_use]
-    pub fn has(&self, node: usize) -> bool {
+    pub(super) fn has(&self, node: usize) -> bool {
         !self.down.contains(&node)
     }
 }
 
 impl Troubles {
     #[must_use]
-    pub fn new(nodes: usize, lease: Duration) -> Self {
+    pub(super) fn new(nodes: usize, lease: Duration) -> Self {
         Self {
             lease,
             happened: 0,
@@ -100,17 +100,17 @@ impl Troubles {
 
     /// No guest is anywhere.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         self.away.is_empty()
     }
 
-    pub fn forget(&mut self, program: usize) {
+    pub(super) fn forget(&mut self, program: usize) {
         self.away.remove(&program);
     }
 
     /// Whether its host lets it stand still, because home is silent.
     #[must_use]
-    pub fn is_held(&self, program: usize) -> bool {
+    pub(super) fn is_held(&self, program: usize) -> bool {
         let away = self.away.get(&program);
         away.is_some_and(|away| away.stay.is_held())
     }

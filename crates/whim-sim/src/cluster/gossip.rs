@@ -103,7 +103,7 @@ impl Cluster {
 
     /// The mean age of what nodes know of each other, in seconds; and how many words that is.
     #[must_use]
-    pub fn ages(&self) -> (f64, usize) {
+    pub(crate) fn ages(&self) -> (f64, usize) {
         let entries = self.nodes.iter().flat_map(|node| node.view.entries());
         let ages = entries.map(|entry| seconds(self.now - entry.at * (SECOND / 1000)));
         let (sum, count) = ages.fold((0.0, 0), |(sum, count), age| (sum + age, count + 1));
@@ -112,7 +112,7 @@ impl Cluster {
 
     /// Runs for so many seconds without an end, and gives the mean of the ages in the second half.
     #[must_use]
-    pub fn mean_age(mut self, seconds: u64) -> f64 {
+    pub(crate) fn mean_age(mut self, seconds: u64) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0);
         for second in 1..=seconds {
             while let Some((at, event)) = self.agenda.next(second * SECOND) {

@@ -17,12 +17,12 @@ mod agenda;
 mod faults;
 mod gossip;
 mod moves;
-pub mod node;
-pub mod program;
+pub(crate) mod node;
+pub(crate) mod program;
 mod report;
 
-pub use faults::{Fault, FaultKind};
-pub use report::{Outcome, Sample};
+pub(crate) use faults::{Fault, FaultKind};
+pub(crate) use report::{Outcome, Sample};
 
 use agenda::Agenda;
 use faults::Troubles;
@@ -38,17 +38,17 @@ use whim_balance::decide::Rules;
 use whim_balance::{Millis, NodeId};
 
 /// Time since the beginning: millionths of a second.
-pub type Micros = u64;
-pub const SECOND: Micros = 1_000_000;
+pub(crate) type Micros = u64;
+pub(crate) const SECOND: Micros = 1_000_000;
 
 #[must_use]
-pub fn seconds(time: Micros) -> f64 {
+pub(crate) fn seconds(time: Micros) -> f64 {
     // A day is 2^37 of them.
     time as f64 / SECOND as f64
 }
 
 #[must_use]
-pub fn micros(seconds: f64) -> Micros {
+pub(crate) fn micros(seconds: f64) -> Micros {
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -58,13 +58,13 @@ pub fn micros(seconds: f64) -> Micros {
     time
 }
 
-pub fn millis(time: Micros) -> Millis {
+pub(crate) fn millis(time: Micros) -> Millis {
     time / 1000
 }
 
 /// A node as the policy calls it.
 #[must_use]
-pub fn id(node: usize) -> NodeId {
+pub(crate) fn id(node: usize) -> NodeId {
     NodeId(node as u64)
 }
 
@@ -74,7 +74,7 @@ fn number(node: NodeId) -> usize {
 
 /// All that a run depends on.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub(crate) struct Setting {
     pub seed: u64,
     pub machines: Vec<Machine>,
     /// By the time of their arrival.
@@ -103,7 +103,7 @@ pub struct Setting {
 impl Setting {
     /// Nothing happens in it yet.
     #[must_use]
-    pub fn new(seed: u64, machines: Vec<Machine>, seconds: f64) -> Self {
+    pub(crate) fn new(seed: u64, machines: Vec<Machine>, seconds: f64) -> Self {
         Self {
             seed,
             machines,
@@ -139,7 +139,7 @@ enum Event {
     Leases,
 }
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     setting: Setting,
     chance: Pcg64Mcg,
     now: Micros,
@@ -157,13 +157,13 @@ pub struct Cluster {
 
 /// Runs a setting to its end.
 #[must_use]
-pub fn run(setting: Setting) -> Outcome {
+pub(crate) fn run(setting: Setting) -> Outcome {
     Cluster::new(setting).all()
 }
 
 impl Cluster {
     #[must_use]
-    pub fn new(setting: Setting) -> Self {
+    pub(crate) fn new(setting: Setting) -> Self {
         let balancer = |node| Balancer::new(id(node), setting.rules, setting.habits);
         let nodes = setting.machines.iter().enumerate();
         let nodes = nodes

@@ -11,7 +11,7 @@ use whim_journey::cause::Cause;
 
 /// A program on its way.
 #[derive(Clone, Copy, Debug)]
-pub struct Transfer {
+pub(super) struct Transfer {
     pub program: usize,
     pub from: usize,
     pub to: usize,

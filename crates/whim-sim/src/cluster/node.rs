@@ -12,7 +12,7 @@ use whim_balance::window::{self, View};
 
 /// What a node has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Programs that run at the same time; less than one where a limit says so.
     pub cores: f64,
     /// Of one core.
@@ -23,7 +23,7 @@ pub struct Machine {
 
 /// What a node tells of itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub(crate) struct Told {
     pub running: f64,
     pub urgency: f64,
     /// In use or promised.
@@ -35,7 +35,7 @@ pub struct Told {
 /// Words are kept for so many seconds: what is older than [`window::AGE_MAX_MS`] is in no view.
 const KEPT: usize = 122;
 
-pub struct Node {
+pub(crate) struct Node {
     pub machine: Machine,
     /// Programs that are here, also those that are being moved away.
     pub here: Vec<usize>,
@@ -66,7 +66,7 @@ const _: () = assert!(KEPT as u64 * 1000 > window::AGE_MAX_MS + 1000);
 
 impl Node {
     #[must_use]
-    pub fn new(number: usize, machine: Machine, paging: f64, balancer: Balancer) -> Self {
+    pub(crate) fn new(number: usize, machine: Machine, paging: f64, balancer: Balancer) -> Self {
         Self {
             machine,
             here: Vec::new(),
@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// It is switched off and on again: nothing is left but the machine.
-    pub fn reset(&mut self, number: usize, balancer: Balancer) {
+    pub(crate) fn reset(&mut self, number: usize, balancer: Balancer) {
         let told = std::mem::take(&mut self.told);
         *self = Self {
             alive: self.alive,
@@ -111,12 +111,12 @@ impl Node {
     }
 
     #[must_use]
-    pub fn updated(&self) -> Micros {
+    pub(crate) fn updated(&self) -> Micros {
         self.updated
     }
 
     /// Lets time pass until now, no more than until the next change; gives those that have ended.
-    pub fn pass(&mut self, own: usize, now: Micros, programs: &mut [Program]) -> Vec<usize> {
+    pub(crate) fn pass(&mut self, own: usize, now: Micros, programs: &mut [Program]) -> Vec<usize> {
         let elapsed = seconds(now - self.updated);
         self.updated = now;
         let mut ended = Vec::new();
@@ -142,7 +142,7 @@ impl Node {
     }
 
     /// Shares the CPU anew; gives when the next program changes what it does.
-    pub fn plan(&mut self, own: usize, programs: &[Program]) -> Option<Micros> {
+    pub(crate) fn plan(&mut self, own: usize, programs: &[Program]) -> Option<Micros> {
         self.generation += 1;
         self.share = 1.0;
         let wants = |number: &usize| {
@@ -166,13 +166,13 @@ impl Node {
         next.is_finite().then(|| self.updated + micros(next) + 1)
     }
 
-    pub fn add(&mut self, number: usize, memory: f64) {
+    pub(crate) fn add(&mut self, number: usize, memory: f64) {
         self.here.push(number);
         self.used += memory;
         self.peak = self.peak.max(self.used / self.machine.memory);
     }
 
-    pub fn remove(&mut self, number: usize, memory: f64) {
+    pub(crate) fn remove(&mut self, number: usize, memory: f64) {
         self.here.retain(|other| *other != number);
         self.used = if self.here.is_empty() {
             0.0
@@ -183,12 +183,12 @@ impl Node {
 
     /// Bytes that it could still promise.
     #[must_use]
-    pub fn room(&self, reserve: f64) -> f64 {
+    pub(crate) fn room(&self, reserve: f64) -> f64 {
         self.machine.memory - self.used - self.promised - reserve
     }
 
     /// Its sensors take a look, a second after the last one; what they say of CPUs is off by a factor.
-    pub fn sense(&mut self, programs: &[Program], about: f64) {
+    pub(crate) fn sense(&mut self, programs: &[Program], about: f64) {
         self.recent.sample(self.could_run * about);
         self.could_run = 0.0;
         // By what its own sensors and its guests' homes say of them.
@@ -223,26 +223,26 @@ impl Node {
     }
 
     /// A second in which it was off.
-    pub fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         self.ticks += 1;
     }
 
     /// What it told so many seconds ago, at most [`KEPT`].
     #[must_use]
-    pub fn told(&self, seconds_ago: usize) -> Told {
+    pub(crate) fn told(&self, seconds_ago: usize) -> Told {
         let place = self.ticks.saturating_sub(seconds_ago) % KEPT;
         self.told.get(place).copied().unwrap_or_default()
     }
 
     /// The newest number that is known of its load.
     #[must_use]
-    pub fn running(&self) -> f64 {
+    pub(crate) fn running(&self) -> f64 {
         self.recent.mean()
     }
 
     /// As policy takes what was told of it.
     #[must_use]
-    pub fn known(&self, node: NodeId, told: &Told, at: u64, takes: bool) -> Known {
+    pub(crate) fn known(&self, node: NodeId, told: &Told, at: u64, takes: bool) -> Known {
         Known {
             node: Seen {
                 node,

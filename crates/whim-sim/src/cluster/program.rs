@@ -5,7 +5,7 @@ use std::rc::Rc;
 use whim_balance::load::{Demand, PromptDemand};
 
 /// Seconds that a call loses by travelling home and back.
-pub const CALL: f64 = 150e-6;
+pub(crate) const CALL: f64 = 150e-6;
 /// Looks during which a program's memory may still be arriving.
 const ARRIVES: u32 = 3;
 /// Nobody loses more than this of a second, however much it asks.
@@ -13,7 +13,7 @@ const LOSES_MOST: f64 = 0.95;
 
 /// When a phase is over.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum End {
+pub(crate) enum End {
     /// After what takes so many seconds at home, alone on a core of speed 1.
     Work(f64),
     /// After so many seconds, however much was done in them.
@@ -22,7 +22,7 @@ pub enum End {
 
 /// What a program does for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// Part of the time for which it could run; else it waits, for a disk or for a clock.
     pub cpu: f64,
     /// Calls for home in a second that it has to itself.
@@ -35,7 +35,7 @@ pub struct Phase {
 
 impl Phase {
     #[must_use]
-    pub fn compute(end: End) -> Self {
+    pub(crate) fn compute(end: End) -> Self {
         Self {
             cpu: 1.0,
             calls: 0.0,
@@ -46,7 +46,7 @@ impl Phase {
     }
 
     #[must_use]
-    pub fn sleep(seconds: f64) -> Self {
+    pub(crate) fn sleep(seconds: f64) -> Self {
         Self {
             cpu: 0.0,
             ..Self::compute(End::Time(seconds))
@@ -55,7 +55,7 @@ impl Phase {
 
     /// Reads its home's disk.
     #[must_use]
-    pub fn read(end: End) -> Self {
+    pub(crate) fn read(end: End) -> Self {
         Self {
             cpu: 0.4,
             calls: 5_000.0,
@@ -64,7 +64,7 @@ impl Phase {
     }
 
     /// What one second of it takes at a place, as seconds that it could run and others.
-    pub fn takes(&self, place: &Place) -> (f64, f64) {
+    pub(crate) fn takes(&self, place: &Place) -> (f64, f64) {
         let runs = self.cpu / (place.speed * place.share).max(1e-9);
         let asks = if place.away { self.calls * CALL } else { 0.0 };
         (runs, 1.0 - self.cpu + asks)
@@ -73,7 +73,7 @@ impl Phase {
 
 /// What a place offers to a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Of a core.
     pub speed: f64,
     /// Part of a core that each program gets that could run.
@@ -83,7 +83,7 @@ pub struct Place {
 
 /// A program as the workload has it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
+pub(crate) struct Spec {
     pub arrives: Micros,
     pub home: usize,
     pub memory: f64,
@@ -95,7 +95,7 @@ pub struct Spec {
 impl Spec {
     /// Seconds that it takes at home, alone on a core of speed 1; infinite if it repeats.
     #[must_use]
-    pub fn alone(&self) -> f64 {
+    pub(crate) fn alone(&self) -> f64 {
         let takes = |phase: &Phase| match phase.end {
             End::Work(seconds) | End::Time(seconds) => seconds,
         };
@@ -108,7 +108,7 @@ impl Spec {
 
 /// What a program is doing now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     Runs,
     /// It is being moved.
     Frozen,
@@ -119,7 +119,7 @@ pub enum State {
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     Done,
     /// With its host, or cut off from home.
     LostHost,
@@ -128,7 +128,7 @@ pub enum Fate {
 }
 
 #[derive(Clone, Debug)]
-pub struct Program {
+pub(crate) struct Program {
     pub spec: Spec,
     pub phase: usize,
     /// Of the phase: seconds of work or of time.
@@ -149,7 +149,7 @@ pub struct Program {
 
 /// What its home makes of it: as the daemon's sensors do.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Senses {
+pub(crate) struct Senses {
     /// When, and the sums then.
     last: Option<(Micros, f64, f64, f64)>,
     cpus: PromptDemand,
@@ -161,25 +161,25 @@ pub struct Senses {
 
 impl Senses {
     #[must_use]
-    pub fn cpus(&self) -> f64 {
+    pub(crate) fn cpus(&self) -> f64 {
         self.cpus.value()
     }
 
     #[must_use]
-    pub fn growth(&self) -> f64 {
+    pub(crate) fn growth(&self) -> f64 {
         self.growth.value()
     }
 
     /// Seconds that it loses in each second away from home.
     #[must_use]
-    pub fn loses(&self) -> f64 {
+    pub(crate) fn loses(&self) -> f64 {
         (self.asks.value() * CALL).min(LOSES_MOST)
     }
 }
 
 impl Program {
     #[must_use]
-    pub fn new(spec: Spec) -> Self {
+    pub(crate) fn new(spec: Spec) -> Self {
         let mut program = Self {
             phase: 0,
             left: 0.0,
@@ -206,19 +206,19 @@ impl Program {
     }
 
     #[must_use]
-    pub fn now_in(&self) -> &Phase {
+    pub(crate) fn now_in(&self) -> &Phase {
         &self.spec.phases[self.phase]
     }
 
     /// Whether it could run, if it were let.
     #[must_use]
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.state == State::Runs
     }
 
     /// Seconds until its phase is over, if nothing changes.
     #[must_use]
-    pub fn until_change(&self, place: &Place) -> f64 {
+    pub(crate) fn until_change(&self, place: &Place) -> f64 {
         let phase = self.now_in();
         match phase.end {
             End::Time(_) => self.left,
@@ -230,7 +230,7 @@ impl Program {
     }
 
     /// Lets time pass, no more than until the next change; gives whether it has ended.
-    pub fn pass(&mut self, seconds: f64, place: &Place) -> bool {
+    pub(crate) fn pass(&mut self, seconds: f64, place: &Place) -> bool {
         /// Of a second: clocks count in millionths.
         const NOTHING: f64 = 2e-6;
         let phase = *self.now_in();
@@ -261,7 +261,7 @@ impl Program {
     }
 
     /// Its home takes a look; what it knows is as of `at`, and what it finds of CPUs off by a factor.
-    pub fn sense(&mut self, at: Micros, about: f64) {
+    pub(crate) fn sense(&mut self, at: Micros, about: f64) {
         let sums = (at, self.could_run, self.calls, self.memory);
         let Some((then, could_run, calls, memory)) = self.senses.last.replace(sums) else {
             return;
@@ -282,7 +282,7 @@ impl Program {
     }
 
     /// It has come to a node: what was measured in between says nothing.
-    pub fn arrive(&mut self, node: usize, now: Micros) {
+    pub(crate) fn arrive(&mut self, node: usize, now: Micros) {
         self.at = node;
         self.came = now;
         self.moves += 1;
@@ -291,13 +291,13 @@ impl Program {
     }
 
     #[must_use]
-    pub fn age(&self, now: Micros) -> f64 {
+    pub(crate) fn age(&self, now: Micros) -> f64 {
         seconds(now - self.spec.arrives)
     }
 
     /// How much longer it took than alone.
     #[must_use]
-    pub fn slowdown(&self) -> Option<f64> {
+    pub(crate) fn slowdown(&self) -> Option<f64> {
         let (at, fate) = self.fate?;
         let took = (at - self.spec.arrives) as f64 / SECOND as f64;
         (fate == Fate::Done).then(|| took / self.spec.alone().max(1e-3))

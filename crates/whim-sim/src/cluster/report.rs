@@ -6,7 +6,7 @@ use whim_journey::cause::Cause;
 
 /// A move that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Moved {
+pub(crate) struct Moved {
     /// Seconds at which it began, and that it took.
     pub at: f64,
     pub took: f64,
@@ -18,7 +18,7 @@ pub struct Moved {
 
 /// What a node looked like at one of its looks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
+pub(crate) struct Sample {
     pub at: f64,
     pub node: usize,
     pub programs: usize,
@@ -27,7 +27,7 @@ pub struct Sample {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Programs that did all they had to; that were lost with their host, or with their home; that were
     /// still there at the end.
     pub done: usize,
@@ -65,14 +65,14 @@ const BROKEN_MAX: usize = 10;
 
 impl Outcome {
     #[must_use]
-    pub fn new(nodes: usize) -> Self {
+    pub(crate) fn new(nodes: usize) -> Self {
         Self {
             peaks: vec![0.0; nodes],
             ..Self::default()
         }
     }
 
-    pub fn breaks(&mut self, what: String) {
+    pub(crate) fn breaks(&mut self, what: String) {
         if self.broken.len() < BROKEN_MAX {
             self.broken.push(what);
         }
@@ -98,7 +98,7 @@ impl Outcome {
         self.progress.push(program.done);
     }
 
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         println!("| begun | program | from | to | cause | took |");
         println!("|---|---|---|---|---|---|");
         for moved in &self.moves {
@@ -142,13 +142,13 @@ impl Outcome {
     }
 
     #[must_use]
-    pub fn mean_slowdown(&self) -> f64 {
+    pub(crate) fn mean_slowdown(&self) -> f64 {
         self.slowdowns.iter().sum::<f64>() / (self.slowdowns.len().max(1) as f64)
     }
 
     /// The least that one got done, of those that were left, over the most.
     #[must_use]
-    pub fn fairness(&self) -> f64 {
+    pub(crate) fn fairness(&self) -> f64 {
         let least = self.progress.iter().copied().fold(f64::INFINITY, f64::min);
         let most = self.progress.iter().copied().fold(0.0, f64::max);
         if most > 0.0 { least / most } else { 1.0 }
@@ -156,7 +156,7 @@ impl Outcome {
 
     /// Of one program, for any cause.
     #[must_use]
-    pub fn most_moves(&self) -> usize {
+    pub(crate) fn most_moves(&self) -> usize {
         let mut counts = std::collections::BTreeMap::<usize, usize>::new();
         for moved in &self.moves {
             *counts.entry(moved.program).or_default() += 1;
@@ -175,20 +175,20 @@ impl Outcome {
 
     /// The most moves for a cause in any so many seconds, after a time.
     #[must_use]
-    pub fn most_within(&self, cause: Cause, seconds: f64, after: f64) -> usize {
+    pub(crate) fn most_within(&self, cause: Cause, seconds: f64, after: f64) -> usize {
         most_within(&self.begun(cause, after), seconds)
     }
 
     /// Moves for a cause in a minute, in the mean.
     #[must_use]
-    pub fn per_minute(&self, cause: Cause, after: f64) -> f64 {
+    pub(crate) fn per_minute(&self, cause: Cause, after: f64) -> f64 {
         let minutes = (self.over_at - after) / 60.0;
         self.begun(cause, after).len() as f64 / minutes.max(1.0)
     }
 
     /// The most moves of one program for a cause, in any hour.
     #[must_use]
-    pub fn most_of_one(&self, causes: &[Cause]) -> usize {
+    pub(crate) fn most_of_one(&self, causes: &[Cause]) -> usize {
         let mut times = std::collections::BTreeMap::<usize, Vec<f64>>::new();
         for moved in self
             .moves

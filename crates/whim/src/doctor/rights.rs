@@ -40,7 +40,7 @@ impl Settings {
 }
 
 /// All of them; `root`: whether the one who asks is root.
-pub fn findings() -> Vec<Finding> {
+pub(super) fn findings() -> Vec<Finding> {
     let root = nix::unistd::geteuid().is_root();
     let limit = |resource| getrlimit(resource).map_or(u64::MAX, |(_, hard)| hard);
     vec![

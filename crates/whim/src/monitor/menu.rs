@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 /// A list, of which one line is marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Menu {
+pub(super) struct Menu {
     pub head: String,
     pub lines: Vec<String>,
     pub marked: usize,
@@ -17,7 +17,7 @@ pub struct Menu {
 
 /// What a key has done to a menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chosen {
+pub(super) enum Chosen {
     /// It is open still.
     Open,
     Closed,
@@ -26,7 +26,7 @@ pub enum Chosen {
 }
 
 impl Menu {
-    pub fn new(head: impl Into<String>, lines: Vec<String>) -> Self {
+    pub(super) fn new(head: impl Into<String>, lines: Vec<String>) -> Self {
         Self {
             head: head.into(),
             lines,
@@ -34,7 +34,7 @@ impl Menu {
         }
     }
 
-    pub fn key(&mut self, key: KeyCode) -> Chosen {
+    pub(super) fn key(&mut self, key: KeyCode) -> Chosen {
         let last = self.lines.len().saturating_sub(1);
         match key {
             KeyCode::Up | KeyCode::Char('k') => self.marked = self.marked.saturating_sub(1),
@@ -55,7 +55,7 @@ impl Menu {
         Chosen::Open
     }
 
-    pub fn draw(&self, frame: &mut Frame<'_>) {
+    pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let widest = self.lines.iter().map(|line| line.chars().count()).max();
         let width = widest.unwrap_or(0).max(self.head.chars().count()) + 4;
         let area = middle(frame.area(), width, self.lines.len() + 2);
@@ -78,7 +78,7 @@ impl Menu {
 }
 
 /// Draws a text over the screen.
-pub fn draw_text(frame: &mut Frame<'_>, head: &str, lines: &[String]) {
+pub(super) fn draw_text(frame: &mut Frame<'_>, head: &str, lines: &[String]) {
     let whole = frame.area();
     let width = usize::from(whole.width).saturating_sub(8).clamp(20, 100);
     let rows = lines

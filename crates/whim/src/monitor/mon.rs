@@ -27,7 +27,7 @@ const NAMED: usize = 12 + 1 + 9 + 1 + 6 + 1;
 
 /// The screen.
 #[derive(Debug, Default)]
-pub struct Mon {
+pub(super) struct Mon {
     history: bool,
     without_totals: bool,
     first: usize,

@@ -11,7 +11,7 @@ use whim_monitor::feed::Update;
 use super::Connect;
 
 /// The daemon, or lines of a record.
-pub enum Source {
+pub(super) enum Source {
     Daemon(Client),
     Lines(Box<dyn BufRead + Send>),
 }
@@ -19,7 +19,7 @@ pub enum Source {
 impl Source {
     /// # Errors
     /// No daemon answers, or the record cannot be read.
-    pub fn open(connect: &Connect, from: Option<&Path>) -> Result<Self> {
+    pub(super) fn open(connect: &Connect, from: Option<&Path>) -> Result<Self> {
         let Some(path) = from else {
             let mut client = connect()?;
             client.send(&Request::Watch)?;
@@ -37,7 +37,7 @@ impl Source {
     ///
     /// # Errors
     /// The connection breaks, the daemon refuses, or a line is not understood.
-    pub fn next(&mut self) -> Result<Option<Update>> {
+    pub(super) fn next(&mut self) -> Result<Option<Update>> {
         match self {
             Self::Daemon(client) => loop {
                 if let Answer::Update(update) = client.receive()? {

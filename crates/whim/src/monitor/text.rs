@@ -5,7 +5,7 @@ use ratatui::text::Span;
 
 /// A bar such as `|||||     ` of so many columns, coloured by how full it is, with a word at its end.
 #[must_use]
-pub fn bar(part: f64, columns: usize, word: &str) -> Vec<Span<'static>> {
+pub(super) fn bar(part: f64, columns: usize, word: &str) -> Vec<Span<'static>> {
     let inner = columns.saturating_sub(2);
     let word: String = word.chars().take(inner).collect();
     let filled = share(part, inner);
@@ -27,7 +27,7 @@ pub fn bar(part: f64, columns: usize, word: &str) -> Vec<Span<'static>> {
 
 /// Green while there is room, red when there is none.
 #[must_use]
-pub fn colour(part: f64) -> Color {
+pub(super) fn colour(part: f64) -> Color {
     match part {
         part if part < 0.7 => Color::Green,
         part if part < 0.95 => Color::Yellow,
@@ -46,21 +46,21 @@ fn share(part: f64, columns: usize) -> usize {
 
 /// A line of eighths, one column for each sample, from 0 to 1.
 #[must_use]
-pub fn spark(samples: impl Iterator<Item = f64>) -> String {
+pub(super) fn spark(samples: impl Iterator<Item = f64>) -> String {
     const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     samples.map(|sample| EIGHTHS[share(sample, 8)]).collect()
 }
 
 /// A cell of so many columns: cut, or filled up.
 #[must_use]
-pub fn left(word: &str, columns: usize) -> String {
+pub(super) fn left(word: &str, columns: usize) -> String {
     let cut: String = word.chars().take(columns).collect();
     format!("{cut:columns$}")
 }
 
 /// The same, at its right edge.
 #[must_use]
-pub fn right(word: &str, columns: usize) -> String {
+pub(super) fn right(word: &str, columns: usize) -> String {
     let cut: String = word.chars().take(columns).collect();
     format!("{cut:>columns$}")
 }

@@ -62,7 +62,7 @@ enum Mode {
 
 /// The screen.
 #[derive(Debug, Default)]
-pub struct Top {
+pub(super) struct Top {
     choice: Choice,
     mode: Mode,
     chosen: Option<Key>,

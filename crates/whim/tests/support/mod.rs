@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Nothing that is waited for takes longer, unless something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Copies a program that is to be run, by another process: children of other tests would have our
 /// descriptor of it for a moment, and what somebody may write is not executed.
-pub fn copy_program(from: &Path, to: &Path) {
+pub(crate) fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status();
     assert!(copied.expect("cp runs").success());
 }
 
 /// Path of the program under test.
-pub fn whim() -> PathBuf {
+pub(crate) fn whim() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_whim"))
 }
 
 /// Path of the daemon, beside the program under test. Who tests the whole workspace has built it;
 /// for who tests this package alone, and for the first time, it is built here.
-pub fn whimd() -> PathBuf {
+pub(crate) fn whimd() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
         .get_or_init(|| {
@@ -59,7 +59,7 @@ fn build() {
 
 /// Standard output of a program that has to succeed.
 #[track_caller]
-pub fn good(output: &Output) -> String {
+pub(crate) fn good(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {error}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -67,7 +67,7 @@ pub fn good(output: &Output) -> String {
 
 /// Standard error of a program that has to end with this code.
 #[track_caller]
-pub fn bad(output: &Output, code: i32) -> String {
+pub(crate) fn bad(output: &Output, code: i32) -> String {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(code), "{text}{error}");
@@ -76,7 +76,7 @@ pub fn bad(output: &Output, code: i32) -> String {
 
 /// Asks again and again until the answer is there.
 #[track_caller]
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask() {
@@ -88,7 +88,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A process that ends with its owner.
-pub struct Owned(pub Child);
+pub(crate) struct Owned(pub Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
@@ -98,7 +98,7 @@ impl Drop for Owned {
 }
 
 /// One daemon.
-pub struct Daemon {
+pub(crate) struct Daemon {
     directory: PathBuf,
     enter: Vec<String>,
     arguments: Vec<String>,
@@ -107,7 +107,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts one, in the network namespace that `enter` (a command that takes a command) enters.
-    pub fn start(directory: PathBuf, enter: Vec<String>, arguments: &[&str]) -> Self {
+    pub(crate) fn start(directory: PathBuf, enter: Vec<String>, arguments: &[&str]) -> Self {
         std::fs::create_dir_all(&directory).expect("directory");
         let arguments = arguments.iter().map(ToString::to_string).collect();
         let mut daemon = Self {
@@ -120,7 +120,7 @@ impl Daemon {
         daemon
     }
 
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let mut words = self.enter.clone();
         words.push(whimd().display().to_string());
         let log = std::fs::File::options()
@@ -149,7 +149,7 @@ impl Daemon {
     }
 
     /// Ends it as the service manager does.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let Some(mut process) = self.process.take() else {
             return;
         };
@@ -159,7 +159,7 @@ impl Daemon {
     }
 
     /// Runs a shell script where this daemon sees its files.
-    pub fn in_its_mounts(&self, script: &str) {
+    pub(crate) fn in_its_mounts(&self, script: &str) {
         let process = self.process.as_ref().expect("it runs");
         let mut words: Vec<String> = ["nsenter", "--mount", "--target"]
             .map(String::from)
@@ -172,7 +172,7 @@ impl Daemon {
     }
 
     /// Where its port is.
-    pub fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         let path = self.directory.join("whimd.log");
         until("the address", || {
             let text = std::fs::read_to_string(&path).ok()?;
@@ -182,20 +182,20 @@ impl Daemon {
     }
 
     /// The daemon's own process.
-    pub fn process_id(&self) -> u32 {
+    pub(crate) fn process_id(&self) -> u32 {
         self.process.as_ref().expect("it runs").0.id()
     }
 
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join("run/control.sock")
     }
 
     /// `whim` that talks to this daemon.
-    pub fn whim(&self, words: &[&str]) -> Command {
+    pub(crate) fn whim(&self, words: &[&str]) -> Command {
         let mut command = Command::new(whim());
         command
             .env("WHIM_SOCKET", self.socket())
@@ -204,12 +204,12 @@ impl Daemon {
         command
     }
 
-    pub fn ask(&self, words: &[&str]) -> Output {
+    pub(crate) fn ask(&self, words: &[&str]) -> Output {
         self.whim(words).output().expect("whim runs")
     }
 
     /// `whim` that reads this from standard input.
-    pub fn tell(&self, words: &[&str], input: &str) -> Output {
+    pub(crate) fn tell(&self, words: &[&str], input: &str) -> Output {
         use std::io::Write;
         let mut command = self.whim(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -222,13 +222,13 @@ impl Daemon {
     }
 
     /// `whim join`, which is told its token.
-    pub fn join(&self, host: &str, token: &str, node: &str) -> Output {
+    pub(crate) fn join(&self, host: &str, token: &str, node: &str) -> Output {
         self.tell(&["join", host, "--node", node], &format!("{token}\n"))
     }
 
     /// Lines of `--json`, parsed.
     #[track_caller]
-    pub fn rows(&self, words: &[&str]) -> Vec<serde_json::Value> {
+    pub(crate) fn rows(&self, words: &[&str]) -> Vec<serde_json::Value> {
         let text = good(&self.ask(words));
         text.lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
@@ -236,7 +236,7 @@ impl Daemon {
     }
 
     /// State of a node as this daemon sees it; `None`: it lists no such node.
-    pub fn state_of(&self, node: &str) -> Option<String> {
+    pub(crate) fn state_of(&self, node: &str) -> Option<String> {
         let rows = self.rows(&["nodes", "--json"]);
         let row = rows.into_iter().find(|row| row["name"] == node)?;
         row["state"].as_str().map(ToString::to_string)
@@ -244,7 +244,7 @@ impl Daemon {
 }
 
 /// A directory in which daemons of any user may work.
-pub fn place() -> TempDir {
+pub(crate) fn place() -> TempDir {
     use std::os::unix::fs::PermissionsExt;
     let place = tempfile::Builder::new()
         .prefix("whim-")
@@ -256,7 +256,7 @@ pub fn place() -> TempDir {
 }
 
 /// One daemon on loopback, on a port of its own.
-pub fn alone(place: &TempDir) -> Daemon {
+pub(crate) fn alone(place: &TempDir) -> Daemon {
     Daemon::start(
         place.path().join("d"),
         vec!["env".into()],
@@ -265,14 +265,14 @@ pub fn alone(place: &TempDir) -> Daemon {
 }
 
 /// Network namespaces around one bridge.
-pub struct Network {
+pub(crate) struct Network {
     bridge: Owned,
     nodes: Vec<Owned>,
 }
 
 impl Network {
     /// `count` nodes with the addresses 10.77.0.1, 10.77.0.2, ...
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         let mut unshare = Command::new("unshare");
         if !nix::unistd::geteuid().is_root() {
             unshare.args(["--user", "--map-root-user"]);
@@ -311,17 +311,17 @@ impl Network {
     }
 
     /// Words before a command that bring it into the namespace of node `index` (from 1).
-    pub fn enter(&self, index: usize) -> Vec<String> {
+    pub(crate) fn enter(&self, index: usize) -> Vec<String> {
         let mut words = vec!["nsenter".to_string()];
         words.extend(self.entry(&self.nodes[index - 1]));
         words
     }
 
-    pub fn at(&self, index: usize, script: &str) {
+    pub(crate) fn at(&self, index: usize, script: &str) {
         shell(&self.enter(index), script);
     }
 
-    pub fn at_bridge(&self, script: &str) {
+    pub(crate) fn at_bridge(&self, script: &str) {
         let mut words = vec!["nsenter".to_string()];
         words.extend(self.entry(&self.bridge));
         shell(&words, script);
@@ -355,7 +355,7 @@ fn holder(command: &mut Command) -> Owned {
 }
 
 /// Three daemons a, b, c in network namespaces of their own, not yet in a cluster.
-pub fn three(place: &TempDir) -> (Network, [Daemon; 3]) {
+pub(crate) fn three(place: &TempDir) -> (Network, [Daemon; 3]) {
     let network = Network::new(3);
     let daemon = |index: usize, name: &str| {
         Daemon::start(place.path().join(name), network.enter(index), &["--lab"])
@@ -364,12 +364,12 @@ pub fn three(place: &TempDir) -> (Network, [Daemon; 3]) {
     (network, daemons)
 }
 
-pub fn token(daemon: &Daemon) -> String {
+pub(crate) fn token(daemon: &Daemon) -> String {
     good(&daemon.ask(&["token"])).trim().to_string()
 }
 
 #[track_caller]
-pub fn see_up(daemon: &Daemon, names: &[&str]) {
+pub(crate) fn see_up(daemon: &Daemon, names: &[&str]) {
     for name in names {
         until(name, || (daemon.state_of(name)? == "up").then_some(()));
     }

@@ -27,18 +27,18 @@ struct Past {
 
 /// By user and name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Lives {
+pub(super) struct Lives {
     by_program: BTreeMap<String, Past>,
     ended: u64,
 }
 
 impl Lives {
     /// Where they are written down, in the directory of the daemon's state.
-    pub const FILE: &str = "lives.json";
+    pub(super) const FILE: &str = "lives.json";
 
     /// What an earlier daemon wrote down; nothing if that is damaged.
     #[must_use]
-    pub fn parse(text: &[u8]) -> Self {
+    pub(super) fn parse(text: &[u8]) -> Self {
         let mut lives: Self = serde_json::from_slice(text).unwrap_or_default();
         lives
             .by_program
@@ -52,7 +52,7 @@ impl Lives {
 
     /// Lives that have been noted; with each one there is something new to write down.
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.ended
     }
 
@@ -61,7 +61,7 @@ impl Lives {
     }
 
     /// A program has ended, after so many seconds of CPU time.
-    pub fn ended(&mut self, uid: u32, name: &str, seconds: f64) {
+    pub(super) fn ended(&mut self, uid: u32, name: &str, seconds: f64) {
         self.ended += 1;
         let past = self.by_program.entry(Self::key(uid, name)).or_default();
         past.ended = self.ended;
@@ -83,7 +83,7 @@ impl Lives {
 
     /// Whether it pays to move this program as soon as it has begun.
     #[must_use]
-    pub fn last(&self, uid: u32, name: &str) -> bool {
+    pub(super) fn last(&self, uid: u32, name: &str) -> bool {
         self.by_program
             .get(&Self::key(uid, name))
             .is_some_and(|past| {

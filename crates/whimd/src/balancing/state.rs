@@ -13,11 +13,11 @@ use crate::host::guests::Stay;
 use crate::members::word::node_id as id;
 
 /// File of the model of past lives, in the directory of the daemon's state.
-pub const LIVES: &str = Lives::FILE;
+pub(crate) const LIVES: &str = Lives::FILE;
 
 /// What the balancer keeps between two looks.
 #[derive(Debug)]
-pub struct Balancing {
+pub(crate) struct Balancing {
     pub(super) own: String,
     pub(super) balancer: Balancer,
     pub(super) watched: HashMap<i32, (Watched, u32, String)>,
@@ -37,7 +37,7 @@ impl Balancing {
     /// `own`: name of this node; `lives`: what an earlier daemon wrote down; `fair`: programs take turns at
     /// sharing CPUs.
     #[must_use]
-    pub fn new(own: &str, lives: &[u8], fair: bool) -> Self {
+    pub(crate) fn new(own: &str, lives: &[u8], fair: bool) -> Self {
         let lives = Lives::parse(lives);
         let habits = Habits {
             fair,
@@ -57,18 +57,18 @@ impl Balancing {
     }
 
     /// A request to move a process has ended.
-    pub fn moved(&mut self, now: Millis, pid: i32) {
+    pub(crate) fn moved(&mut self, now: Millis, pid: i32) {
         self.asked.insert(pid, now);
     }
 
     /// A user has moved a process by hand: there it stays for a while.
-    pub fn placed(&mut self, now: Millis, pid: i32) {
+    pub(crate) fn placed(&mut self, now: Millis, pid: i32) {
         self.placed.insert(pid, now);
     }
 
     /// CPU time that a process has used so far, as far as it was watched, in milliseconds.
     #[must_use]
-    pub fn done_ms(&self, pid: i32) -> u64 {
+    pub(crate) fn done_ms(&self, pid: i32) -> u64 {
         let seconds = self
             .watched
             .get(&pid)
@@ -79,7 +79,7 @@ impl Balancing {
 
     /// What this program does, if it has been looked at twice where it is.
     #[must_use]
-    pub fn does(&self, stat: &Stat) -> Option<Does> {
+    pub(crate) fn does(&self, stat: &Stat) -> Option<Does> {
         let (watched, _, _) = self.watched.get(&stat.pid)?;
         let same = watched.start_time == stat.start_time && watched.was_seen_twice();
         same.then(|| Does {
@@ -92,7 +92,7 @@ impl Balancing {
 
 /// What a program does, by the last looks at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Does {
+pub(crate) struct Does {
     /// Cores that it would keep busy, and those that it got.
     pub wanted: f64,
     pub got: f64,

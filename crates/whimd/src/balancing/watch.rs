@@ -8,7 +8,7 @@ use whim_machine::processes::{self, TICKS_PER_SECOND};
 use whim_machine::sensors::{float, queue};
 
 /// Seconds that one call loses by travelling home and back, until a cluster has measured its own.
-pub const CALL: f64 = 150e-6;
+pub(super) const CALL: f64 = 150e-6;
 /// Bytes a second that forwarded calls carry.
 const CARRIED: f64 = 200e6;
 /// Seconds after which half of what was learnt about trips home is forgotten.
@@ -27,7 +27,7 @@ const ASKS_MUCH: f64 = 100.0;
 
 /// What one look at a process at home finds; all but memory counts from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// Nanoseconds run by all threads, and run or waited for a CPU.
     pub ran_ns: u64,
     pub busy_ns: u64,
@@ -41,7 +41,7 @@ pub struct Seen {
 
 /// Where a program computes, and with whom it shares the place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub(super) struct Place {
     pub node: String,
     pub is_home: bool,
     /// Its cores, and threads that could run there.
@@ -52,7 +52,7 @@ pub struct Place {
 
 /// One candidate under observation.
 #[derive(Clone, Debug)]
-pub struct Watched {
+pub(super) struct Watched {
     pub start_time: u64,
     node: String,
     last: Option<(Millis, Seen)>,
@@ -81,7 +81,7 @@ pub struct Watched {
 impl Watched {
     /// `done`: seconds of CPU time that it has used before anybody watched.
     #[must_use]
-    pub fn new(start_time: u64, node: &str, done: f64) -> Self {
+    pub(super) fn new(start_time: u64, node: &str, done: f64) -> Self {
         Self {
             start_time,
             node: node.to_owned(),
@@ -105,7 +105,7 @@ impl Watched {
     }
 
     /// Takes a look. `told`: its last change of place was asked for, by a user or by us.
-    pub fn look(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
+    pub(super) fn look(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
         if place.node != self.node {
             if place.is_home && !told {
                 self.trips += 1.0;
@@ -160,31 +160,31 @@ impl Watched {
 
     /// Where it computes.
     #[must_use]
-    pub fn node(&self) -> &str {
+    pub(super) fn node(&self) -> &str {
         &self.node
     }
 
     /// Before that, what it does is not known.
     #[must_use]
-    pub fn was_seen_twice(&self) -> bool {
+    pub(super) fn was_seen_twice(&self) -> bool {
         self.looks > 1
     }
 
     /// Cores that it would keep busy.
     #[must_use]
-    pub fn cpus(&self) -> f64 {
+    pub(super) fn cpus(&self) -> f64 {
         self.demand.value()
     }
 
     /// Bytes a second.
     #[must_use]
-    pub fn growth(&self) -> f64 {
+    pub(super) fn growth(&self) -> f64 {
         self.growth.value()
     }
 
     /// Seconds since it came to where it is, for a program of this age.
     #[must_use]
-    pub fn here(&self, now: Millis, age: f64) -> f64 {
+    pub(super) fn here(&self, now: Millis, age: f64) -> f64 {
         match self.came {
             Some(came) => float(now.saturating_sub(came)) / 1000.0,
             None => age,
@@ -194,21 +194,21 @@ impl Watched {
     /// Trips home a second that it would make if it were away. Before it was, who starts programs again
     /// and again is taken at its word.
     #[must_use]
-    pub fn trips(&self) -> f64 {
+    pub(super) fn trips(&self) -> f64 {
         let made = self.trips / (self.away + 1.0);
         made.max(self.starts.value())
     }
 
     /// Calls a second that would travel, or do.
     #[must_use]
-    pub fn calls(&self) -> f64 {
+    pub(super) fn calls(&self) -> f64 {
         self.asks.value()
     }
 
     /// Seconds that it loses away from home for each second that it computes: by what it asks home, and by
     /// its trips, of `trip` seconds each way.
     #[must_use]
-    pub fn loses(&self, trip: f64) -> f64 {
+    pub(super) fn loses(&self, trip: f64) -> f64 {
         let asks = self.asks.value() * CALL + self.carries.value() / CARRIED;
         let trips = self.trips() * (2.0 * trip + TRIP_EXTRA);
         let lost = asks.max(self.waits.value()) + trips;
@@ -218,7 +218,7 @@ impl Watched {
 
 /// What /proc says of a process that is at home.
 #[must_use]
-pub fn at_home(pid: i32, stat: &processes::Stat) -> Seen {
+pub(super) fn at_home(pid: i32, stat: &processes::Stat) -> Seen {
     let (calls, bytes) = io(pid);
     Seen {
         ran_ns: stat

@@ -10,7 +10,7 @@ use super::watch::Watched;
 
 /// An order as a sentence; `name` gives the names of nodes.
 #[must_use]
-pub fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
+pub(super) fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
     let (from, to) = (name(order.from), name(order.to));
     let why = order.cause.because();
     let numbers = match order.cause {
@@ -44,7 +44,7 @@ fn weighed(numbers: &Numbers, from: &str, to: &str) -> String {
 
 /// What was measured of a program.
 #[must_use]
-pub fn measured(watched: &Watched, trip: f64) -> String {
+pub(super) fn measured(watched: &Watched, trip: f64) -> String {
     let mut text = format!(
         " It wants {:.2} cores, and has used {} of CPU time;",
         watched.cpus(),
@@ -75,7 +75,12 @@ fn seconds(seconds: f64) -> String {
 
 /// What was decided about a program last; `from` is where it is.
 #[must_use]
-pub fn record(record: &Record, now: Millis, from: &str, name: &dyn Fn(NodeId) -> String) -> String {
+pub(super) fn record(
+    record: &Record,
+    now: Millis,
+    from: &str,
+    name: &dyn Fn(NodeId) -> String,
+) -> String {
     let since = now.saturating_sub(record.since) / 1000;
     let sentence = verdict(&record.verdict, from, name);
     match (record.verdict, since) {

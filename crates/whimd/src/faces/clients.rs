@@ -9,14 +9,14 @@ use thiserror::Error;
 pub const CLIENTS_OF_USER_MAX: usize = 128;
 /// Connections of all users together. Root's and administrators' come on top: they can still see
 /// who takes all the others.
-pub const CLIENTS_MAX: usize = 512;
+pub(crate) const CLIENTS_MAX: usize = 512;
 /// So many of each user are admitted when there are so many: four users together keep nobody out.
 const FIRST_OF_USER: usize = 2;
 /// But not more than these beyond, for uids may be had by the thousand (subuid(5)).
 const FIRST_MAX: usize = 512;
 
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     #[error(
         "User {uid} has {CLIENTS_OF_USER_MAX} connections to the daemon already: wait until some of those commands have ended"
     )]
@@ -35,13 +35,13 @@ struct Counts {
 
 /// The connections that there are.
 #[derive(Debug, Default)]
-pub struct Clients {
+pub(crate) struct Clients {
     counts: Mutex<Counts>,
 }
 
 /// The place of one connection; dropped when it ends.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     clients: Arc<Clients>,
     uid: Option<u32>,
 }
@@ -51,7 +51,7 @@ impl Clients {
     ///
     /// # Errors
     /// This user, or all of them together, have as many as they may.
-    pub fn admit(self: &Arc<Self>, uid: u32, admin: bool) -> Result<Place, ClientError> {
+    pub(crate) fn admit(self: &Arc<Self>, uid: u32, admin: bool) -> Result<Place, ClientError> {
         let clients = Arc::clone(self);
         if admin {
             return Ok(Place { clients, uid: None });

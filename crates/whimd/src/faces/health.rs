@@ -9,7 +9,7 @@ use whim_control::protocol::{Finding, Grade, NodeState};
 const SKEW_WARN_MS: u64 = 1000;
 const DAY: u64 = 24 * 60 * 60;
 /// What a node does that was removed and shall be a member.
-pub const REJOIN: &str = "To be a member again: 'whim leave' here, 'whim token' on the node that holds the CA, and 'whim join HOST' here";
+pub(crate) const REJOIN: &str = "To be a member again: 'whim leave' here, 'whim token' on the node that holds the CA, and 'whim join HOST' here";
 
 fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Finding {
     Finding {
@@ -22,7 +22,7 @@ fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Fi
 
 /// Identity, certificate, members and their clocks, limits for guests.
 #[must_use]
-pub fn findings(daemon: &Daemon) -> Vec<Finding> {
+pub(crate) fn findings(daemon: &Daemon) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !daemon.settings().root {
         findings.push(finding(

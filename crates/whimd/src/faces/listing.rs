@@ -23,7 +23,7 @@ use whim_machine::processes::{self, Caller, Stat};
 use whim_machine::sensors::Report;
 
 /// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
-pub async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
+pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
     watching::refresh_all(daemon).await;
     let blocking = Arc::clone(daemon);
     let mut rows = tokio::task::spawn_blocking(move || own_rows(&blocking, all))
@@ -50,7 +50,7 @@ fn name_users(rows: &mut [ProcessRow]) {
 
 /// What this one may see of the rows: of others' processes of this node the program's name alone. Other nodes
 /// tell no more of theirs.
-pub fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
+pub(crate) fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
     let may_see = |row: &ProcessRow| row.uid.is_some_and(|uid| caller.may_see(uid));
     let others = |row: &&mut ProcessRow| row.home == node && !may_see(row);
     for row in rows.iter_mut().filter(others) {
@@ -253,7 +253,7 @@ fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
 ///
 /// # Errors
 /// There is no such process.
-pub async fn why(daemon: &Arc<Daemon>, caller: &Caller, pid: i32) -> Result<Why, MoveError> {
+pub(crate) async fn why(daemon: &Arc<Daemon>, caller: &Caller, pid: i32) -> Result<Why, MoveError> {
     let sentences = sentences(daemon, caller, pid).await?;
     let stat = processes::stat(pid).ok();
     let (sentence, decision) = match stat.and_then(|stat| balancing::why(daemon, &stat)) {
@@ -390,7 +390,7 @@ fn last_end(daemon: &Daemon, caller: &Caller, pid: i32) -> Option<String> {
 
 /// Lines of `whim log`; with a pid, which calls each of its journeys sent home, the most frequent
 /// first, and what called it home.
-pub async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
+pub(crate) async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow> {
     let Some(pid) = calls else {
         return daemon.events().last();
     };
@@ -419,7 +419,7 @@ const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// What the programs of a run have used away, and how often they have moved. It waits for journeys
 /// whose processes are gone, but not for programs that live on.
-pub async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
+pub(crate) async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
     let begun = Instant::now();
     loop {
         let (journeys, forgotten) = {
@@ -467,7 +467,7 @@ fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
 
 /// Rows of `whim nodes`: this node first, the others by name.
 #[must_use]
-pub fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
+pub(crate) fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
     let own = daemon.cluster().node();
     let report = daemon.report();
     let state = if report.draining {
@@ -529,7 +529,7 @@ fn node_row(name: String, state: NodeState, report: Option<&Report>) -> NodeRow 
 }
 
 /// Rows as answers.
-pub fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer> {
+pub(crate) fn answers<T>(rows: Vec<T>, make: impl Fn(T) -> Answer) -> Vec<Answer> {
     rows.into_iter().map(make).collect()
 }
 

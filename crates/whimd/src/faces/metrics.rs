@@ -32,10 +32,10 @@ use whim_control::protocol::NodeState;
 use whim_machine::sensors::float;
 
 /// Connections at a time; more wait until they are accepted.
-pub const CONNECTIONS_MAX: usize = 16;
+pub(crate) const CONNECTIONS_MAX: usize = 16;
 /// Longest head of a request, in bytes, and its header lines.
-pub const HEAD_MAX: usize = 8 << 10;
-pub const HEADER_LINES_MAX: usize = 64;
+pub(crate) const HEAD_MAX: usize = 8 << 10;
+pub(crate) const HEADER_LINES_MAX: usize = 64;
 /// The head of a request has to come within the first of these times, and all is over within the other.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 const ALL_WITHIN: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ const PATH: &str = "/metrics";
 
 /// Opens the listener that the configuration names, and answers there for ever. That the address is taken
 /// is no reason for the daemon not to run.
-pub async fn start(daemon: &Arc<Daemon>) {
+pub(crate) async fn start(daemon: &Arc<Daemon>) {
     let Some(address) = daemon.settings().config.metrics.listen else {
         return;
     };
@@ -164,7 +164,7 @@ impl Teller {
 
 /// How things stand.
 #[must_use]
-pub fn snapshot(daemon: &Daemon) -> Snapshot {
+pub(crate) fn snapshot(daemon: &Daemon) -> Snapshot {
     let report = daemon.report();
     let ratio = |percent: Option<f64>| percent.map(|percent| percent / 100.0);
     let guests = daemon.guests();

@@ -63,7 +63,7 @@ enum RegisterError {
 
 /// The peer is a candidate from now on. It replaces itself by its program next, which closes the connection;
 /// then, if it was so told, the program is sent to its node.
-pub async fn register(
+pub(crate) async fn register(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     options: RunOptions,

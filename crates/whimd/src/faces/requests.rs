@@ -81,7 +81,7 @@ fn parts(text: &str, length: usize) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// A sentence for the user.
-pub async fn ask(
+pub(crate) async fn ask(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     request: Request,

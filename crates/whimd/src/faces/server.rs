@@ -26,7 +26,7 @@ use crate::faces::web::WebPage;
 ///
 /// # Errors
 /// Another daemon listens there, or the directory cannot be written.
-pub fn open(path: &Path) -> std::io::Result<UnixListener> {
+pub(crate) fn open(path: &Path) -> std::io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(std::io::Error::other("another daemon answers there"));
     }
@@ -37,7 +37,7 @@ pub fn open(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 /// Accepts for ever.
-pub async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
+pub(crate) async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
     let clients = Arc::new(Clients::default());
     let page = Arc::new(WebPage::default());
     // Given up for the moment in which somebody has to be told that there are no more.

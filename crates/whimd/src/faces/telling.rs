@@ -40,14 +40,14 @@ const ROWS_OF_NODE_MAX: usize = 4096;
 const _: () = assert!(ROWS_MAX < FRAME_MAX);
 
 /// What one who watches is told.
-pub struct Feed {
+pub(crate) struct Feed {
     pictures: watch::Receiver<Arc<Picture>>,
     watcher: Watcher,
 }
 
 /// Begins to tell somebody what there is and what changes, with what this one may see.
 #[must_use]
-pub fn follow(daemon: &Arc<Daemon>, caller: &Caller) -> Feed {
+pub(crate) fn follow(daemon: &Arc<Daemon>, caller: &Caller) -> Feed {
     let (pictures, is_first) = daemon.watched().watch();
     if is_first {
         tokio::spawn(gather(Arc::clone(daemon)));
@@ -60,7 +60,7 @@ pub fn follow(daemon: &Arc<Daemon>, caller: &Caller) -> Feed {
 
 impl Feed {
     /// The next batch, which ends with a tick; `None`: the daemon tells no more.
-    pub async fn next(&mut self, daemon: &Daemon) -> Option<Vec<Update>> {
+    pub(crate) async fn next(&mut self, daemon: &Daemon) -> Option<Vec<Update>> {
         self.pictures.changed().await.ok()?;
         let picture = Arc::clone(&self.pictures.borrow_and_update());
         Some(self.watcher.updates(daemon, &picture))
@@ -68,7 +68,7 @@ impl Feed {
 }
 
 /// Tells a client what changes, until it goes away.
-pub async fn serve(
+pub(crate) async fn serve(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     lines: &mut BufReader<OwnedReadHalf>,
@@ -280,7 +280,7 @@ fn taken(node: &str, mut rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
 }
 
 /// This node's processes as other nodes may see them: without arguments, and no more than fit.
-pub async fn for_peers(daemon: &Arc<Daemon>) -> Vec<ProcessRow> {
+pub(crate) async fn for_peers(daemon: &Arc<Daemon>) -> Vec<ProcessRow> {
     let mut rows = own(daemon).await;
     rows.sort_by(|one, other| other.cpu_percent.total_cmp(&one.cpu_percent));
     rows.iter_mut().for_each(shorten);

@@ -61,7 +61,7 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
 ///
 /// # Errors
 /// It is none of these keys.
-pub fn show(daemon: &Daemon, key: Option<&str>) -> Result<Vec<Knob>, String> {
+pub(crate) fn show(daemon: &Daemon, key: Option<&str>) -> Result<Vec<Knob>, String> {
     let (now, started) = (daemon.config(), &daemon.settings().config);
     let one = |(key, read): (&str, Read)| Knob {
         key: key.to_owned(),
@@ -94,7 +94,7 @@ fn changed(config: &Config, key: &str, text: &str) -> Result<Config, String> {
 ///
 /// # Errors
 /// It is none of these keys, or the value is not one of its.
-pub fn set(daemon: &Daemon, key: &str, text: &str) -> Result<String, String> {
+pub(crate) fn set(daemon: &Daemon, key: &str, text: &str) -> Result<String, String> {
     let (name, read) = knob(key)?;
     let (before, after) = daemon.change_config(|config| changed(config, key, text))?;
     let (old, new) = (read(&before), read(&after));

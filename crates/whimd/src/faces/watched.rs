@@ -16,7 +16,7 @@ pub(super) struct Picture {
 
 /// Who watches, and what they are told.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub(crate) struct Watched {
     /// `None`: nobody watches.
     picture: Mutex<Option<watch::Sender<Arc<Picture>>>>,
     again: Notify,
@@ -24,7 +24,7 @@ pub struct Watched {
 
 impl Watched {
     /// Something has changed that should be seen at once.
-    pub fn look_again(&self) {
+    pub(crate) fn look_again(&self) {
         self.again.notify_one();
     }
 

@@ -39,7 +39,7 @@ const HOUR_MS: u64 = 3_600_000;
 const CERTIFICATE: &str = "web.pem";
 
 #[derive(Debug, Error)]
-pub enum PageError {
+pub(crate) enum PageError {
     #[error(
         "The page cannot be served at {address} ({source}): give another address as listen in [web]"
     )]
@@ -74,14 +74,14 @@ struct Served {
 
 /// Whether the page is served.
 #[derive(Debug, Default)]
-pub struct WebPage(tokio::sync::Mutex<Option<Served>>);
+pub(crate) struct WebPage(tokio::sync::Mutex<Option<Served>>);
 
 impl WebPage {
     /// A link for this one; the page is served from now on, if it was not already.
     ///
     /// # Errors
     /// See [`PageError`].
-    pub async fn invite(
+    pub(crate) async fn invite(
         self: &Arc<Self>,
         daemon: &Arc<Daemon>,
         caller: &Caller,

@@ -20,7 +20,7 @@ const BESIDE_BYTES: u64 = 16 << 20;
 /// What a node asks before it sends a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AdmitRequest {
+pub(crate) struct AdmitRequest {
     pub journey: String,
     pub epoch: u32,
     pub home: String,
@@ -43,7 +43,7 @@ pub struct AdmitRequest {
 /// A stay of a guest, as its host knows it. Whose it is comes first: a journey is its home's, and another
 /// home may give the same name, and any epoch, to one of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Stay {
+pub(crate) struct Stay {
     pub home: String,
     pub journey: String,
     pub epoch: u32,
@@ -52,7 +52,7 @@ pub struct Stay {
 impl Stay {
     /// What stands for it in the names of files and control groups: no two have the same.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let digest = whim_net::tls::digest::sha256(self.home.as_bytes());
         let home = whim_net::tls::digest::hex(&digest[..8]);
         format!("{}-{}-{home}", self.journey, self.epoch)
@@ -61,7 +61,7 @@ impl Stay {
 
 impl AdmitRequest {
     #[must_use]
-    pub fn stay(&self) -> Stay {
+    pub(crate) fn stay(&self) -> Stay {
         Stay {
             home: self.home.clone(),
             journey: self.journey.clone(),
@@ -71,7 +71,7 @@ impl AdmitRequest {
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum AdmitError {
+pub(crate) enum AdmitError {
     #[error("Node {node} takes no guests now: it is being drained")]
     Draining { node: String },
     #[error("Node {node} takes no guests now: it is blocked ('whim unblock' there lets them in)")]
@@ -117,7 +117,7 @@ pub enum AdmitError {
 
 /// A guest that was admitted; written to the run directory, so that a new daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guest {
+pub(crate) struct Guest {
     pub request: AdmitRequest,
     pub private_id: Option<u32>,
     pub cgroups: Vec<PathBuf>,
@@ -137,7 +137,7 @@ pub struct Guest {
 impl Guest {
     /// Its supervisor, if it lives, and no other process that has its number.
     #[must_use]
-    pub fn supervisor(&self) -> Option<Process> {
+    pub(crate) fn supervisor(&self) -> Option<Process> {
         let known = self.boot == process::boot_id();
         let held =
             known.then(|| Process::open_same(self.supervisor_pid, self.supervisor_start_time));
@@ -148,14 +148,14 @@ impl Guest {
 /// Users of other nodes and the uids under which their guests run here: one each, so that guests
 /// of different users cannot touch each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PrivateIds {
+pub(crate) struct PrivateIds {
     /// Key: `HOME:UID`.
     given: BTreeMap<String, u32>,
 }
 
 impl PrivateIds {
     /// The uid (and gid) for guests of `uid` of node `home`; the same for ever, while the range is.
-    pub fn give(&mut self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
+    pub(crate) fn give(&mut self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
         let key = format!("{home}:{uid}");
         let range = limits.uid_start..limits.uid_start.checked_add(limits.uid_count)?;
         if let Some(id) = self.given.get(&key).filter(|id| range.contains(id)) {
@@ -174,7 +174,7 @@ impl PrivateIds {
 
 /// All guests of this node.
 #[derive(Debug, Default)]
-pub struct Guests {
+pub(crate) struct Guests {
     pub by_key: HashMap<Stay, Guest>,
     /// Admitted, their supervisors are being started: bytes, and whose they are.
     starting: HashMap<Stay, (u64, (String, u32))>,
@@ -183,13 +183,13 @@ pub struct Guests {
 
 impl Guests {
     #[must_use]
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.by_key.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether there is such a guest, or will be in a moment.
     #[must_use]
-    pub fn knows(&self, key: &Stay) -> bool {
+    pub(crate) fn knows(&self, key: &Stay) -> bool {
         self.by_key.contains_key(key) || self.starting.contains_key(key)
     }
 
@@ -206,7 +206,7 @@ impl Guests {
 
     /// What all of them were admitted with, in bytes.
     #[must_use]
-    pub fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
         guests
             .chain(self.starting.values().map(|(bytes, _)| *bytes))
@@ -215,19 +215,19 @@ impl Guests {
 
     /// Whether some are admitted and not here yet.
     #[must_use]
-    pub fn expects_some(&self) -> bool {
+    pub(crate) fn expects_some(&self) -> bool {
         !self.starting.is_empty()
     }
 
     /// Admitted, and without a supervisor yet.
     #[must_use]
-    pub fn starting(&self) -> u32 {
+    pub(crate) fn starting(&self) -> u32 {
         u32::try_from(self.starting.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether this is the name of a guest that is here, or will be in a moment.
     #[must_use]
-    pub fn knows_name(&self, name: &str) -> bool {
+    pub(crate) fn knows_name(&self, name: &str) -> bool {
         let all = self.by_key.keys().chain(self.starting.keys());
         all.map(Stay::name).any(|known| known == name)
     }
@@ -235,7 +235,7 @@ impl Guests {
     /// The guest of a journey to which connections come by the journey's name alone: the newest of those that
     /// an older daemon has admitted.
     #[must_use]
-    pub fn unnamed(&self, journey: &str) -> Option<&Guest> {
+    pub(crate) fn unnamed(&self, journey: &str) -> Option<&Guest> {
         let of_journey = |guest: &&Guest| !guest.is_named && guest.request.journey == journey;
         let guests = self.by_key.values().filter(of_journey);
         guests.max_by_key(|guest| guest.request.epoch)
@@ -243,7 +243,7 @@ impl Guests {
 
     /// What one more guest may bring along, in bytes.
     #[must_use]
-    pub fn left(&self, here: &Report, used: u64, limits: &Limits) -> u64 {
+    pub(crate) fn left(&self, here: &Report, used: u64, limits: &Limits) -> u64 {
         let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
         let beside = BESIDE_BYTES.saturating_mul(self.starting.len() as u64 + 1);
         share
@@ -256,7 +256,7 @@ impl Guests {
     ///
     /// # Errors
     /// Why not, as a sentence.
-    pub fn reserve(
+    pub(crate) fn reserve(
         &mut self,
         request: &AdmitRequest,
         here: &Report,
@@ -322,7 +322,7 @@ impl Guests {
     }
 
     /// The supervisor of a reserved guest was started, or not.
-    pub fn settle(&mut self, request: &AdmitRequest, guest: Option<Guest>) {
+    pub(crate) fn settle(&mut self, request: &AdmitRequest, guest: Option<Guest>) {
         let key = request.stay();
         self.starting.remove(&key);
         if let Some(guest) = guest {
@@ -333,7 +333,7 @@ impl Guests {
 
 /// File that describes the guest in `directory`, for a daemon that comes after us.
 #[must_use]
-pub fn about_file(directory: &Path) -> PathBuf {
+pub(crate) fn about_file(directory: &Path) -> PathBuf {
     directory.with_extension("guest.json")
 }
 

@@ -37,7 +37,7 @@ static FAREWELLS: Semaphore = Semaphore::const_new(8);
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Error)]
-pub enum HostError {
+pub(crate) enum HostError {
     #[error(transparent)]
     Admit(#[from] AdmitError),
     #[error("Node {node} cannot take a guest: {source}")]
@@ -58,7 +58,7 @@ pub enum HostError {
 ///
 /// # Errors
 /// Why not, as a sentence for the user at the other node.
-pub async fn admit(
+pub(crate) async fn admit(
     daemon: &Arc<Daemon>,
     asker: &str,
     request: AdmitRequest,
@@ -320,7 +320,7 @@ fn clean(daemon: &Daemon, guest: &Guest) {
 
 /// Home says that the process is not here, or not any more: whatever waits or runs under that epoch
 /// is ended. Only its own node may say so.
-pub fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
+pub(crate) fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
     let stay = Stay {
         home: asker.to_owned(),
         journey: journey.to_owned(),
@@ -353,7 +353,7 @@ async fn recognize(guest: &mut Guest) {
 }
 
 /// Takes up guests that an earlier daemon admitted; what is left of gone ones is removed.
-pub async fn take_up(daemon: &Arc<Daemon>) {
+pub(crate) async fn take_up(daemon: &Arc<Daemon>) {
     let entries = fs::read_dir(daemon.settings().supervisors())
         .into_iter()
         .flatten()
@@ -386,7 +386,7 @@ async fn listens(directory: &Path) -> bool {
 }
 
 /// Looks for guests whose supervisors are gone and are not our children.
-pub async fn sweep(daemon: &Arc<Daemon>) {
+pub(crate) async fn sweep(daemon: &Arc<Daemon>) {
     let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
     for guest in guests {
         // Without a start time its number may be that of another process.
@@ -425,7 +425,7 @@ async fn remove_unknown(daemon: &Daemon) {
 ///
 /// # Errors
 /// There is none, or it is hung.
-pub async fn route_to_stay(
+pub(crate) async fn route_to_stay(
     daemon: &Daemon,
     (home, id, epoch): (&NodeName, &JourneyId, u32),
     connection: TcpStream,
@@ -449,7 +449,7 @@ pub async fn route_to_stay(
 ///
 /// # Errors
 /// As [`route_to_stay`].
-pub async fn route(
+pub(crate) async fn route(
     daemon: &Daemon,
     id: &JourneyId,
     role: Role,

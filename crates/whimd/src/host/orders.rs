@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 /// Kept over restarts of the daemon, below its state directory.
-pub const FILE: &str = "orders.json";
+pub(crate) const FILE: &str = "orders.json";
 
 /// openMosix's words, with one meaning each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Orders {
+pub(crate) struct Orders {
     /// `whim stay`: this node's own processes may not leave.
     pub stay: bool,
     /// `whim block`: guests are refused.
@@ -28,7 +28,7 @@ pub struct Orders {
 impl Orders {
     /// What was last noted; nothing, where that is not understood.
     #[must_use]
-    pub fn load(path: &Path) -> Self {
+    pub(crate) fn load(path: &Path) -> Self {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(_) => return Self::default(),
@@ -41,13 +41,13 @@ impl Orders {
 
     /// Whether it admits no guests.
     #[must_use]
-    pub fn refuses(self) -> bool {
+    pub(crate) fn refuses(self) -> bool {
         self.block || self.drain || self.owner || self.evacuate
     }
 
     /// What holds now, as a sentence.
     #[must_use]
-    pub fn sentence(self) -> String {
+    pub(crate) fn sentence(self) -> String {
         let leave = if self.keeps().is_some() {
             "may not leave"
         } else {
@@ -63,7 +63,7 @@ impl Orders {
 
     /// Why its own processes stay, as a sentence.
     #[must_use]
-    pub fn keeps(self) -> Option<&'static str> {
+    pub(crate) fn keeps(self) -> Option<&'static str> {
         if self.evacuate {
             Some(
                 "This node is going down: its own processes stay ('whim evacuate --undo' ends that).",

@@ -27,14 +27,14 @@ const LOGIND: &str = "/run/systemd/seats";
 
 /// Whether the owner is there, from one look to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Presence {
+pub(crate) struct Presence {
     last_active: Option<Millis>,
     is_here: bool,
 }
 
 impl Presence {
     /// Takes a look; `idle_ms`: after so long without activity nobody is there. Gives what has changed.
-    pub fn look(&mut self, now: Millis, active: bool, idle_ms: Millis) -> Option<bool> {
+    pub(crate) fn look(&mut self, now: Millis, active: bool, idle_ms: Millis) -> Option<bool> {
         if active {
             self.last_active = Some(now);
         }
@@ -48,7 +48,7 @@ impl Presence {
 }
 
 /// Runs for ever, if this node has an owner.
-pub async fn watch(daemon: Arc<Daemon>) {
+pub(crate) async fn watch(daemon: Arc<Daemon>) {
     let owner = daemon.settings().config.owner.clone();
     if !owner.enabled {
         return;

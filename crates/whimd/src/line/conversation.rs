@@ -18,14 +18,14 @@ const LINE_MAX: u64 = 64 << 10;
 const SAID_MAX: u64 = 16 << 20;
 const EVENTS_MAX: u32 = 1 << 16;
 /// One that carries a move says every few seconds that it goes on.
-pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Nobody waits longer for one move.
-pub const LASTS_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const LASTS_MAX: Duration = Duration::from_secs(3600);
 /// A supervisor takes a passed connection within this time, or is hung.
 const PASS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
-pub enum SupervisorError {
+pub(crate) enum SupervisorError {
     #[error("The path {0} is too long for a unix socket: start whimd with a shorter --run")]
     PathTooLong(PathBuf),
     #[error(
@@ -65,14 +65,14 @@ pub enum SupervisorError {
 impl SupervisorError {
     /// Whether it is there, and nothing is to be had from it.
     #[must_use]
-    pub fn is_useless(&self) -> bool {
+    pub(crate) fn is_useless(&self) -> bool {
         matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Absurd { .. })
     }
 }
 
 /// A conversation with one supervisor.
 #[derive(Debug)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     path: PathBuf,
     stream: BufReader<UnixStream>,
     begun: Instant,
@@ -88,7 +88,7 @@ impl Conversation {
     ///
     /// # Errors
     /// [`SupervisorError::Gone`] when nothing listens there.
-    pub async fn begin(
+    pub(crate) async fn begin(
         path: &Path,
         older: Option<u32>,
         command: &Command,
@@ -134,13 +134,13 @@ impl Conversation {
 
     /// pid of who listens there, as the kernel noted it when the socket was made.
     #[must_use]
-    pub fn listener(&self) -> Option<i32> {
+    pub(crate) fn listener(&self) -> Option<i32> {
         self.stream.get_ref().peer_cred().ok()?.pid()
     }
 
     /// It has said what has no place here.
     #[must_use]
-    pub fn nonsense(&self) -> SupervisorError {
+    pub(crate) fn nonsense(&self) -> SupervisorError {
         self.absurd("what it says has no place in a move")
     }
 
@@ -156,7 +156,7 @@ impl Conversation {
     /// # Errors
     /// [`SupervisorError::Broken`] when the supervisor ends, [`SupervisorError::Absurd`] when it sends
     /// what is no event, or too much; [`SupervisorError::Mute`] and [`SupervisorError::Endless`] when it takes too long.
-    pub async fn next(&mut self) -> Result<Event, SupervisorError> {
+    pub(crate) async fn next(&mut self) -> Result<Event, SupervisorError> {
         let broken = |reason: String| SupervisorError::Broken {
             path: self.path.clone(),
             reason,
@@ -191,7 +191,7 @@ impl Conversation {
 ///
 /// # Errors
 /// [`SupervisorError::Gone`] when nothing listens there, otherwise it is hung.
-pub async fn pass(path: PathBuf, connection: Arc<TcpStream>) -> Result<(), SupervisorError> {
+pub(crate) async fn pass(path: PathBuf, connection: Arc<TcpStream>) -> Result<(), SupervisorError> {
     let task = tokio::task::spawn_blocking(move || {
         let broken = |reason: String| SupervisorError::Broken {
             path: path.clone(),

@@ -25,7 +25,7 @@ use nix::unistd::{UnlinkatFlags, fchown, getegid, geteuid, unlinkat};
 use crate::settings::{SOCKET_FILE, socket_in};
 
 /// Entries of directories left aside that are removed in one step, of all of them together.
-pub const STEP_MAX: u32 = 10_000;
+pub(crate) const STEP_MAX: u32 = 10_000;
 /// What a directory that is left aside is called behind its name.
 const ASIDE: &str = "old";
 
@@ -33,7 +33,7 @@ const ASIDE: &str = "old";
 ///
 /// # Errors
 /// Of the file system.
-pub fn listen(directory: &Path) -> io::Result<UnixListener> {
+pub(crate) fn listen(directory: &Path) -> io::Result<UnixListener> {
     remove(directory)?;
     std::fs::DirBuilder::new().mode(0o700).create(directory)?;
     let socket = socket_in(directory);
@@ -47,7 +47,7 @@ pub fn listen(directory: &Path) -> io::Result<UnixListener> {
 ///
 /// # Errors
 /// Of the file system; that it is gone is none.
-pub fn remove(directory: &Path) -> io::Result<()> {
+pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     let (parent, name) = split(directory)?;
     match open_below(&parent, &name) {
         Ok(opened) => {
@@ -69,7 +69,7 @@ pub fn remove(directory: &Path) -> io::Result<()> {
 }
 
 /// As [`remove`], for whoever has nobody to tell.
-pub fn discard(directory: &Path) {
+pub(crate) fn discard(directory: &Path) {
     if let Err(error) = remove(directory) {
         tracing::warn!(%error, directory = %directory.display(), "a supervisor's directory stays");
     }
@@ -116,7 +116,7 @@ fn leave_aside(parent: &OwnedFd, name: &CStr) -> io::Result<()> {
 /// Takes over what belongs to others below this directory, which is ours: the directories that an older
 /// daemon gave to supervisors. Tells whose each was.
 #[must_use]
-pub fn take_over(supervisors: &Path) -> Vec<(String, u32)> {
+pub(crate) fn take_over(supervisors: &Path) -> Vec<(String, u32)> {
     let Ok(parent) = open_directory(supervisors) else {
         return Vec::new();
     };
@@ -171,14 +171,14 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
 
 /// Directories that are left aside.
 #[derive(Debug, Default)]
-pub struct Aside {
+pub(crate) struct Aside {
     /// Those that cannot be removed: each is told of once.
     given_up: Mutex<BTreeSet<OsString>>,
 }
 
 impl Aside {
     /// Removes so many entries of what was left aside below this directory.
-    pub fn clear(&self, supervisors: &Path, step: u32) {
+    pub(crate) fn clear(&self, supervisors: &Path, step: u32) {
         let mut left = step;
         let entries = std::fs::read_dir(supervisors)
             .into_iter()

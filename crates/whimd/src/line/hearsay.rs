@@ -28,13 +28,13 @@ const TIME_MAX_MS: f64 = 366.0 * 86_400_000.0;
 
 /// A sentence of bounded length that does nothing to a terminal.
 #[must_use]
-pub fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     text.chars().take(SENTENCE_MAX).map(harmless).collect()
 }
 
 /// The name of a node, whether there is one of that name or not.
 #[must_use]
-pub fn node(name: &str) -> Option<String> {
+pub(crate) fn node(name: &str) -> Option<String> {
     NodeName::new(name)
         .ok()
         .map(|name| name.as_str().to_owned())
@@ -42,7 +42,7 @@ pub fn node(name: &str) -> Option<String> {
 
 /// The name of a call.
 #[must_use]
-pub fn call(name: &str) -> String {
+pub(crate) fn call(name: &str) -> String {
     let letters = name.chars().take(CALL_MAX);
     letters.filter(|c| is_harmless(*c)).collect()
 }
@@ -56,7 +56,7 @@ fn time(milliseconds: f64) -> f64 {
 
 /// How a journey stands, if it is this one's and could be: `is_place` says where it may be.
 #[must_use]
-pub fn status(
+pub(crate) fn status(
     said: Status,
     about: &About,
     supervisor_pid: Option<i32>,
@@ -78,7 +78,7 @@ pub fn status(
 
 /// How a move went.
 #[must_use]
-pub fn report(said: MoveReport) -> MoveReport {
+pub(crate) fn report(said: MoveReport) -> MoveReport {
     let name = |name: &str| node(name).unwrap_or_default();
     let phases = said.phases.into_iter().take(PHASES_MAX);
     MoveReport {
@@ -95,7 +95,7 @@ pub fn report(said: MoveReport) -> MoveReport {
 
 /// What is made of an event in the course of a move.
 #[derive(Debug, PartialEq)]
-pub enum Heard {
+pub(crate) enum Heard {
     /// For whoever waits.
     Tell(Event),
     Nothing,
@@ -110,7 +110,7 @@ pub enum Heard {
 
 /// One move, as its supervisor tells it.
 #[derive(Debug, Default)]
-pub struct Account {
+pub(crate) struct Account {
     phases: usize,
     notices: u32,
     progress: Option<Instant>,
@@ -118,7 +118,7 @@ pub struct Account {
 
 impl Account {
     /// Takes what comes next.
-    pub fn hear(&mut self, event: Event, now: Instant) -> Heard {
+    pub(crate) fn hear(&mut self, event: Event, now: Instant) -> Heard {
         match event {
             Event::Working => Heard::Nothing,
             Event::Phase { phase, at_ms } => {

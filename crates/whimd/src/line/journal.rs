@@ -11,7 +11,7 @@ use whim_sys::foreign::Limit;
 use crate::line::hearsay;
 
 /// No journal is read beyond this, in bytes.
-pub const JOURNAL_MAX: u64 = 16 << 20;
+pub(crate) const JOURNAL_MAX: u64 = 16 << 20;
 /// Different calls, and different reasons to come home, that are kept of one journal.
 const CALLS_MAX: usize = 1024;
 const REASONS_MAX: usize = 64;
@@ -20,14 +20,14 @@ const RAISED_MAX: usize = 16;
 
 /// A limit of the process that was raised for its departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Raised {
+pub(crate) struct Raised {
     pub before: Limit,
     pub raised: Limit,
 }
 
 /// What a journal says when its supervisor is gone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct JournalSummary {
+pub(crate) struct JournalSummary {
     pub ended: Option<(String, Option<i32>)>,
     pub commits: u32,
     pub acknowledged: u32,
@@ -49,7 +49,7 @@ pub struct JournalSummary {
 
 /// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over. Its user decides how
 /// long it is, up to the limit: so it is read beside what the daemon does for others.
-pub async fn read_journal(path: PathBuf) -> JournalSummary {
+pub(crate) async fn read_journal(path: PathBuf) -> JournalSummary {
     let read = tokio::task::spawn_blocking(move || read_now(&path));
     read.await.unwrap_or_default()
 }
@@ -125,7 +125,7 @@ impl JournalSummary {
     }
 
     /// Adds forwarded calls.
-    pub fn add_calls(&mut self, calls: Vec<(String, u64)>) {
+    pub(crate) fn add_calls(&mut self, calls: Vec<(String, u64)>) {
         for (call, count) in calls {
             let call = hearsay::call(&call);
             if self.calls.len() < CALLS_MAX || self.calls.contains_key(&call) {

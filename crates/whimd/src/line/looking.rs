@@ -24,7 +24,7 @@ const AT_A_TIME: usize = 2;
 
 /// How long a look is waited for, and by how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub(crate) enum Patience {
     /// Others wait for it, too, to whom this user's processes are some of many.
     Brief,
     /// He alone waits who has asked for it: a process may have tens of thousands of mappings, and a user may start
@@ -51,7 +51,7 @@ impl Patience {
 
 /// Why a process could not be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NotSeen {
+pub(crate) enum NotSeen {
     #[error("The process has ended")]
     Gone,
     #[error(
@@ -78,7 +78,7 @@ struct OfUser {
 
 /// Looks at processes, those that are under way and what is known of earlier ones.
 #[derive(Debug, Default)]
-pub struct Looking {
+pub(crate) struct Looking {
     /// Who had its memory for itself, at the last look.
     sharing: Mutex<Looks>,
     users: Mutex<HashMap<u32, OfUser>>,
@@ -100,12 +100,12 @@ impl Drop for Turn {
 
 impl Looking {
     /// Whether somebody else has the memory of this process.
-    pub fn shares(&self, pid: i32) -> Option<StayReason> {
+    pub(crate) fn shares(&self, pid: i32) -> Option<StayReason> {
         lock(&self.sharing).reason(pid)
     }
 
     /// Its command line, or its name in brackets, if that cannot be read in time.
-    pub fn command(self: &Arc<Self>, pid: i32) -> String {
+    pub(crate) fn command(self: &Arc<Self>, pid: i32) -> String {
         self.look(pid, Patience::Brief, move || processes::command(pid))
             .unwrap_or_else(|_| processes::bracketed(pid))
     }
@@ -114,7 +114,7 @@ impl Looking {
     ///
     /// # Errors
     /// [`NotSeen`]
-    pub fn look<T: Send + 'static>(
+    pub(crate) fn look<T: Send + 'static>(
         self: &Arc<Self>,
         pid: i32,
         patience: Patience,

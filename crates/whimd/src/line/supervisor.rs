@@ -26,7 +26,7 @@ const LINE_MAX: u64 = 64 << 10;
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How to start one. Its job is made once the number of its listening socket is known.
-pub struct Start<'a, M> {
+pub(crate) struct Start<'a, M> {
     pub program: PathBuf,
     pub job: M,
     /// Directory of its socket; made here.
@@ -40,7 +40,7 @@ pub struct Start<'a, M> {
 
 /// Names a full disk, since that is what an operator meets.
 #[must_use]
-pub fn at(path: &Path, source: io::Error) -> SupervisorError {
+pub(crate) fn at(path: &Path, source: io::Error) -> SupervisorError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             SupervisorError::DiskFull(path.to_path_buf())
@@ -57,7 +57,7 @@ impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
     ///
     /// # Errors
     /// Each way in which it can fail, as a sentence.
-    pub async fn run(self) -> Result<Child, SupervisorError> {
+    pub(crate) async fn run(self) -> Result<Child, SupervisorError> {
         let socket = crate::settings::socket_in(self.directory);
         if socket.as_os_str().len() > SOCKET_PATH_MAX {
             return Err(SupervisorError::PathTooLong(socket));

@@ -23,12 +23,12 @@ use whim_net::{
 use crate::members::peers::{self, FrameError, NodeReply, NodeRequest};
 
 /// A connection between daemons is made, or given up, within this time.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A join is done, on both sides, within this time.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
-pub enum ClusterError {
+pub(crate) enum ClusterError {
     #[error(
         "This node is in no cluster: run 'whim init' for a new one, or 'whim join' with a token"
     )]
@@ -68,7 +68,7 @@ pub enum ClusterError {
 }
 
 #[derive(Debug, Error)]
-pub enum CallError {
+pub(crate) enum CallError {
     #[error("it is no member of this cluster")]
     Unknown,
     #[error("{0}")]
@@ -120,7 +120,7 @@ struct Joined {
 
 /// The cluster as this node sees it.
 #[derive(Debug)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     directory: PathBuf,
     /// `HOST:PORT` from the configuration; empty: those of our interfaces.
     advertise: Mutex<Vec<String>>,
@@ -133,7 +133,7 @@ pub struct Cluster {
 
 /// Unix seconds.
 #[must_use]
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -183,7 +183,7 @@ impl Cluster {
     ///
     /// # Errors
     /// It is damaged, or another daemon uses it.
-    pub fn open(
+    pub(crate) fn open(
         directory: PathBuf,
         advertise: Vec<String>,
         class: String,
@@ -218,23 +218,23 @@ impl Cluster {
 
     /// Migration class of this node, as the list of members has it.
     #[must_use]
-    pub fn class(&self) -> &str {
+    pub(crate) fn class(&self) -> &str {
         &self.class
     }
 
     /// The port on which we are really heard.
-    pub fn set_port(&self, port: u16) {
+    pub(crate) fn set_port(&self, port: u16) {
         self.port.store(port, std::sync::atomic::Ordering::Relaxed);
     }
 
     #[must_use]
-    pub fn is_member(&self) -> bool {
+    pub(crate) fn is_member(&self) -> bool {
         self.joined().is_some()
     }
 
     /// Name of this node; the machine's, before it has joined.
     #[must_use]
-    pub fn node(&self) -> String {
+    pub(crate) fn node(&self) -> String {
         self.joined()
             .as_ref()
             .map_or_else(host_name, |joined| joined.state().node().to_string())
@@ -242,14 +242,14 @@ impl Cluster {
 
     /// Name of this node as a member; `None`: it is none.
     #[must_use]
-    pub fn identity(&self) -> Option<NodeName> {
+    pub(crate) fn identity(&self) -> Option<NodeName> {
         let joined = self.joined();
         joined.as_ref().map(|joined| joined.state().node().clone())
     }
 
     /// Name of the cluster.
     #[must_use]
-    pub fn name(&self) -> Option<ClusterName> {
+    pub(crate) fn name(&self) -> Option<ClusterName> {
         let joined = self.joined();
         joined
             .as_ref()
@@ -258,14 +258,14 @@ impl Cluster {
 
     /// Name of the node that holds the CA.
     #[must_use]
-    pub fn holder(&self) -> Option<String> {
+    pub(crate) fn holder(&self) -> Option<String> {
         self.joined()
             .as_ref()
             .map(|joined| joined.state().roster().holder.to_string())
     }
 
     #[must_use]
-    pub fn is_holder(&self) -> bool {
+    pub(crate) fn is_holder(&self) -> bool {
         self.joined()
             .as_ref()
             .is_some_and(|joined| joined.state().is_holder())
@@ -273,7 +273,7 @@ impl Cluster {
 
     /// Until when this node's certificate is good, in Unix seconds.
     #[must_use]
-    pub fn expires(&self) -> Option<u64> {
+    pub(crate) fn expires(&self) -> Option<u64> {
         self.joined()
             .as_ref()
             .map(|joined| joined.state().expires())
@@ -281,7 +281,7 @@ impl Cluster {
 
     /// All members, this node among them.
     #[must_use]
-    pub fn members(&self) -> Vec<Named> {
+    pub(crate) fn members(&self) -> Vec<Named> {
         let joined = self.joined();
         let Some(joined) = joined.as_ref() else {
             return Vec::new();
@@ -296,7 +296,7 @@ impl Cluster {
     }
 
     #[must_use]
-    pub fn member(&self, name: &str) -> Option<Named> {
+    pub(crate) fn member(&self, name: &str) -> Option<Named> {
         self.members()
             .into_iter()
             .find(|member| member.name == name)
@@ -304,14 +304,14 @@ impl Cluster {
 
     /// Version of our list of members; 0 without one.
     #[must_use]
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.joined()
             .as_ref()
             .map_or(0, |joined| joined.state().roster().version)
     }
 
     #[must_use]
-    pub fn signed_roster(&self) -> Option<SignedRoster> {
+    pub(crate) fn signed_roster(&self) -> Option<SignedRoster> {
         self.joined()
             .as_ref()
             .map(|joined| joined.state().signed_roster().clone())
@@ -321,7 +321,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Not signed by our CA, or it cannot be written.
-    pub fn accept_roster(&self, signed: &SignedRoster) -> Result<bool, ClusterError> {
+    pub(crate) fn accept_roster(&self, signed: &SignedRoster) -> Result<bool, ClusterError> {
         let newer = self.with(|joined| Ok(joined.state().accept_roster(signed)?))?;
         if newer {
             self.changed.notify_one();
@@ -331,7 +331,7 @@ impl Cluster {
 
     /// Notices of removals, to hand on to other members.
     #[must_use]
-    pub fn removals(&self) -> Vec<SignedRemoval> {
+    pub(crate) fn removals(&self) -> Vec<SignedRemoval> {
         self.joined()
             .as_ref()
             .map(|joined| joined.state().removals())
@@ -340,7 +340,7 @@ impl Cluster {
 
     /// What is told to a node that is refused.
     #[must_use]
-    pub fn removal_of(&self, peer: &PeerIdentity) -> Option<SignedRemoval> {
+    pub(crate) fn removal_of(&self, peer: &PeerIdentity) -> Option<SignedRemoval> {
         self.joined()
             .as_ref()
             .and_then(|joined| joined.state().removal_of(peer))
@@ -348,7 +348,7 @@ impl Cluster {
 
     /// When this node was removed, in Unix seconds, as far as it has heard.
     #[must_use]
-    pub fn removed(&self) -> Option<u64> {
+    pub(crate) fn removed(&self) -> Option<u64> {
         let joined = self.joined();
         let joined = joined.as_ref()?;
         joined.state().removed().map(|removal| removal.at)
@@ -357,7 +357,7 @@ impl Cluster {
     /// A member says that we were removed: what that means to who has called it. It is believed if the CA
     /// says so.
     #[must_use]
-    pub fn refused_by(&self, node: &str, notice: Option<serde_json::Value>) -> CallError {
+    pub(crate) fn refused_by(&self, node: &str, notice: Option<serde_json::Value>) -> CallError {
         let notice = notice.map(serde_json::from_value::<SignedRemoval>);
         let Some(Ok(notice)) = notice else {
             // No more than the alert by which a certificate is refused.
@@ -382,7 +382,7 @@ impl Cluster {
 
     /// How a peer whose connection is open stands now: it may have been removed since.
     #[must_use]
-    pub fn standing(&self, peer: &PeerIdentity) -> Standing {
+    pub(crate) fn standing(&self, peer: &PeerIdentity) -> Standing {
         match self.joined().as_ref() {
             None => Standing::Removed,
             Some(joined) if joined.revocations.refuses(peer) => Standing::Removed,
@@ -395,7 +395,7 @@ impl Cluster {
 
     /// Whether we hear on behalf of a cluster, and how other daemons are answered.
     #[must_use]
-    pub fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
         self.joined()
             .as_ref()
             .map(|joined| Arc::clone(&joined.server))
@@ -403,7 +403,7 @@ impl Cluster {
 
     /// Whom tokens have admitted within the last day, as the node that holds the CA knows.
     #[must_use]
-    pub fn admitted(&self) -> Vec<Admitted> {
+    pub(crate) fn admitted(&self) -> Vec<Admitted> {
         self.joined()
             .as_ref()
             .map(|joined| joined.state().admitted(now()))
@@ -414,7 +414,10 @@ impl Cluster {
     ///
     /// # Errors
     /// The connection failed, or brought no valid request.
-    pub async fn serve_join(&self, stream: std::net::TcpStream) -> Result<Served, ClusterError> {
+    pub(crate) async fn serve_join(
+        &self,
+        stream: std::net::TcpStream,
+    ) -> Result<Served, ClusterError> {
         let state = self.with(|joined| Ok(Arc::clone(&joined.state)))?;
         let serving = tokio::task::spawn_blocking(move || {
             whim_net::join::serve(stream, &state, &now, JOIN_TIMEOUT)
@@ -443,7 +446,7 @@ impl Cluster {
     ///
     /// # Errors
     /// This node is in no cluster.
-    pub fn journey_credentials(
+    pub(crate) fn journey_credentials(
         &self,
         journey: &str,
         role: Role,
@@ -459,13 +462,17 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Cluster::journey_credentials`].
-    pub fn answering_for(&self, id: &JourneyId, role: Role) -> Result<Credentials, ClusterError> {
+    pub(crate) fn answering_for(
+        &self,
+        id: &JourneyId,
+        role: Role,
+    ) -> Result<Credentials, ClusterError> {
         self.with(|joined| Ok(joined.state().journey_credentials(id, role, now())?))
     }
 
     /// `HOST:PORT` under which other nodes reach this one.
     #[must_use]
-    pub fn addresses(&self) -> Vec<String> {
+    pub(crate) fn addresses(&self) -> Vec<String> {
         let configured = self
             .advertise
             .lock()
@@ -508,7 +515,7 @@ impl Cluster {
     ///
     /// # Errors
     /// There is an identity already, or it cannot be written.
-    pub fn init(
+    pub(crate) fn init(
         &self,
         node: Option<String>,
         advertise: Vec<String>,
@@ -531,7 +538,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Whether name, route, firewall, clock or token is the cause.
-    pub async fn join(
+    pub(crate) async fn join(
         self: &Arc<Self>,
         host: String,
         token: &Concealed,
@@ -564,7 +571,7 @@ impl Cluster {
     ///
     /// # Errors
     /// What the state says.
-    pub fn with_state<T>(
+    pub(crate) fn with_state<T>(
         &self,
         act: impl FnOnce(&mut State) -> Result<T, StateError>,
     ) -> Result<T, ClusterError> {
@@ -575,7 +582,7 @@ impl Cluster {
     ///
     /// # Errors
     /// A file cannot be removed.
-    pub fn forget(&self) -> Result<(), ClusterError> {
+    pub(crate) fn forget(&self) -> Result<(), ClusterError> {
         let mut joined = self.joined();
         let Joined {
             state,
@@ -604,7 +611,7 @@ impl Cluster {
     ///
     /// # Errors
     /// No random numbers.
-    pub fn reissue(&self) -> Result<(), ClusterError> {
+    pub(crate) fn reissue(&self) -> Result<(), ClusterError> {
         self.with(|joined| {
             let credentials = joined.state().credentials(now())?;
             joined.server = server_config(&credentials)?;
@@ -617,7 +624,7 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn connect(&self, node: &str) -> Result<TlsStream<TcpStream>, CallError> {
+    pub(crate) async fn connect(&self, node: &str) -> Result<TlsStream<TcpStream>, CallError> {
         let member = self.member(node).ok_or(CallError::Unknown)?;
         let name = NodeName::new(node).map_err(|e| CallError::Identity(e.to_string()))?;
         let config = self.client_config(&PeerExpectation::Node(name))?;
@@ -655,7 +662,7 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         node: &str,
         request: &NodeRequest,
@@ -686,7 +693,7 @@ async fn handshake(
 
 /// What a node with a valid certificate is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     Member,
     /// Our list does not name it: it may be newer than the list.
     Unknown,
@@ -695,7 +702,7 @@ pub enum Standing {
 
 /// A member, with its name as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub(crate) struct Named {
     pub name: String,
     pub addresses: Vec<String>,
     /// Its migration class, as it described it when it joined or last changed it.

@@ -14,17 +14,17 @@ use whim_net::name::ClusterName;
 use crate::members::cluster::{Cluster, interface_addresses};
 
 /// First byte of a call: no datagram under a key begins so.
-pub const CALL: u8 = 3;
+pub(crate) const CALL: u8 = 3;
 /// No call is longer, in bytes.
-pub const CALL_MAX: usize = 192;
+pub(crate) const CALL_MAX: usize = 192;
 /// Of the addresses for use within an organisation (RFC 2365).
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 46);
 /// A node calls so often,
-pub const EVERY: Duration = Duration::from_secs(5);
+pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// and is gone when it was not heard for so long.
 const GONE: Duration = Duration::from_secs(30);
 /// So many others are remembered at a time.
-pub const FOUND_MAX: usize = 64;
+pub(crate) const FOUND_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Call {
@@ -36,7 +36,7 @@ struct Call {
 
 /// A node that called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     pub node: NodeName,
     pub cluster: Option<ClusterName>,
     /// Where it is reached, as far as it can be believed.
@@ -47,7 +47,7 @@ pub struct Found {
 impl Found {
     /// What could be done about it, by a node of this cluster: a sentence, and how.
     #[must_use]
-    pub fn proposal(&self, ours: Option<&ClusterName>) -> Option<(String, String)> {
+    pub(crate) fn proposal(&self, ours: Option<&ClusterName>) -> Option<(String, String)> {
         let Self { node, address, .. } = self;
         match (ours, &self.cluster) {
             (Some(_), None) => Some((
@@ -65,13 +65,13 @@ impl Found {
 
 /// Who has called, as long ago as counts.
 #[derive(Debug, Default)]
-pub struct Discovery {
+pub(crate) struct Discovery {
     found: Vec<Found>,
 }
 
 impl Discovery {
     /// A call came from this address; gives what is new by it.
-    pub fn hear(&mut self, now: Duration, from: SocketAddr, bytes: &[u8]) -> Option<Found> {
+    pub(crate) fn hear(&mut self, now: Duration, from: SocketAddr, bytes: &[u8]) -> Option<Found> {
         if bytes.len() > CALL_MAX || bytes.first() != Some(&CALL) {
             return None;
         }
@@ -101,7 +101,7 @@ impl Discovery {
     }
 
     /// Those that called lately.
-    pub fn found(&self, now: Duration) -> impl Iterator<Item = &Found> {
+    pub(crate) fn found(&self, now: Duration) -> impl Iterator<Item = &Found> {
         self.found
             .iter()
             .filter(move |known| known.heard + GONE >= now)
@@ -109,7 +109,7 @@ impl Discovery {
 }
 
 /// Calls into every network of this machine, and listens there from now on.
-pub async fn call(cluster: &Cluster, listening: &UdpSocket) {
+pub(crate) async fn call(cluster: &Cluster, listening: &UdpSocket) {
     let Some((call, own)) = own_call(cluster, listening) else {
         return;
     };
@@ -146,7 +146,7 @@ fn own_call(cluster: &Cluster, listening: &UdpSocket) -> Option<(Vec<u8>, Vec<Ip
 
 /// Whether it is this machine's own.
 #[must_use]
-pub fn is_own(ip: IpAddr) -> bool {
+pub(crate) fn is_own(ip: IpAddr) -> bool {
     interface_addresses().contains(&ip.to_canonical())
 }
 

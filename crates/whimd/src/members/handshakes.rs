@@ -15,7 +15,7 @@ pub const HANDSHAKES_BURST: u32 = 256;
 /// and is told how long to wait for it, so that turns are taken in the order in which they were asked
 /// for. It knows no clock: times are since any moment, and do not go back.
 #[derive(Debug)]
-pub struct Turns {
+pub(crate) struct Turns {
     /// Between two turns of a long row.
     interval: Duration,
     /// How far before its time a turn may be taken.
@@ -26,7 +26,7 @@ pub struct Turns {
 
 impl Turns {
     #[must_use]
-    pub fn new(per_second: u32, burst: u32) -> Self {
+    pub(crate) fn new(per_second: u32, burst: u32) -> Self {
         let interval = Duration::from_secs(1) / per_second.max(1);
         Self {
             interval,
@@ -36,7 +36,7 @@ impl Turns {
     }
 
     /// Takes a turn; how long to wait for it.
-    pub fn take(&mut self, now: Duration) -> Duration {
+    pub(crate) fn take(&mut self, now: Duration) -> Duration {
         let due = self.next.max(now);
         self.next = due + self.interval;
         due.saturating_sub(now + self.early)
@@ -45,7 +45,7 @@ impl Turns {
 
 /// The turns of this node's port.
 #[derive(Debug)]
-pub struct Handshakes {
+pub(crate) struct Handshakes {
     turns: Mutex<Turns>,
     begun: Instant,
 }
@@ -61,7 +61,7 @@ impl Default for Handshakes {
 
 impl Handshakes {
     /// Waits until a handshake may begin.
-    pub async fn turn(&self) {
+    pub(crate) async fn turn(&self) {
         let wait = self.take();
         if !wait.is_zero() {
             tracing::debug!(?wait, "a handshake waits its turn");

@@ -31,7 +31,7 @@ const QUESTION_MAX: u64 = 64 << 10;
 
 /// What has to do with nodes that are no members any more: our processes come home from there, and
 /// their guests go.
-pub fn evict(daemon: &Arc<Daemon>) {
+pub(crate) fn evict(daemon: &Arc<Daemon>) {
     if !daemon.cluster().is_member() {
         return;
     }
@@ -49,7 +49,7 @@ pub fn evict(daemon: &Arc<Daemon>) {
 ///
 /// # Errors
 /// It is not reached, or does not want to.
-pub async fn agree(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), CallError> {
+pub(crate) async fn agree(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), CallError> {
     let mut stream = daemon.cluster().connect(node.as_str()).await?;
     let sent = now_ms();
     let time_ms = match ask(&mut stream, &NodeRequest::Keys { time_ms: sent }).await? {
@@ -81,7 +81,12 @@ pub async fn agree(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), CallErro
 }
 
 /// A member asks for keys, in the session that gives this secret.
-pub fn agreed(daemon: &Daemon, peer: &PeerIdentity, secret: &Secret, time_ms: u64) -> NodeReply {
+pub(crate) fn agreed(
+    daemon: &Daemon,
+    peer: &PeerIdentity,
+    secret: &Secret,
+    time_ms: u64,
+) -> NodeReply {
     let now = now_ms();
     let skew = time_ms.cast_signed().saturating_sub(now.cast_signed());
     daemon.peers().differs(peer.node.as_str(), skew);
@@ -101,7 +106,7 @@ pub fn agreed(daemon: &Daemon, peer: &PeerIdentity, secret: &Secret, time_ms: u6
 ///
 /// # Errors
 /// It is not reached, or its answer makes no sense.
-pub async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
+pub(crate) async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
     let request = NodeRequest::About;
     match daemon
         .cluster()
@@ -117,7 +122,7 @@ pub async fn about(daemon: &Daemon, node: &str) -> Result<About, CallError> {
 ///
 /// # Errors
 /// It is not reached.
-pub async fn fetch_roster(daemon: &Arc<Daemon>, node: &str) -> Result<(), CallError> {
+pub(crate) async fn fetch_roster(daemon: &Arc<Daemon>, node: &str) -> Result<(), CallError> {
     let request = NodeRequest::WantMembers;
     let reply = daemon
         .cluster()
@@ -197,7 +202,7 @@ fn take_roster(
 }
 
 /// Whoever is no member any more is not listened to from now on.
-pub fn drop_keys(daemon: &Daemon) {
+pub(crate) fn drop_keys(daemon: &Daemon) {
     let members = daemon.cluster().members();
     let is_member = |name: &NodeName| members.iter().any(|member| member.name == name.as_str());
     // Without a cluster there are no keys.
@@ -205,7 +210,7 @@ pub fn drop_keys(daemon: &Daemon) {
 }
 
 /// Somebody was admitted, or not.
-pub fn served(daemon: &Arc<Daemon>, served: Served) {
+pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
     let with = |token: Option<String>| token.unwrap_or_else(|| "of no known form".into());
     match served {
         Served::Admitted(Asked { node, token, from }) => {
@@ -226,7 +231,7 @@ pub fn served(daemon: &Arc<Daemon>, served: Served) {
 }
 
 /// Sends our list of members to all of them, at once.
-pub fn push(daemon: &Arc<Daemon>) {
+pub(crate) fn push(daemon: &Arc<Daemon>) {
     let Some(request) = roster_request(daemon) else {
         return;
     };
@@ -253,7 +258,7 @@ pub fn push(daemon: &Arc<Daemon>) {
 
 /// What a node is told that was removed, before it is hung up on: what the CA says of it, and no more. What
 /// it says meanwhile is not looked at.
-pub async fn tell_removed(
+pub(crate) async fn tell_removed(
     daemon: &Daemon,
     peer: &PeerIdentity,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -274,7 +279,7 @@ pub async fn tell_removed(
 
 /// The answer to whatever a node asks that was removed.
 #[must_use]
-pub fn removed_reply(daemon: &Daemon, peer: &PeerIdentity) -> NodeReply {
+pub(crate) fn removed_reply(daemon: &Daemon, peer: &PeerIdentity) -> NodeReply {
     let notice = daemon.cluster().removal_of(peer);
     NodeReply::Removed {
         notice: notice.and_then(|notice| serde_json::to_value(notice).ok()),
@@ -282,7 +287,7 @@ pub fn removed_reply(daemon: &Daemon, peer: &PeerIdentity) -> NodeReply {
 }
 
 /// Notes what has become of this node: it was removed, or is a member again.
-pub fn note_standing(daemon: &Daemon) {
+pub(crate) fn note_standing(daemon: &Daemon) {
     let removed = daemon.cluster().removed();
     let before = std::mem::replace(&mut daemon.peers().refused_since, removed);
     if let Some(at) = removed
@@ -295,7 +300,7 @@ pub fn note_standing(daemon: &Daemon) {
 
 /// Why a member refuses this node, a sentence; `None`: as far as is known it does not.
 #[must_use]
-pub fn refusal(node: &str, removed: Option<u64>) -> Option<String> {
+pub(crate) fn refusal(node: &str, removed: Option<u64>) -> Option<String> {
     removed.map(|at| format!("{node} refuses this node: it was removed on {}", date(at)))
 }
 
@@ -304,7 +309,7 @@ fn date(seconds: u64) -> String {
 }
 
 /// Answers what concerns membership.
-pub fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
+pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
     let result = match request {
         NodeRequest::Members { signed, removals } => {
             return take_roster(daemon, signed, removals);
@@ -370,7 +375,7 @@ fn renew(
 ///
 /// # Errors
 /// We do not hold the CA, or there is no such member.
-pub fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError> {
+pub(crate) fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError> {
     daemon
         .cluster()
         .with_state(|state| state.remove(node, cluster::now()))?;
@@ -390,7 +395,10 @@ pub fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError>
 ///
 /// # Errors
 /// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
-pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<Option<String>, ClusterError> {
+pub(crate) async fn leave(
+    daemon: &Arc<Daemon>,
+    force: bool,
+) -> Result<Option<String>, ClusterError> {
     let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
     let own = daemon.cluster().node();
     let busy = daemon.journeys().live().len() + daemon.guests().by_key.len();
@@ -449,7 +457,7 @@ pub async fn leave(daemon: &Arc<Daemon>, force: bool) -> Result<Option<String>, 
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.
-pub async fn keep_up(daemon: &Arc<Daemon>) {
+pub(crate) async fn keep_up(daemon: &Arc<Daemon>) {
     if let Err(error) = keep_certificate(daemon).await {
         tracing::warn!(%error, "this node's certificate was not renewed; trying again in a minute");
     }

@@ -20,7 +20,7 @@ use whim_machine::sensors::{Report, float};
 const RATE: f64 = 100e6;
 /// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
 /// whose quotes are doubled; with notices of removals, which are texts too.
-pub const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + NOTICES_LENGTH_MAX + 4096;
+pub(crate) const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + NOTICES_LENGTH_MAX + 4096;
 /// What all notices of removals take in it.
 const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
 
@@ -28,7 +28,7 @@ const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
 /// older one; each request is answered by one [`NodeReply`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
-pub enum NodeRequest {
+pub(crate) enum NodeRequest {
     /// Let this session give us keys for datagrams; once in a session.
     Keys {
         time_ms: u64,
@@ -80,7 +80,7 @@ pub enum NodeRequest {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum NodeReply {
+pub(crate) enum NodeReply {
     /// The sender has the keys.
     Keys {
         time_ms: u64,
@@ -125,7 +125,7 @@ pub enum NodeReply {
 
 /// A process whose home is being drained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnProcess {
+pub(crate) struct OwnProcess {
     pub pid: i32,
     pub name: String,
     /// Where it is, if it has a journey.
@@ -133,7 +133,7 @@ pub struct OwnProcess {
 }
 
 #[derive(Debug, Error)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     #[error("The connection broke ({0})")]
     Broken(#[from] io::Error),
     #[error("The peer has closed the connection")]
@@ -148,7 +148,7 @@ pub enum FrameError {
 ///
 /// # Errors
 /// When the connection breaks, or the message is too long.
-pub async fn send<M: Serialize>(
+pub(crate) async fn send<M: Serialize>(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &M,
 ) -> Result<(), FrameError> {
@@ -168,7 +168,7 @@ pub async fn send<M: Serialize>(
 ///
 /// # Errors
 /// See [`FrameError`].
-pub async fn receive<M: DeserializeOwned>(
+pub(crate) async fn receive<M: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<M, FrameError> {
     let mut length = [0u8; 4];
@@ -190,7 +190,7 @@ pub async fn receive<M: DeserializeOwned>(
 
 /// What we know of another node.
 #[derive(Clone, Debug)]
-pub struct Health {
+pub(crate) struct Health {
     /// When it told this of itself.
     pub heard: Instant,
     pub report: Report,
@@ -200,7 +200,7 @@ pub struct Health {
 
 /// What is known of other nodes, by name.
 #[derive(Debug, Default)]
-pub struct Peers {
+pub(crate) struct Peers {
     by_name: HashMap<String, Health>,
     reached: HashMap<String, Reach>,
     skews: HashMap<String, i64>,
@@ -212,7 +212,7 @@ pub struct Peers {
 
 impl Peers {
     /// Takes up what a node told of itself at this moment.
-    pub fn heard(&mut self, name: &str, report: Report, heard: Instant) {
+    pub(crate) fn heard(&mut self, name: &str, report: Report, heard: Instant) {
         let skew_ms = self.skews.get(name).copied().unwrap_or(0);
         let health = Health {
             heard,
@@ -223,12 +223,12 @@ impl Peers {
     }
 
     /// Whether a node is reached.
-    pub fn stands(&mut self, name: &str, reach: Reach) {
+    pub(crate) fn stands(&mut self, name: &str, reach: Reach) {
         self.reached.insert(name.to_string(), reach);
     }
 
     /// How far a node's clock is from ours.
-    pub fn differs(&mut self, name: &str, skew_ms: i64) {
+    pub(crate) fn differs(&mut self, name: &str, skew_ms: i64) {
         if let Some(health) = self.by_name.get_mut(name) {
             health.skew_ms = skew_ms;
         }
@@ -239,11 +239,11 @@ impl Peers {
     }
 
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Health> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Health> {
         self.by_name.get(name)
     }
 
-    pub fn forget(&mut self, name: &str) {
+    pub(crate) fn forget(&mut self, name: &str) {
         self.by_name.remove(name);
         self.reached.remove(name);
         self.skews.remove(name);
@@ -251,7 +251,7 @@ impl Peers {
 
     /// State of a member; one of which nothing is known is down.
     #[must_use]
-    pub fn state(&self, name: &str) -> NodeState {
+    pub(crate) fn state(&self, name: &str) -> NodeState {
         match self.reached.get(name) {
             _ if self.refused_since.is_some() => NodeState::Down,
             None | Some(Reach::Down) => NodeState::Down,
@@ -264,7 +264,7 @@ impl Peers {
     }
 
     /// Notes how fast a move went, in bytes and milliseconds.
-    pub fn moved(&mut self, node: &str, bytes: u64, milliseconds: f64) {
+    pub(crate) fn moved(&mut self, node: &str, bytes: u64, milliseconds: f64) {
         // Small moves measure round trips, not the network.
         if bytes > 8 << 20 && milliseconds > 0.0 {
             let rate = float(bytes) * 1000.0 / milliseconds;
@@ -274,7 +274,7 @@ impl Peers {
 
     /// Bytes a second at which programs move, in the mean of the nodes to which it was measured.
     #[must_use]
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         let count = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
         match count {
             0 => RATE,
@@ -284,7 +284,7 @@ impl Peers {
 
     /// Expected freeze for so many bytes, in seconds.
     #[must_use]
-    pub fn expected_freeze(&self, node: &str, bytes: u64) -> f64 {
+    pub(crate) fn expected_freeze(&self, node: &str, bytes: u64) -> f64 {
         let rate = self.rates.get(node).copied().unwrap_or(RATE);
         float(bytes) / rate
     }

@@ -37,7 +37,7 @@ const PORTS_TRIED: u32 = 16;
 ///
 /// # Errors
 /// It is taken, or not ours to take.
-pub async fn open(address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
+pub(crate) async fn open(address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
     let mut tried = 1;
     loop {
         match open_both(address).await {
@@ -65,7 +65,7 @@ fn is_taken(error: &std::io::Error) -> bool {
 }
 
 /// Accepts for ever.
-pub async fn serve(daemon: Arc<Daemon>, listener: TcpListener) {
+pub(crate) async fn serve(daemon: Arc<Daemon>, listener: TcpListener) {
     accept(daemon, listener, Arc::default()).await;
 }
 

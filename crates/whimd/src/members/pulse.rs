@@ -35,7 +35,7 @@ const TOLD_EARLIEST: Duration = Duration::from_millis(500);
 /// In a cluster of up to so many everybody tells everybody else: nobody's word is older than a second
 /// there, and each node sends fewer datagrams than are words in a window. In larger ones it tells one
 /// node, chosen by chance.
-pub const ALL_MAX: usize = 9;
+pub(crate) const ALL_MAX: usize = 9;
 /// Certificates and addresses are looked at this often.
 const UPKEEP: Duration = Duration::from_secs(60);
 /// What waits for keys with one node; the oldest gives way.
@@ -83,7 +83,7 @@ struct Pulse {
 /// Runs for ever.
 ///
 /// `looked`: rung when there is something new to tell of this node, once a second.
-pub async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Notify>) {
+pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Notify>) {
     let (upshots, mut happened) = mpsc::unbounded_channel();
     let mut pulse = Pulse::new(daemon, socket, upshots);
     let mut buffer = [0; DATAGRAM_MAX + 1];

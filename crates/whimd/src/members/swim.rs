@@ -25,14 +25,14 @@ use whim_balance::NodeId;
 
 /// Each node probes another one so often. In a cluster of any size a node is probed by somebody once in
 /// such a period on average, and with 99.9 % chance once in seven.
-pub const PROBE_PERIOD: Duration = Duration::from_millis(600);
+pub(crate) const PROBE_PERIOD: Duration = Duration::from_millis(600);
 /// Without an answer after so long, others are asked to probe, too.
-pub const PROBE_DIRECT: Duration = Duration::from_millis(250);
+pub(crate) const PROBE_DIRECT: Duration = Duration::from_millis(250);
 /// So many others.
 const HELPERS: usize = 3;
 /// A suspected node has so long to say that it lives, and somewhat longer in a large cluster, where it
 /// takes longer to hear of it.
-pub const SUSPECTED: Duration = Duration::from_millis(2_500);
+pub(crate) const SUSPECTED: Duration = Duration::from_millis(2_500);
 const SUSPECTED_MORE: Duration = Duration::from_millis(100);
 /// What is new is told so often, to so many.
 const TOLD_EVERY: Duration = Duration::from_millis(200);
@@ -49,13 +49,13 @@ const ASKED_EVERY: Duration = Duration::from_secs(30);
 /// That an earlier life of a node has ended is remembered for so long.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
 /// A node that looks at its clock so late stood still itself.
-pub const STALL: Duration = Duration::from_millis(300);
+pub(crate) const STALL: Duration = Duration::from_millis(300);
 /// No message is longer, in bytes.
-pub const MESSAGE_MAX: usize = 480;
+pub(crate) const MESSAGE_MAX: usize = 480;
 
 /// A life of a node: one that was taken for dead, or was restarted, has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub(crate) struct Life {
     pub node: NodeId,
     /// A later one has a higher number.
     pub number: u32,
@@ -80,14 +80,14 @@ impl Identity for Life {
 
 /// How a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub(crate) enum Reach {
     Up,
     Suspect,
     Down,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'a> {
+pub(crate) enum Event<'a> {
     /// These are the members now, this node perhaps among them.
     Members(&'a BTreeSet<NodeId>),
     /// From this node, which is proved.
@@ -98,13 +98,13 @@ pub enum Event<'a> {
 
 /// What is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Send {
+pub(crate) struct Send {
     pub to: NodeId,
     pub bytes: Vec<u8>,
 }
 
 /// What this node knows of the others.
-pub struct Swim {
+pub(crate) struct Swim {
     foca: Foca<Life, PostcardCodec, Pcg64Mcg, foca::NoCustomBroadcast>,
     chance: Pcg64Mcg,
     timers: Timers,
@@ -230,7 +230,7 @@ fn config(members: usize) -> Config {
 impl Swim {
     /// This node's life has to have a higher number than all its earlier ones.
     #[must_use]
-    pub fn new(now: Duration, own: Life, seed: u64) -> Self {
+    pub(crate) fn new(now: Duration, own: Life, seed: u64) -> Self {
         let mut chance = Pcg64Mcg::seed_from_u64(seed);
         let foca = Foca::new(
             own,
@@ -250,19 +250,19 @@ impl Swim {
 
     /// This node as others know it.
     #[must_use]
-    pub fn own(&self) -> Life {
+    pub(crate) fn own(&self) -> Life {
         *self.foca.identity()
     }
 
     /// When to tick next.
     #[must_use]
-    pub fn due(&self) -> Duration {
+    pub(crate) fn due(&self) -> Duration {
         let others = self.timers.first().into_iter().chain(self.warn);
         others.fold(self.call, Duration::min)
     }
 
     /// How those stand that have been heard of, members or not, in no order.
-    pub fn known(&self) -> impl Iterator<Item = (NodeId, Reach)> {
+    pub(crate) fn known(&self) -> impl Iterator<Item = (NodeId, Reach)> {
         self.foca.iter_membership_state().map(|member| {
             let reach = match member.state() {
                 foca::State::Alive => Reach::Up,
@@ -274,7 +274,7 @@ impl Swim {
     }
 
     /// Takes up what happened; what is to be sent for it.
-    pub fn handle(&mut self, now: Duration, event: Event<'_>) -> Vec<Send> {
+    pub(crate) fn handle(&mut self, now: Duration, event: Event<'_>) -> Vec<Send> {
         let own = self.own();
         let mut sends = match event {
             Event::Members(members) => self.take_members(now, members),

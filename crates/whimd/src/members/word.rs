@@ -28,22 +28,22 @@ use whim_machine::class::Class;
 use whim_machine::sensors::{Pressure, Report, Speed};
 
 /// No state is longer, in bytes.
-pub const STATE_MAX: usize = 160;
+pub(crate) const STATE_MAX: usize = 160;
 /// Node, age and state of the longest word.
 const WORD_MAX: usize = 8 + NUMBER_MAX + STATE_MAX;
 const NUMBER_MAX: usize = 10;
 /// What stands before the rest, at most.
-pub const HEAD_MAX: usize = 1 + 2 * NUMBER_MAX;
+pub(crate) const HEAD_MAX: usize = 1 + 2 * NUMBER_MAX;
 /// So much is left for the rest.
-pub const BODY_MAX: usize = TEXT_MAX - HEAD_MAX;
+pub(crate) const BODY_MAX: usize = TEXT_MAX - HEAD_MAX;
 const _: () = assert!(crate::members::swim::MESSAGE_MAX <= BODY_MAX && WORD_MAX < 256);
 
 /// As others tell it: handed on unread.
-pub type State = Arc<[u8]>;
+pub(crate) type State = Arc<[u8]>;
 
 /// The number by which messages name a node: a part of the digest of its name.
 #[must_use]
-pub fn node_id(name: &str) -> NodeId {
+pub(crate) fn node_id(name: &str) -> NodeId {
     NodeId(digest(name.as_bytes()))
 }
 
@@ -55,7 +55,7 @@ fn digest(bytes: &[u8]) -> u64 {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// I am here, and have our keys.
     Hello = 0,
     Swim = 1,
@@ -66,7 +66,7 @@ pub enum Kind {
 
 /// What stands before everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     pub kind: Kind,
     pub members: u64,
     pub time_ms: u64,
@@ -75,7 +75,7 @@ pub struct Head {
 impl Head {
     /// The text of a datagram.
     #[must_use]
-    pub fn text(self, body: &[u8]) -> Vec<u8> {
+    pub(crate) fn text(self, body: &[u8]) -> Vec<u8> {
         let mut text = vec![self.kind as u8];
         put(&mut text, self.members);
         put(&mut text, self.time_ms);
@@ -85,7 +85,7 @@ impl Head {
 
     /// Head and body of a text; `None`: it is of a kind that this version does not know.
     #[must_use]
-    pub fn read(text: &[u8]) -> Option<(Self, &[u8])> {
+    pub(crate) fn read(text: &[u8]) -> Option<(Self, &[u8])> {
         let (kind, mut rest) = text.split_first()?;
         let kind = match kind {
             0 => Kind::Hello,
@@ -136,7 +136,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
 
 /// Words as bodies of datagrams: as many as it takes.
 #[must_use]
-pub fn pack(words: &[Word<State>]) -> Vec<Vec<u8>> {
+pub(crate) fn pack(words: &[Word<State>]) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
     for word in words {
         let mut bytes = word.node.0.to_le_bytes().to_vec();
@@ -161,7 +161,7 @@ pub fn pack(words: &[Word<State>]) -> Vec<Vec<u8>> {
 
 /// The words of a body; those that cannot be understood are left out.
 #[must_use]
-pub fn unpack(mut body: &[u8]) -> Vec<Word<State>> {
+pub(crate) fn unpack(mut body: &[u8]) -> Vec<Word<State>> {
     let mut words = Vec::new();
     while let Some((length, rest)) = body.split_first() {
         let Some((bytes, rest)) = rest.split_at_checked(usize::from(*length)) else {
@@ -185,14 +185,14 @@ fn unpack_word(bytes: &[u8]) -> Option<Word<State>> {
 
 /// What of a report is long and stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct About {
+pub(crate) struct About {
     pub class: Class,
     pub labels: Vec<String>,
 }
 
 impl About {
     #[must_use]
-    pub fn of(report: &Report) -> Self {
+    pub(crate) fn of(report: &Report) -> Self {
         Self {
             class: report.class.clone(),
             labels: report.labels.clone(),
@@ -201,13 +201,13 @@ impl About {
 
     /// By which a state names it.
     #[must_use]
-    pub fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         digest(&serde_json::to_vec(self).unwrap_or_default())
     }
 
     /// Whether a configuration could say so.
     #[must_use]
-    pub fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         let short = |label: &String| label.len() <= 63;
         self.labels.len() <= LABELS_MAX && self.labels.iter().all(short)
     }
@@ -220,7 +220,7 @@ const ESTIMATED: u64 = 8;
 
 /// A report as a state; `about` is the digest of the rest of it.
 #[must_use]
-pub fn encode(report: &Report, about: u64) -> State {
+pub(crate) fn encode(report: &Report, about: u64) -> State {
     let flag = |is: bool, flag: u64| if is { flag } else { 0 };
     let flags = flag(report.blocked, BLOCKED)
         | flag(report.stays, STAYS)
@@ -256,7 +256,7 @@ pub fn encode(report: &Report, about: u64) -> State {
 
 /// Digest of what is not in a state, and the rest of the report.
 #[must_use]
-pub fn decode(state: &[u8]) -> Option<(u64, Report)> {
+pub(crate) fn decode(state: &[u8]) -> Option<(u64, Report)> {
     let (about, mut rest) = state.split_first_chunk::<8>()?;
     let mut next = || take(&mut rest).unwrap_or(0);
     let flags = next();

@@ -23,7 +23,7 @@ use crate::moves::journeys::Journey;
 use crate::past::events::now_ms;
 
 #[derive(Debug, Error)]
-pub enum MoveError {
+pub(crate) enum MoveError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error(transparent)]
@@ -77,7 +77,7 @@ pub enum MoveError {
 impl MoveError {
     /// Its supervisor is there, and does not answer.
     #[must_use]
-    pub fn is_unanswered(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Supervisor(error) if error.is_useless())
     }
 
@@ -95,7 +95,7 @@ impl MoveError {
     }
 
     /// The supervisor ended before it said anything.
-    pub fn is_silence(&self) -> bool {
+    pub(crate) fn is_silence(&self) -> bool {
         matches!(
             self,
             Self::Supervisor(SupervisorError::Gone(_)) | Self::Silent
@@ -105,7 +105,7 @@ impl MoveError {
 
 /// A process that the caller may move.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     pub process: Arc<Process>,
     pub stat: Stat,
     pub credentials: Credentials,
@@ -114,11 +114,11 @@ pub struct Target {
 }
 
 /// Where answers for the user go; that nobody listens any more is no reason to stop.
-pub type Answers = UnboundedSender<Answer>;
+pub(crate) type Answers = UnboundedSender<Answer>;
 
 /// A process that is being moved; dropped when that is over.
 #[derive(Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     daemon: Arc<Daemon>,
     pid: i32,
     cause: Cause,
@@ -134,7 +134,7 @@ impl Attempt {
     ///
     /// # Errors
     /// [`MoveError::Busy`]
-    pub fn begin(
+    pub(crate) fn begin(
         daemon: &Arc<Daemon>,
         pid: i32,
         (cause, to): (Cause, &str),
@@ -155,7 +155,7 @@ impl Attempt {
 
     /// The same process is to go to another node instead; what became of it so far has been noted.
     #[must_use]
-    pub fn turned_to(mut self, node: &str) -> Self {
+    pub(crate) fn turned_to(mut self, node: &str) -> Self {
         self.daemon.under_way().begin_again(self.pid);
         node.clone_into(&mut self.to);
         self.since = Instant::now();
@@ -163,30 +163,30 @@ impl Attempt {
     }
 
     #[must_use]
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
     #[must_use]
-    pub fn node(&self) -> &str {
+    pub(crate) fn node(&self) -> &str {
         &self.to
     }
 
     /// It has come to this phase; before the first one it may be refused.
-    pub fn came_to(&self, phase: Phase) {
+    pub(crate) fn came_to(&self, phase: Phase) {
         if self.daemon.under_way().came_to(self.pid, phase) {
             self.daemon.metrics().counters().move_begun(self.cause);
         }
     }
 
-    pub fn tell(&self, answer: Answer) {
+    pub(crate) fn tell(&self, answer: Answer) {
         if let Some(answers) = &self.heard_by {
             let _ = answers.send(answer);
         }
     }
 
     /// Counts it and notes in log, history and the candidate what has become of it.
-    pub fn note(&self, result: &Result<MoveReport, MoveError>) {
+    pub(crate) fn note(&self, result: &Result<MoveReport, MoveError>) {
         let (daemon, elapsed) = (&self.daemon, self.since.elapsed());
         self.count(result, elapsed);
         daemon.settings().faults.point("before-move-logged");
@@ -265,15 +265,15 @@ impl Drop for Attempt {
 }
 
 /// Home, whatever its name is.
-pub const HOME: &str = "home";
+pub(crate) const HOME: &str = "home";
 
 /// A move was asked for and refused before it began.
-pub fn count_refusal(daemon: &Daemon, error: &MoveError) {
+pub(crate) fn count_refusal(daemon: &Daemon, error: &MoveError) {
     daemon.metrics().counters().move_refused(error.label());
 }
 
 /// It came home without being asked: counted and remembered at the end of its journey, as its journal tells.
-pub fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
+pub(crate) fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
     let (cause, counters) = (Cause::Itself, daemon.metrics().counters());
     counters.move_begun(cause);
     let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);

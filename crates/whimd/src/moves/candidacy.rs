@@ -14,14 +14,14 @@ const SESSION_MAX: u64 = 64 << 10;
 
 /// Why the balancer does not touch a process, as a sentence; `None`: it may.
 #[must_use]
-pub fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
+pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
     let not = check(daemon, pid).err()?;
     Some(format!("Not a candidate: {not}."))
 }
 
 /// # Errors
 /// Why it is none.
-pub fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
+pub(crate) fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
     let process = Process::open(pid).ok();
     let known = process.as_ref().and_then(|process| {
         let candidates = daemon.candidates();

@@ -17,7 +17,7 @@ const NOTED_OF_MOVE: usize = 250;
 
 /// Who put a process into our hands, and what it was then. It may move by itself only as long as both agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Declaration {
+pub(crate) struct Declaration {
     pub uid: u32,
     pub gid: u32,
     /// root, or a member of whim-admin.
@@ -29,7 +29,7 @@ pub struct Declaration {
 impl Declaration {
     /// The caller puts a process with these credentials into our hands.
     #[must_use]
-    pub fn by(caller: &Caller, credentials: &Credentials) -> Self {
+    pub(crate) fn by(caller: &Caller, credentials: &Credentials) -> Self {
         Self {
             uid: caller.uid,
             gid: caller.gid,
@@ -40,7 +40,7 @@ impl Declaration {
 
     /// As if the process's own user had put it there; `None`: it has several.
     #[must_use]
-    pub fn by_owner(credentials: &Credentials) -> Option<Self> {
+    pub(crate) fn by_owner(credentials: &Credentials) -> Option<Self> {
         let ids = credentials.ids();
         let alike = |ids: [u32; 3]| ids == [ids[0]; 3];
         let uid = Uid::from_raw(ids.uids[0]);
@@ -54,7 +54,7 @@ impl Declaration {
 
     /// In whose name the process is moved.
     #[must_use]
-    pub fn caller(&self) -> Caller {
+    pub(crate) fn caller(&self) -> Caller {
         Caller {
             pid: 0,
             uid: self.uid,
@@ -74,7 +74,7 @@ impl Declaration {
     /// # Errors
     /// It has ended, or has other rights than it had when it was declared, or who has declared it may not move
     /// it.
-    pub fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
+    pub(crate) fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
         let credentials = process.movable_by(&self.caller())?;
         if self.covers(process, &credentials) {
             Ok(credentials)
@@ -105,7 +105,7 @@ fn is_admin_still(uid: u32, gid: u32) -> bool {
 
 /// A move that a process has made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastMove {
+pub(crate) struct LastMove {
     /// Milliseconds since 1970.
     pub at_ms: u64,
     pub from: String,
@@ -116,7 +116,7 @@ pub struct LastMove {
 impl LastMove {
     /// A sentence for the user.
     #[must_use]
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         format!(
             "It last moved from {} to {}, on {}, since {} (cause: {}).",
             self.from,
@@ -130,7 +130,7 @@ impl LastMove {
 
 /// One process that may move.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     pub pid: i32,
     pub start_time: u64,
     /// Shared with its descendants, as its job is: there may be thousands.
@@ -167,7 +167,7 @@ pub struct Candidate {
 
 impl Candidate {
     #[must_use]
-    pub fn new(process: &Stat, options: RunOptions, declaration: Declaration) -> Self {
+    pub(crate) fn new(process: &Stat, options: RunOptions, declaration: Declaration) -> Self {
         Self {
             pid: process.pid,
             start_time: process.start_time,
@@ -220,7 +220,7 @@ impl Candidate {
 
     /// The process, as long as it is the same one.
     #[must_use]
-    pub fn stat(&self) -> Option<Stat> {
+    pub(crate) fn stat(&self) -> Option<Stat> {
         let stat = processes::stat(self.pid).ok()?;
         (stat.start_time == self.start_time).then_some(stat)
     }
@@ -229,7 +229,7 @@ impl Candidate {
     ///
     /// # Errors
     /// As [`Declaration::check`].
-    pub fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
+    pub(crate) fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
         let changed = ProcessError::Changed(self.pid);
         let same = (self.pid, self.start_time) == (process.pid(), process.start_time());
         let declaration = self.declaration.as_ref().filter(|_| same);
@@ -238,7 +238,7 @@ impl Candidate {
 
     /// Why this candidate may not go to `node`, which has these labels, whatever its state; a sentence.
     #[must_use]
-    pub fn forbids(&self, node: &str, labels: &[String]) -> Option<String> {
+    pub(crate) fn forbids(&self, node: &str, labels: &[String]) -> Option<String> {
         let options = &self.options;
         if self.held {
             return Some(format!(

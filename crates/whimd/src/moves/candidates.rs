@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use crate::moves::candidate::{Candidate, Declaration};
-pub use crate::moves::tally::Full;
+pub(crate) use crate::moves::tally::Full;
 use crate::moves::tally::Tally;
 use whim_control::protocol::RunOptions;
 use whim_machine::process::{self, Process};
@@ -30,7 +30,7 @@ struct Noted<C> {
 
 /// All candidates of this node, by pid.
 #[derive(Debug, Default)]
-pub struct Candidates {
+pub(crate) struct Candidates {
     by_pid: HashMap<i32, Candidate>,
     /// Users with more than are taken, of whom that was logged.
     full: HashSet<u32>,
@@ -39,7 +39,7 @@ pub struct Candidates {
 impl Candidates {
     /// Takes up what an earlier daemon wrote down, as far as it still lives.
     #[must_use]
-    pub fn load(path: &Path) -> Self {
+    pub(crate) fn load(path: &Path) -> Self {
         let text = std::fs::read(path).unwrap_or_default();
         let list = match serde_json::from_slice::<Noted<Vec<Candidate>>>(&text) {
             Ok(noted) if noted.boot == process::boot_id() => noted.candidates,
@@ -64,7 +64,7 @@ impl Candidates {
 
     /// What [`Candidates::load`] reads.
     #[must_use]
-    pub fn to_json(&self) -> Vec<u8> {
+    pub(crate) fn to_json(&self) -> Vec<u8> {
         let noted = Noted {
             boot: process::boot_id().to_owned(),
             candidates: self.by_pid.values().collect::<Vec<_>>(),
@@ -76,7 +76,7 @@ impl Candidates {
     ///
     /// # Errors
     /// [`Full`]; then all is as before.
-    pub fn add(&mut self, candidate: Candidate) -> Result<(), Full> {
+    pub(crate) fn add(&mut self, candidate: Candidate) -> Result<(), Full> {
         let tally = self.tally(Some(candidate.pid));
         tally.room(candidate.user(), candidate.weight())?;
         self.by_pid.insert(candidate.pid, candidate);
@@ -114,26 +114,26 @@ impl Candidates {
     }
 
     #[must_use]
-    pub fn get(&self, pid: i32) -> Option<&Candidate> {
+    pub(crate) fn get(&self, pid: i32) -> Option<&Candidate> {
         self.by_pid.get(&pid)
     }
 
-    pub fn get_mut(&mut self, pid: i32) -> Option<&mut Candidate> {
+    pub(crate) fn get_mut(&mut self, pid: i32) -> Option<&mut Candidate> {
         self.by_pid.get_mut(&pid)
     }
 
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_pid.is_empty()
     }
 
     #[must_use]
-    pub fn pids(&self) -> HashSet<i32> {
+    pub(crate) fn pids(&self) -> HashSet<i32> {
         self.by_pid.keys().copied().collect()
     }
 
     #[must_use]
-    pub fn sorted(&self) -> Vec<Candidate> {
+    pub(crate) fn sorted(&self) -> Vec<Candidate> {
         let mut list: Vec<Candidate> = self.by_pid.values().cloned().collect();
         list.sort_by_key(|candidate| candidate.pid);
         list
@@ -141,7 +141,7 @@ impl Candidates {
 
     /// Forgets the dead, finds new descendants and measures CPU use. `now_ms` rises steadily.
     /// Returns whether the set has changed.
-    pub fn refresh(&mut self, all: &HashMap<i32, Stat>, now_ms: u64) -> bool {
+    pub(crate) fn refresh(&mut self, all: &HashMap<i32, Stat>, now_ms: u64) -> bool {
         self.refresh_with(all, now_ms, &inherits)
     }
 
@@ -174,7 +174,11 @@ impl Candidates {
     /// declared it. Their jobs are not looked at. Whoever is too many is left out: nothing is looked at of him for
     /// nothing, each second.
     #[must_use]
-    pub fn new_members(&mut self, all: &HashMap<i32, Stat>, members: &[i32]) -> Vec<Candidate> {
+    pub(crate) fn new_members(
+        &mut self,
+        all: &HashMap<i32, Stat>,
+        members: &[i32],
+    ) -> Vec<Candidate> {
         let mut tally = self.tally(None);
         let mut new = Vec::new();
         for stat in members.iter().filter_map(|pid| all.get(pid)) {
@@ -198,7 +202,7 @@ impl Candidates {
     }
 
     /// Takes them up. False: nothing new.
-    pub fn add_members(&mut self, new: Vec<Candidate>) -> bool {
+    pub(crate) fn add_members(&mut self, new: Vec<Candidate>) -> bool {
         let mut tally = self.tally(None);
         let mut found = false;
         for candidate in new {

@@ -41,7 +41,7 @@ const FILE_PER_THREAD: u64 = 16 << 10;
 ///
 /// # Errors
 /// No random numbers.
-pub fn new_journey(pid: i32) -> Result<String, MoveError> {
+pub(crate) fn new_journey(pid: i32) -> Result<String, MoveError> {
     let random =
         whim_net::tls::digest::random::<8>().map_err(|e| MoveError::Refused(e.to_string()))?;
     Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
@@ -49,7 +49,7 @@ pub fn new_journey(pid: i32) -> Result<String, MoveError> {
 
 /// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it
 /// drops once it holds the threads.
-pub async fn start_home(
+pub(crate) async fn start_home(
     daemon: &Arc<Daemon>,
     target: &Target,
     about: &About,

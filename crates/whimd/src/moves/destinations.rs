@@ -25,7 +25,7 @@ fn known(daemon: &Daemon) -> String {
 ///
 /// # Errors
 /// Why not.
-pub fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveError> {
+pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveError> {
     let pid = target.stat.pid;
     if daemon.cluster().member(node).is_none() {
         return Err(MoveError::UnknownNode {
@@ -83,7 +83,11 @@ fn labels_of(daemon: &Daemon, node: &str) -> Vec<String> {
 ///
 /// # Errors
 /// [`MoveError::NoneLabelled`].
-pub fn best_labelled(daemon: &Daemon, target: &Target, label: &str) -> Result<String, MoveError> {
+pub(crate) fn best_labelled(
+    daemon: &Daemon,
+    target: &Target,
+    label: &str,
+) -> Result<String, MoveError> {
     let labelled = |node: &str| labels_of(daemon, node).iter().any(|has| has == label);
     let found = least_loaded(daemon, target, labelled);
     found
@@ -98,7 +102,7 @@ pub fn best_labelled(daemon: &Daemon, target: &Target, label: &str) -> Result<St
 ///
 /// # Errors
 /// [`MoveError::NoneBest`].
-pub fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
+pub(crate) fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
     let found = least_loaded(daemon, target, |_| true);
     found
         .map(|(_, node)| node)
@@ -107,7 +111,7 @@ pub fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
 
 /// Besides home and where it is: the least loaded of these nodes that could take it, and its load per
 /// CPU.
-pub fn least_loaded(
+pub(crate) fn least_loaded(
     daemon: &Daemon,
     target: &Target,
     is_meant: impl Fn(&str) -> bool,

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How often a draining node is asked what it has left.
 const ASK: Duration = Duration::from_millis(500);
 /// Processes that a draining node names; the others are counted.
-pub const NAMED_MAX: usize = 1000;
+pub(crate) const NAMED_MAX: usize = 1000;
 
 type Answers = UnboundedSender<Answer>;
 
@@ -36,7 +36,7 @@ fn tell(answers: &Answers, text: String) {
 
 /// What a node that is drained has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub(crate) struct Left {
     pub guests: u32,
     /// Processes whose home it is, at home and away.
     pub own: Vec<OwnProcess>,
@@ -47,14 +47,14 @@ pub struct Left {
 /// Why a guest has not left, and whether its home can take it away later. If not, its supervisor there
 /// does not answer: nobody waits for that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotLeaving {
+pub(crate) struct NotLeaving {
     pub reason: String,
     pub waits: bool,
 }
 
 /// Sends all guests away, and returns when none is left for whom it is worth waiting; gives how many are
 /// left. New ones have to be refused before.
-pub async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+pub(crate) async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
     let mut asked: JoinSet<(Stay, Result<(), NotLeaving>)> = JoinSet::new();
     let mut waiting: HashSet<Stay> = HashSet::new();
     let mut given_up: HashSet<Stay> = HashSet::new();
@@ -147,7 +147,7 @@ async fn down(daemon: &Daemon, node: &str) {
 }
 
 /// A host wants to be rid of one of our processes: it goes elsewhere, or comes home.
-pub async fn take_away(
+pub(crate) async fn take_away(
     daemon: &Arc<Daemon>,
     asker: &str,
     id: &str,
@@ -176,7 +176,7 @@ fn is_there(journey: &Journey, node: &str, epoch: u32) -> bool {
 
 /// Brings all of this node's processes home, and returns when they are there; gives how many were away.
 /// They have to be kept there before.
-pub async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+pub(crate) async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
     let mut brought = HashSet::new();
     let mut told = HashSet::new();
     // Their supervisors do not answer: nobody waits for them.
@@ -218,7 +218,7 @@ pub async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
 }
 
 /// Sends all guests away for as long as this holds of the node's orders, or until none is left.
-pub async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
+pub(crate) async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
     let lifted = async {
         while holds(daemon.orders()) {
             tokio::time::sleep(LOOK).await;
@@ -232,7 +232,7 @@ pub async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Order
 
 /// `whim evacuate`: this node goes down. Returns when no guest is left; what of its own goes down with it
 /// is named.
-pub async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
+pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
     daemon.change_orders(|orders| orders.evacuate = true);
     let left = look_left(daemon).await;
     name_own(&daemon.cluster().node(), &left, answers);
@@ -251,7 +251,7 @@ pub async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
 }
 
 /// Tells this node to drain, or not to, and what it has left. Guests go on leaving after that.
-pub async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
+pub(crate) async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
     daemon.change_orders(|orders| orders.drain = on);
     if on {
         let daemon = Arc::clone(daemon);
@@ -310,7 +310,7 @@ fn left(daemon: &Daemon) -> Left {
 ///
 /// # Errors
 /// The node cannot be asked, or refuses.
-pub async fn drain_node(
+pub(crate) async fn drain_node(
     daemon: &Arc<Daemon>,
     node: &str,
     wait: bool,
@@ -351,7 +351,7 @@ pub async fn drain_node(
 ///
 /// # Errors
 /// As [`drain_node`].
-pub async fn undrain_node(daemon: &Arc<Daemon>, node: &str) -> Result<String, String> {
+pub(crate) async fn undrain_node(daemon: &Arc<Daemon>, node: &str) -> Result<String, String> {
     ask(daemon, node, false).await?;
     Ok(format!("{node} takes guests again"))
 }

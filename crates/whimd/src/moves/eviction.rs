@@ -22,7 +22,7 @@ use crate::settings::socket_in;
 use whim_machine::process::Process;
 
 /// A supervisor gets on within a lease and this, or is ended.
-pub const EVICTION_BEYOND: Duration = Duration::from_millis(1500);
+pub(crate) const EVICTION_BEYOND: Duration = Duration::from_millis(1500);
 /// One that could not be asked, or was refused, is asked again after this.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -57,7 +57,7 @@ impl Patience {
 }
 
 /// Sees to it that our processes leave nodes that are no members.
-pub fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
+pub(crate) fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
     for journey in daemon.journeys().live() {
         let Some(node) = host_of(&journey, &is_stranger) else {
             continue;

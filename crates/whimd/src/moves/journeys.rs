@@ -23,7 +23,7 @@ const SILENCES_MAX: u32 = 10;
 
 /// What we note about a journey when it begins, beside its journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub(crate) struct About {
     pub journey: String,
     pub pid: i32,
     pub start_time: u64,
@@ -51,7 +51,7 @@ pub struct About {
 
 /// What no supervisor has told us.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notes {
+pub(crate) struct Notes {
     /// pid and start time of the home supervisor.
     #[serde(default)]
     pub supervisor: Option<(i32, u64)>,
@@ -68,7 +68,7 @@ pub struct Notes {
 
 /// How a journey ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub(crate) struct End {
     pub at_ms: u64,
     /// The process came home and goes on there.
     pub at_home: bool,
@@ -83,7 +83,7 @@ pub struct End {
 
 /// One journey.
 #[derive(Clone, Debug)]
-pub struct Journey {
+pub(crate) struct Journey {
     pub about: About,
     /// As last heard from the supervisor; not kept of an ended one.
     pub status: Option<Status>,
@@ -108,7 +108,7 @@ pub struct Journey {
 
 /// How a supervisor has answered so far.
 #[derive(Clone, Debug, Default)]
-pub struct Manners {
+pub(crate) struct Manners {
     /// It is being asked just now.
     pub asked: bool,
     /// Until when nobody waits for its answers (milliseconds of our clock), and how often it has not
@@ -122,19 +122,19 @@ pub struct Manners {
 impl Manners {
     /// Whether others wait for its answer.
     #[must_use]
-    pub fn is_awaited(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_awaited(&self, now_ms: u64) -> bool {
         now_ms >= self.not_awaited_until
     }
 
     /// It has not answered in time.
-    pub fn was_silent(&mut self, now_ms: u64) {
+    pub(crate) fn was_silent(&mut self, now_ms: u64) {
         self.silences = self.silences.saturating_add(1).min(SILENCES_MAX);
         let pause = SILENCE_PAUSE_MS << self.silences;
         self.not_awaited_until = now_ms.saturating_add(pause);
     }
 
     /// Whether the journal is worth a look, now that it has this length: a long one seldom is.
-    pub fn reads(&mut self, length: u64, now_ms: u64) -> bool {
+    pub(crate) fn reads(&mut self, length: u64, now_ms: u64) -> bool {
         let pause = length / JOURNAL_BYTES_PER_MS;
         let is_read = self
             .journal
@@ -148,7 +148,7 @@ impl Manners {
 
 impl Journey {
     #[must_use]
-    pub fn new(about: About) -> Self {
+    pub(crate) fn new(about: About) -> Self {
         Self {
             about,
             status: None,
@@ -167,32 +167,32 @@ impl Journey {
 
     /// Whether this is the journey of a process that lives.
     #[must_use]
-    pub fn is_of(&self, stat: &Stat) -> bool {
+    pub(crate) fn is_of(&self, stat: &Stat) -> bool {
         self.is_live() && (self.about.pid, self.about.start_time) == (stat.pid, stat.start_time)
     }
 
     #[must_use]
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.about.end.is_none()
     }
 
     /// Whether its process is at home, as far as is known.
     #[must_use]
-    pub fn is_at_home(&self) -> bool {
+    pub(crate) fn is_at_home(&self) -> bool {
         let status = self.status.as_ref();
         status.is_none_or(|status| status.state == State::Home)
     }
 
     /// Where its computation is.
     #[must_use]
-    pub fn location(&self) -> &str {
+    pub(crate) fn location(&self) -> &str {
         self.status
             .as_ref()
             .map_or(&self.about.home, |status| &status.location)
     }
 
     #[must_use]
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         if self.is_live() {
             self.status
                 .as_ref()
@@ -203,7 +203,7 @@ impl Journey {
     }
 
     /// Takes a new status; `now_ms` rises steadily.
-    pub fn take_status(&mut self, status: Status, now_ms: u64) {
+    pub(crate) fn take_status(&mut self, status: Status, now_ms: u64) {
         match self.seen {
             Some((then, cpu_ns)) if now_ms >= then + 200 => {
                 let micros = status.cpu_ns.saturating_sub(cpu_ns) / 1000;
@@ -220,14 +220,14 @@ impl Journey {
     }
 
     /// It is over. What is told of it later is little: many ended ones are kept.
-    pub fn take_end(&mut self, end: End) {
+    pub(crate) fn take_end(&mut self, end: End) {
         self.about.end = Some(end);
         self.status = None;
         self.cpu_percent = 0.0;
     }
 
     #[must_use]
-    pub fn moves(&self) -> u32 {
+    pub(crate) fn moves(&self) -> u32 {
         let now = self.about.end.as_ref().map_or(self.done, |end| end.moves);
         self.about.moves_before.saturating_add(now)
     }
@@ -235,7 +235,7 @@ impl Journey {
 
 /// All journeys, by their identifier.
 #[derive(Debug, Default)]
-pub struct Journeys {
+pub(crate) struct Journeys {
     pub by_id: HashMap<String, Journey>,
     /// What forgotten journeys of a run have used away, and their moves: one of its programs may outlive
     /// any number of others. The run of the last one that was forgotten is the last.
@@ -245,7 +245,7 @@ pub struct Journeys {
 impl Journeys {
     /// Takes up what earlier daemons noted; the oldest beyond what is kept are removed.
     #[must_use]
-    pub fn load(directory: &Path) -> Self {
+    pub(crate) fn load(directory: &Path) -> Self {
         let mut found: Vec<About> = fs::read_dir(directory)
             .into_iter()
             .flatten()
@@ -270,7 +270,7 @@ impl Journeys {
     }
 
     /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers.
-    pub fn forget_oldest(&mut self) -> Vec<String> {
+    pub(crate) fn forget_oldest(&mut self) -> Vec<String> {
         let ended = |about: &About| Some((about.end.as_ref()?.at_ms, about.journey.clone()));
         let abouts = self.by_id.values().map(|journey| &journey.about);
         let mut all: Vec<(u64, String)> = abouts.filter_map(ended).collect();
@@ -297,21 +297,21 @@ impl Journeys {
 
     /// What forgotten journeys of a run have used away, and their moves.
     #[must_use]
-    pub fn forgotten_of(&self, run: &str) -> (CpuTime, u32) {
+    pub(crate) fn forgotten_of(&self, run: &str) -> (CpuTime, u32) {
         let found = self.forgotten.iter().find(|(other, _, _)| other == run);
         found.map_or_else(Default::default, |(_, time, moves)| (*time, *moves))
     }
 
     /// The journey that carries this process now.
     #[must_use]
-    pub fn of_process(&self, pid: i32) -> Option<&Journey> {
+    pub(crate) fn of_process(&self, pid: i32) -> Option<&Journey> {
         self.by_id
             .values()
             .find(|journey| journey.is_live() && journey.about.pid == pid)
     }
 
     #[must_use]
-    pub fn live(&self) -> Vec<Journey> {
+    pub(crate) fn live(&self) -> Vec<Journey> {
         self.by_id
             .values()
             .filter(|journey| journey.is_live())
@@ -321,7 +321,7 @@ impl Journeys {
 
     /// These, oldest first. To copy all of them each second is felt: ended ones are many.
     #[must_use]
-    pub fn sorted(&self, which: impl Fn(&Journey) -> bool) -> Vec<Journey> {
+    pub(crate) fn sorted(&self, which: impl Fn(&Journey) -> bool) -> Vec<Journey> {
         let these = self.by_id.values().filter(|journey| which(journey));
         let mut list: Vec<Journey> = these.cloned().collect();
         list.sort_by_key(|journey| journey.about.begun_ms);
@@ -330,7 +330,7 @@ impl Journeys {
 
     /// The newest of these.
     #[must_use]
-    pub fn newest(&self, which: impl Fn(&About) -> bool) -> Option<About> {
+    pub(crate) fn newest(&self, which: impl Fn(&About) -> bool) -> Option<About> {
         let abouts = self.by_id.values().map(|journey| &journey.about);
         let these = abouts.filter(|about| which(about));
         these.max_by_key(|about| about.begun_ms).cloned()

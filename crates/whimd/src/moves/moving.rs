@@ -104,7 +104,7 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
-pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let target = opened(daemon, caller, pid)?;
     daemon.refresh_candidates();
     if let Some(journey) = target
@@ -129,7 +129,7 @@ pub fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveE
 ///
 /// # Errors
 /// Why not, as a sentence; the process is then where it was, unharmed.
-pub async fn migrate(
+pub(crate) async fn migrate(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     pid: i32,
@@ -152,7 +152,7 @@ pub async fn migrate(
 ///
 /// # Errors
 /// As [`migrate`].
-pub async fn migrate_for(
+pub(crate) async fn migrate_for(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     process: Arc<Process>,
@@ -393,7 +393,7 @@ fn found_stay(daemon: &Daemon, pid: i32, reason: &str) -> MoveError {
 ///
 /// # Errors
 /// Why not, as a sentence.
-pub async fn bring(
+pub(crate) async fn bring(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     pid: i32,
@@ -430,7 +430,10 @@ async fn bring_for(
 ///
 /// # Errors
 /// It is being moved, or does not come.
-pub async fn bring_back(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
+pub(crate) async fn bring_back(
+    daemon: &Arc<Daemon>,
+    journey: &Journey,
+) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
     let attempt = Attempt::begin(daemon, pid, (Cause::Order, HOME), None)?;
     home(daemon, journey, false, &attempt).await
@@ -452,7 +455,10 @@ async fn home(
 ///
 /// # Errors
 /// It is being moved, or neither node takes it; it is where it was.
-pub async fn take_away(daemon: &Arc<Daemon>, journey: &Journey) -> Result<MoveReport, MoveError> {
+pub(crate) async fn take_away(
+    daemon: &Arc<Daemon>,
+    journey: &Journey,
+) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
     let begin = |node: &str| Attempt::begin(daemon, pid, (Cause::Host, node), None);
     let attempt = match elsewhere(daemon, journey) {
@@ -505,7 +511,7 @@ fn hold_at_home(daemon: &Daemon, process: &Stat, held: bool) {
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
-pub fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+pub(crate) fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let found = opened(daemon, caller, pid)?;
     hold_at_home(daemon, &found.stat, false);
     Ok(if found.candidate.held {

@@ -10,7 +10,7 @@ use crate::moves::journeys::About;
 ///
 /// # Errors
 /// A full disk, mostly.
-pub fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
+pub(crate) fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
     let path = daemon
         .settings()
         .journeys()
@@ -20,7 +20,7 @@ pub fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveError> {
 }
 
 /// Removes what was noted of a journey.
-pub fn forget(daemon: &Daemon, id: &str) {
+pub(crate) fn forget(daemon: &Daemon, id: &str) {
     for kind in ["json", "journal"] {
         let _ = fs::remove_file(daemon.settings().journeys().join(format!("{id}.{kind}")));
     }

@@ -21,7 +21,7 @@ const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// It refuses, or cannot be asked.
-pub async fn admit(
+pub(crate) async fn admit(
     daemon: &Daemon,
     target: &Target,
     journey: &str,
@@ -87,7 +87,7 @@ fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &st
 
 /// Home alone decides where the process is: once it says 'not there', whatever waits or runs there
 /// under that epoch is ended. False if the host did not hear it.
-pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
+pub(crate) async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
     let request = NodeRequest::Release {
         journey: journey.to_string(),
         epoch,
@@ -103,7 +103,7 @@ pub async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> 
 
 /// T2 of a journey that this process is on, or else of one that begins now.
 #[must_use]
-pub fn lease(
+pub(crate) fn lease(
     daemon: &Daemon,
     candidate: Option<&Candidate>,
     journey: Option<&Journey>,

@@ -16,18 +16,18 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// Reasons, each a sentence; empty: it may move.
 #[must_use]
-pub fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+pub(crate) fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     look(daemon, pid, Patience::Long).0
 }
 
 /// One of them, where others wait for it, too.
 #[must_use]
-pub fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
+pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
     look(daemon, pid, Patience::Brief).0.into_iter().next()
 }
 
 /// The same, of a program that is to move now: what may be over in a moment is waited for.
-pub async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
         let (reasons, passing) = look(daemon, pid, Patience::Long);

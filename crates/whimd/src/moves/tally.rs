@@ -19,7 +19,7 @@ const _: () = assert!(OF_USER_MAX * NOTED_OF_ANY <= NOTED_MAX);
 #[error(
     "{count} processes of uid {uid} may move already, with {noted} bytes noted of them: no more are taken than {OF_USER_MAX} of one user, and {NOTED_MAX} bytes"
 )]
-pub struct Full {
+pub(crate) struct Full {
     pub(crate) uid: u32,
     count: usize,
     noted: usize,

@@ -5,22 +5,22 @@ use whim_journey::job::Phase;
 
 /// By pid; `None`: the move has not begun, and may be refused.
 #[derive(Debug, Default)]
-pub struct UnderWay(HashMap<i32, Option<Phase>>);
+pub(crate) struct UnderWay(HashMap<i32, Option<Phase>>);
 
 impl UnderWay {
     #[must_use]
-    pub fn contains(&self, pid: i32) -> bool {
+    pub(crate) fn contains(&self, pid: i32) -> bool {
         self.0.contains_key(&pid)
     }
 
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// How far it has come.
     #[must_use]
-    pub fn phase(&self, pid: i32) -> Option<Phase> {
+    pub(crate) fn phase(&self, pid: i32) -> Option<Phase> {
         self.0.get(&pid).copied().flatten()
     }
 

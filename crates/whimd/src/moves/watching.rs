@@ -32,7 +32,7 @@ const RELEASE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
 
 /// Asks one supervisor how things stand. One that is gone has finished its journey.
-pub async fn refresh(daemon: &Arc<Daemon>, id: &str) {
+pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     let Some(about) = live(daemon, id) else {
         return;
     };
@@ -132,7 +132,7 @@ fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i3
 }
 
 /// Asks a home supervisor which calls it has forwarded since the process left home, by name.
-pub async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
+pub(crate) async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
     let Some(about) = live(daemon, id) else {
         return Vec::new();
     };
@@ -145,7 +145,7 @@ pub async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
 
 /// Asks all home supervisors, at the same time. Nobody waits for those that did not answer the last
 /// time: they are asked beside that.
-pub async fn refresh_all(daemon: &Arc<Daemon>) {
+pub(crate) async fn refresh_all(daemon: &Arc<Daemon>) {
     let now = daemon.clock_ms();
     let mut ids: Vec<(String, bool)> = Vec::new();
     for journey in daemon.journeys().by_id.values_mut() {
@@ -173,7 +173,7 @@ pub async fn refresh_all(daemon: &Arc<Daemon>) {
 }
 
 /// A supervisor has hung up on us: waits until it is gone, if it is about to be.
-pub async fn settle(daemon: &Arc<Daemon>, id: &str) {
+pub(crate) async fn settle(daemon: &Arc<Daemon>, id: &str) {
     let deadline = Instant::now() + STATUS_TIMEOUT;
     loop {
         refresh(daemon, id).await;
@@ -209,7 +209,7 @@ async fn see_off(about: &About) {
 }
 
 /// A supervisor is gone: its journey is over, and we say how.
-pub async fn finish(daemon: &Arc<Daemon>, id: &str) {
+pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
     let live = daemon
         .journeys()
         .by_id
@@ -338,7 +338,7 @@ fn put_limits_back(about: &About, summary: &JournalSummary) {
 
 /// Takes over what an older daemon gave to supervisors, and notes whose it was. To be called before
 /// any of them is spoken to.
-pub fn take_over(daemon: &Daemon) {
+pub(crate) fn take_over(daemon: &Daemon) {
     for (name, owner) in directories::take_over(&daemon.settings().supervisors()) {
         let Some(id) = name.strip_suffix(".home") else {
             continue;
@@ -360,7 +360,7 @@ pub fn take_over(daemon: &Daemon) {
 
 /// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or
 /// has forgotten, and then did not live to remove. To be called before a move can begin.
-pub fn remove_leftovers(daemon: &Daemon) {
+pub(crate) fn remove_leftovers(daemon: &Daemon) {
     let entries = fs::read_dir(daemon.settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -14,13 +14,13 @@ use whim_control::protocol::LogRow;
 /// A log longer than this is put aside; the one put aside before is removed. In bytes.
 const LOG_MAX: u64 = 8 << 20;
 /// `whim log` shows this many lines at most.
-pub const SHOWN_MAX: usize = 10_000;
+pub(crate) const SHOWN_MAX: usize = 10_000;
 /// Lines that are remembered for the monitors.
 const RECENT_MAX: usize = 200;
 
 /// The log. A disk that is full costs lines of the log, never a move.
 #[derive(Debug)]
-pub struct Events {
+pub(crate) struct Events {
     path: PathBuf,
     file: Mutex<Option<File>>,
     /// What happened since this daemon began, for the monitors.
@@ -36,7 +36,7 @@ struct Recent {
 
 /// Milliseconds since 1970.
 #[must_use]
-pub fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -46,14 +46,14 @@ pub fn now_ms() -> u64 {
 impl Events {
     /// Opens the log at `path`; without one, lines go to the daemon's own log only.
     #[must_use]
-    pub fn open(path: PathBuf) -> Self {
+    pub(crate) fn open(path: PathBuf) -> Self {
         let file = Mutex::new(open(&path));
         let recent = Mutex::default();
         Self { path, file, recent }
     }
 
     /// Adds a line. `what` is one word.
-    pub fn add(&self, pid: Option<i32>, what: &str, text: impl Into<String>) {
+    pub(crate) fn add(&self, pid: Option<i32>, what: &str, text: impl Into<String>) {
         let row = LogRow {
             time_ms: now_ms(),
             pid,
@@ -98,7 +98,7 @@ impl Events {
     /// The lines that came after the first `known` of this daemon's, as far as they are remembered, and how
     /// many there have been now.
     #[must_use]
-    pub fn after(&self, known: u64) -> (Vec<LogRow>, u64) {
+    pub(crate) fn after(&self, known: u64) -> (Vec<LogRow>, u64) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = usize::try_from(recent.count.saturating_sub(known)).unwrap_or(usize::MAX);
         let skipped = recent.rows.len().saturating_sub(fresh);
@@ -108,7 +108,7 @@ impl Events {
 
     /// The last lines, oldest first.
     #[must_use]
-    pub fn last(&self) -> Vec<LogRow> {
+    pub(crate) fn last(&self) -> Vec<LogRow> {
         let mut rows: Vec<LogRow> = [self.path.with_extension("old"), self.path.clone()]
             .iter()
             .filter_map(|path| File::open(path).ok())

@@ -9,11 +9,11 @@ use crate::past::history_file::HistoryFile;
 use crate::past::recorder::Recorder;
 
 /// In the state directory.
-pub const FILE: &str = "history.redb";
+pub(crate) const FILE: &str = "history.redb";
 
 /// What is known, and where it is kept.
 #[derive(Debug)]
-pub struct History {
+pub(crate) struct History {
     pub(super) keep: Keep,
     pub(super) recorder: Mutex<Recorder>,
     pub(super) file: Mutex<HistoryFile>,
@@ -24,7 +24,7 @@ pub struct History {
 impl History {
     /// Of a daemon with this state directory; the file is opened when there is something to write.
     #[must_use]
-    pub fn new(state: &std::path::Path, keep: Option<Keep>) -> Self {
+    pub(crate) fn new(state: &std::path::Path, keep: Option<Keep>) -> Self {
         let usual = || Keep::usual(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
         let keep = keep.unwrap_or_else(usual);
         Self {
@@ -36,7 +36,7 @@ impl History {
     }
 
     /// A move has ended.
-    pub fn note(&self, row: MoveRow) {
+    pub(crate) fn note(&self, row: MoveRow) {
         if self.keep != Keep::Off && !lock(&self.recorder).note(row) {
             tracing::debug!("more moves in a minute than the history takes");
         }

@@ -17,13 +17,13 @@ use crate::past::recorder::Batch;
 use whim_control::history::{Keep, MINUTE, MoveRow, SampleRow, add, span};
 
 /// What the database keeps in memory, in bytes.
-pub const CACHE_MAX: usize = 4 << 20;
+pub(crate) const CACHE_MAX: usize = 4 << 20;
 /// Moves that are kept, however young they are.
-pub const MOVES_MAX: u64 = 50_000;
+pub(crate) const MOVES_MAX: u64 = 50_000;
 /// Samples that one answer holds: more are put together.
-pub const SAMPLES_TOLD_MAX: u64 = 1500;
+pub(crate) const SAMPLES_TOLD_MAX: u64 = 1500;
 /// Moves that one answer holds: of more, the last.
-pub const MOVES_TOLD_MAX: usize = 2000;
+pub(crate) const MOVES_TOLD_MAX: usize = 2000;
 /// Of the future is what a clock told that was wrong: beyond this, in milliseconds, it goes.
 const AHEAD_MAX: u64 = 24 * 60 * MINUTE;
 
@@ -33,7 +33,7 @@ const SAMPLES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("samples-1
 const MOVES: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("moves-1");
 
 #[derive(Debug, Error)]
-pub enum HistoryError {
+pub(crate) enum HistoryError {
     #[error("The history {path} cannot be opened ({reason}): it begins again when that is mended")]
     Unopened { path: PathBuf, reason: String },
     #[error(
@@ -54,7 +54,7 @@ pub enum HistoryError {
 
 /// The file, opened when it is first needed.
 #[derive(Debug)]
-pub struct HistoryFile {
+pub(crate) struct HistoryFile {
     path: PathBuf,
     keep: Keep,
     database: Option<Database>,
@@ -87,7 +87,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::E
 
 impl HistoryFile {
     #[must_use]
-    pub fn new(path: PathBuf, keep: Keep) -> Self {
+    pub(crate) fn new(path: PathBuf, keep: Keep) -> Self {
         let database = None;
         Self {
             path,
@@ -101,7 +101,7 @@ impl HistoryFile {
     /// # Errors
     /// [`HistoryError::Off`], [`HistoryError::Unopened`], [`HistoryError::Damaged`],
     /// [`HistoryError::Unwritten`]: the batch is lost, and the next one is tried again.
-    pub fn write(&mut self, now_ms: u64, batch: &Batch) -> Result<(), HistoryError> {
+    pub(crate) fn write(&mut self, now_ms: u64, batch: &Batch) -> Result<(), HistoryError> {
         let keep = self.keep.milliseconds();
         self.open()?;
         let Some(database) = &self.database else {
@@ -127,7 +127,7 @@ impl HistoryFile {
     /// # Errors
     /// [`HistoryError::Off`], [`HistoryError::Unopened`], [`HistoryError::Damaged`],
     /// [`HistoryError::Unread`].
-    pub fn read(
+    pub(crate) fn read(
         &mut self,
         from_ms: u64,
         to_ms: u64,

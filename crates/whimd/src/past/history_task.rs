@@ -56,7 +56,7 @@ fn write(daemon: &Daemon, batch: &Batch) {
 }
 
 /// Runs for ever, unless nothing is to be kept.
-pub async fn run(daemon: Arc<Daemon>) {
+pub(crate) async fn run(daemon: Arc<Daemon>) {
     if daemon.history().keep == Keep::Off {
         return;
     }
@@ -75,7 +75,7 @@ pub async fn run(daemon: Arc<Daemon>) {
 }
 
 /// Writes what there is: the daemon ends.
-pub async fn end(daemon: &Arc<Daemon>) {
+pub(crate) async fn end(daemon: &Arc<Daemon>) {
     let batch = lock(&daemon.history().recorder).end();
     if daemon.history().keep == Keep::Off || batch.is_empty() {
         return;
@@ -90,7 +90,7 @@ pub async fn end(daemon: &Arc<Daemon>) {
 ///
 /// # Errors
 /// Nothing is kept, or it cannot be read.
-pub async fn rows(
+pub(crate) async fn rows(
     daemon: &Arc<Daemon>,
     caller: &Caller,
     from_ms: u64,

@@ -15,7 +15,7 @@ const REST: &[u8] = b" ...\n";
 
 /// Writes to standard error; each write is one line.
 #[derive(Clone, Copy, Debug)]
-pub struct Lines;
+pub(crate) struct Lines;
 
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -46,7 +46,7 @@ const LOGS_KEPT: usize = 1000;
 
 /// Removes the oldest logs of the kind of `log` (what stands behind the first dot of its name), so that
 /// there is room for it.
-pub fn make_room(log: &Path) {
+pub(crate) fn make_room(log: &Path) {
     keep_newest(log, LOGS_KEPT - 1);
 }
 

@@ -6,31 +6,31 @@
 use whim_control::history::{Look, MoveRow, SampleRow};
 
 /// Moves that wait for the end of their minute; more are not noted.
-pub const WAITING_MAX: usize = 1000;
+pub(crate) const WAITING_MAX: usize = 1000;
 
 /// What is to be written together.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
+pub(crate) struct Batch {
     pub sample: Option<SampleRow>,
     pub moves: Vec<MoveRow>,
 }
 
 impl Batch {
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sample.is_none() && self.moves.is_empty()
     }
 }
 
 /// What has not been written.
 #[derive(Debug, Default)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     now: Batch,
 }
 
 impl Recorder {
     /// Takes a look at this node; gives what is to be written when a minute is over with it.
-    pub fn look(&mut self, now_ms: u64, look: &Look) -> Option<Batch> {
+    pub(crate) fn look(&mut self, now_ms: u64, look: &Look) -> Option<Batch> {
         let fresh = SampleRow::of(now_ms, look);
         match &mut self.now.sample {
             Some(sample) if sample.time_ms == fresh.time_ms => {
@@ -51,7 +51,7 @@ impl Recorder {
     }
 
     /// Takes a move that has ended; false when too many wait already.
-    pub fn note(&mut self, row: MoveRow) -> bool {
+    pub(crate) fn note(&mut self, row: MoveRow) -> bool {
         let fits = self.now.moves.len() < WAITING_MAX;
         if fits {
             self.now.moves.push(row.cut());
@@ -61,12 +61,12 @@ impl Recorder {
 
     /// What there is, although its minute is not over.
     #[must_use]
-    pub fn waiting(&self) -> &Batch {
+    pub(crate) fn waiting(&self) -> &Batch {
         &self.now
     }
 
     /// The same, to be written: nothing more will come.
-    pub fn end(&mut self) -> Batch {
+    pub(crate) fn end(&mut self) -> Batch {
         std::mem::take(&mut self.now)
     }
 }

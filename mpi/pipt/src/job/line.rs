@@ -2,7 +2,7 @@
 
 /// A word, and whether it was quoted: a quoted one is never `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub(super) struct Word {
     pub text: String,
     pub quoted: bool,
 }
@@ -13,7 +13,7 @@ pub struct Word {
 /// # Errors
 ///
 /// A quote has no end, or something stands at its end without a blank.
-pub fn words(line: &str) -> Result<Vec<Word>, &'static str> {
+pub(super) fn words(line: &str) -> Result<Vec<Word>, &'static str> {
     let mut words = Vec::new();
     let mut rest = line.trim_start();
     while !rest.is_empty() && !rest.starts_with('#') {

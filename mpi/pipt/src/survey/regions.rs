@@ -3,7 +3,7 @@
 use pipt_raster::Size;
 
 /// Pixels that are not among those that are connected have this number.
-pub const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// Regions of a part of an image, numbered from 0 in the order of their first pixels, row by row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,21 +64,21 @@ impl Regions {
 
 /// Sets that are joined (B. Galler and M. Fisher, "An Improved Equivalence Algorithm", Communications of the ACM 7, 1964).
 #[derive(Clone, Debug, Default)]
-pub struct Sets {
+pub(super) struct Sets {
     /// Of each member another one of its set; itself at the root.
     parents: Vec<u32>,
 }
 
 impl Sets {
     /// A new member, alone in its set.
-    pub fn add(&mut self) -> u32 {
+    pub(super) fn add(&mut self) -> u32 {
         let number = u32::try_from(self.parents.len()).unwrap_or(NONE);
         self.parents.push(number);
         number
     }
 
     /// The member that stands for the set of this one.
-    pub fn root(&mut self, member: u32) -> u32 {
+    pub(super) fn root(&mut self, member: u32) -> u32 {
         let mut at = member;
         while self.parents[at as usize] != at {
             // Each is hung one higher, so that ways stay short.
@@ -90,7 +90,7 @@ impl Sets {
     }
 
     /// Makes one set of two; gives its root.
-    pub fn join(&mut self, one: u32, other: u32) -> u32 {
+    pub(super) fn join(&mut self, one: u32, other: u32) -> u32 {
         let (one, other) = (self.root(one), self.root(other));
         let (first, second) = (one.min(other), one.max(other));
         self.parents[second as usize] = first;

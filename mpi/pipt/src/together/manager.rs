@@ -11,7 +11,7 @@ use pipt_tiff::writer::Sealed;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The files that are written, as the manager sees them. Each has a number.
-pub trait Book {
+pub(super) trait Book {
     /// Tiles of each file that have to be there in the end.
     fn tiles(&self) -> Vec<u64>;
 
@@ -44,9 +44,9 @@ pub trait Book {
 }
 
 /// A message, and the rank that it is for.
-pub type Sending = (usize, ToRank);
+pub(super) type Sending = (usize, ToRank);
 
-pub struct Manager<B> {
+pub(super) struct Manager<B> {
     book: B,
     ranks: usize,
     /// Gives blocks to those who ask; None: who does what is settled.
@@ -72,7 +72,12 @@ struct File {
 }
 
 impl<B: Book> Manager<B> {
-    pub fn new(book: B, ranks: usize, guided: Option<Guided>, on_the_way_max: Option<u64>) -> Self {
+    pub(super) fn new(
+        book: B,
+        ranks: usize,
+        guided: Option<Guided>,
+        on_the_way_max: Option<u64>,
+    ) -> Self {
         let tiles = book.tiles();
         let mut files: Vec<File> = tiles.iter().map(|_| File::default()).collect();
         let mut entered = 0;
@@ -100,12 +105,12 @@ impl<B: Book> Manager<B> {
     }
 
     /// Tiles that are in their files, and all that have to be.
-    pub fn progress(&self) -> (u64, u64) {
+    pub(super) fn progress(&self) -> (u64, u64) {
         (self.entered, self.expected)
     }
 
     /// The files, in the end.
-    pub fn into_book(self) -> B {
+    pub(super) fn into_book(self) -> B {
         self.book
     }
 
@@ -114,7 +119,7 @@ impl<B: Book> Manager<B> {
     /// # Errors
     ///
     /// A file cannot be written, or the rank says what it cannot mean. The work cannot go on.
-    pub fn handle(
+    pub(super) fn handle(
         &mut self,
         from: usize,
         message: ToManager,

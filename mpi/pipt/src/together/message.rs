@@ -7,14 +7,14 @@ use std::ops::Range;
 
 /// A tile of one of the files that are written together, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Tile {
+pub(super) struct Tile {
     pub output: u32,
     pub number: u64,
 }
 
 /// Of a rank, to the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToManager {
+pub(super) enum ToManager {
     /// It has nothing more to compute soon.
     Ask,
     /// Tiles that are encoded: how long each is, and the sum of its bytes.
@@ -31,7 +31,7 @@ pub enum ToManager {
 
 /// Of the manager, to a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToRank {
+pub(super) enum ToRank {
     /// Places among the blocks that are to be computed; none, if there are no more.
     Blocks(Range<u64>),
     /// Where tiles go in their files. None: it is there already, and nobody needs it.
@@ -44,7 +44,7 @@ pub enum ToRank {
 
 /// Both, as one kind of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Message {
+pub(super) enum Message {
     ToManager(ToManager),
     ToRank(ToRank),
 }
@@ -53,7 +53,7 @@ impl Message {
     /// # Errors
     ///
     /// It cannot be written.
-    pub fn bytes(&self) -> Result<Vec<u8>, Failure> {
+    pub(super) fn bytes(&self) -> Result<Vec<u8>, Failure> {
         Ok(postcard::to_allocvec(self)?)
     }
 
@@ -63,7 +63,7 @@ impl Message {
     /// # Errors
     ///
     /// It is none.
-    pub fn read(from: usize, bytes: &[u8]) -> Result<(Self, &[u8]), Failure> {
+    pub(super) fn read(from: usize, bytes: &[u8]) -> Result<(Self, &[u8]), Failure> {
         let (message, tail) = postcard::take_from_bytes(bytes)
             .map_err(|_| format!("Rank {from} said what cannot be read"))?;
         let expected = match &message {
@@ -81,7 +81,7 @@ impl Message {
 
 /// A tile's seal, as messages have it.
 #[must_use]
-pub fn sealed(tile: Tile, seal: Sealed) -> (Tile, u64, u64) {
+pub(super) fn sealed(tile: Tile, seal: Sealed) -> (Tile, u64, u64) {
     (tile, seal.length, seal.hash)
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// What the threads of a rank say to the one that talks with the other ranks.
-pub enum Event {
+pub(super) enum Event {
     /// There are few blocks left.
     Ask,
     /// Tiles of a block.
@@ -22,10 +22,10 @@ pub enum Event {
 }
 
 /// A tile that has no place yet.
-pub type Kept = (Tile, Sealed, Vec<u8>);
+pub(super) type Kept = (Tile, Sealed, Vec<u8>);
 
 /// Bytes that may be kept, by all threads of a rank.
-pub struct Room {
+pub(super) struct Room {
     most: u64,
     state: Mutex<Held>,
     changed: Condvar,
@@ -38,7 +38,7 @@ struct Held {
 }
 
 impl Room {
-    pub fn new(most: u64) -> Self {
+    pub(super) fn new(most: u64) -> Self {
         Self {
             most,
             state: Mutex::default(),
@@ -68,7 +68,7 @@ impl Room {
     }
 
     /// Nobody waits any more.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut held = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         held.is_closed = true;
         drop(held);
@@ -77,7 +77,7 @@ impl Room {
 }
 
 /// Takes what the threads compute.
-pub struct Hand<'a> {
+pub(super) struct Hand<'a> {
     pub forms: &'a [Form],
     pub grid: Grid,
     pub room: &'a Room,
@@ -116,7 +116,7 @@ impl Sink for Hand<'_> {
 }
 
 /// Blocks as the manager gives them; more are asked for while the last ones are being computed.
-pub struct Given {
+pub(super) struct Given {
     pub places: Receiver<Range<u64>>,
     pub current: Range<u64>,
     /// What is asked for again when so few are left.
@@ -143,10 +143,10 @@ impl Iterator for Given {
 }
 
 /// A message for the manager, and the bytes of tiles behind it.
-pub type Said = (ToManager, Vec<u8>);
+pub(super) type Said = (ToManager, Vec<u8>);
 
 /// Tiles that a rank keeps.
-pub struct Rank<'a> {
+pub(super) struct Rank<'a> {
     room: &'a Room,
     kept: BTreeMap<Tile, Vec<u8>>,
     /// Where it writes them itself.
@@ -156,7 +156,7 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    pub fn new(room: &'a Room, files: Option<Vec<TileFile>>) -> Self {
+    pub(super) fn new(room: &'a Room, files: Option<Vec<TileFile>>) -> Self {
         Self {
             room,
             kept: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Its threads have brought tiles.
-    pub fn keep(&mut self, tiles: Vec<Kept>) -> Said {
+    pub(super) fn keep(&mut self, tiles: Vec<Kept>) -> Said {
         let seals = tiles.iter().map(|(tile, seal, _)| sealed(*tile, *seal));
         let said = ToManager::Sealed(seals.collect());
         let tiles = tiles.into_iter().map(|(tile, _, bytes)| (tile, bytes));
@@ -176,7 +176,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Its threads have computed all.
-    pub fn computed(&mut self) {
+    pub(super) fn computed(&mut self) {
         self.is_computed = true;
     }
 
@@ -185,7 +185,7 @@ impl<'a> Rank<'a> {
     /// # Errors
     ///
     /// It has no such tile, or the disk does not take it.
-    pub fn place(&mut self, places: Vec<(Tile, Option<u64>)>) -> Result<Vec<Said>, Failure> {
+    pub(super) fn place(&mut self, places: Vec<(Tile, Option<u64>)>) -> Result<Vec<Said>, Failure> {
         let (mut written, mut sent, mut tail) = (Vec::new(), Vec::new(), Vec::new());
         for (tile, place) in places {
             let bytes = self.kept.remove(&tile);
@@ -221,7 +221,7 @@ impl<'a> Rank<'a> {
     /// # Errors
     ///
     /// The disk does not take what was written.
-    pub fn over(&mut self) -> Result<Option<Said>, Failure> {
+    pub(super) fn over(&mut self) -> Result<Option<Said>, Failure> {
         if self.is_over || !self.is_computed || !self.kept.is_empty() {
             return Ok(None);
         }

@@ -45,7 +45,7 @@ impl Distribution {
 }
 
 /// The places of one rank, in ascending order, where that is settled before the work begins.
-pub fn settled(
+pub(super) fn settled(
     distribution: Distribution,
     rank: usize,
     speeds: &[u64],
@@ -82,7 +82,7 @@ fn slice(speeds: &[u64], rank: usize, places: u64) -> Range<u64> {
 
 /// Gives places to those who ask, in ascending order.
 #[derive(Clone, Debug)]
-pub struct Guided {
+pub(super) struct Guided {
     next: u64,
     places: u64,
     ranks: u64,
@@ -92,7 +92,7 @@ pub struct Guided {
 impl Guided {
     /// Of so many places, and at most `most` of them at a time.
     #[must_use]
-    pub fn new(places: u64, ranks: usize, most: u64) -> Self {
+    pub(super) fn new(places: u64, ranks: usize, most: u64) -> Self {
         Self {
             next: 0,
             places,
@@ -102,7 +102,7 @@ impl Guided {
     }
 
     /// The next ones: half of each rank's part of those that are left. None are left if it is empty.
-    pub fn give(&mut self) -> Range<u64> {
+    pub(super) fn give(&mut self) -> Range<u64> {
         let left = self.places - self.next;
         let count = (left / (2 * self.ranks)).clamp(1, self.most).min(left);
         let given = self.next..self.next + count;
@@ -130,7 +130,7 @@ pub fn files(sizes: &[u64], ranks: usize) -> Vec<usize> {
 
 /// Whole numbers that mostly follow each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub(super) struct Places {
     ranges: Vec<Range<u64>>,
     /// How many there are before each range.
     before: Vec<u64>,
@@ -140,7 +140,7 @@ pub struct Places {
 impl Places {
     /// Of numbers in ascending order.
     #[must_use]
-    pub fn of(numbers: impl Iterator<Item = u64>) -> Self {
+    pub(super) fn of(numbers: impl Iterator<Item = u64>) -> Self {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for number in numbers {
             match ranges.last_mut() {
@@ -152,7 +152,7 @@ impl Places {
     }
 
     #[must_use]
-    pub fn of_ranges(ranges: Vec<Range<u64>>) -> Self {
+    pub(super) fn of_ranges(ranges: Vec<Range<u64>>) -> Self {
         let mut count = 0_u64;
         let before = ranges.iter().map(|range| {
             let before = count;
@@ -167,18 +167,18 @@ impl Places {
     }
 
     #[must_use]
-    pub fn ranges(&self) -> &[Range<u64>] {
+    pub(super) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
     }
 
     #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.count
     }
 
     /// The number at a place.
     #[must_use]
-    pub fn get(&self, place: u64) -> Option<u64> {
+    pub(super) fn get(&self, place: u64) -> Option<u64> {
         let after = self.before.partition_point(|before| *before <= place);
         let range = self.ranges.get(after.checked_sub(1)?)?;
         let number = range.start + (place - self.before[after - 1]);

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub const SIZE: Size = Size::new(700, 500);
+pub(crate) const SIZE: Size = Size::new(700, 500);
 
 /// Waves with a little noise of their own: no two rows alike.
-pub fn sample(x: u32, y: u32, band: u32) -> u16 {
+pub(crate) fn sample(x: u32, y: u32, band: u32) -> u16 {
     let wave = f64::from(x * (band + 1)) / 17.0 + f64::from(y) / 23.0;
     let grain = u64::from(x) * 7919 + u64::from(y) * 104_729 + u64::from(band);
     let value = 2000.0 + 900.0 * wave.sin() + f64::from(u32::try_from(grain % 301).unwrap_or(0));
@@ -27,7 +27,7 @@ pub fn sample(x: u32, y: u32, band: u32) -> u16 {
 }
 
 /// An image with two bands, in which 0 stands for no data: a square of it has none.
-pub fn image(path: &Path) {
+pub(crate) fn image(path: &Path) {
     let info = Info {
         size: SIZE,
         bands: 2,
@@ -48,7 +48,7 @@ pub fn image(path: &Path) {
 }
 
 /// An image with one band of floats, which are computed of columns and rows.
-pub fn floats(path: &Path, size: Size, of: impl Fn(u32, u32) -> f32) {
+pub(crate) fn floats(path: &Path, size: Size, of: impl Fn(u32, u32) -> f32) {
     let info = Info {
         size,
         bands: 1,
@@ -65,7 +65,7 @@ pub fn floats(path: &Path, size: Size, of: impl Fn(u32, u32) -> f32) {
 }
 
 /// An image with one band of bytes, all of them 7.
-pub fn bytes(path: &Path, size: Size, nodata: Option<f64>) {
+pub(crate) fn bytes(path: &Path, size: Size, nodata: Option<f64>) {
     let info = Info {
         size,
         bands: 1,
@@ -108,12 +108,12 @@ fn write(
     writer.finish().expect("whole");
 }
 
-pub fn pipt(directory: &Path, words: &str) -> Output {
+pub(crate) fn pipt(directory: &Path, words: &str) -> Output {
     let output = command(directory, words).output();
     output.expect("it was built")
 }
 
-pub fn command(directory: &Path, words: &str) -> Command {
+pub(crate) fn command(directory: &Path, words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pipt"));
     command
         .args(words.split_whitespace())
@@ -121,14 +121,14 @@ pub fn command(directory: &Path, words: &str) -> Command {
     command
 }
 
-pub fn done(directory: &Path, words: &str) -> String {
+pub(crate) fn done(directory: &Path, words: &str) -> String {
     let output = pipt(directory, words);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}: {said}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-pub fn refused(directory: &Path, words: &str) -> (Option<i32>, String) {
+pub(crate) fn refused(directory: &Path, words: &str) -> (Option<i32>, String) {
     let output = pipt(directory, words);
     assert!(!output.status.success(), "{words}");
     (
@@ -137,7 +137,7 @@ pub fn refused(directory: &Path, words: &str) -> (Option<i32>, String) {
     )
 }
 
-pub fn directory() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn directory() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_owned();
     image(&path.join("a.tif"));
@@ -145,14 +145,14 @@ pub fn directory() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// The same instruction sets as the kernels: those that this machine has.
-pub fn levels() -> Vec<&'static str> {
+pub(crate) fn levels() -> Vec<&'static str> {
     pipt_simd::Level::here()
         .map(pipt_simd::Level::name)
         .collect()
 }
 
 /// Noise, a median of it and texture of that; and a trimmed mean of the noise.
-pub const JOB: &str = "
+pub(crate) const JOB: &str = "
 in a.tif
 loud = AddGaussian a deviation=40 seed=7
 calm = SquareMedian loud size=5
@@ -164,20 +164,20 @@ write loud loud.tif tile=64 compress=lzw overviews=yes
 ";
 
 /// The files that it writes.
-pub const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
+pub(crate) const WRITTEN: [&str; 3] = ["rough.tif", "soft.tif", "loud.tif"];
 
 /// Their bytes.
-pub fn written(directory: &Path) -> Vec<Vec<u8>> {
+pub(crate) fn written(directory: &Path) -> Vec<Vec<u8>> {
     let read = |name: &&str| fs::read(directory.join(name)).expect("written");
     WRITTEN.iter().map(read).collect()
 }
 
 /// A random number below 2^31 after the other.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// By the clock, or that of a run that is to be repeated.
-    pub fn seeded() -> Self {
+    pub(crate) fn seeded() -> Self {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH);
         let clock = clock.map_or(1, |since| u64::from(since.subsec_nanos()));
         let given = std::env::var("PIPT_SEED").ok();
@@ -186,7 +186,7 @@ impl Random {
         Self(seed)
     }
 
-    pub fn below(&mut self, bound: u32) -> u32 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)

@@ -26,7 +26,7 @@ const IN_VAIN: u32 = 3;
 
 /// How something ended.
 #[derive(Debug)]
-pub enum Upshot {
+pub(super) enum Upshot {
     Keys {
         node: NodeName,
         result: Result<(), CallError>,
@@ -46,7 +46,7 @@ struct Setup {
     tried: u32,
 }
 
-pub struct Setups {
+pub(super) struct Setups {
     daemon: Arc<Daemon>,
     upshots: mpsc::UnboundedSender<Upshot>,
     sessions: Arc<Semaphore>,
@@ -56,7 +56,7 @@ pub struct Setups {
 }
 
 impl Setups {
-    pub fn new(daemon: Arc<Daemon>, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
+    pub(super) fn new(daemon: Arc<Daemon>, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
         Self {
             daemon,
             upshots,
@@ -67,7 +67,7 @@ impl Setups {
     }
 
     /// Agrees on keys with a node, unless that is being done or was done just now.
-    pub fn want(&mut self, node: &NodeName) {
+    pub(super) fn want(&mut self, node: &NodeName) {
         let setup = self.by_node.entry(node.clone()).or_default();
         if setup.running || self.daemon.clock() < setup.next {
             return;
@@ -84,7 +84,7 @@ impl Setups {
         });
     }
 
-    pub fn done(&mut self, node: &NodeName, succeeded: bool) {
+    pub(super) fn done(&mut self, node: &NodeName, succeeded: bool) {
         let Some(setup) = self.by_node.get_mut(node) else {
             return;
         };
@@ -111,7 +111,7 @@ impl Setups {
     }
 
     /// A datagram came from there: if it is not reached any more, that is tried at once.
-    pub fn heard(&mut self, node: &NodeName) {
+    pub(super) fn heard(&mut self, node: &NodeName) {
         if let Some(setup) = self.by_node.get_mut(node)
             && setup.tried > 0
         {
@@ -120,12 +120,12 @@ impl Setups {
         }
     }
 
-    pub fn forget(&mut self, node: &NodeName) {
+    pub(super) fn forget(&mut self, node: &NodeName) {
         self.by_node.remove(node);
     }
 
     /// Asks a node what this digest is of.
-    pub fn ask_about(&mut self, node: &NodeName, digest: u64) {
+    pub(super) fn ask_about(&mut self, node: &NodeName, digest: u64) {
         if !self.asked.insert(digest) {
             return;
         }
@@ -139,7 +139,7 @@ impl Setups {
     }
 
     /// It was told, or not; the next word of a node asks again if need be.
-    pub fn told(&mut self, digest: u64) {
+    pub(super) fn told(&mut self, digest: u64) {
         self.asked.remove(&digest);
     }
 }
