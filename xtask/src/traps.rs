@@ -1,7 +1,7 @@
 //! Traps: what goes wrong in moving programs unless somebody sees to it, and the test that shows it.
 //!
-//! `tests/traps.toml` names for each trap its cure (a text of a source, and what stands there without the
-//! cure) and a test. This task takes the cures out of a copy of the sources, one after the other, and
+//! `tests/traps.toml` names for each trap its cure and a test. The cure stands in a source, below a comment
+//! `// Trap: NAME`; the file says how many lines it is, and what there is without it. This task takes the cures out of a copy of the sources, one after the other, and
 //! looks whether the test fails without. `docs/traps.md` is written from the same file.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
 use crate::tidy;
@@ -50,11 +50,11 @@ struct Trap {
     /// Other tests that show it as well.
     #[serde(default)]
     others: Vec<String>,
-    /// Where the cure stands, the text of it, and what there is without it.
+    /// Where the cure stands, how many lines it is, and what there is without it.
     #[serde(default)]
     file: Option<PathBuf>,
-    #[serde(default)]
-    with: String,
+    #[serde(default = "one")]
+    lines: usize,
     #[serde(default)]
     without: String,
     /// No test has been seen to fail without the cure yet.
@@ -63,6 +63,38 @@ struct Trap {
     /// Environment of the test: what makes it likelier that the trap springs.
     #[serde(default)]
     environment: std::collections::BTreeMap<String, String>,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Trap {
+    /// A source without the cure.
+    ///
+    /// # Errors
+    /// How often the comment stands there that marks it, if that is not once, or with nothing below.
+    fn spring(&self, text: &str) -> Result<String, String> {
+        let mark = format!("// Trap: {}", self.name);
+        let lines: Vec<&str> = text.lines().collect();
+        let marked = lines.iter().enumerate();
+        let marked: Vec<usize> = marked
+            .filter(|(_, line)| line.trim() == mark)
+            .map(|(index, _)| index)
+            .collect();
+        let &[at] = marked.as_slice() else {
+            return Err(format!("'{mark}' stands there {} times", marked.len()));
+        };
+        let (before, cure) = lines.split_at(at + 1);
+        let Some((_, after)) = cure.split_at_checked(self.lines.max(1)) else {
+            return Err(format!("below '{mark}' are fewer lines than it says"));
+        };
+        let without = self.without.lines();
+        let mut sprung = before.to_vec();
+        sprung.extend(without);
+        sprung.extend(after);
+        Ok(sprung.join("\n") + "\n")
+    }
 }
 
 fn load(workspace: &Workspace) -> Result<Vec<Trap>> {
@@ -127,12 +159,8 @@ pub(crate) fn findings(workspace: &Workspace) -> Result<Vec<String>> {
         }
         if let Some(file) = &trap.file {
             let text = fs::read_to_string(workspace.root.join(file)).unwrap_or_default();
-            let count = text.matches(&trap.with).count();
-            if count != 1 || trap.with.is_empty() {
-                findings.push(format!(
-                    "{TRAPS}: {name}: its cure stands {count} times in {}",
-                    file.display()
-                ));
+            if let Err(what) = trap.spring(&text) {
+                findings.push(format!("{TRAPS}: {name}: {}: {what}", file.display()));
             }
         }
     }
@@ -213,19 +241,15 @@ impl Copy {
     fn springs(&self, trap: &Trap, file: &Path) -> Result<bool> {
         let path = self.tree.join(file);
         let text = fs::read_to_string(&path)?;
-        ensure!(
-            text.matches(&trap.with).count() == 1,
-            "{}: its cure does not stand once in {}",
-            trap.name,
-            file.display()
-        );
+        let sprung = trap.spring(&text);
+        let sprung = sprung.map_err(|what| anyhow!("{}: {}: {what}", trap.name, file.display()))?;
         ensure!(
             self.passes(trap)?,
             "{}: {} fails with the cure",
             trap.name,
             trap.test
         );
-        fs::write(&path, text.replace(&trap.with, &trap.without))?;
+        fs::write(&path, sprung)?;
         let passes = self.passes(trap);
         fs::write(&path, text)?;
         Ok(!passes?)
@@ -261,5 +285,33 @@ impl Copy {
         };
         let output = test.output()?;
         Ok(output.status.success())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trap(lines: usize, without: &str) -> Trap {
+        let text = format!(
+            "name = 'n'\nwhat = ''\ncure = ''\npackage = 'p'\ntest = 't'\nlines = {lines}\nwithout = '{without}'"
+        );
+        toml::from_str(&text).expect("a trap")
+    }
+
+    #[test]
+    fn a_cure_is_the_lines_below_its_mark() {
+        let text = "a\n    // Trap: n\n    b\n    c\nd\n";
+        assert_eq!(
+            trap(1, "").spring(text).as_deref(),
+            Ok("a\n    // Trap: n\n    c\nd\n")
+        );
+        assert_eq!(
+            trap(2, "x").spring(text).as_deref(),
+            Ok("a\n    // Trap: n\nx\nd\n")
+        );
+        assert!(trap(4, "x").spring(text).is_err());
+        assert!(trap(1, "x").spring("a\n").is_err());
+        assert!(trap(1, "x").spring(&text.repeat(2)).is_err());
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::shape::{Argument, Row, Size};
 use crate::types::{
-    AWAY_BYTES_MAX, Call, Context, Decision, Direction, Forward, GuestMemory, REGIONS_MAX, Region,
+    AWAY_BYTES_MAX, Context, Decision, Direction, Forward, GuestMemory, REGIONS_MAX, Region,
     Returned, Special, TimeoutArgument, TimeoutFormat, low, word,
 };
+use whim_model::Syscall;
 
 /// The kernel reads a string up to this many bytes, its NUL included.
 const STRING_MAX: usize = 4096;
@@ -43,7 +44,7 @@ pub(crate) fn special<T>(special: Special) -> Flow<T> {
 
 /// One call while its shape is being found.
 pub(crate) struct Builder<'a> {
-    pub(crate) call: &'a Call,
+    pub(crate) call: &'a Syscall,
     pub(crate) context: &'a Context,
     memory: &'a dyn GuestMemory,
     regions: Vec<Region>,
@@ -57,7 +58,7 @@ pub(crate) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(crate) fn new(
-        call: &'a Call,
+        call: &'a Syscall,
         context: &'a Context,
         memory: &'a dyn GuestMemory,
         row: &Row,
@@ -181,6 +182,7 @@ impl<'a> Builder<'a> {
         if direction == Direction::In {
             return self.read_region(address, length, direction, returned);
         }
+        // Trap: a-hole-in-the-table
         let present = self.writable_prefix(address, length);
         if direction == Direction::InOut {
             self.read_region(address, present, direction, returned)?;
@@ -194,6 +196,7 @@ impl<'a> Builder<'a> {
                 data: Vec::new(),
             })?;
         }
+        // Trap: a-read-that-cannot-be-delivered
         if present == length {
             return Ok(());
         }

@@ -35,6 +35,7 @@ pub(crate) fn mmap(builder: &mut Builder<'_>) -> Flow {
     let touches = builder
         .context
         .touches_reserved(builder.value(0), builder.value(1).max(1));
+    // Trap: a-fixed-mapping-over-home-s-range
     if fixed && touches {
         return special(Special::ReservedMemory);
     }
@@ -172,6 +173,7 @@ const THREAD_OPTIONS: i32 = libc::CLONE_SYSVSEM
 fn new_thread(thread: NewThread) -> Flow {
     let wide = |flags: i32| u64::from(flags.cast_unsigned());
     let is_thread = thread.flags & wide(NewThread::FLAGS) == wide(NewThread::FLAGS);
+    // Trap: a-child-away
     if !is_thread || thread.flags & !wide(NewThread::FLAGS | THREAD_OPTIONS) != 0 {
         return go_home(CHILD);
     }
@@ -233,6 +235,7 @@ pub(crate) fn exit(_: &mut Builder<'_>) -> Flow {
 }
 
 pub(crate) fn exit_group(_: &mut Builder<'_>) -> Flow {
+    // Trap: the-end-is-lost
     special(Special::ProcessExit)
 }
 
@@ -372,6 +375,7 @@ pub(crate) fn own_here_else_home(builder: &mut Builder<'_>) -> Flow {
 
 pub(crate) fn get_robust_list(builder: &mut Builder<'_>) -> Flow {
     let tid = builder.int(0);
+    // Trap: numbers-of-other-processes
     if tid == 0 || builder.context.is_own(tid) {
         return run_here();
     }

@@ -5,7 +5,7 @@
 
 use crate::shape::{Gate, Row};
 use crate::table::TABLE;
-use crate::types::Call;
+use crate::types::NATIVE;
 
 /// One classic BPF instruction (`struct sock_filter`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ const HEAD: usize = 3;
 /// `(0, 0)` for none).
 ///
 /// Allows what the table says is local, and traps everything else: also numbers that it does not
-/// know, those with the x32 bit, and 32-bit calls, which [`Call::from_notification`] sends home.
+/// know, those with the x32 bit, and 32-bit calls, which [`crate::notified`] sends home.
 ///
 /// The range is compared by the high halves of addresses only. An address less than 1 TiB below
 /// the range is trapped too, and so is a length of 1 TiB or more: then no untrapped call can
@@ -83,7 +83,7 @@ const HEAD: usize = 3;
 pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
     let mut program = vec![
         op(LOAD, ARCH_AT),
-        jump(JUMP_IF_EQUAL, Call::ARCH, 1, 0),
+        jump(JUMP_IF_EQUAL, NATIVE, 1, 0),
         op(RETURN, NOTIFY),
         op(LOAD, NUMBER_AT),
     ];

@@ -2,9 +2,10 @@
 
 use crate::types::word;
 use crate::{
-    AWAY_BYTES_MAX, Call, Context, Decision, Direction, Forward, GuestMemory, REGIONS_MAX, Region,
+    AWAY_BYTES_MAX, Context, Decision, Direction, Forward, GuestMemory, REGIONS_MAX, Region,
     Special, home_may_execute, resolve, row, rows, signal_action,
 };
+use whim_model::Syscall;
 
 const PAGE: u64 = 4096;
 /// Where the guest's memory begins: pages that may be written, one that may be read, a hole, and one
@@ -80,7 +81,7 @@ pub fn calls(data: &[u8]) {
         _ => rows()[place % rows().len()].number(),
     };
     let args = std::array::from_fn(|index| word(head, 2 + index * 8));
-    let call = Call { number, args };
+    let call = Syscall { number, args };
     let context = Context {
         pid: PID,
         threads: THREADS.to_vec(),
@@ -98,7 +99,7 @@ pub fn calls(data: &[u8]) {
     }
 }
 
-fn check(call: &Call, decision: &Decision, memory: &Memory<'_>) {
+fn check(call: &Syscall, decision: &Decision, memory: &Memory<'_>) {
     match decision {
         Decision::Continue => assert!(row(call.number).is_some()),
         Decision::GoHome(reason) => assert!(!reason.is_empty(), "{call:?} goes home for nothing"),
@@ -122,7 +123,7 @@ fn check(call: &Call, decision: &Decision, memory: &Memory<'_>) {
     }
 }
 
-fn check_forward(call: &Call, forward: &Forward, memory: &Memory<'_>) {
+fn check_forward(call: &Syscall, forward: &Forward, memory: &Memory<'_>) {
     assert!(home_may_execute(call.number), "{call:?}");
     assert!(forward.regions.len() <= REGIONS_MAX);
     let lengths = forward.regions.iter().map(|region| region.length);
@@ -136,7 +137,7 @@ fn check_forward(call: &Call, forward: &Forward, memory: &Memory<'_>) {
     }
 }
 
-fn check_region(call: &Call, region: &Region, memory: &Memory<'_>) {
+fn check_region(call: &Syscall, region: &Region, memory: &Memory<'_>) {
     let told = |what: &str| format!("{call:?}: {what}: {region:x?}");
     assert!(region.length > 0, "{}", told("its length"));
     let end = region.address.saturating_add(region.length);

@@ -1,7 +1,8 @@
 //! The requests of ioctl that programs make on what stays at home.
 
 use crate::builder::{Builder, Flow, go_home};
-use crate::types::{Call, Direction, Returned, half, word};
+use crate::types::{Direction, Returned, half, word};
+use whim_model::Syscall;
 
 use Io::{Change, Get, None, Put};
 
@@ -317,7 +318,7 @@ const CONTROL: &[u32] = &[
 
 /// Whether the kernel looks at the caller's signal mask for this call.
 #[must_use]
-pub fn is_terminal_control(call: &Call) -> bool {
+pub fn is_terminal_control(call: &Syscall) -> bool {
     let request = u32::try_from(call.args[1] & u64::from(u32::MAX)).unwrap_or(0);
     call.number == libc::SYS_ioctl.cast_unsigned() && CONTROL.contains(&request)
 }

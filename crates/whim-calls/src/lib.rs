@@ -12,7 +12,7 @@
 //! - [`resolve`] decides one call.
 //! - [`guest_filter`] is the seccomp program of a guest.
 //! - [`home_may_execute`] is home's own allow-list, for home does not trust the host.
-//! - [`stop`] holds the facts that make a stop invisible.
+//! - [`at_stop`] and its kin say what makes a stop invisible.
 //! - [`doc::markdown`] makes `docs/syscalls.md`.
 
 #![forbid(unsafe_code)]
@@ -29,7 +29,7 @@ mod path;
 mod resolve;
 mod shape;
 mod sockopt;
-mod stop;
+mod stopped;
 mod table;
 mod touch;
 mod types;
@@ -38,10 +38,13 @@ pub use filter::{Instruction, cautious_filter, guest_filter};
 pub use ioctl::is_terminal_control;
 pub use resolve::{home_may_execute, home_may_execute_call, resolve, row, rows};
 pub use shape::{Class, Row};
-pub use stop::{interrupted_by_stop, restarts_here};
+pub use stopped::{
+    AtStop, Buffer, End, Limit, Only, Time, Transfer, at_stop, ends_at_stop, relative_time,
+    restarts_here, result_when_over, transfer, waits_for_child,
+};
 pub use touch::touched;
 pub use types::{
-    AWAIT_NUMBER, AWAY_BYTES_MAX, Call, Context, Decision, Direction, Disposition, Forward,
-    GuestMemory, NewThread, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special,
-    TimeoutArgument, TimeoutFormat, signal_action,
+    AWAIT_NUMBER, AWAY_BYTES_MAX, Context, Decision, Direction, Disposition, Forward, GuestMemory,
+    NATIVE, NewThread, REGIONS_MAX, Region, Returned, Signal, SignalAction, Special,
+    TimeoutArgument, TimeoutFormat, notified, signal_action,
 };

@@ -76,6 +76,7 @@ fn shows_itself(path: &[u8], looks: bool, context: &Context) -> bool {
     let [b"proc", who, rest @ ..] = names.as_slice() else {
         return false;
     };
+    // Trap: the-deputy-s-own-proc
     if !names_itself(who, context) {
         return false;
     }

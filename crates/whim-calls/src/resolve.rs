@@ -7,7 +7,8 @@ use crate::decide;
 use crate::ioctl;
 use crate::shape::{Class, Gate, Row, Shape};
 use crate::table::TABLE;
-use crate::types::{AWAIT_NUMBER, Call, Context, Decision, GuestMemory, Special};
+use crate::types::{AWAIT_NUMBER, Context, Decision, GuestMemory, Special};
+use whim_model::Syscall;
 
 const NO_NUMBER: &str = "this system call is not in the table";
 
@@ -39,7 +40,7 @@ pub fn rows() -> &'static [Row] {
 /// Every pointer is followed through `memory` once, and the bytes seen are those that are sent:
 /// a thread that changes them meanwhile changes nothing. Allocates at most
 /// [`crate::AWAY_BYTES_MAX`] bytes for buffers, in at most [`crate::REGIONS_MAX`] regions.
-pub fn resolve(call: &Call, context: &Context, memory: &dyn GuestMemory) -> Decision {
+pub fn resolve(call: &Syscall, context: &Context, memory: &dyn GuestMemory) -> Decision {
     if call.number == AWAIT_NUMBER {
         return Decision::Special(Special::Await);
     }
@@ -72,12 +73,13 @@ pub fn resolve(call: &Call, context: &Context, memory: &dyn GuestMemory) -> Deci
 /// True only for calls that the table may forward. Calls that change the machine, its mounts,
 /// modules, keys or other processes never are, whatever the other side asks.
 pub fn home_may_execute(number: u64) -> bool {
+    // Trap: calls-that-change-the-machine
     row(number).is_some_and(|row| row.forwards)
 }
 
 /// As [`home_may_execute`], of a whole call: of some only certain requests are forwarded.
 #[must_use]
-pub fn home_may_execute_call(call: &Call) -> bool {
+pub fn home_may_execute_call(call: &Syscall) -> bool {
     // The kernel looks at 32 bits of these arguments.
     let argument =
         |index: usize| u32::try_from(call.args[index] & u64::from(u32::MAX)).unwrap_or(0);
@@ -99,7 +101,7 @@ mod tests {
     fn of_some_calls_only_certain_requests_are_executed() {
         let may = |number: i64, args: [u64; 6]| {
             let number = number.cast_unsigned();
-            home_may_execute_call(&Call { number, args })
+            home_may_execute_call(&Syscall { number, args })
         };
         let high = 1 << 32;
         assert!(may(libc::SYS_ioctl, [0, 0x5413, 0, 0, 0, 0]));

@@ -1,7 +1,9 @@
 //! The vocabulary in which the table is written.
 
 use crate::builder::{Builder, Flow};
+use crate::stopped::{AtStop, Buffer, End, Limit, Only, Stopped, Time, Transfer};
 use crate::types::{Direction, Returned};
+use syscalls::Sysno;
 
 /// The kernel never moves more than this in one read or write.
 pub(crate) const MAX_RW_COUNT: u64 = 0x7fff_f000;
@@ -96,6 +98,7 @@ pub struct Row {
     pub(crate) may_block: bool,
     pub(crate) forwards: bool,
     pub(crate) reason: &'static str,
+    pub(crate) stopped: Stopped,
 }
 
 impl Row {
@@ -130,6 +133,65 @@ impl Row {
         self
     }
 
+    /// What a stop does to it.
+    pub(crate) const fn at_stop(mut self, at_stop: AtStop) -> Self {
+        self.stopped.at_stop = at_stop;
+        self
+    }
+
+    /// It has a relative timeout, and answers this when that is over.
+    pub(crate) const fn time(mut self, time: Time, expired: i64) -> Self {
+        self.stopped.time = Some((time, None));
+        self.stopped.expired = expired;
+        self
+    }
+
+    /// Its timeout is relative only then.
+    pub(crate) const fn relative_if(mut self, only: Only) -> Self {
+        if let Some((time, _)) = self.stopped.time {
+            self.stopped.time = Some((time, Some(only)));
+        }
+        self
+    }
+
+    /// What it answers when the time limit of its socket is over, if that is not EAGAIN.
+    pub(crate) const fn expires(mut self, expired: i64) -> Self {
+        self.stopped.expired = expired;
+        self
+    }
+
+    /// A stop may leave it short; the rest is transferred by `rest`.
+    pub(crate) const fn short(mut self, end: End, buffer: Buffer, rest: Sysno) -> Self {
+        self.stopped.transfer = Some(Transfer {
+            end,
+            buffer,
+            waits: None,
+            rest: rest as u64,
+        });
+        self
+    }
+
+    /// It waits for all of it only then.
+    pub(crate) const fn waits_if(mut self, only: Only) -> Self {
+        if let Some(mut transfer) = self.stopped.transfer {
+            transfer.waits = Some(only);
+            self.stopped.transfer = Some(transfer);
+        }
+        self
+    }
+
+    /// It waits for the process that it makes.
+    pub(crate) const fn waits_for_child(mut self) -> Self {
+        self.stopped.waits_for_child = true;
+        self
+    }
+
+    /// A signal may end it with -ERESTARTSYS in a guest.
+    pub(crate) const fn restarts_here(mut self) -> Self {
+        self.stopped.restarts_here = true;
+        self
+    }
+
     /// The filter's part.
     pub(crate) const fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
@@ -143,6 +205,38 @@ impl Row {
     }
 }
 
+/// A stop ends it.
+pub(crate) const ENDS: AtStop = AtStop::Ends;
+/// A stop ends it on a socket with a time limit.
+pub(crate) const ON_RECEIVE: AtStop = AtStop::EndsOnSocket(Limit::Receive);
+pub(crate) const ON_SEND: AtStop = AtStop::EndsOnSocket(Limit::Send);
+
+/// A buffer of one piece.
+pub(crate) const fn flat(address: usize, length: usize) -> Buffer {
+    Buffer::Flat { address, length }
+}
+
+/// The flags of a message that is sent, in this argument: it waits.
+pub(crate) const fn sends(index: usize) -> Only {
+    Only {
+        index,
+        mask: DONT_WAIT,
+        value: 0,
+    }
+}
+
+/// The flags of a message that is received: it waits for all of it.
+pub(crate) const fn receives_all(index: usize) -> Only {
+    Only {
+        index,
+        mask: WAIT_ALL | DONT_WAIT,
+        value: WAIT_ALL,
+    }
+}
+
+const DONT_WAIT: u64 = 0x40;
+const WAIT_ALL: u64 = 0x100;
+
 const EMPTY: Row = Row {
     number: 0,
     name: "",
@@ -152,6 +246,7 @@ const EMPTY: Row = Row {
     may_block: false,
     forwards: false,
     reason: "",
+    stopped: Stopped::NOT,
 };
 
 /// Runs natively, always.

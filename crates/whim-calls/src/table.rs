@@ -4,17 +4,23 @@
 //! `memory` where its addresses may touch the reserved range. `forward` lists the arguments up to
 //! the last pointer. `nested` is a forward whose buffers a function finds. `decided` and `here`
 //! let the arguments decide. `home` is the safety net, and says why.
+//!
+//! `at_stop`, `time`, `expires` and `short` say what has to be hidden of a stop that meets the call while it
+//! waits; without them the kernel does that (see [`crate::stopped`]).
 
 use crate::control::{fcntl, msgctl, semctl};
 use crate::decide;
 use crate::ioctl::ioctl;
 use crate::nested;
 use crate::shape::{
-    Gate, PATH, Row, Size, TEXT, V, change_sized, decided, forward, get, get_sized, here, home,
-    int, local, local_but, long, long_most, memory, nested, put, put_elements, put_sized, unsigned,
+    ENDS, Gate, ON_RECEIVE, ON_SEND, PATH, Row, Size, TEXT, V, change_sized, decided, flat,
+    forward, get, get_sized, here, home, int, local, local_but, long, long_most, memory, nested,
+    put, put_elements, put_sized, receives_all, sends, unsigned,
 };
 use crate::sockopt::{getsockopt, setsockopt};
+use crate::stopped::{AtStop, Buffer, End, Only, Time};
 use crate::types::{Direction, Returned};
+use syscalls::Sysno;
 
 /// The largest extended attribute, and the largest list of their names.
 const XATTR_MAX: u64 = 65536;
@@ -51,6 +57,23 @@ const KEY: &str = "it uses memory protection keys";
 const PROBES: &str = "it uses kernel probes";
 const LABELS: &str = "it uses security modules";
 
+/// What calls answer when their time is over.
+const AGAIN: i64 = -11;
+const TIMED_OUT: i64 = -110;
+const IN_PROGRESS: i64 = -115;
+/// The command of `futex` whose timeout is relative.
+const FUTEX_WAIT: Only = Only {
+    index: 1,
+    mask: 0x7f,
+    value: 0,
+};
+/// Without TIMER_ABSTIME.
+const NOT_ABSOLUTE: Only = Only {
+    index: 1,
+    mask: 1,
+    value: 0,
+};
+
 const OFFSET: crate::shape::Argument =
     crate::shape::Argument::Buffer(Size::Bytes(8), Direction::InOut, Returned::WholeAlways);
 
@@ -66,8 +89,10 @@ macro_rules! table {
 }
 
 table! {
-    read => forward(&[V, put_sized(long(2))]).waits();
-    write => forward(&[V, get_sized(long(2))]).waits();
+    read => forward(&[V, put_sized(long(2))]).waits()
+        .at_stop(ON_RECEIVE).short(End::RandomDevice, flat(1, 2), Sysno::read);
+    write => forward(&[V, get_sized(long(2))]).waits()
+        .at_stop(ON_SEND).short(End::Stream, flat(1, 2), Sysno::write);
     open => forward(&[PATH]).waits();
     close => forward(&[]);
     stat => forward(&[PATH, put(STAT)]);
@@ -87,8 +112,10 @@ table! {
     ioctl => nested(ioctl, "by request; unknown ones with a pointer: home");
     pread64 => forward(&[V, put_sized(long(2))]);
     pwrite64 => forward(&[V, get_sized(long(2))]);
-    readv => nested(nested::readv, "iovec array and its pieces").waits();
-    writev => nested(nested::writev, "iovec array and its pieces").waits();
+    readv => nested(nested::readv, "iovec array and its pieces").waits()
+        .at_stop(ON_RECEIVE);
+    writev => nested(nested::writev, "iovec array and its pieces").waits()
+        .at_stop(ON_SEND).short(End::Stream, Buffer::Vector { address: 1, count: 2 }, Sysno::write);
     access => forward(&[PATH]);
     pipe => forward(&[put(8)]);
     select => nested(nested::select, "three descriptor sets, timeval").waits();
@@ -104,22 +131,30 @@ table! {
     dup => forward(&[]);
     dup2 => forward(&[]);
     pause => local();
-    nanosleep => local();
+    nanosleep => local()
+        .time(Time::Timespec(0), 0);
     getitimer => decided(decide::getitimer, "ITIMER_REAL: forwarded; others: local")
         .gate(Gate::TrapIf { index: 0, values: &[0], negative: false });
     alarm => forward(&[]);
     setitimer => decided(decide::setitimer, "ITIMER_REAL: forwarded; others: local")
         .gate(Gate::TrapIf { index: 0, values: &[0], negative: false });
     getpid => local();
-    sendfile => forward(&[V, V, OFFSET]).waits();
+    sendfile => forward(&[V, V, OFFSET]).waits()
+        .at_stop(ON_SEND).short(End::Socket, Buffer::Count(3), Sysno::sendfile);
     socket => forward(&[]);
-    connect => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]).waits();
-    accept => nested(nested::accept, "address and its length").waits();
-    sendto => nested(nested::sendto, "buffer, address; MSG_ZEROCOPY: home").waits();
-    recvfrom => nested(nested::recvfrom, "buffer, address and its length").waits();
+    connect => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]).waits()
+        .at_stop(ON_SEND).expires(IN_PROGRESS);
+    accept => nested(nested::accept, "address and its length").waits()
+        .at_stop(ON_RECEIVE);
+    sendto => nested(nested::sendto, "buffer, address; MSG_ZEROCOPY: home").waits()
+        .at_stop(ON_SEND).short(End::Stream, flat(1, 2), Sysno::sendto).waits_if(sends(3));
+    recvfrom => nested(nested::recvfrom, "buffer, address and its length").waits()
+        .at_stop(ON_RECEIVE).short(End::Socket, flat(1, 2), Sysno::recvfrom).waits_if(receives_all(3));
     sendmsg => nested(nested::sendmsg, "header, address, control data, pieces; MSG_ZEROCOPY: home")
-        .waits();
-    recvmsg => nested(nested::recvmsg, "header, address, control data, pieces").waits();
+        .waits()
+        .at_stop(ON_SEND).short(End::Stream, Buffer::Message { address: 1 }, Sysno::sendto).waits_if(sends(2));
+    recvmsg => nested(nested::recvmsg, "header, address, control data, pieces").waits()
+        .at_stop(ON_RECEIVE).short(End::Socket, Buffer::Message { address: 1 }, Sysno::recvfrom).waits_if(receives_all(2));
     shutdown => forward(&[]);
     bind => forward(&[V, get_sized(int(2, 1, SOCKET_ADDRESS_MAX))]);
     listen => forward(&[]);
@@ -128,16 +163,19 @@ table! {
     socketpair => forward(&[V, V, V, put(8)]);
     setsockopt => nested(setsockopt, "flat options and socket filters; others: home");
     getsockopt => nested(getsockopt, "flat options; others: home");
-    clone => here(decide::clone, "a thread is made here and at home; a process: home");
+    clone => here(decide::clone, "a thread is made here and at home; a process: home")
+        .waits_for_child();
     fork => home(CHILD);
-    vfork => home(CHILD);
+    vfork => home(CHILD)
+        .waits_for_child();
     execve => home(EXECUTE);
     exit => here(decide::exit, "the thread ends on both sides");
     wait4 => nested(nested::wait4, "status, rusage").waits();
     kill => decided(decide::kill, "own process: carried; else forwarded");
     uname => forward(&[put(390)]);
     semget => forward(&[]);
-    semop => forward(&[V, get_sized(unsigned(2, 6, 6 << 16))]).waits();
+    semop => forward(&[V, get_sized(unsigned(2, 6, 6 << 16))]).waits()
+        .at_stop(ENDS);
     semctl => nested(semctl, "by command");
     shmdt => home(SHARED);
     msgget => forward(&[]);
@@ -200,7 +238,8 @@ table! {
     capget => nested(nested::capabilities, "header, sets");
     capset => nested(nested::capabilities, "header, sets");
     rt_sigpending => local();
-    rt_sigtimedwait => local();
+    rt_sigtimedwait => local()
+        .at_stop(ENDS).time(Time::Timespec(2), AGAIN);
     rt_sigqueueinfo => decided(decide::rt_sigqueueinfo, "own process: carried; else forwarded");
     rt_sigsuspend => local();
     sigaltstack => local();
@@ -276,13 +315,15 @@ table! {
     fremovexattr => forward(&[V, TEXT]);
     tkill => decided(decide::tkill, "own thread: carried; others: forwarded");
     time => local();
-    futex => local();
+    futex => local()
+        .at_stop(AtStop::GoesOnHere).time(Time::Timespec(3), TIMED_OUT).relative_if(FUTEX_WAIT).restarts_here();
     sched_setaffinity => forward(&[V, V, get_sized(unsigned(1, 1, CPU_SET_MAX))]);
     sched_getaffinity => forward(&[V, V, put_sized(unsigned(1, 1, CPU_SET_MAX))]);
     set_thread_area => local().note(GONE);
     io_setup => home(AIO);
     io_destroy => home(AIO);
-    io_getevents => home(AIO);
+    io_getevents => home(AIO)
+        .at_stop(ENDS).time(Time::Timespec(4), 0);
     io_submit => home(AIO);
     io_cancel => home(AIO);
     get_thread_area => local().note(GONE);
@@ -294,7 +335,8 @@ table! {
     getdents64 => forward(&[V, put_sized(unsigned(2, 1, RW))]);
     set_tid_address => local();
     restart_syscall => local();
-    semtimedop => nested(nested::semtimedop, "operations, timespec").waits();
+    semtimedop => nested(nested::semtimedop, "operations, timespec").waits()
+        .at_stop(ENDS).time(Time::Timespec(3), AGAIN);
     fadvise64 => forward(&[]);
     timer_create => decided(decide::timer_create, "sigevent, id; CPU clocks: home");
     timer_settime => forward(&[V, V, get(ITIMERSPEC), put(ITIMERSPEC)]);
@@ -307,9 +349,11 @@ table! {
     clock_getres => decided(decide::clock_getres, "behind descriptors: forwarded; else local")
         .gate(Gate::TrapIf { index: 0, values: &[], negative: true });
     clock_nanosleep => local_but(decide::clock_nanosleep, "goes home for CPU and alarm clocks")
-        .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true });
+        .gate(Gate::TrapIf { index: 0, values: &[2, 3, 8, 9], negative: true })
+        .time(Time::Timespec(2), 0).relative_if(NOT_ABSOLUTE);
     exit_group => here(decide::exit_group, "the process ends on both sides, acknowledged");
-    epoll_wait => nested(nested::epoll_wait, "events").waits();
+    epoll_wait => nested(nested::epoll_wait, "events").waits()
+        .at_stop(ENDS).time(Time::Milliseconds(3), 0);
     epoll_ctl => nested(nested::epoll_ctl, "event, unless it deletes");
     tgkill => decided(decide::tgkill, "own process: carried; else forwarded");
     utimes => forward(&[PATH, get(32)]);
@@ -363,14 +407,16 @@ table! {
     move_pages => here(decide::own_here_else_home, "own pages: local; others: home")
         .gate(Gate::AllowIf { index: 0, values: &[0] });
     utimensat => forward(&[V, PATH, get(32)]);
-    epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits();
+    epoll_pwait => nested(nested::epoll_pwait, "events; the mask acts here").waits()
+        .at_stop(ENDS).time(Time::Milliseconds(3), 0);
     signalfd => home(SIGNAL_FD);
     timerfd_create => forward(&[]);
     eventfd => forward(&[]);
     fallocate => forward(&[]).waits();
     timerfd_settime => forward(&[V, V, get(ITIMERSPEC), put(ITIMERSPEC)]);
     timerfd_gettime => forward(&[V, put(ITIMERSPEC)]);
-    accept4 => nested(nested::accept, "address and its length").waits();
+    accept4 => nested(nested::accept, "address and its length").waits()
+        .at_stop(ON_RECEIVE);
     signalfd4 => home(SIGNAL_FD);
     eventfd2 => forward(&[]);
     epoll_create1 => forward(&[]);
@@ -382,7 +428,8 @@ table! {
     rt_tgsigqueueinfo => decided(decide::rt_tgsigqueueinfo, "own process: carried; else forwarded");
     perf_event_open => home("it measures with hardware counters");
     recvmmsg => nested(nested::recvmmsg, "headers, addresses, control data, pieces, timespec")
-        .waits();
+        .waits()
+        .at_stop(ON_RECEIVE).time(Time::Timespec(4), AGAIN);
     fanotify_init => forward(&[]);
     fanotify_mark => forward(&[V, V, V, V, PATH]);
     prlimit64 => decided(decide::prlimit64, "own memory and CPU limits: home; else forwarded");
@@ -390,7 +437,8 @@ table! {
     open_by_handle_at => nested(nested::open_by_handle_at, "handle").waits();
     clock_adjtime => decided(decide::clock_adjtime, "asking: forwarded; setting: home");
     syncfs => forward(&[]).waits();
-    sendmmsg => nested(nested::sendmmsg, "headers, addresses, control data, pieces").waits();
+    sendmmsg => nested(nested::sendmmsg, "headers, addresses, control data, pieces").waits()
+        .at_stop(ON_SEND);
     setns => home(SPACES);
     getcpu => local();
     process_vm_readv => home(OTHERS);
@@ -401,7 +449,8 @@ table! {
     sched_getattr => forward(&[V, change_sized(unsigned(2, 1, STRUCTURE_MAX))]);
     renameat2 => forward(&[V, PATH, V, PATH]);
     seccomp => home("it installs a seccomp filter");
-    getrandom => local();
+    getrandom => local()
+        .short(End::Random, flat(0, 1), Sysno::getrandom);
     memfd_create => forward(&[TEXT]);
     kexec_file_load => home(MODULES);
     bpf => home("it uses BPF");
@@ -416,7 +465,8 @@ table! {
     pkey_alloc => home(KEY);
     pkey_free => home(KEY);
     statx => forward(&[V, PATH, V, V, put(STATX)]);
-    io_pgetevents => home(AIO);
+    io_pgetevents => home(AIO)
+        .at_stop(AtStop::WaitsAnew).time(Time::Timespec(4), 0);
     rseq => local();
     uretprobe => home(PROBES);
     uprobe => home(PROBES);
@@ -431,14 +481,16 @@ table! {
     fsmount => home(MOUNTS);
     fspick => home(MOUNTS);
     pidfd_open => forward(&[]);
-    clone3 => here(decide::clone3, "a thread is made here and at home; a process: home");
+    clone3 => here(decide::clone3, "a thread is made here and at home; a process: home")
+        .waits_for_child();
     close_range => decided(decide::close_range, "forwarded; CLOSE_RANGE_UNSHARE: home");
     openat2 => forward(&[V, PATH, get_sized(long_most(3, STRUCTURE_MAX))]).waits();
     pidfd_getfd => home("it takes a descriptor of another process");
     faccessat2 => forward(&[V, PATH]);
     process_madvise => home(OTHERS);
     epoll_pwait2 => nested(nested::epoll_pwait2, "events, timespec; the mask acts here")
-        .waits();
+        .waits()
+        .at_stop(ENDS).time(Time::Timespec(3), 0);
     mount_setattr => home(MOUNTS);
     quotactl_fd => home(MACHINE);
     landlock_create_ruleset => forward(&[get_sized(long_most(1, STRUCTURE_MAX))]);
@@ -446,13 +498,15 @@ table! {
     landlock_restrict_self => forward(&[]);
     memfd_secret => home("it makes secret memory");
     process_mrelease => home(OTHERS);
-    futex_waitv => local();
+    futex_waitv => local()
+        .restarts_here();
     set_mempolicy_home_node => memory(&[0], &[1]);
     cachestat => forward(&[V, get(16), put(40)]);
     fchmodat2 => forward(&[V, PATH]);
     map_shadow_stack => home("it uses a shadow stack");
     futex_wake => local();
-    futex_wait => local();
+    futex_wait => local()
+        .restarts_here();
     futex_requeue => local();
     statmount => nested(nested::statmount, "request, buffer");
     listmount => nested(nested::listmount, "request, ids");

@@ -4,7 +4,8 @@
 //! (`vm.unprivileged_userfaultfd`): the call would give `EFAULT` for memory that the program has. On
 //! such a host these calls are trapped as well, and go on when all that they may touch is there.
 
-use crate::types::{Call, GuestMemory};
+use crate::types::GuestMemory;
+use whim_model::Syscall;
 
 /// Bytes that are looked at behind an argument of which nothing else is known; no structure of
 /// these calls is longer.
@@ -65,7 +66,7 @@ pub(crate) fn touching() -> impl Iterator<Item = u32> {
 /// What the kernel may touch for this call, if it runs in the guest: ranges of which some may not be
 /// memory at all. Empty for all other calls.
 #[must_use]
-pub fn touched(call: &Call, memory: &dyn GuestMemory) -> Vec<(u64, u64)> {
+pub fn touched(call: &Syscall, memory: &dyn GuestMemory) -> Vec<(u64, u64)> {
     let Ok(number) = i64::try_from(call.number) else {
         return Vec::new();
     };
@@ -164,7 +165,7 @@ mod tests {
         let mut entries = vec![0; 48];
         entries[8..16].copy_from_slice(&0x7000_u64.to_ne_bytes());
         entries[32..40].copy_from_slice(&0x9000_u64.to_ne_bytes());
-        let call = Call {
+        let call = Syscall {
             number: libc::SYS_futex_waitv.cast_unsigned(),
             args: [0x5000, 2, 0, 0x6000, 0, 0],
         };
@@ -172,7 +173,7 @@ mod tests {
         for expected in [(0x5000, 48), (0x6000, USUAL), (0x7000, 8), (0x9000, 8)] {
             assert!(ranges.contains(&expected), "{expected:?}: {ranges:?}");
         }
-        let write = Call {
+        let write = Syscall {
             number: libc::SYS_write.cast_unsigned(),
             args: [1, 0x5000, 8, 0, 0, 0],
         };

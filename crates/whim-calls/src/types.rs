@@ -1,6 +1,7 @@
 //! The words in which the resolver is asked and answers.
 
 use serde::{Deserialize, Serialize};
+use whim_model::Syscall;
 
 /// The most bytes that the buffers of one forwarded call may have together; a call with more
 /// goes home. Bounds the memory that one call can make either supervisor allocate.
@@ -22,33 +23,22 @@ pub trait GuestMemory {
     fn writable(&self, address: u64, length: u64) -> bool;
 }
 
-/// A system call as the guest made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// The number in rax at entry.
-    pub number: u64,
-    /// rdi, rsi, rdx, r10, r8, r9.
-    pub args: [u64; 6],
-}
+/// The `arch` of a native call in a seccomp notification (`AUDIT_ARCH_X86_64`).
+pub const NATIVE: u32 = 0xc000_003e;
 
-impl Call {
-    /// The `arch` of a native call in a seccomp notification (`AUDIT_ARCH_X86_64`).
-    pub const ARCH: u32 = 0xc000_003e;
-
-    /// A call as a seccomp notification tells it (`data.arch`, `data.nr`, `data.args`).
-    ///
-    /// A 32-bit call (`int 0x80`) has other numbers: it becomes a number without a row, and so
-    /// goes home. The same is true of x32 numbers, which carry bit 30.
-    pub fn from_notification(arch: u32, number: i32, args: [u64; 6]) -> Self {
-        let native = if arch == Self::ARCH {
-            u64::from(number.cast_unsigned())
-        } else {
-            u64::MAX
-        };
-        Self {
-            number: native,
-            args,
-        }
+/// A call as a seccomp notification tells it (`data.arch`, `data.nr`, `data.args`).
+///
+/// A 32-bit call (`int 0x80`) has other numbers: it becomes a number without a row, and so goes home. The same
+/// is true of x32 numbers, which carry bit 30.
+pub fn notified(arch: u32, number: i32, args: [u64; 6]) -> Syscall {
+    let native = if arch == NATIVE {
+        u64::from(number.cast_unsigned())
+    } else {
+        u64::MAX
+    };
+    Syscall {
+        number: native,
+        args,
     }
 }
 
@@ -319,7 +309,7 @@ pub struct SignalAction {
 
 /// Reads the new action of an `rt_sigaction` call. `None`: the call sets none, or its pointer or
 /// its size is wrong, and running it natively gives the right error.
-pub fn signal_action(call: &Call, memory: &dyn GuestMemory) -> Option<SignalAction> {
+pub fn signal_action(call: &Syscall, memory: &dyn GuestMemory) -> Option<SignalAction> {
     let mut bytes = [0u8; 32];
     if call.args[1] == 0 || call.args[3] != 8 {
         return None;

@@ -8,12 +8,12 @@ use crate::pager::Shared;
 use crate::table::Piece;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
-use whim_calls::{Call, Decision, Forward, Region, Special, resolve};
+use whim_calls::{Decision, Forward, Region, Special, resolve};
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
-use whim_image::rebuild::stub::Operation;
 use whim_journey::message::{CallRequest, Disposition, ToHome, WireRegion};
+use whim_model::Syscall;
 use whim_model::{MappingId, PAGE_SIZE};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
@@ -58,7 +58,7 @@ impl Guest {
     }
 
     fn reported(&mut self, notification: Notification) -> Result<(), GuestError> {
-        let host = notification.tid;
+        let host_tid = notification.tid;
         let Notification {
             id,
             number,
@@ -66,7 +66,7 @@ impl Guest {
             args,
             ..
         } = notification;
-        let Some(thread) = self.threads.get_mut(&host) else {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
             // A thread that we have seen ending.
             self.listener
                 .respond(id, Response::Result(-i64::from(libc::EINTR)))?;
@@ -75,42 +75,43 @@ impl Guest {
         thread.told_interrupted = false;
         thread.waiting = Some(Waiting {
             id,
-            call: Call::from_notification(architecture, number, args),
+            call: whim_calls::notified(architecture, number, args),
             kind: Kind::Undecided,
             sequence: 0,
             cancelled: false,
             again: false,
         });
         self.calls += 1;
-        self.decide(host)
+        self.decide(host_tid)
     }
 
     /// Decides a thread's reported call, as soon as all pages that it names are here.
     ///
     /// # Errors
     /// Tracing failed.
-    pub(crate) fn decide(&mut self, host: i32) -> Result<(), GuestError> {
-        let Some(call) = self.call_of(host) else {
+    pub(crate) fn decide(&mut self, host_tid: i32) -> Result<(), GuestError> {
+        let Some(call) = self.call_of(host_tid) else {
             return Ok(());
         };
         let decision = resolve(&call, &self.context, &self.memory);
+        // Trap: a-futex-on-a-missing-page
         self.memory.prepare(&call);
         if self.must_wait() {
             return Ok(());
         }
-        tracing::trace!(host, call.number, args = ?call.args, ?decision, "call");
+        tracing::trace!(host_tid, call.number, args = ?call.args, ?decision, "call");
         match decision {
-            Decision::Continue => self.respond(host, Response::Continue)?,
-            Decision::Answer(value) => self.respond(host, Response::Result(value))?,
-            Decision::GoHome(reason) => self.go_home(host, reason),
-            Decision::Forward(forward) => self.forward(host, forward, After::Result)?,
-            Decision::Special(special) => self.special(host, &call, special)?,
+            Decision::Continue => self.respond(host_tid, Response::Continue)?,
+            Decision::Answer(value) => self.respond(host_tid, Response::Result(value))?,
+            Decision::GoHome(reason) => self.go_home(host_tid, reason),
+            Decision::Forward(forward) => self.forward(host_tid, forward, After::Result)?,
+            Decision::Special(special) => self.special(host_tid, &call, special)?,
         }
-        self.requeue_once_begun(host)
+        self.requeue_once_begun(host_tid)
     }
 
-    fn call_of(&self, host: i32) -> Option<Call> {
-        let waiting = self.threads.get(&host)?.waiting.as_ref()?;
+    fn call_of(&self, host_tid: i32) -> Option<Syscall> {
+        let waiting = self.threads.get(&host_tid)?.waiting.as_ref()?;
         Some(waiting.call)
     }
 
@@ -136,21 +137,21 @@ impl Guest {
             let waiting = thread.waiting.as_ref();
             waiting.is_some_and(|waiting| waiting.kind == Kind::Undecided)
         };
-        let hosts: Vec<i32> = self
+        let host_tids: Vec<i32> = self
             .threads
             .values()
             .filter(undecided)
-            .map(|t| t.host)
+            .map(|t| t.host_tid)
             .collect();
-        for host in hosts {
-            self.decide(host)?;
+        for host_tid in host_tids {
+            self.decide(host_tid)?;
         }
         Ok(())
     }
 
     /// The process goes home; the call that demands it is executed there.
-    pub(crate) fn go_home(&mut self, host: i32, reason: &str) {
-        let Some(thread) = self.threads.get_mut(&host) else {
+    pub(crate) fn go_home(&mut self, host_tid: i32, reason: &str) {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
             return;
         };
         let tid = thread.tid;
@@ -165,8 +166,8 @@ impl Guest {
     }
 
     /// The next sequence number of a thread, and what it waits for now.
-    pub(crate) fn waits(&mut self, host: i32, kind: Kind) -> Option<(i32, u64)> {
-        let thread = self.threads.get_mut(&host)?;
+    pub(crate) fn waits(&mut self, host_tid: i32, kind: Kind) -> Option<(i32, u64)> {
+        let thread = self.threads.get_mut(&host_tid)?;
         thread.sequence += 1;
         let waiting = thread.waiting.as_mut()?;
         waiting.kind = kind;
@@ -181,7 +182,7 @@ impl Guest {
     /// Tracing failed.
     pub(crate) fn forward(
         &mut self,
-        host: i32,
+        host_tid: i32,
         forward: Forward,
         after: After,
     ) -> Result<(), GuestError> {
@@ -194,19 +195,19 @@ impl Guest {
         }
         let Some(waiting) = self
             .threads
-            .get(&host)
+            .get(&host_tid)
             .and_then(|thread| thread.waiting.as_ref())
         else {
             return Ok(());
         };
         let call = waiting.call;
-        let masked = self.mask_for_home(host, &call, waiting.again);
+        let masked = self.mask_for_home(host_tid, &call, waiting.again);
         if waiting.cancelled && forward.may_block {
             // A handler came while its pages were fetched; the call begins after it.
-            return self.respond(host, Response::Result(ERESTARTNOINTR));
+            return self.respond(host_tid, Response::Result(ERESTARTNOINTR));
         }
-        if forward.wait_mask.is_some() && self.has_deliverable(host, forward.wait_mask) {
-            return self.interrupt_under_mask(host, forward.wait_mask.unwrap_or(0));
+        if forward.wait_mask.is_some() && self.has_deliverable(host_tid, forward.wait_mask) {
+            return self.interrupt_under_mask(host_tid, forward.wait_mask.unwrap_or(0));
         }
         let kind = Kind::Forward(Forwarded {
             regions: places(&forward.regions),
@@ -215,7 +216,7 @@ impl Guest {
             is_quick: !forward.may_block,
             is_await: false,
         });
-        let Some((tid, sequence)) = self.waits(host, kind) else {
+        let Some((tid, sequence)) = self.waits(host_tid, kind) else {
             return Ok(());
         };
         let length = forward.regions.iter().map(|region| region.data.len()).sum();
@@ -236,25 +237,30 @@ impl Guest {
         Ok(())
     }
 
-    fn special(&mut self, host: i32, call: &Call, special: Special) -> Result<(), GuestError> {
+    fn special(
+        &mut self,
+        host_tid: i32,
+        call: &Syscall,
+        special: Special,
+    ) -> Result<(), GuestError> {
         match special {
             Special::MapFile => {
-                self.map_file(host, call);
+                self.map_file(host_tid, call);
                 Ok(())
             }
-            Special::Signal(signal) => self.own_signal(host, *signal),
-            Special::SignalAction => self.signal_action(host, call),
+            Special::Signal(signal) => self.own_signal(host_tid, *signal),
+            Special::SignalAction => self.signal_action(host_tid, call),
             Special::NewThread(new) => {
-                self.new_thread(host, new);
+                self.new_thread(host_tid, new);
                 Ok(())
             }
-            Special::ThreadExit if self.outlives_first(host) => {
-                self.go_home(host, "its first thread ends, and others go on");
+            Special::ThreadExit if self.outlives_first(host_tid) => {
+                self.go_home(host_tid, "its first thread ends, and others go on");
                 Ok(())
             }
             Special::ThreadExit => {
                 let code = low(call.args[0]);
-                if let Some((tid, sequence)) = self.waits(host, Kind::ThreadExit) {
+                if let Some((tid, sequence)) = self.waits(host_tid, Kind::ThreadExit) {
                     self.say(ToHome::ThreadExit {
                         tid,
                         sequence,
@@ -265,7 +271,7 @@ impl Guest {
             }
             Special::ProcessExit => {
                 let code = low(call.args[0]);
-                if let Some((tid, _)) = self.waits(host, Kind::ProcessExit) {
+                if let Some((tid, _)) = self.waits(host_tid, Kind::ProcessExit) {
                     let cpu_away = self.cpu_away();
                     self.say(ToHome::ProcessExit {
                         tid,
@@ -276,16 +282,16 @@ impl Guest {
                 Ok(())
             }
             Special::ReservedMemory => {
-                self.go_home(host, "it uses the address range that is home's");
+                self.go_home(host_tid, "it uses the address range that is home's");
                 Ok(())
             }
-            Special::ProcessTimes(forward) => self.forward(host, forward, After::AddTimes),
-            Special::ThreadName(forward) => self.forward(host, forward, After::RunHere),
-            Special::Await => self.await_home(host),
+            Special::ProcessTimes(forward) => self.forward(host_tid, forward, After::AddTimes),
+            Special::ThreadName(forward) => self.forward(host_tid, forward, After::RunHere),
+            Special::Await => self.await_home(host_tid),
         }
     }
 
-    fn map_file(&mut self, host: i32, call: &Call) {
+    fn map_file(&mut self, host_tid: i32, call: &Syscall) {
         let [_, length, protection, flags, fd, offset] = call.args;
         let aligned = length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
         if aligned == 0 || offset % PAGE_SIZE != 0 {
@@ -295,12 +301,12 @@ impl Guest {
             } else {
                 libc::EINVAL
             };
-            if let Err(error) = self.respond(host, Response::Result(-i64::from(errno))) {
+            if let Err(error) = self.respond(host_tid, Response::Result(-i64::from(errno))) {
                 tracing::warn!(%error, "a call could not be answered");
             }
             return;
         }
-        if let Some((tid, sequence)) = self.waits(host, Kind::MapFile) {
+        if let Some((tid, sequence)) = self.waits(host_tid, Kind::MapFile) {
             self.say(ToHome::MapFile {
                 tid,
                 sequence,
@@ -313,7 +319,7 @@ impl Guest {
         }
     }
 
-    fn signal_action(&mut self, host: i32, call: &Call) -> Result<(), GuestError> {
+    fn signal_action(&mut self, host_tid: i32, call: &Syscall) -> Result<(), GuestError> {
         let action = whim_calls::signal_action(call, &self.memory);
         if self.must_wait() {
             return Ok(());
@@ -323,9 +329,9 @@ impl Guest {
             (1..=64).contains(&signal).then_some((signal, action))
         });
         let Some((signal, action)) = sound else {
-            return self.respond(host, Response::Continue);
+            return self.respond(host_tid, Response::Continue);
         };
-        if let Some((tid, sequence)) = self.waits(host, Kind::Disposition) {
+        if let Some((tid, sequence)) = self.waits(host_tid, Kind::Disposition) {
             self.say(ToHome::Disposition {
                 tid,
                 sequence,
@@ -343,8 +349,11 @@ impl Guest {
 
     /// The thread asks for the result of the call that was in flight when it moved here. The call
     /// itself tells where its outputs go.
-    fn await_home(&mut self, host: i32) -> Result<(), GuestError> {
-        let call = self.threads.get(&host).and_then(|thread| thread.in_flight);
+    fn await_home(&mut self, host_tid: i32) -> Result<(), GuestError> {
+        let call = self
+            .threads
+            .get(&host_tid)
+            .and_then(|thread| thread.in_flight);
         let mut forwarded = Forwarded {
             is_await: true,
             ..Forwarded::default()
@@ -372,14 +381,17 @@ impl Guest {
         }
         let waiting = self
             .threads
-            .get(&host)
+            .get(&host_tid)
             .and_then(|thread| thread.waiting.as_ref());
         // Its mask acts from now on, also on what came before.
         let interrupted =
-            forwarded.wait_mask.is_some() && self.has_deliverable(host, forwarded.wait_mask);
+            forwarded.wait_mask.is_some() && self.has_deliverable(host_tid, forwarded.wait_mask);
         let cancelled = interrupted || waiting.is_some_and(|waiting| waiting.cancelled);
-        if let Some((tid, sequence)) = self.waits(host, Kind::Forward(forwarded)) {
-            let awaited = self.threads.get(&host).map_or(0, |thread| thread.awaited);
+        if let Some((tid, sequence)) = self.waits(host_tid, Kind::Forward(forwarded)) {
+            let awaited = self
+                .threads
+                .get(&host_tid)
+                .map_or(0, |thread| thread.awaited);
             self.say(ToHome::Await {
                 tid,
                 sequence,
@@ -387,7 +399,7 @@ impl Guest {
             });
         }
         if cancelled {
-            self.cancel(host);
+            self.cancel(host_tid);
         }
         Ok(())
     }
@@ -400,18 +412,18 @@ impl Guest {
         let Some(thread) = self.thread_of(reply.tid) else {
             return Ok(());
         };
-        let host = thread.host;
-        tracing::trace!(host, reply.sequence, reply.result, outputs = ?reply.outputs, "answer");
+        let host_tid = thread.host_tid;
+        tracing::trace!(host_tid, reply.sequence, reply.result, outputs = ?reply.outputs, "answer");
         let waiting = thread.waiting.clone();
         let Some(waiting) = waiting.filter(|waiting| waiting.sequence == reply.sequence) else {
             tracing::debug!(tid = reply.tid, "an answer that nobody waits for");
             return Ok(());
         };
         let result = match waiting.kind {
-            Kind::Forward(forwarded) => self.forwarded(host, &forwarded, reply),
-            Kind::NewThread(new) => self.begin_thread(host, &new, reply.result),
-            Kind::MapFile => self.mapped(host, &waiting.call, reply),
-            Kind::Disposition | Kind::ThreadExit => self.respond(host, Response::Continue),
+            Kind::Forward(forwarded) => self.forwarded(host_tid, &forwarded, reply),
+            Kind::NewThread(new) => self.begin_thread(host_tid, &new, reply.result),
+            Kind::MapFile => self.mapped(host_tid, &waiting.call, reply),
+            Kind::Disposition | Kind::ThreadExit => self.respond(host_tid, Response::Continue),
             Kind::Undecided | Kind::ProcessExit | Kind::GoHome => Ok(()),
         };
         match result {
@@ -422,12 +434,12 @@ impl Guest {
 
     fn forwarded(
         &mut self,
-        host: i32,
+        host_tid: i32,
         forwarded: &Forwarded,
         reply: &Reply,
     ) -> Result<(), GuestError> {
         if (ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&reply.result) {
-            return self.interrupted(host, forwarded, reply.result);
+            return self.interrupted(host_tid, forwarded, reply.result);
         }
         let mut tail = reply.tail.as_slice();
         let mut first = None;
@@ -449,56 +461,61 @@ impl Guest {
             let _ = self.memory.write(*address, bytes);
         }
         // One that moved while it waited has a call that only asks for the result.
-        let moved = self.threads.get_mut(&host).and_then(|t| t.in_flight.take());
+        let moved = self
+            .threads
+            .get_mut(&host_tid)
+            .and_then(|t| t.in_flight.take());
         match forwarded.after {
+            // Trap: a-name-in-the-moment-of-a-move
             After::RunHere if reply.result >= 0 => match moved.filter(|_| forwarded.is_await) {
-                Some(call) => self.run_here(host, &call),
-                None => self.respond(host, Response::Continue),
+                Some(call) => self.run_here(host_tid, &call),
+                None => self.respond(host_tid, Response::Continue),
             },
             After::AddTimes if reply.result >= 0 => {
-                let call = moved.or_else(|| self.call_of(host));
+                let call = moved.or_else(|| self.call_of(host_tid));
                 let (address, bytes) = first.unwrap_or((0, Vec::new()));
                 if let Some(call) = call {
-                    self.add_times(host, &call, address, bytes);
+                    self.add_times(host_tid, &call, address, bytes);
                 }
-                self.respond(host, Response::Result(reply.result))
+                self.respond(host_tid, Response::Result(reply.result))
             }
-            _ => self.respond(host, Response::Result(reply.result)),
+            _ => self.respond(host_tid, Response::Result(reply.result)),
         }
     }
 
     /// A call that home has executed before the thread came here is executed here too.
-    fn run_here(&mut self, host: i32, call: &Call) -> Result<(), GuestError> {
-        let stopped = self.take_out(host)?;
-        let operation = Operation::new(call.number.cast_signed(), &call.args);
+    fn run_here(&mut self, host_tid: i32, call: &Syscall) -> Result<(), GuestError> {
+        let stopped = self.take_out(host_tid)?;
+        let operation = Syscall::new(call.number.cast_signed(), &call.args);
         let (stopped, result) = self.inject(stopped, &operation)?;
-        self.go_on_with(host, stopped, result)
+        self.go_on_with(host_tid, stopped, result)
     }
 
     /// Home's call was interrupted. Only if a handler is to run here may the kernel see that; else
     /// the call is made again.
     fn interrupted(
         &mut self,
-        host: i32,
+        host_tid: i32,
         forwarded: &Forwarded,
         result: i64,
     ) -> Result<(), GuestError> {
         if forwarded.is_await {
-            return self.await_interrupted(host, forwarded, result);
+            return self.await_interrupted(host_tid, forwarded, result);
         }
-        if !self.has_deliverable(host, forwarded.wait_mask) {
-            return self.make_again(host);
+        // Trap: restart-number-without-a-signal
+        if !self.has_deliverable(host_tid, forwarded.wait_mask) {
+            return self.make_again(host_tid);
         }
         if let Some(mask) = forwarded.wait_mask {
-            return self.interrupt_under_mask(host, mask);
+            return self.interrupt_under_mask(host_tid, mask);
         }
-        let result = self.tells_interrupted(host, result);
-        self.respond(host, Response::Result(result))
+        let result = self.tells_interrupted(host_tid, result);
+        self.respond(host_tid, Response::Result(result))
     }
 
     /// Home has interrupted the thread's call with this result: what its kernel is told now.
-    fn tells_interrupted(&mut self, host: i32, result: i64) -> i64 {
-        if let Some(thread) = self.threads.get_mut(&host) {
+    fn tells_interrupted(&mut self, host_tid: i32, result: i64) -> i64 {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.told_interrupted = true;
         }
         // A restart block would be that of this thread's last sleep here.
@@ -510,8 +527,11 @@ impl Guest {
     }
 
     /// The call is sent home once more; if job control has stopped the process, when it goes on.
-    fn make_again(&mut self, host: i32) -> Result<(), GuestError> {
-        let waiting = self.threads.get_mut(&host).and_then(|t| t.waiting.as_mut());
+    fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
+        let waiting = self
+            .threads
+            .get_mut(&host_tid)
+            .and_then(|t| t.waiting.as_mut());
         if let Some(waiting) = waiting {
             waiting.again = true;
             waiting.kind = Kind::Undecided;
@@ -519,63 +539,63 @@ impl Guest {
         if self.holds.stopped {
             return Ok(());
         }
-        self.decide(host)
+        self.decide(host_tid)
     }
 
     /// The call that was in flight when the thread came here has not been executed: from now on it
     /// is a call of this thread like any other, and the kernel decides whether a handler comes first.
     fn await_interrupted(
         &mut self,
-        host: i32,
+        host_tid: i32,
         forwarded: &Forwarded,
         result: i64,
     ) -> Result<(), GuestError> {
-        let thread = self.threads.get_mut(&host);
+        let thread = self.threads.get_mut(&host_tid);
         let Some(call) = thread.and_then(|thread| thread.in_flight.take()) else {
-            return self.respond(host, Response::Result(-i64::from(libc::EINTR)));
+            return self.respond(host_tid, Response::Result(-i64::from(libc::EINTR)));
         };
         let result = if forwarded.is_quick {
             // No signal ends such a call: home has never got it.
             ERESTARTNOINTR
         } else {
-            self.tells_interrupted(host, result)
+            self.tells_interrupted(host_tid, result)
         };
-        let stopped = self.take_out(host)?;
+        let stopped = self.take_out(host_tid)?;
         let mut registers = stopped.registers()?;
         (registers.orig_rax, registers.rax) = (call.number, result.cast_unsigned());
         stopped.set_registers(&registers)?;
-        self.go_on(host, stopped)
+        self.go_on(host_tid, stopped)
     }
 
     /// A thread that was taken out of its call goes on behind it, with this result.
     pub(crate) fn go_on_with(
         &mut self,
-        host: i32,
+        host_tid: i32,
         stopped: Stopped,
         result: i64,
     ) -> Result<(), GuestError> {
         end_call(&stopped, result)?;
-        self.go_on(host, stopped)
+        self.go_on(host_tid, stopped)
     }
 
     /// Lets a thread go, unless it is to be held.
-    pub(crate) fn go_on(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
+    pub(crate) fn go_on(&mut self, host_tid: i32, stopped: Stopped) -> Result<(), GuestError> {
         if self.holds.any() {
-            self.set_trace(host, Trace::Stopped(stopped));
+            self.set_trace(host_tid, Trace::Stopped(stopped));
         } else {
             stopped.resume(0)?;
-            self.set_trace(host, Trace::Running);
+            self.set_trace(host_tid, Trace::Running);
         }
         Ok(())
     }
 
     /// Home has mapped the file in its attic: memory of our own comes here, filled from there.
-    fn mapped(&mut self, host: i32, call: &Call, reply: &Reply) -> Result<(), GuestError> {
+    fn mapped(&mut self, host_tid: i32, call: &Syscall, reply: &Reply) -> Result<(), GuestError> {
         let Some(mapping) = reply.mapping else {
             let result = reply.result.min(-1);
-            return self.respond(host, Response::Result(result));
+            return self.respond(host_tid, Response::Result(result));
         };
-        let stopped = self.take_out(host)?;
+        let stopped = self.take_out(host_tid)?;
         let [address, length, protection, flags, ..] = call.args;
         let kept = libc::MAP_FIXED
             | libc::MAP_FIXED_NOREPLACE
@@ -583,7 +603,7 @@ impl Guest {
             | libc::MAP_32BIT
             | libc::MAP_PRIVATE;
         let flags = (low(flags) & kept) | libc::MAP_ANONYMOUS;
-        let operation = Operation::new(
+        let operation = Syscall::new(
             libc::SYS_mmap,
             &[
                 address,
@@ -598,7 +618,7 @@ impl Guest {
         if let Ok(start) = u64::try_from(result) {
             show(&self.shared, start, length, mapping)?;
         }
-        self.go_on_with(host, stopped, result)
+        self.go_on_with(host_tid, stopped, result)
     }
 }
 
@@ -615,6 +635,7 @@ fn show(shared: &Shared, start: u64, length: u64, mapping: MappingId) -> Result<
     shared.table().insert(piece);
     shared
         .uffd
+        // Trap: a-file-page-becomes-zeros
         .register(start, end - start, Mode::Missing)
         .map_err(|errno| GuestError::Os {
             what: "Registering a file mapping",

@@ -7,11 +7,10 @@ use crate::guest::{Guest, Kind, Thread, Trace};
 use crate::signals::Effect;
 use crate::table::Arrival;
 use std::time::Duration;
-use whim_calls::Call;
 use whim_image::freeze_calls::{self, ERESTARTNOINTR};
 use whim_image::maps::{self, FlagTable};
 use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
-use whim_image::rebuild::stub::Operation;
+use whim_model::Syscall;
 use whim_model::{
     Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE, ProcessImage,
     QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
@@ -65,17 +64,17 @@ impl Guest {
     pub(crate) fn freeze(&mut self) -> Result<(), GuestError> {
         self.holds.move_away = true;
         let sleepers = self.interrupt_sleepers()?;
-        let hosts: Vec<i32> = self.threads.keys().copied().collect();
-        for host in &hosts {
-            self.leave_call(*host)?;
+        let host_tids: Vec<i32> = self.threads.keys().copied().collect();
+        for host_tid in &host_tids {
+            self.leave_call(*host_tid)?;
         }
         for unread in std::mem::take(&mut self.backlog) {
             let restart = whim_sys::seccomp::Response::Result(ERESTARTNOINTR);
             self.listener.respond(unread.id, restart)?;
         }
-        for host in hosts {
-            match self.stop_of(host).and_then(|stopped| match stopped {
-                Some(stopped) => self.settle(host, stopped),
+        for host_tid in host_tids {
+            match self.stop_of(host_tid).and_then(|stopped| match stopped {
+                Some(stopped) => self.settle(host_tid, stopped),
                 None => Ok(()),
             }) {
                 Err(GuestError::Ended) => {}
@@ -83,7 +82,7 @@ impl Guest {
             }
         }
         self.note_deadlines(&sleepers)?;
-        if self.threads.contains_key(&self.host) {
+        if self.threads.contains_key(&self.host_tid) {
             Ok(())
         } else {
             Err(GuestError::Ended)
@@ -92,8 +91,8 @@ impl Guest {
 
     /// A thread in a reported call leaves it. If home executes that call, the thread will ask for
     /// its result.
-    fn leave_call(&mut self, host: i32) -> Result<(), GuestError> {
-        let Some(thread) = self.threads.get_mut(&host) else {
+    fn leave_call(&mut self, host_tid: i32) -> Result<(), GuestError> {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
             return Ok(());
         };
         if thread.waiting.is_none() {
@@ -102,26 +101,29 @@ impl Guest {
         if thread.leaves_its_call_to_home() {
             thread.awaits = true;
         }
-        self.respond(host, whim_sys::seccomp::Response::Result(ERESTARTNOINTR))
+        self.respond(
+            host_tid,
+            whim_sys::seccomp::Response::Result(ERESTARTNOINTR),
+        )
     }
 
-    fn stop_of(&mut self, host: i32) -> Result<Option<Stopped>, GuestError> {
-        let Some(thread) = self.threads.get_mut(&host) else {
+    fn stop_of(&mut self, host_tid: i32) -> Result<Option<Stopped>, GuestError> {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
             return Ok(None);
         };
         match std::mem::replace(&mut thread.trace, Trace::Interrupted) {
             Trace::Stopped(stopped) => Ok(Some(stopped)),
-            _ => self.await_stop(host).map(Some),
+            _ => self.await_stop(host_tid).map(Some),
         }
     }
 
     /// Brings a stopped thread to where its registers tell everything: a signal that interrupts a
     /// call here is delivered here, because only this kernel knows that it interrupts.
-    fn settle(&mut self, host: i32, stopped: Stopped) -> Result<(), GuestError> {
+    fn settle(&mut self, host_tid: i32, stopped: Stopped) -> Result<(), GuestError> {
         let mut stopped = stopped;
-        let thread = self.threads.get(&host);
+        let thread = self.threads.get(&host_tid);
         if thread.is_some_and(|thread| thread.at_our_stop || thread.fatal.is_some()) {
-            self.set_trace(host, Trace::Stopped(stopped));
+            self.set_trace(host_tid, Trace::Stopped(stopped));
             return Ok(());
         }
         loop {
@@ -130,16 +132,16 @@ impl Guest {
                 let info = self.tickets.redeem(&raw);
                 let effect = self.effect(signal);
                 if effect == Effect::Ends {
-                    self.keep_fatal(host, signal, info);
+                    self.keep_fatal(host_tid, signal, info);
                     break;
                 }
                 if self.postpone(&stopped, signal, &info)? {
-                    if let Some(thread) = self.threads.get_mut(&host) {
+                    if let Some(thread) = self.threads.get_mut(&host_tid) {
                         thread.at_our_stop = true;
                     }
                     break;
                 }
-                Running::assume(host).interrupt()?;
+                Running::assume(host_tid).interrupt()?;
                 match effect {
                     Effect::Caught => {
                         stopped.set_signal_info(&info)?;
@@ -147,38 +149,41 @@ impl Guest {
                     }
                     Effect::Stops => {
                         // The process stops where it goes to.
-                        self.keep(host, signal, info);
+                        self.keep(host_tid, signal, info);
                         stopped.resume(0)?;
                     }
                     Effect::Nothing | Effect::Ends => {
                         stopped.resume(0)?;
                     }
                 }
-                stopped = self.await_stop(host)?;
+                stopped = self.await_stop(host_tid)?;
                 continue;
             }
-            let awaits = self.threads.get(&host).is_some_and(|thread| thread.awaits);
+            let awaits = self
+                .threads
+                .get(&host_tid)
+                .is_some_and(|thread| thread.awaits);
             let registers = stopped.registers()?;
-            if awaits || !was_cut(&registers) || !self.has_deliverable(host, None) {
+            if awaits || !was_cut(&registers) || !self.has_deliverable(host_tid, None) {
                 break;
             }
             stopped = self.await_delivery(stopped)?;
         }
-        self.set_trace(host, Trace::Stopped(stopped));
+        self.set_trace(host_tid, Trace::Stopped(stopped));
         Ok(())
     }
 
     /// Lets a thread go for the delivery of its pending signal. Another thread may have taken the
     /// signal: then the thread is stopped again.
     fn await_delivery(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
-        let host = stopped.tid();
+        let host_tid = stopped.tid();
         let begun = std::time::Instant::now();
         let mut running = stopped.resume(0)?;
         while begun.elapsed() < DELIVERY_WITHIN {
             match running.poll()? {
                 Polled::Event(Waited::Stopped(stopped)) => return Ok(stopped),
                 Polled::Event(_) => {
-                    self.ended(host);
+                    self.ended(host_tid);
                     return Err(GuestError::Ended);
                 }
                 Polled::Still(still) => running = still,
@@ -186,7 +191,7 @@ impl Guest {
             std::thread::yield_now();
         }
         running.interrupt()?;
-        self.await_stop(host)
+        self.await_stop(host_tid)
     }
 
     /// Takes the image of the frozen guest.
@@ -195,29 +200,29 @@ impl Guest {
     /// The guest ended, or the kernel refuses something.
     pub(crate) fn capture(&mut self, ahead: Ahead) -> Result<ProcessImage, GuestError> {
         let clocks = ahead.clocks()?;
-        let hosts = self.leader_first();
-        let mut states = Vec::with_capacity(hosts.len());
-        for host in &hosts {
-            states.push(self.thread_state(*host)?);
+        let host_tids = self.leader_first();
+        let mut states = Vec::with_capacity(host_tids.len());
+        for host_tid in &host_tids {
+            states.push(self.thread_state(*host_tid)?);
         }
-        let answers = self.ask(&hosts, &states)?;
-        let mut threads = Vec::with_capacity(hosts.len());
-        for ((host, state), answer) in hosts.iter().zip(states).zip(&answers.threads) {
-            let mut thread = self.thread_image(*host, state, answer)?;
+        let answers = self.ask(&host_tids, &states)?;
+        let mut threads = Vec::with_capacity(host_tids.len());
+        for ((host_tid, state), answer) in host_tids.iter().zip(states).zip(&answers.threads) {
+            let mut thread = self.thread_image(*host_tid, state, answer)?;
             thread.deadline_ns = thread
                 .deadline_ns
                 .map(|deadline| deadline.saturating_add_signed(ahead.monotonic_ns));
             threads.push(thread);
         }
-        let leader = self.stopped_thread(self.host)?;
+        let leader = self.stopped_thread(self.host_tid)?;
         let pending = self.true_signals(leader.queued_signals(true)?);
         let mut layout = self.origin.layout.clone();
         layout.brk = answers.brk;
-        let entries = maps::read(self.host).map_err(unreadable_maps)?;
-        let flags = FlagTable::read(self.host).map_err(unreadable_maps)?;
+        let entries = maps::read(self.host_tid).map_err(unreadable_maps)?;
+        let flags = FlagTable::read(self.host_tid).map_err(unreadable_maps)?;
         let mappings = self.mappings(&entries, &flags);
         let guards =
-            maps::guards(self.host, &mappings).map_err(|source| GuestError::Unreadable {
+            maps::guards(self.host_tid, &mappings).map_err(|source| GuestError::Unreadable {
                 what: "pages",
                 source,
             })?;
@@ -231,7 +236,7 @@ impl Guest {
             layout,
             limits: self.origin.limits.clone(),
             personality: self.origin.personality,
-            no_transparent_huge_pages: !self.status(self.host).transparent_huge_pages,
+            no_transparent_huge_pages: !self.status(self.host_tid).transparent_huge_pages,
             reserved: self.origin.reserved,
             vdso: self.origin.vdso.clone(),
             clocks,
@@ -245,12 +250,12 @@ impl Guest {
             .threads
             .keys()
             .copied()
-            .filter(|host| *host != self.host);
-        std::iter::once(self.host).chain(others).collect()
+            .filter(|host_tid| *host_tid != self.host_tid);
+        std::iter::once(self.host_tid).chain(others).collect()
     }
 
-    fn stopped_thread(&self, host: i32) -> Result<&Stopped, GuestError> {
-        match self.threads.get(&host).map(|thread| &thread.trace) {
+    fn stopped_thread(&self, host_tid: i32) -> Result<&Stopped, GuestError> {
+        match self.threads.get(&host_tid).map(|thread| &thread.trace) {
             Some(Trace::Stopped(stopped)) => Ok(stopped),
             _ => Err(GuestError::Ended),
         }
@@ -268,10 +273,10 @@ impl Guest {
     }
 
     /// Registers and mask before our own work in the thread.
-    fn thread_state(&mut self, host: i32) -> Result<State, GuestError> {
-        let pid = self.host;
+    fn thread_state(&mut self, host_tid: i32) -> Result<State, GuestError> {
+        let pid = self.host_tid;
         let (registers, mask, rseq) = {
-            let stopped = self.stopped_thread(host)?;
+            let stopped = self.stopped_thread(host_tid)?;
             (
                 stopped.registers()?,
                 stopped.signal_mask()?,
@@ -279,7 +284,7 @@ impl Guest {
             )
         };
         let mut registers = registers;
-        freeze_calls::complete_random((pid, host), &mut registers);
+        freeze_calls::complete_random((pid, host_tid), &mut registers);
         registers.orig_rax = freeze_calls::true_number(pid, &registers);
         if let Some(rseq) = &rseq
             && let Some(abort) = abort_address(pid, rseq.address, registers.rip)
@@ -287,7 +292,7 @@ impl Guest {
             registers.rip = abort;
             registers.orig_rax = u64::MAX;
         }
-        let thread = self.threads.get_mut(&host).ok_or(GuestError::Ended)?;
+        let thread = self.threads.get_mut(&host_tid).ok_or(GuestError::Ended)?;
         if let Some(suspended) = thread.suspended.take() {
             registers = rewound(&suspended);
         }
@@ -305,16 +310,16 @@ impl Guest {
 
     fn thread_image(
         &mut self,
-        host: i32,
+        host_tid: i32,
         state: State,
         answer: &Answer,
     ) -> Result<ThreadImage, GuestError> {
-        let stopped = self.stopped_thread(host)?;
-        let robust_list = foreign::robust_list(host).map_err(|errno| GuestError::Os {
+        let stopped = self.stopped_thread(host_tid)?;
+        let robust_list = foreign::robust_list(host_tid).map_err(|errno| GuestError::Os {
             what: "Reading a list of robust futexes",
             errno,
         })?;
-        let path = format!("/proc/{}/task/{host}/comm", self.host);
+        let path = format!("/proc/{}/task/{host_tid}/comm", self.host_tid);
         let mut name = std::fs::read(path).map_err(|source| GuestError::Unreadable {
             what: "name",
             source,
@@ -323,7 +328,7 @@ impl Guest {
         name.pop();
         let xstate = stopped.xstate()?;
         let mut pending = self.true_signals(stopped.queued_signals(false)?);
-        let thread = self.threads.get(&host).ok_or(GuestError::Ended)?;
+        let thread = self.threads.get(&host_tid).ok_or(GuestError::Ended)?;
         pending.splice(0..0, thread.postponed.iter().chain(&thread.fatal).cloned());
         let (mut registers, mut activity) = image_registers(thread, &state.registers);
         let deadline_ns = thread.deadline_ns;
@@ -338,7 +343,7 @@ impl Guest {
             activity = Activity::Computing;
         }
         tracing::trace!(
-            host,
+            host_tid,
             ?activity,
             rax = state.registers.rax.cast_signed(),
             orig_rax = state.registers.orig_rax.cast_signed(),
@@ -365,32 +370,32 @@ impl Guest {
 
     /// Asks the threads themselves what nobody else can tell; each has its registers and mask back
     /// afterwards.
-    fn ask(&mut self, hosts: &[i32], states: &[State]) -> Result<Answers, GuestError> {
+    fn ask(&mut self, host_tids: &[i32], states: &[State]) -> Result<Answers, GuestError> {
         let mut arguments = self.runner.arguments();
-        let space = arguments.add(&vec![0; hosts.len() * ANSWER]);
+        let space = arguments.add(&vec![0; host_tids.len() * ANSWER]);
         let actions = arguments.add(&vec![0; ACTION * 64]);
         let timers = arguments.add(&[0; 2 * CpuTimer::LENGTH]);
         self.runner.store(&arguments)?;
-        let mut lists: Vec<Vec<Operation>> = Vec::with_capacity(hosts.len());
-        for index in 0..hosts.len() {
+        let mut lists: Vec<Vec<Syscall>> = Vec::with_capacity(host_tids.len());
+        for index in 0..host_tids.len() {
             let into = space + (index * ANSWER) as u64;
             lists.push(vec![
-                Operation::new(libc::SYS_sigaltstack, &[0, into]),
-                Operation::new(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, into + 24]),
+                Syscall::new(libc::SYS_sigaltstack, &[0, into]),
+                Syscall::new(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, into + 24]),
             ]);
         }
         // Those of the process come behind all others, where the leader's list may be long.
         let mut leaders = lists.remove(0);
-        leaders.push(Operation::new(libc::SYS_brk, &[0]));
+        leaders.push(Syscall::new(libc::SYS_brk, &[0]));
         for (index, which) in (0..).zip(CPU_TIMERS) {
             let into = timers + index * CpuTimer::LENGTH as u64;
-            leaders.push(Operation::new(libc::SYS_getitimer, &[which, into]));
+            leaders.push(Syscall::new(libc::SYS_getitimer, &[which, into]));
         }
         leaders.extend((1..=SIGNALS).map(|signal| {
             let into = actions + (signal - 1) * 32;
-            Operation::new(libc::SYS_rt_sigaction, &[signal, 0, into, 8])
+            Syscall::new(libc::SYS_rt_sigaction, &[signal, 0, into, 8])
         }));
-        let results = self.run_lists(hosts, states, leaders, lists)?;
+        let results = self.run_lists(host_tids, states, leaders, lists)?;
         for result in results.iter().take(2) {
             check("Asking the guest", *result)?;
         }
@@ -398,7 +403,7 @@ impl Guest {
         let mut bytes = [0; 2 * CpuTimer::LENGTH];
         self.runner.read(timers, &mut bytes)?;
         let (first, second) = bytes.split_at(CpuTimer::LENGTH);
-        let mut answers = self.read_answers(hosts.len(), space, actions, brk)?;
+        let mut answers = self.read_answers(host_tids.len(), space, actions, brk)?;
         answers.cpu_timers = [first, second].map(CpuTimer::from_kernel);
         Ok(answers)
     }
@@ -406,22 +411,22 @@ impl Guest {
     /// Runs the leader's list and, at the same time, those of the others; gives the leader's results.
     fn run_lists(
         &mut self,
-        hosts: &[i32],
+        host_tids: &[i32],
         states: &[State],
-        leaders: Vec<Operation>,
-        others: Vec<Vec<Operation>>,
+        leaders: Vec<Syscall>,
+        others: Vec<Vec<Syscall>>,
     ) -> Result<Vec<i64>, GuestError> {
         let skip = OWN_MAX * others.len();
-        let trap_ignored = self.status(self.host).ignored & SIGTRAP_BIT != 0;
+        let trap_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
         let count = leaders.len();
         let mut at = vec![skip];
         at.extend((0..others.len()).map(|index| index * OWN_MAX));
-        let lists: Vec<Vec<Operation>> = std::iter::once(leaders).chain(others).collect();
+        let lists: Vec<Vec<Syscall>> = std::iter::once(leaders).chain(others).collect();
         let runner = self.runner;
         let mut running = Vec::new();
         let mut stepped = Vec::new();
-        for ((host, list), at) in hosts.iter().zip(&lists).zip(&at) {
-            let Some(thread) = self.threads.get_mut(host) else {
+        for ((host_tid, list), at) in host_tids.iter().zip(&lists).zip(&at) {
+            let Some(thread) = self.threads.get_mut(host_tid) else {
                 return Err(GuestError::Ended);
             };
             let trace = std::mem::replace(&mut thread.trace, Trace::Running);
@@ -434,22 +439,22 @@ impl Guest {
                 for operation in list {
                     let (back, result) = runner.step(stopped, operation)?;
                     stopped = back;
-                    if *host == self.host {
+                    if *host_tid == self.host_tid {
                         stepped.push(result);
                     }
                 }
                 thread.trace = Trace::Stopped(stopped);
             } else {
                 runner.prepare(&stopped, *at, list)?;
-                running.push((*host, stopped.resume(0)?));
+                running.push((*host_tid, stopped.resume(0)?));
             }
         }
-        for (host, thread) in running {
+        for (host_tid, thread) in running {
             let back = runner.await_end(thread, &mut pass_over_interrupt)?;
-            self.set_trace(host, Trace::Stopped(back));
+            self.set_trace(host_tid, Trace::Stopped(back));
         }
-        for (host, state) in hosts.iter().zip(states) {
-            self.put_back(*host, state, trap_ignored)?;
+        for (host_tid, state) in host_tids.iter().zip(states) {
+            self.put_back(*host_tid, state, trap_ignored)?;
         }
         if trap_ignored {
             return Ok(stepped);
@@ -459,16 +464,21 @@ impl Guest {
 
     /// Gives a thread its own registers and mask back. Behind a syscall stop the kernel would not
     /// restart a call: there it is rewound.
-    fn put_back(&mut self, host: i32, state: &State, at_syscall: bool) -> Result<(), GuestError> {
+    fn put_back(
+        &mut self,
+        host_tid: i32,
+        state: &State,
+        at_syscall: bool,
+    ) -> Result<(), GuestError> {
         let registers = if at_syscall {
             rewound(&state.registers)
         } else {
             state.registers
         };
-        let stopped = self.stopped_thread(host)?;
+        let stopped = self.stopped_thread(host_tid)?;
         stopped.set_registers(&registers)?;
         stopped.set_signal_mask(state.mask)?;
-        if let Some(thread) = self.threads.get_mut(&host) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.at_our_stop = true;
         }
         Ok(())
@@ -526,8 +536,8 @@ impl Guest {
             what: "memory",
             source,
         };
-        let scanner = Pagemap::open(self.host).map_err(unreadable)?;
-        let memory = MemFile::open(self.host).map_err(unreadable)?;
+        let scanner = Pagemap::open(self.host_tid).map_err(unreadable)?;
+        let memory = MemFile::open(self.host_tid).map_err(unreadable)?;
         let mut buffer = vec![0; PAGES_IN_FRAME];
         for mapping in &image.mappings {
             if matches!(mapping.backing, Backing::Kernel { .. }) {
@@ -547,7 +557,7 @@ impl Guest {
                     }
                     let length = usize::try_from(readable).unwrap_or(0);
                     let bytes = &mut buffer[..length];
-                    if process_vm::read_exact(self.host, at, bytes).is_err() {
+                    if process_vm::read_exact(self.host_tid, at, bytes).is_err() {
                         memory.read_exact(at, bytes).map_err(unreadable)?;
                     }
                     self.sift(mapping, at, bytes, sink)?;
@@ -629,9 +639,9 @@ impl Guest {
                 again.push((thread.tid, fatal.signal));
             }
         }
-        let hosts: Vec<i32> = self.threads.keys().copied().collect();
-        for host in hosts {
-            self.requeue_postponed(host)?;
+        let host_tids: Vec<i32> = self.threads.keys().copied().collect();
+        for host_tid in host_tids {
+            self.requeue_postponed(host_tid)?;
         }
         for (tid, signal) in again {
             let reason = format!("signal {signal} ends it");
@@ -683,7 +693,7 @@ fn image_registers(thread: &Thread, registers: &Registers) -> (Registers, Activi
     } else {
         return (again, Activity::Computing);
     };
-    let call = thread.in_flight.unwrap_or(Call {
+    let call = thread.in_flight.unwrap_or(Syscall {
         number: u64::MAX,
         args: [0; 6],
     });

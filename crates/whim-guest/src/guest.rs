@@ -12,14 +12,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use whim_calls::{Call, Context, NewThread};
+use whim_calls::{Context, NewThread};
 use whim_image::freeze_calls::ERESTARTNOINTR;
 use whim_image::freeze_observe::Status;
 use whim_image::rebuild::Rebuilt;
 use whim_image::rebuild::runner::{self, Runner, step_registers};
-use whim_image::rebuild::stub::Operation;
 use whim_image::vdso::Proxy;
 use whim_journey::message::ToHome;
+use whim_model::Syscall;
 use whim_model::{
     AWAIT_NUMBER, Activity, Mapping, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers,
     ResourceLimit,
@@ -111,7 +111,7 @@ pub(crate) enum After {
 pub(crate) struct Waiting {
     /// The notification's cookie.
     pub id: u64,
-    pub call: Call,
+    pub call: Syscall,
     pub kind: Kind,
     pub sequence: u64,
     /// A handler is to run: the call is given up as soon as possible.
@@ -126,13 +126,13 @@ pub(crate) struct Thread {
     /// In its own pid namespace, as home knows it.
     pub tid: i32,
     /// As we see it.
-    pub host: i32,
+    pub host_tid: i32,
     pub trace: Trace,
     pub waiting: Option<Waiting>,
     /// Of its last message to home.
     pub sequence: u64,
     /// The call in flight at home when the thread came here.
-    pub in_flight: Option<Call>,
+    pub in_flight: Option<Syscall>,
     /// Its sequence number; 0 if it left home in it.
     pub awaited: u64,
     /// A signal whose delivery must happen at home.
@@ -179,7 +179,7 @@ pub(crate) struct Guest {
     /// In its own pid namespace, as home knows it.
     pub pid: i32,
     /// As we see it.
-    pub host: i32,
+    pub host_tid: i32,
     /// By number as we see it.
     pub threads: BTreeMap<i32, Thread>,
     pub listener: Listener,
@@ -218,7 +218,7 @@ impl Thread {
         if !matches!(self.trace, Trace::Running) {
             return Ok(());
         }
-        match Running::assume(self.host).interrupt() {
+        match Running::assume(self.host_tid).interrupt() {
             Ok(()) => self.trace = Trace::Interrupted,
             // Its end is on its way to us.
             Err(TraceError::Died) => {}
@@ -262,19 +262,19 @@ impl Guest {
         shared: Arc<Shared>,
         epoch: u32,
     ) -> Result<Self, GuestError> {
-        let host = rebuilt.runner.pid;
-        let process = host;
+        let host_tid = rebuilt.runner.pid;
+        let process = host_tid;
         let mut threads = BTreeMap::new();
         for (thread, state) in rebuilt.threads.into_iter().zip(&image.threads) {
             let r = &state.registers;
-            let call = Call {
+            let call = Syscall {
                 number: r.orig_rax,
                 args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
             };
-            let host = thread.stopped.tid();
+            let host_tid = thread.stopped.tid();
             let thread = Thread {
                 tid: thread.tid,
-                host,
+                host_tid,
                 trace: Trace::Stopped(thread.stopped),
                 waiting: None,
                 sequence: u64::from(epoch) << 32,
@@ -288,17 +288,17 @@ impl Guest {
                 at_our_stop: true,
                 deadline_ns: None,
                 timed: None,
-                cpu: Since::begin(state.cpu_away, times::of_thread(process, host)),
+                cpu: Since::begin(state.cpu_away, times::of_thread(process, host_tid)),
             };
-            threads.insert(host, thread);
+            threads.insert(host_tid, thread);
         }
         let reserved = image.reserved;
         Ok(Self {
             pid: image.pid,
-            host,
+            host_tid,
             listener: rebuilt.listener,
             runner: rebuilt.runner,
-            memory: Memory::new(host, Arc::clone(&shared))?,
+            memory: Memory::new(host_tid, Arc::clone(&shared))?,
             shared,
             context: Context {
                 pid: image.pid,
@@ -323,7 +323,7 @@ impl Guest {
             backlog: Vec::new(),
             gone: false,
             calls: 0,
-            cpu: Since::begin(image.cpu_away, times::of_process(host)),
+            cpu: Since::begin(image.cpu_away, times::of_process(host_tid)),
             continues: 0,
             stop_queued: None,
         })
@@ -366,8 +366,8 @@ impl Guest {
 
     /// Signal sets of a thread; of one that is ending, the empty ones.
     #[must_use]
-    pub(crate) fn status(&self, host: i32) -> Status {
-        Status::read(self.host, host).unwrap_or_default()
+    pub(crate) fn status(&self, host_tid: i32) -> Status {
+        Status::read(self.host_tid, host_tid).unwrap_or_default()
     }
 
     /// Lets every stopped thread go on, if nothing holds them any more.
@@ -378,13 +378,13 @@ impl Guest {
         if self.holds.any() {
             return Ok(());
         }
-        let hosts: Vec<i32> = self.threads.keys().copied().collect();
-        for host in hosts {
+        let host_tids: Vec<i32> = self.threads.keys().copied().collect();
+        for host_tid in host_tids {
             if self.holds.any() {
                 // A signal that was about to be delivered stops the process.
                 return Ok(());
             }
-            let Some(thread) = self.threads.get_mut(&host) else {
+            let Some(thread) = self.threads.get_mut(&host_tid) else {
                 continue;
             };
             if thread.fatal.is_some() || !matches!(thread.trace, Trace::Stopped(_)) {
@@ -458,25 +458,25 @@ impl Guest {
     }
 
     /// A thread is no more.
-    pub(crate) fn ended(&mut self, host: i32) {
-        if let Some(thread) = self.threads.remove(&host) {
+    pub(crate) fn ended(&mut self, host_tid: i32) {
+        if let Some(thread) = self.threads.remove(&host_tid) {
             self.context.threads.retain(|tid| *tid != thread.tid);
         }
-        if self.threads.is_empty() || host == self.host {
+        if self.threads.is_empty() || host_tid == self.host_tid {
             self.gone = true;
         }
     }
 
     /// A thread has stopped, and nobody has been waiting for that.
     fn stopped(&mut self, stopped: Stopped) -> Result<(), GuestError> {
-        let host = stopped.tid();
+        let host_tid = stopped.tid();
         if self.holds.any() {
             // Another stop than that of the interrupt serves as well: it holds the thread.
-            self.set_trace(host, Trace::Stopped(stopped));
+            self.set_trace(host_tid, Trace::Stopped(stopped));
             return Ok(());
         }
         // Whatever comes next must be able to interrupt it again.
-        self.set_trace(host, Trace::Running);
+        self.set_trace(host_tid, Trace::Running);
         let result = match stopped.stop() {
             Stop::Signal(signal) => self.deliver(stopped, signal),
             Stop::SyscallStop => self.in_a_wait(stopped),
@@ -488,8 +488,8 @@ impl Guest {
         }
     }
 
-    pub(crate) fn set_trace(&mut self, host: i32, trace: Trace) {
-        if let Some(thread) = self.threads.get_mut(&host) {
+    pub(crate) fn set_trace(&mut self, host_tid: i32, trace: Trace) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.trace = trace;
         }
     }
@@ -498,15 +498,15 @@ impl Guest {
     ///
     /// # Errors
     /// The listener is broken.
-    pub(crate) fn respond(&mut self, host: i32, response: Response) -> Result<(), GuestError> {
+    pub(crate) fn respond(&mut self, host_tid: i32, response: Response) -> Result<(), GuestError> {
         let waiting = self
             .threads
-            .get_mut(&host)
+            .get_mut(&host_tid)
             .and_then(|thread| thread.waiting.take());
         if let Some(waiting) = waiting
             && self.listener.respond(waiting.id, response)? == Delivered::Gone
         {
-            tracing::debug!(host, "a thread ended in its call");
+            tracing::debug!(host_tid, "a thread ended in its call");
         }
         Ok(())
     }
@@ -516,19 +516,19 @@ impl Guest {
     ///
     /// # Errors
     /// The thread ended.
-    pub(crate) fn take_out(&mut self, host: i32) -> Result<Stopped, GuestError> {
-        Running::assume(host).interrupt()?;
-        self.set_trace(host, Trace::Interrupted);
-        self.respond(host, Response::Result(ERESTARTNOINTR))?;
-        self.await_stop(host)
+    pub(crate) fn take_out(&mut self, host_tid: i32) -> Result<Stopped, GuestError> {
+        Running::assume(host_tid).interrupt()?;
+        self.set_trace(host_tid, Trace::Interrupted);
+        self.respond(host_tid, Response::Result(ERESTARTNOINTR))?;
+        self.await_stop(host_tid)
     }
 
     /// Waits for the next stop of one thread.
     ///
     /// # Errors
     /// The thread ended instead.
-    pub(crate) fn await_stop(&mut self, host: i32) -> Result<Stopped, GuestError> {
-        match Running::assume(host).wait()? {
+    pub(crate) fn await_stop(&mut self, host_tid: i32) -> Result<Stopped, GuestError> {
+        match Running::assume(host_tid).wait()? {
             Waited::Stopped(stopped) => Ok(stopped),
             Waited::Exited { tid, .. } | Waited::Signaled { tid, .. } => {
                 self.ended(tid);
@@ -545,16 +545,16 @@ impl Guest {
     pub(crate) fn inject(
         &mut self,
         thread: Stopped,
-        operation: &Operation,
+        operation: &Syscall,
     ) -> Result<(Stopped, i64), GuestError> {
-        let host = thread.tid();
+        let host_tid = thread.tid();
         let (before, mask) = (thread.registers()?, thread.signal_mask()?);
         thread.set_signal_mask(u64::MAX)?;
         let at = self.runner.place.one();
         thread.set_registers(&step_registers(&before, at, operation))?;
         let entry = self.syscall_stop(thread.resume_to_syscall(0)?)?;
         let exit = self.syscall_stop(entry.resume_to_syscall(0)?)?;
-        debug_assert_eq!(exit.tid(), host);
+        debug_assert_eq!(exit.tid(), host_tid);
         let result = exit.registers()?.rax.cast_signed();
         exit.set_registers(&before)?;
         exit.set_signal_mask(mask)?;
@@ -563,7 +563,7 @@ impl Guest {
 
     /// Waits for a syscall stop; meanwhile the thread may be reported by the filter.
     fn syscall_stop(&mut self, running: Running) -> Result<Stopped, GuestError> {
-        let host = running.tid();
+        let host_tid = running.tid();
         let mut running = running;
         // Most calls are not reported, and their stop comes within microseconds.
         let mut patience = 200u32;
@@ -590,13 +590,13 @@ impl Guest {
                 std::thread::yield_now();
                 continue;
             }
-            whim_sys::dead::take_note_of_others(host);
-            self.pass_through(host)?;
+            whim_sys::dead::take_note_of_others(host_tid);
+            self.pass_through(host_tid)?;
         }
     }
 
     /// Lets a reported call of this thread through, and keeps those of others for later.
-    fn pass_through(&mut self, host: i32) -> Result<(), GuestError> {
+    fn pass_through(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let mut set = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::from(1u8);
         let ready = poll(&mut set, limit).map_err(|errno| GuestError::Os {
@@ -607,7 +607,7 @@ impl Guest {
             return Ok(());
         }
         if let Some(notification) = self.listener.receive()? {
-            if notification.tid == host {
+            if notification.tid == host_tid {
                 self.listener.respond(notification.id, Response::Continue)?;
             } else {
                 self.backlog.push(notification);

@@ -4,8 +4,9 @@ use crate::pager::Shared;
 use nix::errno::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
-use whim_calls::{Call, GuestMemory};
+use whim_calls::GuestMemory;
 use whim_model::Range;
+use whim_model::Syscall;
 use whim_sys::process_vm;
 use whim_sys::procmap::{Maps, ProcmapError};
 
@@ -46,7 +47,7 @@ impl Memory {
 
     /// Notes what is missing of the memory that the kernel may touch for a call which runs here, if
     /// the kernel cannot fetch it itself.
-    pub(crate) fn prepare(&self, call: &Call) {
+    pub(crate) fn prepare(&self, call: &Syscall) {
         if self.shared.uffd.is_user_mode_only() {
             for (address, length) in whim_calls::touched(call, self) {
                 self.is_here(address, length);

@@ -220,6 +220,7 @@ impl Pager {
             for range in &wishes {
                 self.want(*range)?;
             }
+            // Trap: a-supervisor-waits-for-itself
             self.answer_for_what_is_here(&wishes);
         }
         if ready[1] || ready[3] {
@@ -256,6 +257,7 @@ impl Pager {
             for event in events {
                 match event {
                     Event::Fault { address, .. } => missing.push(address),
+                    // Trap: moved-pages-are-forgotten
                     Event::Remap { from, to, length } => table.relocate(from, to, length),
                     Event::Unmap { start, end } => drop(table.remove(Range { start, end })),
                     Event::Remove { .. } | Event::Fork { .. } => {}
@@ -276,6 +278,7 @@ impl Pager {
         };
         let page = piece.page(address);
         if !self.pages.contains(&page) {
+            // Trap: dropped-pages-rise-again
             self.shared.table().forget(page);
         }
         self.demanded.insert(page);

@@ -11,12 +11,12 @@ use crate::guest::{Guest, Kind, Thread, Trace};
 use crate::tickets::word;
 use nix::errno::Errno;
 use std::str::SplitWhitespace;
-use whim_calls::{Call, Signal};
+use whim_calls::Signal;
 use whim_image::freeze_calls::ERESTARTNOHAND;
 use whim_image::rebuild::runner::step_registers;
-use whim_image::rebuild::stub::Operation;
 use whim_journey::message::ToHome;
 use whim_model::QueuedSignal;
+use whim_model::Syscall;
 use whim_sys::pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{RawSigInfo, Running, Stop, Stopped};
@@ -65,7 +65,7 @@ impl Guest {
     /// What a signal does to the guest, if it is delivered.
     #[must_use]
     pub(crate) fn effect(&self, signal: i32) -> Effect {
-        let status = self.status(self.host);
+        let status = self.status(self.host_tid);
         if status.caught & bit(signal) != 0 {
             return Effect::Caught;
         }
@@ -81,8 +81,8 @@ impl Guest {
 
     /// A handler of the thread is about to run if its call returns -ERESTART.
     #[must_use]
-    pub(crate) fn has_deliverable(&self, host: i32, wait_mask: Option<u64>) -> bool {
-        let status = self.status(host);
+    pub(crate) fn has_deliverable(&self, host_tid: i32, wait_mask: Option<u64>) -> bool {
+        let status = self.status(host_tid);
         let blocked = wait_mask.unwrap_or(status.blocked);
         status.all_pending() & !blocked & status.caught != 0
     }
@@ -92,25 +92,25 @@ impl Guest {
     /// # Errors
     /// Tracing failed.
     pub(crate) fn deliver(&mut self, stopped: Stopped, signal: i32) -> Result<(), GuestError> {
-        let host = stopped.tid();
+        let host_tid = stopped.tid();
         let raw = stopped.signal_info()?;
         let info = self.tickets.redeem(&raw);
         let mut effect = self.effect(signal);
         if effect == Effect::Stops && self.was_ended_before() {
             effect = Effect::Nothing;
         }
-        tracing::trace!(host, signal, ?effect, "delivery");
-        let thread = self.threads.get_mut(&host);
+        tracing::trace!(host_tid, signal, ?effect, "delivery");
+        let thread = self.threads.get_mut(&host_tid);
         let suspended = thread.and_then(|thread| thread.suspended.take());
         if let Some(registers) = suspended {
             restore_suspended(&stopped, registers, effect)?;
         }
         if self.is_in_homes_code(&stopped, &info)? {
-            let tid = self.threads.get(&host).map_or(0, |thread| thread.tid);
+            let tid = self.threads.get(&host_tid).map_or(0, |thread| thread.tid);
             let reason = "it left home in the middle of its kernel's own code".into();
             self.say(ToHome::GoHome { tid, reason });
-            self.set_trace(host, Trace::Stopped(stopped));
-            if let Some(thread) = self.threads.get_mut(&host) {
+            self.set_trace(host_tid, Trace::Stopped(stopped));
+            if let Some(thread) = self.threads.get_mut(&host_tid) {
                 // The signal is of this host's making: it goes nowhere.
                 thread.at_our_stop = true;
             }
@@ -124,13 +124,14 @@ impl Guest {
             return Ok(());
         }
         if effect == Effect::Caught
-            && let Some(thread) = self.threads.get_mut(&host)
+            && let Some(thread) = self.threads.get_mut(&host_tid)
         {
             // The handler ends the wait.
             thread.timed = None;
         }
         match effect {
             Effect::Caught => {
+                // Trap: forged-siginfo
                 if info != raw {
                     stopped.set_signal_info(&info)?;
                 }
@@ -138,16 +139,17 @@ impl Guest {
             }
             Effect::Nothing => self.resume_in_time(stopped)?,
             Effect::Stops => {
-                self.stops_at_home(host, signal, info)?;
+                self.stops_at_home(host_tid, signal, info)?;
                 self.resume_in_time(stopped)?;
             }
             Effect::Ends => {
-                let blocked = self.blocked(host);
+                let blocked = self.blocked(host_tid);
                 if let Some(fault) = fault::describe(&stopped, signal, &info, blocked) {
                     tracing::warn!("a fault ends the program: {fault}");
                 }
-                self.ends_at_home(host, signal, info);
-                self.set_trace(host, Trace::Stopped(stopped));
+                // Trap: the-guest-dies-instead
+                self.ends_at_home(host_tid, signal, info);
+                self.set_trace(host_tid, Trace::Stopped(stopped));
             }
         }
         Ok(())
@@ -164,8 +166,8 @@ impl Guest {
     /// Whether a stop waits to be let in by a thread.
     fn has_pending_stop(&self) -> bool {
         let stops = STOPS.into_iter().fold(0, |all, stop| all | bit(stop));
-        let mut hosts = self.threads.keys();
-        hosts.any(|host| self.status(*host).all_pending() & stops != 0)
+        let mut host_tids = self.threads.keys();
+        host_tids.any(|host_tid| self.status(*host_tid).all_pending() & stops != 0)
     }
 
     /// To be called for each signal that is left with the kernel, until a thread lets it in.
@@ -198,11 +200,11 @@ impl Guest {
     }
 
     /// Death is dealt at home, where core dump and exit status belong.
-    fn ends_at_home(&mut self, host: i32, signal: i32, info: RawSigInfo) {
+    fn ends_at_home(&mut self, host_tid: i32, signal: i32, info: RawSigInfo) {
         let Ok(number) = u8::try_from(signal) else {
             return;
         };
-        if let Some(thread) = self.threads.get_mut(&host) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.fatal = Some(QueuedSignal {
                 signal: number,
                 info: info.to_vec(),
@@ -214,15 +216,15 @@ impl Guest {
     }
 
     /// The thread gets a signal where it goes to.
-    pub(crate) fn keep(&mut self, host: i32, signal: i32, info: [u8; 128]) {
-        if let Some(thread) = self.threads.get_mut(&host) {
+    pub(crate) fn keep(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.postponed.extend(queued(signal, info));
         }
     }
 
     /// As `keep`; the signal is the thread's end.
-    pub(crate) fn keep_fatal(&mut self, host: i32, signal: i32, info: [u8; 128]) {
-        if let Some(thread) = self.threads.get_mut(&host) {
+    pub(crate) fn keep_fatal(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.fatal = queued(signal, info);
         }
     }
@@ -231,11 +233,11 @@ impl Guest {
     /// signal must not come back before the stop.
     fn stops_at_home(
         &mut self,
-        host: i32,
+        host_tid: i32,
         signal: i32,
         info: RawSigInfo,
     ) -> Result<(), GuestError> {
-        let tid = self.threads.get(&host).map(|thread| thread.tid);
+        let tid = self.threads.get(&host_tid).map(|thread| thread.tid);
         let (Some(tid), Ok(number)) = (tid, u8::try_from(signal)) else {
             return Ok(());
         };
@@ -281,7 +283,7 @@ impl Guest {
         }
         let target = match tid {
             Some(tid) => match self.thread_of(tid) {
-                Some(thread) => Some(thread.host),
+                Some(thread) => Some(thread.host_tid),
                 None => return Ok(()),
             },
             None => None,
@@ -290,16 +292,17 @@ impl Guest {
             return self.queue_exactly(waiter, target.is_some(), signal, &info);
         }
         let chosen = target.or_else(|| self.chosen(signal));
-        let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
+        let blocked = chosen.is_none_or(|host_tid| self.blocked(host_tid) & bit(signal) != 0);
         if blocked && tid.is_some() && refuses_background(signal, &info) {
             // The kernel would not have sent it to a thread that blocks it: home could not know
             // (`mask_for_home`). The call is made again, with the mask.
             return Ok(());
         }
-        if blocked || chosen.is_some_and(|host| self.may_begin_to_wait(host, signal)) {
+        // Trap: signal-as-a-wait-begins
+        if blocked || chosen.is_some_and(|host_tid| self.may_begin_to_wait(host_tid, signal)) {
             // No delivery stop comes where the true siginfo could be put in place of a ticket, or it is
             // not known whether one comes: the kernel decides.
-            let executor = target.unwrap_or(self.host);
+            let executor = target.unwrap_or(self.host_tid);
             return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
         match self.effect(signal) {
@@ -308,9 +311,9 @@ impl Guest {
                 self.queue(target, None, signal, info)
             }
             Effect::Nothing => Ok(()),
-            Effect::Stops => self.stops_at_home(chosen.unwrap_or(self.host), signal, info),
+            Effect::Stops => self.stops_at_home(chosen.unwrap_or(self.host_tid), signal, info),
             Effect::Ends => {
-                self.ends_at_home(chosen.unwrap_or(self.host), signal, info);
+                self.ends_at_home(chosen.unwrap_or(self.host_tid), signal, info);
                 Ok(())
             }
             Effect::Caught => self.queue(target, chosen, signal, info),
@@ -320,11 +323,12 @@ impl Guest {
     /// Signals that the thread blocks and that the kernel looks at when a process of the background
     /// uses the terminal. Asking for the mask takes time: for reads and writes it is asked for only
     /// when the terminal has refused them once (`again`).
-    pub(crate) fn mask_for_home(&self, host: i32, call: &Call, again: bool) -> u64 {
+    pub(crate) fn mask_for_home(&self, host_tid: i32, call: &Syscall, again: bool) -> u64 {
         if !again && !whim_calls::is_terminal_control(call) {
             return 0;
         }
-        self.blocked(host) & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
+        // Trap: the-background-is-refused-the-terminal
+        self.blocked(host_tid) & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
     }
 
     /// A thread that waits for this signal by `sigwaitinfo` or its kin. The kernel shows the signal
@@ -334,37 +338,37 @@ impl Guest {
             .threads
             .values()
             .filter(|thread| thread.waiting.is_none());
-        let mut hosts = candidates.map(|thread| thread.host);
-        hosts.find(|host| {
-            target.is_none_or(|target| target == *host) && self.waits_for(*host, signal)
+        let mut host_tids = candidates.map(|thread| thread.host_tid);
+        host_tids.find(|host_tid| {
+            target.is_none_or(|target| target == *host_tid) && self.waits_for(*host_tid, signal)
         })
     }
 
     /// The call in which the thread sleeps with its arguments, or that it runs.
-    fn sleeps_in(&self, host: i32) -> String {
-        let path = format!("/proc/{}/task/{host}/syscall", self.host);
+    fn sleeps_in(&self, host_tid: i32) -> String {
+        let path = format!("/proc/{}/task/{host_tid}/syscall", self.host_tid);
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
     /// Whether a thread that seems not to block the signal may be on its way into a wait for it, or out of
     /// one. The signal would be taken for one that nobody waits for, and be lost, or end the program.
-    fn may_begin_to_wait(&self, host: i32, signal: i32) -> bool {
-        let Some(thread) = self.threads.get(&host) else {
+    fn may_begin_to_wait(&self, host_tid: i32, signal: i32) -> bool {
+        let Some(thread) = self.threads.get(&host_tid) else {
             return false;
         };
         if thread.waiting.is_some() || !matches!(thread.trace, Trace::Running) {
             return false;
         }
-        let sleeps_in = self.sleeps_in(host);
+        let sleeps_in = self.sleeps_in(host_tid);
         let waits = called(&sleeps_in).0 == Some(libc::SYS_rt_sigtimedwait);
         waits
             || sleeps_in.starts_with("running")
-            || self.blocked(host) & bit(signal) != 0
-            || self.sleeps_in(host) != sleeps_in
+            || self.blocked(host_tid) & bit(signal) != 0
+            || self.sleeps_in(host_tid) != sleeps_in
     }
 
-    fn waits_for(&self, host: i32, signal: i32) -> bool {
-        let text = self.sleeps_in(host);
+    fn waits_for(&self, host_tid: i32, signal: i32) -> bool {
+        let text = self.sleeps_in(host_tid);
         let (number, mut words) = called(&text);
         if number != Some(libc::SYS_rt_sigtimedwait) {
             return false;
@@ -372,7 +376,7 @@ impl Guest {
         let set = words.next().and_then(|word| word.strip_prefix("0x"));
         let set = set.and_then(|word| u64::from_str_radix(word, 16).ok());
         let mut bytes = [0; 8];
-        let read = set.map(|set| process_vm::read_exact(self.host, set, &mut bytes));
+        let read = set.map(|set| process_vm::read_exact(self.host_tid, set, &mut bytes));
         matches!(read, Some(Ok(()))) && u64::from_ne_bytes(bytes) & bit(signal) != 0
     }
 
@@ -381,12 +385,12 @@ impl Guest {
     /// thread the kernel would not believe who it comes from).
     fn queue_exactly(
         &mut self,
-        host: i32,
+        host_tid: i32,
         to_thread: bool,
         signal: i32,
         info: &RawSigInfo,
     ) -> Result<(), GuestError> {
-        let Some(thread) = self.threads.get_mut(&host) else {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
             return Ok(());
         };
         let running = matches!(thread.trace, Trace::Running);
@@ -399,22 +403,22 @@ impl Guest {
                         return Ok(());
                     }
                 }
-                return self.queue(Some(host), None, signal, *info);
+                return self.queue(Some(host_tid), None, signal, *info);
             }
             None | Some(Kind::Undecided | Kind::GoHome) => {}
             Some(Kind::Forward(_)) => asks = thread.leaves_its_call_to_home(),
-            Some(_) => return self.queue(Some(host), None, signal, *info),
+            Some(_) => return self.queue(Some(host_tid), None, signal, *info),
         }
-        let stopped = self.take_out(host)?;
+        let stopped = self.take_out(host_tid)?;
         let waiting = stopped.queued_signals(!to_thread)?;
         let counted = self.tickets.counts(info, &waiting);
         if stopped.stop() != Stop::Interrupt {
-            self.set_trace(host, Trace::Stopped(stopped));
+            self.set_trace(host_tid, Trace::Stopped(stopped));
             self.resume()?;
             if counted {
                 return Ok(());
             }
-            return self.queue(Some(host), None, signal, *info);
+            return self.queue(Some(host_tid), None, signal, *info);
         }
         let before = stopped.registers()?;
         let (stopped, result) = if counted {
@@ -426,30 +430,31 @@ impl Guest {
             tracing::warn!(result, "a signal could not be queued");
         }
         // Behind a syscall stop the kernel does not restart calls: one more stop.
-        Running::assume(host).interrupt()?;
+        // Trap: restart-numbers-leak
+        Running::assume(host_tid).interrupt()?;
         stopped.resume(0)?;
-        let stopped = self.await_stop(host)?;
+        let stopped = self.await_stop(host_tid)?;
         let after = if asks {
             asking(&before)
         } else {
             without_stop(&before)
         };
         stopped.set_registers(&after)?;
-        self.go_on(host, stopped)
+        self.go_on(host_tid, stopped)
     }
 
     /// Signals that a thread blocks while it waits in its call.
-    fn blocked(&self, host: i32) -> u64 {
+    fn blocked(&self, host_tid: i32) -> u64 {
         let waiting = self
             .threads
-            .get(&host)
+            .get(&host_tid)
             .and_then(|thread| thread.waiting.as_ref());
         if let Some(Kind::Forward(forwarded)) = waiting.map(|waiting| &waiting.kind)
             && let Some(mask) = forwarded.wait_mask
         {
             return mask;
         }
-        self.status(host).blocked
+        self.status(host_tid).blocked
     }
 
     /// The thread that the kernel takes for a signal to the process: the leader, else the first
@@ -459,10 +464,12 @@ impl Guest {
             .threads
             .keys()
             .copied()
-            .filter(|host| *host != self.host);
-        std::iter::once(self.host)
+            .filter(|host_tid| *host_tid != self.host_tid);
+        std::iter::once(self.host_tid)
             .chain(others)
-            .find(|host| self.threads.contains_key(host) && self.blocked(*host) & bit(signal) == 0)
+            .find(|host_tid| {
+                self.threads.contains_key(host_tid) && self.blocked(*host_tid) & bit(signal) == 0
+            })
     }
 
     /// Queues a signal for a thread or the process, and takes the thread that is to run its handler
@@ -476,7 +483,7 @@ impl Guest {
     ) -> Result<(), GuestError> {
         self.leaves_with_kernel(signal);
         let ticket = self.tickets.issue(signal, info);
-        match pidfd::queue_signal(self.host, target, signal, &ticket) {
+        match pidfd::queue_signal(self.host_tid, target, signal, &ticket) {
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(errno) => {
                 return Err(GuestError::Os {
@@ -485,16 +492,18 @@ impl Guest {
                 });
             }
         }
-        let Some(host) = chosen else { return Ok(()) };
-        if self.blocked(host) & bit(signal) == 0 {
-            self.cancel(host);
+        let Some(host_tid) = chosen else {
+            return Ok(());
+        };
+        if self.blocked(host_tid) & bit(signal) == 0 {
+            self.cancel(host_tid);
         }
         Ok(())
     }
 
     /// Asks home to interrupt a thread's call.
-    pub(crate) fn cancel(&mut self, host: i32) {
-        let Some(thread) = self.threads.get_mut(&host) else {
+    pub(crate) fn cancel(&mut self, host_tid: i32) {
+        let Some(thread) = self.threads.get_mut(&host_tid) else {
             return;
         };
         let tid = thread.tid;
@@ -512,13 +521,13 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub(crate) fn own_signal(&mut self, host: i32, signal: Signal) -> Result<(), GuestError> {
+    pub(crate) fn own_signal(&mut self, host_tid: i32, signal: Signal) -> Result<(), GuestError> {
         let target = match signal.tid {
             Some(tid) => match self.thread_of(tid) {
-                Some(thread) => Some(thread.host),
+                Some(thread) => Some(thread.host_tid),
                 None => {
                     let none = -i64::from(libc::ESRCH);
-                    return self.respond(host, Response::Result(none));
+                    return self.respond(host_tid, Response::Result(none));
                 }
             },
             None => None,
@@ -526,35 +535,36 @@ impl Guest {
         if let Some(executor) = self.keeps(target, signal.signal) {
             // What it does is decided when somebody lets it in.
             if signal.info == 0 {
-                return self.keep_own(host, executor, target.is_some(), &signal);
+                return self.keep_own(host_tid, executor, target.is_some(), &signal);
             }
             self.leaves_with_kernel(signal.signal);
-            return self.respond(host, Response::Continue);
+            return self.respond(host_tid, Response::Continue);
         }
         match self.effect(signal.signal) {
             Effect::Ends => {
-                self.go_home(host, "it sends itself a signal that ends it");
+                self.go_home(host_tid, "it sends itself a signal that ends it");
                 return Ok(());
             }
             Effect::Stops => {
                 // It comes back to us from home.
-                return self.forward(host, signal.forward, crate::guest::After::Result);
+                return self.forward(host_tid, signal.forward, crate::guest::After::Result);
             }
             Effect::Nothing | Effect::Caught => {}
         }
         let chosen = target.or_else(|| self.chosen(signal.signal));
-        let reported = |thread: &Thread| thread.host != host && thread.waiting.is_some();
+        let reported = |thread: &Thread| thread.host_tid != host_tid && thread.waiting.is_some();
         let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(reported));
+        // Trap: own-signals-do-not-interrupt
         if !waits {
             // The kernel does it, exactly.
-            return self.respond(host, Response::Continue);
+            return self.respond(host_tid, Response::Continue);
         }
         let Some(info) = self.own_info(&signal) else {
-            return self.respond(host, Response::Continue);
+            return self.respond(host_tid, Response::Continue);
         };
         // The signal must be there before the call that it interrupts comes back.
         self.queue(target, chosen, signal.signal, info)?;
-        self.respond(host, Response::Result(0))
+        self.respond(host_tid, Response::Result(0))
     }
 
     /// The thread in which a signal is taken without being delivered, by `sigwaitinfo` or later:
@@ -567,29 +577,29 @@ impl Guest {
             return Some(waiter);
         }
         let chosen = target.or_else(|| self.chosen(signal));
-        let blocked = chosen.is_none_or(|host| self.blocked(host) & bit(signal) != 0);
-        blocked.then(|| target.unwrap_or(self.host))
+        let blocked = chosen.is_none_or(|host_tid| self.blocked(host_tid) & bit(signal) != 0);
+        blocked.then(|| target.unwrap_or(self.host_tid))
     }
 
     /// Queues a signal that the guest sends to itself. The guest's kernel would say that it comes
     /// from another user, for it knows the guest under another uid than home's.
     fn keep_own(
         &mut self,
-        host: i32,
+        host_tid: i32,
         executor: i32,
         to_thread: bool,
         signal: &Signal,
     ) -> Result<(), GuestError> {
         let Some(info) = self.own_info(signal) else {
-            return self.respond(host, Response::Continue);
+            return self.respond(host_tid, Response::Continue);
         };
-        if executor != host {
+        if executor != host_tid {
             self.queue_exactly(executor, to_thread, signal.signal, &info)?;
-            return self.respond(host, Response::Result(0));
+            return self.respond(host_tid, Response::Result(0));
         }
-        let stopped = self.take_out(host)?;
+        let stopped = self.take_out(host_tid)?;
         let (stopped, result) = self.inject_signal(stopped, to_thread, signal.signal, &info)?;
-        self.go_on_with(host, stopped, result)
+        self.go_on_with(host_tid, stopped, result)
     }
 
     /// Lets a stopped thread queue a signal for itself, or the leader for the process.
@@ -601,18 +611,18 @@ impl Guest {
         info: &RawSigInfo,
     ) -> Result<(Stopped, i64), GuestError> {
         self.leaves_with_kernel(signal);
-        let host = stopped.tid();
-        let tid = self.threads.get(&host).map_or(0, |thread| thread.tid);
+        let host_tid = stopped.tid();
+        let tid = self.threads.get(&host_tid).map_or(0, |thread| thread.tid);
         let mut arguments = self.runner.arguments();
         let address = arguments.add(info);
         self.runner.store(&arguments)?;
         let number = |id: i32| i64::from(id).cast_unsigned();
         let (pid, signal) = (number(self.pid), number(signal));
-        let operation = if host == self.host && !to_thread {
-            Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, signal, address])
+        let operation = if host_tid == self.host_tid && !to_thread {
+            Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, signal, address])
         } else {
             let args = [pid, number(tid), signal, address];
-            Operation::new(libc::SYS_rt_tgsigqueueinfo, &args)
+            Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args)
         };
         self.inject(stopped, &operation)
     }
@@ -643,20 +653,24 @@ impl Guest {
     ///
     /// # Errors
     /// Tracing failed.
-    pub(crate) fn interrupt_under_mask(&mut self, host: i32, mask: u64) -> Result<(), GuestError> {
-        let stopped = self.take_out(host)?;
+    pub(crate) fn interrupt_under_mask(
+        &mut self,
+        host_tid: i32,
+        mask: u64,
+    ) -> Result<(), GuestError> {
+        let stopped = self.take_out(host_tid)?;
         let registers = stopped.registers()?;
         let mut arguments = self.runner.arguments();
         let address = arguments.add(&mask.to_le_bytes());
         self.runner.store(&arguments)?;
-        let suspend = Operation::new(libc::SYS_rt_sigsuspend, &[address, 8]);
+        let suspend = Syscall::new(libc::SYS_rt_sigsuspend, &[address, 8]);
         let at = registers.rip.wrapping_sub(2);
         stopped.set_registers(&step_registers(&registers, at, &suspend))?;
-        if let Some(thread) = self.threads.get_mut(&host) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.suspended = Some(registers);
         }
         stopped.resume(0)?;
-        self.set_trace(host, Trace::Running);
+        self.set_trace(host_tid, Trace::Running);
         Ok(())
     }
 }

@@ -689,7 +689,7 @@ impl Supervisor {
         let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), self.arrival.bytes());
         if let Some(guest) = &mut self.guest {
             cpu_away = guest.cpu_away();
-            resident_bytes = guest.status(guest.host).resident;
+            resident_bytes = guest.status(guest.host_tid).resident;
         }
         self.say(ToHome::Heartbeat {
             clocks,

@@ -10,9 +10,9 @@ use crate::guest::{Guest, Thread, Trace};
 use crate::numbers::low;
 use crate::times::{self, Since};
 use whim_calls::NewThread;
-use whim_image::rebuild::stub::Operation;
 use whim_journey::message::ToHome;
 use whim_model::CpuTime;
+use whim_model::Syscall;
 use whim_sys::priority::{self, Priority};
 use whim_sys::ptrace::{Running, Stopped, TraceError, Waited};
 
@@ -24,9 +24,9 @@ const EPOCH_SHIFT: u32 = 32;
 
 impl Guest {
     /// A thread asks for another one.
-    pub(crate) fn new_thread(&mut self, host: i32, new: NewThread) {
+    pub(crate) fn new_thread(&mut self, host_tid: i32, new: NewThread) {
         if self.numbers.is_none() {
-            self.go_home(host, NO_NUMBERS);
+            self.go_home(host_tid, NO_NUMBERS);
             return;
         }
         // The kernel writes these, and must not meet a page that is not here.
@@ -36,7 +36,7 @@ impl Guest {
         if self.must_wait() {
             return;
         }
-        if let Some((tid, sequence)) = self.waits(host, crate::guest::Kind::NewThread(new)) {
+        if let Some((tid, sequence)) = self.waits(host_tid, crate::guest::Kind::NewThread(new)) {
             self.say(ToHome::NewThread {
                 tid,
                 sequence,
@@ -48,20 +48,21 @@ impl Guest {
     /// Home has made the deputy of the thread that `host` asked for, or says why not.
     pub(crate) fn begin_thread(
         &mut self,
-        host: i32,
+        host_tid: i32,
         new: &NewThread,
         result: i64,
     ) -> Result<(), GuestError> {
         let number = low(result.cast_unsigned());
         if result <= 0 {
-            self.go_home(host, NO_DEPUTY);
+            self.go_home(host_tid, NO_DEPUTY);
             return Ok(());
         }
-        let Some(sequence) = self.threads.get(&host).map(|thread| thread.sequence) else {
+        let Some(sequence) = self.threads.get(&host_tid).map(|thread| thread.sequence) else {
             self.without_thread(number, 0);
             return Ok(());
         };
         let sequence = (sequence >> EPOCH_SHIFT) << EPOCH_SHIFT;
+        // Trap: a-thread-away-has-another-number
         let chosen = self.numbers.as_ref().map(|numbers| numbers.next(number));
         if let Some(Err(error)) = &chosen {
             tracing::warn!(%error, number, "a thread cannot have its number");
@@ -69,10 +70,10 @@ impl Guest {
         if !matches!(chosen, Some(Ok(()))) {
             self.without_thread(number, sequence);
             self.numbers = None;
-            self.go_home(host, NO_NUMBERS);
+            self.go_home(host_tid, NO_NUMBERS);
             return Ok(());
         }
-        let made = self.make_thread(host, new, (number, sequence));
+        let made = self.make_thread(host_tid, new, (number, sequence));
         if !matches!(made, Ok(true)) {
             self.without_thread(number, sequence);
         }
@@ -82,14 +83,14 @@ impl Guest {
     /// Takes the maker out of its call, and has it make the thread; false if it could not.
     fn make_thread(
         &mut self,
-        host: i32,
+        host_tid: i32,
         new: &NewThread,
         (number, sequence): (i32, u64),
     ) -> Result<bool, GuestError> {
-        let maker = self.take_out(host)?;
+        let maker = self.take_out(host_tid)?;
         let mask = maker.signal_mask()?;
         self.born = None;
-        let clone = Operation::new(libc::SYS_clone, &new.arguments());
+        let clone = Syscall::new(libc::SYS_clone, &new.arguments());
         let (maker, result) = self.inject(maker, &clone)?;
         let born = match self.born.take() {
             Some(born) => first_stop(born)?,
@@ -100,7 +101,7 @@ impl Guest {
                 self.set_off(&maker, &thread, new, mask)?;
                 end_call(&maker, result)?;
                 self.admit(thread, number, sequence)?;
-                self.go_on(host, maker)?;
+                self.go_on(host_tid, maker)?;
                 Ok(true)
             }
             other => {
@@ -110,7 +111,7 @@ impl Guest {
                 }
                 self.numbers = None;
                 make_again(&maker)?;
-                self.go_on(host, maker)?;
+                self.go_on(host_tid, maker)?;
                 Ok(false)
             }
         }
@@ -139,14 +140,14 @@ impl Guest {
 
     /// From here on it is one of the guest's threads.
     fn admit(&mut self, thread: Stopped, number: i32, sequence: u64) -> Result<(), GuestError> {
-        let host = thread.tid();
-        let began = times::of_thread(self.host, host);
+        let host_tid = thread.tid();
+        let began = times::of_thread(self.host_tid, host_tid);
         self.context.threads.push(number);
         self.threads.insert(
-            host,
+            host_tid,
             Thread {
                 tid: number,
-                host,
+                host_tid,
                 trace: Trace::Running,
                 waiting: None,
                 sequence,
@@ -163,12 +164,12 @@ impl Guest {
                 cpu: Since::begin(CpuTime::default(), began),
             },
         );
-        self.go_on(host, thread)
+        self.go_on(host_tid, thread)
     }
 
     /// Ends a thread that has the wrong number, before it has run.
     fn dismiss(&mut self, thread: Stopped) -> Result<(), GuestError> {
-        let exit = Operation::new(libc::SYS_exit, &[0]);
+        let exit = Syscall::new(libc::SYS_exit, &[0]);
         match self.inject(thread, &exit) {
             Err(GuestError::Ended | GuestError::Trace(TraceError::Died)) => Ok(()),
             other => other.map(drop),
@@ -180,15 +181,15 @@ impl Guest {
         let Some(thread) = self.threads.values().find(|thread| thread.tid == tid) else {
             return;
         };
-        if let Err(errno) = priority::set(thread.host, priority) {
+        if let Err(errno) = priority::set(thread.host_tid, priority) {
             tracing::debug!(tid, ?priority, %errno, "a share of the CPU cannot be set");
         }
     }
 
     /// Whether the process goes on without this thread, which is its first one. What is left of that
     /// at home could do nothing for the process any more.
-    pub(crate) fn outlives_first(&self, host: i32) -> bool {
-        host == self.host && self.threads.len() > 1
+    pub(crate) fn outlives_first(&self, host_tid: i32) -> bool {
+        host_tid == self.host_tid && self.threads.len() > 1
     }
 
     /// Home's half is not needed: it ends as if its thread had.

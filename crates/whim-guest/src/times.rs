@@ -9,8 +9,8 @@ use crate::guest::{Guest, Thread};
 use crate::numbers::low;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use whim_calls::Call;
 use whim_model::CpuTime;
+use whim_model::Syscall;
 
 const SECOND: u64 = 1_000_000_000;
 /// One of the ticks in which /proc counts (USER_HZ is 100 everywhere).
@@ -85,27 +85,33 @@ impl Guest {
     /// CPU time used by the guest here, in nanoseconds: user and system.
     #[must_use]
     pub(crate) fn cpu_times(&self) -> (u64, u64) {
-        let time = ticks(&format!("/proc/{}/stat", self.host));
+        let time = ticks(&format!("/proc/{}/stat", self.host_tid));
         (time.user_ns, time.system_ns)
     }
 
     /// CPU time of the process since it left home.
     #[must_use]
     pub(crate) fn cpu_away(&self) -> CpuTime {
-        self.cpu.at(of_process(self.host))
+        self.cpu.at(of_process(self.host_tid))
     }
 
     /// CPU time of a thread since it left home.
     #[must_use]
     pub(crate) fn thread_cpu_away(&self, thread: &Thread) -> CpuTime {
-        thread.cpu.at(of_thread(self.host, thread.host))
+        thread.cpu.at(of_thread(self.host_tid, thread.host_tid))
     }
 
     /// Adds the CPU time used away to what home's kernel has answered.
-    pub(crate) fn add_times(&self, host: i32, call: &Call, address: u64, mut bytes: Vec<u8>) {
+    pub(crate) fn add_times(
+        &self,
+        host_tid: i32,
+        call: &Syscall,
+        address: u64,
+        mut bytes: Vec<u8>,
+    ) {
         let asked = Asked::of(call);
         let thread = match asked.thread {
-            Some(0) => self.threads.get(&host),
+            Some(0) => self.threads.get(&host_tid),
             Some(tid) => self.threads.values().find(|thread| thread.tid == tid),
             None => None,
         };
@@ -153,7 +159,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(call: &Call) -> Self {
+    fn of(call: &Syscall) -> Self {
         let first = low(call.args[0]);
         match i64::try_from(call.number).unwrap_or(-1) {
             libc::SYS_getrusage => Self {

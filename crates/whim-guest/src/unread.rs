@@ -9,8 +9,9 @@
 use crate::cut::rewound;
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Thread};
-use whim_calls::{Call, Decision, resolve};
+use whim_calls::{Decision, resolve};
 use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS, arguments};
+use whim_model::Syscall;
 use whim_model::{QueuedSignal, Registers};
 use whim_sys::ptrace::{RawSigInfo, Stopped};
 
@@ -32,6 +33,7 @@ impl Guest {
             return Ok(false);
         };
         let asks = thread.is_about_to_ask(&registers);
+        // Trap: unread-calls-end-with-eintr
         let unread = self.unread(thread, &registers);
         let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
             return Ok(false);
@@ -60,7 +62,7 @@ impl Guest {
             return None;
         }
         let args = arguments(registers);
-        let decision = resolve(&Call { number, args }, &self.context, &self.memory);
+        let decision = resolve(&Syscall { number, args }, &self.context, &self.memory);
         // Pages that it lacks are asked for when it is read.
         let _ = self.memory.take_needed();
         Some(match decision {
@@ -73,25 +75,25 @@ impl Guest {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(crate) fn requeue_once_begun(&mut self, host: i32) -> Result<(), GuestError> {
-        let waiting = self.threads.get(&host).and_then(|t| t.waiting.as_ref());
+    pub(crate) fn requeue_once_begun(&mut self, host_tid: i32) -> Result<(), GuestError> {
+        let waiting = self.threads.get(&host_tid).and_then(|t| t.waiting.as_ref());
         if waiting.is_some_and(|waiting| waiting.kind == Kind::Undecided) {
             // Pages have to come first.
             return Ok(());
         }
-        self.requeue_postponed(host)
+        self.requeue_postponed(host_tid)
     }
 
     /// Queues what was postponed for a thread.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(crate) fn requeue_postponed(&mut self, host: i32) -> Result<(), GuestError> {
-        let thread = self.threads.get_mut(&host);
+    pub(crate) fn requeue_postponed(&mut self, host_tid: i32) -> Result<(), GuestError> {
+        let thread = self.threads.get_mut(&host_tid);
         let kept = thread.map(|thread| std::mem::take(&mut thread.postponed));
         for kept in kept.unwrap_or_default() {
             if let Ok(info) = RawSigInfo::try_from(kept.info.as_slice()) {
-                self.queue(Some(host), Some(host), i32::from(kept.signal), info)?;
+                self.queue(Some(host_tid), Some(host_tid), i32::from(kept.signal), info)?;
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::error::GuestError;
 use crate::guest::{Guest, Trace};
 use std::time::Duration;
 use whim_image::freeze_calls::{
-    EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, timeout_result, true_number,
+    EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, true_number,
 };
 use whim_image::freeze_observe::{Observation, elapsed_ns, monotonic_ns, observe_and_stop};
 use whim_model::{Activity, ProcessImage, Registers};
@@ -21,7 +21,7 @@ use whim_sys::ptrace::{Phase, Running, Stopped};
 /// A thread that sleeps in such a call, looked at before it is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleeper {
-    host: i32,
+    host_tid: i32,
     number: u64,
     before: Observation,
 }
@@ -72,10 +72,10 @@ impl Guest {
 
     /// A thread that is followed enters its call, or leaves it.
     pub(crate) fn in_a_wait(&mut self, stopped: Stopped) -> Result<(), GuestError> {
-        let host = stopped.tid();
+        let host_tid = stopped.tid();
         let leaves = stopped.phase()? == Phase::Exit;
-        let handler = leaves && self.has_deliverable(host, None);
-        let thread = self.threads.get_mut(&host);
+        let handler = leaves && self.has_deliverable(host_tid, None);
+        let thread = self.threads.get_mut(&host_tid);
         let Some(timed) = thread.and_then(|thread| thread.timed.as_mut()) else {
             stopped.resume(0)?;
             return Ok(());
@@ -87,20 +87,23 @@ impl Guest {
             timed.number.get_or_insert(registers.orig_rax);
             stopped.resume_to_syscall(0)?;
             if expired {
-                Running::assume(host).interrupt()?;
+                Running::assume(host_tid).interrupt()?;
             }
             return Ok(());
         }
         let again = restarts(registers.rax);
         let cut = again || registers.rax.cast_signed() == EINTR;
         if cut && timed.expired && !handler {
-            end_call(&stopped, timeout_result(timed.number.unwrap_or_default()))?;
+            end_call(
+                &stopped,
+                whim_calls::result_when_over(timed.number.unwrap_or_default()),
+            )?;
         } else if again && !handler {
             // A signal that does nothing: the kernel goes on with the call.
             stopped.resume_to_syscall(0)?;
             return Ok(());
         }
-        if let Some(thread) = self.threads.get_mut(&host) {
+        if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.timed = None;
         }
         stopped.resume(0)?;
@@ -122,7 +125,7 @@ impl Guest {
             }
             timed.expired = true;
             if timed.in_call && matches!(thread.trace, Trace::Running) {
-                Running::assume(thread.host).interrupt()?;
+                Running::assume(thread.host_tid).interrupt()?;
             }
         }
         Ok(())
@@ -158,14 +161,15 @@ impl Guest {
                 )
             })
         };
-        let process = self.host;
+        let process = self.host_tid;
         let mut sleepers = Vec::new();
         for thread in self.threads.values_mut() {
-            let host = thread.host;
-            let (seen, interrupted) = observe_and_stop(process, host, known, || thread.interrupt());
+            let host_tid = thread.host_tid;
+            let (seen, interrupted) =
+                observe_and_stop(process, host_tid, known, || thread.interrupt());
             interrupted?;
             sleepers.extend(seen.map(|(number, before)| Sleeper {
-                host,
+                host_tid,
                 number,
                 before,
             }));
@@ -178,7 +182,7 @@ impl Guest {
     /// # Errors
     /// Tracing failed.
     pub(crate) fn note_deadlines(&mut self, sleepers: &[Sleeper]) -> Result<(), GuestError> {
-        let process = self.host;
+        let process = self.host_tid;
         for thread in self.threads.values_mut() {
             thread.deadline_ns = None;
             let Trace::Stopped(stopped) = &thread.trace else {
@@ -196,10 +200,10 @@ impl Guest {
             // One that was not asleep yet has slept for no time that counts.
             let before = sleepers
                 .iter()
-                .find(|one| one.host == thread.host && one.number == registers.orig_rax)
+                .find(|one| one.host_tid == thread.host_tid && one.number == registers.orig_rax)
                 .map_or_else(Observation::default, |one| one.before);
             registers.orig_rax = true_number(process, &registers);
-            let elapsed = || elapsed_ns(process, thread.host, &before);
+            let elapsed = || elapsed_ns(process, thread.host_tid, &before);
             let rest = rest_ns(process, &registers, elapsed);
             thread.deadline_ns = rest.map(|rest| monotonic_ns() + rest);
         }

@@ -14,7 +14,7 @@ use whim_attempts::{Attempt, Party};
 use whim_guest::sandbox::{GuestRequest, Sandbox};
 use whim_image::rebuild::is_kernel_name;
 use whim_image::rebuild::runner::{Arguments, Runner};
-use whim_image::rebuild::stub::Operation;
+use whim_model::Syscall;
 use whim_model::{Backing, ProcessImage, Range};
 use whim_sys::process_vm;
 use whim_sys::procmap::Maps;
@@ -214,7 +214,7 @@ const ALLOW_ALL: [[u8; 8]; 4] = [
 /// What is tried, and the results that are right.
 struct Try {
     what: &'static str,
-    operation: Operation,
+    operation: Syscall,
     right: Vec<i32>,
 }
 
@@ -222,7 +222,7 @@ struct Try {
 fn attempt(what: &'static str, number: i64, args: &[u64], right: &[i32]) -> Try {
     Try {
         what,
-        operation: Operation::new(number, args),
+        operation: Syscall::new(number, args),
         right: right.to_vec(),
     }
 }
@@ -373,7 +373,7 @@ fn escapes_without_a_filter() {
     let root = arguments.add(b"/\0");
     let out = arguments.add(&[0; 512]);
     runner.store(&arguments).expect("store");
-    let list: Vec<Operation> = tries.iter().map(|each| each.operation).collect();
+    let list: Vec<Syscall> = tries.iter().map(|each| each.operation).collect();
     let (leader, results) = runner.run(leader, &list).expect("run");
     for (each, result) in tries.iter().zip(&results) {
         println!("  {}: {result}", each.what);
@@ -392,9 +392,9 @@ fn escapes_without_a_filter() {
     // The root directory holds nothing but itself.
     let attempt = Attempt::new(Party::Guest, "without its filter: list the root directory");
     let list = [
-        Operation::new(libc::SYS_open, &[root, 0o200_000]),
-        Operation::new(libc::SYS_getdents64, &[2, out, 512]),
-        Operation::new(libc::SYS_uname, &[out]),
+        Syscall::new(libc::SYS_open, &[root, 0o200_000]),
+        Syscall::new(libc::SYS_getdents64, &[2, out, 512]),
+        Syscall::new(libc::SYS_uname, &[out]),
     ];
     let (_, results) = runner.run(leader, &list).expect("run");
     assert_eq!(results, [2, 48, 0], "two entries of 24 bytes");
@@ -437,9 +437,9 @@ fn every_number_is_local_or_reported() {
         .partition(|n| local(*n));
     println!("  local: {here:?}");
     println!("  reported: {} numbers", reported.len());
-    let list: Vec<Operation> = reported
+    let list: Vec<Syscall> = reported
         .iter()
-        .map(|number| Operation::new(i64::try_from(*number).expect("small"), &[]))
+        .map(|number| Syscall::new(i64::try_from(*number).expect("small"), &[]))
         .collect();
     let leader = rebuilt.threads.remove(0).stopped;
     runner.prepare(&leader, 0, &list).expect("prepare");
@@ -493,9 +493,9 @@ fn another_vdso(sealed: bool) {
     let mut image = image(4000, 1);
     if sealed {
         let seal = |entry: &whim_sys::procmap::Entry| {
-            Operation::new(SYS_MSEAL, &[entry.start, entry.end - entry.start, 0])
+            Syscall::new(SYS_MSEAL, &[entry.start, entry.end - entry.start, 0])
         };
-        let list: Vec<Operation> = blank.kernel().iter().map(seal).collect();
+        let list: Vec<Syscall> = blank.kernel().iter().map(seal).collect();
         let (back, results) = blank.run(&list).expect("run");
         if results.contains(&-i64::from(libc::ENOSYS)) {
             println!("  this kernel has no mseal");

@@ -13,12 +13,13 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
-use whim_image::inject::Op;
+use whim_image::mapping::flag;
+use whim_model::Syscall;
 use whim_model::{Backing, CPU_TIMERS, CpuTimer, PAGE_SIZE, ProcessImage, Range, ThreadImage};
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
 use whim_sys::ptrace::Tid;
-use whim_sys::resident::{Deck, Operation};
+use whim_sys::resident::Deck;
 use whim_sys::uffd::{self, Uffd};
 
 /// Linux 6.13
@@ -125,6 +126,7 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
         stops.push(thread.into_stopped().map_err(DeputyError::Trace)?);
     }
     let mut deputy = Deputy::enter(pid, deck, code, stops)?;
+    // Trap: kernel-writes-to-gone-memory
     give_up_kernel_writes(&mut deputy, original)?;
     let slot = deputy.slot_of(leader).ok_or(DeputyError::Ended)?;
     let arguments = read_arguments(pid, original.arguments);
@@ -154,8 +156,8 @@ fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, C
             errno,
         }
     })?;
-    let create = Op::new(
-        number(libc::SYS_memfd_create),
+    let create = Syscall::new(
+        libc::SYS_memfd_create,
         &[scratch.start, u64::from(libc::MFD_CLOEXEC)],
     );
     let fd = check("memfd_create", frozen.run(leader, &[create])?[0])?;
@@ -203,26 +205,18 @@ fn map_deck(
     let read = flag(libc::PROT_READ);
     let map = |from: u64, to: u64, protection: u64| {
         let args = [code + from, to - from, protection, flags, fd, from];
-        Op::new(number(libc::SYS_mmap), &args)
+        Syscall::new(libc::SYS_mmap, &args)
     };
     let operations = [
         map(0, PAGE_SIZE, execute),
         map(PAGE_SIZE, read_only, read),
         map(read_only, length, write),
-        Op::new(number(libc::SYS_close), &[fd]),
+        Syscall::new(libc::SYS_close, &[fd]),
     ];
     for result in frozen.run(leader, &operations)? {
         check("mapping of the deck", result)?;
     }
     Ok(())
-}
-
-fn number(call: i64) -> u64 {
-    call.cast_unsigned()
-}
-
-fn flag(bits: i32) -> u64 {
-    u64::from(bits.cast_unsigned())
 }
 
 fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(), ConvertError> {
@@ -238,11 +232,11 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
             continue;
         };
         let mut batch = vec![
-            Operation::new(libc::SYS_set_robust_list, &[0, 24]),
-            Operation::new(libc::SYS_set_tid_address, &[0]),
+            Syscall::new(libc::SYS_set_robust_list, &[0, 24]),
+            Syscall::new(libc::SYS_set_tid_address, &[0]),
         ];
         if let Some(rseq) = thread.rseq {
-            batch.push(Operation::new(
+            batch.push(Syscall::new(
                 libc::SYS_rseq,
                 &[
                     rseq.address,
@@ -254,7 +248,7 @@ fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(),
         }
         if thread.tid == original.leader {
             batch.extend(
-                CPU_TIMERS.map(|which| Operation::new(libc::SYS_setitimer, &[which, base, 0])),
+                CPU_TIMERS.map(|which| Syscall::new(libc::SYS_setitimer, &[which, base, 0])),
             );
         }
         work.push((slot, batch));
@@ -277,14 +271,15 @@ fn read_arguments(pid: i32, range: Range) -> Vec<u8> {
 
 fn open_uffd(deputy: &mut Deputy, slot: usize, pid: i32) -> Result<Uffd, ConvertError> {
     const USER_MODE_ONLY: i32 = 1;
+    // Trap: home-waits-with-a-lock-held
     let flags = flag(libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY);
-    let fd = deputy.run(slot, &[Operation::new(libc::SYS_userfaultfd, &[flags])])?[0];
+    let fd = deputy.run(slot, &[Syscall::new(libc::SYS_userfaultfd, &[flags])])?[0];
     let fd = check("userfaultfd", fd)?;
     let in_process = i32::try_from(fd).unwrap_or(-1);
     let taken = Pidfd::open(pid).and_then(|process| process.take(in_process));
     deputy.run(
         slot,
-        &[Operation::new(libc::SYS_close, &[fd.cast_unsigned()])],
+        &[Syscall::new(libc::SYS_close, &[fd.cast_unsigned()])],
     )?;
     let taken = taken.map_err(|errno| ConvertError::Call {
         what: "userfaultfd taking",
@@ -305,7 +300,7 @@ fn fill_attic(
     let storings = attic
         .store_all(&original.mappings)
         .ok_or(ConvertError::AtticFull)?;
-    let mut operations = vec![(Operation::new(libc::SYS_munlockall, &[]), "release")];
+    let mut operations = vec![(Syscall::new(libc::SYS_munlockall, &[]), "release")];
     for storing in &storings {
         let length = storing.from.len();
         let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
@@ -313,25 +308,25 @@ fn fill_attic(
         for guard in original.guards.iter().filter(within) {
             // In the attic is what the file has; where the guards are, the guest knows.
             let arguments = [guard.start, guard.len(), MADV_GUARD_REMOVE];
-            let remove = Operation::new(libc::SYS_madvise, &arguments);
+            let remove = Syscall::new(libc::SYS_madvise, &arguments);
             operations.push((remove, "removal of guard pages"));
         }
         operations.push((
-            Operation::new(
+            Syscall::new(
                 libc::SYS_mremap,
                 &[storing.from.start, length, length, how, storing.to],
             ),
             "mremap into the attic",
         ));
         operations.push((
-            Operation::new(
+            Syscall::new(
                 libc::SYS_madvise,
                 &[storing.to, length, flag(libc::MADV_DONTNEED)],
             ),
             "release",
         ));
     }
-    let list: Vec<Operation> = operations.iter().map(|(operation, _)| *operation).collect();
+    let list: Vec<Syscall> = operations.iter().map(|(operation, _)| *operation).collect();
     let results = deputy.run(slot, &list)?;
     for ((_, what), result) in operations.into_iter().zip(results) {
         check(what, result)?;
@@ -351,12 +346,12 @@ fn open_window(
     let protection = flag(libc::PROT_READ | libc::PROT_WRITE);
     let mut operations = Vec::new();
     for piece in window.pieces() {
-        operations.push(Operation::new(
+        operations.push(Syscall::new(
             libc::SYS_mmap,
             &[piece.start, piece.len(), protection, flags, u64::MAX, 0],
         ));
         for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
-            operations.push(Operation::new(
+            operations.push(Syscall::new(
                 libc::SYS_madvise,
                 &[piece.start, piece.len(), flag(advice)],
             ));
@@ -382,14 +377,14 @@ fn open_window(
 fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
     let data = deputy.address(deputy.deck().data_offset());
     for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
-        let read = Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
+        let read = Syscall::new(libc::SYS_prlimit64, &[0, u64::from(resource), 0, data]);
         check("prlimit", deputy.run(slot, &[read])?[0])?;
         let mut limit = [0; 16];
         deputy.deck().read_data(0, &mut limit);
         let (soft, hard) = limit.split_at_mut(8);
         soft.copy_from_slice(hard);
         deputy.deck().write_data(0, &limit);
-        let write = Operation::new(libc::SYS_prlimit64, &[0, u64::from(resource), data, 0]);
+        let write = Syscall::new(libc::SYS_prlimit64, &[0, u64::from(resource), data, 0]);
         check("prlimit", deputy.run(slot, &[write])?[0])?;
     }
     Ok(())

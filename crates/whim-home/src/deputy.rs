@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::NewThread;
 use whim_image::freeze_calls::{ERESTART_RESTARTBLOCK, ERESTARTSYS};
+use whim_model::Syscall;
 use whim_sys::crash;
 use whim_sys::pidfd;
 use whim_sys::ptrace::{self, RawSigInfo, Running, Status, Stop, Stopped, Tid};
-use whim_sys::resident::{self, Deck, OPERATIONS_MAX, Operation};
+use whim_sys::resident::{self, Deck, OPERATIONS_MAX};
 
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
@@ -139,6 +140,7 @@ impl Deputy {
         stops: Vec<Stopped>,
     ) -> Result<Self, DeputyError> {
         let options =
+            // Trap: a-deputy-outlives-its-supervisor
             ptrace::Options::SYSGOOD | ptrace::Options::EXITKILL | ptrace::Options::TRACE_CLONE;
         let mut threads = Vec::with_capacity(stops.len());
         let mut slots = HashMap::new();
@@ -185,7 +187,7 @@ impl Deputy {
         let undo = if shares_undo { libc::CLONE_SYSVSEM } else { 0 };
         let flags = u64::from((NewThread::FLAGS | undo).cast_unsigned());
         // It stops before its first instruction: no stack of its own is needed.
-        let clone = Operation::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
+        let clone = Syscall::new(libc::SYS_clone, &[flags, 0, 0, 0, 0]);
         let result = self.run(slot, &[clone])?[0];
         let Ok(tid) = Tid::try_from(result) else {
             return Err(DeputyError::Ended);
@@ -254,8 +256,9 @@ impl Deputy {
     /// # Errors
     /// Tracing failed, or the thread did not end for a minute.
     pub fn end_thread(&mut self, slot: usize, code: i32) -> Result<(), DeputyError> {
-        let exit = Operation::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
+        let exit = Syscall::new(libc::SYS_exit, &[i64::from(code).cast_unsigned()]);
         self.start(slot, &[exit], 0);
+        // Trap: a-deputy-s-thread-is-about-to-end
         if self.threads[slot].tid == self.pid {
             return Ok(());
         }
@@ -292,7 +295,7 @@ impl Deputy {
     /// Starts a batch whose end is announced by [`DeputyEvent::Finished`]. For calls that do not
     /// block, `patience` yields the processor to the deputy that many times first; true if the
     /// batch is done on return (then no event is to be waited for, though one may come).
-    pub fn start(&mut self, slot: usize, operations: &[Operation], patience: u32) -> bool {
+    pub fn start(&mut self, slot: usize, operations: &[Syscall], patience: u32) -> bool {
         self.threads[slot].cut = Cut::No;
         self.deck.submit(slot, operations, patience == 0);
         for _ in 0..patience {
@@ -308,7 +311,7 @@ impl Deputy {
     ///
     /// # Errors
     /// The deputy died, or did not answer for a minute.
-    pub fn run(&mut self, slot: usize, operations: &[Operation]) -> Result<Vec<i64>, DeputyError> {
+    pub fn run(&mut self, slot: usize, operations: &[Syscall]) -> Result<Vec<i64>, DeputyError> {
         let mut results = Vec::with_capacity(operations.len());
         for batch in operations.chunks(OPERATIONS_MAX) {
             self.deck.submit(slot, batch, false);
@@ -324,7 +327,7 @@ impl Deputy {
     /// As [`run`](Self::run).
     pub fn run_each(
         &mut self,
-        work: &[(usize, Vec<Operation>)],
+        work: &[(usize, Vec<Syscall>)],
     ) -> Result<Vec<Vec<i64>>, DeputyError> {
         for (slot, batch) in work {
             self.deck.submit(*slot, batch, false);
@@ -490,6 +493,7 @@ impl Deputy {
             };
             let Some(&slot) = self.slots.get(&tid) else {
                 if let Status::Stopped(stop) = status {
+                    // Trap: a-new-thread-stops-first
                     self.born.insert(tid, stop);
                 }
                 continue;
@@ -546,6 +550,7 @@ impl Deputy {
                 if urgent || self.is_to_be_cut(slot) {
                     Trace::Running(self.interrupted(slot, stopped)?)
                 } else {
+                    // Trap: a-stopped-job-runs-on
                     Trace::Listening(stopped.listen()?)
                 }
             }
@@ -635,6 +640,7 @@ impl Deputy {
         let in_call = registers.rip == self.code + resident::after_call_offset()
             && registers.orig_rax.cast_signed() >= 0;
         let cut = in_call && reasons.contains(&registers.rax.cast_signed());
+        // Trap: an-interrupted-call-restarts-in-the-deputy
         if cut {
             registers.orig_rax = u64::MAX;
             stopped.set_registers(&registers)?;
@@ -662,6 +668,7 @@ impl Deputy {
             self.threads[slot].cut = Cut::No;
             return Ok(stopped.resume(0)?);
         }
+        // Trap: a-cut-asked-again-and-again
         Ok(stopped.resume_to_syscall(0)?)
     }
 

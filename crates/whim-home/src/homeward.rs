@@ -16,14 +16,14 @@ use whim_image::freeze_assemble::Wait;
 use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
 };
-use whim_image::inject::Op;
+use whim_image::mapping::{advise, flag, map};
+use whim_model::Syscall;
 use whim_model::{
     Activity, Backing, CPU_TIMERS, Mapping, PAGE_SIZE, ProcessImage, Range, Registers,
     SignalAction, ThreadImage,
 };
 use whim_sys::crash;
 use whim_sys::process_vm;
-use whim_sys::resident::Operation;
 
 /// Threads and mappings that a returning image may have.
 const MAPPINGS_MAX: usize = 1 << 18;
@@ -165,7 +165,7 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
 pub fn mask_signals(deputy: &mut Deputy) -> Result<(), HomewardError> {
     deputy.deck().write_data(0, &u64::MAX.to_le_bytes());
     let data = deputy.address(deputy.deck().data_offset());
-    let set = Operation::new(libc::SYS_rt_sigprocmask, &[2, data, 0, 8]);
+    let set = Syscall::new(libc::SYS_rt_sigprocmask, &[2, data, 0, 8]);
     let work: Vec<_> = (0..deputy.thread_count())
         .filter(|slot| !deputy.is_gone(*slot))
         .map(|slot| (slot, vec![set]))
@@ -174,78 +174,29 @@ pub fn mask_signals(deputy: &mut Deputy) -> Result<(), HomewardError> {
     Ok(())
 }
 
-fn flag(bits: i32) -> u64 {
-    u64::from(bits.cast_unsigned())
-}
-
-fn anonymous(mapping: &Mapping) -> Operation {
-    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    if mapping.flags.grows_down {
-        flags |= libc::MAP_GROWSDOWN;
-    }
-    if mapping.flags.no_reserve {
-        flags |= libc::MAP_NORESERVE;
-    }
-    let protection = flag(mapping.protection.bits());
-    Operation::new(
-        libc::SYS_mmap,
-        &[
-            mapping.start,
-            mapping.len(),
-            protection,
-            flag(flags),
-            u64::MAX,
-            0,
-        ],
-    )
-}
-
-fn advices(mapping: &Mapping) -> Vec<Operation> {
-    let flags = mapping.flags;
-    let wanted = [
-        (flags.huge, libc::MADV_HUGEPAGE),
-        (flags.no_huge, libc::MADV_NOHUGEPAGE),
-        (flags.dont_fork, libc::MADV_DONTFORK),
-        (flags.dont_dump, libc::MADV_DONTDUMP),
-        (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
-        (flags.random, libc::MADV_RANDOM),
-        (flags.sequential, libc::MADV_SEQUENTIAL),
-    ];
-    wanted
-        .into_iter()
-        .filter(|(set, _)| *set)
-        .map(|(_, advice)| {
-            Operation::new(
-                libc::SYS_madvise,
-                &[mapping.start, mapping.len(), flag(advice)],
-            )
-        })
-        .collect()
-}
-
 /// The operations that give the deputy the image's mappings: the required ones first, then those
 /// whose failure costs speed alone.
 #[must_use]
-pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Operation>, Vec<Operation>) {
+pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Syscall>, Vec<Syscall>) {
     let mut required = Vec::new();
     let mut wished = Vec::new();
     for mapping in &image.mappings {
         match &mapping.backing {
             Backing::Kernel { .. } => continue,
             Backing::Anonymous => {
-                required.push(anonymous(mapping));
-                wished.extend(advices(mapping));
+                required.push(map(mapping, mapping.end));
+                wished.extend(advise(mapping, mapping.end));
             }
             Backing::File { id, offset } => {
                 let Some(from) = attic.locate(*id, *offset, mapping.len()) else {
                     continue;
                 };
                 let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-                required.push(Operation::new(
+                required.push(Syscall::new(
                     libc::SYS_mremap,
                     &[from, mapping.len(), mapping.len(), how, mapping.start],
                 ));
-                required.push(Operation::new(
+                required.push(Syscall::new(
                     libc::SYS_mprotect,
                     &[
                         mapping.start,
@@ -253,12 +204,12 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Operation
                         flag(mapping.protection.bits()),
                     ],
                 ));
-                wished.extend(advices(mapping));
+                wished.extend(advise(mapping, mapping.end));
             }
         }
     }
     for guard in &image.guards {
-        required.push(Operation::new(
+        required.push(Syscall::new(
             libc::SYS_madvise,
             &[guard.start, guard.len(), MADV_GUARD_INSTALL],
         ));
@@ -277,9 +228,9 @@ pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(),
         .slot_of(image.pid)
         .ok_or(HomewardError::Ended)?;
     let pieces = server.window.pieces().to_vec();
-    let unmap: Vec<Operation> = pieces
+    let unmap: Vec<Syscall> = pieces
         .iter()
-        .map(|piece| Operation::new(libc::SYS_munmap, &[piece.start, piece.len()]))
+        .map(|piece| Syscall::new(libc::SYS_munmap, &[piece.start, piece.len()]))
         .collect();
     expect("the address space", &server.deputy.run(slot, &unmap)?)?;
     let (required, wished) = mapping_operations(image, &server.attic);
@@ -290,10 +241,10 @@ pub fn restore_mappings(server: &mut Server, image: &ProcessImage) -> Result<(),
 
 /// Locks memory again that was locked, whether or not its host could lock it. Programs lock and
 /// unlock at home alone, so what was locked at the departure and is still mapped stays locked.
-fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Operation> {
+fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
     let lock = |start: u64, end: u64, on_fault: bool| {
         let flags = u64::from(on_fault);
-        Operation::new(libc::SYS_mlock2, &[start, end - start, flags])
+        Syscall::new(libc::SYS_mlock2, &[start, end - start, flags])
     };
     let locked: Vec<&Mapping> = original
         .mappings
@@ -307,7 +258,7 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Operation> 
         const MCL_ONFAULT: u64 = 4;
         future_on_fault = locked.iter().any(|mapping| mapping.flags.locked_on_fault);
         let how = MCL_FUTURE | if future_on_fault { MCL_ONFAULT } else { 0 };
-        operations.push(Operation::new(libc::SYS_mlockall, &[how]));
+        operations.push(Syscall::new(libc::SYS_mlockall, &[how]));
     }
     for mapping in &image.mappings {
         if matches!(mapping.backing, Backing::Kernel { .. }) {
@@ -435,7 +386,7 @@ pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), 
     map.extend_from_slice(&u32::MAX.to_le_bytes());
     server.deputy.deck().write_data(0, &map);
     const PR_SET_MM_MAP: u64 = 14;
-    let operation = Operation::new(
+    let operation = Syscall::new(
         libc::SYS_prctl,
         &[
             flag(libc::PR_SET_MM),
@@ -476,7 +427,7 @@ fn restore_actions(
         bytes[24..32].copy_from_slice(&action.mask.to_le_bytes());
         deputy.deck().write_data(index * 32, &bytes);
         let address = base + index as u64 * 32;
-        operations.push(Operation::new(
+        operations.push(Syscall::new(
             libc::SYS_rt_sigaction,
             &[signal, address, 0, 8],
         ));
@@ -496,7 +447,7 @@ fn restore_limits(
         bytes[0..8].copy_from_slice(&limit.soft.to_le_bytes());
         bytes[8..16].copy_from_slice(&limit.hard.to_le_bytes());
         deputy.deck().write_data(index * 16, &bytes);
-        operations.push(Operation::new(
+        operations.push(Syscall::new(
             libc::SYS_prlimit64,
             &[0, u64::from(limit.resource), base + index as u64 * 16, 0],
         ));
@@ -523,15 +474,15 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
         bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
         server.deputy.deck().write_data(0, &bytes);
         let mut batch = vec![
-            Operation::new(libc::SYS_sigaltstack, &[data, 0]),
-            Operation::new(libc::SYS_set_tid_address, &[thread.tid_address]),
-            Operation::new(
+            Syscall::new(libc::SYS_sigaltstack, &[data, 0]),
+            Syscall::new(libc::SYS_set_tid_address, &[thread.tid_address]),
+            Syscall::new(
                 libc::SYS_set_robust_list,
                 &[thread.robust_list.0, thread.robust_list.1],
             ),
         ];
         if let Some(rseq) = thread.rseq {
-            batch.push(Operation::new(
+            batch.push(Syscall::new(
                 libc::SYS_rseq,
                 &[
                     rseq.address,
@@ -551,7 +502,7 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
     let data = server.deputy.address(server.deputy.deck().data_offset());
     for (which, timer) in CPU_TIMERS.into_iter().zip(image.cpu_timers) {
         server.deputy.deck().write_data(0, &timer.to_kernel());
-        let operation = Operation::new(libc::SYS_setitimer, &[which, data, 0]);
+        let operation = Syscall::new(libc::SYS_setitimer, &[which, data, 0]);
         server.deputy.run(leader, &[operation])?;
     }
     for signal in &image.pending {
@@ -559,7 +510,7 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
         server.deputy.deck().write_data(0, &padded(&signal.info));
         let pid = i64::from(image.pid).cast_unsigned();
         let number = u64::from(signal.signal);
-        let operation = Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]);
+        let operation = Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]);
         server.deputy.run(leader, &[operation])?;
     }
     Ok(())
@@ -596,11 +547,11 @@ pub fn requeue_held(
         let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
         let (slot, operation) = if let Some((tid, slot)) = target {
             let args = [pid, i64::from(tid).cast_unsigned(), number, data];
-            (slot, Operation::new(libc::SYS_rt_tgsigqueueinfo, &args))
+            (slot, Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args))
         } else {
             (
                 leader,
-                Operation::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]),
+                Syscall::new(libc::SYS_rt_sigqueueinfo, &[pid, number, data]),
             )
         };
         server.deputy.run(slot, &[operation])?;
@@ -625,7 +576,7 @@ fn requeue(
     for signal in &thread.pending {
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &padded(&signal.info));
-        let operation = Operation::new(
+        let operation = Syscall::new(
             libc::SYS_rt_tgsigqueueinfo,
             &[
                 i64::from(pid).cast_unsigned(),
@@ -756,10 +707,7 @@ pub fn resume_at_home(
         .collect();
     let mut frozen = Frozen::assemble(pid, stops, &waits)?;
     let reserved = original.reserved;
-    let unmap = Op::new(
-        libc::SYS_munmap.cast_unsigned(),
-        &[reserved.start, reserved.len()],
-    );
+    let unmap = Syscall::new(libc::SYS_munmap, &[reserved.start, reserved.len()]);
     frozen.run(image.pid, &[unmap])?;
     // Only now nothing of the deputy is left in it.
     frozen.set_exit_kill(false)?;

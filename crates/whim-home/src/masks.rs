@@ -1,7 +1,8 @@
 //! Signal masks that act in the deputy while it executes a call.
 
 use crate::deputy::Deputy;
-use whim_sys::resident::{DATA_LENGTH, Operation};
+use whim_model::Syscall;
+use whim_sys::resident::DATA_LENGTH;
 
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -17,7 +18,7 @@ pub(crate) fn job_control(mask: u64) -> u64 {
 /// Sets the thread's signal mask to one of [`job_control`]. The masks stand at the end of the data
 /// area, each in its own place, so that nobody overwrites them before the thread gets there.
 #[must_use]
-pub(crate) fn setting(deputy: &Deputy, mask: u64) -> Operation {
+pub(crate) fn setting(deputy: &Deputy, mask: u64) -> Syscall {
     let part = |signal| usize::from(mask & bit(signal) != 0);
     let index = part(libc::SIGTTIN) + 2 * part(libc::SIGTTOU);
     let deck = deputy.deck();
@@ -25,5 +26,5 @@ pub(crate) fn setting(deputy: &Deputy, mask: u64) -> Operation {
     deck.write_data(at, &mask.to_le_bytes());
     let address = deputy.address(deck.data_offset()) + at as u64;
     let how = u64::from(libc::SIG_SETMASK.cast_unsigned());
-    Operation::new(libc::SYS_rt_sigprocmask, &[how, address, 0, 8])
+    Syscall::new(libc::SYS_rt_sigprocmask, &[how, address, 0, 8])
 }

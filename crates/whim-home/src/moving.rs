@@ -528,6 +528,7 @@ fn wait_for_clock(image: &ProcessImage, lease: Option<Duration>) {
         );
     }
     if !behind.is_zero() {
+        // Trap: a-clock-steps-back
         std::thread::sleep(behind.min(longest));
     }
 }

@@ -265,6 +265,7 @@ impl Outward<'_> {
         };
         let captured = frozen.capture(&options)?;
         self.look_again(&captured, files)?;
+        // Trap: no-room-for-the-deputy
         self.room = Some(room::make(self.pid, captured.entries.len(), self.journal)?);
         let locks_future = captured.locks_future;
         let mut image = captured.image;
@@ -463,6 +464,7 @@ fn prepare(
 /// the deputy must not execute (to make a thread or a process, above all) cannot go on in it: the guest
 /// makes the call, and it does there what it does away.
 fn begins_in_guest(number: u64) -> bool {
+    // Trap: a-clone-in-the-moment-of-a-freeze
     !whim_calls::home_may_execute(number)
 }
 
@@ -532,7 +534,7 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
         threads: image.threads.iter().map(|thread| thread.tid).collect(),
         reserved: (image.reserved.start, image.reserved.end),
     };
-    let original = whim_calls::Call {
+    let original = whim_model::Syscall {
         number: call.original_number,
         args: call.original_args,
     };
@@ -581,7 +583,7 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
 /// interrupted there, the kernel writes what is left of it to the program's structure, whose page
 /// has to be present (else the sleep would end with EFAULT). Of a sleep that was stopped before, it
 /// may be unknown which call it is: then any of its arguments may point there.
-fn rest_of_sleep(call: &whim_calls::Call, memory: &impl GuestMemory) -> Vec<WireRegion> {
+fn rest_of_sleep(call: &whim_model::Syscall, memory: &impl GuestMemory) -> Vec<WireRegion> {
     const TIMESPEC_LENGTH: u64 = 16;
     let candidates = match i64::from_ne_bytes(call.number.to_ne_bytes()) {
         libc::SYS_nanosleep => vec![call.args[1]],

@@ -20,9 +20,9 @@ use whim_journey::message::{
     CallRequest, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
 };
 use whim_journey::turn::{Request, Turn, Verdict};
+use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Range};
 use whim_sys::process_vm;
-use whim_sys::resident::Operation;
 use whim_sys::uffd::{Placed, Uffd};
 
 pub use requests::FileMapping;
@@ -212,7 +212,7 @@ impl Server {
         if whim_calls::row(request.number).is_some() {
             *self.counts.entry(request.number).or_default() += 1;
         }
-        let call = whim_calls::Call {
+        let call = whim_model::Syscall {
             number: request.number,
             args: request.args,
         };
@@ -306,13 +306,13 @@ impl Server {
         };
         self.place(slot, &placement, tail)?;
         active.kept = outputs::kept(&active.regions, tail);
-        let mut operations: Vec<Operation> = placement.drop.iter().copied().map(dropping).collect();
+        let mut operations: Vec<Syscall> = placement.drop.iter().copied().map(dropping).collect();
         let room = whim_sys::resident::OPERATIONS_MAX - 3;
         if operations.len() > room {
             self.deputy.run(slot, &operations)?;
             operations.clear();
         }
-        let call = Operation {
+        let call = Syscall {
             number,
             args: active.args,
         };
@@ -468,9 +468,9 @@ impl Server {
         }
         let mut result = raw;
         let mut deadline_ns = None;
-        let cut = raw == EINTR && whim_calls::interrupted_by_stop(active.number);
+        let cut = raw == EINTR && whim_calls::ends_at_stop(active.number);
         if cut && active.expired {
-            result = freeze_calls::timeout_result(active.number);
+            result = whim_calls::result_when_over(active.number);
         } else if cut && active.disturbed {
             result = RESTART_UNLESS_HANDLED;
             deadline_ns = self.deadline(&active);
@@ -529,7 +529,7 @@ impl Server {
     /// Lets the deputy do the next part of a call, whose buffers are placed already.
     fn start_piece(&mut self, slot: usize, active: &mut Active) {
         active.operation = 0;
-        let operation = Operation {
+        let operation = Syscall {
             number: active.piecewise,
             args: active.args,
         };
@@ -637,6 +637,7 @@ impl Server {
         let refused = matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && code == SI_KERNEL;
         let by_call = (refused || matches!(signal, libc::SIGPIPE | libc::SIGXFSZ))
             && self.callers[slot].active.is_some();
+        // Trap: a-thread-s-own-signals
         let tid = if by_call {
             Some(self.deputy.tid_of(slot))
         } else {
@@ -714,7 +715,7 @@ fn changes_priorities(number: u64) -> bool {
     )
 }
 
-fn dropping(range: Range) -> Operation {
+fn dropping(range: Range) -> Syscall {
     let advice = u64::from(libc::MADV_DONTNEED.cast_unsigned());
-    Operation::new(libc::SYS_madvise, &[range.start, range.len(), advice])
+    Syscall::new(libc::SYS_madvise, &[range.start, range.len(), advice])
 }

@@ -192,6 +192,7 @@ fn compare_threads(pid: i32) -> Result<(), SubjectError> {
             Err(SubjectError::Gone(_)) => continue,
             Err(error) => return Err(error),
         };
+        // Trap: rights-of-one-thread
         if let Some(what) = first.differs_in(&other) {
             return Err(SubjectError::Split(pid, what));
         }

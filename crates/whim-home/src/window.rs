@@ -230,6 +230,7 @@ impl Window {
             return false;
         };
         *users -= 1;
+        // Trap: two-threads-share-a-page
         if *users == 0 {
             self.users.remove(&page);
             return true;

@@ -4,7 +4,7 @@ use crate::capture_told::Told;
 use crate::freeze::{FreezeError, Frozen, FrozenThread};
 use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, TimeoutPlace};
 use crate::freeze_observe::Status;
-use crate::inject::{OPERATIONS_MAX, Op};
+use crate::inject::OPERATIONS_MAX;
 use crate::maps::{self, FlagTable, MapEntry, MapsError};
 use crate::stay::StayReason;
 use crate::vdso::{self, VdsoError};
@@ -13,6 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
 use thiserror::Error;
+use whim_model::Syscall;
 use whim_model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
     Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
@@ -24,16 +25,9 @@ use whim_sys::{cpu, foreign};
 const SIGNALS: u64 = 64;
 const SIGCHLD: u64 = 17;
 const SIGKILL: u64 = 9;
-const GETITIMER: u64 = 36;
-const MODIFY_LDT: u64 = 154;
 const LDT_READ: u64 = 0;
-const ARCH_PRCTL: u64 = 158;
 const ARCH_GET_XCOMP_PERM: u64 = 0x1022;
 const SA_RESTART: u64 = 0x1000_0000;
-const BRK: u64 = 12;
-const RT_SIGACTION: u64 = 13;
-const SIGALTSTACK: u64 = 131;
-const PRCTL: u64 = 157;
 const PR_GET_TSC: u64 = 25;
 const PR_TSC_SIGSEGV: u64 = 2;
 const PR_GET_TID_ADDRESS: u64 = 40;
@@ -315,7 +309,7 @@ impl Frozen {
             .collect();
         let action = |signal: &u64| {
             let into = scratch.start + (signal - 1) * ACTION_SIZE;
-            Op::new(RT_SIGACTION, &[*signal, 0, into, 8])
+            Syscall::new(libc::SYS_rt_sigaction, &[*signal, 0, into, 8])
         };
         let mut lists = Vec::with_capacity(self.threads.len());
         for (index, thread) in self.threads.iter().enumerate() {
@@ -323,33 +317,43 @@ impl Frozen {
             lists.push((
                 thread.tid,
                 vec![
-                    Op::new(SIGALTSTACK, &[0, into]),
-                    Op::new(PRCTL, &[PR_GET_TID_ADDRESS, into + TID_ADDRESS_OFFSET]),
-                    Op::new(PRCTL, &[PR_GET_TSC, into + TSC_OFFSET]),
+                    Syscall::new(libc::SYS_sigaltstack, &[0, into]),
+                    Syscall::new(
+                        libc::SYS_prctl,
+                        &[PR_GET_TID_ADDRESS, into + TID_ADDRESS_OFFSET],
+                    ),
+                    Syscall::new(libc::SYS_prctl, &[PR_GET_TSC, into + TSC_OFFSET]),
                 ],
             ));
         }
         let room = OPERATIONS_MAX - lists[0].1.len() - 4 - CPU_TIMERS.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
-        lists[0].1.push(Op::new(BRK, &[0]));
+        lists[0].1.push(Syscall::new(libc::SYS_brk, &[0]));
         // One entry is enough to know; it goes where the action of SIGKILL, which has none, would.
         let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
-        lists[0].1.push(Op::new(MODIFY_LDT, &[LDT_READ, unused, 8]));
-        lists[0].1.push(Op::new(PRCTL, &[PR_GET_MDWE]));
+        lists[0]
+            .1
+            .push(Syscall::new(libc::SYS_modify_ldt, &[LDT_READ, unused, 8]));
+        lists[0]
+            .1
+            .push(Syscall::new(libc::SYS_prctl, &[PR_GET_MDWE]));
         for (index, which) in (0..).zip(CPU_TIMERS) {
             let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
-            lists[0].1.push(Op::new(GETITIMER, &[which, into]));
+            lists[0]
+                .1
+                .push(Syscall::new(libc::SYS_getitimer, &[which, into]));
         }
         // Where there are none nobody can have been allowed them. Kernels that know of none refuse.
         if cpu::has_tiles() {
             let into = scratch.start + PARTS_OFFSET;
-            lists[0]
-                .1
-                .push(Op::new(ARCH_PRCTL, &[ARCH_GET_XCOMP_PERM, into]));
+            lists[0].1.push(Syscall::new(
+                libc::SYS_arch_prctl,
+                &[ARCH_GET_XCOMP_PERM, into],
+            ));
         }
         lists[0].1.extend(first.iter().map(action));
         let results = self.run_many(&lists)?;
-        let more: Vec<Op> = later.iter().map(action).collect();
+        let more: Vec<Syscall> = later.iter().map(action).collect();
         let leader = self.threads[0].tid;
         self.run(leader, &more)?;
         for ((tid, _), results) in lists.iter().zip(&results) {
@@ -427,6 +431,7 @@ impl Frozen {
             has_segments: of_first[1] > 0,
             may_use_tiles: has_tiles_among(word(PARTS_OFFSET)),
             // 0: no; -EINVAL: this kernel knows of no such thing.
+            // Trap: what-a-program-denies-itself
             denies_write_execute: of_first[2] > 0,
             denies_time_stamps: words.any(|mode| mode == PR_TSC_SIGSEGV),
         };
@@ -443,6 +448,7 @@ impl Frozen {
 /// Of the parts of the registers that a process may use, one bit each: whether those are among them
 /// for which it has to ask.
 fn has_tiles_among(parts: u64) -> bool {
+    // Trap: registers-by-permission
     parts >> cpu::TILES & 1 == 1
 }
 
@@ -568,6 +574,7 @@ fn in_flight(tid: i32, call: &Call) -> InFlight {
         args,
         original_number: call.number,
         original_args: call.args,
+        // Trap: a-sleep-ends-with-eintr
         restart: matches!(call.state, CallState::RestartBlock { .. }),
         already,
         rest_ns,

@@ -490,7 +490,7 @@ impl Frozen {
             return Err(FreezeError::Filtered(self.pid));
         }
         let mut sleeping = sleeping_in(self.pid, tid);
-        while sleeping.is_some_and(freeze_calls::waits_for_child) && !self.awaits_us(tid) {
+        while sleeping.is_some_and(whim_calls::waits_for_child) && !self.awaits_us(tid) {
             // It would not stop before its child lets it go: wait without touching it.
             if Instant::now() >= deadline {
                 let reason = format!("thread {tid} waits for a child that it has just made");
@@ -510,6 +510,7 @@ impl Frozen {
         };
         match seized {
             Ok(running) => self.interrupt(running),
+            // Trap: threads-vanish
             Err(TraceError::Died) => Ok(None),
             Err(TraceError::Os {
                 errno: nix::errno::Errno::EPERM,

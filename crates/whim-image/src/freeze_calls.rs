@@ -2,69 +2,31 @@
 //!
 //! Most calls are restarted by the kernel itself, unseen. Three kinds are not: calls that answer
 //! every interruption with EINTR; calls whose relative timeout would begin anew; and transfers that
-//! answer with a short count. The tables of this module name them, call by call.
+//! answer with a short count. The table of `whim-calls` says which is which.
 
 use crate::freeze_observe::{Observation, elapsed_ns, monotonic_ns};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use whim_calls::{AtStop, Buffer, End, Limit, Time, Transfer, at_stop, relative_time, transfer};
 use whim_model::Range;
 use whim_model::Registers;
 use whim_sys::foreign;
 use whim_sys::process_vm::{self, MemFile};
 
 pub const EINTR: i64 = -4;
-const EAGAIN: i64 = -11;
-const ETIMEDOUT: i64 = -110;
-const EINPROGRESS: i64 = -115;
 pub const ERESTARTSYS: i64 = -512;
 /// The call is made again, whatever has come.
 pub const ERESTARTNOINTR: i64 = -513;
 pub const ERESTARTNOHAND: i64 = -514;
 pub const ERESTART_RESTARTBLOCK: i64 = -516;
 /// `restart_syscall(2)`
-pub const RESTART_SYSCALL: u64 = 219;
+pub const RESTART_SYSCALL: u64 = libc::SYS_restart_syscall.cast_unsigned();
 
 /// Code segment of 64-bit user code.
 pub const USER_CS: u64 = 0x33;
 const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
-const MSG_DONTWAIT: u64 = 0x40;
-const MSG_WAITALL: u64 = 0x100;
 const IOVECS_MAX: u64 = 1024;
 /// Longest transfer of one call (the kernel's MAX_RW_COUNT).
 const TRANSFER_MAX: u64 = 0x7fff_f000;
-
-const READ: u64 = 0;
-const WRITE: u64 = 1;
-const READV: u64 = 19;
-pub const WRITEV: u64 = 20;
-const NANOSLEEP: u64 = 35;
-const SENDFILE: u64 = 40;
-const CONNECT: u64 = 42;
-const ACCEPT: u64 = 43;
-const SENDTO: u64 = 44;
-const RECVFROM: u64 = 45;
-pub const SENDMSG: u64 = 46;
-const RECVMSG: u64 = 47;
-const SEMOP: u64 = 65;
-const RT_SIGTIMEDWAIT: u64 = 128;
-const FUTEX: u64 = 202;
-const IO_GETEVENTS: u64 = 208;
-const SEMTIMEDOP: u64 = 220;
-const CLOCK_NANOSLEEP: u64 = 230;
-const EPOLL_WAIT: u64 = 232;
-const EPOLL_PWAIT: u64 = 281;
-const ACCEPT4: u64 = 288;
-const RECVMMSG: u64 = 299;
-const SENDMMSG: u64 = 307;
-const GETRANDOM: u64 = 318;
-const IO_PGETEVENTS: u64 = 333;
-const EPOLL_PWAIT2: u64 = 441;
-const VFORK: u64 = 58;
-const CLONE: u64 = 56;
-const CLONE3: u64 = 435;
-
-const TIMER_ABSTIME: u64 = 1;
-const FUTEX_COMMAND: u64 = 0x7f;
-const FUTEX_WAIT: u64 = 0;
 
 /// Where a call keeps its relative timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,47 +97,10 @@ pub struct Subject<'a> {
     pub before: &'a Observation,
 }
 
-/// Whether a thread that sleeps in this call can be stopped only when another process lets it go
-/// (vfork and its kin wait for the child).
-#[must_use]
-pub fn waits_for_child(number: u64) -> bool {
-    matches!(number, VFORK | CLONE | CLONE3)
-}
-
 /// Whether the time that a thread has slept in this call has to be known.
 #[must_use]
 pub fn needs_elapsed(number: u64) -> bool {
-    ends_with_eintr(number).is_some() || matches!(number, IO_PGETEVENTS | FUTEX)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Interruption {
-    /// Any interruption gives EINTR.
-    Always,
-    /// With a timeout of the socket that is waited for.
-    SocketTimeout,
-}
-
-fn ends_with_eintr(number: u64) -> Option<Interruption> {
-    match number {
-        EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2 | RT_SIGTIMEDWAIT | SEMOP | SEMTIMEDOP
-        | IO_GETEVENTS => Some(Interruption::Always),
-        READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4 | WRITE | WRITEV
-        | SENDTO | SENDMSG | SENDMMSG | SENDFILE | CONNECT => Some(Interruption::SocketTimeout),
-        _ => None,
-    }
-}
-
-/// What a call answers when its time is over.
-#[must_use]
-pub fn timeout_result(number: u64) -> i64 {
-    match number {
-        EPOLL_WAIT | EPOLL_PWAIT | EPOLL_PWAIT2 | IO_GETEVENTS | IO_PGETEVENTS => 0,
-        NANOSLEEP | CLOCK_NANOSLEEP => 0,
-        FUTEX => ETIMEDOUT,
-        CONNECT => EINPROGRESS,
-        _ => EAGAIN,
-    }
+    at_stop(number) != AtStop::GoesOn
 }
 
 /// The six arguments in the registers.
@@ -230,16 +155,17 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Cal
     }
     let args = arguments(registers);
     let state = match registers.rax.cast_signed() {
-        ERESTARTNOHAND if number == IO_PGETEVENTS => CallState::Cut {
+        ERESTARTNOHAND if at_stop(number) == AtStop::WaitsAnew => CallState::Cut {
             timeout: timeout(subject, number, &args),
         },
         ERESTARTSYS | ERESTARTNOINTR | ERESTARTNOHAND => CallState::Restart,
         ERESTART_RESTARTBLOCK => CallState::RestartBlock {
-            deadline_ns: (number == FUTEX)
+            deadline_ns: (at_stop(number) == AtStop::GoesOnHere)
                 .then(|| timeout(subject, number, &args))
                 .flatten()
                 .map(|timeout| timeout.deadline_ns),
         },
+        // Trap: a-stop-shows-as-eintr
         EINTR => match cut_off(subject, number, &args) {
             Some(state) => {
                 registers.rax = ERESTARTNOHAND.cast_unsigned();
@@ -270,13 +196,15 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Cal
 pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<Call> {
     let number = registers.orig_rax;
     let args = arguments(registers);
+    // Trap: a-stop-shows-as-a-short-count
     let state = short_count(ids, number, &args, registers.rax.cast_signed())?;
-    if state == CallState::Complete {
-        registers.rax = if number == GETRANDOM {
-            args[1]
-        } else {
-            args[2]
-        };
+    if state == CallState::Complete
+        && let Some(Transfer {
+            buffer: Buffer::Flat { length, .. },
+            ..
+        }) = transfer(number, &args)
+    {
+        registers.rax = args[length];
     }
     Some(Call {
         number,
@@ -287,7 +215,7 @@ pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<Call> {
 
 /// Fills in what a stop has left out of a request for random bytes, if the thread stands behind one.
 pub fn complete_random(ids: (i32, i32), registers: &mut Registers) {
-    if registers.orig_rax == GETRANDOM {
+    if registers.orig_rax == libc::SYS_getrandom.cast_unsigned() {
         // With random bytes nothing is ever left to be done later.
         let _none = left_short(ids, registers);
     }
@@ -313,14 +241,15 @@ fn number_in_code(code: &[u8; 7]) -> Option<u64> {
 }
 
 fn cut_off(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<CallState> {
-    match ends_with_eintr(number)? {
-        Interruption::Always => {}
-        Interruption::SocketTimeout => {
+    match at_stop(number) {
+        AtStop::Ends => {}
+        AtStop::EndsOnSocket(_) => {
             // An interrupted answer of anything else (FUSE, a driver) is its own affair.
             if !file_type((subject.pid, subject.tid), args[0])?.is_socket() {
                 return None;
             }
         }
+        _ => return None,
     }
     Some(CallState::Cut {
         timeout: timeout(subject, number, args),
@@ -342,6 +271,7 @@ fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout
     let (place, total_ns) = relative_timeout(subject.pid, number, args)?;
     let deadline_ns = subject.before.held_until_ns().unwrap_or_else(|| {
         let elapsed = elapsed_ns(subject.pid, subject.tid, subject.before);
+        // Trap: a-timeout-begins-anew
         monotonic_ns().saturating_add(total_ns.saturating_sub(elapsed))
     });
     Some(Timeout { place, deadline_ns })
@@ -351,23 +281,18 @@ fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout
 /// and descriptors have to be those of the call.
 #[must_use]
 pub fn relative_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlace, u64)> {
-    match number {
-        EPOLL_WAIT | EPOLL_PWAIT => {
-            let low = u32::try_from(args[3] & 0xffff_ffff).ok()?.cast_signed();
+    let own = relative_time(number, args).and_then(|time| match time {
+        Time::Milliseconds(index) => {
+            let low = u32::try_from(args[index] & 0xffff_ffff).ok()?.cast_signed();
             let ms = u64::try_from(low).ok()?;
-            Some((TimeoutPlace::Register(3), ms.saturating_mul(1_000_000)))
+            Some((TimeoutPlace::Register(index), ms.saturating_mul(1_000_000)))
         }
-        EPOLL_PWAIT2 | SEMTIMEDOP => memory_timeout(pid, args, 3),
-        RT_SIGTIMEDWAIT => memory_timeout(pid, args, 2),
-        IO_GETEVENTS | IO_PGETEVENTS | RECVMMSG => {
-            memory_timeout(pid, args, 4).or_else(|| socket_timeout(pid, number, args))
-        }
-        NANOSLEEP => memory_timeout(pid, args, 0),
-        CLOCK_NANOSLEEP if args[1] & TIMER_ABSTIME == 0 => memory_timeout(pid, args, 2),
-        FUTEX if args[1] & FUTEX_COMMAND == FUTEX_WAIT => memory_timeout(pid, args, 3),
-        _ if ends_with_eintr(number).is_some() => socket_timeout(pid, number, args),
+        Time::Timespec(index) => memory_timeout(pid, args, index),
+    });
+    own.or_else(|| match at_stop(number) {
+        AtStop::EndsOnSocket(limit) => socket_timeout(pid, limit, args),
         _ => None,
-    }
+    })
 }
 
 fn memory_timeout(pid: i32, args: &[u64; 6], index: usize) -> Option<(TimeoutPlace, u64)> {
@@ -385,17 +310,12 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-fn socket_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlace, u64)> {
+fn socket_timeout(pid: i32, limit: Limit, args: &[u64; 6]) -> Option<(TimeoutPlace, u64)> {
     let fd = i32::try_from(args[0] & 0xffff_ffff).ok()?;
     let timeouts = foreign::socket_timeouts(pid, fd).ok()?;
-    let receives = matches!(
-        number,
-        READ | READV | RECVFROM | RECVMSG | RECVMMSG | ACCEPT | ACCEPT4
-    );
-    let limit = if receives {
-        timeouts.receive
-    } else {
-        timeouts.send
+    let limit = match limit {
+        Limit::Receive => timeouts.receive,
+        Limit::Send => timeouts.send,
     }?;
     let total = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     Some((TimeoutPlace::Socket, total))
@@ -404,23 +324,8 @@ fn socket_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlac
 /// A transfer that ended before its buffer did.
 fn short_count(ids: (i32, i32), number: u64, args: &[u64; 6], done: i64) -> Option<CallState> {
     let done = u64::try_from(done).ok().filter(|done| *done > 0)?;
-    let (pieces, kind) = match number {
-        WRITE => (vec![piece(args[1], args[2])], Transfer::Out),
-        SENDTO if args[3] & MSG_DONTWAIT == 0 => (vec![piece(args[1], args[2])], Transfer::Out),
-        WRITEV => (vectors(ids, args[1], args[2])?, Transfer::Out),
-        SENDMSG if args[2] & MSG_DONTWAIT == 0 => (message(ids, args[1])?, Transfer::Out),
-        // To a pipe it is short by nature: it stops when the pipe is full.
-        SENDFILE => (vec![piece(0, args[3])], Transfer::Socket),
-        RECVFROM if args[3] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
-            (vec![piece(args[1], args[2])], Transfer::Socket)
-        }
-        RECVMSG if args[2] & (MSG_WAITALL | MSG_DONTWAIT) == MSG_WAITALL => {
-            (message(ids, args[1])?, Transfer::Socket)
-        }
-        GETRANDOM => (vec![piece(args[0], args[1])], Transfer::Random),
-        READ => (vec![piece(args[1], args[2])], Transfer::RandomDevice),
-        _ => return None,
-    };
+    let transfer = transfer(number, args)?;
+    let (pieces, kind) = (pieces(ids, transfer.buffer, args)?, transfer.end);
     let wanted = pieces
         .iter()
         .fold(0u64, |sum, piece| sum.saturating_add(piece.len()));
@@ -431,13 +336,12 @@ fn short_count(ids: (i32, i32), number: u64, args: &[u64; 6], done: i64) -> Opti
     if crate::freeze_observe::handler_is_due(ids.0, ids.1) {
         return None;
     }
-    if matches!(kind, Transfer::Random | Transfer::RandomDevice) {
+    if matches!(kind, End::Random | End::RandomDevice) {
         return fill(ids, &rest_of(pieces, done)).then_some(CallState::Complete);
     }
-    let rest = if number == SENDFILE {
-        Vec::new()
-    } else {
-        rest_of(pieces, done)
+    let rest = match transfer.buffer {
+        Buffer::Count(_) => Vec::new(),
+        _ => rest_of(pieces, done),
     };
     Some(CallState::Short { done, rest })
 }
@@ -455,18 +359,18 @@ fn fill(ids: (i32, i32), rest: &[Piece]) -> bool {
     read.is_ok() && process_vm::write_exact(ids.0, piece.start, &bytes).is_ok()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Transfer {
-    /// To a pipe, a socket or a terminal.
-    Out,
-    /// From, or to, a socket only.
-    Socket,
-    Random,
-    RandomDevice,
+/// The pieces of a transfer's buffer; of a mere count, one at no address.
+fn pieces(ids: (i32, i32), buffer: Buffer, args: &[u64; 6]) -> Option<Vec<Piece>> {
+    match buffer {
+        Buffer::Flat { address, length } => Some(vec![piece(args[address], args[length])]),
+        Buffer::Vector { address, count } => vectors(ids, args[address], args[count]),
+        Buffer::Message { address } => message(ids, args[address]),
+        Buffer::Count(count) => Some(vec![piece(0, args[count])]),
+    }
 }
 
-fn is_blocking_transfer(ids: (i32, i32), fd: u64, kind: Transfer) -> bool {
-    if kind == Transfer::Random {
+fn is_blocking_transfer(ids: (i32, i32), fd: u64, kind: End) -> bool {
+    if kind == End::Random {
         return true;
     }
     let Some(found) = metadata(ids, fd) else {
@@ -475,15 +379,13 @@ fn is_blocking_transfer(ids: (i32, i32), fd: u64, kind: Transfer) -> bool {
     let file_type = found.file_type();
     let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
     let fits = match kind {
-        Transfer::Out => {
+        End::Stream => {
             let terminal = file_type.is_char_device() && matches!(major, 4 | 5 | 136..=143);
             file_type.is_fifo() || file_type.is_socket() || terminal
         }
-        Transfer::Socket => file_type.is_socket(),
-        Transfer::RandomDevice => {
-            file_type.is_char_device() && major == 1 && matches!(minor, 8 | 9)
-        }
-        Transfer::Random => true,
+        End::Socket => file_type.is_socket(),
+        End::RandomDevice => file_type.is_char_device() && major == 1 && matches!(minor, 8 | 9),
+        End::Random => true,
     };
     fits && !is_non_blocking(ids, fd)
 }
@@ -564,20 +466,25 @@ impl Call {
                     args[index] = timeout.rest_ns().div_ceil(1_000_000);
                 }
             }
-            CallState::Short { done, rest } if rest.is_empty() => {
-                args[3] = args[3].saturating_sub(*done);
-            }
-            CallState::Short { rest, .. } => {
-                let first = rest[0];
-                further.extend_from_slice(&rest[1..]);
-                match number {
-                    WRITEV => (number, args[1], args[2]) = (WRITE, first.start, first.len()),
-                    SENDMSG | RECVMSG => {
+            CallState::Short { done, rest } => {
+                let Some(transfer) = transfer(number, &args) else {
+                    return (number, args, further);
+                };
+                number = transfer.rest;
+                let first = rest.first().copied().unwrap_or_default();
+                further.extend(rest.iter().skip(1).copied());
+                match transfer.buffer {
+                    Buffer::Count(count) => args[count] = args[count].saturating_sub(*done),
+                    Buffer::Flat { address, length } => {
+                        (args[address], args[length]) = (first.start, first.len());
+                    }
+                    Buffer::Vector { address, .. } => {
+                        (args[address], args[address + 1]) = (first.start, first.len());
+                    }
+                    Buffer::Message { .. } => {
                         let flags = args[2];
-                        number = if number == SENDMSG { SENDTO } else { RECVFROM };
                         args = [args[0], first.start, first.len(), flags, 0, 0];
                     }
-                    _ => (args[1], args[2]) = (first.start, first.len()),
                 }
             }
             _ => {}
@@ -608,15 +515,18 @@ mod tests {
             rest: vec![piece(0x1004, 6), piece(0x2000, 8)],
         };
         let call = Call {
-            number: WRITEV,
+            number: libc::SYS_writev.cast_unsigned(),
             args: [5, 0x9000, 2, 0, 0, 0],
             state: state.clone(),
         };
         let (number, args, further) = call.remainder();
-        assert_eq!((number, args), (WRITE, [5, 0x1004, 6, 0, 0, 0]));
+        assert_eq!(
+            (number, args),
+            (libc::SYS_write.cast_unsigned(), [5, 0x1004, 6, 0, 0, 0])
+        );
         assert_eq!(further, [piece(0x2000, 8)]);
         let call = Call {
-            number: SENDMSG,
+            number: libc::SYS_sendmsg.cast_unsigned(),
             args: [5, 0x9000, 0x4000, 0, 0, 0],
             state,
         };
@@ -626,7 +536,7 @@ mod tests {
             rest: Vec::new(),
         };
         let call = Call {
-            number: SENDFILE,
+            number: libc::SYS_sendfile.cast_unsigned(),
             args: [5, 6, 0x77, 100, 0, 0],
             state,
         };

@@ -6,8 +6,8 @@
 
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::{self, Call, CallState, TimeoutPlace};
-use crate::inject::Op;
 use crate::maps::{self, MapEntry};
+use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Protection, Range, Registers};
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::TraceError;
@@ -23,7 +23,6 @@ const KEPT: usize = 64;
 /// Its length, in bytes: more than a hundred continuations, or one of 1,024 pieces.
 const LENGTH: u64 = 32 << 10;
 const ALIGNMENT: u64 = 16;
-const MMAP: u64 = 9;
 const SYSCALL_LENGTH: u64 = 2;
 const PROT_READ_EXEC: u64 = 5;
 /// MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
@@ -63,7 +62,7 @@ impl Frozen {
         let area = maps::find_free(&entries, within, LENGTH, PAGE_SIZE)
             .ok_or(FreezeError::NoRoomForMemory)?;
         let map = [area.start, LENGTH, PROT_READ_EXEC, MAP_FLAGS, u64::MAX, 0];
-        let result = self.run(tid, &[Op::new(MMAP, &map)])?[0];
+        let result = self.run(tid, &[Syscall::new(libc::SYS_mmap, &map)])?[0];
         if result < 0 {
             let errno = nix::errno::Errno::from_raw(i32::try_from(-result).unwrap_or(0));
             return Err(FreezeError::MapFailed(errno));
@@ -333,11 +332,12 @@ pub(crate) fn continuation(call: &Call) -> Option<Continuation> {
                 decide: false,
             };
             let vectors = freeze_calls::vector_bytes(rest);
-            if !further.is_empty() && call.number == freeze_calls::WRITEV {
+            let is = |number: i64| !further.is_empty() && call.number == number.cast_unsigned();
+            if is(libc::SYS_writev) {
                 (found.number, found.args) = (call.number, call.args);
                 found.args[2] = rest.len() as u64;
                 (found.pointer, found.extra) = (Some(1), vectors);
-            } else if !further.is_empty() && call.number == freeze_calls::SENDMSG {
+            } else if is(libc::SYS_sendmsg) {
                 (found.number, found.args) = (call.number, call.args);
                 found.pointer = Some(1);
                 found.extra = message_header(rest.len() as u64);

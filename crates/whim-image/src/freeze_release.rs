@@ -213,7 +213,7 @@ fn finish(pid: i32, number: u64, expired: bool, stopped: Stopped) -> Result<(), 
         return Ok(crate::inject::wait_for_interrupt(running)?.detach(0)?);
     }
     if expired && result == EINTR && !handler_is_due(pid, stopped.tid()) {
-        registers.rax = freeze_calls::timeout_result(number).cast_unsigned();
+        registers.rax = whim_calls::result_when_over(number).cast_unsigned();
         stopped.set_registers(&registers)?;
     }
     Ok(stopped.detach(0)?)

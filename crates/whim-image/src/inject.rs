@@ -22,6 +22,7 @@ use crate::freeze_observe::Observation;
 use crate::maps::{self, MapEntry};
 use nix::errno::Errno;
 use std::time::{Duration, Instant};
+use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Range, Registers};
 use whim_sys::process_vm::{self, RemotePiece};
 use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
@@ -57,37 +58,11 @@ const BATCH_LIMIT: Duration = Duration::from_secs(30);
 /// Stops of a bootstrap: entry and exit of each of its calls, and signals that cannot be blocked.
 const BOOTSTRAP_STOPS_MAX: u32 = 64;
 
-const MMAP: u64 = 9;
-const MUNMAP: u64 = 11;
 const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 /// MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_NORESERVE
 const MAP_FLAGS: u64 = 0x2 | 0x20 | 0x10_0000 | 0x4000;
-
-/// One system call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Op {
-    pub number: u64,
-    pub args: [u64; 6],
-}
-
-impl Op {
-    /// A call; arguments that are not given are 0.
-    #[must_use]
-    pub fn new(number: u64, given: &[u64]) -> Self {
-        let mut args = [0; 6];
-        for (argument, value) in args.iter_mut().zip(given) {
-            *argument = *value;
-        }
-        Self { number, args }
-    }
-
-    fn bytes(&self) -> impl Iterator<Item = u8> {
-        let words = std::iter::once(self.number).chain(self.args);
-        words.flat_map(u64::to_le_bytes)
-    }
-}
 
 /// Where our code and memory are in the process.
 #[derive(Debug)]
@@ -130,7 +105,7 @@ impl Frozen {
     ///
     /// # Errors
     /// [`FreezeError`]; a failed call is not an error but a negative result.
-    pub fn run(&mut self, tid: Tid, ops: &[Op]) -> Result<Vec<i64>, FreezeError> {
+    pub fn run(&mut self, tid: Tid, ops: &[Syscall]) -> Result<Vec<i64>, FreezeError> {
         let mut results = Vec::with_capacity(ops.len());
         for batch in ops.chunks(OPERATIONS_MAX) {
             results.extend(
@@ -147,7 +122,10 @@ impl Frozen {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn run_many(&mut self, lists: &[(Tid, Vec<Op>)]) -> Result<Vec<Vec<i64>>, FreezeError> {
+    pub fn run_many(
+        &mut self,
+        lists: &[(Tid, Vec<Syscall>)],
+    ) -> Result<Vec<Vec<i64>>, FreezeError> {
         if let Some((_, list)) = lists.iter().find(|(_, list)| list.len() > OPERATIONS_MAX) {
             return Err(FreezeError::TooManyOperations(list.len()));
         }
@@ -245,8 +223,8 @@ impl Frozen {
         };
         let writable = [whole.start + code, data + scratch];
         let ops = [
-            Op::new(
-                MMAP,
+            Syscall::new(
+                libc::SYS_mmap,
                 &[
                     whole.start,
                     code,
@@ -256,8 +234,8 @@ impl Frozen {
                     0,
                 ],
             ),
-            Op::new(
-                MMAP,
+            Syscall::new(
+                libc::SYS_mmap,
                 &[
                     writable[0],
                     writable[1],
@@ -313,7 +291,7 @@ impl Frozen {
         &mut self,
         index: usize,
         entries: &[MapEntry],
-        ops: &[Op],
+        ops: &[Syscall],
     ) -> Result<Range, FreezeError> {
         let code = stub::batch_code().len() as u64;
         let cave = self.find_cave(entries, code + BOOTSTRAP_OPERATIONS * OPERATION)?;
@@ -327,7 +305,7 @@ impl Frozen {
             sequence: 0,
             pending: thread.original.rsp.wrapping_sub(BELOW_STACK),
         };
-        let list: Vec<u8> = ops.iter().flat_map(Op::bytes).collect();
+        let list: Vec<u8> = ops.iter().flat_map(Syscall::bytes).collect();
         self.memory
             .write_all(instance.operations, &list)
             .map_err(FreezeError::Memory)?;
@@ -446,9 +424,14 @@ impl Frozen {
     }
 
     /// Lets a thread begin its list.
-    fn start(&mut self, index: usize, list: &[Op], sequence: u64) -> Result<Running, FreezeError> {
+    fn start(
+        &mut self,
+        index: usize,
+        list: &[Syscall],
+        sequence: u64,
+    ) -> Result<Running, FreezeError> {
         let instance = self.slot_instance(index, list.len(), sequence)?;
-        let bytes: Vec<u8> = list.iter().flat_map(Op::bytes).collect();
+        let bytes: Vec<u8> = list.iter().flat_map(Syscall::bytes).collect();
         self.memory
             .write_all(instance.operations, &bytes)
             .map_err(FreezeError::Memory)?;
@@ -458,6 +441,7 @@ impl Frozen {
 
     /// Places code and data of an instance and points the thread at it.
     fn enter(&mut self, index: usize, at: &Instance, whole: bool) -> Result<(), FreezeError> {
+        // Trap: a-sequence-is-not-aborted
         self.leave_critical_section(index)?;
         let mask = self.threads[index].mask()?;
         let thread = &self.threads[index];
@@ -479,6 +463,7 @@ impl Frozen {
         let stopped = thread.stopped()?;
         stopped.set_registers(&registers)?;
         if !blocked {
+            // Trap: signal-during-our-calls
             stopped.set_signal_mask(u64::MAX)?;
         }
         thread.inside = Some(at.base);
@@ -511,6 +496,7 @@ impl Frozen {
             sequence: at.sequence,
             pending: at.pending,
             interrupting,
+            // Trap: a-dead-tracer-leaves-a-deaf-program
             mask,
             registers,
             interrupted_rip: thread.original.rip,
@@ -659,7 +645,7 @@ impl Frozen {
             return Ok(());
         }
         let entries = maps::read(self.pid)?;
-        let ops = [Op::new(MUNMAP, &[whole.start, whole.len()])];
+        let ops = [Syscall::new(libc::SYS_munmap, &[whole.start, whole.len()])];
         let cave = self.bootstrap(chosen, &entries, &ops)?;
         self.injection = None;
         self.leave(chosen)?;

@@ -12,6 +12,7 @@ pub mod freeze_observe;
 pub mod freeze_release;
 pub mod fuzz;
 pub mod inject;
+pub mod mapping;
 pub mod maps;
 pub mod rebuild;
 pub mod sharing;

@@ -18,14 +18,16 @@ mod sound;
 pub mod stub;
 mod threads;
 
+use crate::mapping::flag;
 use crate::maps::FlagTable;
 use crate::vdso::{self, Proxy, VdsoError};
 use nix::errno::Errno;
 use runner::{Arguments, Runner, RunnerError, check};
 pub use sound::check_image;
 use std::os::fd::OwnedFd;
-use stub::{Operation, Place};
+use stub::Place;
 use thiserror::Error;
+use whim_model::Syscall;
 use whim_model::{
     Backing, Mapping, MemoryLayout, PAGE_SIZE, ProcessImage, Range, Registers, SignalAction,
 };
@@ -155,12 +157,12 @@ impl Blank {
         let flags = u64::from((libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned());
         let for_user_mode = [flags | uffd::USER_MODE_ONLY];
         let mut ways = vec![
-            (Operation::new(libc::SYS_userfaultfd, &[flags]), false),
-            (Operation::new(libc::SYS_userfaultfd, &for_user_mode), true),
+            (Syscall::new(libc::SYS_userfaultfd, &[flags]), false),
+            (Syscall::new(libc::SYS_userfaultfd, &for_user_mode), true),
         ];
         if let Some(device) = device {
             let number = u64::from(device.cast_unsigned());
-            let by_device = Operation::new(libc::SYS_ioctl, &[number, uffd::IOC_NEW, flags]);
+            let by_device = Syscall::new(libc::SYS_ioctl, &[number, uffd::IOC_NEW, flags]);
             ways.insert(0, (by_device, false));
         }
         let mut blank = self;
@@ -175,7 +177,7 @@ impl Blank {
         let number = check("userfaultfd", result)?;
         let descriptor = take(blank.pid(), number)?;
         let device = device.map_or(number, |device| u64::from(device.cast_unsigned()));
-        let close = [number, device].map(|fd| Operation::new(libc::SYS_close, &[fd]));
+        let close = [number, device].map(|fd| Syscall::new(libc::SYS_close, &[fd]));
         let (blank, _) = blank.run(&close)?;
         let features = uffd::FEATURE_EVENT_REMAP | uffd::FEATURE_EVENT_UNMAP;
         let uffd = Uffd::initialize(descriptor, features, user_mode_only);
@@ -190,7 +192,7 @@ impl Blank {
     ///
     /// # Errors
     /// It ended, or stopped for another reason.
-    pub fn run(self, list: &[Operation]) -> Result<(Self, Vec<i64>), RebuildError> {
+    pub fn run(self, list: &[Syscall]) -> Result<(Self, Vec<i64>), RebuildError> {
         let Self {
             leader,
             runner,
@@ -243,7 +245,7 @@ impl Blank {
         let (leader, runner) = self.settle(image.reserved)?;
         let mut operations = address_space::operations(image, &moves, &sealed, runner.place);
         operations.extend(proxy.iter().flat_map(address_space::proxy_steps));
-        let list: Vec<Operation> = operations.iter().map(|(operation, _)| *operation).collect();
+        let list: Vec<Syscall> = operations.iter().map(|(operation, _)| *operation).collect();
         let (leader, results) = runner.run(leader, &list)?;
         for ((_, what), result) in operations.iter().zip(results) {
             if let Some(what) = what {
@@ -311,12 +313,11 @@ impl Blank {
     /// Moves code and lists into the reserved range, which no image uses.
     fn settle(self, reserved: Range) -> Result<(Stopped, Runner), RebuildError> {
         let place = Place::at(reserved.end - Place::LENGTH.next_multiple_of(1 << 21));
-        let flags = address_space::flag(
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
-        );
+        let flags =
+            flag(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED);
         let map = |start: u64, length: u64, protection: i32| {
-            let protection = address_space::flag(protection);
-            Operation::new(
+            let protection = flag(protection);
+            Syscall::new(
                 libc::SYS_mmap,
                 &[start, length, protection, flags, u64::MAX, 0],
             )
@@ -336,8 +337,8 @@ impl Blank {
                 errno,
             }
         })?;
-        let execute = address_space::flag(libc::PROT_READ | libc::PROT_EXEC);
-        let protect = Operation::new(libc::SYS_mprotect, &[place.code, PAGE_SIZE, execute]);
+        let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
+        let protect = Syscall::new(libc::SYS_mprotect, &[place.code, PAGE_SIZE, execute]);
         let (leader, results) = self.runner.run(leader, &[protect])?;
         check("mprotect", results[0])?;
         Ok((leader, Runner::new(self.runner.pid, place)))
@@ -466,8 +467,8 @@ fn write_proxy(leader: Stopped, runner: &Runner, proxy: &Proxy) -> Result<Stoppe
             errno,
         }
     })?;
-    let execute = address_space::flag(libc::PROT_READ | libc::PROT_EXEC);
-    let protect = Operation::new(libc::SYS_mprotect, &[range.start, range.len(), execute]);
+    let execute = flag(libc::PROT_READ | libc::PROT_EXEC);
+    let protect = Syscall::new(libc::SYS_mprotect, &[range.start, range.len(), execute]);
     let (leader, results) = runner.run(leader, &[protect])?;
     check("mprotect", results[0])?;
     Ok(leader)
@@ -529,12 +530,12 @@ fn set_process_state(
 ) -> Result<Stopped, RebuildError> {
     let mut arguments = runner.arguments();
     let mut list = vec![layout_operation(&image.layout, &mut arguments)];
-    list.push(Operation::new(
+    list.push(Syscall::new(
         libc::SYS_personality,
         &[image.personality & 0xffff_ffff],
     ));
     if image.no_transparent_huge_pages {
-        list.push(Operation::new(libc::SYS_prctl, &[PR_SET_THP_DISABLE, 1]));
+        list.push(Syscall::new(libc::SYS_prctl, &[PR_SET_THP_DISABLE, 1]));
     }
     list.extend(limit_operations(image, &mut arguments)?);
     let required = list.len();
@@ -561,17 +562,17 @@ fn is_special(index: usize) -> bool {
         .any(|signal| usize::try_from(*signal).is_ok_and(|signal| signal == index + 1))
 }
 
-fn action_operation(index: usize, action: &SignalAction, arguments: &mut Arguments) -> Operation {
+fn action_operation(index: usize, action: &SignalAction, arguments: &mut Arguments) -> Syscall {
     let mut bytes = [0; 32];
     bytes[0..8].copy_from_slice(&action.handler.to_le_bytes());
     bytes[8..16].copy_from_slice(&action.flags.to_le_bytes());
     bytes[16..24].copy_from_slice(&action.restorer.to_le_bytes());
     bytes[24..32].copy_from_slice(&action.mask.to_le_bytes());
     let address = arguments.add(&bytes);
-    Operation::new(libc::SYS_rt_sigaction, &[index as u64 + 1, address, 0, 8])
+    Syscall::new(libc::SYS_rt_sigaction, &[index as u64 + 1, address, 0, 8])
 }
 
-fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operation {
+fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Syscall {
     // The kernel keeps at most 2 * AT_VECTOR_SIZE words; more is refused as a whole.
     let auxv = arguments.add(&layout.auxv);
     let fields = [
@@ -596,8 +597,8 @@ fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operati
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&u32::MAX.to_le_bytes());
     let address = arguments.add(&bytes);
-    let what = address_space::flag(libc::PR_SET_MM);
-    Operation::new(
+    let what = flag(libc::PR_SET_MM);
+    Syscall::new(
         libc::SYS_prctl,
         &[what, PR_SET_MM_MAP, address, bytes.len() as u64, 0],
     )
@@ -607,7 +608,7 @@ fn layout_operation(layout: &MemoryLayout, arguments: &mut Arguments) -> Operati
 fn limit_operations(
     image: &ProcessImage,
     arguments: &mut Arguments,
-) -> Result<Vec<Operation>, RebuildError> {
+) -> Result<Vec<Syscall>, RebuildError> {
     let local = [
         libc::RLIMIT_STACK,
         libc::RLIMIT_DATA,
@@ -648,7 +649,7 @@ fn limit_operations(
         bytes[0..8].copy_from_slice(&soft.to_le_bytes());
         bytes[8..16].copy_from_slice(&hard.to_le_bytes());
         let address = arguments.add(&bytes);
-        list.push(Operation::new(
+        list.push(Syscall::new(
             libc::SYS_prlimit64,
             &[0, u64::from(limit.resource), address, 0],
         ));
@@ -657,7 +658,7 @@ fn limit_operations(
     // of the host either, which it does at 0.
     let one = 1u64.to_le_bytes();
     let none = arguments.add(&[one, one].concat());
-    list.push(Operation::new(
+    list.push(Syscall::new(
         libc::SYS_prlimit64,
         &[0, u64::from(libc::RLIMIT_CORE), none, 0],
     ));
@@ -697,12 +698,14 @@ fn install_filter(
     runner.store(&arguments)?;
     let mut leader = leader;
     if trap != SignalAction::default() {
+        // Trap: trap-resets-its-action
         let (back, result) = runner.step(leader, &trap_operation)?;
         check("rt_sigaction", result)?;
         leader = back;
     }
-    let install = Operation::new(
+    let install = Syscall::new(
         libc::SYS_seccomp,
+        // Trap: signals-cancel-reported-calls
         &[seccomp::SET_MODE_FILTER, seccomp::FILTER_FLAGS, header],
     );
     let (leader, result) = runner.step(leader, &install)?;
@@ -722,7 +725,7 @@ fn close_under_filter(
     number: u64,
 ) -> Result<Stopped, RebuildError> {
     let before = leader.registers()?;
-    let close = Operation::new(libc::SYS_close, &[number]);
+    let close = Syscall::new(libc::SYS_close, &[number]);
     leader.set_registers(&runner::step_registers(&before, runner.place.one(), &close))?;
     let entry = leader.resume_to_syscall(0)?.wait()?;
     let Waited::Stopped(entry) = entry else {

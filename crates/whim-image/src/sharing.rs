@@ -284,6 +284,7 @@ fn is_there(pid: i32) -> bool {
 
 fn relation(pid: i32, other: i32) -> Relation {
     match foreign::shares(pid, other, Resource::Memory) {
+        // Trap: memory-of-several-processes
         Ok(true) if counts(pid, other) => Relation::Shares,
         Ok(_) | Err(Errno::ESRCH) => Relation::Apart,
         Err(_) => Relation::Hidden,

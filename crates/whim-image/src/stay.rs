@@ -439,6 +439,7 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
         for (resource, name) in shared {
             let split = *tid != pid && foreign::shares(pid, *tid, resource) == Ok(false);
             // One that is ending gives up its share of everything before it disappears.
+            // Trap: threads-on-their-way-out
             let split = split && !is_ending(pid, *tid);
             if split {
                 add(StayReason::Split(name));
@@ -448,6 +449,7 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
             continue;
         };
         // Each thread has filters of its own.
+        // Trap: a-filter-of-one-thread
         if own.seccomp != 0 {
             add(StayReason::Seccomp);
         }
@@ -569,6 +571,7 @@ fn special_reason(entry: &MapEntry, special: SpecialFlags) -> Option<StayReason>
         Some(StayReason::HugeTlb)
     } else if special.device || is_device(entry) {
         Some(StayReason::Device(entry.name.clone()))
+    // Trap: sealed-memory
     } else if special.sealed {
         Some(StayReason::Sealed(entry.range.start))
     } else if special.user_fault {
@@ -626,6 +629,7 @@ fn is_performance_data(pid: i32, own_id: i32, name: &str) -> bool {
     let mut parts = name.rsplit('/');
     let file = parts.next().and_then(|part| part.parse::<i32>().ok());
     let directory = parts.next().unwrap_or_default();
+    // Trap: shared-memory-of-one-process
     directory.starts_with("hsperfdata_") && file.is_some_and(|id| id == pid || id == own_id)
 }
 

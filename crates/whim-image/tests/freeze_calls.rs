@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use whim_image::capture::CaptureOptions;
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze_again};
 use whim_image::freeze_release::{Held, Progress};
-use whim_image::inject::Op;
 use whim_image::stay;
+use whim_model::Syscall;
 
-const GETPPID: u64 = 110;
 /// Seconds for which each case runs.
 const SECONDS: &str = "1.5";
 /// A case that takes longer hangs.
@@ -51,7 +50,7 @@ fn disturb(frozen: &mut Frozen, random: &mut Random) {
         0 => {
             let tid = frozen.threads()[0].tid();
             let results = frozen
-                .run(tid, &[Op::new(GETPPID, &[])])
+                .run(tid, &[Syscall::new(libc::SYS_getppid, &[])])
                 .expect("an injected call");
             assert!(results[0] > 0);
         }

@@ -13,17 +13,16 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use whim_image::capture::{CaptureOptions, Captured, InFlight};
 use whim_image::freeze::{FreezeError, FreezeLimits, Frozen, freeze};
-use whim_image::inject::Op;
 use whim_image::maps;
 use whim_image::sharing::Alone;
 use whim_image::stay::{self, Policy, StayReason};
+use whim_model::Syscall;
 use whim_model::{AWAIT_NUMBER, Activity, Backing, Protection, ThreadImage};
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Options, Running, Waited};
 
 /// A state that has not come after this time will not come.
 const PATIENCE: Duration = Duration::from_secs(20);
-const GETPID: u64 = 39;
 const READ: u64 = 0;
 const WRITE: u64 = 1;
 const NANOSLEEP: u64 = 35;
@@ -232,11 +231,11 @@ fn our_code_leaves_the_vdso_as_it_was() {
     let scratch = frozen.scratch().expect("memory");
     assert!(scratch.len() >= 16 << 10);
     process_vm::write_exact(pid, scratch.start, b"hello").expect("writable memory");
-    let ops = vec![Op::new(GETPID, &[]); 200];
+    let ops = vec![Syscall::new(libc::SYS_getpid, &[]); 200];
     let results = frozen.run(pid, &ops).expect("injected calls");
     assert!(results.len() == 200 && results.iter().all(|result| *result == i64::from(pid)));
     let failed = frozen
-        .run(pid, &[Op::new(3, &[u64::MAX])])
+        .run(pid, &[Syscall::new(3, &[u64::MAX])])
         .expect("an injected close");
     assert_eq!(failed, [-9]);
     frozen.release().expect("a release");
@@ -256,7 +255,7 @@ fn no_handler_runs_while_calls_are_made_in_it() {
     let program = Program::start("handles");
     let (pid, handled) = (program.pid(), program.known("handled"));
     let mut frozen = frozen(pid);
-    let calls = vec![Op::new(GETPID, &[]); 60];
+    let calls = vec![Syscall::new(libc::SYS_getpid, &[]); 60];
     frozen.run(pid, &calls).expect("injected calls");
     for _ in 0..20 {
         kill(Pid::from_raw(pid), Signal::SIGUSR1).expect("a signal");
@@ -478,7 +477,7 @@ fn what_cannot_be_frozen_is_told() {
     let twice = freeze(pid, &limits).expect_err("traced by us");
     assert!(matches!(twice, FreezeError::Traced { .. }), "{twice}");
     assert!(matches!(
-        frozen.run(1, &[Op::new(GETPID, &[])]),
+        frozen.run(1, &[Syscall::new(libc::SYS_getpid, &[])]),
         Err(FreezeError::UnknownThread(1))
     ));
     drop(frozen);

@@ -140,6 +140,7 @@ impl Move {
             }
             (_, Event::Tick) if !self.is_late(now) => return None,
             (Step::Preparing, Event::Prepared) => (Step::Transferring, Action::Send),
+            // Trap: commit-before-its-entry
             (Step::Transferring, Event::Ready) => (Step::Journaling, Action::Journal),
             (Step::Journaling, Event::Journaled { written: true }) => {
                 (Step::Committing, Action::Commit)

@@ -122,6 +122,7 @@ impl Stay {
                 Action::End
             }
             (Event::Commit, Phase::Arriving) => {
+                // Trap: effects-in-doubt
                 self.phase = Phase::InDoubt;
                 Action::Start
             }

@@ -50,6 +50,7 @@ impl Turn {
         let (Request::Call { sequence }
         | Request::Await { sequence, .. }
         | Request::Other { sequence }) = request;
+        // Trap: a-call-is-sent-twice
         if sequence <= self.last {
             let kept = matches!(request, Request::Call { .. }) && finished == Some(sequence);
             return if kept {

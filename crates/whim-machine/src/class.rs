@@ -127,6 +127,7 @@ impl Class {
             let lacks = there.lacks(needed);
             return (!lacks.is_empty()).then(|| Difference::Needed(lacks.names()));
         }
+        // Trap: a-richer-cpu
         let (less, more) = (there.lacks(&here), here.lacks(&there));
         Some(Difference::Features(
             match (less.is_empty(), more.is_empty()) {

@@ -9,6 +9,34 @@ use serde::{Deserialize, Serialize};
 /// Size of a page, in bytes (x86-64).
 pub const PAGE_SIZE: u64 = 4096;
 
+/// A system call: its number, and its arguments in the order rdi, rsi, rdx, r10, r8, r9.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Syscall {
+    pub number: u64,
+    pub args: [u64; 6],
+}
+
+impl Syscall {
+    /// A call by the number that `libc` has for it; arguments that are not given are 0.
+    #[must_use]
+    pub fn new(number: i64, args: &[u64]) -> Self {
+        let mut all = [0; 6];
+        for (place, value) in all.iter_mut().zip(args) {
+            *place = *value;
+        }
+        Self {
+            number: number.cast_unsigned(),
+            args: all,
+        }
+    }
+
+    /// Its seven words, as our code in a process finds them.
+    pub fn bytes(&self) -> impl Iterator<Item = u8> + use<> {
+        let words = std::iter::once(self.number).chain(self.args);
+        words.flat_map(u64::to_le_bytes)
+    }
+}
+
 /// The general registers: the kernel's `struct user_regs_struct` (x86-64), as ptrace gives and takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(C)]

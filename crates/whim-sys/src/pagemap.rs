@@ -256,6 +256,7 @@ fn kind_of_entry(entry: u64) -> Option<Kind> {
     } else if entry & ENTRY_FILE != 0 {
         Some(Kind::File)
     } else {
+        // Trap: a-kernel-without-page-scans
         Some(Kind::Private)
     }
 }

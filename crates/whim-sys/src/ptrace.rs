@@ -299,6 +299,7 @@ impl Running {
     pub fn poll_gently(self) -> Result<Polled, TraceError> {
         match glance(self.tid)? {
             Glance::Nothing => Ok(Polled::Still(self)),
+            // Trap: a-signal-dies-with-its-tracer
             Glance::Signal(signal) => {
                 let stopped = self.into_stopped(Stop::Signal(signal));
                 Ok(Polled::Event(Waited::Stopped(stopped)))

@@ -19,6 +19,7 @@
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use whim_model::Syscall;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -124,26 +125,6 @@ pub fn after_call_offset() -> u64 {
 #[must_use]
 pub fn after_trap_offset() -> u64 {
     offset_of_symbol(&raw const whim_resident_trap) as u64
-}
-
-/// One system call to be executed by a deputy thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Operation {
-    pub number: u64,
-    pub args: [u64; 6],
-}
-
-impl Operation {
-    /// Call `number` with up to six arguments.
-    #[must_use]
-    pub fn new(number: i64, args: &[u64]) -> Self {
-        let mut all = [0; 6];
-        all[..args.len()].copy_from_slice(args);
-        Self {
-            number: number.cast_unsigned(),
-            args: all,
-        }
-    }
 }
 
 /// The supervisor's mapping of the deck.
@@ -302,7 +283,7 @@ impl Deck {
     ///
     /// # Panics
     /// When there are more than [`OPERATIONS_MAX`] operations.
-    pub fn submit(&self, slot: usize, operations: &[Operation], notify: bool) {
+    pub fn submit(&self, slot: usize, operations: &[Syscall], notify: bool) {
         assert!(
             operations.len() <= OPERATIONS_MAX,
             "a batch is split by its caller"

@@ -154,6 +154,7 @@ impl Listener {
         };
         match self.control(IOC_SEND, std::ptr::from_mut(&mut raw).cast()) {
             Ok(_) => Ok(Delivered::Yes),
+            // Trap: an-answer-to-nobody
             Err(Errno::ENOENT) => Ok(Delivered::Gone),
             Err(errno) => Err(SeccompError::Os {
                 call: "SECCOMP_IOCTL_NOTIF_SEND",

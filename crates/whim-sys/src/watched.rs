@@ -248,7 +248,9 @@ fn ask_for_writers(file: &File) -> Result<(), Errno> {
         // SAFETY: fcntl with an open descriptor and an integer touches no memory of ours.
         Errno::result(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) })
     };
+    // Trap: a-shared-file-is-written
     ask(libc::F_RDLCK)?;
+    // Trap: a-lease-makes-others-wait
     ask(libc::F_UNLCK).map(drop)
 }
 

@@ -287,7 +287,7 @@ fn every_row_decides() {
     assert_eq!(memory.read(0x5000_0000, &mut buffer), 0);
     for row in rows() {
         for value in [0, RW, 0x5000_0000, u64::MAX, RESERVED.0] {
-            let call = whim_calls::Call {
+            let call = whim_model::Syscall {
                 number: row.number(),
                 args: [value; 6],
             };

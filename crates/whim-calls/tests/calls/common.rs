@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use whim_calls::{
-    Call, Context, Decision, Direction, Forward, GuestMemory, Region, Returned, resolve,
-};
+use whim_calls::{Context, Decision, Direction, Forward, GuestMemory, Region, Returned, resolve};
+use whim_model::Syscall;
 
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const PID: i32 = 500;
@@ -86,10 +85,10 @@ pub(crate) fn pages() -> Pages {
     pages
 }
 
-pub(crate) fn call(sysno: syscalls::Sysno, arguments: &[u64]) -> Call {
+pub(crate) fn call(sysno: syscalls::Sysno, arguments: &[u64]) -> Syscall {
     let mut args = [0; 6];
     args[..arguments.len()].copy_from_slice(arguments);
-    Call {
+    Syscall {
         number: sysno as u64,
         args,
     }

@@ -2,7 +2,7 @@
 
 use crate::common::RESERVED;
 use syscalls::Sysno;
-use whim_calls::{Call, Class, Instruction, cautious_filter, guest_filter, rows};
+use whim_calls::{Class, Instruction, NATIVE, cautious_filter, guest_filter, rows};
 
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
@@ -56,7 +56,7 @@ fn verdict(sysno: Sysno, arguments: &[u64]) -> u32 {
     let mut args = [0; 6];
     args[..arguments.len()].copy_from_slice(arguments);
     let number = u32::try_from(sysno as u64).unwrap();
-    run(&guest_filter(RESERVED), Call::ARCH, number, args)
+    run(&guest_filter(RESERVED), NATIVE, number, args)
 }
 
 #[test]
@@ -81,15 +81,15 @@ fn a_cautious_host_traps_local_calls_that_have_pointers() {
         run(&program, arch, number, [0x1000; 6])
     };
     for sysno in [Sysno::futex, Sysno::getrandom, Sysno::rt_sigprocmask] {
-        assert_eq!(verdict(sysno, Call::ARCH), NOTIFY, "{sysno}");
+        assert_eq!(verdict(sysno, NATIVE), NOTIFY, "{sysno}");
     }
     for sysno in [Sysno::sched_yield, Sysno::munmap, Sysno::rt_sigreturn] {
-        assert_eq!(verdict(sysno, Call::ARCH), ALLOW, "{sysno}");
+        assert_eq!(verdict(sysno, NATIVE), ALLOW, "{sysno}");
         assert_eq!(verdict(sysno, 0x4000_0003), NOTIFY, "{sysno} of 32 bits");
     }
-    assert_eq!(verdict(Sysno::write, Call::ARCH), NOTIFY);
+    assert_eq!(verdict(Sysno::write, NATIVE), NOTIFY);
     let futex = u32::try_from(Sysno::futex as u64).unwrap();
-    let at = |pointer| run_at(&program, pointer, (Call::ARCH, futex, [0x1000; 6]));
+    let at = |pointer| run_at(&program, pointer, (NATIVE, futex, [0x1000; 6]));
     let (start, end) = RESERVED;
     for pointer in [start, end - 1] {
         assert_eq!(at(pointer), ALLOW, "the supervisor's code");
@@ -98,7 +98,7 @@ fn a_cautious_host_traps_local_calls_that_have_pointers() {
         assert_eq!(at(pointer), NOTIFY, "{pointer:#x}");
     }
     let write = u32::try_from(Sysno::write as u64).unwrap();
-    let own = (Call::ARCH, write, [0x1000; 6]);
+    let own = (NATIVE, write, [0x1000; 6]);
     assert_eq!(run_at(&program, start, own), NOTIFY);
 }
 
@@ -107,7 +107,7 @@ fn local_calls_pass_and_all_others_are_trapped() {
     let program = guest_filter(RESERVED);
     for row in rows() {
         let number = u32::try_from(row.number()).unwrap();
-        let found = run(&program, Call::ARCH, number, [0x1000; 6]);
+        let found = run(&program, NATIVE, number, [0x1000; 6]);
         match row.class() {
             Class::Local => assert_eq!(found, ALLOW, "{}", row.name()),
             Class::Forward | Class::Home => assert_eq!(found, NOTIFY, "{}", row.name()),
@@ -115,7 +115,7 @@ fn local_calls_pass_and_all_others_are_trapped() {
         }
     }
     for number in [337, 423, 470, 1000, 0x4000_0000, 0x4000_0027, u32::MAX] {
-        assert_eq!(run(&program, Call::ARCH, number, [0; 6]), NOTIFY);
+        assert_eq!(run(&program, NATIVE, number, [0; 6]), NOTIFY);
     }
     // getpid of a 32-bit call has the number of another 64-bit call.
     for number in [20, 24, 39] {
@@ -219,7 +219,7 @@ fn odd_ranges() {
     let at = |range, address: u64| {
         run(
             &guest_filter(range),
-            Call::ARCH,
+            NATIVE,
             munmap,
             [address, 1, 0, 0, 0, 0],
         )

@@ -3,9 +3,10 @@
 use crate::common::*;
 use proptest::prelude::*;
 use whim_calls::{
-    AWAY_BYTES_MAX, Call, Decision, Direction, Forward, REGIONS_MAX, Special, guest_filter,
+    AWAY_BYTES_MAX, Decision, Direction, Forward, REGIONS_MAX, Special, guest_filter,
     home_may_execute, resolve, row,
 };
+use whim_model::Syscall;
 
 const BASE: u64 = 0x10000;
 const PAGES: u64 = 8;
@@ -77,7 +78,7 @@ proptest! {
         permissions in prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 2]), 8),
     ) {
         let memory = memory(&words, &permissions);
-        let call = Call { number, args };
+        let call = Syscall { number, args };
         let decision = resolve(&call, &context(), &memory);
         match &decision {
             Decision::Forward(forward)

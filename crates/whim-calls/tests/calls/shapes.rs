@@ -3,8 +3,9 @@
 use crate::common::*;
 use syscalls::Sysno;
 use whim_calls::{
-    Call, Decision, Direction, Returned, Special, TimeoutArgument, TimeoutFormat, resolve,
+    Decision, Direction, NATIVE, Returned, Special, TimeoutArgument, TimeoutFormat, resolve,
 };
+use whim_model::Syscall;
 
 const RESULT: Returned = Returned::ByResult { skip: 0 };
 const RW: u64 = 0x10000;
@@ -426,21 +427,21 @@ fn queues_semaphores_and_children() {
 fn numbers_without_a_row_and_other_architectures_go_home() {
     let memory = pages();
     for number in [337, 1 << 30, u64::from(u32::MAX), u64::MAX] {
-        let call = Call {
+        let call = Syscall {
             number,
             args: [0; 6],
         };
         let decision = resolve(&call, &context(), &memory);
         assert!(matches!(decision, Decision::GoHome(_)), "{number}");
     }
-    let foreign = Call::from_notification(0x4000_0003, 20, [0; 6]);
+    let foreign = whim_calls::notified(0x4000_0003, 20, [0; 6]);
     assert!(matches!(
         resolve(&foreign, &context(), &memory),
         Decision::GoHome(_)
     ));
-    let native = Call::from_notification(Call::ARCH, 39, [0; 6]);
+    let native = whim_calls::notified(NATIVE, 39, [0; 6]);
     assert_eq!(resolve(&native, &context(), &memory), Decision::Continue);
-    let waiting = Call {
+    let waiting = Syscall {
         number: whim_calls::AWAIT_NUMBER,
         args: [0; 6],
     };

@@ -24,7 +24,9 @@ impl Supervisor {
                     .let_stop(guest.threads.len(), guest.is_stopping());
             return Ok(());
         }
-        let look = self.limits.look(|| guest.status(guest.host).resident, now);
+        let look = self
+            .limits
+            .look(|| guest.status(guest.host_tid).resident, now);
         self.memory_due = now + look.again.min(HEARTBEAT_MAX);
         match look.verdict {
             Verdict::Leaves => {

@@ -109,7 +109,7 @@ impl Supervisor {
             moves: 0,
             supervisor_pid: std::process::id().cast_signed(),
             cpu_ns: user + system,
-            resident_bytes: guest.map_or(0, |guest| guest.status(guest.host).resident),
+            resident_bytes: guest.map_or(0, |guest| guest.status(guest.host_tid).resident),
             forwarded_calls: guest.map_or(0, |guest| guest.calls),
             held_threads: 0,
             reason: Some(format!("since {} s", self.begun.elapsed().as_secs())),

@@ -21,7 +21,7 @@ impl Server {
         if !std::mem::take(&mut active.nudged) || active.disturbed || active.expired {
             return false;
         }
-        if raw == EINTR && whim_calls::interrupted_by_stop(active.number) {
+        if raw == EINTR && whim_calls::ends_at_stop(active.number) {
             active.deadline_ns = self.deadline(active);
         } else if !self.take_up_rest(slot, active, raw) {
             return false;

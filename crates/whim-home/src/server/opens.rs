@@ -10,7 +10,7 @@ use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
 use std::fs;
 use std::path::Path;
 use whim_image::freeze_observe::Status;
-use whim_sys::resident::Operation;
+use whim_model::Syscall;
 
 /// Why the program goes on with such a call at home.
 pub(super) const REASON: &str = "it opens the memory of another process";
@@ -58,7 +58,7 @@ impl Server {
         if of == pid || of == own {
             return Ok(false);
         }
-        let close = Operation::new(libc::SYS_close, &[u64::from(number)]);
+        let close = Syscall::new(libc::SYS_close, &[u64::from(number)]);
         self.deputy.run(slot, &[close])?;
         Ok(true)
     }
@@ -75,8 +75,8 @@ impl Server {
         let results = self.deputy.run(
             slot,
             &[
-                Operation::new(libc::SYS_readlinkat, &readlink),
-                Operation::new(libc::SYS_fstatfs, &[u64::from(fd), about]),
+                Syscall::new(libc::SYS_readlinkat, &readlink),
+                Syscall::new(libc::SYS_fstatfs, &[u64::from(fd), about]),
             ],
         )?;
         let mut kind = [0; 8];

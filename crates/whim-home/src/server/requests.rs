@@ -3,8 +3,8 @@
 use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
 use whim_journey::message::{Disposition, ToGuest};
 use whim_journey::turn::Request;
+use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Protection};
-use whim_sys::resident::Operation;
 
 /// `mmap` of a file, as the guest asked for it.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ impl Server {
             return Ok(());
         };
         let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-        let operation = Operation::new(
+        let operation = Syscall::new(
             libc::SYS_mmap,
             &[
                 address,
@@ -109,6 +109,7 @@ impl Server {
         let kept = (libc::SA_NOCLDSTOP | libc::SA_NOCLDWAIT).cast_unsigned();
         let handler = match disposition {
             Disposition::Default => 0,
+            // Trap: home-reaps-as-if-nobody-had-said
             Disposition::Ignore => 1,
             Disposition::Caught => HANDLER_STAND_IN,
         };
@@ -117,7 +118,7 @@ impl Server {
         action[8..16].copy_from_slice(&u64::to_le_bytes(flags & u64::from(kept)));
         self.deputy.deck().write_data(0, &action);
         let data = self.deputy.address(self.deputy.deck().data_offset());
-        let operation = Operation::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
+        let operation = Syscall::new(libc::SYS_rt_sigaction, &[u64::from(signal), data, 0, 8]);
         Ok(self.deputy.run(slot, &[operation])?[0])
     }
 
@@ -152,7 +153,7 @@ impl Server {
             return Ok(());
         };
         let drops = self.window.forget(slot);
-        let drops: Vec<Operation> = drops.into_iter().map(dropping).collect();
+        let drops: Vec<Syscall> = drops.into_iter().map(dropping).collect();
         self.deputy.run(slot, &drops)?;
         self.deputy.end_thread(slot, code)?;
         self.answer(tid, sequence, 0);
@@ -165,7 +166,7 @@ impl Server {
     /// An unknown thread.
     pub fn process_exit(&mut self, tid: i32, code: i32) -> Result<(), ServeError> {
         let slot = self.slot(tid)?;
-        let operation = Operation::new(libc::SYS_exit_group, &[i64::from(code).cast_unsigned()]);
+        let operation = Syscall::new(libc::SYS_exit_group, &[i64::from(code).cast_unsigned()]);
         self.deputy.start(slot, &[operation], 0);
         Ok(())
     }

@@ -1,8 +1,10 @@
 //! The list of calls that turns the blank address space into the image's.
 
-use super::stub::{Operation, Place};
+use super::stub::Place;
 use super::{RebuildError, is_kernel_name};
+use crate::mapping::{advise, flag, map};
 use crate::vdso::Proxy;
+use whim_model::Syscall;
 use whim_model::{Backing, Mapping, PAGE_SIZE, ProcessImage, Protection, Range};
 use whim_sys::procmap::Entry;
 
@@ -20,7 +22,7 @@ const STACK_ROOM: u64 = 8 << 20;
 const STACK_GUARD: u64 = 1 << 20;
 
 /// An operation, and what it is called if its failure matters.
-pub(super) type Step = (Operation, Option<&'static str>);
+pub(super) type Step = (Syscall, Option<&'static str>);
 
 /// Where one of the kernel's own mappings is, and where the image wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +30,6 @@ pub(super) struct Move {
     from: u64,
     to: u64,
     length: u64,
-}
-
-pub(super) fn flag(bits: i32) -> u64 {
-    u64::from(bits.cast_unsigned())
 }
 
 /// Pairs this kernel's own mappings with the image's, by name.
@@ -65,13 +63,13 @@ pub(super) fn kernel_moves(
 }
 
 fn unmap(start: u64, end: u64) -> Option<Step> {
-    let operation = Operation::new(libc::SYS_munmap, &[start, end - start]);
+    let operation = Syscall::new(libc::SYS_munmap, &[start, end - start]);
     (end > start).then_some((operation, Some("munmap")))
 }
 
 fn relocate(from: u64, to: u64, length: u64) -> Step {
     let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-    let operation = Operation::new(libc::SYS_mremap, &[from, length, length, how, to]);
+    let operation = Syscall::new(libc::SYS_mremap, &[from, length, length, how, to]);
     (operation, Some("Moving the vDSO"))
 }
 
@@ -103,7 +101,9 @@ pub(super) fn proxy_steps(proxy: &Proxy) -> Vec<Step> {
     let code = anonymous(code, Protection::READ | Protection::WRITE);
     let data = proxy.data().iter().map(|range| anonymous(*range, 0));
     let mappings = data.chain([code]);
-    mappings.map(|mapping| map(&mapping, mapping.end)).collect()
+    mappings
+        .map(|mapping| mapped(&mapping, mapping.end))
+        .collect()
 }
 
 /// Everything between the stub in the reserved range and the image's mappings. `sealed`: mappings
@@ -138,12 +138,12 @@ pub(super) fn operations(
             },
             backing: Backing::Anonymous,
         };
-        list.push(map(&hole, hole.end));
+        list.push(mapped(&hole, hole.end));
     }
     list.extend(mapping_steps(&with_room(image)));
     list.extend(image.guards.iter().map(|guard| {
         let advice = flag(MADV_GUARD_INSTALL);
-        let operation = Operation::new(libc::SYS_madvise, &[guard.start, guard.len(), advice]);
+        let operation = Syscall::new(libc::SYS_madvise, &[guard.start, guard.len(), advice]);
         (operation, Some("Installing guard pages"))
     }));
     list.extend(lock_steps(&image.mappings));
@@ -158,7 +158,7 @@ fn lock_steps(mappings: &[Mapping]) -> impl Iterator<Item = Step> {
     locked.map(|mapping| {
         // Locked without being filled: contents are on their way.
         let arguments = [mapping.start, mapping.len(), 1];
-        (Operation::new(libc::SYS_mlock2, &arguments), None)
+        (Syscall::new(libc::SYS_mlock2, &arguments), None)
     })
 }
 
@@ -185,27 +185,8 @@ pub(super) fn with_room(image: &ProcessImage) -> Vec<Mapping> {
     mappings
 }
 
-fn map(mapping: &Mapping, end: u64) -> Step {
-    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    if mapping.flags.grows_down {
-        flags |= libc::MAP_GROWSDOWN;
-    }
-    if mapping.flags.no_reserve {
-        flags |= libc::MAP_NORESERVE;
-    }
-    let protection = flag(mapping.protection.bits());
-    let operation = Operation::new(
-        libc::SYS_mmap,
-        &[
-            mapping.start,
-            end - mapping.start,
-            protection,
-            flag(flags),
-            u64::MAX,
-            0,
-        ],
-    );
-    (operation, Some("Mapping memory"))
+fn mapped(mapping: &Mapping, end: u64) -> Step {
+    (map(mapping, end), Some("Mapping memory"))
 }
 
 fn like(one: &Mapping, other: &Mapping) -> bool {
@@ -229,33 +210,11 @@ fn mapping_steps(mappings: &[Mapping]) -> Vec<Step> {
             count += 1;
         }
         let end = rest[count - 1].end;
-        list.push(map(first, end));
-        list.extend(advice(first, end));
+        list.push(mapped(first, end));
+        list.extend(advise(first, end).map(|call| (call, None)));
         rest = &rest[count..];
     }
     list
-}
-
-/// Advice costs speed alone when it is refused.
-fn advice(mapping: &Mapping, end: u64) -> impl Iterator<Item = Step> {
-    let flags = mapping.flags;
-    let (start, length) = (mapping.start, end - mapping.start);
-    let wanted = [
-        (flags.huge, libc::MADV_HUGEPAGE),
-        (flags.no_huge, libc::MADV_NOHUGEPAGE),
-        (flags.dont_fork, libc::MADV_DONTFORK),
-        (flags.dont_dump, libc::MADV_DONTDUMP),
-        (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
-        (flags.random, libc::MADV_RANDOM),
-        (flags.sequential, libc::MADV_SEQUENTIAL),
-    ];
-    wanted
-        .into_iter()
-        .filter(|(set, _)| *set)
-        .map(move |(_, advice)| {
-            let operation = Operation::new(libc::SYS_madvise, &[start, length, flag(advice)]);
-            (operation, None)
-        })
 }
 
 /// Ranges of file mappings, neighbours joined.

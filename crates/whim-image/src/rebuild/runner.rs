@@ -1,9 +1,10 @@
 //! Lets threads of a traced process execute system calls: a whole list between two stops.
 
-use super::stub::{ARGUMENTS_OFFSET, DATA_LENGTH, OPERATION_LENGTH, Operation, Place};
+use super::stub::{ARGUMENTS_OFFSET, DATA_LENGTH, OPERATION_LENGTH, Place, encode};
 use nix::errno::Errno;
 use thiserror::Error;
 use whim_model::Registers;
+use whim_model::Syscall;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, Waited};
 
@@ -132,13 +133,13 @@ impl Runner {
         &self,
         thread: &Stopped,
         skip: usize,
-        operations: &[Operation],
+        operations: &[Syscall],
     ) -> Result<(), RunnerError> {
         if skip + operations.len() > LIST_MAX {
             return Err(RunnerError::ListTooLong(skip + operations.len()));
         }
         let start = self.place.data + skip as u64 * OPERATION_LENGTH;
-        let bytes: Vec<u8> = operations.iter().flat_map(Operation::encode).collect();
+        let bytes: Vec<u8> = operations.iter().flat_map(encode).collect();
         self.write(start, &bytes)?;
         let before = thread.registers()?;
         let count = operations.len() as u64;
@@ -170,7 +171,7 @@ impl Runner {
     pub fn run(
         &self,
         thread: Stopped,
-        operations: &[Operation],
+        operations: &[Syscall],
     ) -> Result<(Stopped, Vec<i64>), RunnerError> {
         let refuse: &mut Visitor<'_> = &mut |stopped| Err(unexpected(&stopped));
         self.run_visited(thread, operations, refuse)
@@ -183,7 +184,7 @@ impl Runner {
     pub fn run_visited(
         &self,
         thread: Stopped,
-        operations: &[Operation],
+        operations: &[Syscall],
         visit: &mut Visitor<'_>,
     ) -> Result<(Stopped, Vec<i64>), RunnerError> {
         let (mut thread, mut results) = (thread, Vec::with_capacity(operations.len()));
@@ -231,7 +232,7 @@ impl Runner {
     pub fn step(
         &self,
         thread: Stopped,
-        operation: &Operation,
+        operation: &Syscall,
     ) -> Result<(Stopped, i64), RunnerError> {
         let before = thread.registers()?;
         thread.set_registers(&step_registers(&before, self.place.one(), operation))?;
@@ -247,6 +248,7 @@ impl Runner {
             let stopped = stopped(running.wait()?)?;
             match stopped.stop() {
                 Stop::SyscallStop => return Ok(stopped),
+                // Trap: interrupt-after-another-stop
                 // As in `pass_over_interrupt`.
                 Stop::Interrupt => running = stopped.resume_to_syscall(0)?,
                 _ => return Err(unexpected(&stopped)),
@@ -270,11 +272,11 @@ pub fn pass_over_interrupt(at: Stopped) -> Result<Running, RunnerError> {
 
 /// Registers with which a thread executes the `syscall` instruction at `address`.
 #[must_use]
-pub fn step_registers(before: &Registers, address: u64, operation: &Operation) -> Registers {
+pub fn step_registers(before: &Registers, address: u64, operation: &Syscall) -> Registers {
     let [rdi, rsi, rdx, r10, r8, r9] = operation.args;
     Registers {
         rip: address,
-        rax: operation.number.cast_unsigned(),
+        rax: operation.number,
         orig_rax: u64::MAX,
         eflags: 0x202,
         rdi,
@@ -345,7 +347,7 @@ mod tests {
         let runner = Runner::new(pid, Place::INITIAL);
         let thread = runner.await_end(running, &mut |at| Ok(at.resume(0)?));
 
-        let getpid = Operation::new(libc::SYS_getpid, &[]);
+        let getpid = Syscall::new(libc::SYS_getpid, &[]);
         let thread = thread.expect("at its first instruction");
         thread.interrupt().expect("it lives");
         let (thread, result) = runner.step(thread, &getpid).expect("a step");

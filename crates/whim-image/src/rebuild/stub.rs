@@ -1,6 +1,6 @@
 //! The program of a blank process: a page of code that executes lists of system calls.
 
-use whim_model::Registers;
+use whim_model::{Registers, Syscall};
 
 /// Where the program is linked; the lowest address that every kernel lets a program have.
 pub const STUB_BASE: u64 = 0x1_0000;
@@ -51,34 +51,13 @@ const CODE: [u8; 61] = [
 const RUN_OFFSET: u64 = 3;
 const ONE_OFFSET: u64 = 0x38;
 
-/// One system call for a thread to execute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
-    pub number: i64,
-    pub args: [u64; 6],
-}
-
-impl Operation {
-    /// Arguments that are not given are 0; more than six are ignored.
-    #[must_use]
-    pub fn new(number: i64, args: &[u64]) -> Self {
-        let mut all = [0; 6];
-        for (place, value) in all.iter_mut().zip(args) {
-            *place = *value;
-        }
-        Self { number, args: all }
+pub fn encode(call: &Syscall) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    bytes[0..8].copy_from_slice(&call.number.to_le_bytes());
+    for (index, value) in call.args.iter().enumerate() {
+        bytes[8 + index * 8..16 + index * 8].copy_from_slice(&value.to_le_bytes());
     }
-
-    /// As it lies in the process's memory.
-    #[must_use]
-    pub fn encode(&self) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        bytes[0..8].copy_from_slice(&self.number.to_le_bytes());
-        for (index, value) in self.args.iter().enumerate() {
-            bytes[8 + index * 8..16 + index * 8].copy_from_slice(&value.to_le_bytes());
-        }
-        bytes
-    }
+    bytes
 }
 
 /// Where the code and its memory are in a process.

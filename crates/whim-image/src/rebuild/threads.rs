@@ -1,9 +1,10 @@
 //! The threads of a process that is being rebuilt.
 
+use super::RebuildError;
 use super::runner::{Arguments, Runner, RunnerError, check, stopped, unexpected, working_mask};
-use super::stub::Operation;
-use super::{RebuildError, address_space::flag};
+use crate::mapping::flag;
 use nix::errno::Errno;
+use whim_model::Syscall;
 use whim_model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
 use whim_sys::ptrace::{Running, Stop, Stopped};
 
@@ -36,7 +37,7 @@ pub(super) fn create(
         request[64..72].copy_from_slice(&number.to_le_bytes());
         request[72..80].copy_from_slice(&1u64.to_le_bytes());
         let address = arguments.add(&request);
-        list.push(Operation::new(libc::SYS_clone3, &[address, 88]));
+        list.push(Syscall::new(libc::SYS_clone3, &[address, 88]));
     }
     if list.is_empty() {
         return Ok(vec![leader]);
@@ -79,7 +80,7 @@ pub(super) fn register_all(
     image: &ProcessImage,
 ) -> Result<(), RebuildError> {
     let mut arguments = runner.arguments();
-    let lists: Vec<Vec<Operation>> = image
+    let lists: Vec<Vec<Syscall>> = image
         .threads
         .iter()
         .map(|thread| own_operations(thread, &mut arguments))
@@ -98,7 +99,7 @@ pub(super) fn register_all(
     for (index, list) in lists.iter().enumerate() {
         let results = runner.results(index * OWN_MAX, list.len())?;
         for (operation, result) in list.iter().zip(results) {
-            check(name_of(operation.number), result)?;
+            check(name_of(operation.number.cast_signed()), result)?;
         }
     }
     Ok(())
@@ -115,7 +116,7 @@ fn name_of(number: i64) -> &'static str {
     }
 }
 
-fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operation> {
+fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Syscall> {
     let mut list = Vec::with_capacity(OWN_MAX);
     let stack = thread.alternate_stack;
     if stack.size != 0 && stack.flags & libc::SS_DISABLE == 0 {
@@ -125,18 +126,18 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operat
         bytes[8..12].copy_from_slice(&(stack.flags & !libc::SS_ONSTACK).to_le_bytes());
         bytes[16..24].copy_from_slice(&stack.size.to_le_bytes());
         let address = arguments.add(&bytes);
-        list.push(Operation::new(libc::SYS_sigaltstack, &[address, 0]));
+        list.push(Syscall::new(libc::SYS_sigaltstack, &[address, 0]));
     }
-    list.push(Operation::new(
+    list.push(Syscall::new(
         libc::SYS_set_tid_address,
         &[thread.tid_address],
     ));
     let (robust, length) = thread.robust_list;
     if robust != 0 {
-        list.push(Operation::new(libc::SYS_set_robust_list, &[robust, length]));
+        list.push(Syscall::new(libc::SYS_set_robust_list, &[robust, length]));
     }
     if let Some(rseq) = thread.rseq {
-        list.push(Operation::new(
+        list.push(Syscall::new(
             libc::SYS_rseq,
             &[
                 rseq.address,
@@ -151,7 +152,7 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operat
         *place = byte;
     }
     let name = arguments.add(&name);
-    list.push(Operation::new(
+    list.push(Syscall::new(
         libc::SYS_prctl,
         &[flag(libc::PR_SET_NAME), name],
     ));
@@ -159,7 +160,7 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Operat
     header[0..4].copy_from_slice(&LINUX_CAPABILITY_VERSION_3.to_le_bytes());
     let header = arguments.add(&header);
     let nothing = arguments.add(&[0; 24]);
-    list.push(Operation::new(libc::SYS_capset, &[header, nothing]));
+    list.push(Syscall::new(libc::SYS_capset, &[header, nothing]));
     list
 }
 
@@ -209,10 +210,10 @@ pub(super) fn start_timers(
     }
     let mut arguments = runner.arguments();
     let timers = CPU_TIMERS.into_iter().zip(image.cpu_timers);
-    let list: Vec<Operation> = timers
+    let list: Vec<Syscall> = timers
         .map(|(which, timer)| {
             let timer = arguments.add(&timer.to_kernel());
-            Operation::new(libc::SYS_setitimer, &[which, timer, 0])
+            Syscall::new(libc::SYS_setitimer, &[which, timer, 0])
         })
         .collect();
     runner.store(&arguments)?;
@@ -237,12 +238,12 @@ fn queue_own(
     for signal in shared {
         let (signal, info) = queued(signal, &mut arguments)?;
         let args = [number(pid), signal, info];
-        list.push(Operation::new(libc::SYS_rt_sigqueueinfo, &args));
+        list.push(Syscall::new(libc::SYS_rt_sigqueueinfo, &args));
     }
     for signal in own {
         let (signal, info) = queued(signal, &mut arguments)?;
         let args = [number(pid), number(tid), signal, info];
-        list.push(Operation::new(libc::SYS_rt_tgsigqueueinfo, &args));
+        list.push(Syscall::new(libc::SYS_rt_tgsigqueueinfo, &args));
     }
     runner.store(&arguments)?;
     let (thread, results) = runner.run(thread, &list)?;

@@ -1,0 +1,166 @@
+//! What a mere stop (a freeze, without any signal) does to a call that waits, and how the rest of it is found.
+//!
+//! The kernel restarts most calls by itself, unseen, with what is left of their time. Three kinds it does not:
+//! those that answer every interruption with EINTR, those that would wait for all of their time again, and
+//! transfers that answer with a short count. A row of the table says which, so that a supervisor can hide it.
+
+use crate::resolve::row;
+
+/// What becomes of a call that a stop meets while it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtStop {
+    /// It goes on by itself.
+    GoesOn,
+    /// It goes on by itself, but is made anew on another node: what is left of its time has to be known.
+    GoesOnHere,
+    /// It is made again, and would wait for all of its time again.
+    WaitsAnew,
+    /// EINTR.
+    Ends,
+    /// EINTR, if it waits for a socket with a time limit.
+    EndsOnSocket(Limit),
+}
+
+/// Which time limit of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// SO_RCVTIMEO
+    Receive,
+    /// SO_SNDTIMEO
+    Send,
+}
+
+/// That the low bits of an argument, within a mask, have a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Only {
+    pub index: usize,
+    pub mask: u64,
+    pub value: u64,
+}
+
+impl Only {
+    fn holds(&self, args: &[u64; 6]) -> bool {
+        args[self.index] & self.mask == self.value
+    }
+}
+
+/// Where a call has a relative timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// The argument itself, milliseconds in its low 32 bits; negative: none.
+    Milliseconds(usize),
+    /// The argument points to a `struct timespec`. Null: none.
+    Timespec(usize),
+}
+
+/// From or to what a transfer goes that a stop may leave short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// A pipe, a socket or a terminal.
+    Stream,
+    /// A socket. (To a pipe `sendfile` is short by nature: it stops when the pipe is full.)
+    Socket,
+    /// The kernel's random numbers.
+    Random,
+    /// The same, as a device.
+    RandomDevice,
+}
+
+/// Where the buffer of a transfer is: indices of arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffer {
+    Flat {
+        address: usize,
+        length: usize,
+    },
+    /// An array of `struct iovec`.
+    Vector {
+        address: usize,
+        count: usize,
+    },
+    /// A `struct msghdr`.
+    Message {
+        address: usize,
+    },
+    /// None: so many bytes, and the kernel has moved the offset itself.
+    Count(usize),
+}
+
+/// A transfer that a stop may leave short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    pub end: End,
+    pub buffer: Buffer,
+    /// Whether it waits until all is done, as its flags say.
+    pub waits: Option<Only>,
+    /// The call that transfers one piece of the rest.
+    pub rest: u64,
+}
+
+/// All that a row says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stopped {
+    pub(crate) at_stop: AtStop,
+    pub(crate) time: Option<(Time, Option<Only>)>,
+    /// What it answers when its time is over.
+    pub(crate) expired: i64,
+    pub(crate) transfer: Option<Transfer>,
+    /// It waits until the process that it has made lets it go.
+    pub(crate) waits_for_child: bool,
+    /// It runs in a guest, and a signal may end it with -ERESTARTSYS.
+    pub(crate) restarts_here: bool,
+}
+
+impl Stopped {
+    pub(crate) const NOT: Self = Self {
+        at_stop: AtStop::GoesOn,
+        time: None,
+        expired: -(libc::EAGAIN as i64),
+        transfer: None,
+        waits_for_child: false,
+        restarts_here: false,
+    };
+}
+
+fn stopped(number: u64) -> Stopped {
+    row(number).map_or(Stopped::NOT, |row| row.stopped)
+}
+
+/// What becomes of this call when a stop meets it while it waits.
+pub fn at_stop(number: u64) -> AtStop {
+    stopped(number).at_stop
+}
+
+/// True if a mere stop can end the call with EINTR; on a socket only if that has a time limit.
+pub fn ends_at_stop(number: u64) -> bool {
+    matches!(at_stop(number), AtStop::Ends | AtStop::EndsOnSocket(_))
+}
+
+/// Where a call with these arguments has a relative timeout.
+pub fn relative_time(number: u64, args: &[u64; 6]) -> Option<Time> {
+    let (time, only) = stopped(number).time?;
+    only.is_none_or(|only| only.holds(args)).then_some(time)
+}
+
+/// What a call answers when its time is over.
+pub fn result_when_over(number: u64) -> i64 {
+    stopped(number).expired
+}
+
+/// The transfer of a call with these arguments, if a stop may leave it short. (It has to block as well.)
+pub fn transfer(number: u64, args: &[u64; 6]) -> Option<Transfer> {
+    let transfer = stopped(number).transfer?;
+    let waits = transfer.waits.is_none_or(|only| only.holds(args));
+    waits.then_some(transfer)
+}
+
+/// True if a thread that sleeps in this call can be stopped only when another process lets it go.
+pub fn waits_for_child(number: u64) -> bool {
+    stopped(number).waits_for_child
+}
+
+/// True if a signal may end the call with -ERESTARTSYS although it runs in the guest: of any other call
+/// that has not been forwarded this number says that it has not begun.
+pub fn restarts_here(number: u64) -> bool {
+    stopped(number).restarts_here
+}

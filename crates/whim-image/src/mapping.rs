@@ -1,0 +1,41 @@
+//! The calls that make a mapping: the same for a guest, and for a process that has come home.
+
+use whim_model::{Mapping, Syscall};
+
+/// Bits of a flag word as an argument of a system call.
+#[must_use]
+pub fn flag(bits: i32) -> u64 {
+    u64::from(bits.cast_unsigned())
+}
+
+/// `mmap` of memory like this mapping, from its beginning to `end`, empty. What it is backed by comes later.
+#[must_use]
+pub fn map(mapping: &Mapping, end: u64) -> Syscall {
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    if mapping.flags.grows_down {
+        flags |= libc::MAP_GROWSDOWN;
+    }
+    if mapping.flags.no_reserve {
+        flags |= libc::MAP_NORESERVE;
+    }
+    let (length, protection) = (end - mapping.start, flag(mapping.protection.bits()));
+    let args = [mapping.start, length, protection, flag(flags), u64::MAX, 0];
+    Syscall::new(libc::SYS_mmap, &args)
+}
+
+/// Its advice, from its beginning to `end`. One that is refused costs speed alone.
+pub fn advise(mapping: &Mapping, end: u64) -> impl Iterator<Item = Syscall> + use<> {
+    let flags = mapping.flags;
+    let (start, length) = (mapping.start, end - mapping.start);
+    let wanted = [
+        (flags.huge, libc::MADV_HUGEPAGE),
+        (flags.no_huge, libc::MADV_NOHUGEPAGE),
+        (flags.dont_fork, libc::MADV_DONTFORK),
+        (flags.dont_dump, libc::MADV_DONTDUMP),
+        (flags.wipe_on_fork, libc::MADV_WIPEONFORK),
+        (flags.random, libc::MADV_RANDOM),
+        (flags.sequential, libc::MADV_SEQUENTIAL),
+    ];
+    let wanted = wanted.into_iter().filter(|(set, _)| *set);
+    wanted.map(move |(_, advice)| Syscall::new(libc::SYS_madvise, &[start, length, flag(advice)]))
+}
