@@ -11,7 +11,7 @@ mod surroundings;
 mod tests;
 mod turns;
 
-use crate::decide::{self, Candidate, Decision, Node, Numbers, Rules, Scene, Stay};
+use crate::decide::{self, Decision, Node, Numbers, Rules, Scene, Stay, Task};
 use crate::pace::{self, Pace};
 use crate::{Millis, NodeId, usher};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use whim_journey::cause::Cause;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// What decisions go by. `process` is the caller's name for it; `home` is this node.
-    pub candidate: Candidate,
+    pub task: Task,
     /// Where it computes.
     pub at: NodeId,
     /// Bytes a second by which its memory grows.
@@ -146,7 +146,7 @@ impl Default for Habits {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     order: Order,
-    candidate: Candidate,
+    task: Task,
     growth: f64,
     begun: Millis,
     /// When it arrived.
@@ -276,7 +276,7 @@ impl Balancer {
                 Some(Verdict::Move(order)) => {
                     self.begin(now, order, program, &mut scene, &mut orders)
                 }
-                Some(verdict) => self.keep(now, program.candidate.process, verdict),
+                Some(verdict) => self.keep(now, program.task.process, verdict),
                 None => open.push(program),
             }
         }
@@ -288,7 +288,7 @@ impl Balancer {
 
     /// Takes up what has changed since the last look.
     fn settle(&mut self, now: Millis, known: &[Known], programs: &[Program]) {
-        let lives: HashSet<u64> = programs.iter().map(|p| p.candidate.process).collect();
+        let lives: HashSet<u64> = programs.iter().map(|p| p.task.process).collect();
         self.records.retain(|process, _| lives.contains(process));
         self.failed.retain(|process, _| lives.contains(process));
         self.wishes.retain(|process, _| lives.contains(process));
@@ -308,7 +308,7 @@ impl Balancer {
         let gone = self.heavy.len() - heavy.len();
         let busy = programs.iter().filter(|p| self.is_heavy(p));
         let before = heavy.len();
-        heavy.extend(busy.map(|p| p.candidate.process));
+        heavy.extend(busy.map(|p| p.task.process));
         let came = heavy.len() - before;
         self.heavy = heavy;
         let up: HashSet<NodeId> = known
@@ -325,9 +325,9 @@ impl Balancer {
     }
 
     fn is_heavy(&self, program: &Program) -> bool {
-        let candidate = &program.candidate;
-        let known = program.lasts || candidate.age >= self.habits.young;
-        known && candidate.cpus >= self.habits.light && candidate.loses_away <= self.rules.bearable
+        let task = &program.task;
+        let known = program.lasts || task.age >= self.habits.young;
+        known && task.cpus >= self.habits.light && task.loses_away <= self.rules.bearable
     }
 
     /// The nodes as they will be when all moves that have begun have ended.
@@ -368,7 +368,7 @@ impl Balancer {
             }
         }
         for program in programs {
-            let process = program.candidate.process;
+            let process = program.task.process;
             let under_way = self.pending.iter();
             let mut under_way =
                 under_way.filter(|p| p.order.process == process && p.ended.is_none());
@@ -382,13 +382,13 @@ impl Balancer {
     /// A program that has just come to a host wants what it wanted when it was sent. The home that it left is
     /// crowded yet and answers its calls late, and its host's load is a mean of before: it looks as if it wanted
     /// little, and the next one was sent to the same host while another was free.
-    fn as_sent(&self, program: &Program) -> Candidate {
-        let mut candidate = program.candidate;
-        let is_new = program.at != self.own && candidate.here < self.habits.settled;
-        if let Some(wanted) = self.wanted.get(&candidate.process).filter(|_| is_new) {
-            candidate.cpus = candidate.cpus.max(*wanted);
+    fn as_sent(&self, program: &Program) -> Task {
+        let mut task = program.task;
+        let is_new = program.at != self.own && task.here < self.habits.settled;
+        if let Some(wanted) = self.wanted.get(&task.process).filter(|_| is_new) {
+            task.cpus = task.cpus.max(*wanted);
         }
-        candidate
+        task
     }
 
     fn keep(&mut self, now: Millis, process: u64, verdict: Verdict) {
@@ -420,7 +420,7 @@ impl Balancer {
     ) {
         let pending = Pending {
             order,
-            candidate: program.candidate,
+            task: program.task,
             growth: program.growth,
             begun: now,
             ended: None,
@@ -429,7 +429,7 @@ impl Balancer {
         scene.change(order.to, &pending, 1.0, true);
         self.pace.note(now, order.process, order.cause);
         self.wishes.remove(&order.process);
-        self.wanted.insert(order.process, program.candidate.cpus);
+        self.wanted.insert(order.process, program.task.cpus);
         if order.cause == Cause::Calls {
             // When it computes again, that is news.
             self.heavy.remove(&order.process);
@@ -443,7 +443,7 @@ impl Balancer {
 
     /// Whether a program may be moved at all now; `None`: it may, and the nodes decide.
     fn set_aside(&self, now: Millis, program: &Program) -> Option<Verdict> {
-        let process = program.candidate.process;
+        let process = program.task.process;
         let moving = |p: &Pending| p.order.process == process && p.ended.is_none();
         if self.pending.iter().any(moving) {
             return Some(Verdict::Moving);
@@ -467,7 +467,7 @@ impl Balancer {
 
     fn to_terminal(&self, now: Millis, program: &Program) -> Verdict {
         let cause = Cause::Terminal;
-        let process = program.candidate.process;
+        let process = program.task.process;
         if program.at == self.own {
             return Verdict::Terminal;
         }
@@ -480,7 +480,7 @@ impl Balancer {
             relieves: 0.0,
             adds: 0.0,
             gain: 0.0,
-            cost: self.rules.move_takes(program.candidate.memory),
+            cost: self.rules.move_takes(program.task.memory),
         };
         Verdict::Move(Order {
             process,
@@ -523,16 +523,16 @@ impl Balancer {
     fn ushered(&self, place: NodeId, open: &[&Program], scene: &Surroundings) -> Option<Order> {
         let here = open.iter().copied().filter(|program| program.at == place);
         let mut here: Vec<&Program> = here.collect();
-        let largest = here.iter().map(|program| program.candidate.memory);
+        let largest = here.iter().map(|program| program.task.memory);
         let move_takes = largest.fold(0.0, f64::max) / self.rules.rate;
         let short = scene.short(place, self.habits.horizon + move_takes)?;
         if scene.short(place, 0.0).is_none() {
             // Foreseen, not there yet: what has just come would be sent on for what others do.
             let settled = self.habits.settled;
             here.retain(|program| {
-                let candidate = &program.candidate;
+                let task = &program.task;
                 // Who never moved is here for all its life.
-                candidate.here >= settled.min(candidate.age)
+                task.here >= settled.min(task.age)
             });
         }
         let others = scene.targets(place, self.habits.horizon + move_takes);
@@ -579,7 +579,7 @@ impl Balancer {
                     Verdict::Move(order) => Verdict::Paced(order.numbers),
                     other => other,
                 };
-                self.keep(now, program.candidate.process, verdict);
+                self.keep(now, program.task.process, verdict);
             }
             return;
         }
@@ -588,7 +588,7 @@ impl Balancer {
     /// Notes who would be better off elsewhere, and since when.
     fn wish(&mut self, now: Millis, open: &[&Program], scene: &Surroundings) {
         for program in open {
-            let process = program.candidate.process;
+            let process = program.task.process;
             if matches!(
                 self.judge(now, program, scene),
                 Verdict::Move(_) | Verdict::Paced(_)
@@ -602,7 +602,7 @@ impl Balancer {
 
     /// Whether a program may be moved for load now.
     fn allows(&self, now: Millis, program: &Program, scene: &Surroundings) -> bool {
-        let process = program.candidate.process;
+        let process = program.task.process;
         let since = self.wishes.get(&process).copied().unwrap_or(now);
         if program.at != self.own && scene.is_shared(program.at) {
             let turn = mix(self.own.0 ^ process ^ since) % TURN;
@@ -621,7 +621,7 @@ impl Balancer {
         now: Millis,
         best: Numbers,
         weighed: &Scene,
-        candidate: &Candidate,
+        task: &Task,
         others: &[NodeId],
     ) -> Numbers {
         let saves = |numbers: &Numbers| numbers.relieves - numbers.adds;
@@ -630,7 +630,7 @@ impl Balancer {
         others.sort_unstable_by_key(order);
         let good = others.iter().find_map(|node| {
             let only = |other: NodeId| other == *node;
-            match weighed.judge(candidate, only) {
+            match weighed.judge(task, only) {
                 Decision::Move(numbers) if saves(&numbers) >= AS_GOOD * saves(&best) => {
                     Some(numbers)
                 }
@@ -639,37 +639,37 @@ impl Balancer {
         });
         // Going home is not left to chance: there it loses nothing.
         match good {
-            Some(numbers) if best.to != candidate.home => numbers,
+            Some(numbers) if best.to != task.home => numbers,
             _ => best,
         }
     }
 
     fn judge(&self, now: Millis, program: &Program, scene: &Surroundings) -> Verdict {
-        let candidate = &program.candidate;
-        if self.settles(candidate.process) {
+        let task = &program.task;
+        if self.settles(task.process) {
             return Verdict::Stay(Stay::JustCame);
         }
-        let flees = program.at != self.own && candidate.loses_here > self.rules.bearable;
+        let flees = program.at != self.own && task.loses_here > self.rules.bearable;
         if !flees && let Some(verdict) = self.insignificant(program) {
             return verdict;
         }
         let Some(own) = scene.by_node.get(&program.at) else {
             return Verdict::Stay(Stay::NoNode);
         };
-        let takes = self.rules.move_takes(candidate.memory);
+        let takes = self.rules.move_takes(task.memory);
         let others = scene.targets(program.at, self.habits.horizon + takes);
         let weighed = Scene::new(scene.nodes, &own.node, &others, &self.rules);
         let grows = program.growth.max(0.0) * self.habits.horizon;
         let allowed = |node: &&Node| !program.forbidden.contains(&node.node);
-        let roomy = |node: &&Node| decide::room(node, &self.rules) >= candidate.memory + grows;
+        let roomy = |node: &&Node| decide::room(node, &self.rules) >= task.memory + grows;
         let open: Vec<&Node> = others.iter().filter(allowed).collect();
         let roomy: Vec<NodeId> = open.iter().copied().filter(roomy).map(|n| n.node).collect();
         if roomy.is_empty() && !open.is_empty() {
             return Verdict::Stay(Stay::NoRoom);
         }
         let may = |node: NodeId| roomy.contains(&node);
-        let numbers = match weighed.judge(candidate, may) {
-            Decision::Move(best) => self.choose(now, best, &weighed, candidate, &roomy),
+        let numbers = match weighed.judge(task, may) {
+            Decision::Move(best) => self.choose(now, best, &weighed, task, &roomy),
             Decision::Stay(why) => return Verdict::Stay(why),
         };
         let cause = if flees && numbers.to == self.own {
@@ -677,16 +677,16 @@ impl Balancer {
         } else {
             Cause::Load
         };
-        if let Some(verdict) = self.spent(now, candidate.process, cause) {
+        if let Some(verdict) = self.spent(now, task.process, cause) {
             return verdict;
         }
-        if program.at == self.own && self.pace.stays(now, candidate.process) {
+        if program.at == self.own && self.pace.stays(now, task.process) {
             return Verdict::Stay(Stay::JustCame);
         }
         if cause == Cause::Load && !self.allows(now, program, scene) {
             return Verdict::Paced(numbers);
         }
-        let (process, from, to) = (candidate.process, program.at, numbers.to);
+        let (process, from, to) = (task.process, program.at, numbers.to);
         Verdict::Move(Order {
             process,
             from,
@@ -706,14 +706,14 @@ impl Balancer {
     }
 
     fn insignificant(&self, program: &Program) -> Option<Verdict> {
-        let candidate = &program.candidate;
-        if !program.lasts && candidate.age < self.habits.young {
+        let task = &program.task;
+        if !program.lasts && task.age < self.habits.young {
             return Some(Verdict::Young {
                 least: self.habits.young,
             });
         }
-        (candidate.cpus < self.habits.light).then_some(Verdict::Light {
-            cpus: candidate.cpus,
+        (task.cpus < self.habits.light).then_some(Verdict::Light {
+            cpus: task.cpus,
             least: self.habits.light,
         })
     }
@@ -731,6 +731,6 @@ fn mix(value: u64) -> u64 {
 fn take<'a>(open: &mut Vec<&'a Program>, process: u64) -> Option<&'a Program> {
     let place = open
         .iter()
-        .position(|program| program.candidate.process == process)?;
+        .position(|program| program.task.process == process)?;
     Some(open.swap_remove(place))
 }

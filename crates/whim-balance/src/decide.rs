@@ -51,7 +51,7 @@ pub struct Node {
 
 /// A program that may move.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
+pub struct Task {
     /// The caller's name for it.
     pub process: u64,
     /// Cores that it keeps busy, as far as it gets them.
@@ -73,7 +73,7 @@ pub struct Candidate {
     pub home: NodeId,
 }
 
-impl Candidate {
+impl Task {
     /// Seconds that it would lose on a node, for each second of its work.
     fn loses(&self, node: NodeId) -> f64 {
         if node == self.home {
@@ -174,22 +174,16 @@ pub fn urgency(done: f64) -> f64 {
 }
 
 /// What a node does about its programs now: one move at most. `nodes` is how many the cluster has, and
-/// `candidates` those programs that may move by all other rules.
+/// `tasks` those programs that may move by all other rules.
 #[must_use]
-pub fn decide(
-    nodes: u32,
-    own: &Node,
-    candidates: &[Candidate],
-    others: &[Node],
-    rules: &Rules,
-) -> Decision {
+pub fn decide(nodes: u32, own: &Node, tasks: &[Task], others: &[Node], rules: &Rules) -> Decision {
     let scene = Scene::new(nodes, own, others, rules);
     let mut best = Best::default();
-    for candidate in candidates {
-        scene.consider(candidate, |_| true, &mut best);
+    for task in tasks {
+        scene.consider(task, |_| true, &mut best);
     }
     match best.decision() {
-        Decision::Stay(Stay::NoNode) if candidates.is_empty() => Decision::Stay(Stay::NoCandidate),
+        Decision::Stay(Stay::NoNode) if tasks.is_empty() => Decision::Stay(Stay::NoCandidate),
         decision => decision,
     }
 }
@@ -216,27 +210,27 @@ impl<'a> Scene<'a> {
 
     /// What is best for one program, which may go where `may` says.
     #[must_use]
-    pub fn judge(&self, candidate: &Candidate, may: impl Fn(NodeId) -> bool) -> Decision {
+    pub fn judge(&self, task: &Task, may: impl Fn(NodeId) -> bool) -> Decision {
         let mut best = Best::default();
-        self.consider(candidate, may, &mut best);
+        self.consider(task, may, &mut best);
         best.decision()
     }
 
-    fn consider(&self, candidate: &Candidate, may: impl Fn(NodeId) -> bool, best: &mut Best) {
+    fn consider(&self, task: &Task, may: impl Fn(NodeId) -> bool, best: &mut Best) {
         let (own, rules) = (self.own, self.rules);
         // Out of memory, all suffer until somebody has gone, and who goes fills no other node.
         let short = own.memory > own.size.memory;
-        let rested = short || candidate.here >= rules.rest * candidate.age;
+        let rested = short || task.here >= rules.rest * task.age;
         let others = self.others.iter();
         for other in others.filter(|other| other.node != own.node && may(other.node)) {
-            let flees = other.node == candidate.home && candidate.loses_here > rules.bearable;
+            let flees = other.node == task.home && task.loses_here > rules.bearable;
             let margin = if short || flees { 1.0 } else { rules.margin };
             if !rested && !flees {
                 best.stay(Stay::JustCame, 0.0);
-            } else if room(other, rules) < candidate.memory {
+            } else if room(other, rules) < task.memory {
                 best.stay(Stay::NoRoom, 0.0);
             } else {
-                best.weigh(weigh(&self.weights, own, candidate, other, rules), margin);
+                best.weigh(weigh(&self.weights, own, task, other, rules), margin);
             }
         }
     }
@@ -244,7 +238,7 @@ impl<'a> Scene<'a> {
 
 /// Where a new program costs least: among nodes with room, if there is one that has it.
 #[must_use]
-pub fn place(nodes: u32, program: &Candidate, known: &[Node], rules: &Rules) -> Option<NodeId> {
+pub fn place(nodes: u32, program: &Task, known: &[Node], rules: &Rules) -> Option<NodeId> {
     let weights = Weights::new(nodes, known, urgency(program.done), rules);
     let fits = |node: &&Node| room(node, rules) >= program.memory;
     let adds = |node: &Node| {
@@ -309,7 +303,7 @@ fn delay(node: &Node, rules: &Rules) -> f64 {
 /// The node with a program more (`sign` 1), or less (-1). Who runs for half of the time is delayed in half
 /// of it: so much of its urgency counts, and nodes tell theirs in the same way.
 #[must_use]
-pub fn changed(node: &Node, program: &Candidate, sign: f64) -> Node {
+pub fn changed(node: &Node, program: &Task, sign: f64) -> Node {
     let delayed = program.cpus.min(1.0) * urgency(program.done);
     Node {
         running: (node.running + sign * program.cpus).max(0.0),
@@ -319,13 +313,7 @@ pub fn changed(node: &Node, program: &Candidate, sign: f64) -> Node {
     }
 }
 
-fn weigh(
-    weights: &Weights,
-    own: &Node,
-    program: &Candidate,
-    other: &Node,
-    rules: &Rules,
-) -> Numbers {
+fn weigh(weights: &Weights, own: &Node, program: &Task, other: &Node, rules: &Rules) -> Numbers {
     let (without, with) = (changed(own, program, -1.0), changed(other, program, 1.0));
     let urgency = urgency(program.done);
     // What it loses by being away from home, here and there.
@@ -413,8 +401,8 @@ mod tests {
         }
     }
 
-    fn program(process: u64, done: f64) -> Candidate {
-        Candidate {
+    fn program(process: u64, done: f64) -> Task {
+        Task {
             process,
             cpus: 1.0,
             memory: 0.1 * GIB,
@@ -427,8 +415,8 @@ mod tests {
         }
     }
 
-    fn with(node: Node, programs: &[Candidate]) -> Node {
-        let add = |node: Node, program: &Candidate| changed(&node, program, 1.0);
+    fn with(node: Node, programs: &[Task]) -> Node {
+        let add = |node: Node, program: &Task| changed(&node, program, 1.0);
         programs.iter().fold(node, add)
     }
 
@@ -497,9 +485,7 @@ mod tests {
         let programs = [program(1, 100.0), program(2, 100.0)];
         let own = with(node(1), &programs);
         let rules = Rules::default();
-        let stays = |candidates: &[Candidate], others: &[Node]| match decide(
-            2, &own, candidates, others, &rules,
-        ) {
+        let stays = |tasks: &[Task], others: &[Node]| match decide(2, &own, tasks, others, &rules) {
             Decision::Stay(why) => why,
             Decision::Move(numbers) => panic!("{numbers:?}"),
         };
@@ -511,7 +497,7 @@ mod tests {
             ..node(2)
         };
         assert_eq!(stays(&programs, &[full]), Stay::NoRoom);
-        let came = programs.map(|program| Candidate {
+        let came = programs.map(|program| Task {
             here: 9.9,
             ..program
         });
@@ -520,11 +506,11 @@ mod tests {
 
     #[test]
     fn a_node_without_memory_gives_programs_away_although_others_are_busier() {
-        let big = Candidate {
+        let big = Task {
             memory: 2.0 * GIB,
             ..program(1, 100.0)
         };
-        let programs = [big, Candidate { process: 2, ..big }];
+        let programs = [big, Task { process: 2, ..big }];
         let own = with(node(1), &programs);
         let busy = with(node(2), &[program(3, 100.0), program(4, 100.0)]);
         let numbers = moved(decide(2, &own, &programs, &[busy], &Rules::default()));
@@ -533,12 +519,12 @@ mod tests {
 
     #[test]
     fn nobody_rests_where_memory_is_out() {
-        let big = Candidate {
+        let big = Task {
             memory: 2.0 * GIB,
             here: 1.0,
             ..program(1, 100.0)
         };
-        let programs = [big, Candidate { process: 2, ..big }];
+        let programs = [big, Task { process: 2, ..big }];
         let short = with(node(1), &programs);
         let rules = Rules::default();
         let numbers = moved(decide(2, &short, &programs, &[node(2)], &rules));
@@ -547,7 +533,7 @@ mod tests {
 
     #[test]
     fn what_fits_nowhere_does_not_spoil_a_good_node_as_well() {
-        let young = [1, 2, 3, 4, 5].map(|process| Candidate {
+        let young = [1, 2, 3, 4, 5].map(|process| Task {
             memory: GIB,
             ..program(process, 1.0)
         });
@@ -556,7 +542,7 @@ mod tests {
             memory: 0.0,
             ..node(2)
         };
-        let giant = Candidate {
+        let giant = Task {
             memory: 8.0 * GIB,
             ..program(6, 0.0)
         };
@@ -570,7 +556,7 @@ mod tests {
         nodes[0].size.speed = 2.0;
         let mut counts = [0, 0];
         for process in 0..12 {
-            let new = Candidate {
+            let new = Task {
                 memory: 0.0,
                 ..program(process, 0.0)
             };
@@ -611,7 +597,7 @@ mod tests {
                 .zip(&shares)
                 .for_each(|(done, share)| *done += share);
             for own in 0..nodes {
-                let program = |hog: usize| Candidate {
+                let program = |hog: usize| Task {
                     age: f64::from(now),
                     here: f64::from(now - came[hog]),
                     ..program(hog as u64, done[hog])
@@ -656,7 +642,7 @@ mod tests {
     }
 
     /// Nodes with their programs, whose sums are right.
-    fn clusters() -> impl Strategy<Value = Vec<(Node, Vec<Candidate>)>> {
+    fn clusters() -> impl Strategy<Value = Vec<(Node, Vec<Task>)>> {
         let program = (1e-3..1e5f64, 1e-3..3.0f64, 0.0..1e4f64);
         let node = (
             0.1..8.0f64,
@@ -670,13 +656,13 @@ mod tests {
                 number += 1;
                 let mut program = |(done, memory, here)| {
                     process += 1;
-                    Candidate {
+                    Task {
                         memory: memory * GIB,
                         here,
                         ..super::tests::program(process, done)
                     }
                 };
-                let programs: Vec<Candidate> = programs.into_iter().map(&mut program).collect();
+                let programs: Vec<Task> = programs.into_iter().map(&mut program).collect();
                 let size = Size {
                     speed,
                     memory: memory * GIB,
@@ -692,7 +678,7 @@ mod tests {
         })
     }
 
-    fn others(cluster: &[(Node, Vec<Candidate>)]) -> Vec<Node> {
+    fn others(cluster: &[(Node, Vec<Task>)]) -> Vec<Node> {
         cluster.iter().map(|(node, _)| *node).collect()
     }
 
@@ -732,12 +718,12 @@ mod tests {
                 for own in 0..cluster.len() {
                     let all = others(&cluster);
                     let count = u32::try_from(all.len()).expect("few");
-                    let (node, candidates) = &cluster[own];
-                    let Decision::Move(numbers) = decide(count, node, candidates, &all, &rules) else {
+                    let (node, tasks) = &cluster[own];
+                    let Decision::Move(numbers) = decide(count, node, tasks, &all, &rules) else {
                         continue;
                     };
                     moves += 1;
-                    let place = candidates.iter().position(|p| p.process == numbers.process);
+                    let place = tasks.iter().position(|p| p.process == numbers.process);
                     let program = cluster[own].1.remove(place.expect("ours"));
                     cluster[own].0 = changed(&cluster[own].0, &program, -1.0);
                     let to = cluster.iter_mut().find(|(node, _)| node.node == numbers.to);

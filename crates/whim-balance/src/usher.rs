@@ -23,7 +23,7 @@ pub(crate) fn choose(
 ) -> Option<Order> {
     let needs = |program: &Program| {
         let grows = program.growth.max(0.0) * habits.horizon;
-        (program.candidate.memory, program.candidate.memory + grows)
+        (program.task.memory, program.task.memory + grows)
     };
     let mut best: Option<(bool, f64, Order)> = None;
     for program in programs {
@@ -46,7 +46,7 @@ pub(crate) fn choose(
         {
             continue;
         }
-        let process = program.candidate.process;
+        let process = program.task.process;
         let numbers = Numbers {
             process,
             to: to.node,
@@ -78,13 +78,13 @@ mod tests {
     use super::*;
     use crate::NodeId;
     use crate::cost::Size;
-    use crate::decide::Candidate;
+    use crate::decide::Task;
 
     const MB: f64 = 1e6;
 
     fn program(process: u64, memory: f64) -> Program {
         Program {
-            candidate: Candidate {
+            task: Task {
                 process,
                 cpus: 1.0,
                 memory: memory * MB,

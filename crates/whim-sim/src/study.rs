@@ -25,7 +25,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 use whim_balance::NodeId;
 use whim_balance::cost::{Need, Scale, Size, Use};
-use whim_balance::decide::{self, Candidate, Decision, Node, Rules};
+use whim_balance::decide::{self, Decision, Node, Rules, Task};
 
 /// MHz and MB.
 const MACHINES: [(f64, f64); 6] = [
@@ -239,7 +239,7 @@ impl Run<'_> {
             Policy::EPvm | Policy::EMosix => self.cheapest(memory, 0..all).0,
             Policy::Ours => {
                 let nodes: Vec<Node> = (0..all).map(|machine| self.node(machine)).collect();
-                let program = Candidate {
+                let program = Task {
                     process: self.next_id,
                     cpus: 1.0,
                     memory,
@@ -358,7 +358,7 @@ impl Run<'_> {
 
     fn ours(&self, machine: usize, others: &[usize]) -> Option<(ProcessId, usize)> {
         let nodes: Vec<Node> = others.iter().map(|other| self.node(*other)).collect();
-        let candidate = |process: &Process| Candidate {
+        let task = |process: &Process| Task {
             process: process.id,
             cpus: 1.0,
             memory: process.memory,
@@ -371,12 +371,12 @@ impl Run<'_> {
             home: NodeId(u64::MAX),
         };
         let processes = self.machines[machine].processes.iter();
-        let candidates: Vec<Candidate> = processes
+        let tasks: Vec<Task> = processes
             .filter(|process| process.frozen <= 0.0)
-            .map(candidate)
+            .map(task)
             .collect();
         let (all, own) = (count(self.machines.len()), self.node(machine));
-        match decide::decide(all, &own, &candidates, &nodes, &self.rules) {
+        match decide::decide(all, &own, &tasks, &nodes, &self.rules) {
             Decision::Move(numbers) => Some((numbers.process, machine_of(numbers.to))),
             Decision::Stay(_) => None,
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use whim_balance::balancer::{Fixed, Known, Order, Program};
 use whim_balance::cost::Size;
-use whim_balance::decide::{self, Candidate as Weighed, Node};
+use whim_balance::decide::{self, Node, Task};
 use whim_balance::{Millis, NodeId};
 use whim_journey::job::State;
 
@@ -165,7 +165,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     save_lives(daemon, &mut balancing, view.now);
     let records = programs
         .iter()
-        .filter_map(|program| balancing.balancer.record(program.candidate.process));
+        .filter_map(|program| balancing.balancer.record(program.task.process));
     let verdicts = records.map(|record| label(&record.verdict));
     daemon.metrics().counters().looked(verdicts);
     drop(balancing);
@@ -452,7 +452,7 @@ fn program(
         0.0
     };
     Some(Program {
-        candidate: Weighed {
+        task: Task {
             process: process(stat.pid, stat.start_time),
             cpus: watched.cpus().max(expected),
             memory,
@@ -537,9 +537,9 @@ fn urgency(daemon: &Daemon, balancing: &mut Balancing, view: &View, programs: &[
     let here = programs.iter().filter(|program| program.at == home);
     let (mut busy, mut sum) = (0.0, 0.0);
     for program in here {
-        let candidate = &program.candidate;
-        busy += candidate.cpus;
-        sum += candidate.cpus.min(1.0) * decide::urgency(candidate.done);
+        let task = &program.task;
+        busy += task.cpus;
+        sum += task.cpus.min(1.0) * decide::urgency(task.done);
     }
     let share = (view.report.cpus / view.report.running.max(view.report.cpus).max(0.01)).min(1.0);
     let guests = daemon.guests();

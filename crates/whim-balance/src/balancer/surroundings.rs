@@ -2,7 +2,7 @@
 
 use super::{Known, Pending};
 use crate::cost::Size;
-use crate::decide::{self, Candidate, Node, Rules};
+use crate::decide::{self, Node, Rules, Task};
 use crate::{Millis, NodeId};
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ pub(super) struct Surroundings {
 impl Surroundings {
     /// A program of a move more, or less; with its memory, where that does not show.
     pub(super) fn change(&mut self, node: NodeId, pending: &Pending, sign: f64, with_memory: bool) {
-        let mut candidate = pending.candidate;
+        let mut task = pending.task;
         let leaves = with_memory && sign < 0.0;
         if leaves {
             let (bytes, seconds) = self.leaving.entry(node).or_default();
-            *bytes += candidate.memory;
+            *bytes += task.memory;
             *seconds = seconds.max(pending.remaining(self.now));
         }
         if leaves || !with_memory {
-            candidate.memory = 0.0;
+            task.memory = 0.0;
         }
         if let Some(known) = self.by_node.get_mut(&node) {
-            known.node = decide::changed(&known.node, &candidate, sign);
+            known.node = decide::changed(&known.node, &task, sign);
             // The caller counts it where it is: at the end of a move that is no more where it was.
             if pending.ended.is_none() {
                 known.growth = (known.growth + sign * pending.growth).max(0.0);
@@ -43,7 +43,7 @@ impl Surroundings {
     }
 
     /// An own program is on a node, or will be.
-    pub(super) fn hold(&mut self, node: NodeId, program: &Candidate) {
+    pub(super) fn hold(&mut self, node: NodeId, program: &Task) {
         let nothing = Node {
             node,
             size: Size {

@@ -20,7 +20,7 @@ fn known(node: NodeId, programs: &[Program]) -> Known {
         memory: 100.0 * MB,
     };
     let here = programs.iter().filter(|program| program.at == node);
-    let add = |node: Node, program: &Program| decide::changed(&node, &program.candidate, 1.0);
+    let add = |node: Node, program: &Program| decide::changed(&node, &program.task, 1.0);
     Known {
         node: here.fold(empty, add),
         at: 0,
@@ -31,7 +31,7 @@ fn known(node: NodeId, programs: &[Program]) -> Known {
 
 fn program(process: u64) -> Program {
     Program {
-        candidate: Candidate {
+        task: Task {
             process,
             cpus: 1.0,
             memory: 10.0 * MB,
@@ -111,15 +111,15 @@ fn who_may_not_move_stays() {
 
 #[test]
 fn the_young_and_the_light_stay() {
-    let aged = |age| move |program: &mut Program| program.candidate.age = age;
+    let aged = |age| move |program: &mut Program| program.task.age = age;
     assert_eq!(verdict(aged(0.99)), Verdict::Young { least: 1.0 });
     assert!(moves(verdict(aged(1.0))));
     let lasts = |program: &mut Program| {
-        program.candidate.age = 0.1;
+        program.task.age = 0.1;
         program.lasts = true;
     };
     assert!(moves(verdict(lasts)));
-    let wants = |cpus| move |program: &mut Program| program.candidate.cpus = cpus;
+    let wants = |cpus| move |program: &mut Program| program.task.cpus = cpus;
     let light = Verdict::Light {
         cpus: 0.29,
         least: 0.3,
@@ -130,14 +130,14 @@ fn the_young_and_the_light_stay() {
 
 #[test]
 fn who_has_just_come_rests_for_a_tenth_of_its_age() {
-    let came = |here| move |program: &mut Program| program.candidate.here = here;
+    let came = |here| move |program: &mut Program| program.task.here = here;
     assert_eq!(verdict(came(19.9)), Verdict::Stay(Stay::JustCame));
     assert!(moves(verdict(came(20.0))));
 }
 
 #[test]
 fn nobody_goes_where_there_is_no_room() {
-    let with = |memory| move |program: &mut Program| program.candidate.memory = memory;
+    let with = |memory| move |program: &mut Program| program.task.memory = memory;
     // 1,900 MB are free there, and 64 MiB are kept.
     let rules = Rules {
         rate: f64::INFINITY,
@@ -162,7 +162,7 @@ fn nobody_goes_where_there_is_no_room() {
     );
     let grows = |growth| {
         move |program: &mut Program| {
-            program.candidate.memory = room - 100.0 * MB;
+            program.task.memory = room - 100.0 * MB;
             program.growth = growth;
         }
     };
@@ -189,9 +189,9 @@ fn a_terminal_brings_its_program_home_and_keeps_it() {
 fn who_loses_too_much_away_goes_home_without_having_rested() {
     let loses = |loses| {
         let mut asks = away(1);
-        asks.candidate.loses_here = loses;
-        asks.candidate.loses_away = loses;
-        asks.candidate.here = 1.0;
+        asks.task.loses_here = loses;
+        asks.task.loses_away = loses;
+        asks.task.here = 1.0;
         let mut balancer = balancer();
         look(&mut balancer, 1_000, &[asks])
     };
@@ -203,8 +203,8 @@ fn who_loses_too_much_away_goes_home_without_having_rested() {
 #[test]
 fn a_home_that_takes_no_guests_takes_its_own() {
     let mut asks = away(1);
-    asks.candidate.loses_here = 0.5;
-    asks.candidate.loses_away = 0.5;
+    asks.task.loses_here = 0.5;
+    asks.task.loses_away = 0.5;
     let nodes = [HOME, OTHER].map(|node| Known {
         takes: node == OTHER,
         ..known(node, std::slice::from_ref(&asks))
@@ -240,7 +240,7 @@ fn a_move_that_has_begun_counts_as_done() {
     nodes.iter_mut().for_each(|node| node.at = 31_000);
     let now = programs
         .clone()
-        .map(|program| match program.candidate.process == process {
+        .map(|program| match program.task.process == process {
             true => Program {
                 at: OTHER,
                 ..program
@@ -265,9 +265,9 @@ fn send_one(
     balancer.ended(1_000 + takes, orders[0].process, true);
     let mut now = programs.to_vec();
     for program in &mut now {
-        if program.candidate.process == orders[0].process {
+        if program.task.process == orders[0].process {
             program.at = orders[0].to;
-            program.candidate.here = 0.0;
+            program.task.here = 0.0;
         }
     }
     now
@@ -277,15 +277,15 @@ fn send_one(
 fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
     let mut balancer = balancer();
     let mut young = program(1);
-    (young.candidate.done, young.candidate.age) = (1.0, 4.0);
+    (young.task.done, young.task.age) = (1.0, 4.0);
     let mut stays = program(2);
     stays.fixed = Some(Fixed::Told);
     let now = send_one(&mut balancer, &[HOME, OTHER], &[young, stays], 500);
     assert_eq!(now[0].at, OTHER);
     // The other one has ended, and it is alone; but it counts twice where it is, and asks home besides.
     let mut alone = vec![now[0].clone()];
-    alone[0].candidate.here = 3.0;
-    (alone[0].candidate.loses_here, alone[0].candidate.loses_away) = (0.3, 0.3);
+    alone[0].task.here = 3.0;
+    (alone[0].task.loses_here, alone[0].task.loses_away) = (0.3, 0.3);
     for now in [2_000, 3_000, 4_000, 5_000] {
         assert!(look(&mut balancer, now, &alone).is_empty(), "{now}");
         let record = balancer.record(1).expect("a record");
@@ -304,7 +304,7 @@ fn who_came_from_a_node_that_fell_silent_is_judged_again() {
     stays.fixed = Some(Fixed::Told);
     let mut now = send_one(&mut balancer, &nodes, &[program(1), stays], 500);
     // It has rested.
-    now[0].candidate.here = 30.0;
+    now[0].task.here = 30.0;
     let verdict = |balancer: &mut Balancer, at| {
         let said = nodes.map(|node| Known {
             at: if node == HOME { at } else { 1_000 },
@@ -331,7 +331,7 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
         let mut balancer = balancer();
         let computes = |process| {
             let mut program = program(process);
-            (program.candidate.done, program.candidate.age) = (1.0, 4.0);
+            (program.task.done, program.task.age) = (1.0, 4.0);
             program
         };
         let mut programs = [computes(1), computes(2), computes(3)];
@@ -339,8 +339,8 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
         programs[2].fixed = Some(Fixed::Told);
         let mut now = send_one(&mut balancer, &nodes, &programs, takes);
         let place = now[1].at;
-        now[1].candidate.cpus = 0.2;
-        now[1].candidate.here = 9.0;
+        now[1].task.cpus = 0.2;
+        now[1].task.here = 9.0;
         now[2].fixed = None;
         let said = nodes.map(|node| Known {
             at: 10_000 + takes,
@@ -350,7 +350,7 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
         assert_eq!(orders[0].process, 3);
         assert_ne!(orders[0].to, place, "{takes}");
         // Later it is taken at its word.
-        now[1].candidate.here = 10.0;
+        now[1].task.here = 10.0;
         let mut later = Balancer::new(HOME, Rules::default(), Habits::default());
         later.wanted.clone_from(&balancer.wanted);
         let orders = later.look(10_000 + takes, 3, &said, &now);
@@ -438,7 +438,7 @@ fn without_news_a_wish_has_to_last() {
     let both = [program(1), program(2)];
     let alone = [program(1), {
         let mut light = program(2);
-        light.candidate.cpus = 0.0;
+        light.task.cpus = 0.0;
         light
     }];
     look(&mut balancer, 0, &alone);
@@ -467,14 +467,14 @@ fn what_computes_again_after_it_came_home_is_news() {
     let computes = [away(1), program(2)];
     look(&mut balancer, 0, &computes);
     let mut reads = computes.clone();
-    reads[0].candidate.cpus = 0.3;
-    reads[0].candidate.loses_here = 0.7;
-    reads[0].candidate.loses_away = 0.7;
+    reads[0].task.cpus = 0.3;
+    reads[0].task.loses_here = 0.7;
+    reads[0].task.loses_away = 0.7;
     let orders = look(&mut balancer, 100_000, &reads);
     assert_eq!(orders[0].cause, Cause::Calls);
     balancer.ended(100_500, 1, true);
     reads[0].at = HOME;
-    reads[0].candidate.loses_here = 0.0;
+    reads[0].task.loses_here = 0.0;
     assert!(look(&mut balancer, 110_000, &reads).is_empty());
     assert!(!balancer.pace.has_news(110_000));
     let both = [program(1), program(2)];
@@ -487,9 +487,9 @@ fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
     // The second time in an hour.
     balancer.pace.note(0, 1, Cause::Calls);
     let mut reads = away(1);
-    reads.candidate.cpus = 0.3;
-    reads.candidate.loses_here = 0.7;
-    reads.candidate.loses_away = 0.7;
+    reads.task.cpus = 0.3;
+    reads.task.loses_here = 0.7;
+    reads.task.loses_away = 0.7;
     let stays = Program {
         fixed: Some(Fixed::Told),
         ..program(2)
@@ -523,8 +523,8 @@ fn memory_that_will_be_lacking_makes_the_smallest_go_that_helps() {
     balancer.rules.rate = f64::INFINITY;
     let with = |process, memory: f64, growth: f64| {
         let mut eater = program(process);
-        eater.candidate.memory = memory;
-        eater.candidate.cpus = 0.0;
+        eater.task.memory = memory;
+        eater.task.cpus = 0.0;
         eater.growth = growth;
         eater
     };
@@ -554,7 +554,7 @@ fn memory_that_will_be_lacking_makes_the_smallest_go_that_helps() {
 fn a_node_whose_own_memory_grows_gets_nothing_that_it_will_have_no_room_for() {
     let mut balancer = balancer();
     let mut eater = program(1);
-    eater.candidate.memory = 1800.0 * MB;
+    eater.task.memory = 1800.0 * MB;
     eater.growth = 20.0 * MB;
     let programs = [eater];
     let nodes = |growth: f64| {
@@ -575,7 +575,7 @@ fn those_who_decide_at_the_same_moment_choose_different_targets() {
         let mut programs = [program(1), program(2)];
         for program in &mut programs {
             program.at = own;
-            program.candidate.home = own;
+            program.task.home = own;
         }
         let nodes = [own, NodeId(2), NodeId(3), NodeId(4), NodeId(5)];
         let nodes = nodes.map(|node| known(node, &programs));
@@ -617,9 +617,9 @@ fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Order> {
     };
     let mut balancer = Balancer::new(HOME, Rules::default(), habits);
     let mut programs = [program(1), program(2), away(3)];
-    programs[2].candidate.done = 200.0;
+    programs[2].task.done = 200.0;
     // Of the two it is the second that has got more.
-    programs[1].candidate.done = 110.0;
+    programs[1].task.done = 110.0;
     change(&mut programs);
     assert_eq!(look(&mut balancer, 1_000, &programs), []);
     look(&mut balancer, 1_000 + Pace::NEWS_LASTS, &programs)
@@ -636,14 +636,8 @@ fn who_shares_a_cpu_takes_turns_where_that_is_wanted() {
     assert_eq!(order.cause, Cause::Turn);
     // The first has had 100 s less than the third, in the same time.
     assert!((order.numbers.gain - 100.0).abs() < 1.0, "{order:?}");
-    assert_eq!(
-        turns(true, |programs| programs[0].candidate.here = 119.0),
-        []
-    );
-    assert_eq!(
-        turns(true, |programs| programs[2].candidate.done = 100.0),
-        []
-    );
+    assert_eq!(turns(true, |programs| programs[0].task.here = 119.0), []);
+    assert_eq!(turns(true, |programs| programs[2].task.done = 100.0), []);
     assert_eq!(
         turns(true, |programs| programs[1].forbidden = vec![OTHER])[0].process,
         1

@@ -47,7 +47,7 @@ fn share(node: &Node, running: f64) -> f64 {
 }
 
 fn progress(program: &Program) -> f64 {
-    program.candidate.done / program.candidate.age.max(1.0)
+    program.task.done / program.task.age.max(1.0)
 }
 
 impl Balancer {
@@ -65,7 +65,7 @@ impl Balancer {
         }
         // Who may move, and would not for load.
         let stays = |program: &&Program| {
-            let record = self.records.get(&program.candidate.process);
+            let record = self.records.get(&program.task.process);
             record.is_some_and(|record| matches!(record.verdict, Verdict::Stay(_)))
         };
         let programs: Vec<&Program> = programs.iter().filter(stays).collect();
@@ -95,31 +95,31 @@ impl Balancer {
         places: &BTreeMap<NodeId, Place>,
         scene: &Surroundings,
     ) -> Option<Numbers> {
-        let candidate = &program.candidate;
+        let task = &program.task;
         let here = places.get(&program.at)?;
         let shares = here.programs > 1.0 && !here.is_new;
-        if !shares || self.pace.is_spent(now, candidate.process, Cause::Turn) {
+        if !shares || self.pace.is_spent(now, task.process, Cause::Turn) {
             return None;
         }
         // Of those that share a CPU it is the luckiest that goes on sharing one.
         let left = (here.progress - progress(program)) / (here.programs - 1.0);
-        let cost = self.rules.move_takes(candidate.memory);
+        let cost = self.rules.move_takes(task.memory);
         let targets = scene.targets(program.at, self.habits.horizon + cost);
         let evened = |node: &Node| {
             let there = places.get(&node.node)?;
-            let bears = node.node == candidate.home || candidate.loses_away <= self.rules.bearable;
+            let bears = node.node == task.home || task.loses_away <= self.rules.bearable;
             let open = bears && !program.forbidden.contains(&node.node);
             let crowded = here.gets < CROWDED * there.gets;
-            let no_worse = share(node, node.running + candidate.cpus) >= NO_WORSE * here.gets;
-            let fits = decide::room(node, &self.rules) >= candidate.memory;
-            let gain = (there.mean() - left) * candidate.age;
+            let no_worse = share(node, node.running + task.cpus) >= NO_WORSE * here.gets;
+            let fits = decide::room(node, &self.rules) >= task.memory;
+            let gain = (there.mean() - left) * task.age;
             let good = open && crowded && no_worse && fits && gain > WORTH * cost;
             good.then_some((gain, node.node))
         };
         let best = targets.iter().filter_map(evened);
         let (gain, to) = best.max_by(|one, other| one.0.total_cmp(&other.0))?;
         Some(Numbers {
-            process: candidate.process,
+            process: task.process,
             to,
             relieves: 0.0,
             adds: 0.0,
@@ -139,8 +139,8 @@ fn places(programs: &[&Program], scene: &Surroundings) -> BTreeMap<NodeId, Place
         let place = places.entry(program.at).or_default();
         place.programs += 1.0;
         place.progress += progress(program);
-        let candidate = &program.candidate;
-        place.is_new |= candidate.here < LASTS.min(candidate.age);
+        let task = &program.task;
+        place.is_new |= task.here < LASTS.min(task.age);
         place.gets = share(&known.node, known.node.running);
     }
     places

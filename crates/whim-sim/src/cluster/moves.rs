@@ -5,7 +5,7 @@ use super::report::Moved;
 use super::{Cluster, Event, Micros, id, micros, millis, number, seconds};
 use rand::RngExt;
 use whim_balance::balancer::{Known, Order, Program as Own};
-use whim_balance::decide::Candidate;
+use whim_balance::decide::Task;
 use whim_balance::sample;
 use whim_journey::cause::Cause;
 
@@ -35,7 +35,7 @@ impl Cluster {
             return;
         }
         // Nobody is asked about nodes for the sake of programs that end in a moment.
-        let worth = |program: &Own| program.candidate.age >= self.setting.habits.young;
+        let worth = |program: &Own| program.task.age >= self.setting.habits.young;
         let mut known = match programs.iter().any(worth) {
             true => self.known(own),
             false => self.known_now(own),
@@ -79,7 +79,7 @@ impl Cluster {
             let loses = program.senses.loses();
             let away = program.at != own;
             Own {
-                candidate: Candidate {
+                task: Task {
                     process: *number as u64,
                     cpus: program.senses.cpus(),
                     memory: program.memory,
