@@ -157,6 +157,10 @@ fn try_run(mut cases: Vec<Case>) -> Result<bool> {
     let wish = Wish::parse(std::env::args().skip(1));
     let full = std::env::var_os("WHIM_FULL").is_some_and(|value| value == "1");
     cases.sort_by(|left, right| left.name.cmp(&right.name));
+    let mut neighbours = cases.windows(2);
+    if let Some(twice) = neighbours.find(|pair| pair[0].name == pair[1].name) {
+        bail!("{} is registered twice", twice[0].name);
+    }
     cases.retain(|case| wish.wants(&case.name));
     if wish.list {
         for case in &cases {

@@ -1,6 +1,8 @@
 //! The checks of the sources that neither compiler, clippy nor rustfmt makes.
 
+mod commits;
 mod documents;
+mod glossary;
 mod limits;
 mod manifests;
 mod promises;
@@ -64,6 +66,14 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "attempts",
         run: attempts::tests_exist,
+    },
+    Check {
+        name: "commits",
+        run: commits::say_why,
+    },
+    Check {
+        name: "glossary",
+        run: glossary::names_one_thing,
     },
     Check {
         name: "changelog",
