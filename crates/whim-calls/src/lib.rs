@@ -23,6 +23,7 @@ mod decide;
 pub mod doc;
 mod filter;
 pub mod fuzz;
+mod hiding;
 mod ioctl;
 mod nested;
 mod path;
@@ -35,13 +36,14 @@ mod touch;
 mod types;
 
 pub use filter::{Instruction, cautious_filter, guest_filter};
+pub use hiding::{
+    at_stop, ends_at_stop, relative_time, restarts_here, result_when_over, transfer,
+    waits_for_child,
+};
 pub use ioctl::is_terminal_control;
 pub use resolve::{home_may_execute, home_may_execute_call, resolve, row, rows};
 pub use shape::{Class, Row};
-pub use stopped::{
-    AtStop, Buffer, End, Limit, Only, Time, Transfer, at_stop, ends_at_stop, relative_time,
-    restarts_here, result_when_over, transfer, waits_for_child,
-};
+pub use stopped::{AtStop, Buffer, End, Limit, Only, Time, Transfer};
 pub use touch::touched;
 pub use types::{
     AWAIT_NUMBER, AWAY_BYTES_MAX, Context, Decision, Direction, Disposition, Forward, GuestMemory,

@@ -4,8 +4,6 @@
 //! those that answer every interruption with EINTR, those that would wait for all of their time again, and
 //! transfers that answer with a short count. A row of the table says which, so that a supervisor can hide it.
 
-use crate::resolve::row;
-
 /// What becomes of a call that a stop meets while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtStop {
@@ -39,7 +37,7 @@ pub struct Only {
 }
 
 impl Only {
-    fn holds(&self, args: &[u64; 6]) -> bool {
+    pub(crate) fn holds(&self, args: &[u64; 6]) -> bool {
         args[self.index] & self.mask == self.value
     }
 }
@@ -115,52 +113,10 @@ impl Stopped {
     pub(crate) const NOT: Self = Self {
         at_stop: AtStop::GoesOn,
         time: None,
-        expired: -(libc::EAGAIN as i64),
+        // EAGAIN
+        expired: -11,
         transfer: None,
         waits_for_child: false,
         restarts_here: false,
     };
-}
-
-fn stopped(number: u64) -> Stopped {
-    row(number).map_or(Stopped::NOT, |row| row.stopped)
-}
-
-/// What becomes of this call when a stop meets it while it waits.
-pub fn at_stop(number: u64) -> AtStop {
-    stopped(number).at_stop
-}
-
-/// True if a mere stop can end the call with EINTR; on a socket only if that has a time limit.
-pub fn ends_at_stop(number: u64) -> bool {
-    matches!(at_stop(number), AtStop::Ends | AtStop::EndsOnSocket(_))
-}
-
-/// Where a call with these arguments has a relative timeout.
-pub fn relative_time(number: u64, args: &[u64; 6]) -> Option<Time> {
-    let (time, only) = stopped(number).time?;
-    only.is_none_or(|only| only.holds(args)).then_some(time)
-}
-
-/// What a call answers when its time is over.
-pub fn result_when_over(number: u64) -> i64 {
-    stopped(number).expired
-}
-
-/// The transfer of a call with these arguments, if a stop may leave it short. (It has to block as well.)
-pub fn transfer(number: u64, args: &[u64; 6]) -> Option<Transfer> {
-    let transfer = stopped(number).transfer?;
-    let waits = transfer.waits.is_none_or(|only| only.holds(args));
-    waits.then_some(transfer)
-}
-
-/// True if a thread that sleeps in this call can be stopped only when another process lets it go.
-pub fn waits_for_child(number: u64) -> bool {
-    stopped(number).waits_for_child
-}
-
-/// True if a signal may end the call with -ERESTARTSYS although it runs in the guest: of any other call
-/// that has not been forwarded this number says that it has not begun.
-pub fn restarts_here(number: u64) -> bool {
-    stopped(number).restarts_here
 }
