@@ -10,7 +10,7 @@ use crate::config::{Config, Lease};
 use crate::protocol::{Answer, LeaseChoice, Request};
 
 /// What is taken is written and taken again as the same.
-fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
+pub fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
     if let Ok(first) = serde_json::from_slice::<T>(data) {
         let text = serde_json::to_vec(&first).expect("written");
         let second: T = serde_json::from_slice(&text).expect("taken again");
@@ -19,7 +19,7 @@ fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
 }
 
 /// The same of what holds fractions, whose last digit may change when they are read.
-fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
+pub fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
     if let Ok(first) = serde_json::from_slice::<T>(data) {
         let text = serde_json::to_vec(&first).expect("written");
         let _: T = serde_json::from_slice(&text).expect("taken again");

@@ -1,12 +1,10 @@
 //! Entries of fuzz targets in `fuzz/`; their corpus is replayed by the tests of this crate.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use whim_balance::NodeId;
 use whim_balance::window::View;
+use whim_control::fuzz::{again, again_nearly};
 use whim_journey::job::{Command, Event, GuestJob, HomeJob, Status};
 use whim_net::datagram::TEXT_MAX;
 
@@ -17,23 +15,6 @@ use crate::members::swim::{self, Life, Swim};
 use crate::members::word::{self, Head, Kind};
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::About;
-
-/// What is taken is written and taken again as the same.
-fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
-    if let Ok(first) = serde_json::from_slice::<T>(data) {
-        let text = serde_json::to_vec(&first).expect("written");
-        let second: T = serde_json::from_slice(&text).expect("taken again");
-        assert_eq!(first, second);
-    }
-}
-
-/// The same of what holds fractions, whose last digit may change when they are read.
-fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
-    if let Ok(first) = serde_json::from_slice::<T>(data) {
-        let text = serde_json::to_vec(&first).expect("written");
-        let _: T = serde_json::from_slice(&text).expect("taken again");
-    }
-}
 
 /// What comes to the control socket and from it, and what daemons say to each other.
 pub fn control(data: &[u8]) {
