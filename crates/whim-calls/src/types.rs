@@ -219,7 +219,7 @@ pub enum Special {
     /// memory that is filled from there. The arguments are those of the call.
     MapFile,
     /// A signal to the own process. It must first interrupt the deputy's call of the thread
-    /// that it is for, or that thread's handler would not run while it waits (migration.md 12.4).
+    /// that it is for, or that thread's handler would not run while it waits (docs/traps.md, `own-signals-do-not-interrupt`).
     Signal(Box<Signal>),
     /// `rt_sigaction` with a new action: home mirrors its class (default, ignored, caught, flags)
     /// before the call runs natively. [`signal_action`] reads what the guest asks for.

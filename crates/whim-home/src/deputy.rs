@@ -532,7 +532,7 @@ impl Deputy {
 
     fn answer(&mut self, slot: usize, stopped: Stopped) -> Result<Trace, DeputyError> {
         crash::point("deputy-stop");
-        // Any other stop consumes a pending interrupt (freeze.md A2). To ask again before the thread goes
+        // Any other stop consumes a pending interrupt (docs/traps.md, `interrupt-after-another-stop`). To ask again before the thread goes
         // on ends its call here; asked later, the call has been set up once more.
         if matches!(stopped.stop(), Stop::Signal(_) | Stop::SyscallStop) && self.is_to_be_cut(slot)
         {

@@ -28,7 +28,7 @@ use whim_sys::uffd::{Placed, Uffd};
 pub use requests::FileMapping;
 
 /// How often the supervisor gives way to the deputy before it lets itself be notified of the end
-/// of a call that does not block (forward.md, "Call", 3).
+/// of a call that does not block.
 const PATIENCE: u32 = 60;
 
 /// Address that stands for "a handler" in the deputy. Nothing is ever delivered to it.

@@ -79,25 +79,25 @@ pub(crate) struct Daemon {
 impl Daemon {
     #[must_use]
     pub(crate) fn new(settings: Settings, cluster: Cluster) -> Arc<Self> {
-        let class = Class::here(&settings.config.cpu.hide);
+        let class = Class::here(&settings.configured.cpu.hide);
         let events = Events::open(settings.log("events").with_extension("jsonl"));
         let journeys = Journeys::load(&settings.journeys());
         let candidates = Candidates::load(&settings.state.join("candidates.json"));
         let mut guests = Guests::default();
         let ids = std::fs::read(settings.state.join("uids.json")).unwrap_or_default();
         guests.ids = serde_json::from_slice(&ids).unwrap_or_default();
-        let fixed = settings.config.cpu.speed.map(|value| Speed {
+        let fixed = settings.configured.cpu.speed.map(|value| Speed {
             value,
             estimated: false,
         });
         let noted = || speed::noted(&settings.state.join(speed::FILE), &speed::cpu());
         let speed = fixed.or_else(noted).unwrap_or_default();
         let lives = std::fs::read(settings.state.join(LIVES)).unwrap_or_default();
-        let balancing = Balancing::new(&cluster.node(), &lives, settings.config.balance.fair);
+        let balancing = Balancing::new(&cluster.node(), &lives, settings.configured.balance.fair);
         let orders = Orders::load(&settings.state.join(orders::FILE));
-        let history = History::new(&settings.state, settings.config.history.keep);
+        let history = History::new(&settings.state, settings.configured.history.keep);
         Arc::new(Self {
-            config: Mutex::new(Arc::new(settings.config.clone())),
+            config: Mutex::new(Arc::new(settings.configured.clone())),
             settings,
             cluster: Arc::new(cluster),
             events,

@@ -16,7 +16,8 @@ pub(crate) const SOCKET_PATH_MAX: usize = 107;
 pub(crate) struct Settings {
     pub state: PathBuf,
     pub run: PathBuf,
-    pub config: Config,
+    /// What the daemon was started with. What holds is [`crate::daemon::Daemon::config`].
+    pub configured: Config,
     /// Directory of `whim-home` and `whim-guest`.
     pub libexec: PathBuf,
     /// Whether we may become other users.

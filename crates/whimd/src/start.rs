@@ -136,7 +136,7 @@ fn settings(arguments: Arguments) -> Result<Settings> {
     Ok(Settings {
         state: std::path::absolute(state)?,
         run: std::path::absolute(arguments.run.unwrap_or(places.run))?,
-        config,
+        configured: config,
         libexec: arguments.libexec.unwrap_or(beside),
         root: nix::unistd::geteuid().is_root(),
         faults: Faults::new(arguments.crash_plan),
@@ -162,8 +162,8 @@ async fn run(settings: Settings) -> Result<()> {
     make_directories(&settings)?;
     let cluster = Cluster::open(
         settings.identity(),
-        settings.config.advertise.clone(),
-        Class::here(&settings.config.cpu.hide).describe(),
+        settings.configured.advertise.clone(),
+        Class::here(&settings.configured.cpu.hide).describe(),
     )?;
     let control_path = settings.control_socket();
     let control = server::open(&control_path).with_context(|| {
@@ -172,7 +172,7 @@ async fn run(settings: Settings) -> Result<()> {
             control_path.display()
         )
     })?;
-    let listen = settings.config.listen;
+    let listen = settings.configured.listen;
     let (listener, socket) = port::open(listen).await.with_context(|| {
         let port = listen.port();
         format!(

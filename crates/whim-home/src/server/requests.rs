@@ -85,7 +85,7 @@ impl Server {
         let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        // The resident loop lives by SIGTRAP (forward.md, "Traps found").
+        // The resident loop lives by SIGTRAP (docs/traps.md, `trap-resets-its-action`).
         let result = if i32::from(signal) == libc::SIGTRAP {
             0
         } else {

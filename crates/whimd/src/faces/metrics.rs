@@ -48,7 +48,7 @@ const PATH: &str = "/metrics";
 /// Opens the listener that the configuration names, and answers there for ever. That the address is taken
 /// is no reason for the daemon not to run.
 pub(crate) async fn start(daemon: &Arc<Daemon>) {
-    let Some(address) = daemon.settings().config.metrics.listen else {
+    let Some(address) = daemon.config().metrics.listen else {
         return;
     };
     match TcpListener::bind(address).await {

@@ -62,7 +62,7 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
 /// # Errors
 /// It is none of these keys.
 pub(crate) fn show(daemon: &Daemon, key: Option<&str>) -> Result<Vec<Knob>, String> {
-    let (now, started) = (daemon.config(), &daemon.settings().config);
+    let (now, started) = (daemon.config(), &daemon.settings().configured);
     let one = |(key, read): (&str, Read)| Knob {
         key: key.to_owned(),
         value: read(&now),

@@ -127,7 +127,8 @@ impl WebPage {
 }
 
 async fn serve(daemon: &Arc<Daemon>) -> Result<Served, PageError> {
-    let config = &daemon.settings().config.web;
+    let configured = daemon.config();
+    let config = &configured.web;
     if !config.enabled {
         return Err(PageError::Off);
     }
@@ -173,7 +174,7 @@ async fn bind(config: &config::Web) -> Result<TcpListener, PageError> {
 
 /// Under which names browsers find it, the best one first; addresses of IPv6 in brackets.
 fn names(daemon: &Daemon, address: IpAddr) -> Vec<String> {
-    let mut names = daemon.settings().config.web.names.clone();
+    let mut names = daemon.config().web.names.clone();
     let literal = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),

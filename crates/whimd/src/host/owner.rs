@@ -49,7 +49,7 @@ impl Presence {
 
 /// Runs for ever, if this node has an owner.
 pub(crate) async fn watch(daemon: Arc<Daemon>) {
-    let owner = daemon.settings().config.owner.clone();
+    let owner = daemon.config().owner.clone();
     if !owner.enabled {
         return;
     }

@@ -261,7 +261,7 @@ mod tests {
         let settings = Settings {
             state: directory.to_path_buf(),
             run: directory.to_path_buf(),
-            config: Config::lab(),
+            configured: Config::lab(),
             libexec: directory.to_path_buf(),
             root: false,
             faults: Faults::default(),

@@ -114,7 +114,7 @@ impl Pulse {
     fn new(daemon: Arc<Daemon>, socket: UdpSocket, upshots: mpsc::UnboundedSender<Upshot>) -> Self {
         let about = About::of(&daemon.report());
         let digest = about.digest();
-        let call = daemon.settings().config.discover.then_some(Duration::ZERO);
+        let call = daemon.config().discover.then_some(Duration::ZERO);
         // Not for secrets: which member comes next.
         let seed = whim_net::tls::digest::random().map_or_else(|_| now_ms(), u64::from_le_bytes);
         Self {

@@ -82,7 +82,7 @@ pub(crate) async fn start_home(
         journal: journal_number,
         credentials,
         lease_ms: lease.milliseconds(),
-        allow_root: settings.config.allow_root,
+        allow_root: daemon.config().allow_root,
         requested_by: about.requested_by,
         permitted: target.credentials.permitted_capabilities,
         boot_offset_ns: whim_sys::namespace::boot_offset_ns(),

@@ -42,7 +42,7 @@ pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
 fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let settings = &daemon.settings();
     let policy = Policy {
-        allow_root: settings.config.allow_root,
+        allow_root: daemon.config().allow_root,
         // To open them exactly takes a capability, which a supervisor of ours has until it has done so.
         watches: settings.opens_mapped_files(),
         enters_time: settings.enters_time(),

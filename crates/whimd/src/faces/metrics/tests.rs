@@ -12,7 +12,7 @@ async fn telling(state: &std::path::Path) -> (Arc<Daemon>, SocketAddr) {
     let settings = Settings {
         state: state.to_path_buf(),
         run: state.to_path_buf(),
-        config: Config::lab(),
+        configured: Config::lab(),
         libexec: state.to_path_buf(),
         root: false,
         faults: Faults::default(),
