@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
-use whim_calls::{Class, doc, rows};
+use whim_calls::{CallClass, doc, rows};
 
 use crate::workspace::Workspace;
 
@@ -34,7 +34,7 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<bool> {
     for finding in &findings {
         println!("{finding}");
     }
-    for class in [Class::Forward, Class::ByArgument, Class::Local] {
+    for class in [CallClass::Forward, CallClass::ByArgument, CallClass::Local] {
         let of_class = || rows().iter().filter(|row| row.class() == class);
         let covered = of_class().filter(|row| relation.contains_key(row.name()));
         println!(
@@ -78,7 +78,7 @@ fn gaps(relation: &Relation) -> Vec<String> {
             ));
         }
     }
-    let tested = |class| matches!(class, Class::Forward | Class::ByArgument);
+    let tested = |class| matches!(class, CallClass::Forward | CallClass::ByArgument);
     for row in rows().iter().filter(|row| tested(row.class())) {
         if !relation.contains_key(row.name()) {
             findings.push(format!(

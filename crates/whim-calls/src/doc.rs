@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::resolve::rows;
-use crate::shape::{Argument, Class, Gate, Row, Shape, Size};
+use crate::shape::{Argument, CallClass, Gate, Row, Shape, Size};
 use crate::types::{Direction, Returned};
 
 const HEAD: &str = "\
@@ -41,10 +41,10 @@ type TestedBy<'a> = &'a dyn Fn(&str) -> Vec<String>;
 pub fn markdown(tested_by: TestedBy<'_>) -> String {
     let mut text = String::from(HEAD);
     for (class, title) in [
-        (Class::Local, "Local"),
-        (Class::Forward, "Forwarded"),
-        (Class::ByArgument, "By argument"),
-        (Class::Home, "Go home"),
+        (CallClass::Local, "Local"),
+        (CallClass::Forward, "Forwarded"),
+        (CallClass::ByArgument, "By argument"),
+        (CallClass::Home, "Go home"),
     ] {
         section(&mut text, class, title, tested_by);
     }
@@ -53,13 +53,13 @@ pub fn markdown(tested_by: TestedBy<'_>) -> String {
     text
 }
 
-fn section(text: &mut String, class: Class, title: &str, tested_by: TestedBy<'_>) {
+fn section(text: &mut String, class: CallClass, title: &str, tested_by: TestedBy<'_>) {
     let rows: Vec<&Row> = rows().iter().filter(|row| row.class == class).collect();
     // Writing into a String cannot fail.
     let _ = writeln!(text, "\n## {title} ({})\n", rows.len());
     let _ = match class {
-        Class::Home => writeln!(text, "| number | call | why |\n|---|---|---|"),
-        Class::Local => writeln!(
+        CallClass::Home => writeln!(text, "| number | call | why |\n|---|---|---|"),
+        CallClass::Local => writeln!(
             text,
             "| number | call | remark | tested by |\n|---|---|---|---|"
         ),
@@ -71,8 +71,8 @@ fn section(text: &mut String, class: Class, title: &str, tested_by: TestedBy<'_>
     for row in rows {
         let tests = tested_by(row.name).join(", ");
         let _ = match class {
-            Class::Home => writeln!(text, "| {} | {} | {} |", row.number, row.name, row.reason),
-            Class::Local => writeln!(
+            CallClass::Home => writeln!(text, "| {} | {} | {} |", row.number, row.name, row.reason),
+            CallClass::Local => writeln!(
                 text,
                 "| {} | {} | {} | {tests} |",
                 row.number,

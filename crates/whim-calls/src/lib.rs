@@ -42,7 +42,7 @@ pub use hiding::{
 };
 pub use ioctl::is_terminal_control;
 pub use resolve::{home_may_execute, home_may_execute_call, resolve, row, rows};
-pub use shape::{Class, Row};
+pub use shape::{CallClass, Row};
 pub use stopped::{AtStop, Buffer, End, Limit, Only, Time, Transfer};
 pub use touch::touched;
 pub use types::{

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::builder::Builder;
 use crate::decide;
 use crate::ioctl;
-use crate::shape::{Class, Gate, Row, Shape};
+use crate::shape::{CallClass, Gate, Row, Shape};
 use crate::table::TABLE;
 use crate::types::{AWAIT_NUMBER, Context, Decision, GuestMemory, Special};
 use whim_model::Syscall;
@@ -49,7 +49,7 @@ pub fn resolve(call: &Syscall, context: &Context, memory: &dyn GuestMemory) -> D
     };
     let mut builder = Builder::new(call, context, memory, row);
     let flow = match (row.class, row.shape, row.gate) {
-        (Class::Home, _, _) => return Decision::GoHome(row.reason),
+        (CallClass::Home, _, _) => return Decision::GoHome(row.reason),
         (_, Shape::Flat(arguments), _) => builder.flat(arguments),
         (_, Shape::Code(code, _), _) => code(&mut builder),
         (_, Shape::None, Gate::Memory { addresses, lengths }) => {

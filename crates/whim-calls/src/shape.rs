@@ -10,7 +10,7 @@ pub(crate) const MAX_RW_COUNT: u64 = 0x7fff_f000;
 
 /// What a call is, before its arguments are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum CallClass {
     /// Runs natively in the guest; not trapped, save for rare arguments.
     Local,
     /// The deputy executes it.
@@ -92,7 +92,7 @@ pub(crate) enum Gate {
 pub struct Row {
     pub(crate) number: u64,
     pub(crate) name: &'static str,
-    pub(crate) class: Class,
+    pub(crate) class: CallClass,
     pub(crate) shape: Shape,
     pub(crate) gate: Gate,
     pub(crate) may_block: bool,
@@ -113,7 +113,7 @@ impl Row {
     }
 
     /// Its class.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> CallClass {
         self.class
     }
 
@@ -240,7 +240,7 @@ const WAIT_ALL: u64 = 0x100;
 const EMPTY: Row = Row {
     number: 0,
     name: "",
-    class: Class::Home,
+    class: CallClass::Home,
     shape: Shape::None,
     gate: Gate::Trap,
     may_block: false,
@@ -252,7 +252,7 @@ const EMPTY: Row = Row {
 /// Runs natively, always.
 pub(crate) const fn local() -> Row {
     Row {
-        class: Class::Local,
+        class: CallClass::Local,
         gate: Gate::Allow,
         ..EMPTY
     }
@@ -261,7 +261,7 @@ pub(crate) const fn local() -> Row {
 /// Runs natively unless it touches the reserved range.
 pub(crate) const fn memory(addresses: &'static [usize], lengths: &'static [usize]) -> Row {
     Row {
-        class: Class::Local,
+        class: CallClass::Local,
         gate: Gate::Memory { addresses, lengths },
         ..EMPTY
     }
@@ -275,7 +275,7 @@ pub(crate) const fn home(reason: &'static str) -> Row {
 /// Forwarded, with flat buffers.
 pub(crate) const fn forward(arguments: &'static [Argument]) -> Row {
     Row {
-        class: Class::Forward,
+        class: CallClass::Forward,
         shape: Shape::Flat(arguments),
         forwards: true,
         ..EMPTY
@@ -285,7 +285,7 @@ pub(crate) const fn forward(arguments: &'static [Argument]) -> Row {
 /// Forwarded, with buffers that a function finds.
 pub(crate) const fn nested(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
     Row {
-        class: Class::Forward,
+        class: CallClass::Forward,
         shape: Shape::Code(code, says),
         forwards: true,
         ..EMPTY
@@ -295,7 +295,7 @@ pub(crate) const fn nested(code: fn(&mut Builder<'_>) -> Flow, says: &'static st
 /// The arguments decide, and one outcome is a forward.
 pub(crate) const fn decided(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
     Row {
-        class: Class::ByArgument,
+        class: CallClass::ByArgument,
         ..nested(code, says)
     }
 }
@@ -311,7 +311,7 @@ pub(crate) const fn here(code: fn(&mut Builder<'_>) -> Flow, says: &'static str)
 /// Runs natively but for rare arguments, which a function finds.
 pub(crate) const fn local_but(code: fn(&mut Builder<'_>) -> Flow, says: &'static str) -> Row {
     Row {
-        class: Class::Local,
+        class: CallClass::Local,
         reason: says,
         ..here(code, says)
     }

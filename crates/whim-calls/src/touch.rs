@@ -109,7 +109,7 @@ fn waited_for(memory: &dyn GuestMemory, entries: u64, count: u64) -> Vec<(u64, u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Class, rows};
+    use crate::{CallClass, rows};
 
     /// Local for some arguments at least, and without a pointer that the kernel follows: it only keeps
     /// it, or it is a range of the address space.
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn every_call_that_is_local_is_known_to_touch_memory_or_not() {
-        for row in rows().iter().filter(|row| row.class() == Class::Local) {
+        for row in rows().iter().filter(|row| row.class() == CallClass::Local) {
             let number = i64::try_from(row.number()).expect("small");
             let gone = row.reason.contains("no kernel implements it");
             let known = TOUCHING.contains(&number) || WITHOUT_POINTERS.contains(&row.name());

@@ -47,7 +47,7 @@ pub struct RunOptions {
     pub pin: bool,
     /// What the balancer is told of it.
     #[serde(default)]
-    pub class: Option<Class>,
+    pub class: Option<RunClass>,
     pub lease: Option<LeaseChoice>,
     /// It is to be started with the CPU features that all nodes of its register layout share.
     pub portable: bool,
@@ -120,7 +120,7 @@ pub struct Decided {
 /// `--class`: how the balancer treats a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
+pub enum RunClass {
     /// It computes: it may go as soon as it has begun, and nobody sits before it.
     Batch,
     /// Somebody sits before it: it stays at home.

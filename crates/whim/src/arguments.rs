@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
-use whim_control::protocol::{Class, LeaseChoice};
+use whim_control::protocol::{LeaseChoice, RunClass};
 
 /// Ordinary machines as one computer: programs move between them while they run.
 #[derive(Debug, Parser)]
@@ -279,7 +279,7 @@ pub(crate) struct Run {
     pub pin: bool,
     /// What the balancer is told of it: that it computes, or that somebody sits before it and it stays
     #[arg(long, value_enum)]
-    pub class: Option<Class>,
+    pub class: Option<RunClass>,
     /// Use only CPU features that nodes of several kinds share, as far as the C library decides
     #[arg(long)]
     pub portable: bool,

@@ -25,7 +25,7 @@ use crate::moves::moving;
 use state::{Balancing, LIVES};
 use watch::{Place, Seen, Watched};
 use whim_balance::balancer::Verdict;
-use whim_control::protocol::{Class as Kind, Decided, NodeState};
+use whim_control::protocol::{Decided, NodeState, RunClass};
 use whim_machine::process::Process;
 use whim_machine::processes::{self, ProcessError, Stat};
 use whim_machine::sensors::{Report, float};
@@ -127,7 +127,7 @@ pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
         .candidates()
         .get(pid)
         .and_then(|candidate| candidate.options.class);
-    let lasts = class == Some(Kind::Batch) || daemon.balancing().lives.last(uid, &stat.name);
+    let lasts = class == Some(RunClass::Batch) || daemon.balancing().lives.last(uid, &stat.name);
     if daemon.config().balance.enabled && lasts {
         look(daemon).await;
     }
@@ -442,7 +442,7 @@ fn program(
     let trip = balancing.balancer.rules.move_takes(memory);
     let loses = watched.loses(trip);
     let at = id(watched.node());
-    let is_batch = candidate.options.class == Some(Kind::Batch);
+    let is_batch = candidate.options.class == Some(RunClass::Batch);
     let idle = watched.ran < IDLE && watched.was_seen_twice();
     let lasts = is_batch || balancing.lives.last(*uid, name);
     // What has just begun has shown nothing yet: such a program computes.
@@ -499,7 +499,7 @@ fn fixed(
     {
         return Some(Fixed::Placed);
     }
-    if candidate.options.class == Some(Kind::Interactive) {
+    if candidate.options.class == Some(RunClass::Interactive) {
         return Some(Fixed::Interactive);
     }
     let stopped = matches!(stat.state, 'T' | 't');

@@ -2,7 +2,7 @@
 
 use crate::common::RESERVED;
 use syscalls::Sysno;
-use whim_calls::{Class, Instruction, NATIVE, cautious_filter, guest_filter, rows};
+use whim_calls::{CallClass, Instruction, NATIVE, cautious_filter, guest_filter, rows};
 
 const ALLOW: u32 = 0x7fff_0000;
 const NOTIFY: u32 = 0x7fc0_0000;
@@ -109,9 +109,9 @@ fn local_calls_pass_and_all_others_are_trapped() {
         let number = u32::try_from(row.number()).unwrap();
         let found = run(&program, NATIVE, number, [0x1000; 6]);
         match row.class() {
-            Class::Local => assert_eq!(found, ALLOW, "{}", row.name()),
-            Class::Forward | Class::Home => assert_eq!(found, NOTIFY, "{}", row.name()),
-            Class::ByArgument => {}
+            CallClass::Local => assert_eq!(found, ALLOW, "{}", row.name()),
+            CallClass::Forward | CallClass::Home => assert_eq!(found, NOTIFY, "{}", row.name()),
+            CallClass::ByArgument => {}
         }
     }
     for number in [337, 423, 470, 1000, 0x4000_0000, 0x4000_0027, u32::MAX] {

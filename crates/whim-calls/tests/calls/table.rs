@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use syscalls::Sysno;
-use whim_calls::{Class, home_may_execute, row, rows};
+use whim_calls::{CallClass, home_may_execute, row, rows};
 
 /// The highest number of the kernels that the table was written against.
 const LAST: u32 = 470;
@@ -38,11 +38,11 @@ fn rows_are_found_by_number_and_carry_the_kernel_s_names() {
 #[test]
 fn calls_that_go_home_say_why_and_are_never_executed_for_a_guest() {
     for row in rows() {
-        if row.class() == Class::Home {
+        if row.class() == CallClass::Home {
             assert!(!row.reason().is_empty(), "{}", row.name());
             assert!(!home_may_execute(row.number()), "{}", row.name());
         }
-        if row.class() == Class::Local {
+        if row.class() == CallClass::Local {
             assert!(!home_may_execute(row.number()), "{}", row.name());
         }
     }
