@@ -292,17 +292,13 @@ pub(crate) fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveRepor
 
 /// The last move of a process is known for as long as it lives.
 fn remember(daemon: &Daemon, pid: i32, report: &MoveReport, cause: Cause) {
-    let mut candidates = daemon.candidates();
-    let Some(candidate) = candidates.get_mut(pid) else {
-        return;
-    };
-    candidate.last_move = Some(LastMove {
+    let last_move = LastMove {
         at_ms: now_ms(),
         from: report.from.clone(),
         to: report.to.clone(),
         cause,
-    });
-    daemon.save_candidates(&candidates);
+    };
+    daemon.candidates().note_move(pid, last_move);
 }
 
 /// A process and where it is, for the history.

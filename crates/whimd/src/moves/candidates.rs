@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use crate::moves::candidate::{Candidate, Declaration};
+use crate::moves::candidate::{Candidate, Declaration, LastMove};
 pub(crate) use crate::moves::tally::Full;
 use crate::moves::tally::Tally;
 use whim_control::protocol::RunOptions;
@@ -34,6 +34,8 @@ pub(crate) struct Candidates {
     by_pid: HashMap<i32, Candidate>,
     /// Users with more than are taken, of whom that was logged.
     full: HashSet<u32>,
+    /// One has moved since they were written down.
+    moved: bool,
 }
 
 impl Candidates {
@@ -122,6 +124,14 @@ impl Candidates {
         self.by_pid.get_mut(&pid)
     }
 
+    /// A process has moved: known from now on, and written down with the next look.
+    pub(crate) fn note_move(&mut self, pid: i32, last_move: LastMove) {
+        if let Some(candidate) = self.by_pid.get_mut(&pid) {
+            candidate.last_move = Some(last_move);
+            self.moved = true;
+        }
+    }
+
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_pid.is_empty()
@@ -154,7 +164,7 @@ impl Candidates {
                 |stat| stat.start_time == candidate.start_time,
             )
         });
-        let mut changed = before != self.by_pid.len();
+        let mut changed = before != self.by_pid.len() || std::mem::take(&mut self.moved);
         changed |= self.add_descendants(all, inherits);
         for (pid, candidate) in &mut self.by_pid {
             let Some(stat) = all.get(pid) else { continue };
