@@ -66,7 +66,7 @@ pub struct Known {
 /// A move that is to begin now. Of one for memory's sake the numbers are others: it relieves its node of so
 /// many bytes, of which `adds` will be lacking there.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct Relocation {
     pub process: u64,
     pub from: NodeId,
     pub to: NodeId,
@@ -78,7 +78,7 @@ pub struct Order {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    Move(Order),
+    Move(Relocation),
     /// It is being moved.
     Moving,
     Fixed(Fixed),
@@ -145,7 +145,7 @@ impl Default for Habits {
 /// A move that sensors do not show yet.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    order: Order,
+    relocation: Relocation,
     task: Task,
     growth: f64,
     begun: Millis,
@@ -165,7 +165,7 @@ impl Pending {
     fn remaining(&self, now: Millis) -> f64 {
         let passed = u32::try_from(now.saturating_sub(self.begun)).unwrap_or(u32::MAX);
         match self.ended {
-            None => (self.order.numbers.cost - f64::from(passed) / 1000.0).max(0.0),
+            None => (self.relocation.numbers.cost - f64::from(passed) / 1000.0).max(0.0),
             Some(_) => 0.0,
         }
     }
@@ -245,14 +245,14 @@ impl Balancer {
         if moved {
             self.failed.remove(&process);
             for pending in &mut self.pending {
-                if pending.order.process == process && pending.ended.is_none() {
+                if pending.relocation.process == process && pending.ended.is_none() {
                     pending.ended = Some(now);
                 }
             }
             return;
         }
         self.pending
-            .retain(|pending| pending.order.process != process);
+            .retain(|pending| pending.relocation.process != process);
         let (until, wait) = self.failed.entry(process).or_insert((0, WAIT / 2));
         *wait = (*wait * 2).min(WAIT_MAX);
         *until = now + *wait;
@@ -266,24 +266,24 @@ impl Balancer {
         nodes: u32,
         known: &[Known],
         programs: &[Program],
-    ) -> Vec<Order> {
+    ) -> Vec<Relocation> {
         self.settle(now, known, programs);
         let mut scene = self.scene(now, nodes, known, programs);
-        let mut orders = Vec::new();
+        let mut relocations = Vec::new();
         let mut open: Vec<&Program> = Vec::new();
         for program in programs {
             match self.set_aside(now, program) {
-                Some(Verdict::Move(order)) => {
-                    self.begin(now, order, program, &mut scene, &mut orders)
+                Some(Verdict::Move(relocation)) => {
+                    self.begin(now, relocation, program, &mut scene, &mut relocations)
                 }
                 Some(verdict) => self.keep(now, program.task.process, verdict),
                 None => open.push(program),
             }
         }
-        self.usher(now, &mut open, &mut scene, &mut orders);
-        self.spread(now, open, &mut scene, &mut orders);
-        self.take_turns(now, programs, &mut scene, &mut orders);
-        orders
+        self.usher(now, &mut open, &mut scene, &mut relocations);
+        self.spread(now, open, &mut scene, &mut relocations);
+        self.take_turns(now, programs, &mut scene, &mut relocations);
+        relocations
     }
 
     /// Takes up what has changed since the last look.
@@ -297,10 +297,10 @@ impl Balancer {
         let newest = |node: NodeId| known.iter().find(|k| k.node.node == node).map(|k| k.at);
         self.pending.retain(|pending| {
             let Some(ended) = pending.ended else {
-                return lives.contains(&pending.order.process);
+                return lives.contains(&pending.relocation.process);
             };
             let shown = |node| newest(node).is_none_or(|at| at > ended + SETTLES);
-            let shows = shown(pending.order.from) && shown(pending.order.to);
+            let shows = shown(pending.relocation.from) && shown(pending.relocation.to);
             !shows && now <= ended + SILENT
         });
         // What computes now, or did once: one that rests for a while has neither come nor gone.
@@ -352,7 +352,7 @@ impl Balancer {
             held: BTreeMap::new(),
         };
         for pending in &self.pending {
-            let (from, to) = (pending.order.from, pending.order.to);
+            let (from, to) = (pending.relocation.from, pending.relocation.to);
             let shows = |scene: &Surroundings, node, since: Option<Millis>, lag| {
                 let at = scene.by_node.get(&node).map_or(0, |known: &Known| known.at);
                 since.is_some_and(|since| at > since + lag)
@@ -371,8 +371,8 @@ impl Balancer {
             let process = program.task.process;
             let under_way = self.pending.iter();
             let mut under_way =
-                under_way.filter(|p| p.order.process == process && p.ended.is_none());
-            let place = under_way.next().map_or(program.at, |p| p.order.to);
+                under_way.filter(|p| p.relocation.process == process && p.ended.is_none());
+            let place = under_way.next().map_or(program.at, |p| p.relocation.to);
             scene.hold(place, &self.as_sent(program));
         }
         scene.raise();
@@ -413,38 +413,38 @@ impl Balancer {
     fn begin(
         &mut self,
         now: Millis,
-        order: Order,
+        relocation: Relocation,
         program: &Program,
         scene: &mut Surroundings,
-        orders: &mut Vec<Order>,
+        relocations: &mut Vec<Relocation>,
     ) {
         let pending = Pending {
-            order,
+            relocation,
             task: program.task,
             growth: program.growth,
             begun: now,
             ended: None,
         };
-        scene.change(order.from, &pending, -1.0, true);
-        scene.change(order.to, &pending, 1.0, true);
-        self.pace.note(now, order.process, order.cause);
-        self.wishes.remove(&order.process);
-        self.wanted.insert(order.process, program.task.cpus);
-        if order.cause == Cause::Calls {
+        scene.change(relocation.from, &pending, -1.0, true);
+        scene.change(relocation.to, &pending, 1.0, true);
+        self.pace.note(now, relocation.process, relocation.cause);
+        self.wishes.remove(&relocation.process);
+        self.wanted.insert(relocation.process, program.task.cpus);
+        if relocation.cause == Cause::Calls {
             // When it computes again, that is news.
-            self.heavy.remove(&order.process);
+            self.heavy.remove(&relocation.process);
         }
         self.pending
-            .retain(|other| other.order.process != order.process);
+            .retain(|other| other.relocation.process != relocation.process);
         self.pending.push(pending);
-        self.keep(now, order.process, Verdict::Move(order));
-        orders.push(order);
+        self.keep(now, relocation.process, Verdict::Move(relocation));
+        relocations.push(relocation);
     }
 
     /// Whether a program may be moved at all now; `None`: it may, and the nodes decide.
     fn set_aside(&self, now: Millis, program: &Program) -> Option<Verdict> {
         let process = program.task.process;
-        let moving = |p: &Pending| p.order.process == process && p.ended.is_none();
+        let moving = |p: &Pending| p.relocation.process == process && p.ended.is_none();
         if self.pending.iter().any(moving) {
             return Some(Verdict::Moving);
         }
@@ -482,7 +482,7 @@ impl Balancer {
             gain: 0.0,
             cost: self.rules.move_takes(program.task.memory),
         };
-        Verdict::Move(Order {
+        Verdict::Move(Relocation {
             process,
             from: program.at,
             to: self.own,
@@ -503,24 +503,29 @@ impl Balancer {
         now: Millis,
         open: &mut Vec<&Program>,
         scene: &mut Surroundings,
-        orders: &mut Vec<Order>,
+        relocations: &mut Vec<Relocation>,
     ) {
         let places: Vec<NodeId> = scene.by_node.keys().copied().collect();
         for place in places {
             while self.under_way() < Pace::AT_ONCE {
-                let Some(order) = self.ushered(place, open, scene) else {
+                let Some(relocation) = self.ushered(place, open, scene) else {
                     break;
                 };
-                let Some(program) = take(open, order.process) else {
+                let Some(program) = take(open, relocation.process) else {
                     break;
                 };
-                self.begin(now, order, program, scene, orders);
+                self.begin(now, relocation, program, scene, relocations);
             }
         }
     }
 
     /// The move that a node's memory needs now.
-    fn ushered(&self, place: NodeId, open: &[&Program], scene: &Surroundings) -> Option<Order> {
+    fn ushered(
+        &self,
+        place: NodeId,
+        open: &[&Program],
+        scene: &Surroundings,
+    ) -> Option<Relocation> {
         let here = open.iter().copied().filter(|program| program.at == place);
         let mut here: Vec<&Program> = here.collect();
         let largest = here.iter().map(|program| program.task.memory);
@@ -545,7 +550,7 @@ impl Balancer {
         now: Millis,
         mut open: Vec<&Program>,
         scene: &mut Surroundings,
-        orders: &mut Vec<Order>,
+        relocations: &mut Vec<Relocation>,
     ) {
         self.wish(now, &open, scene);
         loop {
@@ -554,7 +559,9 @@ impl Balancer {
                 .map(|program| self.judge(now, program, scene))
                 .collect();
             let saves = |verdict: &Verdict| match verdict {
-                Verdict::Move(order) => Some(order.numbers.relieves - order.numbers.adds),
+                Verdict::Move(relocation) => {
+                    Some(relocation.numbers.relieves - relocation.numbers.adds)
+                }
                 _ => None,
             };
             let best = verdicts
@@ -563,20 +570,20 @@ impl Balancer {
                 .max_by(|one, other| one.0.total_cmp(&other.0));
             // One of the moves that may go on at a time is kept for memory, which cannot wait.
             let chosen = match best {
-                Some((_, Verdict::Move(order))) if self.under_way() + 1 < Pace::AT_ONCE => {
-                    Some(order)
+                Some((_, Verdict::Move(relocation))) if self.under_way() + 1 < Pace::AT_ONCE => {
+                    Some(relocation)
                 }
                 _ => None,
             };
-            if let Some(order) = chosen
-                && let Some(program) = take(&mut open, order.process)
+            if let Some(relocation) = chosen
+                && let Some(program) = take(&mut open, relocation.process)
             {
-                self.begin(now, order, program, scene, orders);
+                self.begin(now, relocation, program, scene, relocations);
                 continue;
             }
             for (program, verdict) in open.iter().zip(verdicts) {
                 let verdict = match verdict {
-                    Verdict::Move(order) => Verdict::Paced(order.numbers),
+                    Verdict::Move(relocation) => Verdict::Paced(relocation.numbers),
                     other => other,
                 };
                 self.keep(now, program.task.process, verdict);
@@ -625,9 +632,9 @@ impl Balancer {
         others: &[NodeId],
     ) -> Numbers {
         let saves = |numbers: &Numbers| numbers.relieves - numbers.adds;
-        let order = |node: &NodeId| mix(mix(self.own.0 ^ now) ^ mix(node.0));
+        let relocation = |node: &NodeId| mix(mix(self.own.0 ^ now) ^ mix(node.0));
         let mut others = others.to_vec();
-        others.sort_unstable_by_key(order);
+        others.sort_unstable_by_key(relocation);
         let good = others.iter().find_map(|node| {
             let only = |other: NodeId| other == *node;
             match weighed.judge(task, only) {
@@ -687,7 +694,7 @@ impl Balancer {
             return Verdict::Paced(numbers);
         }
         let (process, from, to) = (task.process, program.at, numbers.to);
-        Verdict::Move(Order {
+        Verdict::Move(Relocation {
             process,
             from,
             to,
@@ -702,7 +709,7 @@ impl Balancer {
     fn settles(&self, process: u64) -> bool {
         self.pending
             .iter()
-            .any(|pending| pending.order.process == process)
+            .any(|pending| pending.relocation.process == process)
     }
 
     fn insignificant(&self, program: &Program) -> Option<Verdict> {

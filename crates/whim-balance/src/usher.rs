@@ -8,7 +8,7 @@
 //! Source: the purpose is Barak and Braverman's ("Memory ushering in a scalable computing cluster", 1998);
 //! their thresholds are not published, and these are ours.
 
-use crate::balancer::{Habits, Order, Program};
+use crate::balancer::{Habits, Program, Relocation};
 use crate::decide::{self, Node, Numbers, Rules};
 use whim_journey::cause::Cause;
 
@@ -20,12 +20,12 @@ pub(crate) fn choose(
     others: &[Node],
     habits: &Habits,
     rules: &Rules,
-) -> Option<Order> {
+) -> Option<Relocation> {
     let needs = |program: &Program| {
         let grows = program.growth.max(0.0) * habits.horizon;
         (program.task.memory, program.task.memory + grows)
     };
-    let mut best: Option<(bool, f64, Order)> = None;
+    let mut best: Option<(bool, f64, Relocation)> = None;
     for program in programs {
         let (memory, will_need) = needs(program);
         let allowed = others
@@ -55,7 +55,7 @@ pub(crate) fn choose(
             gain: will_need,
             cost: rules.move_takes(memory),
         };
-        let order = Order {
+        let relocation = Relocation {
             process,
             from: program.at,
             to: to.node,
@@ -64,10 +64,10 @@ pub(crate) fn choose(
         };
         // What is small is not worth a move: it would not help.
         if memory >= LEAST {
-            best = Some((cures, value, order));
+            best = Some((cures, value, relocation));
         }
     }
-    best.map(|(_, _, order)| order)
+    best.map(|(_, _, relocation)| relocation)
 }
 
 /// Programs of less memory are not moved for its sake: bytes.
@@ -123,9 +123,12 @@ mod tests {
     fn chosen(short: f64, programs: &[Program], others: &[Node]) -> Option<(u64, u64)> {
         let programs: Vec<&Program> = programs.iter().collect();
         let (habits, rules) = (Habits::default(), Rules::default());
-        let order = choose(short * MB, &programs, others, &habits, &rules)?;
-        assert_eq!((order.cause, order.from), (Cause::Memory, NodeId(0)));
-        Some((order.process, order.to.0))
+        let relocation = choose(short * MB, &programs, others, &habits, &rules)?;
+        assert_eq!(
+            (relocation.cause, relocation.from),
+            (Cause::Memory, NodeId(0))
+        );
+        Some((relocation.process, relocation.to.0))
     }
 
     #[test]

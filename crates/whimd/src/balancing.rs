@@ -9,7 +9,7 @@ mod words;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
-use whim_balance::balancer::{Fixed, Known, Order, Program};
+use whim_balance::balancer::{Fixed, Known, Program, Relocation};
 use whim_balance::cost::Size;
 use whim_balance::decide::{self, Node, Task};
 use whim_balance::{Millis, NodeId};
@@ -78,30 +78,30 @@ struct View {
 /// Looks, and begins what is to be moved.
 pub(crate) async fn look(daemon: &Arc<Daemon>) {
     let looking = Arc::clone(daemon);
-    let orders = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
-    for order in orders.unwrap_or_default() {
+    let relocations = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
+    for relocation in relocations.unwrap_or_default() {
         let daemon = Arc::clone(daemon);
-        tokio::spawn(async move { carry_out(&daemon, order).await });
+        tokio::spawn(async move { carry_out(&daemon, relocation).await });
     }
 }
 
-async fn carry_out(daemon: &Arc<Daemon>, (order, to): (Order, String)) {
-    let result = move_by(daemon, &order, &to).await;
+async fn carry_out(daemon: &Arc<Daemon>, (relocation, to): (Relocation, String)) {
+    let result = move_by(daemon, &relocation, &to).await;
     if let Err(error) = &result {
-        let pid = pid_of(order.process);
+        let pid = pid_of(relocation.process);
         tracing::debug!(pid, to, %error, "the balancer could not move a process");
     }
     let now = daemon.clock_ms();
     daemon
         .balancing()
         .balancer
-        .ended(now, order.process, result.is_ok());
+        .ended(now, relocation.process, result.is_ok());
 }
 
 /// Moves a process in the name of the one who has put it into our hands, who has to have the right to it now.
-async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), MoveError> {
-    let pid = pid_of(order.process);
-    let process = Process::open_same(pid, start_time_of(order.process))?;
+async fn move_by(daemon: &Arc<Daemon>, relocation: &Relocation, to: &str) -> Result<(), MoveError> {
+    let pid = pid_of(relocation.process);
+    let process = Process::open_same(pid, start_time_of(relocation.process))?;
     let candidate = daemon.candidates().get(pid).cloned();
     let changed = || ProcessError::Changed(pid);
     let candidate = candidate.ok_or_else(changed)?;
@@ -112,7 +112,14 @@ async fn move_by(daemon: &Arc<Daemon>, order: &Order, to: &str) -> Result<(), Mo
         // Its own user may read of it later.
         caller.uid = credentials.uids[0];
     }
-    moving::migrate_for(daemon, &caller, Arc::new(process), (order.cause, to), None).await?;
+    moving::migrate_for(
+        daemon,
+        &caller,
+        Arc::new(process),
+        (relocation.cause, to),
+        None,
+    )
+    .await?;
     Ok(())
 }
 
@@ -133,8 +140,8 @@ pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
     }
 }
 
-/// Orders, and the names of the nodes that they name.
-fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
+/// Relocations, and the names of the nodes that they name.
+fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     let config = daemon.config();
     let mut view = view(daemon);
     let candidates = daemon.candidates().sorted();
@@ -161,7 +168,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     let nodes = u32::try_from(view.names.len()).unwrap_or(u32::MAX);
     balancing.balancer.sampled = view.sampled;
     let known = known_with(&view, urgency, growth, &programs);
-    let orders = balancing.balancer.look(view.now, nodes, &known, &programs);
+    let relocations = balancing.balancer.look(view.now, nodes, &known, &programs);
     save_lives(daemon, &mut balancing, view.now);
     let records = programs
         .iter()
@@ -170,15 +177,15 @@ fn decide_all(daemon: &Daemon) -> Vec<(Order, String)> {
     daemon.metrics().counters().looked(verdicts);
     drop(balancing);
     let name = |node: NodeId| view.names.get(&node).cloned().unwrap_or_default();
-    for order in &orders {
-        let text = words::order(order, &name);
+    for relocation in &relocations {
+        let text = words::relocation(relocation, &name);
         daemon
             .events()
-            .add(Some(pid_of(order.process)), "decided", text);
+            .add(Some(pid_of(relocation.process)), "decided", text);
     }
-    orders
+    relocations
         .into_iter()
-        .map(|order| (order, name(order.to)))
+        .map(|relocation| (relocation, name(relocation.to)))
         .collect()
 }
 

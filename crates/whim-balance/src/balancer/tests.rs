@@ -64,7 +64,7 @@ fn balancer() -> Balancer {
 }
 
 /// One look of a balancer at two nodes that are as the programs make them.
-fn look(balancer: &mut Balancer, now: Millis, programs: &[Program]) -> Vec<Order> {
+fn look(balancer: &mut Balancer, now: Millis, programs: &[Program]) -> Vec<Relocation> {
     let nodes = [HOME, OTHER].map(|node| Known {
         at: now,
         ..known(node, programs)
@@ -90,12 +90,12 @@ fn moves(verdict: Verdict) -> bool {
 #[test]
 fn one_of_two_goes_to_the_free_node() {
     let mut balancer = balancer();
-    let orders = look(&mut balancer, 1_000, &[program(1), program(2)]);
-    let [order] = orders[..] else {
-        panic!("{orders:?}");
+    let relocations = look(&mut balancer, 1_000, &[program(1), program(2)]);
+    let [relocation] = relocations[..] else {
+        panic!("{relocations:?}");
     };
-    assert_eq!((order.from, order.to), (HOME, OTHER));
-    assert_eq!(order.cause, Cause::Load);
+    assert_eq!((relocation.from, relocation.to), (HOME, OTHER));
+    assert_eq!(relocation.cause, Cause::Load);
     assert_eq!(balancer.under_way(), 1);
 }
 
@@ -181,8 +181,11 @@ fn a_terminal_brings_its_program_home_and_keeps_it() {
         terminal: true,
         ..away(1)
     };
-    let orders = look(&mut balancer, 1_000, &[sits]);
-    assert_eq!((orders[0].to, orders[0].cause), (HOME, Cause::Terminal));
+    let relocations = look(&mut balancer, 1_000, &[sits]);
+    assert_eq!(
+        (relocations[0].to, relocations[0].cause),
+        (HOME, Cause::Terminal)
+    );
 }
 
 #[test]
@@ -195,8 +198,11 @@ fn who_loses_too_much_away_goes_home_without_having_rested() {
         let mut balancer = balancer();
         look(&mut balancer, 1_000, &[asks])
     };
-    let orders = loses(0.21);
-    assert_eq!((orders[0].to, orders[0].cause), (HOME, Cause::Calls));
+    let relocations = loses(0.21);
+    assert_eq!(
+        (relocations[0].to, relocations[0].cause),
+        (HOME, Cause::Calls)
+    );
     assert!(loses(0.2).is_empty());
 }
 
@@ -209,14 +215,14 @@ fn a_home_that_takes_no_guests_takes_its_own() {
         takes: node == OTHER,
         ..known(node, std::slice::from_ref(&asks))
     });
-    let orders = balancer().look(1_000, 2, &nodes, &[asks]);
-    assert_eq!(orders[0].to, HOME);
+    let relocations = balancer().look(1_000, 2, &nodes, &[asks]);
+    assert_eq!(relocations[0].to, HOME);
     let blocked = [HOME, OTHER].map(|node| Known {
         takes: node == HOME,
         ..known(node, &[program(1), program(2)])
     });
-    let orders = balancer().look(1_000, 2, &blocked, &[program(1), program(2)]);
-    assert!(orders.is_empty());
+    let relocations = balancer().look(1_000, 2, &blocked, &[program(1), program(2)]);
+    assert!(relocations.is_empty());
 }
 
 #[test]
@@ -261,12 +267,12 @@ fn send_one(
     takes: Millis,
 ) -> Vec<Program> {
     let known: Vec<Known> = nodes.iter().map(|node| known(*node, programs)).collect();
-    let orders = balancer.look(1_000, 3, &known, programs);
-    balancer.ended(1_000 + takes, orders[0].process, true);
+    let relocations = balancer.look(1_000, 3, &known, programs);
+    balancer.ended(1_000 + takes, relocations[0].process, true);
     let mut now = programs.to_vec();
     for program in &mut now {
-        if program.task.process == orders[0].process {
-            program.at = orders[0].to;
+        if program.task.process == relocations[0].process {
+            program.at = relocations[0].to;
             program.task.here = 0.0;
         }
     }
@@ -292,8 +298,11 @@ fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
         assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
     }
     // Now its nodes show it.
-    let orders = look(&mut balancer, 6_000, &alone);
-    assert_eq!((orders[0].to, orders[0].cause), (HOME, Cause::Calls));
+    let relocations = look(&mut balancer, 6_000, &alone);
+    assert_eq!(
+        (relocations[0].to, relocations[0].cause),
+        (HOME, Cause::Calls)
+    );
 }
 
 #[test]
@@ -346,15 +355,15 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
             at: 10_000 + takes,
             ..known(node, &now)
         });
-        let orders = balancer.look(10_000 + takes, 3, &said, &now);
-        assert_eq!(orders[0].process, 3);
-        assert_ne!(orders[0].to, place, "{takes}");
+        let relocations = balancer.look(10_000 + takes, 3, &said, &now);
+        assert_eq!(relocations[0].process, 3);
+        assert_ne!(relocations[0].to, place, "{takes}");
         // Later it is taken at its word.
         now[1].task.here = 10.0;
         let mut later = Balancer::new(HOME, Rules::default(), Habits::default());
         later.wanted.clone_from(&balancer.wanted);
-        let orders = later.look(10_000 + takes, 3, &said, &now);
-        came += u32::from(orders[0].to == place);
+        let relocations = later.look(10_000 + takes, 3, &said, &now);
+        came += u32::from(relocations[0].to == place);
     }
     assert!(came > 0);
 }
@@ -365,8 +374,8 @@ fn a_node_has_in_use_what_our_own_programs_use_there() {
     let mut balancer = balancer();
     // Its sensors have seen none of them yet.
     let nodes = [HOME, OTHER, NodeId(3), NodeId(4)].map(|node| known(node, &[]));
-    let orders = balancer.look(1_000, 4, &nodes, &programs);
-    let mut targets: Vec<NodeId> = orders.iter().map(|order| order.to).collect();
+    let relocations = balancer.look(1_000, 4, &nodes, &programs);
+    let mut targets: Vec<NodeId> = relocations.iter().map(|relocation| relocation.to).collect();
     targets.sort_unstable();
     assert_eq!(targets, [OTHER, NodeId(3), NodeId(4)]);
 }
@@ -470,8 +479,8 @@ fn what_computes_again_after_it_came_home_is_news() {
     reads[0].task.cpus = 0.3;
     reads[0].task.loses_here = 0.7;
     reads[0].task.loses_away = 0.7;
-    let orders = look(&mut balancer, 100_000, &reads);
-    assert_eq!(orders[0].cause, Cause::Calls);
+    let relocations = look(&mut balancer, 100_000, &reads);
+    assert_eq!(relocations[0].cause, Cause::Calls);
     balancer.ended(100_500, 1, true);
     reads[0].at = HOME;
     reads[0].task.loses_here = 0.0;
@@ -494,15 +503,18 @@ fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
         fixed: Some(Fixed::Told),
         ..program(2)
     };
-    let orders = look(&mut balancer, 100_000, &[reads, stays.clone()]);
-    assert_eq!((orders[0].process, orders[0].cause), (1, Cause::Calls));
+    let relocations = look(&mut balancer, 100_000, &[reads, stays.clone()]);
+    assert_eq!(
+        (relocations[0].process, relocations[0].cause),
+        (1, Cause::Calls)
+    );
     balancer.ended(100_500, 1, true);
     let both = [program(1), stays];
     assert!(look(&mut balancer, 399_000, &both).is_empty());
     let record = balancer.record(1).expect("a record");
     assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
-    let orders = look(&mut balancer, 400_000, &both);
-    assert_eq!((orders[0].process, orders[0].to), (1, OTHER));
+    let relocations = look(&mut balancer, 400_000, &both);
+    assert_eq!((relocations[0].process, relocations[0].to), (1, OTHER));
 }
 
 #[test]
@@ -545,8 +557,8 @@ fn memory_that_will_be_lacking_makes_the_smallest_go_that_helps() {
     };
     let calm = nodes(1.0 * MB);
     assert!(balancer.look(1_000, 2, &calm, &programs).is_empty());
-    let orders = balancer.look(1_000, 2, &nodes(20.0 * MB), &programs);
-    let chosen: Vec<(u64, Cause)> = orders.iter().map(|o| (o.process, o.cause)).collect();
+    let relocations = balancer.look(1_000, 2, &nodes(20.0 * MB), &programs);
+    let chosen: Vec<(u64, Cause)> = relocations.iter().map(|o| (o.process, o.cause)).collect();
     assert_eq!(chosen, [(1, Cause::Memory)]);
 }
 
@@ -610,7 +622,7 @@ fn who_shares_a_node_with_others_guests_waits_for_its_turn() {
 }
 
 /// Two of three share a CPU, and nothing new happens; gives the turns that are taken at this moment.
-fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Order> {
+fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Relocation> {
     let habits = Habits {
         fair,
         ..Habits::default()
@@ -629,13 +641,16 @@ fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Order> {
 fn who_shares_a_cpu_takes_turns_where_that_is_wanted() {
     assert_eq!(turns(false, |_| {}), []);
     let taken = turns(true, |_| {});
-    let [order] = taken[..] else {
+    let [relocation] = taken[..] else {
         panic!("{taken:?}");
     };
-    assert_eq!((order.process, order.to), (2, OTHER));
-    assert_eq!(order.cause, Cause::Turn);
+    assert_eq!((relocation.process, relocation.to), (2, OTHER));
+    assert_eq!(relocation.cause, Cause::Turn);
     // The first has had 100 s less than the third, in the same time.
-    assert!((order.numbers.gain - 100.0).abs() < 1.0, "{order:?}");
+    assert!(
+        (relocation.numbers.gain - 100.0).abs() < 1.0,
+        "{relocation:?}"
+    );
     assert_eq!(turns(true, |programs| programs[0].task.here = 119.0), []);
     assert_eq!(turns(true, |programs| programs[2].task.done = 100.0), []);
     assert_eq!(

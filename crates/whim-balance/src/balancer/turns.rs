@@ -5,7 +5,7 @@
 //! [`Habits::fair`](super::Habits::fair) a program that has shared its CPU goes, after a while, to one that a luckier program has
 //! for itself: whom it leaves behind is lucky next. Turns are moves for load to all limits.
 
-use super::{Balancer, Order, Program, Surroundings, Verdict};
+use super::{Balancer, Program, Relocation, Surroundings, Verdict};
 use crate::decide::{self, Node, Numbers};
 use crate::{Millis, NodeId};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ impl Balancer {
         now: Millis,
         programs: &[Program],
         scene: &mut Surroundings,
-        orders: &mut Vec<Order>,
+        relocations: &mut Vec<Relocation>,
     ) {
         let rests = self.under_way() == 0 && !self.pace.has_news(now);
         if !self.habits.fair || !rests || !self.pace.allows(now) {
@@ -76,14 +76,14 @@ impl Balancer {
         });
         let most = turns.max_by(|one, other| one.0.gain.total_cmp(&other.0.gain));
         if let Some((numbers, program)) = most {
-            let order = Order {
+            let relocation = Relocation {
                 process: numbers.process,
                 from: program.at,
                 to: numbers.to,
                 cause: Cause::Turn,
                 numbers,
             };
-            self.begin(now, order, program, scene, orders);
+            self.begin(now, relocation, program, scene, relocations);
         }
     }
 

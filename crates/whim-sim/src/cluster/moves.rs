@@ -4,7 +4,7 @@ use super::program::State;
 use super::report::Moved;
 use super::{Cluster, Event, Micros, id, micros, millis, number, seconds};
 use rand::RngExt;
-use whim_balance::balancer::{Known, Order, Program as Own};
+use whim_balance::balancer::{Known, Program as Own, Relocation};
 use whim_balance::decide::Task;
 use whim_balance::sample;
 use whim_journey::cause::Cause;
@@ -45,12 +45,14 @@ impl Cluster {
         let now = millis(self.now);
         let node = &mut self.nodes[own];
         node.balancer.sampled = node.view.entries().len() > sample::ALL_UP_TO;
-        let orders = node.balancer.look(now, count, &known, &programs);
+        let relocations = node.balancer.look(now, count, &known, &programs);
         self.outcome.looks += 1;
-        for order in orders {
-            if !self.depart(own, &order) {
+        for relocation in relocations {
+            if !self.depart(own, &relocation) {
                 self.outcome.refused += 1;
-                self.nodes[own].balancer.ended(now, order.process, false);
+                self.nodes[own]
+                    .balancer
+                    .ended(now, relocation.process, false);
             }
         }
     }
@@ -102,9 +104,9 @@ impl Cluster {
     }
 
     /// Begins a move, if the target admits it.
-    fn depart(&mut self, own: usize, order: &Order) -> bool {
-        let (from, to) = (number(order.from), number(order.to));
-        let moved = usize::try_from(order.process).unwrap_or(usize::MAX);
+    fn depart(&mut self, own: usize, relocation: &Relocation) -> bool {
+        let (from, to) = (number(relocation.from), number(relocation.to));
+        let moved = usize::try_from(relocation.process).unwrap_or(usize::MAX);
         let reach = self.reach(own, to) && self.reach(own, from) && self.reach(from, to);
         self.pass(from);
         self.pass(to);
@@ -125,7 +127,7 @@ impl Cluster {
         let lands = self.now + micros(freeze + memory / self.setting.rate);
         let transfer = self.next_transfer;
         self.next_transfer += 1;
-        let cause = order.cause;
+        let cause = relocation.cause;
         let (began, program) = (self.now, moved);
         let transfer_of = Transfer {
             program,

@@ -1,6 +1,6 @@
 //! The balancer's decisions as sentences, with the numbers that decided.
 
-use whim_balance::balancer::{Fixed, Order, Record, Verdict};
+use whim_balance::balancer::{Fixed, Record, Relocation, Verdict};
 use whim_balance::decide::{Numbers, Stay};
 use whim_balance::pace::Pace;
 use whim_balance::{Millis, NodeId};
@@ -8,26 +8,26 @@ use whim_journey::cause::Cause;
 
 use super::watch::Watched;
 
-/// An order as a sentence; `name` gives the names of nodes.
+/// A relocation as a sentence; `name` gives the names of nodes.
 #[must_use]
-pub(super) fn order(order: &Order, name: &dyn Fn(NodeId) -> String) -> String {
-    let (from, to) = (name(order.from), name(order.to));
-    let why = order.cause.because();
-    let numbers = match order.cause {
+pub(super) fn relocation(relocation: &Relocation, name: &dyn Fn(NodeId) -> String) -> String {
+    let (from, to) = (name(relocation.from), name(relocation.to));
+    let why = relocation.cause.because();
+    let numbers = match relocation.cause {
         Cause::Memory => {
             let (frees, lacks) = (
-                mebibytes(order.numbers.relieves),
-                mebibytes(order.numbers.adds),
+                mebibytes(relocation.numbers.relieves),
+                mebibytes(relocation.numbers.adds),
             );
             format!("{from} will lack {lacks:.0} MiB, it takes {frees:.0} MiB along")
         }
-        Cause::Terminal => format!("it stands still for {}", seconds(order.numbers.cost)),
+        Cause::Terminal => format!("it stands still for {}", seconds(relocation.numbers.cost)),
         Cause::Turn => format!(
             "it evens out {}, and stands still for {}",
-            seconds(order.numbers.gain),
-            seconds(order.numbers.cost)
+            seconds(relocation.numbers.gain),
+            seconds(relocation.numbers.cost)
         ),
-        _ => weighed(&order.numbers, &from, &to),
+        _ => weighed(&relocation.numbers, &from, &to),
     };
     format!("From {from} to {to}, since {why}: {numbers}")
 }
@@ -92,7 +92,7 @@ pub(super) fn record(
 
 fn verdict(verdict: &Verdict, from: &str, name: &dyn Fn(NodeId) -> String) -> String {
     match verdict {
-        Verdict::Move(decided) => order(decided, name),
+        Verdict::Move(decided) => relocation(decided, name),
         Verdict::Moving => "it is being moved".into(),
         Verdict::Fixed(Fixed::Told) => "it stays, as it was told or has to".into(),
         Verdict::Fixed(Fixed::Interactive) => {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_numbers_that_decided_are_said() {
-        let order = |cause| Order {
+        let relocation = |cause| Relocation {
             process: 7,
             from: NodeId(1),
             to: NodeId(2),
@@ -182,7 +182,7 @@ mod tests {
         };
         let said = |verdict, since| super::record(&record(verdict, since), 9_000, "n1", &name);
         assert_eq!(
-            said(Verdict::Move(order(Cause::Load)), 2_000),
+            said(Verdict::Move(relocation(Cause::Load)), 2_000),
             "Balancer, 7 s ago: From n1 to n2, since there is less to wait for there: it relieves n1 of 0.750 \
              and costs n2 0.250; it gains 12.3 s, and stands still for 56 ms."
         );
