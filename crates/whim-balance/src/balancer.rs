@@ -4,7 +4,7 @@
 //! the nodes, corrects it by the moves that it has begun itself and that no sensor shows yet, and asks four
 //! questions in this order: does a program wait for its user at a terminal while it is away? Does memory
 //! run out where one of them is? Would one lose less at home? Is there less to wait for elsewhere? The last
-//! two are one: see [`decide`]. How often anything is moved is limited by [`pace`](crate::pace).
+//! two are one: see [`decide`]. How often anything is moved is limited by [`pace`].
 
 mod surroundings;
 #[cfg(test)]

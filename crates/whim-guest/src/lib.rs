@@ -1,14 +1,14 @@
 //! The guest supervisor: one visiting process in a sandbox, its memory, its calls.
 //!
 //! - [`sandbox`]: the empty namespaces and the blank process in them.
-//! - [`arrival`]: from the blank process to the guest.
-//! - [`supervisor`]: the one loop; [`link`] and [`control`] are its connections, [`reception`] is
+//! - `arrival`: from the blank process to the guest.
+//! - [`supervisor`]: the one loop; `link` and `control` are its connections, `reception` is
 //!   where they come in.
-//! - [`guest`]: threads and their stops; [`calls`] and [`signals`] are what happens to them. `cut`
+//! - `guest`: threads and their stops; `calls` and `signals` are what happens to them. `cut`
 //!   reads the registers of a stopped call, `unread` is where a handler meets one that has not begun;
-//!   [`times`] adds up their CPU time, [`waits`] what is left of their waits.
-//! - [`pager`], [`table`], [`memory`]: pages that come from home when they are needed.
-//! - [`capture`]: the way out.
+//!   `times` adds up their CPU time, `waits` what is left of their waits.
+//! - [`pager`], [`table`], `memory`: pages that come from home when they are needed.
+//! - `capture`: the way out.
 #![forbid(unsafe_code)]
 
 mod arrival;

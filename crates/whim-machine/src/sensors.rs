@@ -18,7 +18,7 @@ pub use scope::Scope;
 pub use speed::Speed;
 pub use whim_monitor::rows::float;
 
-/// What a node tells of itself, as a word of [`whimd::members::word`].
+/// What a node tells of itself, as a word of `members/word.rs` of whimd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Threads that run or wait for a CPU, as it is told to others: see [`whim_balance::load`].
