@@ -427,7 +427,7 @@ fn every_number_is_local_or_reported() {
         .expect("complete");
     let runner = rebuilt.runner;
     let local = |number: u64| {
-        whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::Class::Local)
+        whim_calls::row(number).is_some_and(|row| row.class() == whim_calls::CallClass::Local)
     };
     // uretprobe and uprobe: the kernel shows them to no filter, and answers SIGILL or an errno.
     let hidden = [335, 336];
