@@ -269,7 +269,7 @@ impl Guest {
             let r = &state.registers;
             let call = Syscall {
                 number: r.orig_rax,
-                args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+                args: r.arguments(),
             };
             let host_tid = thread.stopped.tid();
             let thread = Thread {

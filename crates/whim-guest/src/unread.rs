@@ -10,7 +10,7 @@ use crate::cut::rewound;
 use crate::error::GuestError;
 use crate::guest::{Guest, Kind, Thread};
 use whim_calls::{Decision, resolve};
-use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS, arguments};
+use whim_image::freeze_calls::{ERESTARTNOINTR, ERESTARTSYS};
 use whim_model::Syscall;
 use whim_model::{QueuedSignal, Registers};
 use whim_sys::ptrace::{RawSigInfo, Stopped};
@@ -61,7 +61,7 @@ impl Guest {
         if !ended || thread.told_interrupted || whim_calls::restarts_here(number) {
             return None;
         }
-        let args = arguments(registers);
+        let args = registers.arguments();
         let decision = resolve(&Syscall { number, args }, &self.context, &self.memory);
         // Pages that it lacks are asked for when it is read.
         let _ = self.memory.take_needed();

@@ -10,9 +10,7 @@ use crate::cut::{end_call, was_cut};
 use crate::error::GuestError;
 use crate::guest::{Guest, Trace};
 use std::time::Duration;
-use whim_image::freeze_calls::{
-    EINTR, RESTART_SYSCALL, arguments, relative_timeout, restarts, true_number,
-};
+use whim_image::freeze_calls::{EINTR, RESTART_SYSCALL, relative_timeout, restarts, true_number};
 use whim_image::freeze_observe::{Observation, elapsed_ns, monotonic_ns, observe_and_stop};
 use whim_model::{Activity, ProcessImage, Registers};
 use whim_sys::process_vm;
@@ -221,7 +219,7 @@ impl Timed {
 
 /// What is left of the call's time.
 fn rest_ns(process: i32, registers: &Registers, elapsed: impl FnOnce() -> u64) -> Option<u64> {
-    let args = arguments(registers);
+    let args = registers.arguments();
     let (_, total) = relative_timeout(process, registers.orig_rax, &args)?;
     let told = match i64::try_from(registers.orig_rax).ok()? {
         libc::SYS_nanosleep => args[1],

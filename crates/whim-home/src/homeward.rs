@@ -648,11 +648,12 @@ pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumptio
 
 impl Resumption {
     fn wait(&self, tid: i32) -> Option<Wait> {
-        let r = &self.registers;
         Some(Wait {
             tid,
-            number: r.rax,
-            args: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
+            call: Syscall {
+                number: self.registers.rax,
+                args: self.registers.arguments(),
+            },
             deadline_ns: self.deadline_ns?,
         })
     }

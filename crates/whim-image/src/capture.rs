@@ -2,7 +2,7 @@
 
 use crate::capture_told::Told;
 use crate::freeze::{FreezeError, Frozen, FrozenThread};
-use crate::freeze_calls::{Call, CallState, Piece, RESTART_SYSCALL, TimeoutPlace};
+use crate::freeze_calls::{CallState, InterruptedCall, Piece, RESTART_SYSCALL, TimeoutPlace};
 use crate::freeze_observe::Status;
 use crate::inject::OPERATIONS_MAX;
 use crate::maps::{self, FlagTable, MapEntry, MapsError};
@@ -511,7 +511,8 @@ fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
     if call.state == CallState::Complete {
         return computing(registers);
     }
-    let local = begins_in_guest(call.number) && call.number != RESTART_SYSCALL;
+    let Syscall { number, args } = call.syscall;
+    let local = begins_in_guest(number) && number != RESTART_SYSCALL;
     let sleeps = matches!(call.state, CallState::RestartBlock { .. });
     let deadline_ns = match call.state {
         CallState::RestartBlock { deadline_ns } => deadline_ns,
@@ -521,8 +522,8 @@ fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
     if local
         && sleeps
         && deadline_ns.is_none()
-        && call.number == FUTEX
-        && call.args[1] & !FUTEX_FLAGS == FUTEX_WAIT
+        && number == FUTEX
+        && args[1] & !FUTEX_FLAGS == FUTEX_WAIT
     {
         // A relative time of which nobody knows how much is left. A wake-up for nothing is
         // something that every user of futexes expects.
@@ -532,8 +533,8 @@ fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
     registers.rip -= 2;
     let in_flight = in_flight(thread.tid(), call);
     let short = matches!(call.state, CallState::Short { .. });
-    if local && !short && (!sleeps || call.number == FUTEX) {
-        registers.rax = call.number;
+    if local && !short && (!sleeps || number == FUTEX) {
+        registers.rax = number;
         let cut = matches!(call.state, CallState::Cut { timeout: Some(_) });
         let call = cut.then_some(in_flight);
         return Plan {
@@ -552,8 +553,8 @@ fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
     }
 }
 
-fn in_flight(tid: i32, call: &Call) -> InFlight {
-    let (number, args, further) = call.remainder();
+fn in_flight(tid: i32, call: &InterruptedCall) -> InFlight {
+    let (Syscall { number, args }, further) = call.remainder();
     let (already, rest_ns) = match &call.state {
         CallState::Short { done, .. } => (done.cast_signed(), None),
         CallState::Cut {
@@ -572,8 +573,8 @@ fn in_flight(tid: i32, call: &Call) -> InFlight {
         tid,
         number,
         args,
-        original_number: call.number,
-        original_args: call.args,
+        original_number: call.syscall.number,
+        original_args: call.syscall.args,
         // Trap: a-sleep-ends-with-eintr
         restart: matches!(call.state, CallState::RestartBlock { .. }),
         already,

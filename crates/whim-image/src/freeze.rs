@@ -12,7 +12,7 @@
 //! itself when the tracer dies. See `freeze_calls` for how calls are kept from noticing.
 
 use crate::freeze_attend::Attended;
-use crate::freeze_calls::{self, Call, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, Subject};
+use crate::freeze_calls::{self, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, InterruptedCall, Subject};
 use crate::freeze_observe::{Observation, Status, is_runnable, observe_and_stop, sleeping_in};
 use crate::freeze_release::Held;
 use crate::inject::Injection;
@@ -103,7 +103,7 @@ pub struct FrozenThread {
     pub(crate) tid: Tid,
     pub(crate) stopped: Option<Stopped>,
     pub(crate) original: Registers,
-    pub(crate) call: Option<Call>,
+    pub(crate) call: Option<InterruptedCall>,
     pub(crate) mask: Option<u64>,
     /// Address of the instance of the stub in which it stands.
     pub(crate) inside: Option<u64>,
@@ -156,7 +156,7 @@ impl FrozenThread {
 
     /// The system call in which it was stopped; `None` when it was computing.
     #[must_use]
-    pub fn call(&self) -> Option<&Call> {
+    pub fn call(&self) -> Option<&InterruptedCall> {
         self.call.as_ref()
     }
 

@@ -1,9 +1,10 @@
 //! A frozen process made of stops that somebody else brought about.
 
 use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
-use crate::freeze_calls::{self, Call, CallState, Timeout};
+use crate::freeze_calls::{self, CallState, InterruptedCall, Timeout};
 use crate::freeze_observe::Status;
 use std::time::Instant;
+use whim_model::Syscall;
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::{Options, Stopped, Tid};
 
@@ -11,19 +12,18 @@ use whim_sys::ptrace::{Options, Stopped, Tid};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub tid: Tid,
-    pub number: u64,
-    pub args: [u64; 6],
+    pub call: Syscall,
     /// When its time is over, by CLOCK_MONOTONIC.
     pub deadline_ns: u64,
 }
 
 impl Wait {
-    fn call(&self, pid: i32) -> Option<Call> {
-        let (place, _) = freeze_calls::relative_timeout(pid, self.number, &self.args)?;
+    fn interrupted(&self, pid: i32) -> Option<InterruptedCall> {
+        let Syscall { number, args } = self.call;
+        let (place, _) = freeze_calls::relative_timeout(pid, number, &args)?;
         let deadline_ns = self.deadline_ns;
-        Some(Call {
-            number: self.number,
-            args: self.args,
+        Some(InterruptedCall {
+            syscall: self.call,
             state: CallState::Cut {
                 timeout: Some(Timeout { place, deadline_ns }),
             },
@@ -68,7 +68,7 @@ impl Frozen {
             let mut original = stopped.registers()?;
             let wait = waits.iter().find(|wait| wait.tid == tid);
             let call = match wait {
-                Some(wait) => wait.call(pid),
+                Some(wait) => wait.interrupted(pid),
                 None => freeze_calls::left_short((pid, tid), &mut original),
             };
             if call.is_some() {

@@ -7,8 +7,7 @@
 use crate::freeze_observe::{Observation, elapsed_ns, monotonic_ns};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use whim_calls::{AtStop, Buffer, End, Limit, Time, Transfer, at_stop, relative_time, transfer};
-use whim_model::Range;
-use whim_model::Registers;
+use whim_model::{Range, Registers, Syscall};
 use whim_sys::foreign;
 use whim_sys::process_vm::{self, MemFile};
 
@@ -80,11 +79,10 @@ pub enum CallState {
 
 /// A system call in which a thread was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// For a call that is continued by `restart_syscall`: the original one, where the code that
-    /// precedes the instruction tells it, else [`RESTART_SYSCALL`].
-    pub number: u64,
-    pub args: [u64; 6],
+pub struct InterruptedCall {
+    /// For a call that is continued by `restart_syscall`, the number is the original one where the
+    /// code that precedes the instruction tells it, else [`RESTART_SYSCALL`].
+    pub syscall: Syscall,
     pub state: CallState,
 }
 
@@ -103,25 +101,6 @@ pub fn needs_elapsed(number: u64) -> bool {
     at_stop(number) != AtStop::GoesOn
 }
 
-/// The six arguments in the registers.
-#[must_use]
-pub fn arguments(registers: &Registers) -> [u64; 6] {
-    let r = registers;
-    [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]
-}
-
-/// Puts six arguments into the registers.
-pub fn set_arguments(registers: &mut Registers, args: [u64; 6]) {
-    [
-        registers.rdi,
-        registers.rsi,
-        registers.rdx,
-        registers.r10,
-        registers.r8,
-        registers.r9,
-    ] = args;
-}
-
 /// Whether rax is one of the kernel's requests to restart.
 #[must_use]
 pub fn restarts(rax: u64) -> bool {
@@ -134,7 +113,7 @@ pub fn restarts(rax: u64) -> bool {
 /// Understands the call at which a thread stands stopped by PTRACE_INTERRUPT; `None` when it
 /// computes. Of a call that was cut off, rax in `registers` is rewritten, to be stored at once.
 #[must_use]
-pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Call> {
+pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<InterruptedCall> {
     if registers.cs != USER_CS || registers.orig_rax.cast_signed() < 0 {
         return None;
     }
@@ -153,7 +132,7 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Cal
     if number == RESTART_SYSCALL && known {
         number = number_in_code(&code).unwrap_or(number);
     }
-    let args = arguments(registers);
+    let args = registers.arguments();
     let state = match registers.rax.cast_signed() {
         ERESTARTNOHAND if at_stop(number) == AtStop::WaitsAnew => CallState::Cut {
             timeout: timeout(subject, number, &args),
@@ -175,16 +154,14 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Cal
         },
         _ => {
             let ids = (subject.pid, subject.tid);
-            return left_short(ids, registers).or(Some(Call {
-                number,
-                args,
+            return left_short(ids, registers).or(Some(InterruptedCall {
+                syscall: Syscall { number, args },
                 state: CallState::Complete,
             }));
         }
     };
-    Some(Call {
-        number,
-        args,
+    Some(InterruptedCall {
+        syscall: Syscall { number, args },
         state,
     })
 }
@@ -193,9 +170,9 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Cal
 /// a transfer that ended before its buffer did, because of a stop; `None` when there is nothing.
 /// Of a request for random bytes, the rest is filled in at once, and rax says so.
 #[must_use]
-pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<Call> {
+pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<InterruptedCall> {
     let number = registers.orig_rax;
-    let args = arguments(registers);
+    let args = registers.arguments();
     // Trap: a-stop-shows-as-a-short-count
     let state = short_count(ids, number, &args, registers.rax.cast_signed())?;
     if state == CallState::Complete
@@ -206,9 +183,8 @@ pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<Call> {
     {
         registers.rax = args[length];
     }
-    Some(Call {
-        number,
-        args,
+    Some(InterruptedCall {
+        syscall: Syscall { number, args },
         state,
     })
 }
@@ -450,13 +426,15 @@ fn rest_of(pieces: Vec<Piece>, mut done: u64) -> Vec<Piece> {
     rest
 }
 
-impl Call {
-    /// The call with which the rest of a cut or short one is done: its number and arguments, when
-    /// they fit into registers; further pieces of its buffer behind it.
+impl InterruptedCall {
+    /// The call that does the rest of a cut or short one, as far as one call can; and the pieces
+    /// of the buffer that are left after it.
     #[must_use]
-    pub fn remainder(&self) -> (u64, [u64; 6], Vec<Piece>) {
-        let mut args = self.args;
-        let mut number = self.number;
+    pub fn remainder(&self) -> (Syscall, Vec<Piece>) {
+        let Syscall {
+            mut number,
+            mut args,
+        } = self.syscall;
         let mut further = Vec::new();
         match &self.state {
             CallState::Cut {
@@ -468,7 +446,7 @@ impl Call {
             }
             CallState::Short { done, rest } => {
                 let Some(transfer) = transfer(number, &args) else {
-                    return (number, args, further);
+                    return (self.syscall, further);
                 };
                 number = transfer.rest;
                 let first = rest.first().copied().unwrap_or_default();
@@ -489,7 +467,7 @@ impl Call {
             }
             _ => {}
         }
-        (number, args, further)
+        (Syscall { number, args }, further)
     }
 }
 
@@ -514,33 +492,27 @@ mod tests {
             done: 4,
             rest: vec![piece(0x1004, 6), piece(0x2000, 8)],
         };
-        let call = Call {
-            number: libc::SYS_writev.cast_unsigned(),
-            args: [5, 0x9000, 2, 0, 0, 0],
+        let call = InterruptedCall {
+            syscall: Syscall::new(libc::SYS_writev, &[5, 0x9000, 2, 0, 0, 0]),
             state: state.clone(),
         };
-        let (number, args, further) = call.remainder();
-        assert_eq!(
-            (number, args),
-            (libc::SYS_write.cast_unsigned(), [5, 0x1004, 6, 0, 0, 0])
-        );
+        let (rest, further) = call.remainder();
+        assert_eq!(rest, Syscall::new(libc::SYS_write, &[5, 0x1004, 6]));
         assert_eq!(further, [piece(0x2000, 8)]);
-        let call = Call {
-            number: libc::SYS_sendmsg.cast_unsigned(),
-            args: [5, 0x9000, 0x4000, 0, 0, 0],
+        let call = InterruptedCall {
+            syscall: Syscall::new(libc::SYS_sendmsg, &[5, 0x9000, 0x4000, 0, 0, 0]),
             state,
         };
-        assert_eq!(call.remainder().1, [5, 0x1004, 6, 0x4000, 0, 0]);
+        assert_eq!(call.remainder().0.args, [5, 0x1004, 6, 0x4000, 0, 0]);
         let state = CallState::Short {
             done: 4,
             rest: Vec::new(),
         };
-        let call = Call {
-            number: libc::SYS_sendfile.cast_unsigned(),
-            args: [5, 6, 0x77, 100, 0, 0],
+        let call = InterruptedCall {
+            syscall: Syscall::new(libc::SYS_sendfile, &[5, 6, 0x77, 100, 0, 0]),
             state,
         };
-        assert_eq!(call.remainder().1, [5, 6, 0x77, 96, 0, 0]);
+        assert_eq!(call.remainder().0.args, [5, 6, 0x77, 96, 0, 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! from a signal handler. Its parts are given out in turn, never one in which a thread stands.
 
 use crate::freeze::{FreezeError, Frozen};
-use crate::freeze_calls::{self, Call, CallState, TimeoutPlace};
+use crate::freeze_calls::{self, CallState, InterruptedCall, TimeoutPlace};
 use crate::maps::{self, MapEntry};
 use whim_model::Syscall;
 use whim_model::{PAGE_SIZE, Protection, Range, Registers};
@@ -31,8 +31,7 @@ const MAP_FLAGS: u64 = 0x2 | 0x20 | 0x10_0000;
 /// What the thread is made to execute in place of the rest of its call.
 #[derive(Debug)]
 pub(crate) struct Continuation {
-    number: u64,
-    args: [u64; 6],
+    call: Syscall,
     /// Index of the argument that points to `extra`.
     pointer: Option<usize>,
     extra: Vec<u8>,
@@ -154,7 +153,7 @@ impl Frozen {
         let data = TailData {
             before: continuation.before,
             counts: continuation.counts,
-            args: freeze_calls::arguments(&thread.original),
+            args: thread.original.arguments(),
             rip: thread.original.rip + behind,
         };
         let mut bytes = stub::tail_code()[..code].to_vec();
@@ -169,17 +168,17 @@ impl Frozen {
         self.memory
             .write_all(slot.start, &bytes)
             .map_err(FreezeError::Memory)?;
-        let mut args = continuation.args;
+        let mut args = continuation.call.args;
         if let Some(pointer) = continuation.pointer {
             args[pointer] = extra_at;
         }
         let mut registers: Registers = thread.original;
-        freeze_calls::set_arguments(&mut registers, args);
+        registers.set_arguments(args);
         if continuation.decide && !stands_before {
             registers.rip = slot.start + stub::RESTART_ENTRY;
         } else {
             registers.rip = slot.start;
-            registers.rax = continuation.number;
+            registers.rax = continuation.call.number;
             registers.orig_rax = u64::MAX;
         }
         thread.stopped()?.set_registers(&registers)?;
@@ -291,9 +290,9 @@ impl Continuation {
 
 /// How the rest of a call is done by the thread itself; `None` when the kernel's own restart, or
 /// nothing, is right.
-pub(crate) fn continuation(call: &Call) -> Option<Continuation> {
-    let (number, args, further) = call.remainder();
-    match &call.state {
+pub(crate) fn continuation(interrupted: &InterruptedCall) -> Option<Continuation> {
+    let (call, further) = interrupted.remainder();
+    match &interrupted.state {
         CallState::Cut {
             timeout: Some(timeout),
         } => {
@@ -310,8 +309,7 @@ pub(crate) fn continuation(call: &Call) -> Option<Continuation> {
                 }
             };
             Some(Continuation {
-                number,
-                args,
+                call,
                 pointer,
                 extra,
                 message: false,
@@ -322,8 +320,7 @@ pub(crate) fn continuation(call: &Call) -> Option<Continuation> {
         }
         CallState::Short { done, rest } => {
             let mut found = Continuation {
-                number,
-                args,
+                call,
                 pointer: None,
                 extra: Vec::new(),
                 message: false,
@@ -332,13 +329,14 @@ pub(crate) fn continuation(call: &Call) -> Option<Continuation> {
                 decide: false,
             };
             let vectors = freeze_calls::vector_bytes(rest);
-            let is = |number: i64| !further.is_empty() && call.number == number.cast_unsigned();
+            let original = interrupted.syscall;
+            let is = |number: i64| !further.is_empty() && original.number == number.cast_unsigned();
             if is(libc::SYS_writev) {
-                (found.number, found.args) = (call.number, call.args);
-                found.args[2] = rest.len() as u64;
+                found.call = original;
+                found.call.args[2] = rest.len() as u64;
                 (found.pointer, found.extra) = (Some(1), vectors);
             } else if is(libc::SYS_sendmsg) {
-                (found.number, found.args) = (call.number, call.args);
+                found.call = original;
                 found.pointer = Some(1);
                 found.extra = message_header(rest.len() as u64);
                 found.extra.extend(vectors);

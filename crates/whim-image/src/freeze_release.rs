@@ -10,7 +10,7 @@
 //! tracer stays with that thread as its clock, see [`Held`].
 
 use crate::freeze::{FreezeError, Frozen};
-use crate::freeze_calls::{self, Call, CallState, EINTR, TimeoutPlace};
+use crate::freeze_calls::{self, CallState, EINTR, InterruptedCall, TimeoutPlace};
 use crate::freeze_continue::{Continuation, continuation};
 use crate::freeze_observe::{Status as ThreadStatus, handler_is_due, monotonic_ns};
 use whim_sys::ptrace::{Phase, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
@@ -94,11 +94,13 @@ impl Frozen {
 }
 
 /// The number of a call that waits for a socket with a timeout of its own, and its deadline.
-fn socket_wait(call: &Call) -> Option<(u64, u64)> {
+fn socket_wait(call: &InterruptedCall) -> Option<(u64, u64)> {
     match call.state {
         CallState::Cut {
             timeout: Some(timeout),
-        } if timeout.place == TimeoutPlace::Socket => Some((call.number, timeout.deadline_ns)),
+        } if timeout.place == TimeoutPlace::Socket => {
+            Some((call.syscall.number, timeout.deadline_ns))
+        }
         _ => None,
     }
 }

@@ -70,6 +70,19 @@ pub struct Registers {
     pub gs: u64,
 }
 
+impl Registers {
+    /// The arguments of a system call, in their order.
+    #[must_use]
+    pub fn arguments(&self) -> [u64; 6] {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9]
+    }
+
+    /// Puts the arguments of a system call where the kernel finds them.
+    pub fn set_arguments(&mut self, args: [u64; 6]) {
+        [self.rdi, self.rsi, self.rdx, self.r10, self.r8, self.r9] = args;
+    }
+}
+
 /// What a thread was doing when it was frozen, and how its new half takes it up.
 ///
 /// In `registers` of a thread that `AwaitsHome`, `rip` already points *at* the `syscall`

@@ -37,7 +37,7 @@ impl Server {
             rax: raw.cast_unsigned(),
             ..Registers::default()
         };
-        freeze_calls::set_arguments(&mut registers, active.args);
+        registers.set_arguments(active.args);
         let ids = (self.deputy.pid(), self.deputy.tid_of(slot));
         let Some(call) = freeze_calls::left_short(ids, &mut registers) else {
             return false;
@@ -45,11 +45,11 @@ impl Server {
         if call.state == CallState::Complete {
             return false;
         }
-        let (number, args, further) = call.remainder();
+        let (rest, further) = call.remainder();
         active.already += active.sum + raw;
         active.sum = 0;
-        active.piecewise = number;
-        active.args = args;
+        active.piecewise = rest.number;
+        active.args = rest.args;
         for piece in further.into_iter().rev() {
             active.further.push_front(piece);
         }
