@@ -11,7 +11,7 @@ use whim_journey::job::Event;
 use whim_model::CpuTime;
 use whim_monitor::feed::Update;
 pub use whim_monitor::rows::{Admission, LogRow, NodeRow, NodeState, ProcessRow};
-use whim_net::Concealed;
+use whim_secret::Concealed;
 
 use crate::history::HistoryRow;
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::concealed::Concealed;
 use crate::holder::Holder;
 use crate::join::{Admission, JOIN_VERSION, JoinRefusal, JoinRequest};
 use crate::name::{NodeName, PeerIdentity};
@@ -11,7 +10,9 @@ use crate::roster::{MEMBERS_MAX, Member, ROSTER_LENGTH_MAX, Roster, RosterError}
 use crate::state::{RenewRequest, State, StateError};
 use crate::tls::issue::{CLOCK_SKEW, Issued};
 use crate::tls::{self, authority_pin};
-use crate::token::{Admitted, Token};
+use crate::token::Admitted;
+use whim_secret::Concealed;
+use whim_secret::Token;
 
 impl State {
     fn holder_mut(&mut self) -> Result<&mut Holder, StateError> {

@@ -12,7 +12,7 @@ use whim_journey::turn::{Request, Turn, Verdict};
 
 use crate::datagram::{self, Keyring, Received};
 use crate::inbox::Inbox;
-use crate::join::{Admission, JoinAnswer, JoinRequest, parse_host};
+use crate::join::{Admission, JoinAnswer, JoinRequest};
 use crate::name::{
     NAME_MAX, NodeName, PeerExpectation, Route, Subject, journey_server_name, stay_server_name,
 };
@@ -21,7 +21,9 @@ use crate::roster::{
     ADDRESS_LENGTH_MAX, ADDRESSES_MAX, CLASS_LENGTH_MAX, Member, Roster, SignedRoster,
 };
 use crate::tls::{self, Part, Secret};
-use crate::token::{Token, TokenBook};
+use crate::token::TokenBook;
+use whim_secret::Token;
+use whim_secret::address::parse_host;
 
 pub use crate::hello::fuzz_client_hello as client_hello;
 

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::concealed::Concealed;
-use crate::files;
 use crate::name::{ClusterName, NodeName};
 use crate::removal::SERIALS_MAX;
 use crate::revocation::Revoked;
@@ -14,6 +12,8 @@ use crate::roster::{RevokedUntil, SignedRoster};
 use crate::state::StateError;
 use crate::tls::issue::{Authority, CLOCK_SKEW, Issued};
 use crate::token::TokenBook;
+use whim_secret::Concealed;
+use whim_secret::files;
 
 pub(crate) const CA_CERTIFICATE: &str = "ca.pem";
 pub(crate) const CA_KEY: &str = "ca.key";

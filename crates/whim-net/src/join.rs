@@ -13,16 +13,17 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use whim_secret::address::{AddressError, parse_host};
+use whim_secret::token::{self, Token};
 
 use crate::link::{ChannelError, Deadline, Link, Received};
 use crate::name::{NodeName, SERVER_NAME_JOIN};
-use crate::port::PORT_DEFAULT;
 use crate::roster::{ROSTER_LENGTH_MAX, SignedRoster};
 use crate::state::{NodeOptions, RenewRequest, State, StateError, Vacant};
 use crate::tls::issue::Issued;
 use crate::tls::session::Session;
 use crate::tls::{self, Refusal, TlsError, authority_pin};
-use crate::token::{self, Token, TokenRefusal};
+use crate::token::TokenRefusal;
 
 /// Version of this exchange.
 pub const JOIN_VERSION: u16 = 1;
@@ -104,10 +105,8 @@ pub(crate) enum JoinAnswer {
 
 #[derive(Debug, Error)]
 pub enum JoinError {
-    #[error("{0:?} is no address: give HOST, HOST:PORT, or [IPV6]:PORT")]
-    Host(String),
-    #[error("A token was given as the address of a host: give HOST, HOST:PORT, or [IPV6]:PORT")]
-    TokenAsHost,
+    #[error(transparent)]
+    Host(#[from] AddressError),
     #[error("The name {host} cannot be resolved ({source}): check the name and this node's DNS")]
     Name { host: String, source: io::Error },
     #[error("There is no route to {address} ({source}): check the network and the address")]
@@ -156,40 +155,6 @@ pub enum JoinError {
     },
     #[error(transparent)]
     State(#[from] StateError),
-}
-
-/// Host and port of what a user typed: `HOST`, `HOST:PORT`, `IPV4`, `IPV6`, `[IPV6]`, `[IPV6]:PORT`.
-///
-/// # Errors
-/// None of these.
-pub fn parse_host(text: &str) -> Result<(String, u16), JoinError> {
-    // It would be asked of name servers, and repeated in messages.
-    if token::stands_in(text) {
-        return Err(JoinError::TokenAsHost);
-    }
-    let bad = || JoinError::Host(text.chars().take(300).collect());
-    let port = |digits: &str| digits.parse().ok().filter(|p| *p != 0).ok_or_else(bad);
-    if text.parse::<std::net::Ipv6Addr>().is_ok() {
-        return Ok((text.to_owned(), PORT_DEFAULT));
-    }
-    if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']').ok_or_else(bad)?;
-        host.parse::<std::net::Ipv6Addr>().map_err(|_| bad())?;
-        return match rest.strip_prefix(':') {
-            Some(digits) => Ok((host.to_owned(), port(digits)?)),
-            None if rest.is_empty() => Ok((host.to_owned(), PORT_DEFAULT)),
-            None => Err(bad()),
-        };
-    }
-    let (host, port) = match text.split_once(':') {
-        Some((host, digits)) => (host, port(digits)?),
-        None => (text, PORT_DEFAULT),
-    };
-    let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-    if host.is_empty() || host.len() > 255 || !host.bytes().all(usable) {
-        return Err(bad());
-    }
-    Ok((host.to_owned(), port))
 }
 
 /// `HOST:PORT` of an address, as members are listed.

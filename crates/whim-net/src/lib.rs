@@ -3,10 +3,8 @@
 
 mod authority;
 pub mod channel;
-mod concealed;
 pub mod datagram;
 pub mod door;
-pub mod files;
 pub mod fuzz;
 pub mod hello;
 mod holder;
@@ -25,7 +23,6 @@ pub mod tls;
 pub mod token;
 
 pub use channel::{Channel, ChannelError, Received};
-pub use concealed::Concealed;
 pub use door::{Door, Fresh};
 pub use line::Line;
 pub use name::{JourneyId, NodeName, PeerExpectation, PeerIdentity, Role};
@@ -34,7 +31,7 @@ pub use revocation::{RevocationList, Revoked};
 pub use roster::{Member, Roster, SignedRoster};
 pub use state::{NodeOptions, State, StateError};
 pub use tls::{Credentials, client_config, peer_identity, server_config};
-pub use token::{Admitted, Token};
+pub use token::Admitted;
 
 /// The time, in Unix seconds, as this crate's functions want it.
 #[must_use]

@@ -23,8 +23,6 @@ use whim_sys::fdpass::{self, FdPassError};
 
 use crate::hello::{HELLO_MAX, HelloError, server_name};
 
-/// TCP and UDP port of a node, unless its configuration says otherwise.
-pub const PORT_DEFAULT: u16 = 7946;
 /// Longest line on a supervisor's socket, in bytes.
 pub const LINE_MAX: usize = 64 << 10;
 /// So many descriptors may wait to be taken from a [`LineReader`].

@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use crate::name::{ClusterName, NodeName, PeerIdentity};
 use crate::tls::TlsError;
-use crate::tls::digest::{hex, signature_holds, unhex};
+use crate::tls::digest::signature_holds;
 use crate::tls::issue::Authority;
+use whim_secret::hexadecimal::{hex, unhex};
 
 /// So many are kept, the newest: a node that comes back later is refused without one.
 pub const REMOVALS_MAX: usize = 64;

@@ -6,8 +6,9 @@ use thiserror::Error;
 use crate::name::{ClusterName, NodeName};
 use crate::revocation::Revoked;
 use crate::tls::TlsError;
-use crate::tls::digest::{hex, signature_holds, unhex};
+use crate::tls::digest::signature_holds;
 use crate::tls::issue::Authority;
+use whim_secret::hexadecimal::{hex, unhex};
 
 /// No cluster has more members.
 pub const MEMBERS_MAX: usize = 10_000;

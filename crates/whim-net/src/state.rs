@@ -23,18 +23,19 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::files::{self, FileError};
 use crate::holder::{Backup, Book, CA_CERTIFICATE, CA_KEY, Holder};
 use crate::name::{ClusterName, JourneyId, NodeName, PeerExpectation, PeerIdentity, Role, Subject};
 use crate::removal::{REMOVALS_MAX, Removal, RemovalError, Removals, SignedRemoval};
 use crate::revocation::{RevocationList, Revoked};
 use crate::roster::{Member, Roster, RosterError, SignedRoster};
-use crate::tls::digest::{hex, random};
+use crate::tls::digest::random;
 use crate::tls::issue::{
     Authority, CLOCK_SKEW, Issued, JOURNEY_LIFE, NODE_LIFE, NodeSigner, SecretKey,
 };
 use crate::tls::{self, Credentials, TlsError, point_of_certificate};
 use crate::token::TokenError;
+use whim_secret::files::{self, FileError};
+use whim_secret::hexadecimal::{hex, unhex};
 
 const NODE: &str = "node.json";
 const ROSTER: &str = "roster.json";
@@ -724,11 +725,8 @@ impl RenewRequest {
     pub(crate) fn point(&self, node: &NodeName) -> Result<Vec<u8>, StateError> {
         let bad = StateError::Renewal("the public key comes without a valid proof");
         let long = self.public_key.len() > 256 || self.proof.len() > 256;
-        let (Some(point), Some(proof), false) = (
-            tls::digest::unhex(&self.public_key),
-            tls::digest::unhex(&self.proof),
-            long,
-        ) else {
+        let (Some(point), Some(proof), false) = (unhex(&self.public_key), unhex(&self.proof), long)
+        else {
             return Err(bad);
         };
         if tls::digest::signature_holds(&point, &Self::message(node, &point), &proof) {

@@ -12,10 +12,11 @@ use std::time::Duration;
 use support::{TIMEOUT, init, join_through, name, options, sockets};
 use tempfile::TempDir;
 use whim_attempts::{Attempt, Party};
-use whim_net::files::FileError;
-use whim_net::join::{self, JoinError, JoinOptions, JoinRefusal, parse_host};
+use whim_net::join::{self, JoinError, JoinOptions, JoinRefusal};
 use whim_net::token::{TOKEN_LIFE, TokenRefusal};
-use whim_net::{State, StateError, Token, unix_now};
+use whim_net::{State, StateError, unix_now};
+use whim_secret::Token;
+use whim_secret::files::FileError;
 
 const DAY: u64 = 24 * 3600;
 
@@ -273,35 +274,6 @@ fn what_joins_badly_is_refused_by_the_holder() {
     let error = join::serve(stream, &holder, &unix_now, TIMEOUT).expect_err("garbage");
     assert!(error.to_string().contains("breaks the protocol"), "{error}");
     attempt.failed(error);
-}
-
-#[test]
-fn hosts_are_parsed() {
-    for (text, host, port) in [
-        ("n1", "n1", 7946),
-        ("n1.example:80", "n1.example", 80),
-        ("10.0.0.1", "10.0.0.1", 7946),
-        ("10.0.0.1:1", "10.0.0.1", 1),
-        ("fe80::1", "fe80::1", 7946),
-        ("[fe80::1]", "fe80::1", 7946),
-        ("[fe80::1]:9", "fe80::1", 9),
-    ] {
-        assert_eq!(parse_host(text).expect("parsed"), (host.to_owned(), port));
-    }
-    for bad in [
-        "",
-        ":1",
-        "a:",
-        "a:0",
-        "a:99999",
-        "[x]:1",
-        "[fe80::1]9",
-        "a:1:2",
-        "a b",
-        "a/b",
-    ] {
-        assert!(parse_host(bad).is_err(), "{bad}");
-    }
 }
 
 #[test]

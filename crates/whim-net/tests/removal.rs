@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use support::{init, join_through, name, options};
 use tempfile::TempDir;
 use whim_attempts::{Attempt, Party};
-use whim_net::{SignedRemoval, State, StateError, Token, unix_now};
+use whim_net::{SignedRemoval, State, StateError, unix_now};
+use whim_secret::Token;
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("directory")

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use whim_control::client::Client;
 use whim_control::protocol::{Answer, Request};
-use whim_net::files;
+use whim_secret::files;
 
 use crate::arguments::NodeOptions;
 use crate::output;

@@ -229,7 +229,7 @@ fn administrative_request(verb: Verb) -> Result<Request> {
             node,
         } => {
             let NodeOptions { node, advertise } = node;
-            whim_net::join::parse_host(&host)?;
+            whim_secret::address::parse_host(&host)?;
             Request::Join {
                 host,
                 token: token::get(token_file.as_deref())?,

@@ -5,7 +5,7 @@ use nix::sys::time::TimeVal;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use whim_control::client::{Client, ControlError};
 use whim_control::protocol::{Answer, Request};
 use whim_model::CpuTime;
@@ -14,7 +14,8 @@ use crate::run::FAILED;
 
 /// Runs the program as a child, as time(1) does, and says on standard error what it has used.
 pub(crate) fn run(connect: &dyn Fn() -> Result<Client, ControlError>) -> ExitCode {
-    let name = format!("{}-{}", std::process::id(), whim_net::unix_now());
+    let seconds = UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let name = format!("{}-{seconds}", std::process::id());
     let begun = Instant::now();
     let status = match child(&name) {
         Ok(status) => status,

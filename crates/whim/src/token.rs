@@ -11,8 +11,8 @@ use nix::libc;
 use nix::sys::termios::{self, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use nix::unistd::geteuid;
 use thiserror::Error;
-use whim_net::Concealed;
-use whim_net::token::{TOKEN_LENGTH_MAX, Token, TokenError, resembles, stands_in};
+use whim_secret::Concealed;
+use whim_secret::token::{NotAToken, TOKEN_LENGTH_MAX, Token, resembles, stands_in};
 
 const ERASE: [u8; 2] = [0x7f, 0x08];
 const INTERRUPT: u8 = 0x03;
@@ -30,7 +30,7 @@ pub(crate) enum TokenInputError {
     )]
     TooLong,
     #[error(transparent)]
-    Token(#[from] TokenError),
+    Token(#[from] NotAToken),
     #[error("Nothing was typed: nothing was done")]
     Interrupted,
     #[error("The token cannot be read from standard input: {0}")]
@@ -91,7 +91,7 @@ pub(crate) fn get(file: Option<&Path>) -> Result<Concealed, TokenInputError> {
     if line.is_empty() {
         return Err(TokenInputError::Nothing);
     }
-    let text = std::str::from_utf8(&line).map_err(|_| TokenError::Malformed)?;
+    let text = std::str::from_utf8(&line).map_err(|_| NotAToken)?;
     let token: Token = text.parse()?;
     Ok(Concealed::new(token.to_string()))
 }

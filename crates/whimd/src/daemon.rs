@@ -413,7 +413,7 @@ impl Daemon {
     /// needed by the next daemon.
     pub(crate) fn save(&self, name: &str, bytes: &[u8]) {
         let path = self.settings.state.join(name);
-        if let Err(error) = whim_net::files::write_atomically(&path, bytes) {
+        if let Err(error) = whim_secret::files::write_atomically(&path, bytes) {
             tracing::warn!(%error, "state was not saved");
         }
     }

@@ -135,7 +135,7 @@ fn parameters(
     serial[0] = serial[0] & 0x3f | 0x40;
     parameters.serial_number = Some(SerialNumber::from_slice(&serial));
     parameters.use_authority_key_identifier_extension = true;
-    Ok((parameters, digest::hex(&serial)))
+    Ok((parameters, whim_secret::hexadecimal::hex(&serial)))
 }
 
 fn leaf_parameters(

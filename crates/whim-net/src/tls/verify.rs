@@ -124,8 +124,8 @@ pub(crate) fn identify(chain: &[CertificateDer<'_>]) -> Result<PeerIdentity, Ref
         cluster: cluster.clone(),
         node: node.clone(),
         journey,
-        serial: digest::hex(leaf.serial()),
-        node_serial: digest::hex(signer.serial()),
+        serial: whim_secret::hexadecimal::hex(leaf.serial()),
+        node_serial: whim_secret::hexadecimal::hex(signer.serial()),
     })
 }
 

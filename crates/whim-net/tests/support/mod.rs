@@ -10,8 +10,9 @@ use whim_net::channel::{Channel, ChannelError};
 use whim_net::join::{self, JoinError, JoinOptions, JoinReport};
 use whim_net::name::journey_server_name;
 use whim_net::{
-    Credentials, JourneyId, NodeName, NodeOptions, PeerExpectation, Role, State, Token, unix_now,
+    Credentials, JourneyId, NodeName, NodeOptions, PeerExpectation, Role, State, unix_now,
 };
+use whim_secret::Token;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 

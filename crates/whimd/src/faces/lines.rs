@@ -29,7 +29,7 @@ fn line(answer: &Answer) -> serde_json::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whim_net::Concealed;
+    use whim_secret::Concealed;
 
     #[test]
     fn nothing_that_is_told_does_anything_to_a_terminal_but_files_stay_whole() {

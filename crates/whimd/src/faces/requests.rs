@@ -4,8 +4,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use whim_control::protocol::{ADMIN_GROUP, Answer, Finding, Request};
 use whim_machine::processes::Caller;
-use whim_net::Concealed;
 use whim_net::name::NodeName;
+use whim_secret::Concealed;
 
 use crate::daemon::Daemon;
 use crate::faces::health;

@@ -11,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use whim_control::protocol::{ADMIN_GROUP, Answer, REQUEST_MAX, Request};
 use whim_machine::processes::Caller;
-use whim_net::files::FILE_MAX;
+use whim_secret::files::FILE_MAX;
 use whim_sys::credentials;
 
 use crate::daemon::Daemon;

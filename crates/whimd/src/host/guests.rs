@@ -54,7 +54,7 @@ impl Stay {
     #[must_use]
     pub(crate) fn name(&self) -> String {
         let digest = whim_net::tls::digest::sha256(self.home.as_bytes());
-        let home = whim_net::tls::digest::hex(&digest[..8]);
+        let home = whim_secret::hexadecimal::hex(&digest[..8]);
         format!("{}-{}-{home}", self.journey, self.epoch)
     }
 }

@@ -277,7 +277,8 @@ fn write_about(guest: &Guest) {
     let Ok(bytes) = serde_json::to_vec(guest) else {
         return;
     };
-    if let Err(error) = whim_net::files::write_atomically(&about_file(&guest.directory), &bytes) {
+    if let Err(error) = whim_secret::files::write_atomically(&about_file(&guest.directory), &bytes)
+    {
         tracing::warn!(%error, "a guest was not noted: a restarted daemon will not know it");
     }
 }

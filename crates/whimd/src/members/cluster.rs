@@ -16,9 +16,9 @@ use whim_net::roster::{Member, SignedRoster};
 use whim_net::state::{NodeOptions, State, StateError};
 use whim_net::tls::{self, TlsError};
 use whim_net::{
-    Admitted, Concealed, Credentials, PeerExpectation, PeerIdentity, RevocationList, Role,
-    SignedRemoval, Token,
+    Admitted, Credentials, PeerExpectation, PeerIdentity, RevocationList, Role, SignedRemoval,
 };
+use whim_secret::{Concealed, Token};
 
 use crate::members::peers::{self, FrameError, NodeReply, NodeRequest};
 
@@ -60,7 +60,7 @@ pub(crate) enum ClusterError {
     #[error("A node that wants to join was not answered: {0}")]
     Serve(String),
     #[error(transparent)]
-    Token(#[from] whim_net::token::TokenError),
+    Token(#[from] whim_secret::token::NotAToken),
     #[error("A new node is being answered just now: try again")]
     Answering,
     #[error("A task of the daemon ended badly ({0}); see its log")]

@@ -307,7 +307,7 @@ mod tests {
         let own = vec!["127.0.0.1:1".to_owned()];
         let n2 = Cluster::open(directory.join("n2"), own, "x86-64".into()).expect("opened");
         let n2 = Arc::new(n2);
-        let token = whim_net::Concealed::new(token.to_string());
+        let token = whim_secret::Concealed::new(token.to_string());
         let done = n2.join(address.clone(), &token, Some("n2".into()), Vec::new());
         done.await.expect("joined");
         n2

@@ -44,7 +44,7 @@ const FILE_PER_THREAD: u64 = 16 << 10;
 pub(crate) fn new_journey(pid: i32) -> Result<String, MoveError> {
     let random =
         whim_net::tls::digest::random::<8>().map_err(|e| MoveError::Refused(e.to_string()))?;
-    Ok(format!("{pid}-{}", whim_net::tls::digest::hex(&random)))
+    Ok(format!("{pid}-{}", whim_secret::hexadecimal::hex(&random)))
 }
 
 /// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it

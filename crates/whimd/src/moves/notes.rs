@@ -16,7 +16,8 @@ pub(crate) fn write_about(daemon: &Daemon, about: &About) -> Result<(), MoveErro
         .journeys()
         .join(format!("{}.json", about.journey));
     let bytes = serde_json::to_vec(about).map_err(|e| MoveError::Refused(e.to_string()))?;
-    whim_net::files::write_atomically(&path, &bytes).map_err(|e| MoveError::Refused(e.to_string()))
+    whim_secret::files::write_atomically(&path, &bytes)
+        .map_err(|e| MoveError::Refused(e.to_string()))
 }
 
 /// Removes what was noted of a journey.
