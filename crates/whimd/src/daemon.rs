@@ -12,7 +12,6 @@ use whim_machine::processes;
 use whim_machine::sensors::speed::{self, Speed};
 use whim_machine::sensors::{Report, Sensors};
 use whim_metrics::Metrics;
-use whim_net::datagram::Keyring;
 
 use crate::balancing::state::{Balancing, LIVES};
 use crate::faces::watched::Watched;
@@ -20,8 +19,8 @@ use crate::host::guests::Guests;
 use crate::host::orders::{self, Orders};
 use crate::line::looking::{Looking, NotSeen, Patience};
 use crate::locks::lock;
-use crate::members::cluster::{CallError, Cluster};
-use crate::members::discovery::Discovery;
+use crate::members::cluster::Cluster;
+use crate::members::membership::Membership;
 use crate::members::peers::Peers;
 use crate::moves::candidate::Candidate;
 use crate::moves::candidates::Candidates;
@@ -49,7 +48,7 @@ pub(crate) struct Daemon {
     settings: Settings,
     /// What holds of the configuration: `whim tune` changes it.
     config: Mutex<Arc<Config>>,
-    cluster: Arc<Cluster>,
+    membership: Arc<Membership>,
     events: Events,
     supervisor_groups: Vec<PathBuf>,
     started: Instant,
@@ -57,14 +56,10 @@ pub(crate) struct Daemon {
     candidates: Mutex<Candidates>,
     journeys: Mutex<Journeys>,
     guests: Mutex<Guests>,
-    peers: Mutex<Peers>,
     under_way: Mutex<UnderWay>,
     orders: Mutex<Orders>,
     looking: Arc<Looking>,
     balancing: Mutex<Balancing>,
-    /// For datagrams; of the name that this node has now.
-    keyring: Mutex<Option<Keyring>>,
-    discovery: Mutex<Discovery>,
     /// What the last look at all processes found.
     seen: Mutex<SeenProcesses>,
     /// What the monitors are told.
@@ -99,7 +94,7 @@ impl Daemon {
         Arc::new(Self {
             config: Mutex::new(Arc::new(settings.configured.clone())),
             settings,
-            cluster: Arc::new(cluster),
+            membership: Membership::new(cluster),
             events,
             supervisor_groups: cgroup::supervisors(),
             started: Instant::now(),
@@ -107,13 +102,10 @@ impl Daemon {
             candidates: Mutex::new(candidates),
             journeys: Mutex::new(journeys),
             guests: Mutex::new(guests),
-            peers: Mutex::default(),
             under_way: Mutex::default(),
             orders: Mutex::new(orders),
             looking: Arc::default(),
             balancing: Mutex::new(balancing),
-            keyring: Mutex::default(),
-            discovery: Mutex::default(),
             seen: Mutex::default(),
             watched: Watched::default(),
             metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
@@ -129,8 +121,13 @@ impl Daemon {
     }
 
     #[must_use]
+    pub(crate) fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    #[must_use]
     pub(crate) fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
+        self.membership.cluster()
     }
 
     #[must_use]
@@ -182,33 +179,7 @@ impl Daemon {
     }
 
     pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
-        lock(&self.peers)
-    }
-
-    pub(crate) fn discovery(&self) -> MutexGuard<'_, Discovery> {
-        lock(&self.discovery)
-    }
-
-    /// Lets something be done with the keys for datagrams, at this time.
-    ///
-    /// # Errors
-    /// This node is in no cluster.
-    pub(crate) fn with_keyring<T>(
-        &self,
-        act: impl FnOnce(&mut Keyring, Duration) -> T,
-    ) -> Result<T, CallError> {
-        let mut keyring = lock(&self.keyring);
-        let own = self.cluster.identity().ok_or(CallError::Unknown)?;
-        let ring = match &mut *keyring {
-            Some(ring) if *ring.own() == own => ring,
-            other => other.insert(Keyring::new(own)),
-        };
-        Ok(act(ring, self.started.elapsed()))
-    }
-
-    /// Forgets the keys of all others: this node left its cluster.
-    pub(crate) fn forget_keys(&self) {
-        *lock(&self.keyring) = None;
+        self.membership.peers()
     }
 
     pub(crate) fn sensors(&self) -> MutexGuard<'_, Sensors> {

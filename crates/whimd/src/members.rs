@@ -1,5 +1,6 @@
 //! Who is in the cluster, how they are reached, and what they say to each other.
 
+pub(crate) mod changes;
 pub(crate) mod cluster;
 pub(crate) mod discovery;
 pub(crate) mod handshakes;

@@ -89,7 +89,7 @@ fn filter() -> Option<Finding> {
 /// Nodes that could join, or clusters that could be joined.
 fn discovered(daemon: &Daemon) -> Vec<Finding> {
     let (ours, now) = (daemon.cluster().name(), daemon.clock());
-    let heard = daemon.discovery();
+    let heard = daemon.membership().discovery();
     let others = heard
         .found(now)
         .filter(|found| !discovery::is_own(found.address.ip()));

@@ -11,8 +11,8 @@ use crate::daemon::Daemon;
 use crate::faces::health;
 use crate::faces::listing;
 use crate::faces::tuning;
+use crate::members::changes;
 use crate::members::cluster::ClusterError;
-use crate::members::membership;
 use crate::moves::attempt::MoveError;
 use crate::moves::evacuation;
 use crate::moves::moving;
@@ -213,12 +213,12 @@ async fn administer(
             )))
         }
         Request::Leave { force } => {
-            let left = membership::leave(daemon, force).await;
+            let left = changes::leave(daemon, force).await;
             left.map_err(|e| e.to_string())
         }
         Request::Remove { node } => {
             let name = NodeName::new(node).map_err(|e| e.to_string())?;
-            done(membership::remove(daemon, &name))
+            done(changes::remove(daemon, &name))
         }
         Request::CaCopy => {
             let copy = daemon.cluster().with_state(|state| state.backup());

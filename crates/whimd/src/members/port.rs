@@ -14,9 +14,9 @@ use whim_net::{PeerIdentity, port};
 use crate::daemon::Daemon;
 use crate::faces::telling;
 use crate::host::hosting;
+use crate::members::changes;
 use crate::members::cluster::Standing;
 use crate::members::handshakes::Handshakes;
-use crate::members::membership;
 use crate::members::peers::{self, FrameError, NodeReply, NodeRequest};
 use crate::moves::evacuation::{self, Left, NotLeaving};
 
@@ -115,7 +115,7 @@ async fn sort(
         Route::Node => converse(daemon, stream, from, permit).await,
         Route::Join => {
             let served = daemon.cluster().serve_join(stream).await;
-            membership::served(daemon, served.map_err(|e| e.to_string())?);
+            changes::served(daemon, served.map_err(|e| e.to_string())?);
             Ok(())
         }
         Route::Supervisor(id, role) => hosting::route(daemon, &id, role, stream)
@@ -152,7 +152,7 @@ async fn converse(
         .map_err(|e| e.to_string())?;
     let peer = whim_net::peer_identity(stream.get_ref().1).map_err(|e| e.to_string())?;
     if daemon.cluster().standing(&peer) == Standing::Removed {
-        membership::tell_removed(daemon, &peer, &mut stream).await;
+        daemon.membership().tell_removed(&peer, &mut stream).await;
         return Err(format!("{peer} was removed from the cluster"));
     }
     // Members may stay.
@@ -167,7 +167,7 @@ async fn converse(
         };
         let reply = match (daemon.cluster().standing(&peer), request) {
             (Standing::Removed, _) => {
-                let reply = membership::removed_reply(daemon, &peer);
+                let reply = daemon.membership().removed_reply(&peer);
                 // Who does not listen is not told.
                 let _ = peers::send(&mut stream, &reply).await;
                 return Err(format!("{peer} was removed from the cluster"));
@@ -175,7 +175,7 @@ async fn converse(
             (Standing::Member, NodeRequest::Keys { time_ms }) if !keyed => {
                 keyed = true;
                 match Secret::of_session(stream.get_ref().1) {
-                    Ok(secret) => membership::agreed(daemon, &peer, &secret, time_ms),
+                    Ok(secret) => daemon.membership().agreed(&peer, &secret, time_ms),
                     Err(error) => refused(&error),
                 }
             }
@@ -232,7 +232,7 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
         NodeRequest::Processes => NodeReply::Processes {
             rows: telling::for_peers(daemon).await,
         },
-        other => membership::answer(daemon, peer, other),
+        other => changes::answer(daemon, peer, other),
     }
 }
 

@@ -19,9 +19,9 @@ use whim_net::NodeName;
 use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
 
 use crate::daemon::Daemon;
+use crate::members::changes;
 use crate::members::cluster;
 use crate::members::discovery;
-use crate::members::membership;
 use crate::members::swim::{self, Event, Life, Reach, Swim};
 use crate::members::word::{self, About, Head, Kind, State, node_id};
 use crate::past::events::now_ms;
@@ -100,7 +100,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Noti
             Some(upshot) = happened.recv() => pulse.settle(upshot),
             () = daemon.cluster().changed.notified() => {
                 pulse.members();
-                membership::evict(&daemon);
+                changes::evict(&daemon);
             }
             () = looked.notified() => pulse.looked(),
             () = tokio::time::sleep(due) => {}
@@ -168,6 +168,7 @@ impl Pulse {
         }
         let found = self
             .daemon
+            .membership()
             .discovery()
             .hear(self.daemon.clock(), from, call);
         // Our own calls come back.
@@ -183,14 +184,14 @@ impl Pulse {
         if self.tell <= now {
             self.tell = now + TOLD_LATEST;
             self.members();
-            membership::note_standing(&self.daemon);
-            membership::evict(&self.daemon);
+            changes::note_standing(&self.daemon);
+            changes::evict(&self.daemon);
             self.tell_words();
         }
         if self.upkeep <= now && self.joined.is_some() {
             self.upkeep = now + UPKEEP;
             let daemon = Arc::clone(&self.daemon);
-            tokio::spawn(async move { membership::keep_up(&daemon).await });
+            tokio::spawn(async move { changes::keep_up(&daemon).await });
         }
         if self.swim.as_ref().is_some_and(|swim| swim.due() <= now) {
             self.swim(now, Event::Tick);
@@ -215,7 +216,7 @@ impl Pulse {
             Some((node_id(name.as_str()), name))
         });
         let names: BTreeMap<_, _> = names.collect();
-        membership::drop_keys(&self.daemon);
+        self.daemon.membership().drop_keys();
         let gone = self.names.iter().filter(|(id, _)| !names.contains_key(id));
         for (id, name) in gone {
             self.daemon.peers().forget(name.as_str());
@@ -227,7 +228,7 @@ impl Pulse {
         self.names = names;
         self.joined = joined;
         let Some((own, _)) = &self.joined else {
-            self.daemon.forget_keys();
+            self.daemon.membership().forget_keys();
             self.view = View::new(NodeId(0));
             return;
         };
@@ -387,7 +388,7 @@ impl Pulse {
     /// Sends a text, or keeps it until there are keys.
     fn send(&mut self, to: &NodeName, kind: Kind, body: Vec<u8>) {
         let text = self.head(kind).text(&body);
-        let sealed = self.daemon.with_keyring(|ring, now| {
+        let sealed = self.daemon.membership().with_keyring(|ring, now| {
             let wanted = ring.wants_keys(now, to);
             (wanted, ring.seal(to, &text))
         });
@@ -439,6 +440,7 @@ impl Pulse {
         }
         let received = self
             .daemon
+            .membership()
             .with_keyring(|ring, now| ring.receive(now, from, datagram));
         match received {
             Ok(Ok(Received::Text { from, text })) => self.take(&from, &text),
@@ -492,7 +494,7 @@ impl Pulse {
         self.roster_asked = Some(now);
         let (daemon, from) = (Arc::clone(&self.daemon), from.clone());
         tokio::spawn(async move {
-            if let Err(error) = membership::fetch_roster(&daemon, from.as_str()).await {
+            if let Err(error) = daemon.membership().fetch_roster(from.as_str()).await {
                 tracing::debug!(%from, %error, "a newer list of members was not got");
             }
         });

@@ -9,7 +9,6 @@ use whim_net::NodeName;
 
 use crate::daemon::Daemon;
 use crate::members::cluster::CallError;
-use crate::members::membership;
 use crate::members::word::About;
 
 /// Sessions at the same time.
@@ -78,7 +77,7 @@ impl Setups {
         tokio::spawn(async move {
             // The semaphore is never closed.
             let _permit = sessions.acquire_owned().await;
-            let result = membership::agree(&daemon, &node).await;
+            let result = daemon.membership().agree(&node).await;
             // Without a receiver the daemon has ended.
             let _ = upshots.send(Upshot::Keys { node, result });
         });
@@ -133,7 +132,7 @@ impl Setups {
         let (sessions, upshots) = (Arc::clone(&self.sessions), self.upshots.clone());
         tokio::spawn(async move {
             let _permit = sessions.acquire_owned().await;
-            let result = membership::about(&daemon, node.as_str()).await;
+            let result = daemon.membership().about(node.as_str()).await;
             let _ = upshots.send(Upshot::About { digest, result });
         });
     }

@@ -1,0 +1,250 @@
+//! What follows when the members change: guests and processes of removed nodes, renewals, leaving.
+
+use std::sync::Arc;
+use whim_net::join::{Asked, JoinRefusal, Served};
+use whim_net::name::NodeName;
+use whim_net::tls::issue::Issued;
+use whim_net::token::TokenRefusal;
+use whim_net::{PeerIdentity, StateError};
+
+use crate::daemon::Daemon;
+use crate::host::hosting;
+use crate::members::cluster::{self, CallError, ClusterError};
+use crate::members::membership::{ANSWER_TIMEOUT, date, to_value};
+use crate::members::peers::{NodeReply, NodeRequest};
+use crate::members::word::About;
+use crate::moves::eviction;
+
+/// What has to do with nodes that are no members any more: our processes come home from there, and
+/// their guests go.
+pub(crate) fn evict(daemon: &Arc<Daemon>) {
+    if !daemon.cluster().is_member() {
+        return;
+    }
+    let members = daemon.cluster().members();
+    let stranger = |name: &str| !members.iter().any(|member| member.name == name);
+    eviction::evict(daemon, stranger);
+    let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
+    for guest in guests.iter().filter(|guest| stranger(&guest.request.home)) {
+        let request = &guest.request;
+        hosting::release(daemon, &request.home, &request.journey, request.epoch);
+    }
+}
+
+/// Somebody was admitted, or not.
+pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
+    let with = |token: Option<String>| token.unwrap_or_else(|| "of no known form".into());
+    match served {
+        Served::Admitted(Asked { node, token, from }) => {
+            let text = format!("Node {node}, from {from}, by token {}", with(token));
+            daemon.events().add(None, "joined", text);
+            daemon.membership().push();
+        }
+        // Whoever shows this knows the whole token: it has come into two hands.
+        Served::Refused(Asked { node, token, from }, JoinRefusal::Token(TokenRefusal::Used)) => {
+            let text = format!(
+                "Node {node}, from {from}, by token {}, which was used before",
+                with(token)
+            );
+            daemon.events().add(None, "refused-join", text);
+        }
+        Served::Refused(..) => {}
+    }
+}
+
+/// Notes what has become of this node: it was removed, or is a member again.
+pub(crate) fn note_standing(daemon: &Daemon) {
+    let removed = daemon.cluster().removed();
+    let before = std::mem::replace(&mut daemon.peers().refused_since, removed);
+    if let Some(at) = removed
+        && before != removed
+    {
+        let text = format!("This node, from the cluster, on {}", date(at));
+        daemon.events().add(None, "removed", text);
+    }
+}
+
+/// Answers what concerns membership.
+pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
+    let result = match request {
+        NodeRequest::Members { signed, removals } => {
+            return daemon.membership().take_roster(signed, removals);
+        }
+        NodeRequest::WantMembers => match daemon.cluster().signed_roster() {
+            Some(signed) => to_value(&signed).map(|signed| NodeReply::Members {
+                signed,
+                removals: daemon.membership().removals(),
+            }),
+            None => Err(ClusterError::NoCluster),
+        },
+        NodeRequest::Renew { request } => daemon.membership().renew(peer, request),
+        NodeRequest::Update { addresses, class } => daemon
+            .cluster()
+            .with_state(|state| state.update_member(&peer.node, &addresses, &class, cluster::now()))
+            .map(|changed| {
+                if changed {
+                    daemon.membership().push();
+                }
+                NodeReply::Done
+            }),
+        NodeRequest::Keys { .. } => {
+            return NodeReply::Refused {
+                reason: "This session has given its keys".into(),
+            };
+        }
+        NodeRequest::About => {
+            let about = About::of(&daemon.report());
+            return NodeReply::About { about };
+        }
+        NodeRequest::Leave => remove(daemon, &peer.node).map(|()| NodeReply::Done),
+        _ => {
+            return NodeReply::Refused {
+                reason: "This is no question of membership".into(),
+            };
+        }
+    };
+    result.unwrap_or_else(|error| NodeReply::Refused {
+        reason: error.to_string(),
+    })
+}
+
+/// `whim remove NODE`: out of the list, refused here at once and elsewhere with the next message.
+///
+/// # Errors
+/// We do not hold the CA, or there is no such member.
+pub(crate) fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError> {
+    daemon
+        .cluster()
+        .with_state(|state| state.remove(node, cluster::now()))?;
+    daemon.membership().drop_keys();
+    daemon.cluster().changed.notify_one();
+    daemon.peers().forget(node.as_str());
+    daemon.events().add(
+        None,
+        "removed",
+        format!("Node {node} is no member any more"),
+    );
+    daemon.membership().push();
+    Ok(())
+}
+
+/// `whim leave`.
+///
+/// # Errors
+/// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
+pub(crate) async fn leave(
+    daemon: &Arc<Daemon>,
+    force: bool,
+) -> Result<Option<String>, ClusterError> {
+    let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
+    let own = daemon.cluster().node();
+    let busy = daemon.journeys().live().len() + daemon.guests().by_key.len();
+    if busy > 0 && !force {
+        return Err(ClusterError::InUse(busy));
+    }
+    let mut lost = None;
+    // The CA of a node that was removed is in use elsewhere.
+    if daemon.cluster().is_holder() && daemon.cluster().removed().is_none() {
+        let others: Vec<String> = daemon
+            .cluster()
+            .members()
+            .into_iter()
+            .map(|m| m.name)
+            .filter(|n| *n != own)
+            .collect();
+        if !others.is_empty() && !force {
+            return Err(ClusterError::HolderLeaves(others.join(", ")));
+        }
+        lost = (!others.is_empty()).then(|| {
+            format!(
+                "The CA of the cluster was here. Without it nobody is admitted or removed, and certificates are not renewed: on one of the others ({}), take it up from a backup ('whim leave --force', 'whim init --restore FILE')",
+                others.join(", ")
+            )
+        });
+    } else {
+        let told = match daemon.cluster().removed() {
+            // The CA has said so: nobody needs to be told.
+            Some(_) => Ok(NodeReply::Done),
+            None => {
+                let farewell = daemon
+                    .cluster()
+                    .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
+                farewell.await
+            }
+        };
+        match told {
+            Ok(NodeReply::Refused { reason }) if !force => {
+                return Err(ClusterError::Refused { holder, reason });
+            }
+            // Refused by its certificate: it was removed there before.
+            Ok(_) | Err(CallError::Refused(_) | CallError::Removed(_)) => {}
+            Err(source) if !force => return Err(ClusterError::Farewell { holder, source }),
+            Err(_) => {}
+        }
+    }
+    daemon.cluster().forget()?;
+    daemon.membership().forget_keys();
+    daemon.cluster().changed.notify_one();
+    daemon.events().add(
+        None,
+        "left-cluster",
+        format!("{own} is in no cluster any more"),
+    );
+    Ok(lost)
+}
+
+/// Renews certificates in time, and tells the holder when our addresses or our class have changed.
+pub(crate) async fn keep_up(daemon: &Arc<Daemon>) {
+    if let Err(error) = keep_certificate(daemon).await {
+        tracing::warn!(%error, "this node's certificate was not renewed; trying again in a minute");
+    }
+    if let Err(error) = daemon.membership().keep_addresses().await {
+        tracing::debug!(%error, "new addresses were not told");
+    }
+}
+
+async fn keep_certificate(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
+    let now = cluster::now();
+    if !daemon
+        .cluster()
+        .with_state(|state| Ok(state.renew_due(now)))?
+    {
+        return Ok(());
+    }
+    if daemon.cluster().is_holder() {
+        daemon.cluster().with_state(|state| state.renew_self(now))?;
+    } else {
+        let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
+        let renewal = daemon.cluster().with_state(|state| state.start_renewal())?;
+        let request = NodeRequest::Renew {
+            request: to_value(&renewal.request)?,
+        };
+        let reply = daemon
+            .cluster()
+            .call(&holder, &request, ANSWER_TIMEOUT)
+            .await;
+        let certificate = match reply {
+            Ok(NodeReply::Renewed { certificate }) => certificate,
+            Ok(NodeReply::Refused { reason }) => {
+                return Err(ClusterError::Refused { holder, reason });
+            }
+            Ok(_) => {
+                return Err(ClusterError::Refused {
+                    holder,
+                    reason: "no answer".into(),
+                });
+            }
+            Err(source) => return Err(ClusterError::Farewell { holder, source }),
+        };
+        let issued: Issued =
+            serde_json::from_value(certificate).map_err(|e| StateError::Encode(e.to_string()))?;
+        daemon
+            .cluster()
+            .with_state(|state| state.finish_renewal(renewal, issued))?;
+    }
+    daemon.cluster().reissue()?;
+    daemon
+        .events()
+        .add(None, "renewed", "This node has a new certificate");
+    Ok(())
+}
