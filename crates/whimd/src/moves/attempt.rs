@@ -1,5 +1,5 @@
-//! One attempt to move a process, from when it is reserved until what became of it is noted. There is no other
-//! way to move one: why it moves, who hears of it and how it ended stand here.
+//! One attempt to move a process, from its reservation until its outcome is noted. There is no other way
+//! to move a process. Why it moves, who hears of the move and how it ended are all kept here.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,13 +75,13 @@ pub(crate) enum MoveError {
 }
 
 impl MoveError {
-    /// Its supervisor is there, and does not answer.
+    /// The supervisor of the process is there, but no usable answer is to be had from it.
     #[must_use]
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Supervisor(error) if error.is_useless())
     }
 
-    /// As the metrics count it, of a move that has not begun.
+    /// How the metrics count this error, for a move that has not begun.
     fn label(&self) -> Refusal {
         match self {
             Self::Stay { .. } => Refusal::Stay,
@@ -113,10 +113,10 @@ pub(crate) struct Target {
     pub journey: Option<Journey>,
 }
 
-/// Where answers for the user go; that nobody listens any more is no reason to stop.
+/// Where answers for the user go. A move does not stop when nobody listens any more.
 pub(crate) type Answers = UnboundedSender<Answer>;
 
-/// A process that is being moved; dropped when that is over.
+/// A process that is being moved; dropped when the move is over.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     daemon: Arc<Daemon>,
@@ -125,12 +125,12 @@ pub(crate) struct Attempt {
     /// The node to which it is to go.
     to: String,
     since: Instant,
-    /// Who hears how it gets on; `None`: nobody asked for it.
+    /// Who is told how the move goes; `None` if nobody waits for it.
     heard_by: Option<Answers>,
 }
 
 impl Attempt {
-    /// Reserves a process for one move to a node, which is home as well as any.
+    /// Reserves a process for one move: to a node, or to [`HOME`].
     ///
     /// # Errors
     /// [`MoveError::Busy`]
@@ -153,7 +153,7 @@ impl Attempt {
         })
     }
 
-    /// The same process is to go to another node instead; what became of it so far has been noted.
+    /// Sends the same process to another node instead; the outcome of the move so far has been noted.
     #[must_use]
     pub(crate) fn turned_to(mut self, node: &str) -> Self {
         self.daemon.under_way().begin_again(self.pid);
@@ -172,7 +172,7 @@ impl Attempt {
         &self.to
     }
 
-    /// It has come to this phase; before the first one it may be refused.
+    /// The move has come to this phase. Before its first phase it may still be refused.
     pub(crate) fn came_to(&self, phase: Phase) {
         if self.daemon.under_way().came_to(self.pid, phase) {
             self.daemon.metrics().counters().move_begun(self.cause);
@@ -185,7 +185,7 @@ impl Attempt {
         }
     }
 
-    /// Counts it and notes in log, history and the candidate what has become of it.
+    /// Counts the move, and notes its outcome in the log, in the history and at the candidate.
     pub(crate) fn note(&self, result: &Result<MoveReport, MoveError>) {
         let (daemon, elapsed) = (&self.daemon, self.since.elapsed());
         self.count(result, elapsed);
@@ -264,7 +264,7 @@ impl Drop for Attempt {
     }
 }
 
-/// Home, whatever its name is.
+/// Stands for the home node, whatever its name is.
 pub(crate) const HOME: &str = "home";
 
 /// A move was asked for and refused before it began.
@@ -272,7 +272,8 @@ pub(crate) fn count_refusal(daemon: &Daemon, error: &MoveError) {
     daemon.metrics().counters().move_refused(error.label());
 }
 
-/// It came home without being asked: counted and remembered at the end of its journey, as its journal tells.
+/// Counts and remembers a return that nobody asked for. This is done at the end of the journey, with
+/// what its journal tells.
 pub(crate) fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
     let (cause, counters) = (Cause::Itself, daemon.metrics().counters());
     counters.move_begun(cause);
@@ -290,7 +291,7 @@ pub(crate) fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveRepor
     remember(daemon, pid, report, cause);
 }
 
-/// The last move of a process is known for as long as it lives.
+/// Notes the last move of a process, which is known for as long as the process lives.
 fn remember(daemon: &Daemon, pid: i32, report: &MoveReport, cause: Cause) {
     let last_move = LastMove {
         at_ms: now_ms(),
@@ -308,7 +309,8 @@ fn row(daemon: &Daemon, (pid, cause): (i32, Cause), journey: Option<&Journey>) -
         || daemon.looking().command(pid),
         |j| j.about.command.clone(),
     );
-    // Whose it is cannot be told any more when it is gone: who has moved it is its user, or root.
+    // The owner of a process that is gone cannot be found any more. The process was moved by its user,
+    // or by an administrator.
     let asked = journey.map_or(0, |journey| journey.about.requested_by);
     let uid = processes::credentials(pid).map_or(asked, |credentials| credentials.uids[0]);
     MoveRow {

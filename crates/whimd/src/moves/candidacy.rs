@@ -7,12 +7,12 @@ use whim_balance::candidate::{self, Facts, NotCandidate};
 use crate::daemon::Daemon;
 use whim_machine::process::Process;
 
-/// Where logind describes the sessions, a file each.
+/// Where logind describes the sessions, each in a file.
 const SESSIONS: &str = "/run/systemd/sessions";
 /// No such file is longer, in bytes.
 const SESSION_MAX: u64 = 64 << 10;
 
-/// Why the balancer does not touch a process, as a sentence; `None`: it may.
+/// Why the balancer does not touch a process, as a sentence; `None` if it may.
 #[must_use]
 pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
     let not = check(daemon, pid).err()?;
@@ -20,7 +20,7 @@ pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
 }
 
 /// # Errors
-/// Why it is none.
+/// Why it is no candidate.
 pub(crate) fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
     let process = Process::open(pid).ok();
     let known = process.as_ref().and_then(|process| {
@@ -32,7 +32,7 @@ pub(crate) fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
     let may = may.and_then(|(known, process)| known.check(process).ok());
     let changed = may.is_none();
     let credentials = may.or_else(|| process.and_then(|process| process.credentials().ok()));
-    // One that has just ended is nobody's.
+    // A process that has just ended belongs to nobody.
     let uid = credentials.map_or(0, |credentials| credentials.uids[0]);
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     candidate::check(&Facts {
@@ -45,8 +45,8 @@ pub(crate) fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
     })
 }
 
-/// The service of the system to which a process belongs, by its groups. Those of a user's own manager are
-/// below `user.slice`.
+/// The system's service to which a process belongs, by its control groups. Services of a user's own
+/// manager are below `user.slice`, and do not count.
 fn service(groups: &str) -> Option<String> {
     groups.lines().find_map(|line| {
         let path = line.splitn(3, ':').nth(2)?;
@@ -123,7 +123,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let pipe = directory.path().join("2.ref");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        // As logind does, which waits for its other end to be closed.
+        // logind opens it like this, and waits for the other end to be closed.
         let held = fs::OpenOptions::new().read(true).write(true).open(&pipe);
         let _held = held.expect("opened");
         let (sender, led) = std::sync::mpsc::channel();

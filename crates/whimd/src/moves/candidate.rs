@@ -15,14 +15,15 @@ pub(crate) const NOTED_OF_ANY: usize = 400;
 const NOTED_OF_FEATURES: usize = 600;
 const NOTED_OF_MOVE: usize = 250;
 
-/// Who put a process into our hands, and what it was then. It may move by itself only as long as both agree.
+/// Who put a process into our hands, and what rights the process had then. It may move by itself only as
+/// long as both still hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Declaration {
     pub uid: u32,
     pub gid: u32,
     /// root, or a member of whim-admin.
     pub admin: bool,
-    /// Of the process.
+    /// The uids and gids of the process.
     pub ids: Ids,
 }
 
@@ -38,7 +39,7 @@ impl Declaration {
         }
     }
 
-    /// As if the process's own user had put it there; `None`: it has several.
+    /// As if the process's own user had put it there; `None` if it has several users.
     #[must_use]
     pub(crate) fn by_owner(credentials: &Credentials) -> Option<Self> {
         let ids = credentials.ids();
@@ -63,8 +64,8 @@ impl Declaration {
         }
     }
 
-    /// Whether a process with these credentials is still what was declared, or lives in a user namespace of
-    /// that user's.
+    /// Whether a process with these credentials still has the rights that were declared, or lives in a
+    /// user namespace that belongs to that user.
     pub(super) fn covers(&self, process: &Process, credentials: &Credentials) -> bool {
         credentials.ids() == self.ids || process.is_in_namespace_of(self.ids.uids[1])
     }
@@ -72,8 +73,8 @@ impl Declaration {
     /// What the process may do now, if it may move by itself now.
     ///
     /// # Errors
-    /// It has ended, or has other rights than it had when it was declared, or who has declared it may not move
-    /// it.
+    /// It has ended, or has other rights than when it was declared, or the one who declared it may not
+    /// move it.
     pub(crate) fn check(&self, process: &Process) -> Result<Credentials, ProcessError> {
         let credentials = process.movable_by(&self.caller())?;
         if self.covers(process, &credentials) {
@@ -84,12 +85,12 @@ impl Declaration {
     }
 }
 
-/// Root, or whoever runs this daemon.
+/// Root, or the user that runs this daemon.
 fn is_operator(uid: Uid) -> bool {
     uid.is_root() || uid == nix::unistd::geteuid()
 }
 
-/// Whether an administrator is one still: an operator, or a member of whim-admin.
+/// Whether an administrator still is one: an operator, or a member of whim-admin.
 fn is_admin_still(uid: u32, gid: u32) -> bool {
     use nix::unistd::{Group, User};
     let uid = Uid::from_raw(uid);
@@ -136,7 +137,7 @@ pub(crate) struct Candidate {
     /// Shared with its descendants, as its job is: there may be thousands.
     #[serde(with = "shared")]
     pub options: Arc<RunOptions>,
-    /// `None`: an earlier daemon noted it without that.
+    /// `None` if an earlier daemon noted the candidate without it.
     #[serde(default)]
     pub declaration: Option<Declaration>,
     /// The CPU features that a portable program was started with.
@@ -158,7 +159,7 @@ pub(crate) struct Candidate {
     /// Its last move, as long as it lives.
     #[serde(default)]
     pub last_move: Option<LastMove>,
-    /// Last look at its CPU time: (milliseconds of our clock, ticks).
+    /// Last sample of its CPU time: (milliseconds of our clock, ticks).
     #[serde(skip)]
     pub seen: Option<(u64, u64)>,
     #[serde(skip)]
@@ -191,7 +192,7 @@ impl Candidate {
         Some(declaration.ids.uids[0])
     }
 
-    /// What is noted of it, in bytes, about.
+    /// About how many bytes are noted of it.
     pub(crate) fn weight(&self) -> usize {
         let features = self.features.as_ref().map_or(0, |_| NOTED_OF_FEATURES);
         let job = self.job.as_ref().map_or(0, |job| job.weight());
@@ -200,9 +201,9 @@ impl Candidate {
         NOTED_OF_ANY + self.options.weight() + features + job + found + last_move
     }
 
-    /// A child of this one, with what holds of both.
+    /// A child of this process as a candidate, with what it inherits.
     pub(super) fn child(&self, stat: &Stat, declaration: &Declaration) -> Self {
-        // Where to go at once was said of the program itself, not of its children.
+        // The node to which to go at once was given for the program itself, not for its children.
         let options = match self.options.on {
             None => Arc::clone(&self.options),
             Some(_) => Arc::new(RunOptions {
@@ -288,7 +289,7 @@ pub(crate) mod shared {
     }
 }
 
-/// The same of what not all have.
+/// The same for what not all candidates have.
 pub(crate) mod shared_if_any {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::sync::Arc;

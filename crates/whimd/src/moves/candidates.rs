@@ -12,7 +12,7 @@ use whim_machine::process::{self, Process};
 use whim_machine::processes::{self, Stat};
 use whim_machine::sensors::float;
 
-/// Whether candidacy passes down to this one: nobody's rights but those that the declaration is about.
+/// Whether candidacy passes down to this child: it must have the rights that were declared.
 fn inherits(declaration: &Declaration, child: &Stat) -> bool {
     let process = Process::open_same(child.pid, child.start_time);
     process.is_ok_and(|process| {
@@ -21,7 +21,8 @@ fn inherits(declaration: &Declaration, child: &Stat) -> bool {
     })
 }
 
-/// What a daemon leaves to the next one: pids and start times are of one boot.
+/// What a daemon leaves to the next one. The boot is noted because pids and start times belong to one
+/// boot.
 #[derive(Serialize, Deserialize)]
 struct Noted<C> {
     boot: String,
@@ -32,21 +33,21 @@ struct Noted<C> {
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
     by_pid: HashMap<i32, Candidate>,
-    /// Users with more than are taken, of whom that was logged.
+    /// Users with more candidates than are accepted, for whom that was logged.
     full: HashSet<u32>,
-    /// One has moved since they were written down.
+    /// A candidate has moved since they were last written down.
     moved: bool,
 }
 
 impl Candidates {
-    /// Takes up what an earlier daemon wrote down, as far as it still lives.
+    /// Loads what an earlier daemon wrote down, as far as it still lives.
     #[must_use]
     pub(crate) fn load(path: &Path) -> Self {
         let text = std::fs::read(path).unwrap_or_default();
         let list = match serde_json::from_slice::<Noted<Vec<Candidate>>>(&text) {
             Ok(noted) if noted.boot == process::boot_id() => noted.candidates,
             Ok(_) => Vec::new(),
-            // As daemons wrote it that noted neither the boot nor who had declared what.
+            // The format of older daemons, which noted neither the boot nor who had declared what.
             Err(_) => serde_json::from_slice(&text).unwrap_or_default(),
         };
         let mut candidates = Self::default();
@@ -55,7 +56,8 @@ impl Candidates {
             if candidate.declaration.is_none() {
                 candidate.declaration = owned(candidate.pid, candidate.start_time);
             }
-            // What an earlier daemon took, and we would not, is its user's to name again.
+            // If an earlier daemon accepted options that we would not, its user has to name the process
+            // again.
             if candidate.options.check().is_ok() {
                 candidates.take(candidate, &mut tally);
             }
@@ -74,10 +76,10 @@ impl Candidates {
         serde_json::to_vec(&noted).unwrap_or_default()
     }
 
-    /// Takes one, in place of what was known of its number.
+    /// Adds a candidate, in place of what was known of its pid.
     ///
     /// # Errors
-    /// [`Full`]; then all is as before.
+    /// [`Full`]; nothing has been changed then.
     pub(crate) fn add(&mut self, candidate: Candidate) -> Result<(), Full> {
         let tally = self.tally(Some(candidate.pid));
         tally.room(candidate.user(), candidate.weight())?;
@@ -85,7 +87,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// The same, where nobody is told; false: it is not taken.
+    /// Adds a candidate where there is nobody to tell of an error; false if it is not accepted.
     fn take(&mut self, candidate: Candidate, tally: &mut Tally) -> bool {
         match tally.room(candidate.user(), candidate.weight()) {
             Ok(()) => {
@@ -100,7 +102,7 @@ impl Candidates {
         }
     }
 
-    /// All but one.
+    /// Counts all candidates but one.
     fn tally(&self, but: Option<i32>) -> Tally {
         let mut tally = Tally::default();
         let others = self.by_pid.values().filter(|one| Some(one.pid) != but);
@@ -108,7 +110,7 @@ impl Candidates {
         tally
     }
 
-    /// Once for each user.
+    /// Logs that a user has too many candidates, once for each user.
     fn log(&mut self, full: Full) {
         if self.full.insert(full.uid) {
             tracing::warn!(%full, "further processes are no candidates");
@@ -124,7 +126,7 @@ impl Candidates {
         self.by_pid.get_mut(&pid)
     }
 
-    /// A process has moved: known from now on, and written down with the next look.
+    /// Notes the move of a process. It is known from now on, and written down at the next refresh.
     pub(crate) fn note_move(&mut self, pid: i32, last_move: LastMove) {
         if let Some(candidate) = self.by_pid.get_mut(&pid) {
             candidate.last_move = Some(last_move);
@@ -158,7 +160,7 @@ impl Candidates {
     fn refresh_with(&mut self, all: &HashMap<i32, Stat>, now_ms: u64, inherits: &Inherits) -> bool {
         let before = self.by_pid.len();
         self.by_pid.retain(|pid, candidate| {
-            // One that has been added since that look was taken is not in it.
+            // A candidate that was added after that scan is not in it.
             all.get(pid).map_or_else(
                 || processes::lives(*pid, candidate.start_time),
                 |stat| stat.start_time == candidate.start_time,
@@ -180,9 +182,9 @@ impl Candidates {
         changed
     }
 
-    /// Those who run in a session whose processes are all candidates and are not known, each as if its user had
-    /// declared it. Their jobs are not looked at. Whoever is too many is left out: nothing is looked at of him for
-    /// nothing, each second.
+    /// Processes that are not known yet, of sessions whose processes are all candidates, each as if its
+    /// user had declared it. Their jobs are not looked at. Processes beyond what their user may have are
+    /// left out, so that they are not looked at each second for nothing.
     #[must_use]
     pub(crate) fn new_members(
         &mut self,
@@ -211,7 +213,7 @@ impl Candidates {
         new
     }
 
-    /// Takes them up. False: nothing new.
+    /// Adds these candidates; false if none was accepted.
     pub(crate) fn add_members(&mut self, new: Vec<Candidate>) -> bool {
         let mut tally = self.tally(None);
         let mut found = false;
@@ -249,7 +251,7 @@ impl Candidates {
         }
     }
 
-    /// A process as a candidate, if its parent is one and passes it on.
+    /// A process as a candidate, if its parent is one and passes candidacy on.
     fn descendant(
         &self,
         stat: &Stat,
@@ -261,7 +263,8 @@ impl Candidates {
         let Some((parent, declaration)) = declared else {
             return Ok(None);
         };
-        // Looked at last: it takes a file or two, and there may be any number of those that are not taken.
+        // `inherits` comes last: it reads a file or two, and any number of processes may not be
+        // accepted.
         tally.room(parent.user(), parent.weight())?;
         if !inherits(declaration, stat) {
             return Ok(None);
@@ -275,13 +278,13 @@ impl Candidates {
 /// Whether candidacy passes down to a process.
 type Inherits = dyn Fn(&Declaration, &Stat) -> bool;
 
-/// As if the user of this process had declared it.
+/// The declaration of a process as if its user had made it.
 fn owned(pid: i32, start_time: u64) -> Option<Declaration> {
     let process = Process::open_same(pid, start_time).ok()?;
     Declaration::by_owner(&process.credentials().ok()?)
 }
 
-/// CPU use between two looks of (milliseconds, ticks), in percent of one CPU.
+/// CPU use between two samples (milliseconds, ticks), in percent of one CPU.
 fn percent(before: Option<(u64, u64)>, now: (u64, u64)) -> f64 {
     let Some(before) = before else { return 0.0 };
     let elapsed = now.0.saturating_sub(before.0);
@@ -392,7 +395,7 @@ mod tests {
         loaded[0].check(&process).expect("the same");
         let other_boot = text.replace(process::boot_id(), "another");
         assert!(load(&other_boot).is_empty());
-        // As it was written before: the list alone, without declarations.
+        // The older format: the list alone, without declarations.
         let mut list = serde_json::from_str::<serde_json::Value>(&text).expect("JSON");
         let mut list = list["candidates"].take();
         list[0]
@@ -504,7 +507,7 @@ mod tests {
         assert!((1000..10_000).contains(&count), "{count}");
         let length = candidates.to_json().len();
         assert!(length <= 5 << 20, "{length}");
-        // Those that are taken stay, and others of that user are refused.
+        // The accepted ones stay, and others of that user are refused.
         assert!(!candidates.refresh_with(&all, 1000, &of_others));
         let error = candidates
             .add(candidate(70_000, RunOptions::default()))

@@ -24,12 +24,12 @@ use crate::moves::notes::{forget, write_about};
 use crate::moves::room;
 use crate::moves::watching;
 
-/// What a home supervisor has beyond its owner's rights, until it has taken hold of the process and
-/// before it hears anything of a host: it traces in spite of Yama, and opens mapped files by
-/// /proc/PID/map_files.
+/// What a home supervisor has beyond its owner's rights, until it has seized the process and before it
+/// hears anything from a host. With these capabilities it traces in spite of Yama, and opens mapped
+/// files by /proc/PID/map_files.
 const KEPT: [Capability; 2] = [Capability::SYS_PTRACE, Capability::CHECKPOINT_RESTORE];
 
-/// What a journal takes of the disk from the beginning on, in bytes; few journeys need more.
+/// Disk space that is reserved for a journal at its beginning, in bytes; few journeys need more.
 const JOURNAL_ROOM: i64 = 8 << 10;
 
 /// Longest file that a home supervisor writes, in bytes, for a process without threads: its journal, its
@@ -37,7 +37,7 @@ const JOURNAL_ROOM: i64 = 8 << 10;
 const FILE_MAX: u64 = 2 * JOURNAL_MAX;
 const FILE_PER_THREAD: u64 = 16 << 10;
 
-/// A name for a journey: the pid, for whoever reads logs, and chance.
+/// A name for a journey: the pid, for people who read logs, and a random number.
 ///
 /// # Errors
 /// No random numbers.
@@ -88,7 +88,7 @@ pub(crate) async fn start_home(
         boot_offset_ns: whim_sys::namespace::boot_offset_ns(),
         crash_at: settings.faults.of_home(),
     };
-    // A supervisor of root's process is root, with everything: that process is.
+    // The supervisor of a process of root runs as root, with all rights, as that process does.
     let identity = owner
         .filter(|_| uid != 0)
         .map(|_| (uid, gid, target.credentials.groups.clone()));
@@ -97,8 +97,8 @@ pub(crate) async fn start_home(
         identity,
         new_session: true,
         enter_cgroups: daemon.supervisor_groups().to_vec(),
-        // What it reads of its own clocks is then what the program sees: deadlines, and how far a
-        // host's clocks are away.
+        // The supervisor's own clocks then show what the program sees. It needs that for deadlines, and
+        // to learn how far a host's clocks are away.
         clocks_of: has_own_time(about.pid).then_some(about.pid),
         file_max: Some(FILE_MAX + FILE_PER_THREAD * u64::from(target.stat.threads)),
         inherit: Vec::new(),
@@ -127,12 +127,12 @@ pub(crate) async fn start_home(
     Ok(())
 }
 
-/// Notes who its supervisor is, and waits for its end.
+/// Notes which process is the supervisor of the journey, and waits for its end.
 fn watch_over(daemon: &Arc<Daemon>, mut about: About, mut child: Child) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok());
     about.notes.supervisor = pid.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
     let id = about.journey.clone();
-    // Without this note our successor knows it by its socket alone.
+    // Without this note the next daemon knows the supervisor by its socket alone.
     if let Err(error) = write_about(daemon, &about) {
         tracing::warn!(%error, journey = id, "a supervisor was not noted");
     }
@@ -163,7 +163,7 @@ fn notes(pid: i32) -> Notes {
     }
 }
 
-/// It stays ours: what a supervisor is handed is open to append.
+/// Makes a journal. The file stays ours: the supervisor is handed a descriptor that can only append.
 fn make_journal(path: &Path) -> Result<fs::File, MoveError> {
     let mut options = fs::OpenOptions::new();
     let file = options.append(true).create_new(true).mode(0o600).open(path);
@@ -177,7 +177,7 @@ fn make_journal(path: &Path) -> Result<fs::File, MoveError> {
     })
 }
 
-/// A disk that fills up later is no reason to refuse what has been asked for by then.
+/// Reserves disk space, so that a disk that fills up later is no reason to refuse a move.
 fn set_room_aside(file: &fs::File) -> std::io::Result<()> {
     let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
     match nix::fcntl::fallocate(file, flags, 0, JOURNAL_ROOM) {

@@ -1,4 +1,4 @@
-//! Nodes to which a process may go, and the best of them, where somebody asks for a move.
+//! Nodes to which a process may go, and the best of them, when somebody asks for a move.
 
 use crate::daemon::Daemon;
 use crate::members::membership;
@@ -6,7 +6,7 @@ use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
 
-/// Names of the members that are up, for a message.
+/// Names of the members, for a message.
 fn known(daemon: &Daemon) -> String {
     let names: Vec<String> = daemon
         .cluster()
@@ -72,14 +72,14 @@ pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), 
     }
 }
 
-/// As the node told last.
+/// The labels of a node, as it told last.
 fn labels_of(daemon: &Daemon, node: &str) -> Vec<String> {
     let peers = daemon.peers();
     let heard = peers.get(node);
     heard.map_or_else(Vec::new, |health| health.report.labels.clone())
 }
 
-/// The least loaded node that could take it, of those with a label.
+/// The least loaded of the nodes with a label that could take the process.
 ///
 /// # Errors
 /// [`MoveError::NoneLabelled`].
@@ -98,7 +98,7 @@ pub(crate) fn best_labelled(
         })
 }
 
-/// The least loaded node that could take it.
+/// The least loaded node that could take the process.
 ///
 /// # Errors
 /// [`MoveError::NoneBest`].
@@ -109,8 +109,8 @@ pub(crate) fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError
         .ok_or(MoveError::NoneBest(target.stat.pid))
 }
 
-/// Besides home and where it is: the least loaded of these nodes that could take it, and its load per
-/// CPU.
+/// The least loaded of these nodes that could take the process, and its load per CPU. Home, and the node
+/// where the process is, are left out.
 pub(crate) fn least_loaded(
     daemon: &Daemon,
     target: &Target,

@@ -17,11 +17,11 @@ use crate::moves::moving;
 use crate::moves::watching;
 use whim_control::protocol::{Answer, NodeState};
 
-/// A home has so long to take a guest away: a large one over a slow link.
+/// A home has this long to take a guest away, which may be large and travel over a slow link.
 const LEAVING: Duration = Duration::from_secs(3600);
 /// A home that cannot be asked, or could not take its process away, is asked again after this.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How often it is looked who is left.
+/// How often we check what is left.
 const LOOK: Duration = Duration::from_millis(200);
 /// How often a draining node is asked what it has left.
 const ASK: Duration = Duration::from_millis(500);
@@ -40,20 +40,20 @@ pub(crate) struct Left {
     pub guests: u32,
     /// Processes whose home it is, at home and away.
     pub own: Vec<OwnProcess>,
-    /// Those beyond what is named.
+    /// How many more there are than those that are named.
     pub more: u32,
 }
 
-/// Why a guest has not left, and whether its home can take it away later. If not, its supervisor there
-/// does not answer: nobody waits for that.
+/// Why a guest has not left, and whether its home can take it away later. If not, the supervisor at home
+/// does not answer, and nobody waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotLeaving {
     pub reason: String,
     pub waits: bool,
 }
 
-/// Sends all guests away, and returns when none is left for whom it is worth waiting; gives how many are
-/// left. New ones have to be refused before.
+/// Sends all guests away, and returns when none is left that is worth waiting for. Returns how many are
+/// left. New guests have to be refused before.
 pub(crate) async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
     let mut asked: JoinSet<(Stay, Result<(), NotLeaving>)> = JoinSet::new();
     let mut waiting: HashSet<Stay> = HashSet::new();
@@ -109,7 +109,7 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
     };
     let asked = tokio::select! {
         said = daemon.cluster().call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
-        // A home that lost its power says nothing at all, for as long as anybody waits.
+        // A home that lost its power never answers, however long we wait.
         () = down(daemon, home) => Err("its home is down".to_owned()),
     };
     let mut waits = true;
@@ -120,7 +120,7 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
             reason
         }
         Ok(_) => return Ok(()),
-        // Without an end of its lease nobody else would ever end it.
+        // If its lease has no end, nothing else would ever end it.
         Err(_) if request.lease_ms.is_none() && is_down(daemon, home) => {
             hosting::release(daemon, home, &request.journey, request.epoch);
             let reason = format!(
@@ -139,14 +139,14 @@ fn is_down(daemon: &Daemon, node: &str) -> bool {
     daemon.peers().state(node) == NodeState::Down
 }
 
-/// Waits until a node is taken for down.
+/// Waits until a node is considered down.
 async fn down(daemon: &Daemon, node: &str) {
     while !is_down(daemon, node) {
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// A host wants to be rid of one of our processes: it goes elsewhere, or comes home.
+/// Takes one of our processes away from a host that wants to be rid of it: to another node, or home.
 pub(crate) async fn take_away(
     daemon: &Arc<Daemon>,
     asker: &str,
@@ -168,18 +168,18 @@ pub(crate) async fn take_away(
 }
 
 /// Whether a process computes on this node, in the stay of this epoch. The highest epoch that was asked
-/// for may be another one: of an onward move that failed.
+/// for may be another one, if an onward move has failed.
 fn is_there(journey: &Journey, node: &str, epoch: u32) -> bool {
     let status = journey.status.as_ref();
     journey.is_live() && status.is_some_and(|now| now.location == node && now.epoch == epoch)
 }
 
-/// Brings all of this node's processes home, and returns when they are there; gives how many were away.
-/// They have to be kept there before.
+/// Brings all of this node's processes home, and returns when they are there, with how many were away.
+/// The orders to keep them there have to be given before.
 pub(crate) async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
     let mut brought = HashSet::new();
     let mut told = HashSet::new();
-    // Their supervisors do not answer: nobody waits for them.
+    // Journeys whose supervisors do not answer: nobody waits for them.
     let mut left = HashSet::new();
     loop {
         watching::refresh_all(daemon).await;
@@ -217,7 +217,7 @@ pub(crate) async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize 
     }
 }
 
-/// Sends all guests away for as long as this holds of the node's orders, or until none is left.
+/// Sends all guests away for as long as `holds` is true of the node's orders, or until none is left.
 pub(crate) async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
     let lifted = async {
         while holds(daemon.orders()) {
@@ -230,8 +230,8 @@ pub(crate) async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl F
     }
 }
 
-/// `whim evacuate`: this node goes down. Returns when no guest is left; what of its own goes down with it
-/// is named.
+/// `whim evacuate`: this node goes down. Names the node's own processes, which go down with it, and
+/// returns when no guest is left.
 pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
     daemon.change_orders(|orders| orders.evacuate = true);
     let left = look_left(daemon).await;
@@ -250,13 +250,14 @@ pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String 
     format!("{guests} guests are left; {own} processes whose home this is would end with it")
 }
 
-/// Tells this node to drain, or not to, and what it has left. Guests go on leaving after that.
+/// Orders this node to drain, or not to, and returns what is left on it. Guests go on leaving after
+/// that.
 pub(crate) async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
     daemon.change_orders(|orders| orders.drain = on);
     if on {
         let daemon = Arc::clone(daemon);
         tokio::spawn(async move {
-            // One at a time: who asks again finds it at work.
+            // One task at a time: a second request finds it at work.
             let Ok(_only) = daemon.expelling().try_lock() else {
                 return;
             };
@@ -273,7 +274,7 @@ async fn look_left(daemon: &Arc<Daemon>) -> Left {
     let left = tokio::task::spawn_blocking(move || left(&looking)).await;
     left.unwrap_or_else(|error| {
         tracing::error!(%error, "looking at the processes failed");
-        // It is not known: nobody is to take the node for empty.
+        // What is left is not known, so the node must not look empty.
         Left {
             guests: daemon.guests().count(),
             own: Vec::new(),

@@ -1,9 +1,9 @@
-//! Our processes come home from nodes that are no members any more, whether their hosts like it or not,
-//! and their supervisors do.
+//! Brings our processes home from nodes that are no members any more, whether or not their hosts and
+//! their home supervisors help.
 //!
-//! The home supervisor decides how long a return may take ([`whim_journey::recall`]), and acts for the
-//! removed host no more. It belongs to the process's owner, so that is not relied on: one that does not say
-//! that it gets on is ended, and its process with it (EXITKILL).
+//! The home supervisor decides how long a return may take ([`whim_journey::recall`]), and executes no
+//! more calls for the removed host. But it belongs to the process's owner, so we do not rely on it: a
+//! supervisor that does not report progress is ended, and its process with it (EXITKILL).
 
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::moves::watching;
 use crate::settings::socket_in;
 use whim_machine::process::Process;
 
-/// A supervisor gets on within a lease and this, or is ended.
+/// A supervisor that makes no progress within a lease and this time is ended.
 pub(crate) const EVICTION_BEYOND: Duration = Duration::from_millis(1500);
-/// One that could not be asked, or was refused, is asked again after this.
+/// A supervisor that could not be asked, or has refused, is asked again after this.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// How an attempt at a return ended.
@@ -31,19 +31,19 @@ const AGAIN: Duration = Duration::from_millis(500);
 enum Outcome {
     /// The process needs nothing of that host any more.
     Over,
-    /// It is tried again.
+    /// The return is tried again.
     Again,
-    /// The supervisor does not know the word: it is of an older daemon.
+    /// The supervisor does not know the command: it is of an older daemon.
     Unknown,
     /// The time is over.
     Late,
 }
 
-/// How long a return may take that does not get on.
+/// How long a return may take without progress.
 struct Patience {
     limit: Duration,
     deadline: Instant,
-    /// Bytes that it has told of, in whichever conversation.
+    /// Bytes that were reported when the deadline was last extended, in any conversation.
     told: u64,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
         let Some(node) = host_of(&journey, &is_stranger) else {
             continue;
         };
-        // One at a time: it is looked for again and again.
+        // One return at a time: this function is called again and again.
         let Ok(only) = Arc::clone(&journey.eviction).try_lock_owned() else {
             continue;
         };
@@ -74,8 +74,8 @@ pub(crate) fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
     }
 }
 
-/// The stranger at which a process is, or to which it is on its way. What a supervisor that says nothing has
-/// said last, before this daemon began, is in its journal.
+/// The node at which a process is, or to which it is on its way, if it is no member. If the supervisor
+/// has said nothing since this daemon began, its journal tells where the process was last.
 fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<String> {
     let bound_for = journey.bound_for.as_ref().map(|(node, _)| node);
     let at = match &journey.status {
@@ -87,7 +87,7 @@ fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<Stri
     host.cloned()
 }
 
-/// A lease as it holds for the returns of this journey.
+/// The lease that holds for the returns of this journey.
 fn lease(daemon: &Daemon, journey: &Journey) -> Duration {
     let candidate = daemon.candidates().get(journey.about.pid).cloned();
     let lease = room::lease(daemon, candidate.as_ref(), Some(journey));
@@ -127,7 +127,7 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
     watching::refresh(daemon, id).await;
 }
 
-/// Asks the supervisor once, and listens for as long as it gets on.
+/// Asks the supervisor once, and listens for as long as it makes progress.
 async fn ask(
     daemon: &Arc<Daemon>,
     journey: &Journey,
@@ -155,7 +155,7 @@ async fn ask(
         match timeout_at(patience.deadline, conversation.next()).await {
             Err(_) => return Outcome::Late,
             Ok(Ok(Event::Done { .. })) => return Outcome::Over,
-            // The image is here whole.
+            // The whole image is here.
             Ok(Ok(Event::Phase {
                 phase: Phase::Rebuild,
                 ..
@@ -180,7 +180,7 @@ fn is_at(daemon: &Daemon, id: &str, node: &str) -> bool {
     journey.is_some_and(|journey| host_of(journey, |host| host == node).is_some())
 }
 
-/// The supervisor is ended, and with it what it holds.
+/// Ends the supervisor, and with it the process that it traces.
 async fn end(daemon: &Arc<Daemon>, journey: &Journey, node: &str, limit: Duration) {
     let (id, pid) = (&journey.about.journey, journey.about.pid);
     let reason = format!(
@@ -196,7 +196,8 @@ async fn end(daemon: &Arc<Daemon>, journey: &Journey, node: &str, limit: Duratio
     watching::finish(daemon, id).await;
 }
 
-/// Ends the supervisor that we have noted, or, of an older daemon's journey, whoever holds the process.
+/// Ends the supervisor that we have noted or, if none is noted (an older daemon began the journey), the
+/// tracer of the process.
 fn end_supervisor(journey: &Journey) -> Result<(), String> {
     let Some((supervisor, started)) = journey.about.notes.supervisor else {
         return end_tracer(journey);
@@ -207,7 +208,8 @@ fn end_supervisor(journey: &Journey) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Ends whoever holds the process, as the kernel says: what a supervisor says of itself is its user's word.
+/// Ends the tracer of the process, which the kernel names: what a supervisor says of itself is its
+/// user's word.
 fn end_tracer(journey: &Journey) -> Result<(), String> {
     let about = &journey.about;
     let process = Process::open_same(about.pid, about.start_time);
@@ -225,7 +227,7 @@ fn end_tracer(journey: &Journey) -> Result<(), String> {
     let program = std::fs::read_link(format!("/proc/{tracer}/exe")).unwrap_or_default();
     let name = program.file_name().and_then(|name| name.to_str());
     let is_ours = name.is_some_and(|name| name.starts_with("whim-home")) && own.uids[0] == uid;
-    // Asked again: the number is that of the one that is open.
+    // The tracer is asked for again, so that its pid is that of the process which we have opened.
     if !is_ours || holder()?.0 != tracer {
         return Err(format!("process {tracer} is no home supervisor"));
     }

@@ -14,10 +14,10 @@ use whim_machine::sensors::float;
 
 /// Journals of ended journeys that are kept.
 const KEPT: usize = 1000;
-/// Of a journal no more than this is read in a millisecond, in the mean.
+/// On average, no more than this of a journal is read in a millisecond.
 const JOURNAL_BYTES_PER_MS: u64 = 256;
-/// A supervisor that has not answered in time is not waited for for twice as long, and each time it
-/// happens again twice as long as before, up to so many times.
+/// After a supervisor has not answered in time, nobody waits for it during twice this pause. The pause
+/// doubles with each further silence, up to so many of them.
 const SILENCE_PAUSE_MS: u64 = 2_000;
 const SILENCES_MAX: u32 = 10;
 
@@ -38,7 +38,8 @@ pub(crate) struct About {
     pub run: Option<String>,
     /// Moves of earlier journeys of the same process.
     pub moves_before: u32,
-    /// Of the guest's supervisor where it is now, as its host told when it admitted the guest.
+    /// pid of the guest's supervisor where the process is now, as its host told when it admitted the
+    /// guest.
     #[serde(default)]
     pub guest_supervisor_pid: Option<i32>,
     /// What we know of it ourselves, and act upon.
@@ -61,7 +62,7 @@ pub(crate) struct Notes {
     /// Under which uid the supervisor of an older daemon listens, in a directory that was its own.
     #[serde(default)]
     pub older: Option<u32>,
-    /// Its lease: what is configured may change before its end.
+    /// The lease of this journey, noted because the configured one may change before the journey ends.
     #[serde(default)]
     pub lease: Option<LeaseChoice>,
 }
@@ -85,24 +86,24 @@ pub(crate) struct End {
 #[derive(Clone, Debug)]
 pub(crate) struct Journey {
     pub about: About,
-    /// As last heard from the supervisor; not kept of an ended one.
+    /// As last heard from the supervisor; not kept once the journey has ended.
     pub status: Option<Status>,
     pub supervisor_pid: Option<i32>,
-    /// Highest epoch that any slot was asked for.
+    /// Highest epoch for which a slot was requested.
     pub epoch: u32,
-    /// Host and epoch of the move that goes on.
+    /// Host and epoch of the move that is under way.
     pub bound_for: Option<(String, u32)>,
     /// Moves that its journal tells of, and where the last one went.
     pub done: u32,
     pub last_host: Option<String>,
-    /// Last look at its CPU time: (milliseconds of our clock, nanoseconds).
+    /// Last sample of its CPU time: (milliseconds of our clock, nanoseconds).
     pub seen: Option<(u64, u64)>,
     pub cpu_percent: f64,
     /// How its supervisor answers when it is asked.
     pub manners: Manners,
     /// One return from a removed host at a time.
     pub eviction: Arc<tokio::sync::Mutex<()>>,
-    /// Why its supervisor was ended by us.
+    /// Why we ended its supervisor, if we did.
     pub cut: Option<String>,
 }
 
@@ -112,7 +113,7 @@ pub(crate) struct Manners {
     /// It is being asked just now.
     pub asked: bool,
     /// Until when nobody waits for its answers (milliseconds of our clock), and how often it has not
-    /// answered in time: the oftener, the longer.
+    /// answered in time. The more often, the longer nobody waits.
     not_awaited_until: u64,
     silences: u32,
     /// Length of the journal when it was last read, and when that was.
@@ -133,7 +134,8 @@ impl Manners {
         self.not_awaited_until = now_ms.saturating_add(pause);
     }
 
-    /// Whether the journal is worth a look, now that it has this length: a long one seldom is.
+    /// Whether the journal is to be read again, now that it has this length. A long journal is read less
+    /// often.
     pub(crate) fn reads(&mut self, length: u64, now_ms: u64) -> bool {
         let pause = length / JOURNAL_BYTES_PER_MS;
         let is_read = self
@@ -219,7 +221,7 @@ impl Journey {
         self.status = Some(status);
     }
 
-    /// It is over. What is told of it later is little: many ended ones are kept.
+    /// Ends the journey. Little of it is kept, because there may be many ended journeys.
     pub(crate) fn take_end(&mut self, end: End) {
         self.about.end = Some(end);
         self.status = None;
@@ -237,13 +239,13 @@ impl Journey {
 #[derive(Debug, Default)]
 pub(crate) struct Journeys {
     pub by_id: HashMap<String, Journey>,
-    /// What forgotten journeys of a run have used away, and their moves: one of its programs may outlive
-    /// any number of others. The run of the last one that was forgotten is the last.
+    /// CPU time that forgotten journeys of a run have used away, and their moves: a program of the run
+    /// may outlive any number of others. The run of the journey that was forgotten last comes last.
     forgotten: VecDeque<(String, CpuTime, u32)>,
 }
 
 impl Journeys {
-    /// Takes up what earlier daemons noted; the oldest beyond what is kept are removed.
+    /// Loads what earlier daemons noted, and removes the oldest ended journeys beyond what is kept.
     #[must_use]
     pub(crate) fn load(directory: &Path) -> Self {
         let mut found: Vec<About> = fs::read_dir(directory)
@@ -269,7 +271,7 @@ impl Journeys {
         journeys
     }
 
-    /// Takes out those that ended longest ago, beyond what is kept; gives their identifiers.
+    /// Removes the journeys that ended longest ago, beyond what is kept, and returns their identifiers.
     pub(crate) fn forget_oldest(&mut self) -> Vec<String> {
         let ended = |about: &About| Some((about.end.as_ref()?.at_ms, about.journey.clone()));
         let abouts = self.by_id.values().map(|journey| &journey.about);
@@ -295,7 +297,7 @@ impl Journeys {
         self.forgotten.push_back((run, time.plus(before), moves));
     }
 
-    /// What forgotten journeys of a run have used away, and their moves.
+    /// CPU time that forgotten journeys of a run have used away, and their moves.
     #[must_use]
     pub(crate) fn forgotten_of(&self, run: &str) -> (CpuTime, u32) {
         let found = self.forgotten.iter().find(|(other, _, _)| other == run);
@@ -319,7 +321,8 @@ impl Journeys {
             .collect()
     }
 
-    /// These, oldest first. To copy all of them each second is felt: ended ones are many.
+    /// The journeys for which `which` holds, oldest first. Only these are copied: ended journeys are
+    /// many, and copying all of them each second takes noticeable time.
     #[must_use]
     pub(crate) fn sorted(&self, which: impl Fn(&Journey) -> bool) -> Vec<Journey> {
         let these = self.by_id.values().filter(|journey| which(journey));
@@ -328,7 +331,7 @@ impl Journeys {
         list
     }
 
-    /// The newest of these.
+    /// The newest of the journeys for which `which` holds.
     #[must_use]
     pub(crate) fn newest(&self, which: impl Fn(&About) -> bool) -> Option<About> {
         let abouts = self.by_id.values().map(|journey| &journey.about);
@@ -397,7 +400,7 @@ mod tests {
         };
         assert_eq!(add_two([5000, 5001]), ["j998", "j999"]);
         assert!(journeys.by_id.contains_key("j9999"));
-        // `whim run --time` counts them still.
+        // `whim run --time` still counts them.
         let (used, moves) = journeys.forgotten_of("r");
         assert_eq!((used.total_ns, moves), (6, 6));
     }

@@ -24,7 +24,7 @@ use crate::moves::watching;
 use crate::past::events::now_ms;
 use crate::settings::socket_in;
 
-/// Freezes longer than this are said beforehand, in seconds.
+/// Freezes longer than this are announced, in seconds.
 const LONG_FREEZE: f64 = 1.0;
 
 fn target(daemon: &Daemon, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
@@ -37,8 +37,8 @@ fn opened(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveErro
     target(daemon, caller, Arc::new(Process::open(pid)?))
 }
 
-/// A process that may be moved, whoever asks. If it is in nobody's hands, or in those of one who may not move
-/// it, the declaration puts it into ours.
+/// A process that may be moved, whoever asks. If nobody has declared it, or its declaration does not
+/// hold any more, it becomes a candidate by this one.
 fn found(
     daemon: &Daemon,
     process: Arc<Process>,
@@ -59,7 +59,7 @@ fn found(
     let mut refused = None;
     let candidate = match known {
         Some(known) if known.check(&process).is_ok() => known,
-        // Whoever asks for a move by pid adopts the process by that.
+        // A request to move a process by its pid adopts the process.
         known => {
             let candidate = Candidate {
                 job,
@@ -76,7 +76,7 @@ fn found(
     drop(candidates);
     let journey = daemon.journeys().of_process(pid).cloned();
     let journey = journey.filter(|journey| journey.about.start_time == stat.start_time);
-    // What is away comes home, whether it is noted or not.
+    // A process that is away may come home even if there is no room to note it.
     if let (Some(refused), None) = (refused, &journey) {
         return Err(MoveError::Refused(refused));
     }
@@ -89,8 +89,8 @@ fn found(
     })
 }
 
-/// That it may still be moved, with the rights that it had when it was found: what has been asked for takes
-/// its time.
+/// Checks that the process may still be moved, and has no other rights than when it was found: room for
+/// it was asked for meanwhile, which takes time.
 fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
     let now = target.process.movable_by(caller)?;
     let more = now.permitted_capabilities & !target.credentials.permitted_capabilities;
@@ -148,7 +148,7 @@ pub(crate) async fn migrate(
     .await
 }
 
-/// The same, whoever wants it, of a process that is held already.
+/// The same for any cause, with a process that is open already.
 ///
 /// # Errors
 /// As [`migrate`].
@@ -182,8 +182,8 @@ pub(crate) async fn migrate_for(
     }
     let result = match &found.journey {
         Some(journey) => match onward(daemon, &found, journey, &attempt).await {
-            // Its supervisor ended while we asked. If the process has come home, a new journey
-            // begins; if it has ended, that is what there is to say.
+            // Its supervisor ended while we asked. If the process has come home, a new journey begins.
+            // If it has ended, `target` says so.
             Err(error) if error.is_silence() => {
                 watching::settle(daemon, &journey.about.journey).await;
                 let found = target(daemon, caller, process)?;
@@ -200,7 +200,7 @@ pub(crate) async fn migrate_for(
     result
 }
 
-/// Says beforehand what takes long.
+/// Announces a move that takes long.
 fn announce(daemon: &Daemon, attempt: &Attempt, bytes: u64) {
     let seconds = daemon.peers().expected_freeze(attempt.node(), bytes);
     if seconds > LONG_FREEZE {
@@ -212,7 +212,7 @@ fn announce(daemon: &Daemon, attempt: &Attempt, bytes: u64) {
     }
 }
 
-/// From home: a new journey.
+/// Moves a process away from home, which begins a new journey.
 async fn leave(
     daemon: &Arc<Daemon>,
     caller: &Caller,
@@ -255,7 +255,7 @@ async fn leave(
     travel(daemon, &about.journey, command, Some(guest_pid), attempt).await
 }
 
-/// From one host to another: the journey goes on.
+/// Moves a process that is on a journey: the journey goes on at another host.
 async fn onward(
     daemon: &Arc<Daemon>,
     target: &Target,
@@ -315,7 +315,7 @@ async fn travel(
         .get(id)
         .and_then(|j| j.about.notes.older);
     let conversation = match Conversation::begin(&socket, older, &command).await {
-        // It has hung up on us in the moment in which it ended.
+        // The supervisor hung up on us because it was about to end.
         Err(SupervisorError::Broken { .. }) => Err(MoveError::Silent),
         begun => Ok(begun?),
     };
@@ -324,7 +324,8 @@ async fn travel(
         Ok(conversation) => hear_out(daemon, conversation, attempt).await,
         Err(error) => Err(error),
     };
-    // A supervisor that did not say how it went may be dead: whoever notes its end needs to know.
+    // A supervisor that did not say how it went may be dead. `watching::finish` then needs to know where
+    // the process was bound for.
     if !matches!(result, Err(MoveError::Silent | MoveError::Supervisor(_))) {
         bound_for(None);
     }
@@ -476,8 +477,8 @@ pub(crate) async fn take_away(
     home(daemon, journey, false, &attempt).await
 }
 
-/// Where a process of ours that its host wants to be rid of may go, if whoever has put it into our hands may
-/// send it there, and it has less to wait for there than at home.
+/// Where a process of ours may go that its host wants to be rid of. The one who declared the process has
+/// to be allowed to send it there, and the load per CPU there has to be less than at home.
 fn elsewhere(daemon: &Daemon, journey: &Journey) -> Option<(Target, String)> {
     let process = Process::open_same(journey.about.pid, journey.about.start_time).ok()?;
     let candidate = daemon.candidates().get(process.pid()).cloned()?;

@@ -14,13 +14,13 @@ use crate::moves::attempt::{MoveError, Target};
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::Journey;
 
-/// A host answers a request for room within this time: it starts a supervisor meanwhile.
+/// A host answers a request for room within this time, in which it starts a supervisor.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks `node` for room: where the guest is to be sent, and the pid of the supervisor there.
+/// Asks `node` for room. Returns where the guest is to be sent, and the pid of the supervisor there.
 ///
 /// # Errors
-/// It refuses, or cannot be asked.
+/// The node refuses, or cannot be asked.
 pub(crate) async fn admit(
     daemon: &Daemon,
     target: &Target,
@@ -67,7 +67,8 @@ pub(crate) async fn admit(
     }
 }
 
-/// Whether a host offers what it was asked for: what it names is carried into the supervisor's messages.
+/// Whether a host offers what it was asked for. This is checked because the names in its offer end up in
+/// messages to the supervisor.
 fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &str, u32)) -> bool {
     let id = JourneyId::new(journey).ok();
     let names = id.zip(daemon.cluster().identity()).map(|(id, home)| {
@@ -85,8 +86,8 @@ fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &st
             .all(|address| address.len() <= ADDRESS_LENGTH_MAX)
 }
 
-/// Home alone decides where the process is: once it says 'not there', whatever waits or runs there
-/// under that epoch is ended. False if the host did not hear it.
+/// Tells a host that the process is not there. Home alone decides where it is, so the host ends whatever
+/// waits or runs there under that epoch. False if the host did not hear it.
 pub(crate) async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
     let request = NodeRequest::Release {
         journey: journey.to_string(),
@@ -101,7 +102,7 @@ pub(crate) async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u
     called.is_ok()
 }
 
-/// T2 of a journey that this process is on, or else of one that begins now.
+/// The lease (T2) of the journey that this process is on, or else of a journey that begins now.
 #[must_use]
 pub(crate) fn lease(
     daemon: &Daemon,

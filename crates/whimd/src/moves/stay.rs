@@ -10,23 +10,23 @@ use crate::daemon::Daemon;
 use crate::line::hearsay::sentence;
 use crate::line::looking::{NotSeen, Patience};
 
-/// So long a program may take to start another one, which shares its memory until then.
+/// How long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
-/// Reasons, each a sentence; empty: it may move.
+/// The reasons, each a sentence; empty if the process may move.
 #[must_use]
 pub(crate) fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     look(daemon, pid, Patience::Long).0
 }
 
-/// One of them, where others wait for it, too.
+/// The first of these reasons, for a list of processes, which must not wait long for each.
 #[must_use]
 pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
     look(daemon, pid, Patience::Brief).0.into_iter().next()
 }
 
-/// The same, of a program that is to move now: what may be over in a moment is waited for.
+/// The reasons of a process that is to move now. A reason that may be over in a moment is waited for.
 pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
@@ -38,12 +38,13 @@ pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     }
 }
 
-/// All reasons, and whether there is but one, which may be over in a moment.
+/// All reasons, and whether the only one may be over in a moment.
 fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let settings = &daemon.settings();
     let policy = Policy {
         allow_root: daemon.config().allow_root,
-        // To open them exactly takes a capability, which a supervisor of ours has until it has done so.
+        // To open exactly the mapped files takes a capability, which our supervisor keeps until it has
+        // done so.
         watches: settings.opens_mapped_files(),
         enters_time: settings.enters_time(),
         ..Policy::default()
@@ -59,7 +60,7 @@ fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
         Err(error) => return (vec![format!("{error}.")], false),
     };
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
-    // Paths stand in them, which are the user's words.
+    // The reasons contain paths, whose text is the user's.
     let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
     let kept = daemon.orders().keeps();
     let kept = kept.into_iter().chain(forbidden).map(str::to_owned);
@@ -68,8 +69,8 @@ fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     (reasons, passing)
 }
 
-/// Why a home supervisor may not trace a process. `declared`: `whim run` became it; `of_root`: it is root's,
-/// as its supervisor is then.
+/// Why a home supervisor may not trace a process. `declared`: it is what `whim run` became; `of_root`:
+/// it is root's, and so is its supervisor.
 fn untraceable(
     scope: Scope,
     (root, of_root): (bool, bool),

@@ -1,20 +1,21 @@
 //! How many candidates one user may have, and what may be noted of them.
 //!
-//! All of it is kept, looked at each second, and written to one file (`candidates.json`), which one user
-//! cannot make longer than it may be. What is beyond that is no candidate: it stays.
+//! All candidates are kept in memory, looked at each second, and written to one file
+//! (`candidates.json`). One user cannot make that file longer than these limits allow: a process beyond
+//! them is no candidate, so it stays.
 
 use std::collections::HashMap;
 use thiserror::Error;
 
 use crate::moves::candidate::{Candidate, NOTED_OF_ANY};
 
-/// So many processes of one user may move; no more than this is noted of them, in bytes.
+/// How many processes of one user may move, and how much may be noted of them in all, in bytes.
 const OF_USER_MAX: usize = 10_000;
 const NOTED_MAX: usize = 4 << 20;
-/// As many as may be fit, if nothing is said of them.
+/// The greatest number of candidates fits into `NOTED_MAX`, if no options are noted with them.
 const _: () = assert!(OF_USER_MAX * NOTED_OF_ANY <= NOTED_MAX);
 
-/// There are as many candidates of one user as are taken.
+/// A user has as many candidates as are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "{count} processes of uid {uid} may move already, with {noted} bytes noted of them: no more are taken than {OF_USER_MAX} of one user, and {NOTED_MAX} bytes"
@@ -30,7 +31,7 @@ pub(crate) struct Full {
 pub(crate) struct Tally(HashMap<u32, (usize, usize)>);
 
 impl Tally {
-    /// That there is room for one more.
+    /// Checks that there is room for one more candidate.
     pub(crate) fn room(&self, user: Option<u32>, weight: usize) -> Result<(), Full> {
         let Some(uid) = user else { return Ok(()) };
         let (count, noted) = self.0.get(&uid).copied().unwrap_or_default();

@@ -24,7 +24,7 @@ impl UnderWay {
         self.0.get(&pid).copied().flatten()
     }
 
-    /// One at a time; false: it is being moved already.
+    /// Reserves a process for one move; false if it is being moved already.
     pub(super) fn begin(&mut self, pid: i32) -> bool {
         let free = !self.contains(pid);
         if free {
@@ -33,12 +33,12 @@ impl UnderWay {
         free
     }
 
-    /// The same process, to another node.
+    /// Begins anew, with the same process and another node.
     pub(super) fn begin_again(&mut self, pid: i32) {
         self.0.insert(pid, None);
     }
 
-    /// True if this is its first phase.
+    /// Notes the phase that was reached; true if it is the first of this move.
     pub(super) fn came_to(&mut self, pid: i32, phase: Phase) -> bool {
         let reached = self.0.get_mut(&pid);
         reached.is_some_and(|reached| reached.replace(phase).is_none())

@@ -23,20 +23,20 @@ use crate::settings::socket_in;
 use whim_machine::process::Process;
 use whim_machine::processes;
 
-/// A supervisor says how things stand within this time, or the last word counts.
+/// If a supervisor does not report its status within this time, its last report counts.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The kernel ends a deputy whose supervisor died (EXITKILL) within this time.
 const DEATH_WAIT: Duration = Duration::from_secs(2);
-/// Pauses between tries to tell a host that its guest is none any more: about an hour in all.
+/// Pauses between tries to tell a host that it has no such guest any more: about half an hour in all.
 const RELEASE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
 
-/// Asks one supervisor how things stand. One that is gone has finished its journey.
+/// Asks one supervisor for its status. If it is gone, its journey is over.
 pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     let Some(about) = live(daemon, id) else {
         return;
     };
-    // Whoever else may have its socket is not asked.
+    // Another process that may have its socket is not asked.
     if is_dead(&about) {
         return finish(daemon, id).await;
     }
@@ -51,7 +51,7 @@ pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     match answer {
         Ok((Event::Status { status }, listener)) => take_status(daemon, &about, status, listener),
         Err(SupervisorError::Gone(_)) => finish(daemon, id).await,
-        // Busy, or in the middle of a step: what it said last stands.
+        // It is busy, or in the middle of a step: its last status stands.
         Ok(_) | Err(_) => {}
     }
 }
@@ -62,13 +62,13 @@ fn live(daemon: &Daemon, id: &str) -> Option<About> {
     journey.map(|journey| journey.about.clone())
 }
 
-/// Whether its supervisor, as we have noted it, is gone.
+/// Whether the supervisor that we have noted is gone.
 fn is_dead(about: &About) -> bool {
     let noted = about.notes.supervisor;
     noted.is_some_and(|(pid, started)| !processes::lives(pid, started))
 }
 
-/// One question, one answer, and the pid of who listens there.
+/// Asks one question; returns the answer, and the pid of the process that listens there.
 async fn ask(
     daemon: &Daemon,
     about: &About,
@@ -84,8 +84,8 @@ async fn ask(
     answered.unwrap_or_else(|_| Err(SupervisorError::Mute(socket.clone())))
 }
 
-/// Keeps what a journal tells of moves, unless it is as it was, or long. A supervisor that says nothing has
-/// nothing but that.
+/// Keeps what a journal tells of moves, unless it has not changed, or is too long to be read again so
+/// soon. If a supervisor says nothing, this is all that is known.
 async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
     let path = daemon.settings().journal(id);
     let length = fs::metadata(&path).map_or(0, |about| about.len());
@@ -103,9 +103,10 @@ async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
     }
 }
 
-/// Believes what a supervisor says of its own journey, as far as it can be.
+/// Accepts the status that a supervisor reports of its own journey, as far as it can be true.
 fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i32>) {
-    // An older daemon's supervisor listens itself; ours have their socket from us.
+    // A supervisor of an older daemon listens itself. Ours get their socket from us, so the kernel names
+    // us as the listener.
     let older = about.notes.older.and(listener);
     let supervisor = about.notes.supervisor.map(|(pid, _)| pid).or(older);
     let before = {
@@ -138,13 +139,13 @@ pub(crate) async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> 
     };
     match ask(daemon, &about, &Command::Calls).await {
         Ok((Event::Calls { calls }, _)) => calls,
-        // Over, or busy with a move: what the journal says has to do.
+        // The journey is over, or the supervisor is busy with a move: the journal has to do.
         _ => Vec::new(),
     }
 }
 
-/// Asks all home supervisors, at the same time. Nobody waits for those that did not answer the last
-/// time: they are asked beside that.
+/// Asks all home supervisors at the same time. Those that did not answer the last time are asked in the
+/// background, so nobody waits for them.
 pub(crate) async fn refresh_all(daemon: &Arc<Daemon>) {
     let now = daemon.clock_ms();
     let mut ids: Vec<(String, bool)> = Vec::new();
@@ -172,7 +173,7 @@ pub(crate) async fn refresh_all(daemon: &Arc<Daemon>) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// A supervisor has hung up on us: waits until it is gone, if it is about to be.
+/// After a supervisor has hung up on us: waits until it is gone, if it is about to end.
 pub(crate) async fn settle(daemon: &Arc<Daemon>, id: &str) {
     let deadline = Instant::now() + STATUS_TIMEOUT;
     loop {
@@ -184,8 +185,8 @@ pub(crate) async fn settle(daemon: &Arc<Daemon>, id: &str) {
     }
 }
 
-/// Waits for the end of a supervisor that listens to nobody any more. One that does not end by itself is no
-/// supervisor of ours any longer, whatever it is: it is ended.
+/// Waits for the end of a supervisor that listens to nobody any more. If it does not end by itself, it
+/// is no supervisor of ours any longer, whatever it is, so it is killed.
 async fn see_off(about: &About) {
     let Some((pid, started)) = about.notes.supervisor else {
         return;
@@ -208,7 +209,7 @@ async fn see_off(about: &About) {
     }
 }
 
-/// A supervisor is gone: its journey is over, and we say how.
+/// Ends the journey of a supervisor that is gone, and notes how it ended.
 pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
     let live = daemon
         .journeys()
@@ -261,7 +262,7 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
         daemon.events().add(Some(about.pid), "ended", reason);
     }
     if at_home && summary.done == 0 && summary.commits == 0 {
-        // It never left: nothing to tell of later.
+        // It never left, so there is nothing to tell of later.
         daemon.journeys().by_id.remove(id);
         forget(daemon, id);
     } else if let Err(error) = write_about(daemon, &about) {
@@ -274,8 +275,8 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
     daemon.settings().faults.point("home-directory-removed");
 }
 
-/// Its supervisor was killed: hosts where the process was, or to which it was on its way, hear it from
-/// us and need not wait for the end of the lease.
+/// If the supervisor was killed, tells the hosts where the process was, or to which it was on its way.
+/// They need not wait for the end of the lease then.
 fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSummary) {
     if summary.ended.is_some() {
         return;
@@ -288,7 +289,7 @@ fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSumm
             .map(|host| (host.clone(), summary.epoch)),
     );
     hosts.extend(journey.status.iter().map(|s| (s.location.clone(), s.epoch)));
-    // Names that the user has made up are asked nothing.
+    // Only members are asked: the user may have written any names into the journal.
     let is_member = |host: &str| daemon.cluster().member(host).is_some();
     hosts.retain(|(host, _)| *host != journey.about.home && is_member(host));
     hosts.sort_unstable();
@@ -305,11 +306,11 @@ fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSumm
     }
 }
 
-/// Its supervisor was killed while it had limits of the process raised. Where they are not as it left
-/// them, the process has set them itself, or they are back already.
+/// Puts back the limits of a process that were still raised when its supervisor was killed. If a limit
+/// is not as the supervisor left it, the process has set it itself, or it is back already.
 ///
-/// The journal is the user's word: it says that a limit is to be put back, not where. That we have
-/// noted ourselves, and nothing here raises a limit.
+/// The user may have written the journal, so it says only that a limit is to be put back, not to which
+/// value. We have noted that value ourselves, and nothing here raises a limit.
 fn put_limits_back(about: &About, summary: &JournalSummary) {
     let Ok(process) = Pidfd::open(about.pid) else {
         return;
@@ -326,7 +327,7 @@ fn put_limits_back(about: &About, summary: &JournalSummary) {
             soft: soft.min(raised.soft),
             hard: hard.min(raised.hard),
         };
-        // As long as the descriptor says that it lives, the number is its own.
+        // As long as the descriptor says that the process lives, its pid is its own.
         if now.is_ok_and(|now| now == *raised)
             && is_it()
             && let Err(errno) = foreign::set_limit(about.pid, lowered)
@@ -336,8 +337,8 @@ fn put_limits_back(about: &About, summary: &JournalSummary) {
     }
 }
 
-/// Takes over what an older daemon gave to supervisors, and notes whose it was. To be called before
-/// any of them is spoken to.
+/// Takes over the directories that an older daemon gave to supervisors, and notes whose they were. To be
+/// called before any of these supervisors is spoken to.
 pub(crate) fn take_over(daemon: &Daemon) {
     for (name, owner) in directories::take_over(&daemon.settings().supervisors()) {
         let Some(id) = name.strip_suffix(".home") else {
@@ -359,7 +360,8 @@ pub(crate) fn take_over(daemon: &Daemon) {
 }
 
 /// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or
-/// has forgotten, and then did not live to remove. To be called before a move can begin.
+/// has forgotten, when that daemon ended before it could remove them. To be called before a move can
+/// begin.
 pub(crate) fn remove_leftovers(daemon: &Daemon) {
     let entries = fs::read_dir(daemon.settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
@@ -388,9 +390,9 @@ async fn is_at_home(journey: &Journey, summary: &JournalSummary) -> bool {
     lives()
 }
 
-/// Whether it had left home when its supervisor ended, so far as is known: the journal knows of
-/// commits and of returns, also of those that nobody asked for, and is newer than what the supervisor
-/// said last.
+/// Whether the process was away when its supervisor ended, as far as is known. The journal knows of
+/// commits and of returns, also of those that nobody asked for, and is newer than the supervisor's last
+/// status.
 fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
     match &summary.last_host {
         Some(host) => *host != journey.about.home || summary.ended.is_some(),
@@ -404,7 +406,7 @@ fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
 fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
     let away = is_gone_out(journey, summary);
     match &summary.ended {
-        // Its hosts let go of it for that, without a word.
+        // Its host let go of it because of that, without telling us.
         Some((reason, _)) if !at_home && daemon.cluster().removed().is_some() => {
             format!("{reason} (this node was removed from the cluster)")
         }
