@@ -1,4 +1,4 @@
-//! Who is connected to the control socket: everybody may, and nobody may keep others from it.
+//! Who is connected to the control socket: everybody may connect, and nobody may keep others from it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,12 +7,14 @@ use thiserror::Error;
 
 /// Connections of one user at a time. Each costs the daemon a descriptor, and a task.
 pub const CLIENTS_OF_USER_MAX: usize = 128;
-/// Connections of all users together. Root's and administrators' come on top: they can still see
-/// who takes all the others.
+/// Connections of all users together. Those of root and of administrators come on top, so that they can
+/// still see who has taken all the others.
 pub(crate) const CLIENTS_MAX: usize = 512;
-/// So many of each user are admitted when there are so many: four users together keep nobody out.
+/// So many connections of each user are admitted even beyond that limit, so that four users together
+/// keep nobody out.
 const FIRST_OF_USER: usize = 2;
-/// But not more than these beyond, for uids may be had by the thousand (subuid(5)).
+/// How many connections are admitted beyond that limit in all, because a user may have thousands of uids
+/// (subuid(5)).
 const FIRST_MAX: usize = 512;
 
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use whim_control::protocol::{Finding, Grade, NodeState};
 /// Clocks further apart than this are worth a warning, in milliseconds.
 const SKEW_WARN_MS: u64 = 1000;
 const DAY: u64 = 24 * 60 * 60;
-/// What a node does that was removed and shall be a member.
+/// What is to be done on a node that was removed and shall be a member again.
 pub(crate) const REJOIN: &str = "To be a member again: 'whim leave' here, 'whim token' on the node that holds the CA, and 'whim join HOST' here";
 
 fn finding(subject: &str, grade: Grade, found: String, mend: Option<&str>) -> Finding {
@@ -70,7 +70,8 @@ pub(crate) fn findings(daemon: &Daemon) -> Vec<Finding> {
     findings
 }
 
-/// What a service manager or a container filters ends calls before they are seen here: guests inherit it.
+/// Finds a filter of system calls that a service manager or a container has set up. It ends calls before
+/// we see them, and guests inherit it.
 fn filter() -> Option<Finding> {
     let status = whim_machine::processes::short("/proc/self/status")?;
     let mode = status
@@ -99,7 +100,7 @@ fn discovered(daemon: &Daemon) -> Vec<Finding> {
         .collect()
 }
 
-/// The supervisors have to be where the daemon looks for them, for every user.
+/// Checks that the supervisors are where the daemon looks for them, and that every user can run them.
 fn programs(daemon: &Daemon) -> Vec<Finding> {
     use std::os::unix::fs::PermissionsExt;
     let missing = ["whim-home", "whim-guest"].iter().filter_map(|name| {

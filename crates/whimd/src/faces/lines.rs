@@ -8,10 +8,10 @@ use whim_monitor::plain;
 
 /// A client that does not send its request within this time is dropped.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes nothing of its answers for this time is dropped.
+/// A client that reads nothing of its answers for this time is dropped.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// All that a client is told passes through here, and is made harmless: what users, members and supervisors
-/// have said stands in it, and goes to terminals.
+/// All that a client is told passes through here, and is made harmless: it contains what users, members
+/// and supervisors have said, and goes to terminals.
 pub(crate) async fn write_line(write: &mut OwnedWriteHalf, answer: &Answer) -> std::io::Result<()> {
     write.write_all(&line(answer)?).await
 }

@@ -36,7 +36,7 @@ pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow
     rows
 }
 
-/// The name of a user is asked for once, not for each process.
+/// Fills in the names of users. Each name is asked for once, not for each process.
 fn name_users(rows: &mut [ProcessRow]) {
     let mut names: HashMap<u32, String> = HashMap::new();
     for row in rows {
@@ -48,8 +48,8 @@ fn name_users(rows: &mut [ProcessRow]) {
     }
 }
 
-/// What this one may see of the rows: of others' processes of this node the program's name alone. Other nodes
-/// tell no more of theirs.
+/// Hides what this caller may not see: of other users' processes of this node, only the program's name
+/// is shown. Other nodes tell no more of theirs.
 pub(crate) fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
     let may_see = |row: &ProcessRow| row.uid.is_some_and(|uid| caller.may_see(uid));
     let others = |row: &&mut ProcessRow| row.home == node && !may_see(row);
@@ -58,8 +58,8 @@ pub(crate) fn hide(node: &str, rows: &mut [ProcessRow], caller: &Caller) {
     }
 }
 
-/// So long the processes of a list are looked at for their command lines, and as long again for what keeps them
-/// here; there may be thousands.
+/// How long the processes of a list are looked at for their command lines, and again for what keeps them
+/// here: there may be thousands.
 const LOOKING_MAX: Duration = Duration::from_secs(2);
 const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
 
@@ -90,7 +90,7 @@ fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
             row.uid = Some(credentials.uids[0]);
         }
         if candidate.stat().is_none() {
-            // What was read by its number may be another process's.
+            // What was read by its pid may be another process's.
             continue;
         }
         if let Some(does) = daemon.balancing().does(&stat) {
@@ -119,13 +119,13 @@ fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, C
             false => Some(UNASKED.into()),
         };
         if candidate.stat().is_none() {
-            // It may be another process's.
+            // The reason may be another process's.
             row.stay = None;
         }
     }
 }
 
-/// Its command line is looked at until there is `enough`.
+/// After `enough`, its command line is not looked at any more.
 fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant) -> ProcessRow {
     let stopped = matches!(stat.state, 'T' | 't');
     let node = daemon.cluster().node();
@@ -267,7 +267,7 @@ pub(crate) async fn why(daemon: &Arc<Daemon>, caller: &Caller, pid: i32) -> Resu
     })
 }
 
-/// What it is, and what keeps it where it is.
+/// What the process is, and what keeps it where it is.
 async fn sentences(
     daemon: &Arc<Daemon>,
     caller: &Caller,
@@ -278,7 +278,7 @@ async fn sentences(
     let said = match opened {
         Ok((stat, process)) => {
             let came_home = came_home(daemon, &stat).await;
-            // What is read of it by its number is of no other process, if it lives until then.
+            // What is read by its pid is of no other process, if it still lives after that.
             process.look(|_| sentences_of(daemon, caller, &stat, came_home))
         }
         Err(error) => Err(error),
@@ -341,7 +341,7 @@ fn sentences_of(
     text
 }
 
-/// The command line of a process, or as much of it as this one may see.
+/// The command line of a process, or as much of it as this caller may see.
 fn command(daemon: &Daemon, caller: &Caller, pid: i32) -> String {
     let command = daemon.looking().command(pid);
     let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
@@ -417,7 +417,7 @@ pub(crate) async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow>
 /// A supervisor notes how its journey has ended within this time.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
-/// What the programs of a run have used away, and how often they have moved. It waits for journeys
+/// CPU time that the programs of a run have used away, and how often they have moved. Waits for journeys
 /// whose processes are gone, but not for programs that live on.
 pub(crate) async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) {
     let begun = Instant::now();
@@ -489,7 +489,8 @@ pub(crate) fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
         });
     }
     for admitted in daemon.cluster().admitted() {
-        // The earliest comes first: who was removed and came back is shown by the token that holds.
+        // The earliest admission comes first, so a node that was removed and came back is shown with its
+        // newest token.
         let row = rows
             .iter_mut()
             .find(|row| row.name == admitted.node.as_str());

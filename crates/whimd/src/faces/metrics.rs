@@ -1,10 +1,10 @@
 //! What Prometheus asks this node, over HTTP: `GET /metrics`, and nothing else.
 //!
-//! There is a listener only where the configuration names an address. Whoever reaches it may ask: what is
-//! told is numbers of this node, never a process, a user or a command. So the Host header is not looked at
-//! either: a page in a browser that is led here by a false name reads those numbers, and there is no cookie
-//! and no request that changes anything. One who asks slowly, or much, has a few connections for a few
-//! seconds, and a text that is made once a second at most.
+//! There is a listener only where the configuration names an address. Anybody who reaches it may ask,
+//! because the answer holds numbers of this node, never a process, a user or a command. So the Host
+//! header is not checked either: a page in a browser that is led here by a false name can read those
+//! numbers, but there is no cookie, and no request that changes anything. A client that asks slowly, or
+//! often, gets a few connections for a few seconds, and a text that is made once a second at most.
 
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
@@ -39,14 +39,14 @@ pub(crate) const HEADER_LINES_MAX: usize = 64;
 /// The head of a request has to come within the first of these times, and all is over within the other.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 const ALL_WITHIN: Duration = Duration::from_secs(10);
-/// A text is told again for so long: the sensors look once a second.
+/// How long a text is told again: the sensors take samples once a second.
 const FRESH: Duration = Duration::from_secs(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What is told.
+/// The only path that there is.
 const PATH: &str = "/metrics";
 
-/// Opens the listener that the configuration names, and answers there for ever. That the address is taken
-/// is no reason for the daemon not to run.
+/// Opens the listener that the configuration names, and answers there for ever. If the address is taken,
+/// the daemon runs without it.
 pub(crate) async fn start(daemon: &Arc<Daemon>) {
     let Some(address) = daemon.config().metrics.listen else {
         return;
@@ -101,7 +101,7 @@ async fn converse(teller: Arc<Teller>, stream: TcpStream, _place: OwnedSemaphore
         .max_header_size(HEAD_MAX)
         .max_buf_size(HEAD_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    // What goes wrong here is the asker's affair.
+    // What goes wrong here is the client's affair.
     let _ = tokio::time::timeout(ALL_WITHIN, connection).await;
 }
 
@@ -140,7 +140,7 @@ impl Teller {
         response
     }
 
-    /// Made by one of those who wait for it.
+    /// The text as it is now. One of the tasks that wait for it makes it.
     async fn text(&self, format: Format) -> Option<String> {
         let mut told = self.told.lock().await;
         if let Some((at, text)) = told.get(&format)
@@ -162,7 +162,7 @@ impl Teller {
     }
 }
 
-/// How things stand.
+/// What is measured of this node now.
 #[must_use]
 pub(crate) fn snapshot(daemon: &Daemon) -> Snapshot {
     let report = daemon.report();
@@ -197,7 +197,7 @@ pub(crate) fn snapshot(daemon: &Daemon) -> Snapshot {
     }
 }
 
-/// Seconds until the certificate ends; negative: since it has.
+/// Seconds until the certificate ends; negative if it has ended.
 fn remaining(daemon: &Daemon) -> Option<f64> {
     let until = float(daemon.cluster().expires()?);
     Some(until - float(cluster::now()))
@@ -235,7 +235,7 @@ fn members(daemon: &Daemon, draining: bool) -> Members {
     members
 }
 
-/// As the daemon's last look found them: no supervisor is asked.
+/// Processes as the daemon's last scan found them: no supervisor is asked.
 fn processes(daemon: &Daemon) -> Processes {
     let own = daemon.cluster().node();
     let candidates = daemon.candidates().sorted();

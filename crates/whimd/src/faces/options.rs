@@ -1,4 +1,4 @@
-//! What `whim run` is told about a program, held against this cluster.
+//! What `whim run` is told about a program, checked against this cluster.
 
 use whim_control::protocol::RunOptions;
 use whim_machine::class::{Class, Features};
@@ -6,8 +6,8 @@ use whim_machine::class::{Class, Features};
 use crate::daemon::Daemon;
 use crate::faces::listing;
 
-/// The features that all nodes of this register layout have, those that are down among them, and what
-/// the C library here must not use therefore.
+/// The CPU features that all nodes of this register layout have, including nodes that are down, and what
+/// the C library here must therefore not use.
 pub(crate) fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
     let own = daemon.sensors().class().clone();
     let members = daemon.cluster().members();
@@ -33,7 +33,7 @@ pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(),
     let named = options.only.iter().chain(&options.avoid).chain(&options.on);
     for name in named {
         if let Some(label) = name.strip_prefix('@') {
-            // To avoid what nobody is is no mistake.
+            // It is no mistake to avoid a label that no node has.
             if !options.avoid.contains(name) {
                 check_label(daemon, label)?;
             }

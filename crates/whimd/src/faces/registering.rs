@@ -61,8 +61,8 @@ enum RegisterError {
     Full(#[from] Full),
 }
 
-/// The peer is a candidate from now on. It replaces itself by its program next, which closes the connection;
-/// then, if it was so told, the program is sent to its node.
+/// Makes the peer a candidate. It replaces itself by its program next, which closes the connection. Then
+/// the program is sent to its node, if the options name one.
 pub(crate) async fn register(
     daemon: &Arc<Daemon>,
     caller: &Caller,
@@ -85,7 +85,7 @@ pub(crate) async fn register(
         }
     };
     let _ = answers.send(Answer::Done { text: None });
-    // Whatever comes is not for us: the end alone is waited for, and nothing is kept.
+    // Whatever comes is not for us: we wait for the end alone, and keep nothing.
     let _ = tokio::io::copy(lines, &mut tokio::io::sink()).await;
     let daemon = Arc::clone(daemon);
     if let Some(node) = options.on {
@@ -96,7 +96,7 @@ pub(crate) async fn register(
     }
 }
 
-/// The process at the other end, which is the one that has connected, and has the rights that it had then.
+/// The process at the other end. It must be the one that connected, with the rights that it had then.
 async fn peer(
     caller: &Caller,
     answers: &UnboundedSender<Answer>,
@@ -115,7 +115,7 @@ async fn peer(
         Err(error @ CredentialError::Peer(Errno::EMFILE | Errno::ENFILE)) => {
             return Err(error.into());
         }
-        // What has ended and was waited for is nobody any more.
+        // A process that has ended and was waited for cannot be opened any more.
         Err(_) => return Err(RegisterError::Ended),
     };
     itself(caller, pidfd)
@@ -134,9 +134,10 @@ fn itself(caller: &Caller, pidfd: Pidfd) -> Result<(Process, Credentials), Regis
     Ok((process, now))
 }
 
-/// Before Linux 6.5: the process hands over a descriptor of itself. Whoever sends it is named by the kernel,
-/// and has the number of the one who connected: as the descriptor was opened before it was sent, and its
-/// process still lives, it is that of the sender and of nobody who had the number before, or has it now.
+/// Before Linux 6.5: the process hands over a descriptor of itself. The kernel names the sender, which
+/// must have the pid of the process that connected. Since the descriptor was opened before it was sent,
+/// and its process still lives, that process is the sender, and not one that had the pid before, or has
+/// it now.
 async fn handed_over(caller: &Caller, socket: &UnixStream) -> Result<Pidfd, RegisterError> {
     use std::os::fd::AsFd;
     fdpass::ask_for_senders(socket.as_fd())?;
@@ -183,7 +184,7 @@ fn take_up(
     }
     let mut candidates = daemon.candidates();
     if is_known(candidates.get(stat.pid), &stat) {
-        // What was said of it before is another's to change only if it is this one's to move.
+        // The caller may change what was declared of this process before only if the caller may move it.
         process.movable_by(caller)?;
     }
     candidates.add(candidate)?;
@@ -199,7 +200,7 @@ async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, process: Arc<Process>
     let deadline = tokio::time::Instant::now() + FIRST_MOVE;
     let pid = process.pid();
     loop {
-        // What it executes may be setuid: the rights to it are looked at each time.
+        // The program that it executes may be setuid, so the right to move it is checked each time.
         if process.lives().is_err() {
             return;
         }
@@ -268,7 +269,7 @@ mod tests {
         assert!(matches!(closed, Err(RegisterError::NotHanded)));
     }
 
-    /// The connection is kept by a child, which knows the number of the one who connected.
+    /// The connection is kept by a child, which knows the pid of the process that connected.
     #[tokio::test]
     async fn nobody_hands_over_another_process_in_its_name() {
         let script = "import array, os, socket, sys

@@ -18,7 +18,8 @@ use crate::moves::evacuation;
 use crate::moves::moving;
 use crate::past::history_task;
 
-/// A copy of the CA is told in parts of so many bytes: as a text in an answer each may take six.
+/// A copy of the CA is told in parts of so many bytes, each of which may take six in the text of an
+/// answer.
 const CA_PART: usize = 512 << 10;
 
 pub(super) type Outcome = Result<Option<String>, String>;
@@ -77,7 +78,8 @@ fn parts(text: &str, length: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Does what the page asks for: the same, with the same rights, as if its user had asked here.
+/// Does what the page asks for: the same, with the same rights, as if its user had asked at the control
+/// socket.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -100,7 +102,7 @@ fn text(result: Result<impl Into<Option<String>>, impl std::fmt::Display>) -> Ou
     result.map(Into::into).map_err(|error| error.to_string())
 }
 
-/// Does what one request asks for, but for those that need the connection itself.
+/// Does what one request asks for, except for requests that need the connection itself.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -233,7 +235,7 @@ async fn administer(
     }
 }
 
-/// What this node, or another one, is told: who may leave, who may come.
+/// Orders to this node, or to another one: which processes may leave, and which may come.
 async fn order(
     daemon: &Arc<Daemon>,
     request: Request,
@@ -288,7 +290,7 @@ async fn order(
     }
 }
 
-/// Runs a move in a task of its own: that the client goes away does not stop it half-way.
+/// Runs a move in a task of its own, so that it does not stop half-way when the client goes away.
 async fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, MoveError>> + Send + 'static,
 ) -> Result<T, String> {

@@ -22,7 +22,7 @@ use crate::faces::requests::{self, Outcome, administers, init};
 use crate::faces::telling;
 use crate::faces::web::WebPage;
 
-/// Opens the control socket, for everybody: each request is judged by who asks.
+/// Opens the control socket for everybody: whether a request is allowed depends on who asks.
 ///
 /// # Errors
 /// Another daemon listens there, or the directory cannot be written.
@@ -40,7 +40,7 @@ pub(crate) fn open(path: &Path) -> std::io::Result<UnixListener> {
 pub(crate) async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
     let clients = Arc::new(Clients::default());
     let page = Arc::new(WebPage::default());
-    // Given up for the moment in which somebody has to be told that there are no more.
+    // Given up for a moment when a client has to be told that there are no descriptors left.
     let mut spare = File::open("/dev/null").ok();
     loop {
         match listener.accept().await {
@@ -60,7 +60,7 @@ pub(crate) async fn serve(daemon: Arc<Daemon>, listener: UnixListener) {
     }
 }
 
-/// Tells the next client that there is no descriptor for it; false if there was nobody.
+/// Tells the next client that there is no descriptor for it; false if no client was waiting.
 async fn turn_away(listener: &UnixListener) -> bool {
     let next = tokio::time::timeout(Duration::ZERO, listener.accept()).await;
     let Ok(Ok((stream, _))) = next else {
@@ -93,8 +93,8 @@ fn caller(daemon: &Daemon, stream: &UnixStream) -> Result<Caller, credentials::C
     })
 }
 
-/// One client, from its first request to its end. What it does not read holds up itself alone: the
-/// next request is looked at when the answers to the last one have been taken.
+/// Serves one client, from its first request to its end. A client that does not read holds up only
+/// itself: its next request is looked at when the answers to the last one have been written.
 async fn client(
     daemon: &Arc<Daemon>,
     page: &Arc<WebPage>,

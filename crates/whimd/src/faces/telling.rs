@@ -1,8 +1,8 @@
 //! What the monitors are told: `whim top` and its kin, here and on other nodes.
 //!
-//! While somebody watches, rows are gathered once a second, and at once when a program has moved: those of
-//! this node, and those of the other nodes, which are asked over one connection each. All who watch are told
-//! of one gathering; who takes it slowly is told less often, and not more at a time.
+//! While somebody watches, rows are gathered once a second, and at once when a program has moved: the
+//! rows of this node, and those of the other nodes, each of which is asked over one connection. What was
+//! gathered is told to all who watch. A slow watcher is told less often, and not more at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,29 +23,29 @@ use crate::past::events::now_ms;
 use whim_control::protocol::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
 use whim_machine::processes::{self, Caller};
 
-/// Rows are gathered so often, and not more often than the second, whatever happens.
+/// How often rows are gathered, and the shortest time between two gatherings, whatever happens.
 const EVERY: Duration = Duration::from_secs(1);
 const AT_LEAST: Duration = Duration::from_millis(50);
-/// So many nodes are asked a second; in a larger cluster each of them less often.
+/// How many nodes are asked in a second; in a larger cluster each node is asked less often.
 const ASKED_A_SECOND: u32 = 128;
-/// A node that does not answer is asked again after this, and after ever longer.
+/// A node that does not answer is asked again after this time at first, and after ever longer.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Of a sentence about another node's process no more is told, in bytes.
+/// Longest sentence that is told about another node's process, in bytes.
 const SENTENCE_MAX: usize = 256;
-/// What the rows for another node take, in bytes, and how many are taken of one.
+/// How long the rows for another node may be, in bytes, and how many rows are accepted from one node.
 const ROWS_MAX: usize = 1 << 20;
 const ROWS_OF_NODE_MAX: usize = 4096;
 const _: () = assert!(ROWS_MAX < FRAME_MAX);
 
-/// What one who watches is told.
+/// What one watcher is told.
 pub(crate) struct Feed {
     pictures: watch::Receiver<Arc<Picture>>,
     watcher: Watcher,
 }
 
-/// Begins to tell somebody what there is and what changes, with what this one may see.
+/// Begins to tell somebody what there is and what changes, as far as this caller may see it.
 #[must_use]
 pub(crate) fn follow(daemon: &Arc<Daemon>, caller: &Caller) -> Feed {
     let (pictures, is_first) = daemon.watched().watch();
@@ -79,7 +79,7 @@ pub(crate) async fn serve(
         let mut byte = [0];
         let updates = tokio::select! {
             updates = feed.next(daemon) => updates,
-            // It has nothing more to say: it has gone.
+            // A client that watches says nothing more, so this ends when it has gone.
             _ = lines.read(&mut byte) => None,
         };
         let Some(updates) = updates else { return };
@@ -92,11 +92,11 @@ pub(crate) async fn serve(
     }
 }
 
-/// One who watches: with which rights, and what was told.
+/// One watcher: its rights, and what it was told.
 struct Watcher {
     caller: Caller,
     teller: Teller,
-    /// Lines of this node's log that were told.
+    /// How many lines of this node's log it was told.
     log: u64,
 }
 
@@ -139,7 +139,7 @@ impl Told {
         self.news.notify_one();
     }
 
-    /// Waits until so many have been tried.
+    /// Waits until so many nodes have been tried.
     async fn all_tried(&self, count: usize) {
         let tried = || {
             self.tried
@@ -156,14 +156,14 @@ impl Told {
 /// Gathers rows for as long as somebody watches.
 async fn gather(daemon: Arc<Daemon>) {
     let told = Arc::<Told>::default();
-    // Dropped at the end, which ends all questions.
+    // Dropped at the end, which ends all tasks that ask.
     let mut asking = Asking::default();
     let mut first = true;
     loop {
         let nodes = listing::nodes(&daemon);
         asking.keep_up(&daemon, &nodes, &told);
         if std::mem::take(&mut first) {
-            // The first picture is whole, if nobody is slow.
+            // The first picture is complete, if no node is slow.
             let _ = tokio::time::timeout(EVERY, told.all_tried(asking.asked.len())).await;
         }
         let mut processes = own(&daemon).await;
@@ -185,7 +185,7 @@ async fn gather(daemon: Arc<Daemon>) {
     }
 }
 
-/// This node's own, and nothing of its guests: their homes tell of them.
+/// This node's own processes. Its guests are left out, because their homes tell of them.
 async fn own(daemon: &Arc<Daemon>) -> Vec<ProcessRow> {
     listing::processes(daemon, false).await
 }
@@ -240,7 +240,7 @@ async fn ask(daemon: Arc<Daemon>, node: String, told: Arc<Told>, pause: Duration
     }
 }
 
-/// Over one connection, until it breaks.
+/// Asks one node over one connection, until it breaks.
 async fn ask_on(
     daemon: &Daemon,
     node: &str,
@@ -268,7 +268,8 @@ async fn ask_on(
     }
 }
 
-/// What is taken of a node's word: it speaks for its own processes alone, and for nobody's user here.
+/// The rows that are accepted from a node: it speaks for its own processes alone, and its uids mean
+/// nothing here.
 fn taken(node: &str, mut rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
     rows.retain(|row| row.home == node);
     rows.truncate(ROWS_OF_NODE_MAX);
@@ -296,7 +297,7 @@ fn fitting(rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
     rows.into_iter().take_while(fits).collect()
 }
 
-/// Leaves out what is nobody's business elsewhere, and what is long.
+/// Leaves out the arguments, which are nobody's business elsewhere, and cuts long texts.
 fn shorten(row: &mut ProcessRow) {
     row.command = processes::program(&row.command).to_owned();
     cut(&mut row.command);

@@ -1,8 +1,8 @@
-//! `whim tune`: what of the configuration changes while the daemon runs.
+//! `whim tune`: the part of the configuration that can change while the daemon runs.
 //!
-//! A change lasts until the daemon ends: what is to last longer stands in the file, which is its
-//! administrator's to write. Keys that are looked at once, at the start (addresses, uids, the owner's
-//! terminals), and `allow_root`, which decides about trust, are not among them.
+//! A change lasts until the daemon ends. What is to last longer belongs in the configuration file, which
+//! only its administrator writes. Keys that are read only once, at the start (addresses, uids, the
+//! owner's terminals), and `allow_root`, which decides about trust, cannot be changed.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use whim_control::config::Config;
 use whim_control::places::Places;
 use whim_control::protocol::{Knob, LeaseChoice};
 
-/// No value is longer, in bytes.
+/// Longest value, in bytes.
 const VALUE_MAX: usize = 4096;
 
 type Read = fn(&Config) -> Value;
@@ -57,10 +57,10 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
     })
 }
 
-/// What holds, and what the daemon was started with: of one key, or of all.
+/// The value that holds now and the one with which the daemon was started: of one key, or of all.
 ///
 /// # Errors
-/// It is none of these keys.
+/// The key is none of these.
 pub(crate) fn show(daemon: &Daemon, key: Option<&str>) -> Result<Vec<Knob>, String> {
     let (now, started) = (daemon.config(), &daemon.settings().configured);
     let one = |(key, read): (&str, Read)| Knob {
@@ -93,7 +93,7 @@ fn changed(config: &Config, key: &str, text: &str) -> Result<Config, String> {
 /// Changes a key, and says what was done.
 ///
 /// # Errors
-/// It is none of these keys, or the value is not one of its.
+/// The key is none of these, or the value does not fit it.
 pub(crate) fn set(daemon: &Daemon, key: &str, text: &str) -> Result<String, String> {
     let (name, read) = knob(key)?;
     let (before, after) = daemon.change_config(|config| changed(config, key, text))?;

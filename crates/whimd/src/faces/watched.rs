@@ -1,4 +1,4 @@
-//! What those see who watch this cluster from here: one picture for all of them.
+//! What all who watch this cluster from here see: one picture for all of them.
 
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
@@ -28,13 +28,13 @@ impl Watched {
         self.again.notify_one();
     }
 
-    /// What is told from now on; true: nobody has watched before, so somebody has to gather it.
+    /// The pictures from now on. True if nobody has watched before, so somebody has to gather them.
     pub(super) fn watch(&self) -> (watch::Receiver<Arc<Picture>>, bool) {
         let mut picture = lock(&self.picture);
         if let Some(sender) = &*picture {
             let mut receiver = sender.subscribe();
             if receiver.borrow().time_ms > 0 {
-                // There is one already: it is told at once.
+                // There is a picture already: it is told at once.
                 receiver.mark_changed();
             }
             return (receiver, false);

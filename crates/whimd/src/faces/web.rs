@@ -1,7 +1,7 @@
 //! The page, as this daemon serves it: from when somebody asks for a link until nobody has a session.
 //!
 //! Before that no port is open, and an idle daemon does nothing for it. Whatever the page asks for goes
-//! through [`requests::ask`], with the rights of who asked for the link.
+//! through [`requests::ask`], with the rights of the user who asked for the link.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use whim_control::protocol::{Answer, Link, Request};
 use whim_machine::processes::{self, Caller};
 use whim_machine::sensors::float;
 
-/// How often it is seen whether anybody has a session still.
+/// How often we check whether anybody still has a session.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 const HOUR_MS: u64 = 3_600_000;
 /// Name of the certificate that the daemon makes for its page, in its state directory.
@@ -77,7 +77,7 @@ struct Served {
 pub(crate) struct WebPage(tokio::sync::Mutex<Option<Served>>);
 
 impl WebPage {
-    /// A link for this one; the page is served from now on, if it was not already.
+    /// A link for this caller; the page is served from now on, if it was not already.
     ///
     /// # Errors
     /// See [`PageError`].
@@ -158,8 +158,8 @@ async fn serve(daemon: &Arc<Daemon>) -> Result<Served, PageError> {
     })
 }
 
-/// Where the configuration says; where it says nothing, at the usual port, or if that is taken, such as by
-/// another user's daemon, at any.
+/// Listens where the configuration says. If it says nothing, this is the usual port or, if another
+/// program has it (such as another user's daemon), any port.
 async fn bind(config: &config::Web) -> Result<TcpListener, PageError> {
     let address = config.address();
     let bound = TcpListener::bind(address).await;
@@ -172,7 +172,7 @@ async fn bind(config: &config::Web) -> Result<TcpListener, PageError> {
     bound.map_err(|source| PageError::Listen { address, source })
 }
 
-/// Under which names browsers find it, the best one first; addresses of IPv6 in brackets.
+/// Names under which browsers find the page, the best one first; IPv6 addresses are in brackets.
 fn names(daemon: &Daemon, address: IpAddr) -> Vec<String> {
     let mut names = daemon.config().web.names.clone();
     let literal = |ip: IpAddr| match ip {
@@ -192,7 +192,8 @@ fn names(daemon: &Daemon, address: IpAddr) -> Vec<String> {
     names
 }
 
-/// The administrator's certificate, or one of our own, which is kept: who trusts it is not asked again.
+/// The administrator's certificate, or one of our own. Ours is kept, so that users who trust it are not
+/// asked again.
 fn certificate(
     config: &config::Web,
     state: &Path,
@@ -244,7 +245,7 @@ impl Backend for Page {
 
     fn follow(&self, who: Caller) -> Receiver<Vec<Update>> {
         let daemon = Arc::clone(&self.0);
-        // Who takes it slowly is told less often, and not more at a time.
+        // A slow watcher is told less often, and not more at a time.
         let (sender, receiver) = channel(1);
         tokio::spawn(async move {
             let mut feed = telling::follow(&daemon, &who);
@@ -310,7 +311,7 @@ fn past(sample: &SampleRow) -> Past {
     }
 }
 
-/// What is said of an order that was answered without a word.
+/// What is said of an order that was answered without any text.
 fn done(order: &Order, node: &str) -> Option<String> {
     match order {
         Order::Migrate { pid, to } => Some(format!("{node}:{pid} has gone to {to}")),

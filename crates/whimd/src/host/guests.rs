@@ -11,10 +11,10 @@ use whim_machine::class::{Class, Difference, Features};
 use whim_machine::process::{self, Process};
 use whim_machine::sensors::Report;
 
-/// Part of their share to which guests are admitted: beyond it one would have to leave at once.
+/// Part of their share up to which guests are admitted. Beyond it, a guest would have to leave at once.
 const FULL_PERCENT: u64 = 90;
 
-/// What a guest takes of its host beside its own memory, for its supervisor and its sandbox.
+/// What a guest needs of its host's memory beside its own, for its supervisor and its sandbox.
 const BESIDE_BYTES: u64 = 16 << 20;
 
 /// What a node asks before it sends a guest.
@@ -35,13 +35,14 @@ pub(crate) struct AdmitRequest {
     /// CPU time that it has used so far.
     #[serde(default)]
     pub done_ms: u64,
-    /// The host from which it comes; `None`: from home. (Left out then: an older node does not know it.)
+    /// The host from which it comes; `None` if it comes from home. (The field is then left out, because
+    /// an older node does not know it.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
-/// A stay of a guest, as its host knows it. Whose it is comes first: a journey is its home's, and another
-/// home may give the same name, and any epoch, to one of its own.
+/// A stay of a guest, as its host knows it. The home is part of it because a journey belongs to its
+/// home: another home may give the same name, and any epoch, to one of its own journeys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Stay {
     pub home: String,
@@ -50,7 +51,7 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    /// What stands for it in the names of files and control groups: no two have the same.
+    /// The stay's name in file names and control groups: no two stays have the same.
     #[must_use]
     pub(crate) fn name(&self) -> String {
         let digest = whim_net::tls::digest::sha256(self.home.as_bytes());
@@ -122,20 +123,21 @@ pub(crate) struct Guest {
     pub private_id: Option<u32>,
     pub cgroups: Vec<PathBuf>,
     pub supervisor_pid: i32,
-    /// Of the supervisor, in the boot of that name: without both its number means nobody.
+    /// Start time of the supervisor, in the boot with the identifier `boot`. Without both, its pid means
+    /// nothing.
     #[serde(default)]
     pub supervisor_start_time: u64,
     #[serde(default)]
     pub boot: String,
     /// Directory of the supervisor's socket.
     pub directory: PathBuf,
-    /// Connections for it come by the name of the stay. An older daemon gave out that of the journey alone.
+    /// Connections for this guest name the stay. An older daemon gave out the name of the journey alone.
     #[serde(default)]
     pub is_named: bool,
 }
 
 impl Guest {
-    /// Its supervisor, if it lives, and no other process that has its number.
+    /// Its supervisor, if it lives; never another process that has its pid now.
     #[must_use]
     pub(crate) fn supervisor(&self) -> Option<Process> {
         let known = self.boot == process::boot_id();
@@ -145,8 +147,8 @@ impl Guest {
     }
 }
 
-/// Users of other nodes and the uids under which their guests run here: one each, so that guests
-/// of different users cannot touch each other.
+/// Users of other nodes, and the uids under which their guests run here. Each user has one of its own,
+/// so that guests of different users cannot touch each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PrivateIds {
     /// Key: `HOME:UID`.
@@ -154,14 +156,16 @@ pub(crate) struct PrivateIds {
 }
 
 impl PrivateIds {
-    /// The uid (and gid) for guests of `uid` of node `home`; the same for ever, while the range is.
+    /// The uid (and gid) for guests of `uid` of node `home`; it stays the same as long as the range
+    /// does.
     pub(crate) fn give(&mut self, home: &str, uid: u32, limits: &Limits) -> Option<u32> {
         let key = format!("{home}:{uid}");
         let range = limits.uid_start..limits.uid_start.checked_add(limits.uid_count)?;
         if let Some(id) = self.given.get(&key).filter(|id| range.contains(id)) {
             return Some(*id);
         }
-        // By digest rather than one after the other: a node that loses its table gives the same.
+        // Uids are given by digest rather than one after the other, so that a node that loses its table
+        // gives the same again.
         let first = xxh3_64(key.as_bytes()) % u64::from(limits.uid_count);
         let first = u32::try_from(first).ok()?;
         let free = (0..limits.uid_count)
@@ -176,7 +180,7 @@ impl PrivateIds {
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
     pub by_key: HashMap<Stay, Guest>,
-    /// Admitted, their supervisors are being started: bytes, and whose they are.
+    /// Admitted guests whose supervisors are being started: bytes, and whose they are.
     starting: HashMap<Stay, (u64, (String, u32))>,
     pub ids: PrivateIds,
 }
@@ -193,7 +197,7 @@ impl Guests {
         self.by_key.contains_key(key) || self.starting.contains_key(key)
     }
 
-    /// Those of one user of one home.
+    /// How many guests one user of one home has here.
     fn of_user(&self, home: &str, uid: u32) -> usize {
         let here = self.by_key.values().map(|guest| &guest.request);
         let here = here.filter(|request| request.home == home && request.uid == uid);
@@ -204,7 +208,7 @@ impl Guests {
                 .count()
     }
 
-    /// What all of them were admitted with, in bytes.
+    /// The memory with which all guests were admitted, in bytes.
     #[must_use]
     pub(crate) fn taken(&self) -> u64 {
         let guests = self.by_key.values().map(|guest| guest.request.memory_bytes);
@@ -213,13 +217,13 @@ impl Guests {
             .sum()
     }
 
-    /// Whether some are admitted and not here yet.
+    /// Whether some guests are admitted and not here yet.
     #[must_use]
     pub(crate) fn expects_some(&self) -> bool {
         !self.starting.is_empty()
     }
 
-    /// Admitted, and without a supervisor yet.
+    /// How many guests are admitted and have no supervisor yet.
     #[must_use]
     pub(crate) fn starting(&self) -> u32 {
         u32::try_from(self.starting.len()).unwrap_or(u32::MAX)
@@ -241,7 +245,7 @@ impl Guests {
         guests.max_by_key(|guest| guest.request.epoch)
     }
 
-    /// What one more guest may bring along, in bytes.
+    /// How much memory one more guest may bring along, in bytes.
     #[must_use]
     pub(crate) fn left(&self, here: &Report, used: u64, limits: &Limits) -> u64 {
         let share = limits.share(here.memory_total_bytes) / 100 * FULL_PERCENT;
@@ -251,8 +255,8 @@ impl Guests {
             .min(here.memory_available_bytes.saturating_sub(beside))
     }
 
-    /// Decides, and keeps the room until [`Guests::settle`]. `used` is what the guests that are here
-    /// use now, which may be more than they came with.
+    /// Decides whether a guest is admitted, and reserves its room until [`Guests::settle`]. `used` is
+    /// what the guests that are here use now, which may be more than they came with.
     ///
     /// # Errors
     /// Why not, as a sentence.
@@ -393,7 +397,7 @@ mod tests {
             Err(AdmitError::Twice { .. })
         ));
         guests.settle(&request(500 << 20), None);
-        // Those that are there have grown.
+        // The guests that are there have grown.
         assert!(matches!(
             guests.reserve(&request(400 << 20), &here(), 330 << 20, "n2", &limits),
             Err(AdmitError::Memory { left: 390, .. })
@@ -468,7 +472,7 @@ mod tests {
         admitted.expect("one has left");
     }
 
-    /// Another home's journey of the same name and a higher epoch is another one.
+    /// A journey of another home with the same name and a higher epoch is another journey.
     #[test]
     fn journeys_of_two_homes_are_told_apart() {
         let limits = Limits::default();
@@ -508,7 +512,7 @@ mod tests {
         let found = |key| guests.by_key.get(key).map(|guest| guest.directory.clone());
         assert_eq!(found(&ours), Some(PathBuf::from("n1")));
         assert_eq!(found(&other), Some(PathBuf::from("n3")));
-        // One that an older daemon admitted keeps its connections, too.
+        // A guest that an older daemon admitted keeps its connections, too.
         let unnamed = guests
             .unnamed(&old.journey)
             .map(|guest| guest.request.stay());
@@ -531,7 +535,7 @@ mod tests {
         guests
             .reserve(&request(2 << 20), &nearly_full(18), 0, "n2", &limits)
             .expect("room");
-        // The first one has not taken its part yet.
+        // The first guest does not use its part yet.
         assert!(matches!(
             guests.reserve(&request(1 << 20), &nearly_full(30), 0, "n2", &limits),
             Err(AdmitError::Memory { left: 0, .. })

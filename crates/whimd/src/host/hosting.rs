@@ -32,7 +32,7 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 /// The guest's supervisor.
 const PROGRAM: &str = "whim-guest";
 
-/// Connections that are told at the same time that nobody is there; further ones are closed.
+/// How many connections at a time are told that nobody is there; further ones are closed.
 static FAREWELLS: Semaphore = Semaphore::const_new(8);
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -135,7 +135,7 @@ async fn take_in(
     }
 }
 
-/// The uid under which this guest runs; `None` where we cannot become somebody else.
+/// The uid under which this guest runs; `None` if we cannot become another user.
 fn private_id(daemon: &Daemon, request: &AdmitRequest) -> Result<Option<u32>, HostError> {
     let config = daemon.config();
     let limits = &config.guests;
@@ -241,7 +241,7 @@ async fn start(
     Ok(guest)
 }
 
-/// pid and start time of our own child; nobody else waits for it, so its number is its own until we do.
+/// pid and start time of our own child. Nobody else waits for it, so its pid is its own until we do.
 fn number_of(child: &tokio::process::Child) -> (i32, u64) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok());
     let supervisor = pid.and_then(|pid| Process::open(pid).ok());
@@ -284,7 +284,7 @@ fn write_about(guest: &Guest) {
 }
 
 /// Ends what lives in these groups and removes them. The kernel keeps a group until the last of its
-/// processes is really gone, a moment after its supervisor: so it may take more than one try.
+/// processes is really gone, a moment after its supervisor, so it may take more than one try.
 fn remove_groups(groups: &[PathBuf]) {
     let mut left = cgroup::remove_guest(groups);
     if left.is_empty() {
@@ -319,8 +319,8 @@ fn clean(daemon: &Daemon, guest: &Guest) {
     daemon.events().add(None, "left", text);
 }
 
-/// Home says that the process is not here, or not any more: whatever waits or runs under that epoch
-/// is ended. Only its own node may say so.
+/// Ends whatever waits or runs here under that epoch, because home says that the process is not here, or
+/// not any more. Only the node that is its home may say so.
 pub(crate) fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
     let stay = Stay {
         home: asker.to_owned(),
@@ -336,7 +336,8 @@ pub(crate) fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
     }
 }
 
-/// A guest that a daemon noted which did not note when its supervisor began: who listens at its socket is it.
+/// Completes a guest that an older daemon noted without the start time of its supervisor: the process
+/// that listens at its socket is the supervisor.
 async fn recognize(guest: &mut Guest) {
     if !guest.boot.is_empty() {
         return;
@@ -353,7 +354,7 @@ async fn recognize(guest: &mut Guest) {
     }
 }
 
-/// Takes up guests that an earlier daemon admitted; what is left of gone ones is removed.
+/// Takes over guests that an earlier daemon admitted, and removes what is left of those that are gone.
 pub(crate) async fn take_up(daemon: &Arc<Daemon>) {
     let entries = fs::read_dir(daemon.settings().supervisors())
         .into_iter()
@@ -386,11 +387,11 @@ async fn listens(directory: &Path) -> bool {
     UnixStream::connect(socket_in(directory)).await.is_ok()
 }
 
-/// Looks for guests whose supervisors are gone and are not our children.
+/// Cleans up after guests whose supervisors are gone and were not our children.
 pub(crate) async fn sweep(daemon: &Arc<Daemon>) {
     let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
     for guest in guests {
-        // Without a start time its number may be that of another process.
+        // Without a start time its pid may be that of another process.
         let unknown = guest.boot.is_empty();
         if guest.supervisor().is_none() && !(unknown && listens(&guest.directory).await) {
             clean(daemon, &guest);
@@ -399,8 +400,8 @@ pub(crate) async fn sweep(daemon: &Arc<Daemon>) {
     remove_unknown(daemon).await;
 }
 
-/// Removes the directories of supervisors that an earlier daemon started and did not live to note.
-/// Nobody was told of them, so they end by themselves.
+/// Removes the directories of supervisors that an earlier daemon started, but could not note before it
+/// ended. Nobody was told of these supervisors, so they end by themselves.
 async fn remove_unknown(daemon: &Daemon) {
     let entries = fs::read_dir(daemon.settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
@@ -414,18 +415,18 @@ async fn remove_unknown(daemon: &Daemon) {
             let older = guests.by_key.values().any(|guest| guest.directory == path);
             older || guests.knows_name(name)
         };
-        // Asked before and after: one may be admitted, or leave, in between.
+        // We ask before and after, because a guest may be admitted, or leave, in between.
         if !known() && !listens(&path).await && !known() {
             directories::discard(&path);
         }
     }
 }
 
-/// Hands a connection for the guest of a stay to its supervisor. Home is told if there is none: a
-/// supervisor that was killed said no goodbye, and home would wait for it until the end of the lease.
+/// Hands a connection for the guest of a stay to its supervisor. Home is told if there is no supervisor:
+/// one that was killed said no goodbye, and home would wait for it until the end of the lease.
 ///
 /// # Errors
-/// There is none, or it is hung.
+/// There is no supervisor, or it is hung.
 pub(crate) async fn route_to_stay(
     daemon: &Daemon,
     (home, id, epoch): (&NodeName, &JourneyId, u32),
@@ -445,8 +446,8 @@ pub(crate) async fn route_to_stay(
     pass_on(daemon, directory, (id, Some(home)), connection).await
 }
 
-/// The same for a connection by the name of a journey alone: to its home supervisor, or to a guest that an
-/// older daemon has admitted.
+/// The same for a connection that names only a journey: it is for the journey's home supervisor, or for
+/// a guest that an older daemon has admitted.
 ///
 /// # Errors
 /// As [`route_to_stay`].
@@ -472,7 +473,7 @@ pub(crate) async fn route(
     pass_on(daemon, directory, (id, None), connection).await
 }
 
-/// `directory`: of the guest's supervisor, or where it would be.
+/// `directory`: that of the guest's supervisor or, if there is none, where it would be.
 async fn pass_on(
     daemon: &Daemon,
     directory: Result<PathBuf, PathBuf>,
@@ -494,8 +495,8 @@ async fn pass_on(
     passed
 }
 
-/// Answers in the name of a guest's supervisor that is gone. The node may: it signs its supervisors'
-/// certificates.
+/// Answers in the name of a guest's supervisor that is gone. The node may do that because it signs its
+/// supervisors' certificates.
 async fn bid_farewell(
     daemon: &Daemon,
     id: &JourneyId,

@@ -1,10 +1,11 @@
-//! What an administrator has told this node: whether its own processes may leave, and guests may come.
+//! Orders that an administrator has given this node: whether its own processes may leave, and whether
+//! guests may come.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// Kept over restarts of the daemon, below its state directory.
+/// The file of the orders, below the state directory; they are kept over restarts of the daemon.
 pub(crate) const FILE: &str = "orders.json";
 
 /// openMosix's words, with one meaning each.
@@ -26,7 +27,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// What was last noted; nothing, where that is not understood.
+    /// The orders that were noted last; none if they cannot be understood.
     #[must_use]
     pub(crate) fn load(path: &Path) -> Self {
         let bytes = match fs::read(path) {

@@ -1,7 +1,7 @@
 //! A node that belongs to somebody: while its owner sits before it, guests leave.
 //!
-//! Activity is what logind takes for it (a session of the seat that is not idle, which desktops tell it),
-//! or use of a local terminal: the kernel notes when a terminal was read and written last.
+//! Activity is what logind considers activity (a session of the seat that is not idle, as desktops
+//! report it), or use of a local terminal: the kernel notes when a terminal was last read and written.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,20 @@ use crate::daemon::Daemon;
 use crate::host::orders::Orders;
 use crate::moves::evacuation;
 
-/// How often it is looked at terminals; guests have to leave soon after the owner's return.
+/// How often terminals are checked; guests have to leave soon after the owner's return.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often logind is asked.
 const ASK: Duration = Duration::from_secs(2);
-/// The kernel notes the use of a terminal in steps of 8 seconds: what is younger happens now.
+/// The kernel notes the use of a terminal in steps of 8 seconds, so a use that is not older may be
+/// happening now.
 const STEP: Duration = Duration::from_secs(8);
-/// The environment may be a user's, and its programs are run with our rights.
+/// Where programs are looked for. We do not use our PATH, because the environment may be a user's, and
+/// programs are run with our rights.
 const SYSTEMS_PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin:/run/current-system/sw/bin";
-/// There is logind where there is this directory.
+/// logind is there if this directory is.
 const LOGIND: &str = "/run/systemd/seats";
 
-/// Whether the owner is there, from one look to the next.
+/// Whether the owner is there, from one check to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Presence {
     last_active: Option<Millis>,
@@ -33,7 +35,8 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Takes a look; `idle_ms`: after so long without activity nobody is there. Gives what has changed.
+    /// Takes a sample. After `idle_ms` without activity nobody is there. Returns whether the owner is
+    /// there, if that has changed.
     pub(crate) fn look(&mut self, now: Millis, active: bool, idle_ms: Millis) -> Option<bool> {
         if active {
             self.last_active = Some(now);
@@ -128,7 +131,7 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether logind takes somebody at this machine's seat for active; false where there is none.
+/// Whether logind considers somebody at this machine's seat active; false if there is no logind.
 async fn seat_is_active() -> bool {
     if !Path::new(LOGIND).is_dir() {
         return false;

@@ -30,7 +30,7 @@ async fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connected");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
-    // It ends the connection, and may do so before it has read all.
+    // The daemon ends the connection, and may do so before it has read all.
     let _ = stream.read_to_string(&mut answer).await;
     answer
 }
@@ -107,7 +107,7 @@ async fn those_who_ask_slowly_keep_nobody_away() {
         "{:?}",
         begun.elapsed()
     );
-    // They were told to go.
+    // The slow clients were told to go.
     for mut stream in slow {
         let mut rest = String::new();
         let _ = stream.read_to_string(&mut rest).await;
@@ -115,7 +115,7 @@ async fn those_who_ask_slowly_keep_nobody_away() {
     }
 }
 
-/// Firecracker's test of dead metrics: what is counted has to be counted by somebody.
+/// Firecracker's test of dead metrics: every counter has to be used somewhere.
 #[test]
 fn every_counter_is_counted_by_the_daemon() {
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
