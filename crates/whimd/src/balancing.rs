@@ -33,20 +33,21 @@ use whim_metrics::labels;
 
 /// Whether a process is a candidate is asked again after this, in milliseconds.
 const CHECK_EVERY: Millis = 10_000;
-/// What a user has put somewhere stays there for this long, in milliseconds.
+/// A process that a user has moved by hand stays there for this long, in milliseconds.
 const PLACED: Millis = 60_000;
-/// The model of past lives is written down so often, in milliseconds.
+/// How often the model of past lives is written down, in milliseconds.
 const SAVE_EVERY: Millis = 60_000;
-/// A change of place that came so long after a request was asked for by it, in milliseconds.
+/// A change of place within this time after a request is the request's doing, in milliseconds.
 const ASKED: Millis = 3_000;
-/// Who runs less than this of a core waits for something, maybe for its user.
+/// A program that runs less than this of a core waits for something, maybe for its user.
 const IDLE: f64 = 0.1;
-/// Where some nodes are asked, they are asked once a second: older words are those of others, in milliseconds.
+/// In milliseconds. If only some nodes are asked, they are asked once a second, so an older report is
+/// from a node that was not asked.
 const FRESH: u128 = 2_000;
-/// CPU seconds of a program of which nothing is known.
+/// CPU seconds that are assumed of a program of which nothing is known.
 const UNKNOWN_DONE: f64 = 30.0;
 
-/// A process by its pid and its beginning: pids come again.
+/// A process by its pid and its start time, because pids are used again.
 fn process(pid: i32, start_time: u64) -> u64 {
     start_time << 22 | u64::from(pid.unsigned_abs())
 }
@@ -59,7 +60,7 @@ fn pid_of(process: u64) -> i32 {
     i32::try_from(process & ((1 << 22) - 1)).unwrap_or(0)
 }
 
-/// What a look takes from the daemon before it begins.
+/// What a round takes from the daemon before it begins.
 struct View {
     now: Millis,
     own: String,
@@ -69,13 +70,13 @@ struct View {
     known: Vec<Known>,
     rate: f64,
     uptime: Option<f64>,
-    /// What is known is of some nodes only: those that were asked a moment ago, and our own programs' hosts.
+    /// Only some nodes are known: those that were asked a moment ago, and the hosts of our own programs.
     sampled: bool,
     /// One of this node's own programs is being moved, or was a moment ago.
     moving: bool,
 }
 
-/// Looks, and begins what is to be moved.
+/// Looks at all programs once, and begins the moves that were decided.
 pub(crate) async fn look(daemon: &Arc<Daemon>) {
     let looking = Arc::clone(daemon);
     let relocations = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
@@ -98,7 +99,7 @@ async fn carry_out(daemon: &Arc<Daemon>, (relocation, to): (Relocation, String))
         .ended(now, relocation.process, result.is_ok());
 }
 
-/// Moves a process in the name of the one who has put it into our hands, who has to have the right to it now.
+/// Moves a process in the name of the one who declared it, who must have the right to move it now.
 async fn move_by(daemon: &Arc<Daemon>, relocation: &Relocation, to: &str) -> Result<(), MoveError> {
     let pid = pid_of(relocation.process);
     let process = Process::open_same(pid, start_time_of(relocation.process))?;
@@ -109,7 +110,7 @@ async fn move_by(daemon: &Arc<Daemon>, relocation: &Relocation, to: &str) -> Res
     let mut caller = candidate.declaration.ok_or_else(changed)?.caller();
     caller.pid = std::process::id().cast_signed();
     if caller.admin {
-        // Its own user may read of it later.
+        // The process's own user may read of the move later.
         caller.uid = credentials.uids[0];
     }
     moving::migrate_for(
@@ -123,8 +124,8 @@ async fn move_by(daemon: &Arc<Daemon>, relocation: &Relocation, to: &str) -> Res
     Ok(())
 }
 
-/// A program has just begun: the one that lasts begins where it costs least, and does not wait for the next
-/// second's look.
+/// Places a program that has just begun. If it is expected to last, this looks for the cheapest node at
+/// once, and does not wait for the next second's round.
 pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
     let uid = processes::credentials(pid).map_or(0, |credentials| credentials.uids[0]);
     let Ok(stat) = processes::stat(pid) else {
@@ -140,7 +141,7 @@ pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
     }
 }
 
-/// Relocations, and the names of the nodes that they name.
+/// Decides about all programs. Returns relocations, and the names of the nodes to which they go.
 fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     let config = daemon.config();
     let mut view = view(daemon);
@@ -149,7 +150,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     let mut balancing = daemon.balancing();
     view.moving |= !balancing.asked.is_empty();
     if balancing.own != view.own {
-        // It has got another name: it has joined a cluster.
+        // This node has got another name: it has joined a cluster.
         let lives = serde_json::to_vec(&balancing.lives).unwrap_or_default();
         *balancing = Balancing::new(&view.own, &lives, config.balance.fair);
     }
@@ -213,21 +214,21 @@ fn label(verdict: &Verdict) -> labels::Verdict {
 }
 
 /// By how much the use of this node's memory grows: `all`, unless some of it comes with a program that
-/// moves. Taken for growth, that would be sent on as soon as it has come.
+/// moves. If that counted as growth, the program would be sent on as soon as it has come.
 fn growth(view: &View, programs: &[Program], all: f64) -> f64 {
     let quiet = view.report.guests == 0 && !view.moving;
     let ours = growth_on(id(&view.own), programs);
     if quiet { ours.max(all) } else { ours }
 }
 
-/// By how much our own programs grow that are on a node.
+/// By how much our own programs that are on `node` grow.
 fn growth_on(node: NodeId, programs: &[Program]) -> f64 {
     let there = programs.iter().filter(|program| program.at == node);
     there.map(|program| program.growth.max(0.0)).sum()
 }
 
-/// What is known of the nodes, with what our own programs say. What others told of their growth is that of
-/// their own programs.
+/// What is known of the nodes, with what our own programs add. The growth that other nodes report is
+/// that of their own programs alone, so the growth of ours there comes on top.
 fn known_with(view: &View, urgency: f64, growth: f64, programs: &[Program]) -> Vec<Known> {
     let own = id(&view.own);
     let with = |known: &Known| {
@@ -266,7 +267,7 @@ fn view(daemon: &Daemon) -> View {
     let mut names = HashMap::from([(id(&own), own.clone())]);
     let mut reports = HashMap::new();
     let members = daemon.cluster().members();
-    // Ourselves not counted, as in `pulse`.
+    // This node is not counted, as in `pulse`.
     let sampled = members.len() > daemon.config().balance.ask_above + 1;
     let hosts = if sampled {
         hosts(daemon)
@@ -424,7 +425,7 @@ fn watch_one(
             reaped: 0,
         },
     };
-    // It may be another program since exec, and its life is noted by its name.
+    // The process may have executed another program, and its life is noted by its name.
     if *name != stat.name {
         name.clone_from(&stat.name);
     }
@@ -452,7 +453,8 @@ fn program(
     let is_batch = candidate.options.class == Some(RunClass::Batch);
     let idle = watched.ran < IDLE && watched.was_seen_twice();
     let lasts = is_batch || balancing.lives.last(*uid, name);
-    // What has just begun has shown nothing yet: such a program computes.
+    // A program that has just begun has shown nothing yet; if it is expected to last, it is assumed to
+    // compute.
     let expected = if lasts && !watched.was_seen_twice() {
         1.0
     } else {
@@ -479,7 +481,7 @@ fn program(
     })
 }
 
-/// Seconds since this machine began, if it tells.
+/// Seconds since this machine was booted, if it tells.
 fn uptime() -> Option<f64> {
     let text = processes::short("/proc/uptime")?;
     text.split_whitespace().next()?.parse().ok()

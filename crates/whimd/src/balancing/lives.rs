@@ -1,22 +1,22 @@
-//! How long programs lived in the past: whether it pays to move one that has just begun.
+//! How long programs lived in the past, which tells whether it pays to move one that has just begun.
 //!
-//! Most processes end within a second, and those that do not cannot be told from the others by
-//! looking at them. Their names can: whoever runs `mksquashfs` again will wait again. A program of which the
-//! last lives all lasted is moved at once; any other has to live for a while first.
+//! Most processes end within a second, and by looking at a process one cannot tell whether it will last.
+//! Its name tells more: a user who runs `mksquashfs` again will wait again. A program whose last lives
+//! were all long is moved at once; any other has to live for a while first.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Lives of each program that are kept.
 const KEPT: usize = 8;
-/// So many have to be known before they say anything.
+/// How many lives have to be known before they say anything.
 const ENOUGH: usize = 3;
-/// CPU seconds that all of them must have lasted.
+/// CPU seconds that each of them must have lasted.
 const LASTING: f64 = 5.0;
 /// Programs that are remembered; the one that ended longest ago makes room.
 const PROGRAMS_MAX: usize = 1000;
 
-/// Of one program.
+/// The past lives of one program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Past {
     /// CPU seconds, the newest last.
@@ -25,7 +25,7 @@ struct Past {
     ended: u64,
 }
 
-/// By user and name.
+/// The past lives of programs, by user and name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Lives {
     by_program: BTreeMap<String, Past>,
@@ -50,7 +50,7 @@ impl Lives {
         lives
     }
 
-    /// Lives that have been noted; with each one there is something new to write down.
+    /// How many lives have been noted. When this has grown, there is something new to write down.
     #[must_use]
     pub(super) fn count(&self) -> u64 {
         self.ended

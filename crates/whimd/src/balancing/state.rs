@@ -1,4 +1,4 @@
-//! What the balancer keeps between two looks.
+//! What the balancer keeps from one round to the next.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::members::word::node_id as id;
 /// File of the model of past lives, in the directory of the daemon's state.
 pub(crate) const LIVES: &str = Lives::FILE;
 
-/// What the balancer keeps between two looks.
+/// What the balancer keeps from one round to the next.
 #[derive(Debug)]
 pub(crate) struct Balancing {
     pub(super) own: String,
@@ -26,7 +26,7 @@ pub(crate) struct Balancing {
     pub(super) saved: (Millis, u64),
     /// Whether a process was a candidate, and when that was asked.
     pub(super) candidates: HashMap<i32, (u64, Millis, bool)>,
-    /// When users have moved their processes by hand, and when anybody has.
+    /// When a user last moved each process by hand, and when the last request to move it ended.
     pub(super) placed: HashMap<i32, Millis>,
     pub(super) asked: HashMap<i32, Millis>,
     /// When each guest was first seen.
@@ -61,7 +61,7 @@ impl Balancing {
         self.asked.insert(pid, now);
     }
 
-    /// A user has moved a process by hand: there it stays for a while.
+    /// A user has moved a process by hand: it stays there for a while.
     pub(crate) fn placed(&mut self, now: Millis, pid: i32) {
         self.placed.insert(pid, now);
     }
@@ -77,7 +77,7 @@ impl Balancing {
             .unwrap_or(u64::MAX)
     }
 
-    /// What this program does, if it has been looked at twice where it is.
+    /// What this program does, if there are two samples of it where it is.
     #[must_use]
     pub(crate) fn does(&self, stat: &Stat) -> Option<Does> {
         let (watched, _, _) = self.watched.get(&stat.pid)?;
@@ -90,7 +90,7 @@ impl Balancing {
     }
 }
 
-/// What a program does, by the last looks at it.
+/// What a program does, by its last samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Does {
     /// Cores that it would keep busy, and those that it got.

@@ -1,4 +1,4 @@
-//! What each candidate does, from one look to the next: the sensors of programs.
+//! What each candidate does, from one sample to the next: the sensors of programs.
 
 use std::fs;
 use whim_balance::Millis;
@@ -15,31 +15,33 @@ const CARRIED: f64 = 200e6;
 const TRIPS_HALF: f64 = 600.0;
 /// Beside the two moves of a trip home, the call itself and the decision to leave again, in seconds.
 const TRIP_EXTRA: f64 = 0.2;
-/// Nobody is taken to lose more than this for a second of computing, or to compute less.
+/// No program is assumed to lose more than this for a second of computing, or to compute less.
 const LOSES_MOST: f64 = 100.0;
 const RUNS_LEAST: f64 = 0.01;
-/// Looks during which a program may still be arriving.
+/// Samples during which a program may still be arriving.
 const ARRIVES: u32 = 3;
-/// Above so many calls a second, in the fading mean, what a guest does not run it waits for home. Single looks
-/// say too much or too little: a busy node's daemon looks late, and what a guest has run is told now and then.
-/// Fewer calls than these take no time worth speaking of unless each travels for ten milliseconds.
+/// If a guest makes more calls a second than this, in the fading average, the time that it does not run
+/// is time that it waits for home. Single samples say too much or too little: a busy node's daemon takes
+/// them late, and what a guest has run is reported only now and then. Fewer calls than this take no time
+/// worth speaking of, unless each travels for ten milliseconds.
 const ASKS_MUCH: f64 = 100.0;
 
-/// What one look at a process at home finds; all but memory counts from its beginning.
+/// One sample of a process; all but memory counts from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Seen {
-    /// Nanoseconds run by all threads, and run or waited for a CPU.
+    /// Nanoseconds that all threads have run, and that they have run or waited for a CPU.
     pub ran_ns: u64,
     pub busy_ns: u64,
     pub memory: u64,
     /// Reads and writes, and their bytes; away: all forwarded calls.
     pub calls: u64,
     pub bytes: u64,
-    /// Page faults of children that have ended: who starts programs has more each time.
+    /// Page faults of children that have ended: a process that starts programs has more of them each
+    /// time.
     pub reaped: u64,
 }
 
-/// Where a program computes, and with whom it shares the place.
+/// Where a program computes, and how many threads share that node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     pub node: String,
@@ -63,13 +65,13 @@ pub(super) struct Watched {
     waits: Demand,
     starts: Demand,
     growth: PromptDemand,
-    /// Cores' worth that it ran in the last look.
+    /// Cores that it kept busy in the last sample.
     pub ran: f64,
-    /// Seconds of a core of speed 1.
+    /// CPU time that it has used, in seconds of a core of speed 1.
     pub done: f64,
-    /// `None`: it has never moved.
+    /// When it came to where it is; `None` if it has never moved.
     came: Option<Millis>,
-    /// Since it came to where it is.
+    /// Samples since it came to where it is.
     looks: u32,
     /// Trips home that nobody asked for, and seconds away, both fading.
     trips: f64,
@@ -79,7 +81,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// `done`: seconds of CPU time that it has used before anybody watched.
+    /// `done`: seconds of CPU time that it has used before it was watched.
     #[must_use]
     pub(super) fn new(start_time: u64, node: &str, done: f64) -> Self {
         Self {
@@ -104,7 +106,7 @@ impl Watched {
         }
     }
 
-    /// Takes a look. `told`: its last change of place was asked for, by a user or by us.
+    /// Takes a sample. `told`: its last change of place was asked for, by a user or by us.
     pub(super) fn look(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
         if place.node != self.node {
             if place.is_home && !told {
@@ -127,10 +129,11 @@ impl Watched {
         self.done += self.ran * seconds * place.speed;
         let share = (place.cores / place.running.max(place.cores).max(0.01)).min(1.0);
         let wanted = if place.is_home {
-            // Threads that have ended have taken their sums along.
+            // The sums of threads that have ended are gone with them.
             (rate(seen.busy_ns, before.busy_ns) / 1e9).max(self.ran)
         } else {
-            // What its host does not tell: what it would have run, had it not had to share.
+            // The host does not tell how long it waited for a CPU. So this is what it would have run if
+            // it had not had to share.
             self.ran / share.max(0.01)
         };
         let wanted = wanted.min(f64::from(self.threads.max(1)));
@@ -148,7 +151,7 @@ impl Watched {
         } else {
             0.0
         });
-        // Memory that has just come did not grow here.
+        // Memory that has just arrived with the program did not grow here.
         let has_come = self.came.is_none() || self.looks > ARRIVES;
         if has_come && before.memory > 0 {
             self.growth.sample(rate(seen.memory, before.memory));
@@ -164,7 +167,7 @@ impl Watched {
         &self.node
     }
 
-    /// Before that, what it does is not known.
+    /// Whether there are two samples. Before that, what it does is not known.
     #[must_use]
     pub(super) fn was_seen_twice(&self) -> bool {
         self.looks > 1
@@ -191,15 +194,15 @@ impl Watched {
         }
     }
 
-    /// Trips home a second that it would make if it were away. Before it was, who starts programs again
-    /// and again is taken at its word.
+    /// Trips home a second that it would make if it were away. As long as it has not been away, this is
+    /// how often it starts programs.
     #[must_use]
     pub(super) fn trips(&self) -> f64 {
         let made = self.trips / (self.away + 1.0);
         made.max(self.starts.value())
     }
 
-    /// Calls a second that would travel, or do.
+    /// Calls a second that travel home, or would travel if it were away.
     #[must_use]
     pub(super) fn calls(&self) -> f64 {
         self.asks.value()
@@ -266,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second for so many seconds at one that does so much in each.
+    /// Samples a program once a second for so many seconds, in each of which it does so much.
     fn watch(watched: &mut Watched, from: u64, seconds: u64, place: &Place, each: Seen) {
         for second in from..=from + seconds {
             let seen = Seen {
