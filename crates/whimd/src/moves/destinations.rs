@@ -72,14 +72,14 @@ pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), 
     }
 }
 
-/// The labels of a node, as it told last.
+/// The labels of a node, as it reported them last.
 fn labels_of(daemon: &Daemon, node: &str) -> Vec<String> {
     let peers = daemon.peers();
     let heard = peers.get(node);
     heard.map_or_else(Vec::new, |health| health.report.labels.clone())
 }
 
-/// The least loaded of the nodes with a label that could take the process.
+/// Of the nodes with this label, the least loaded one that could take the process.
 ///
 /// # Errors
 /// [`MoveError::NoneLabelled`].
