@@ -6,6 +6,7 @@ mod glossary;
 mod limits;
 mod manifests;
 mod promises;
+mod rooms;
 mod rust;
 
 use anyhow::Result;
@@ -74,6 +75,10 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "glossary",
         run: glossary::names_one_thing,
+    },
+    Check {
+        name: "rooms",
+        run: rooms::use_what_is_below,
     },
     Check {
         name: "changelog",

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use whim_sys::cgroup::{Membership, Version, number, of};
+use whim_sys::cgroup::{CgroupMembership, Version, number, of};
 use whim_sys::pidfd::Pidfd;
 
 /// Name of the group below which supervisors have one and each guest has its own.
@@ -29,7 +29,7 @@ const PAGE: u64 = 4096;
 pub const LEAF: &str = "main";
 
 /// Smallest of `read(directory)` over the group and those above it.
-fn smallest(membership: &Membership, read: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
+fn smallest(membership: &CgroupMembership, read: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
     let mut directory = Some(membership.directory.as_path());
     let mut least: Option<f64> = None;
     while let Some(here) = directory.filter(|d| d.join("cgroup.procs").exists()) {
@@ -54,7 +54,7 @@ pub fn pids_below(left: Vec<PathBuf>) -> Vec<i32> {
 
 /// The threads of a group and of those below it, those of other pid namespaces left out.
 #[must_use]
-pub fn threads_below(group: &Membership) -> Vec<i32> {
+pub fn threads_below(group: &CgroupMembership) -> Vec<i32> {
     let file = match group.version {
         Version::One => "tasks",
         Version::Two => "cgroup.threads",
@@ -102,8 +102,8 @@ pub fn members(names: &[String]) -> Vec<i32> {
 }
 
 /// The groups of this daemon, which seldom change: asked again after [`OWN_LASTS`].
-fn own() -> Arc<Vec<Membership>> {
-    static OWN: Kept<Arc<Vec<Membership>>> = Mutex::new(None);
+fn own() -> Arc<Vec<CgroupMembership>> {
+    static OWN: Kept<Arc<Vec<CgroupMembership>>> = Mutex::new(None);
     kept(&OWN, || Arc::new(of("self")))
 }
 
@@ -180,7 +180,7 @@ struct LimitingGroup {
 
 impl LimitingGroup {
     /// The innermost of these groups and those above them.
-    fn of(groups: &[Membership]) -> Option<Self> {
+    fn of(groups: &[CgroupMembership]) -> Option<Self> {
         let with_memory = groups
             .iter()
             .filter(|group| group.version == Version::Two || group.has("memory"));
@@ -222,7 +222,7 @@ impl LimitingGroup {
 
 /// Where our groups are made: beside the group of a daemon that the service manager or a lab runs
 /// (the former ends with the daemon, and in both a leaf holds processes), else below our own.
-fn journeys_root(membership: &Membership) -> PathBuf {
+fn journeys_root(membership: &CgroupMembership) -> PathBuf {
     let own = &membership.directory;
     let managed = own
         .extension()
@@ -236,7 +236,7 @@ fn journeys_root(membership: &Membership) -> PathBuf {
     base.join(JOURNEYS)
 }
 
-fn guests_root(membership: &Membership, prefix: &str) -> PathBuf {
+fn guests_root(membership: &CgroupMembership, prefix: &str) -> PathBuf {
     journeys_root(membership).join(format!("{prefix}{GUESTS}"))
 }
 
@@ -296,7 +296,7 @@ fn forbid_swap(group: &Path, missing: &mut Vec<String>) {
 }
 
 /// Makes a group below our root, and those above it, which hand their controllers down.
-fn make_group(membership: &Membership, group: &Path) -> io::Result<()> {
+fn make_group(membership: &CgroupMembership, group: &Path) -> io::Result<()> {
     let above = group.parent().unwrap_or(group);
     fs::create_dir_all(above)?;
     if membership.version == Version::Two {
@@ -323,7 +323,7 @@ fn make_group(membership: &Membership, group: &Path) -> io::Result<()> {
 
 /// Kernels before 5.11 let a group of version 1 count without those below it; that can be changed
 /// only as long as there are none.
-fn prepare_share(membership: &Membership, all: &Path) {
+fn prepare_share(membership: &CgroupMembership, all: &Path) {
     let hierarchical = all.join("memory.use_hierarchy");
     if membership.version == Version::One && number(&hierarchical) == Some(0) {
         let _ = fs::write(hierarchical, "1");
@@ -343,7 +343,7 @@ fn set(group: &Path, file: &str, value: &str, missing: &mut Vec<String>) {
 
 /// Limits all guests of a daemon together. A limit below what they use now has to wait until one has
 /// left: version 1 would refuse it, and version 2 kill them.
-fn limit_share(membership: &Membership, all: &Path, share: u64, missing: &mut Vec<String>) {
+fn limit_share(membership: &CgroupMembership, all: &Path, share: u64, missing: &mut Vec<String>) {
     let share = share / PAGE * PAGE;
     match membership.version {
         Version::Two if all.join("memory.max").exists() => {
@@ -373,7 +373,7 @@ fn limit_share(membership: &Membership, all: &Path, share: u64, missing: &mut Ve
     }
 }
 
-fn limit_guest(membership: &Membership, group: &Path, pids: u32, missing: &mut Vec<String>) {
+fn limit_guest(membership: &CgroupMembership, group: &Path, pids: u32, missing: &mut Vec<String>) {
     if group.join("pids.max").exists() {
         let pids = pids.saturating_add(SANDBOX);
         set(group, "pids.max", &pids.to_string(), missing);
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn groups_are_made_beside_a_managed_daemon_and_below_any_other() {
         let root = |directory: &str| {
-            journeys_root(&Membership {
+            journeys_root(&CgroupMembership {
                 version: Version::Two,
                 controllers: Vec::new(),
                 directory: directory.into(),

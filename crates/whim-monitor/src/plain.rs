@@ -7,6 +7,9 @@ use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, Serializer};
 use std::io::{self, Write};
 
+/// Longest sentence that is told on, in characters.
+pub const SENTENCE_MAX: usize = 1000;
+
 /// A letter that does nothing to a terminal, ends no line, and leaves the order of its neighbours alone.
 #[must_use]
 pub fn harmless(letter: char) -> char {
@@ -32,6 +35,12 @@ fn reorders(letter: char) -> bool {
             | '\u{202a}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}'
     )
+}
+
+/// A sentence of bounded length that does nothing to a terminal.
+#[must_use]
+pub fn sentence(text: &str) -> String {
+    text.chars().take(SENTENCE_MAX).map(harmless).collect()
 }
 
 /// A text without harm; of the same number of characters.

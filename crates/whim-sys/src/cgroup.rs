@@ -8,7 +8,7 @@ const UNLIMITED: u64 = 1 << 60;
 
 /// One hierarchy in which this process has a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
+pub struct CgroupMembership {
     pub version: Version,
     /// Controllers; empty for version 2.
     pub controllers: Vec<String>,
@@ -16,7 +16,7 @@ pub struct Membership {
     pub directory: PathBuf,
 }
 
-impl Membership {
+impl CgroupMembership {
     /// Whether the group is of this controller's hierarchy (version 1).
     #[must_use]
     pub fn has(&self, controller: &str) -> bool {
@@ -32,13 +32,13 @@ pub enum Version {
 
 /// Groups of process `pid` (`self` for ours), where their file systems are mounted.
 #[must_use]
-pub fn of(pid: &str) -> Vec<Membership> {
+pub fn of(pid: &str) -> Vec<CgroupMembership> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     parse(&groups, &mounts)
 }
 
-fn parse(groups: &str, mounts: &str) -> Vec<Membership> {
+fn parse(groups: &str, mounts: &str) -> Vec<CgroupMembership> {
     let mut found = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -57,7 +57,7 @@ fn parse(groups: &str, mounts: &str) -> Vec<Membership> {
             .find_map(|line| mounted_at(line, version, &wanted, path));
         if let Some(directory) = mount {
             let controllers = wanted.iter().map(ToString::to_string).collect();
-            found.push(Membership {
+            found.push(CgroupMembership {
                 version,
                 controllers,
                 directory,

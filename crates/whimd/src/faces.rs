@@ -1,4 +1,4 @@
-//! Where this node is asked, and answers: the command line, the monitors, the page, metrics.
+//! Where this node is asked, and answers: the command line, the monitors, the page, metrics, other nodes.
 
 pub(crate) mod clients;
 pub(crate) mod health;
@@ -6,6 +6,7 @@ pub(crate) mod lines;
 pub(crate) mod listing;
 pub(crate) mod metrics;
 pub(crate) mod options;
+pub(crate) mod port;
 pub(crate) mod registering;
 pub(crate) mod requests;
 pub(crate) mod server;

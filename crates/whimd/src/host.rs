@@ -3,4 +3,3 @@
 pub(crate) mod guests;
 pub(crate) mod hosting;
 pub(crate) mod orders;
-pub(crate) mod owner;

@@ -7,6 +7,7 @@ mod faces;
 mod faults;
 pub mod fuzz;
 mod host;
+mod leaving;
 mod line;
 mod locks;
 mod members;
@@ -16,7 +17,7 @@ mod rounds;
 mod settings;
 mod start;
 
-pub use faces::clients::CLIENTS_OF_USER_MAX;
+pub use faces::port::HELLOS_MAX;
 pub use members::handshakes::{HANDSHAKES_BURST, HANDSHAKES_PER_SECOND};
-pub use members::port::HELLOS_MAX;
+pub use settings::CLIENTS_OF_USER_MAX;
 pub use start::main;

@@ -6,8 +6,6 @@ pub(crate) mod candidate;
 pub(crate) mod candidates;
 pub(crate) mod departing;
 pub(crate) mod destinations;
-pub(crate) mod evacuation;
-pub(crate) mod eviction;
 pub(crate) mod journeys;
 pub(crate) mod moving;
 pub(crate) mod notes;

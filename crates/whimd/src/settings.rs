@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use whim_sys::credentials::Capability;
 
 use crate::faults::Faults;
-use crate::host::guests::Stay;
 use whim_control::config::Config;
 use whim_control::protocol::SOCKET_NAME;
 
+/// Connections of one user to the control socket at a time. Each costs the daemon a descriptor, and a task.
+pub const CLIENTS_OF_USER_MAX: usize = 128;
 /// Longest path of a unix socket, in bytes, without its final zero.
 pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
@@ -63,8 +64,8 @@ impl Settings {
     }
 
     #[must_use]
-    pub(crate) fn guest_directory(&self, stay: &Stay) -> PathBuf {
-        self.supervisors().join(format!("{}.guest", stay.name()))
+    pub(crate) fn guest_directory(&self, stay: &str) -> PathBuf {
+        self.supervisors().join(format!("{stay}.guest"))
     }
 
     /// Journals, and what we note about their journeys.

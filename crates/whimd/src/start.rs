@@ -2,12 +2,12 @@
 
 use crate::daemon::Daemon;
 use crate::faces::metrics;
+use crate::faces::port;
 use crate::faces::server;
 use crate::faults::Faults;
 use crate::host::hosting;
-use crate::host::owner;
+use crate::leaving::{changes, owner};
 use crate::members::cluster::Cluster;
-use crate::members::port;
 use crate::members::pulse;
 use crate::moves::watching;
 use crate::past::history_task;
@@ -196,6 +196,7 @@ async fn run(settings: Settings) -> Result<()> {
     ));
     tokio::spawn(rounds::learn_speed(Arc::clone(&daemon)));
     tokio::spawn(owner::watch(Arc::clone(&daemon)));
+    tokio::spawn(changes::watch(Arc::clone(&daemon)));
     tokio::spawn(pulse::run(Arc::clone(&daemon), socket, looked));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));
     tokio::spawn(server::serve(Arc::clone(&daemon), control));

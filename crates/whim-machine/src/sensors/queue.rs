@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn whose_groups_hold_all_threads_is_asked_now_and_then_while_idle() {
-        use whim_sys::cgroup::{Membership, Version};
+        use whim_sys::cgroup::{CgroupMembership, Version};
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path();
         let write =
@@ -185,7 +185,7 @@ mod tests {
         let own = std::process::id();
         write("tasks", &format!("{own}\n"));
         write("cpuacct.usage", "0");
-        let scope = Scope::Groups(vec![Membership {
+        let scope = Scope::Groups(vec![CgroupMembership {
             version: Version::One,
             controllers: vec!["cpuacct".to_owned()],
             directory: path.to_owned(),

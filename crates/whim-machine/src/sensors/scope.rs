@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use whim_sys::cgroup::{self, Membership, Version};
+use whim_sys::cgroup::{self, CgroupMembership, Version};
 
 use crate::cgroup::{LEAF, threads_below};
 use crate::processes;
@@ -17,9 +17,9 @@ use crate::processes;
 pub enum Scope {
     Machine,
     /// All processes of our pid namespace, and the groups that hold them.
-    Namespace(Vec<Membership>),
+    Namespace(Vec<CgroupMembership>),
     /// The processes of these groups.
-    Groups(Vec<Membership>),
+    Groups(Vec<CgroupMembership>),
 }
 
 impl Scope {
@@ -31,7 +31,7 @@ impl Scope {
         let ours = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let of_self = cgroup::of("self");
         if job {
-            let groups: Vec<Membership> = of_self.into_iter().filter_map(of_job).collect();
+            let groups: Vec<CgroupMembership> = of_self.into_iter().filter_map(of_job).collect();
             if !groups.is_empty() {
                 return Self::Groups(groups);
             }
@@ -41,7 +41,7 @@ impl Scope {
         Self::Machine
     }
 
-    fn groups(&self) -> &[Membership] {
+    fn groups(&self) -> &[CgroupMembership] {
         match self {
             Self::Machine => &[],
             Self::Namespace(groups) | Self::Groups(groups) => groups,
@@ -126,7 +126,7 @@ impl Scope {
 struct CpuStat(String);
 
 /// Of a group that counts CPU time.
-fn cpu_stat(group: &Membership) -> Option<CpuStat> {
+fn cpu_stat(group: &CgroupMembership) -> Option<CpuStat> {
     let counts = group.version == Version::Two || group.has("cpu");
     let text = || processes::short(group.directory.join("cpu.stat"));
     counts.then(text).flatten().map(CpuStat)
@@ -141,13 +141,13 @@ impl CpuStat {
 }
 
 /// A group whose directory is another one.
-fn at(group: Membership, directory: PathBuf) -> Membership {
-    Membership { directory, ..group }
+fn at(group: CgroupMembership, directory: PathBuf) -> CgroupMembership {
+    CgroupMembership { directory, ..group }
 }
 
 /// A lab keeps its node's processes in a leaf of the node's group; of a container we see nothing above
 /// its own group.
-fn of_namespace(group: Membership) -> Membership {
+fn of_namespace(group: CgroupMembership) -> CgroupMembership {
     if group.directory.file_name().is_some_and(|name| name == LEAF) {
         let node = group.directory.parent().map(Path::to_path_buf);
         let directory = node.unwrap_or_else(|| group.directory.clone());
@@ -163,7 +163,7 @@ fn of_namespace(group: Membership) -> Membership {
 }
 
 /// Slurm's plugins keep a job in a group `job_NUMBER`, its steps below.
-fn of_job(group: Membership) -> Option<Membership> {
+fn of_job(group: CgroupMembership) -> Option<CgroupMembership> {
     let is_job = |path: &&Path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.and_then(|name| name.strip_prefix("job_"))
@@ -200,7 +200,7 @@ pub(super) struct Threads {
 }
 
 /// The threads of groups and of those below them.
-fn threads_of(groups: &[Membership]) -> Vec<i32> {
+fn threads_of(groups: &[CgroupMembership]) -> Vec<i32> {
     // All hierarchies hold the same threads: one is enough, and that with the fewest groups below. A hierarchy
     // of which the node has no part of its own has all of the machine's.
     let deepest = groups
@@ -222,8 +222,8 @@ fn threads_of_all() -> Vec<i32> {
 mod tests {
     use super::*;
 
-    fn group(directory: &str) -> Membership {
-        Membership {
+    fn group(directory: &str) -> CgroupMembership {
+        CgroupMembership {
             version: Version::Two,
             controllers: Vec::new(),
             directory: directory.into(),

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
-/// Connections of one user at a time. Each costs the daemon a descriptor, and a task.
-pub const CLIENTS_OF_USER_MAX: usize = 128;
+use crate::settings::CLIENTS_OF_USER_MAX;
+
 /// Connections of all users together. Those of root and of administrators come on top, so that they can
 /// still see who has taken all the others.
 pub(crate) const CLIENTS_MAX: usize = 512;

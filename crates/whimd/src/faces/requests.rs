@@ -11,10 +11,10 @@ use crate::daemon::Daemon;
 use crate::faces::health;
 use crate::faces::listing;
 use crate::faces::tuning;
-use crate::members::changes;
+use crate::leaving::changes;
+use crate::leaving::evacuation;
 use crate::members::cluster::ClusterError;
 use crate::moves::attempt::MoveError;
-use crate::moves::evacuation;
 use crate::moves::moving;
 use crate::past::history_task;
 

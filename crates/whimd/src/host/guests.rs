@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::members::peers::AdmitRequest;
 use whim_control::config::Guests as Limits;
-use whim_machine::class::{Class, Difference, Features};
+use whim_machine::class::Difference;
 use whim_machine::process::{self, Process};
 use whim_machine::sensors::Report;
 
@@ -16,30 +17,6 @@ const FULL_PERCENT: u64 = 90;
 
 /// What a guest needs of its host's memory beside its own, for its supervisor and its sandbox.
 const BESIDE_BYTES: u64 = 16 << 20;
-
-/// What a node asks before it sends a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AdmitRequest {
-    pub journey: String,
-    pub epoch: u32,
-    pub home: String,
-    pub pid: i32,
-    pub uid: u32,
-    pub threads: u32,
-    pub memory_bytes: u64,
-    pub class: Class,
-    /// The CPU features that a portable program was started with.
-    pub portable: Option<Features>,
-    pub lease_ms: Option<u64>,
-    /// CPU time that it has used so far.
-    #[serde(default)]
-    pub done_ms: u64,
-    /// The host from which it comes; `None` if it comes from home. (The field is then left out, because
-    /// an older node does not know it.)
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-}
 
 /// A stay of a guest, as its host knows it. The home is part of it because a journey belongs to its
 /// home: another home may give the same name, and any epoch, to one of its own journeys.
@@ -346,6 +323,7 @@ mod tests {
     use super::*;
     use whim_attempts::{Attempt, Party};
     use whim_control::config::GUESTS_MAX;
+    use whim_machine::class::Class;
 
     fn request(memory_bytes: u64) -> AdmitRequest {
         AdmitRequest {

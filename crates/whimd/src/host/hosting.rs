@@ -14,12 +14,13 @@ use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
 use crate::daemon::Daemon;
-use crate::host::guests::{AdmitError, AdmitRequest, Guest, Stay, about_file};
+use crate::host::guests::{AdmitError, Guest, Stay, about_file};
 use crate::line::conversation;
 use crate::line::conversation::SupervisorError;
 use crate::line::directories;
 use crate::line::supervisor::Start;
 use crate::members::cluster::ClusterError;
+use crate::members::peers::AdmitRequest;
 use crate::settings::socket_in;
 use whim_machine::cgroup;
 use whim_machine::process::{self, Process};
@@ -183,7 +184,7 @@ async fn start(
     let name = stay.name();
     daemon.hold_guests_share();
     let cgroups = make_groups(daemon, &name);
-    let directory = settings.guest_directory(&stay);
+    let directory = settings.guest_directory(&name);
     let job = |listener| GuestJob {
         journey: request.journey.clone(),
         epoch: request.epoch,
@@ -442,7 +443,7 @@ pub(crate) async fn route_to_stay(
         let guest = guests.by_key.get(&stay);
         guest.map(|guest| guest.directory.clone())
     };
-    let directory = directory.ok_or_else(|| daemon.settings().guest_directory(&stay));
+    let directory = directory.ok_or_else(|| daemon.settings().guest_directory(&stay.name()));
     pass_on(daemon, directory, (id, Some(home)), connection).await
 }
 

@@ -6,11 +6,8 @@ use std::time::{Duration, Instant};
 use whim_journey::job::{Event, MoveReport, Status};
 use whim_net::NodeName;
 
-use crate::moves::journeys::About;
-use whim_monitor::plain::{harmless, is_harmless};
+use whim_monitor::plain::{is_harmless, sentence};
 
-/// Longest sentence that is told on, in characters.
-const SENTENCE_MAX: usize = 1000;
 /// Longest name of a call, in characters.
 const CALL_MAX: usize = 64;
 /// Steps of one move.
@@ -25,12 +22,6 @@ const BYTES_MAX: u64 = 1 << 47;
 const COUNT_MAX: u64 = 1 << 54;
 /// No move takes longer: a year, in milliseconds.
 const TIME_MAX_MS: f64 = 366.0 * 86_400_000.0;
-
-/// A sentence of bounded length that does nothing to a terminal.
-#[must_use]
-pub(crate) fn sentence(text: &str) -> String {
-    text.chars().take(SENTENCE_MAX).map(harmless).collect()
-}
 
 /// The name of a node, whether there is one of that name or not.
 #[must_use]
@@ -54,15 +45,16 @@ fn time(milliseconds: f64) -> f64 {
     milliseconds.clamp(0.0, TIME_MAX_MS)
 }
 
-/// How a journey stands, if it is this one's and could be: `is_place` says where it may be.
+/// How a journey stands, if the status is of this journey, of the process `pid` of `home`, and can be
+/// true: `is_place` says where the process may be.
 #[must_use]
 pub(crate) fn status(
     said: Status,
-    about: &About,
+    (journey, pid, home): (&str, i32, &str),
     supervisor_pid: Option<i32>,
     is_place: impl Fn(&str) -> bool,
 ) -> Option<Status> {
-    let own = (&said.journey, said.pid, &said.home) == (&about.journey, about.pid, &about.home);
+    let own = (said.journey.as_str(), said.pid, said.home.as_str()) == (journey, pid, home);
     if !own || node(&said.location).is_none() || !is_place(&said.location) {
         return None;
     }
@@ -164,23 +156,9 @@ impl Account {
 mod tests {
     use super::*;
     use whim_journey::job::{Phase, State};
+    use whim_monitor::plain::SENTENCE_MAX;
 
-    fn about() -> About {
-        About {
-            journey: "j".into(),
-            pid: 7,
-            start_time: 1,
-            command: "work".into(),
-            home: "n1".into(),
-            requested_by: 1000,
-            begun_ms: 0,
-            run: None,
-            moves_before: 0,
-            guest_supervisor_pid: None,
-            notes: crate::moves::journeys::Notes::default(),
-            end: None,
-        }
-    }
+    const OWN: (&str, i32, &str) = ("j", 7, "n1");
 
     fn said() -> Status {
         Status {
@@ -204,7 +182,7 @@ mod tests {
     #[test]
     fn a_status_is_that_of_its_journey_or_none() {
         let place = |name: &str| ["n1", "n2"].contains(&name);
-        let heard = status(said(), &about(), Some(9), place).expect("its own");
+        let heard = status(said(), OWN, Some(9), place).expect("its own");
         assert_eq!(heard.supervisor_pid, 9, "as we know it, not as it says");
         assert!(heard.cpu_ns <= COUNT_MAX && heard.resident_bytes <= BYTES_MAX);
         let reason = heard.reason.expect("kept");
@@ -229,8 +207,8 @@ mod tests {
                 ..said()
             },
         ] {
-            assert_eq!(status(wrong, &about(), None, place), None);
-            assert_eq!(status(said(), &about(), None, |_| false), None);
+            assert_eq!(status(wrong, OWN, None, place), None);
+            assert_eq!(status(said(), OWN, None, |_| false), None);
         }
     }
 

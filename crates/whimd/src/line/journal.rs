@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use whim_journey::job::{Event, MoveReport};
 use whim_model::CpuTime;
+use whim_monitor::plain;
 use whim_sys::foreign::Limit;
 
 use crate::line::hearsay;
@@ -111,14 +112,14 @@ impl JournalSummary {
             Event::Calls { calls } => self.add_calls(calls),
             Event::CpuAway { time } => self.cpu_away = time,
             Event::Homeward { reason } => {
-                let reason = hearsay::sentence(&reason);
+                let reason = plain::sentence(&reason);
                 if self.homeward.len() < REASONS_MAX || self.homeward.contains_key(&reason) {
                     let times = self.homeward.entry(reason).or_default();
                     *times = times.saturating_add(1);
                 }
             }
             Event::Ended { reason, status } => {
-                self.ended = Some((hearsay::sentence(&reason), status));
+                self.ended = Some((plain::sentence(&reason), status));
             }
             _ => {}
         }

@@ -15,8 +15,8 @@ use thiserror::Error;
 use whim_image::sharing::Looks;
 use whim_image::stay::StayReason;
 
-use crate::faces::clients::CLIENTS_OF_USER_MAX;
 use crate::locks::lock;
+use crate::settings::CLIENTS_OF_USER_MAX;
 use whim_machine::processes;
 
 /// So many processes of one user are looked at at a time, those that are late among them.

@@ -11,12 +11,12 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command as Process};
+use whim_monitor::plain;
 use whim_sys::credentials::Launch;
 
 use crate::faults::Faults;
 use crate::line::conversation::SupervisorError;
 use crate::line::directories;
-use crate::line::hearsay;
 use crate::past::logs;
 use crate::settings::SOCKET_PATH_MAX;
 
@@ -164,7 +164,7 @@ async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option
         .map_err(|_| None)?;
     match answer.trim_end() {
         "ready" => written.map_err(|_| None),
-        other => Err(other.strip_prefix("failed: ").map(hearsay::sentence)),
+        other => Err(other.strip_prefix("failed: ").map(plain::sentence)),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ServerConfig, pki_types::ServerName};
 use tokio_rustls::{TlsConnector, rustls};
@@ -127,8 +128,8 @@ pub(crate) struct Cluster {
     port: std::sync::atomic::AtomicU16,
     class: String,
     joined: Mutex<Option<Joined>>,
-    /// Rung when the list of members changes.
-    pub changed: tokio::sync::Notify,
+    /// Marked when the list of members changes.
+    changed: watch::Sender<()>,
 }
 
 /// Unix seconds.
@@ -179,6 +180,17 @@ impl Joined {
 }
 
 impl Cluster {
+    /// Tells all tasks that watch them that the members may have changed.
+    pub(crate) fn announce_change(&self) {
+        self.changed.send_replace(());
+    }
+
+    /// Sees each change of the members from now on.
+    #[must_use]
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     /// Opens the identity in `directory`, if there is one.
     ///
     /// # Errors
@@ -199,7 +211,7 @@ impl Cluster {
             port: std::sync::atomic::AtomicU16::new(whim_control::config::PORT),
             class,
             joined: Mutex::new(joined),
-            changed: tokio::sync::Notify::new(),
+            changed: watch::Sender::new(()),
         })
     }
 
@@ -324,7 +336,7 @@ impl Cluster {
     pub(crate) fn accept_roster(&self, signed: &SignedRoster) -> Result<bool, ClusterError> {
         let newer = self.with(|joined| Ok(joined.state().accept_roster(signed)?))?;
         if newer {
-            self.changed.notify_one();
+            self.announce_change();
         }
         Ok(newer)
     }
@@ -369,7 +381,7 @@ impl Cluster {
             Ok(newly) => {
                 if newly {
                     tracing::warn!(node, "this node was removed from the cluster");
-                    self.changed.notify_one();
+                    self.announce_change();
                 }
                 CallError::Removed("this node was removed from the cluster".into())
             }
@@ -430,7 +442,7 @@ impl Cluster {
                 match &served {
                     Served::Admitted(Asked { node, token, from }) => {
                         tracing::info!(%node, ?token, from, "a node has joined");
-                        self.changed.notify_one();
+                        self.announce_change();
                     }
                     Served::Refused(Asked { node, token, from }, refusal) => {
                         tracing::warn!(%node, ?token, from, %refusal, "a node was refused");
@@ -559,7 +571,7 @@ impl Cluster {
         let joining = tokio::task::spawn_blocking(move || {
             let (state, report) = whim_net::join::join(&cluster.directory, &options, &now)?;
             *cluster.joined() = Some(Joined::new(state)?);
-            cluster.changed.notify_one();
+            cluster.announce_change();
             Ok(report)
         });
         joining

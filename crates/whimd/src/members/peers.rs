@@ -10,10 +10,10 @@ use whim_journey::job::Slot;
 use whim_net::removal::{REMOVAL_LENGTH_MAX, REMOVALS_MAX};
 use whim_net::roster::ROSTER_LENGTH_MAX;
 
-use crate::host::guests::AdmitRequest;
 use crate::members::swim::Reach;
 use crate::members::word::About;
 use whim_control::protocol::{NodeState, ProcessRow};
+use whim_machine::class::{Class, Features};
 use whim_machine::sensors::{Report, float};
 
 /// Bytes a second of a move, until one has measured it: what one gigabit carries.
@@ -23,6 +23,33 @@ const RATE: f64 = 100e6;
 pub(crate) const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + NOTICES_LENGTH_MAX + 4096;
 /// What all notices of removals take in it.
 const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
+
+/// Processes that a draining node names; the others are counted.
+pub(crate) const NAMED_MAX: usize = 1000;
+
+/// What a node asks before it sends a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdmitRequest {
+    pub journey: String,
+    pub epoch: u32,
+    pub home: String,
+    pub pid: i32,
+    pub uid: u32,
+    pub threads: u32,
+    pub memory_bytes: u64,
+    pub class: Class,
+    /// The CPU features that a portable program was started with.
+    pub portable: Option<Features>,
+    pub lease_ms: Option<u64>,
+    /// CPU time that it has used so far.
+    #[serde(default)]
+    pub done_ms: u64,
+    /// The host from which it comes; `None` if it comes from home. (The field is then left out, because
+    /// an older node does not know it.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
 
 /// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
 /// older one; each request is answered by one [`NodeReply`].
@@ -357,7 +384,7 @@ mod tests {
         };
         let reply = NodeReply::Drain {
             guests: u32::MAX,
-            own: vec![process; crate::moves::evacuation::NAMED_MAX],
+            own: vec![process; NAMED_MAX],
             more: u32::MAX,
         };
         let length = serde_json::to_vec(&reply).expect("encoded").len();

@@ -19,7 +19,6 @@ use whim_net::NodeName;
 use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
 
 use crate::daemon::Daemon;
-use crate::members::changes;
 use crate::members::cluster;
 use crate::members::discovery;
 use crate::members::swim::{self, Event, Life, Reach, Swim};
@@ -36,8 +35,6 @@ const TOLD_EARLIEST: Duration = Duration::from_millis(500);
 /// there, and each node sends fewer datagrams than are words in a window. In larger ones it tells one
 /// node, chosen by chance.
 pub(crate) const ALL_MAX: usize = 9;
-/// Certificates and addresses are looked at this often.
-const UPKEEP: Duration = Duration::from_secs(60);
 /// What waits for keys with one node; the oldest gives way.
 const WAITING_MAX: usize = 4;
 /// So many datagrams are taken before something else has its turn.
@@ -75,7 +72,6 @@ struct Pulse {
     setups: Setups,
     roster_asked: Option<Duration>,
     tell: Duration,
-    upkeep: Duration,
     /// When to call into the network, where that is wanted.
     call: Option<Duration>,
 }
@@ -88,6 +84,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Noti
     let mut pulse = Pulse::new(daemon, socket, upshots);
     let mut buffer = [0; DATAGRAM_MAX + 1];
     let daemon = Arc::clone(&pulse.daemon);
+    let mut changes = daemon.cluster().changes();
     loop {
         let due = pulse.due().saturating_sub(daemon.clock());
         tokio::select! {
@@ -98,10 +95,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Noti
                 }
             }
             Some(upshot) = happened.recv() => pulse.settle(upshot),
-            () = daemon.cluster().changed.notified() => {
-                pulse.members();
-                changes::evict(&daemon);
-            }
+            Ok(()) = changes.changed() => pulse.members(),
             () = looked.notified() => pulse.looked(),
             () = tokio::time::sleep(due) => {}
         }
@@ -133,7 +127,6 @@ impl Pulse {
             waiting: HashMap::new(),
             roster_asked: None,
             tell: Duration::ZERO,
-            upkeep: Duration::ZERO,
             call,
         }
     }
@@ -184,14 +177,7 @@ impl Pulse {
         if self.tell <= now {
             self.tell = now + TOLD_LATEST;
             self.members();
-            changes::note_standing(&self.daemon);
-            changes::evict(&self.daemon);
             self.tell_words();
-        }
-        if self.upkeep <= now && self.joined.is_some() {
-            self.upkeep = now + UPKEEP;
-            let daemon = Arc::clone(&self.daemon);
-            tokio::spawn(async move { changes::keep_up(&daemon).await });
         }
         if self.swim.as_ref().is_some_and(|swim| swim.due() <= now) {
             self.swim(now, Event::Tick);

@@ -8,7 +8,7 @@ use whim_net::roster::{ADDRESS_LENGTH_MAX, ADDRESSES_MAX};
 use whim_net::{JourneyId, Role};
 
 use crate::daemon::Daemon;
-use crate::host::guests::AdmitRequest;
+use crate::members::peers::AdmitRequest;
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::candidate::Candidate;

@@ -4,10 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_image::stay::{self, Policy, StayReason};
+use whim_monitor::plain::sentence;
 use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
-use crate::line::hearsay::sentence;
 use crate::line::looking::{NotSeen, Patience};
 
 /// How long a program may take to start another one, which shares its memory until then.

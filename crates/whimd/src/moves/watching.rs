@@ -122,7 +122,8 @@ fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i3
         let was = before.as_deref() == Some(name);
         was || name == about.home || daemon.cluster().member(name).is_some()
     };
-    let Some(status) = hearsay::status(said, about, supervisor, is_place) else {
+    let own = (about.journey.as_str(), about.pid, about.home.as_str());
+    let Some(status) = hearsay::status(said, own, supervisor, is_place) else {
         tracing::debug!(journey = about.journey, "a supervisor says what cannot be");
         return;
     };

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::line::hearsay::sentence;
 use whim_control::protocol::LogRow;
+use whim_monitor::plain::sentence;
 
 /// A log longer than this is put aside; the one put aside before is removed. In bytes.
 const LOG_MAX: u64 = 8 << 20;

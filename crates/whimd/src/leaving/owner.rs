@@ -12,7 +12,7 @@ use whim_balance::Millis;
 
 use crate::daemon::Daemon;
 use crate::host::orders::Orders;
-use crate::moves::evacuation;
+use crate::leaving::evacuation;
 
 /// How often terminals are checked; guests have to leave soon after the owner's return.
 const LOOK: Duration = Duration::from_millis(500);

@@ -14,11 +14,11 @@ use whim_net::{PeerIdentity, port};
 use crate::daemon::Daemon;
 use crate::faces::telling;
 use crate::host::hosting;
-use crate::members::changes;
+use crate::leaving::changes;
+use crate::leaving::evacuation::{self, Left, NotLeaving};
 use crate::members::cluster::Standing;
 use crate::members::handshakes::Handshakes;
 use crate::members::peers::{self, FrameError, NodeReply, NodeRequest};
-use crate::moves::evacuation::{self, Left, NotLeaving};
 
 /// A connection says whom it is for within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);

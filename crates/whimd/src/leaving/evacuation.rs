@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::host::guests::{Guest, Stay};
 use crate::host::hosting;
 use crate::host::orders::Orders;
-use crate::members::peers::{NodeReply, NodeRequest, OwnProcess};
+use crate::members::peers::{NAMED_MAX, NodeReply, NodeRequest, OwnProcess};
 use crate::moves::journeys::Journey;
 use crate::moves::moving;
 use crate::moves::watching;
@@ -25,8 +25,6 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(200);
 /// How often a draining node is asked what it has left.
 const ASK: Duration = Duration::from_millis(500);
-/// Processes that a draining node names; the others are counted.
-pub(crate) const NAMED_MAX: usize = 1000;
 
 type Answers = UnboundedSender<Answer>;
 

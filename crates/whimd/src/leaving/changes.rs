@@ -1,6 +1,8 @@
 //! What follows when the members change: guests and processes of removed nodes, renewals, leaving.
 
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
 use whim_net::join::{Asked, JoinRefusal, Served};
 use whim_net::name::NodeName;
 use whim_net::tls::issue::Issued;
@@ -9,15 +11,40 @@ use whim_net::{PeerIdentity, StateError};
 
 use crate::daemon::Daemon;
 use crate::host::hosting;
+use crate::leaving::eviction;
 use crate::members::cluster::{self, CallError, ClusterError};
 use crate::members::membership::{ANSWER_TIMEOUT, date, to_value};
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::members::word::About;
-use crate::moves::eviction;
+
+/// Certificates and addresses are looked at this often.
+const UPKEEP: Duration = Duration::from_secs(60);
+/// This node's standing, and what others have to do with it, are looked at so often without a change.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Runs for ever: does what follows when the members change, and keeps this node a member.
+pub(crate) async fn watch(daemon: Arc<Daemon>) {
+    let mut changes = daemon.cluster().changes();
+    let mut interval = tokio::time::interval(LOOK);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut upkeep = Duration::ZERO;
+    loop {
+        tokio::select! {
+            Ok(()) = changes.changed() => {}
+            _ = interval.tick() => note_standing(&daemon),
+        }
+        evict(&daemon);
+        if upkeep <= daemon.clock() && daemon.cluster().is_member() {
+            upkeep = daemon.clock() + UPKEEP;
+            let daemon = Arc::clone(&daemon);
+            tokio::spawn(async move { keep_up(&daemon).await });
+        }
+    }
+}
 
 /// What has to do with nodes that are no members any more: our processes come home from there, and
 /// their guests go.
-pub(crate) fn evict(daemon: &Arc<Daemon>) {
+fn evict(daemon: &Arc<Daemon>) {
     if !daemon.cluster().is_member() {
         return;
     }
@@ -53,7 +80,7 @@ pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
 }
 
 /// Notes what has become of this node: it was removed, or is a member again.
-pub(crate) fn note_standing(daemon: &Daemon) {
+fn note_standing(daemon: &Daemon) {
     let removed = daemon.cluster().removed();
     let before = std::mem::replace(&mut daemon.peers().refused_since, removed);
     if let Some(at) = removed
@@ -117,7 +144,7 @@ pub(crate) fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), Cluste
         .cluster()
         .with_state(|state| state.remove(node, cluster::now()))?;
     daemon.membership().drop_keys();
-    daemon.cluster().changed.notify_one();
+    daemon.cluster().announce_change();
     daemon.peers().forget(node.as_str());
     daemon.events().add(
         None,
@@ -184,7 +211,7 @@ pub(crate) async fn leave(
     }
     daemon.cluster().forget()?;
     daemon.membership().forget_keys();
-    daemon.cluster().changed.notify_one();
+    daemon.cluster().announce_change();
     daemon.events().add(
         None,
         "left-cluster",
@@ -194,7 +221,7 @@ pub(crate) async fn leave(
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.
-pub(crate) async fn keep_up(daemon: &Arc<Daemon>) {
+async fn keep_up(daemon: &Arc<Daemon>) {
     if let Err(error) = keep_certificate(daemon).await {
         tracing::warn!(%error, "this node's certificate was not renewed; trying again in a minute");
     }
