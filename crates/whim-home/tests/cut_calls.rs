@@ -9,7 +9,7 @@ use whim_journey::message::{CallRequest, WireDirection, WireRegion, WireReturned
 use whim_sys::crash;
 
 const ROUNDS: u32 = 100;
-/// A cut takes fewer than thirty points; one that a timer kept from coming about took half a million.
+/// A cut passes fewer than thirty points. A cut that a timer kept from coming about passed half a million.
 const POINTS_MAX: u32 = 100;
 const BUFFER: u64 = 0x7000_0000_0000;
 
@@ -23,7 +23,7 @@ fn region(length: u64, direction: WireDirection, data_length: u64) -> WireRegion
     }
 }
 
-/// A timer interrupts the call each millisecond, and it is made again each time.
+/// A timer interrupts the call each millisecond, and the kernel makes the call again each time.
 #[test]
 fn a_call_is_cut_soon_although_a_timer_interrupts_it_again_and_again() {
     let mut away = convert_program(Program::python());
@@ -36,7 +36,7 @@ fn a_call_is_cut_soon_although_a_timer_interrupts_it_again_and_again() {
     let (set, _) = away.ask(number, [0, BUFFER, 0, 0, 0, 0], regions, &timer);
     assert_eq!(set, 0);
     let (tid, mut held) = (away.tid(), Vec::new());
-    // Counted, and never reached.
+    // Points are counted, and this one is never reached.
     crash::arm(u32::MAX - 2);
     for round in 0..u64::from(ROUNDS) {
         let request = CallRequest {

@@ -121,7 +121,8 @@ fn calls_are_executed_with_their_buffers_at_the_original_addresses() {
     let (length, cwd) = ask(&mut server, libc::SYS_getcwd, args, vec![out], &[]);
     assert!(length > 1 && cwd.starts_with(b"/"));
     the_attic_shows_the_file(&captured.image, &server);
-    // What is asked again is answered from what is kept; what never came is not mistaken for it.
+    // A call that is asked about again is answered from the kept result; a call that never came is
+    // not mistaken for it.
     let mut again =
         |question: u64, awaited| ask_again(&mut server, tid, (1 << 32) + question, awaited);
     assert_eq!(again(1, sequence), length);

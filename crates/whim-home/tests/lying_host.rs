@@ -166,7 +166,7 @@ fn only_requests_that_may_be_forwarded_are_executed() {
     converted.comes_home_unharmed();
 }
 
-/// Memory of another process of the same user is no file for a host, by whatever name it is opened.
+/// A host cannot open the memory of another process of the same user, by whatever name.
 #[test]
 fn memory_of_other_processes_is_not_opened() {
     let other = Program::python();
@@ -211,7 +211,7 @@ fn memory_of_other_processes_is_not_opened() {
                 "it is closed again, the host hears of no result, and the program comes home",
             );
         }
-        // What is not memory of others is opened as ever.
+        // Files that are not the memory of others are opened as usual.
         for name in ["/proc/self/mem\0", "/proc/self/maps\0", "/dev/null\0"] {
             let length = name.len() as u64;
             let data = region(pages, length, WireDirection::In, length);
@@ -233,7 +233,7 @@ fn descriptors(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// A number with something in its upper half is not the call that the kernel would make of it.
+/// A call number with bits set in its upper half is not taken for the call that the kernel would make of it.
 #[test]
 fn the_upper_half_of_a_number_is_looked_at() {
     let mut converted = convert_program(Program::python());
@@ -281,8 +281,8 @@ fn buffers_outside_of_the_window_are_faults() {
     converted.comes_home_unharmed();
 }
 
-/// A page that was not placed is missing at once, and home's kernel waits for nobody. (The calls are such
-/// as hold no lock: else a kernel that waited would keep this test from its end.)
+/// A page that was not placed is a fault at once, and home's kernel does not wait for it. (These calls hold
+/// no lock: otherwise a kernel that waited would keep this test from its end.)
 #[test]
 fn what_was_not_placed_is_a_fault_at_once() {
     let mut converted = convert_program(Program::python());
@@ -342,7 +342,7 @@ fn what_a_deputy_executes_cannot_be_overwritten() {
         assert_eq!(converted.ask(read, args, vec![back], &[]).0, 4096);
         attempt.failed("EFAULT; the data is still in the pipe");
     }
-    // Nor through the file that writes to memory whatever its protection.
+    // Nor can it be overwritten through the file that writes to memory whatever its protection.
     let path = b"/proc/self/mem\0";
     let name = region(
         pipe,
@@ -417,7 +417,7 @@ fn ignored(pid: i32) -> u64 {
     u64::from_str_radix(line.expect("a set").trim(), 16).expect("a number")
 }
 
-/// The same holds for what is asked beside calls, which is never asked again by a guest of ours.
+/// The same holds for requests beside calls, which a guest of ours never sends again.
 #[test]
 fn nothing_beside_calls_is_done_twice() {
     let mut converted = convert_program(Program::python());
@@ -471,7 +471,7 @@ fn a_thread_does_one_thing_at_a_time() {
     };
     let server = &mut converted.server;
     server.call(read.clone(), &[]).expect("it waits");
-    // Again, as after a connection that broke: it goes on waiting.
+    // Sent again, as after a connection that broke; the call goes on waiting.
     server.call(read.clone(), &[]).expect("passed over");
     let next = CallRequest {
         sequence: 2,

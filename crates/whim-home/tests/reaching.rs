@@ -19,7 +19,7 @@ fn tries(what: &str) -> Attempt {
     )
 }
 
-/// Whether home has told a result that is of use to the host.
+/// Whether home has sent a result that is of use to the host.
 fn gained(result: Option<i64>) -> bool {
     result.is_some_and(|result| result >= 0)
 }

@@ -17,16 +17,16 @@ use whim_journey::message::ToHome;
 use whim_model::{Backing, Mapping, MappingFlags, ProcessImage};
 
 const LEASE: Duration = Duration::from_secs(1);
-/// What is promised: the last effect comes within a lease and this.
+/// The promise is that the last effect comes within a lease and this time.
 const BEYOND: Duration = Duration::from_secs(2);
-/// For a busy machine, until the end is seen.
+/// Time for a busy machine, until the end is seen.
 const SEEN: Duration = Duration::from_secs(2);
 
 fn tries(what: &str) -> Attempt {
     Attempt::new(Party::LyingHost, what)
 }
 
-/// What its last word was.
+/// The last outcome that was reported.
 fn last(events: &Receiver<Event>) -> String {
     events
         .try_iter()
@@ -39,9 +39,9 @@ fn last(events: &Receiver<Event>) -> String {
         .unwrap_or_else(|| "nothing".to_owned())
 }
 
-/// The host lies, by what it does from one moment to the next (it is told since when it should let go), until the
-/// program has ended: as by SIGKILL, in time, and with nothing done after that. Also how many calls were made that
-/// it sent after the guest was called home.
+/// Has the host lie until the program has ended, by calls of `lie`, which gets the time since the host should
+/// have let go. Checks that the program ends as by SIGKILL and in time, and that nothing is done after that.
+/// Also returns how many calls were made that the host sent after the guest was called home.
 fn ends(
     (mut program, home, mut host): (Program, Home, Host),
     events: &Receiver<Event>,
@@ -75,7 +75,7 @@ fn ends(
     (said, late)
 }
 
-/// Removed, and it lies on.
+/// The host is removed, and goes on lying.
 fn removed(what: &str, lie: impl FnMut(&mut Host, Duration)) {
     let attempt = tries(&format!("after its removal: {what}"));
     let world = World::new(Some(LEASE));
@@ -156,7 +156,8 @@ fn writable(image: &ProcessImage) -> &Mapping {
     image.mappings.iter().rev().find(is_one).expect("there is")
 }
 
-/// The image has one mapping more, of a TiB of which nobody has anything: so it may have that much.
+/// Adds to the image a mapping of a TiB of which nothing has been touched, so that the process may have that
+/// much.
 fn with_a_tebibyte(image: &mut ProcessImage) {
     let start = 16 << 40;
     let flags = MappingFlags {
@@ -173,7 +174,7 @@ fn with_a_tebibyte(image: &mut ProcessImage) {
     image.mappings.sort_by_key(|mapping| mapping.start);
 }
 
-/// More than has to come in a lease, and each time the same.
+/// The host sends more than has to come in a lease, but the same page each time.
 #[test]
 fn a_removed_host_that_sends_the_same_page_again_loses_its_guest() {
     let mut page = 0u64;
@@ -199,7 +200,7 @@ fn a_removed_host_that_sends_the_same_page_again_loses_its_guest() {
     );
 }
 
-/// Their headers are more than what has to come in a lease.
+/// The headers of these pieces are more than what has to come in a lease.
 #[test]
 fn a_removed_host_that_sends_empty_pieces_loses_its_guest() {
     let mut next = Duration::ZERO;
@@ -276,7 +277,7 @@ fn a_removed_host_that_was_to_send_its_guest_on_loses_it() {
     honest.join().expect("it was told");
 }
 
-/// Nobody was removed: who asked for the return is told why it does not come about.
+/// Nobody was removed; the client that asked for the return is told why it does not come about.
 #[test]
 fn a_host_that_ignores_a_return_loses_its_guest() {
     let attempt = tries("ignore that the guest is brought home, and go on sending calls");
@@ -287,7 +288,7 @@ fn a_host_that_ignores_a_return_loses_its_guest() {
         host.beat();
         host.call();
     };
-    // As long as it is a member, they are made.
+    // As long as the host is a member, its calls are made.
     let (said, late) = ends((program, home, host), &events, (Instant::now(), lie));
     assert_ne!(late, 0, "calls that were made");
     attempt.failed(said);
@@ -335,7 +336,7 @@ fn called_home(host: &mut Host) {
     }
 }
 
-/// What came of a request.
+/// The reason why a request was refused.
 fn refusal(events: &Receiver<Event>, host: &mut Host) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -352,7 +353,7 @@ fn refusal(events: &Receiver<Event>, host: &mut Host) -> String {
     }
 }
 
-/// Its host's kernel makes more mappings than home's: it goes on there, though it was sent already.
+/// The host's kernel allows more mappings than home's. The process goes on there, though it was sent already.
 #[test]
 fn a_process_with_more_mappings_than_home_makes_goes_on_away() {
     const APART: u64 = 0x2000;
@@ -379,7 +380,7 @@ fn a_process_with_more_mappings_than_home_makes_goes_on_away() {
     let reason = refusal(&events, &mut host);
     assert!(reason.contains("vm.max_map_count"), "{reason}");
     assert!(host.resumed && !host.over);
-    // Its calls are made again; and when it has fewer, it comes home.
+    // Its calls are made again, and when it has fewer mappings, it comes home.
     host.called_home = false;
     for _ in 0..3 {
         let write = [1, BUFFER, 2, 0, 0, 0];
@@ -395,7 +396,7 @@ fn a_process_with_more_mappings_than_home_makes_goes_on_away() {
     is_home(&program, &mut home, SEEN);
 }
 
-/// A clock that lies stops nobody for longer than a lease.
+/// A clock that lies stops the program for no longer than a lease.
 #[test]
 fn a_returning_clock_is_not_waited_for_longer_than_a_lease() {
     const HOUR_NS: u64 = 3_600_000_000_000;

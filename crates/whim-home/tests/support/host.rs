@@ -1,5 +1,5 @@
-//! A home supervisor that runs, and a host that is this test: it takes a process as any host does, and
-//! then sends what it likes.
+//! A home supervisor that runs, and a host that is this test: it accepts a process as any host does, and then
+//! sends what it likes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// The home supervisor of a process; of the programs in `WHIM_BIN_DIR`, if that names some.
+    /// The home supervisor of a process, from `WHIM_BIN_DIR` if that names a directory.
     pub(crate) fn home(&self, pid: i32) -> Home {
         let path = |name: &str| self.directory.path().join(name);
         let (socket, journal) = (path("home"), path("journal"));
@@ -121,7 +121,7 @@ impl World {
     }
 }
 
-/// The same job as a supervisor of before takes it, which made socket and journal by itself.
+/// The same job in the form for an older supervisor, which made socket and journal by itself.
 fn older(mut job: serde_json::Value, socket: &Path, journal: &Path) -> serde_json::Value {
     std::fs::remove_file(socket).expect("removed");
     let fields = job.as_object_mut().expect("an object");
@@ -175,7 +175,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Asks for something; what is said comes by the channel, up to the end.
+    /// Asks for something; the events come by the channel, up to the end.
     pub(crate) fn ask(&self, command: &job::Command) -> Receiver<Event> {
         let (sender, events) = channel();
         let mut stream = UnixStream::connect(&self.socket).expect("it listens");
@@ -185,8 +185,8 @@ impl Home {
         events
     }
 
-    /// As a daemon does for a host that was removed: a supervisor that does not know the word is asked to
-    /// bring the process home.
+    /// Does what a daemon does for a host that was removed: a supervisor that does not know the command is
+    /// asked to bring the process home.
     pub(crate) fn evict(&self, node: &str) -> Receiver<Event> {
         let events = self.ask(&job::Command::Evict { node: node.into() });
         match events.recv_timeout(Duration::from_millis(500)) {
@@ -217,7 +217,7 @@ impl Drop for Home {
     }
 }
 
-/// A program that computes, and of whose output it is known when it came.
+/// A program that computes, and whose output is recorded with the time when it came.
 pub(crate) struct Program {
     pub child: Child,
     lines: Receiver<Effect>,
@@ -248,8 +248,8 @@ impl Program {
         self.child.id().cast_signed()
     }
 
-    /// When its last output came, of all so far; and how many there were of calls that home was asked for after
-    /// it had called the guest home.
+    /// When the last output so far came; and how many outputs came of calls that the host sent after the
+    /// guest was called home.
     pub(crate) fn effects(&self) -> (Option<Instant>, usize) {
         let mut late = 0;
         let mut last = None;
@@ -260,7 +260,7 @@ impl Program {
         (last, late)
     }
 
-    /// How it ended, if it ends until then.
+    /// Its exit status, if it ends before `end`.
     pub(crate) fn ends_until(&mut self, end: Instant) -> Option<ExitStatus> {
         loop {
             let ended = self.child.try_wait().expect("its state");
@@ -321,16 +321,16 @@ pub(crate) struct Host {
     tid: i32,
     sequence: u64,
     pub pieces: u32,
-    /// Its call is under way.
+    /// A call is under way.
     asked: bool,
-    /// What home has answered to the last one.
+    /// Home's answer to the last call.
     result: Option<i64>,
     beaten: Instant,
     /// Home has said that the guest is to leave.
     pub called_home: bool,
-    /// The same, and it is not forgotten.
+    /// The same, but it stays set until the guest goes on here.
     recalled: bool,
-    /// Then it sends one call after another, answered or not: nobody is to make one.
+    /// Once recalled, it sends one call after another, answered or not; none of them may be executed.
     pub insists: bool,
     /// Home has said that the guest goes on here.
     pub resumed: bool,
@@ -371,7 +371,7 @@ impl Host {
         }
     }
 
-    /// Takes a connection, if one has come: the first of its kind, or one that takes its place.
+    /// Accepts a connection, if one has come: the first of its kind, or one that takes its place.
     pub(crate) fn accept(&mut self) -> bool {
         let Ok((stream, _)) = self.listener.accept() else {
             return false;
@@ -414,7 +414,7 @@ impl Host {
         }
     }
 
-    /// Its connections end, without a word.
+    /// Breaks its connections, without a goodbye.
     pub(crate) fn break_all(&mut self) {
         for socket in self.sockets.drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
@@ -486,7 +486,7 @@ impl Host {
         self.say(&ToHome::Call(request), data);
     }
 
-    /// The result of a call; `None`: home calls the guest home instead of telling one.
+    /// Sends a call and returns its result, or `None` if home calls the guest home instead.
     pub(crate) fn ask(&mut self, number: i64, args: [u64; 6], data: &[u8]) -> Option<i64> {
         self.result = None;
         self.request(number, args, data);
@@ -499,14 +499,14 @@ impl Host {
         self.result
     }
 
-    /// The next piece of an image of a megabyte, a byte long.
+    /// Sends the next piece of an image of a megabyte, a byte long.
     pub(crate) fn piece(&mut self) {
         let offset = self.pieces;
         self.pieces += 1;
         self.piece_at(offset, &[0]);
     }
 
-    /// A piece of an image of a megabyte.
+    /// Sends a piece of an image of a megabyte.
     pub(crate) fn piece_at(&mut self, offset: u32, piece: &[u8]) {
         let total: u32 = 1 << 20;
         self.queue(
@@ -515,7 +515,7 @@ impl Host {
         );
     }
 
-    /// An image, and none of its pages.
+    /// Sends an image, and none of its pages.
     pub(crate) fn sends_image(&mut self, image: &ProcessImage) {
         message::send_image::<message::MessageError>(image, |parts| {
             self.queue(Kind::Image, parts);
@@ -524,7 +524,7 @@ impl Host {
         .expect("encoded");
     }
 
-    /// Sends the program home, as it came or changed, at so many bytes a second.
+    /// Sends the program home, as it came or changed, at `rate` bytes a second.
     pub(crate) fn sends_home(&mut self, image: &ProcessImage, rate: usize) {
         let mut frames = Vec::new();
         message::send_image::<message::MessageError>(image, |parts| {
@@ -555,7 +555,7 @@ impl Host {
         self.say(&ToHome::Complete, &[]);
     }
 
-    /// Takes what home says, for a moment.
+    /// Handles what home sends, for a moment.
     pub(crate) fn serve(&mut self) {
         self.accept();
         let calls = self.calls.as_mut().expect("connected");

@@ -212,7 +212,8 @@ impl Converted {
         ask_with(&mut self.server, request, tail)
     }
 
-    /// A call that home does not answer, since the program has to come home for it: the reason.
+    /// Makes a call that home does not answer, since the program has to come home for it. Returns
+    /// the reason.
     pub(crate) fn ask_in_vain(
         &mut self,
         number: u64,
