@@ -56,10 +56,10 @@ pub(crate) enum Ending {
     Lost(String),
 }
 
-/// Time in which the kernel reports the end of a process that was met ending.
+/// Within this time the kernel reports the end of a process that was found to be ending.
 const DEPUTY_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// Answer to whoever wants to move a stopped process.
+/// The answer to a client that wants to move a stopped process.
 const REFUSAL: &str = "The process is stopped by job control; continue it first (fg, bg)";
 
 const STOPS: u64 = 0;
@@ -80,36 +80,36 @@ pub(crate) struct Away {
     transition: Option<Transition>,
     moves: u32,
     epoll: Option<Epoll>,
-    /// Of the lease; its times are since `begun`.
+    /// Watches the lease; its times are counted from `begun`.
     watch: Watch,
     begun: Instant,
     lease: Option<Duration>,
     /// How long a return may take, by the same clock.
     recall: Recall,
-    /// Who waits for the return from a host that was removed.
+    /// The client that waits for the return from a host that was removed.
     evicting: Option<Client>,
-    /// Since when the loop has not been waiting.
+    /// When the loop last stopped waiting.
     awake: Instant,
     /// The guest met something that only home can do, while it was moving.
     wants_home: Option<String>,
-    /// Why it has to wait for that.
+    /// Why the return has to wait.
     lacks_memory: Option<String>,
-    /// It was not taken, for so many mappings; since when that is known.
+    /// Home refused its many mappings: when that turned out, and how many they are.
     excess: Option<(Instant, u64)>,
     /// CPU time that the process has used away.
     cpu_away: CpuTime,
     resident_bytes: u64,
-    /// How far the guest's clock was ahead of ours, at its last word about it.
+    /// How far the guest's clock was ahead of ours, by its last report.
     clock_ahead: Duration,
     stopped: bool,
-    /// The image is here whole, but the process is stopped by job control: it goes on at home when
-    /// it goes on.
+    /// The whole image is here, but job control has stopped the process: it goes on at home when it is
+    /// continued.
     home_waits: bool,
     spin: Spin,
     finish: Option<Ending>,
     /// Dropped with the stay, when the process is home or gone.
     files: WatchedFiles,
-    /// The first notice of a change was acted upon.
+    /// Whether the first notice of a change was acted upon.
     heard_of_files: bool,
     looked_at_files: Instant,
     reserve: Reserve,
@@ -207,8 +207,8 @@ impl Away {
         listener: &UnixListener,
         journal: &mut Journal,
     ) -> Result<()> {
-        // A result that lets the guest look for what was written must not be there before it is told to
-        // come home.
+        // The guest must be told to come home before it gets a result that makes it look for what was
+        // written.
         self.hear_of_files()?;
         if let Some(reason) = self.server.wants_home.take() {
             self.begin_homeward(None, reason.into())?;
@@ -238,7 +238,7 @@ impl Away {
             }
         }
         self.keep_lines()?;
-        // A line without a connection that is over has nothing left by which it could show that.
+        // A line that is over and has no connection has nothing left by which it could show that.
         if self.link.calls.has_frames() || self.link.calls.is_over() {
             self.read_calls(identity)?;
         }
@@ -256,7 +256,7 @@ impl Away {
         self.check_transition(identity, journal)
     }
 
-    /// Time in which we did not listen is no silence of the host's.
+    /// Time in which we did not listen does not count as silence of the host.
     fn excuse(&mut self, duration: Duration) {
         let at = self.link.heard().saturating_duration_since(self.begun);
         for event in [WatchEvent::Heard { at }, WatchEvent::Stalled { duration }] {
@@ -347,7 +347,7 @@ impl Away {
         if self.link.calls.is_connected() {
             self.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
         }
-        // Somebody else may have changed them (`renice`).
+        // Another process may have changed them (`renice`).
         self.tell_priorities()?;
         self.try_home_again()?;
         self.tell_evicting();
@@ -360,7 +360,7 @@ impl Away {
 
     fn read_calls(&mut self, identity: &Identity) -> Result<()> {
         let state = self.link.calls.receive()?;
-        // No more work than whose results can be kept: the guest's calls wait meanwhile.
+        // Accept no more work than the line can keep results of; the guest's further calls wait meanwhile.
         while !self.link.calls.is_full()
             && let Some(frame) = self.link.calls.next_frame()
         {
@@ -497,7 +497,7 @@ impl Away {
         journal: &mut Journal,
     ) -> Result<()> {
         if matches!(ending, Ending::Lost(_)) {
-            // First of all: what is in flight in the deputy has no effect any more.
+            // This comes first, so that what is in flight in the deputy has no effect any more.
             identity.subject.end();
         }
         journal.note(&Event::Calls {
@@ -590,7 +590,7 @@ impl Away {
         self.watch.begin(self.begun.elapsed());
         self.left_host();
         self.moves += 1;
-        // Its thread asks again from there.
+        // The thread that wants it asks again from there.
         self.wants_home = None;
         self.lacks_memory = None;
         self.excess = None;
@@ -652,7 +652,7 @@ impl Away {
             other => {
                 self.transition = other;
                 if phase == Phase::Onward {
-                    // We have given that move up already: the next host was lost to both of us.
+                    // We have given up that move already, because the next host was lost to us as well.
                     return Ok(());
                 }
                 Err(anyhow!("The guest failed ({phase}): {reason}"))
@@ -686,7 +686,7 @@ impl Away {
         }
     }
 
-    /// The image is here whole: the process goes on at home.
+    /// Finishes the return: the whole image is here, and the process goes on at home.
     fn come_home(mut self, identity: &Identity, journal: &mut Journal) -> Result<Ending> {
         let Some(Transition::Homeward(homeward)) = self.transition.take() else {
             bail!("The process is not on its way home");

@@ -25,7 +25,7 @@ use whim_model::{
 use whim_sys::crash;
 use whim_sys::process_vm;
 
-/// Threads and mappings that a returning image may have.
+/// The most mappings that a returning image may have.
 const MAPPINGS_MAX: usize = 1 << 18;
 /// Linux 6.13
 const MADV_GUARD_INSTALL: u64 = 102;
@@ -50,8 +50,8 @@ pub enum HomewardError {
     Ended,
 }
 
-/// Checks everything of an image that a lying host could use against home's supervisor. What it
-/// may do to the process itself is everything: that is the stated limit.
+/// Checks everything of an image that a lying host could use against home's supervisor. To the
+/// process itself the host may do anything: that is the stated limit.
 ///
 /// # Errors
 /// The first fault found.
@@ -71,7 +71,7 @@ pub fn check_image(
     Ok(())
 }
 
-/// All of it but the threads, which only the deputy knows.
+/// Checks all of an image but its threads, which only the deputy knows.
 pub(crate) fn check_memory(
     image: &ProcessImage,
     reserved: Range,
@@ -125,10 +125,10 @@ pub(crate) fn check_memory(
     Ok(())
 }
 
-/// Ends every call in flight; results are kept by the server, calls without effect end in -51x.
+/// Ends every call in flight. The server keeps the results; calls that had no effect end with -51x.
 ///
 /// # Errors
-/// A call does not let itself be interrupted; the process ended.
+/// A call cannot be interrupted; the process ended.
 pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), HomewardError> {
     let begun = Instant::now();
     server.interrupt_all()?;
@@ -157,8 +157,8 @@ pub fn quiesce(server: &mut Server, held: &mut Vec<HeldSignal>) -> Result<(), Ho
     }
 }
 
-/// Masks all signals in every deputy thread: from here on they stay pending, as the kernel keeps
-/// them, until the threads run with their own masks again.
+/// Masks all signals in every deputy thread. From then on the kernel keeps them pending until the
+/// threads run with their own masks again.
 ///
 /// # Errors
 /// The deputy is lost.
@@ -217,7 +217,7 @@ pub fn mapping_operations(image: &ProcessImage, attic: &Attic) -> (Vec<Syscall>,
     (required, wished)
 }
 
-/// Takes the window away and gives the deputy the image's mappings, without their contents.
+/// Unmaps the window and gives the deputy the image's mappings, without their contents.
 ///
 /// # Errors
 /// The kernel refused a mapping (no memory).
@@ -264,10 +264,10 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
         if matches!(mapping.backing, Backing::Kernel { .. }) {
             continue;
         }
-        // A guest's stack has room below it that nobody has touched, and that counts when locked.
+        // A guest's stack has untouched room below it, which would count if it were locked.
         let whole = mapping.flags.locked || original.locks_future;
         if whole && !mapping.flags.grows_down {
-            // The guest's own locking is always on fault: contents were on their way.
+            // The guest's own locks are always on fault, because contents were still on their way.
             let on_fault = !original.locks_future || future_on_fault;
             operations.push(lock(mapping.start, mapping.end, on_fault));
         }
@@ -380,7 +380,7 @@ pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), 
     for field in fields {
         map.extend_from_slice(&field.to_le_bytes());
     }
-    // auxv 0: it is left as it is in the deputy, whose exec made it.
+    // With an auxv of 0 the deputy keeps its own, which its exec made.
     map.extend_from_slice(&0u64.to_le_bytes());
     map.extend_from_slice(&0u32.to_le_bytes());
     map.extend_from_slice(&u32::MAX.to_le_bytes());
@@ -416,7 +416,7 @@ fn restore_actions(
             continue;
         }
         if action.handler == IGNORE && kept >> index & 1 == 1 {
-            // It is ignored already. To say it again would throw a timer's signal away that waits to
+            // It is ignored already. Setting it again would discard a timer's signal that waits to
             // be taken by `sigwait`, and since Linux 6.13 the timer with it.
             continue;
         }
@@ -456,7 +456,7 @@ fn restore_limits(
     Ok(())
 }
 
-/// Per-thread state that the thread's own calls restore, and its pending signals.
+/// Restores what each thread's own calls restore, pending signals, and the timers on CPU time.
 ///
 /// # Errors
 /// The deputy is lost.
@@ -516,7 +516,7 @@ pub fn restore_threads(server: &mut Server, image: &ProcessImage) -> Result<(), 
     Ok(())
 }
 
-/// Signals that arrived when the guest was frozen already: home's kernel keeps them.
+/// Queues the signals that arrived when the guest was frozen already; home's kernel keeps them.
 ///
 /// # Errors
 /// The deputy is lost.
@@ -566,7 +566,7 @@ fn padded(info: &[u8]) -> [u8; 128] {
     bytes
 }
 
-/// A thread queues its own pending signals: to itself it may send any siginfo.
+/// Lets a thread queue its own pending signals, because it may send any siginfo to itself.
 fn requeue(
     server: &mut Server,
     slot: usize,
@@ -596,12 +596,12 @@ pub struct Resumption {
     pub registers: Registers,
     /// Outputs of a call that ended meanwhile.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// Of a call with a relative timeout, which is made again for what is left of it: its end, by
-    /// CLOCK_MONOTONIC.
+    /// For a call with a relative timeout, which is made again for the rest of it: when its time is
+    /// over, by CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
 }
 
-/// What a thread does at home.
+/// Works out how a thread goes on at home.
 #[must_use]
 pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumption {
     const SYSCALL_LENGTH: u64 = 2;
@@ -627,10 +627,10 @@ pub fn resumption(thread: &ThreadImage, finished: Option<Finished>) -> Resumptio
         }
         result => {
             found.registers.rax = result.cast_unsigned();
-            // A host may say that the thread stands at the end of all addresses.
+            // Wrapping, because a host may say that the thread stands at the end of all addresses.
             found.registers.rip = found.registers.rip.wrapping_add(SYSCALL_LENGTH);
             if finished.disturbed {
-                // For the one who looks whether something is left to be done.
+                // By this number `Frozen::assemble` sees whether something is left to be done.
                 found.registers.orig_rax = finished.number;
             }
         }
@@ -659,7 +659,7 @@ impl Resumption {
     }
 }
 
-/// The last step: registers, masks, and the reserved range goes.
+/// The last step: sets registers and masks, and unmaps the reserved range.
 ///
 /// # Errors
 /// A thread died; the kernel refused a register set.
@@ -676,7 +676,8 @@ pub fn resume_at_home(
         };
         let found = resumption(thread, server.result_of(slot, thread.awaited));
         for (address, bytes) in &found.writes {
-            // A buffer that the guest unmapped meanwhile: the kernel would answer EFAULT as well.
+            // This fails if the guest has unmapped the buffer meanwhile: the kernel would answer
+            // EFAULT as well.
             let _ = process_vm::write(pid, *address, bytes);
         }
         resumptions.push((thread, found));
@@ -710,7 +711,7 @@ pub fn resume_at_home(
     let reserved = original.reserved;
     let unmap = Syscall::new(libc::SYS_munmap, &[reserved.start, reserved.len()]);
     frozen.run(image.pid, &[unmap])?;
-    // Only now nothing of the deputy is left in it.
+    // Only now is nothing of the deputy left in the process.
     frozen.set_exit_kill(false)?;
     Ok(Holding::new(frozen.release()?))
 }

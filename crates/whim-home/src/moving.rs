@@ -25,10 +25,10 @@ use whim_sys::crash;
 /// Longest image, in bytes (a thousand threads with all registers).
 const IMAGE_MAX: usize = 64 << 20;
 const UNWRITABLE: &str = "The journal cannot be written (free space on its disk)";
-/// A longer wait for home's clock is said beforehand.
+/// A wait for home's clock that is longer than this is announced beforehand.
 const CLOCK_WAIT_UNSAID: Duration = Duration::from_millis(100);
-/// Nobody waits longer than this for home's clock, nor longer than a lease: clocks that run at almost the
-/// same pace are never so far apart, and what a host says of its own may be a lie.
+/// The longest wait for home's clock, unless the lease is shorter. Clocks that run at almost the same pace
+/// are never so far apart, and what a host says of its own clock may be a lie.
 const CLOCK_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// What is under way.
@@ -40,7 +40,7 @@ pub(crate) enum Transition {
 }
 
 impl Transition {
-    /// Whether the guest may be frozen: signals are kept for its next place.
+    /// Whether the guest may be frozen, so that signals are kept for its next place.
     #[must_use]
     pub(crate) fn holds_signals(&self) -> bool {
         match self {
@@ -51,8 +51,8 @@ impl Transition {
     }
 }
 
-/// Connections to the next host are made by a thread of their own: a host that does not answer
-/// must not keep us from serving the guest. (The thread does nothing else; tracing is ours.)
+/// Connections to the next host are made by a thread of their own, because a host that does not answer must
+/// not keep us from serving the guest. (The thread does nothing else; all tracing stays with us.)
 #[derive(Debug)]
 pub(crate) struct Connecting {
     slot: Slot,
@@ -101,13 +101,13 @@ impl Connecting {
     }
 }
 
-/// From guest to guest. The guest being left stays frozen until the new one has started.
+/// From guest to guest. The old guest stays frozen until the new one has started.
 #[derive(Debug)]
 pub(crate) struct Onward {
     slot: Slot,
     pub link: Link,
     pub client: Client,
-    /// Its times are since `begun`.
+    /// Its times are counted from `begun`.
     going: Move,
     begun: Instant,
     frozen_at: Option<Instant>,
@@ -189,7 +189,7 @@ impl Onward {
         self.go_on(event, reason, (old, journal))
     }
 
-    /// Does what the move demands after this; true when the guest has started there.
+    /// Does what the move demands after this event; true when the guest has started there.
     fn go_on(
         &mut self,
         event: MoveEvent,
@@ -214,7 +214,7 @@ impl Onward {
             }
             Some(Action::Acknowledge) => {
                 if self.stopped {
-                    // Before its calls flow: a stopped process does nothing.
+                    // Sent before its calls flow, because a stopped process does nothing.
                     self.link.queue(&ToGuest::Stop, &[])?;
                 }
                 self.link.queue(&ToGuest::Acknowledged, &[])?;
@@ -240,7 +240,7 @@ impl Onward {
         Ok(())
     }
 
-    /// Whether nothing has been written yet: the old guest may go on as if nothing had been tried.
+    /// Whether the journal has no entry yet, so that the old guest may go on as if nothing had been tried.
     #[must_use]
     pub(crate) fn can_be_given_up(&self) -> bool {
         matches!(self.going.step(), Step::Preparing | Step::Transferring)
@@ -251,7 +251,7 @@ impl Onward {
         self.syncing.is_some()
     }
 
-    /// Looks at the journal's entry and at the clock; to be called again and again.
+    /// Polls the journal's entry and the clock; has to be called again and again.
     ///
     /// # Errors
     /// The disk failed, the connection broke, or it takes too long: the old guest is to go on.
@@ -277,7 +277,7 @@ impl Onward {
         Ok(())
     }
 
-    /// Ends the move: the new link, who asked, and the report.
+    /// Ends the move. Returns the new link, the client that asked, and the report.
     #[must_use]
     pub(crate) fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
@@ -318,13 +318,14 @@ pub(crate) struct Homeward {
     encoded: Vec<u8>,
     image: Option<ProcessImage>,
     received: Progress,
-    /// It needs so many mappings, more than home can make: its guest goes on once it has sent everything.
+    /// How many mappings it needs, if home cannot make so many. Its guest then goes on once it has sent
+    /// everything.
     excess: Option<u64>,
     lease: Option<Duration>,
 }
 
 impl Homeward {
-    /// Home has room for so many bytes.
+    /// `room` is how many bytes home has memory for.
     #[must_use]
     pub(crate) fn new(
         client: Option<Client>,
@@ -356,7 +357,7 @@ impl Homeward {
         crash::step("homeward", phase);
     }
 
-    /// Says that home's clock will have to catch up with the guest's, if that takes long.
+    /// Tells the client that home's clock will have to catch up with the guest's, if that takes long.
     pub(crate) fn announce_wait(&mut self, ahead: Duration) {
         if let Some(client) = &mut self.client
             && ahead > CLOCK_WAIT_UNSAID
@@ -376,7 +377,7 @@ impl Homeward {
         self.received.pages()
     }
 
-    /// Bytes by which it has got on, of all that came.
+    /// How many of the bytes that came count as progress.
     #[must_use]
     pub(crate) fn progress(&self) -> u64 {
         self.received.progress()
@@ -421,7 +422,7 @@ impl Homeward {
                 address,
                 bytes,
             )?),
-            // They were on their way when it turned out that it stays.
+            // These pages were on their way when it turned out that the process stays where it is.
             None if self.excess.is_some() => Ok(()),
             None => bail!("Pages came before their image"),
         }
@@ -446,7 +447,7 @@ impl Homeward {
         let (image, _) = message::decode::<ProcessImage>(&self.encoded)?;
         self.encoded = Vec::new();
         homeward::check_image(&image, original, server)?;
-        // The last moment at which its guest can go on.
+        // This is the last moment at which its guest can go on.
         let needed = room::mappings_for_return(&image, &server.attic);
         if room::lack_of_mappings(needed).is_some() {
             self.excess = Some(needed);
@@ -509,15 +510,15 @@ fn add_piece(encoded: &mut Vec<u8>, payload: &[u8]) -> Result<bool> {
         bail!("The image of {total} bytes is too long or out of order");
     }
     if piece.is_empty() {
-        // No guest sends that: it would be a return that comes without anything coming.
+        // No guest sends that: a return could go on by such pieces without anything coming.
         bail!("A piece of an image is empty");
     }
     encoded.extend_from_slice(piece);
     Ok(encoded.len() == total)
 }
 
-/// Monotonic time never steps back: the process waits until home's clock has caught up.
-/// Beyond its limit no honest host's clock is ahead: it goes on by home's.
+/// Monotonic time must never step back, so the process waits until home's clock has caught up. No honest
+/// host's clock is ahead by more than the limit; beyond that the process goes on by home's.
 fn wait_for_clock(image: &ProcessImage, lease: Option<Duration>) {
     let behind = behind(&image.clocks, Duration::ZERO);
     let longest = longest_wait(lease);
@@ -537,7 +538,7 @@ fn longest_wait(lease: Option<Duration>) -> Duration {
     lease.unwrap_or(CLOCK_WAIT_MAX).min(CLOCK_WAIT_MAX)
 }
 
-/// How far our clocks are behind those of a guest, that were read so long ago.
+/// How far our clocks are behind those of a guest, which were read `ago` before now.
 #[must_use]
 pub(crate) fn behind(guest: &Clocks, ago: Duration) -> Duration {
     let now = clocks();

@@ -27,8 +27,8 @@ use whim_sys::uffd::{Placed, Uffd};
 
 pub use requests::FileMapping;
 
-/// How often the supervisor gives way to the deputy before it lets itself be notified of the end
-/// of a call that does not block.
+/// How often the supervisor yields to the deputy before it lets itself be notified of the end of a call that
+/// does not block.
 const PATIENCE: u32 = 60;
 
 /// Address that stands for "a handler" in the deputy. Nothing is ever delivered to it.
@@ -42,7 +42,7 @@ const EPERM: i64 = -1;
 const EINTR: i64 = -4;
 const EAGAIN: i64 = -11;
 const ENOMEM: i64 = -12;
-/// The guest's kernel makes EINTR of it if a handler runs, else restarts.
+/// The guest's kernel turns it into EINTR if a handler runs, and restarts the call otherwise.
 const RESTART_UNLESS_HANDLED: i64 = freeze_calls::ERESTARTNOHAND;
 
 #[derive(Debug, Error)]
@@ -77,9 +77,9 @@ pub struct Active {
     /// Which operation of the batch the call is.
     operation: usize,
     pub started: Instant,
-    /// A signal ended a stop in the middle of this call.
+    /// A signal, the guest or a move has interrupted this call.
     disturbed: bool,
-    /// A signal without effect did.
+    /// A signal without effect has interrupted it.
     nudged: bool,
     /// Bytes that the interrupted original had already done; part of the result.
     pub already: i64,
@@ -89,13 +89,13 @@ pub struct Active {
     pub further: VecDeque<Range>,
     /// Bytes done by this call's pieces so far.
     pub sum: i64,
-    /// Of a relative timeout of which a part had passed: when its time is over.
+    /// For a relative timeout of which a part had passed: when its time is over.
     deadline_ns: Option<u64>,
-    /// It is over.
+    /// That time is over.
     expired: bool,
     /// Signals of job control that are blocked meanwhile.
     pub masked: u64,
-    /// What stood in buffers of which only changes travel back.
+    /// The earlier contents of buffers of which only changes travel back.
     kept: Vec<Vec<u8>>,
 }
 
@@ -110,9 +110,9 @@ pub struct Finished {
     pub regions: Vec<WireRegion>,
     pub number: u64,
     pub args: [u64; 6],
-    /// A stop ended it, so that it may have done less than it would have.
+    /// It was interrupted, so that it may have done less than it would have.
     pub disturbed: bool,
-    /// Of a call with a relative timeout that was cut off: when its time is over, by CLOCK_MONOTONIC.
+    /// For a call with a relative timeout that was cut off: when its time is over, by CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
 }
 
@@ -156,11 +156,11 @@ pub struct Server {
     callers: Vec<Caller>,
     pub outgoing: Vec<Outgoing>,
     pub calls: u64,
-    /// The same by number; numbers of no call are not counted, so this stays small.
+    /// The same by number. Numbers that no call has are not counted, so this stays small.
     counts: BTreeMap<u64, u64>,
     /// A call that changes shares of the CPU has ended.
     pub priorities_changed: bool,
-    /// A call can be made at home alone, as it has turned out.
+    /// Why the process has to come home: it has made a call that can be made at home alone.
     pub wants_home: Option<&'static str>,
 }
 
@@ -242,8 +242,8 @@ impl Server {
         self.execute(slot, active, request.number, request.may_block, tail)
     }
 
-    /// Looks whether a thread's request is to be executed, in which case its slot comes back. If it
-    /// was before, or asks about what was, it is answered here, or when that ends.
+    /// Decides whether a thread's request is to be executed, and returns its slot in that case. A request
+    /// that was executed before, or that asks about an earlier one, is answered here, or when that call ends.
     fn take_up_request(&mut self, tid: i32, request: Request) -> Result<Option<usize>, ServeError> {
         let slot = self.slot(tid)?;
         let caller = &mut self.callers[slot];
@@ -372,9 +372,9 @@ impl Server {
         )
     }
 
-    /// A page that another thread's batch is about to drop must be gone before it is placed anew:
-    /// drops stand at the front of their batch, so this is a matter of microseconds; but that
-    /// thread may stand in a stop (a signal), out of which we have to help it.
+    /// A page that another thread's batch is about to drop must be gone before it is placed anew. Drops stand
+    /// at the front of their batch, so this is a matter of microseconds. But that thread may stand in a stop
+    /// (a signal), and then we have to help it out.
     fn wait_for_drops(&mut self, except: usize) -> Result<(), ServeError> {
         let begun = Instant::now();
         for slot in 0..self.callers.len() {
@@ -480,7 +480,8 @@ impl Server {
             result = active.already + result.max(0);
         }
         if result >= 0 && opens::opens(active.number) && self.takes_back(slot, result)? {
-            // It is made again at home, as if it had not been made; the guest hears nothing before.
+            // The call is made again at home, as if it had not been made; until then the guest hears nothing
+            // of it.
             result = RESTART_UNLESS_HANDLED;
             active.asked_by = None;
             self.wants_home = Some(opens::REASON);
@@ -508,8 +509,8 @@ impl Server {
         Ok(())
     }
 
-    /// A transfer that the freeze had cut in the middle of a vector goes on piece by piece; all
-    /// pieces were placed when it was taken up.
+    /// Begins the next piece of a transfer that the freeze had cut in the middle of a vector. All pieces were
+    /// placed when the call was taken up.
     fn next_piece(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
         // In the middle of a move no new piece is begun: the next side does what is left.
         let whole = raw > 0 && raw.cast_unsigned() == active.args[2] && !active.disturbed;
@@ -533,7 +534,7 @@ impl Server {
             number: active.piecewise,
             args: active.args,
         };
-        // Its end is announced: it may block as the part before it did.
+        // We ask for notice of its end, because it may block as the part before it did.
         self.deputy.start(slot, &[operation], 0);
     }
 
@@ -604,7 +605,8 @@ impl Server {
         Ok(())
     }
 
-    /// The thread for which a signal is that was delivered to this slot; none if it is for the process.
+    /// The thread to which a signal is addressed that was delivered to this slot; none if it is for the
+    /// process.
     pub fn addressee(&self, slot: usize, info: &[u8; 128]) -> Option<i32> {
         const SI_TKILL: i32 = -6;
         const SI_TIMER: i32 = -2;
@@ -617,8 +619,9 @@ impl Server {
         }
     }
 
-    /// A signal has come to this slot, and may have ended its call. To be told once, when it comes, also of
-    /// one that is kept for later: a plain EINTR would reach the program before its handler.
+    /// Notes that a signal has come to this slot, and may have ended its call. Must be called once, when the
+    /// signal comes, even if it is kept for later: otherwise a plain EINTR would reach the program before its
+    /// handler.
     pub fn interrupted_by(&mut self, slot: usize, signal: i32) {
         let without_effect = self.is_without_effect(signal);
         if let Some(active) = &mut self.callers[slot].active {
@@ -630,7 +633,7 @@ impl Server {
         }
     }
 
-    /// A signal was sent to the deputy: the guest's kernel decides what becomes of it.
+    /// Passes on a signal that was sent to the deputy; the guest's kernel decides what becomes of it.
     pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
         const SI_KERNEL: i32 = 0x80;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
@@ -657,7 +660,7 @@ impl Server {
         });
     }
 
-    /// Reads pages of the attic; errno of what the guest has to be told.
+    /// Reads pages of the attic. The error is the errno that the guest has to be told.
     pub fn pages(&self, request: PageRequest) -> Result<Vec<u8>, nix::errno::Errno> {
         if request.length > whim_journey::message::PAGE_REQUEST_MAX {
             return Err(nix::errno::Errno::EINVAL);

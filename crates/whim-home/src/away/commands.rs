@@ -1,4 +1,4 @@
-//! What those who ask are told, and asked to do, while the process is away.
+//! Commands that clients give while the process is away, and their answers.
 
 use super::{Away, REFUSAL};
 use crate::client::{Client, read_command};

@@ -14,7 +14,8 @@ use anyhow::{Result, bail};
 use whim_journey::message::{ToGuest, ToHome};
 
 impl Away {
-    /// Behind the signals that came before: a `Continue` must not overtake the stop that it ends.
+    /// Queues a message behind the signals that came before, because a `Continue` must not overtake the stop
+    /// that it ends.
     fn tell(&mut self, message: ToGuest) {
         let tail = Vec::new();
         self.server.outgoing.push(Outgoing { message, tail });
@@ -26,7 +27,7 @@ impl Away {
         Ok(())
     }
 
-    /// A signal stops the process by default: home's kernel does it, with its job control.
+    /// Handles a signal that stops the process by default: home's kernel stops it, with its job control.
     pub(super) fn default_stop(&mut self, message: &ToHome) -> Result<()> {
         let ToHome::DefaultStop {
             tid,
@@ -46,7 +47,7 @@ impl Away {
             bail!("The guest cannot be stopped by signal {signal} of thread {tid}");
         };
         if *continues < self.server.deputy.continues() {
-            // A later SIGCONT discards it, as the kernel does; the guest goes on already.
+            // A later SIGCONT discards the stop, as it does in the kernel; the guest goes on already.
             tracing::debug!(signal, "a stop is void");
             return Ok(());
         }

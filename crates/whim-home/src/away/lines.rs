@@ -1,4 +1,4 @@
-//! How a line is watched, over whichever connections it runs.
+//! How a line is watched, whichever connections it runs over.
 
 use anyhow::Result;
 use nix::errno::Errno;
@@ -13,7 +13,7 @@ pub(super) fn begin(epoll: &Epoll, line: &mut Line, token: u64) -> Result<()> {
     add(epoll, line.as_fd(), token)
 }
 
-/// A line without a connection is its door: then both are one.
+/// For a line without a connection, its own descriptor is that of its door.
 fn add(epoll: &Epoll, descriptor: impl AsFd, token: u64) -> Result<()> {
     match epoll.add(descriptor, EpollEvent::new(EpollFlags::EPOLLIN, token)) {
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
@@ -26,7 +26,7 @@ pub(super) fn end(epoll: &Epoll, line: &Line) {
     let _ = epoll.delete(line.door());
 }
 
-/// Looks after a line; true if it runs over another connection than before. (The kernel forgets a
+/// Maintains a line; true if it runs over another connection than before. (The kernel forgets a
 /// descriptor that was watched when it is closed.)
 pub(super) fn keep(epoll: Option<&Epoll>, line: &mut Line, token: u64) -> Result<bool> {
     line.tick()?;

@@ -1,12 +1,12 @@
 //! Whether home has room for what the process has grown to while it was away.
 //!
-//! What does not fit the memory that home's control groups leave to the process would make home's
-//! kernel kill it in the middle of its return, when there is no way back. So that is found out
-//! before the guest is frozen: who asks for the return is refused, and a return that the guest itself
-//! needs waits until there is room.
+//! If the process does not fit the memory that home's control groups leave to it, home's kernel would kill it
+//! in the middle of its return, when there is no way back. So that is found out before the guest is frozen: a
+//! client that asks for the return is refused, and a return that the guest itself needs waits until there is
+//! room.
 //!
-//! How many mappings it has become is known only from its image. If home's kernel makes fewer, that is found out
-//! before anything is changed here, and the guest goes on where it is.
+//! How many mappings the process has by now is known only from its image. If home's kernel does not allow so
+//! many, that is found out before anything is changed here, and the guest goes on where it is.
 
 use super::Away;
 use crate::client::Client;
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use whim_journey::message::ToGuest;
 use whim_sys::cgroup::MemoryRoom;
 
-/// So long a process that has too many mappings is believed to have them still, if nobody asks for its return but
-/// itself: to find out, it has to be frozen and sent.
+/// How long a process that has too many mappings is believed to have them still, unless a client asks for its
+/// return. To find out, it has to be frozen and sent.
 const EXCESS_HOLDS: Duration = Duration::from_secs(60);
 
 /// Page tables and the like: a part of the whole, and something for each process.
 const OVERHEAD_SHARE: u64 = 256;
 const OVERHEAD_MIN: u64 = 4 << 20;
 
-/// The sentence about what does not fit; `limit` is that of a control group, if there is one.
+/// The sentence about what does not fit; `limit` is the limit of a control group, if there is one.
 fn sentence(needed: u64, left: u64, limit: Option<u64>) -> String {
     let mib = |bytes: u64| bytes >> 20;
     let (needed, left) = (needed.div_ceil(1 << 20), mib(left));
@@ -41,7 +41,7 @@ fn sentence(needed: u64, left: u64, limit: Option<u64>) -> String {
 }
 
 impl Away {
-    /// Why it cannot come home now, as far as that is known before it is frozen.
+    /// Why the process cannot come home now, as far as that is known before it is frozen.
     pub(super) fn lack_of_room(&self, room: &MemoryRoom, is_asked: bool) -> Option<String> {
         let fresh = self
             .excess
@@ -50,8 +50,8 @@ impl Away {
             .or_else(|| room::lack_of_mappings(fresh?.1))
     }
 
-    /// Its image is here, and home does not make so many mappings. A guest that has sent everything waits for
-    /// our word, and goes on.
+    /// Gives up a return whose image is here, because home does not allow so many mappings. A guest that has
+    /// sent everything waits for our answer, and goes on.
     pub(super) fn not_taken(&mut self) -> Result<()> {
         let Some(Transition::Homeward(homeward)) = self.transition.take() else {
             return Ok(());
@@ -66,16 +66,17 @@ impl Away {
         Ok(())
     }
 
-    /// Why it cannot come home now, if its memory is the reason. What the guest's pages of unchanged
-    /// files take is counted, although they do not travel: which of them have changed is known only
-    /// when the guest is frozen.
+    /// Why the process cannot come home now, if its memory is the reason. The guest's pages of unchanged
+    /// files are counted, although they do not travel, because it is known only when the guest is frozen
+    /// which of them have changed.
     fn lack_of_memory(&self, room: &MemoryRoom) -> Option<String> {
         let bytes = self.resident_bytes;
         let needed = bytes.saturating_add(OVERHEAD_MIN + bytes / OVERHEAD_SHARE);
         (bytes > 0 && needed > room.left).then(|| sentence(needed, room.left, room.limit))
     }
 
-    /// Whoever has asked is refused; what the guest itself wants is tried again later.
+    /// Refuses the client that has asked, if there is one. A return that the guest itself wants is tried
+    /// again later.
     pub(super) fn stay_away(&mut self, client: Option<Client>, reason: String, lack: String) {
         if let Some(mut client) = client {
             client.refuse(lack);

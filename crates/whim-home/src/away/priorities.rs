@@ -1,5 +1,5 @@
-//! The threads' shares of the CPU: the deputy has them, whoever changes them, and the host hears of
-//! each that is not as it was.
+//! The threads' shares of the CPU. The deputy has them, whichever process changes them, and the
+//! host is told of each share that has changed.
 
 use super::Away;
 use anyhow::Result;
@@ -8,18 +8,18 @@ use whim_journey::message::ToGuest;
 use whim_sys::priority::{self, Priority};
 
 impl Away {
-    /// Tells the host what has changed since it was told.
+    /// Tells the host which shares have changed since it was told last.
     pub(super) fn tell_priorities(&mut self) -> Result<()> {
         if self.transition.is_some() {
             // There may be no guest to be told.
             return Ok(());
         }
         self.server.priorities_changed = false;
-        // A host begins with what every process has that nobody has cared for.
+        // At a new host every thread has the default share.
         let is_new = self.link.told.is_empty();
         let deputy = &self.server.deputy;
         let tids = (0..deputy.thread_count()).map(|slot| deputy.tid_of(slot));
-        // Threads that are gone are not in it: another one may get the number.
+        // Threads that are gone are left out, because another thread may get the number.
         let now: HashMap<i32, Priority> = tids
             .filter_map(|tid| Some((tid, priority::of(tid).ok()?)))
             .collect();

@@ -1,5 +1,5 @@
-//! A host from which the process has to come home, whether that likes it or not: returns that do not get
-//! on are cut, and nothing is executed for a host that was removed from the cluster.
+//! A host that has to send the process home, whether it likes that or not: returns that do not get on are
+//! cut, and nothing is executed for a host that was removed from the cluster.
 
 use super::{Away, Ending};
 use crate::client::Client;
@@ -54,7 +54,7 @@ impl Away {
         Ok(())
     }
 
-    /// This node was removed from the cluster. If the process is there, it comes home; the daemon is told
+    /// A node was removed from the cluster. If the process is there, it comes home, and the daemon is told
     /// how that goes on.
     pub(super) fn evict(&mut self, node: &str, mut client: Client) -> Result<()> {
         if node != self.link.node {
@@ -80,7 +80,7 @@ impl Away {
             }
             other => self.transition = other,
         }
-        // Something else may be under way: then it begins when that has failed.
+        // If something else is under way, the return begins when that has failed.
         self.begin_homeward(None, reason)
     }
 
@@ -101,7 +101,7 @@ impl Away {
         Ok(())
     }
 
-    /// It is on another host now: whoever waited for its return is told.
+    /// The process is on another host now; the client that waited for its return is told so.
     pub(super) fn left_host(&mut self) {
         self.recall(RecallEvent::Left);
         if let Some(mut client) = self.evicting.take() {
@@ -109,7 +109,7 @@ impl Away {
         }
     }
 
-    /// The guest could not leave; for a host that was removed that is no answer.
+    /// The guest could not leave. That does not excuse a host that was removed, which is asked again.
     pub(super) fn return_failed(&mut self, reason: &str) {
         self.recall(RecallEvent::Failed);
         if self.recall.is_removed() {
@@ -118,8 +118,9 @@ impl Away {
         }
     }
 
-    /// Whether a request of the guest's is done. One that is not is made at home, when the guest is there:
-    /// home never got it, as far as the guest can know. Behind an image nothing is asked any more.
+    /// Whether a request of the guest is executed. A request that is not executed is made at home when the
+    /// guest is there, because home never got it, as far as the guest can know. After an image nothing is
+    /// executed any more.
     pub(super) fn does(&mut self, request: &ToHome, tail: &[u8]) -> bool {
         let returned = match &self.transition {
             Some(Transition::Homeward(homeward)) => homeward.begun_restoring(),
@@ -155,7 +156,7 @@ impl Away {
         bail!("{why}: its return has not got on for {idle:.1?}{stopped}{lack}")
     }
 
-    /// Nothing more is wanted of the host.
+    /// The whole image is here, so nothing more is wanted of the host.
     pub(super) fn image_is_here(&mut self) {
         self.recall(RecallEvent::Whole);
         let at_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
@@ -165,7 +166,7 @@ impl Away {
         }
     }
 
-    /// Says how far a return from a host that was removed is, so that it is seen that this supervisor acts.
+    /// Reports how far a return from a host that was removed has come, which shows that this supervisor acts.
     pub(super) fn tell_evicting(&mut self) {
         let bytes = match &self.transition {
             Some(Transition::Homeward(homeward)) => homeward.bytes(),

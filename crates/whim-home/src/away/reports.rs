@@ -1,4 +1,4 @@
-//! What the guest's supervisor tells of the guest.
+//! What the guest's supervisor reports of the guest.
 
 use super::Away;
 use crate::moving::behind;
@@ -21,7 +21,7 @@ impl Away {
         }
     }
 
-    /// CPU time away only grows: figures that say nothing are zero.
+    /// CPU time away only grows; a zero says nothing, and is passed over.
     pub(super) fn used(&mut self, cpu_away: CpuTime) {
         if cpu_away.total_ns > self.cpu_away.total_ns {
             self.cpu_away = cpu_away;

@@ -1,4 +1,4 @@
-//! The lines and the files of a stay are watched.
+//! Watches the lines and the files of a stay.
 
 use super::lines::keep;
 use super::{Away, CALLS, NEXT_CALLS, PAGES};
@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::time::{Duration, Instant};
 
 impl Away {
-    /// What the kernel tells of files at once.
+    /// Acts on changes of files of which the kernel gives notice.
     pub(super) fn hear_of_files(&mut self) -> Result<()> {
         if self.files.is_told_of_change() && !self.heard_of_files {
             self.heard_of_files = true;
@@ -16,7 +16,7 @@ impl Away {
         Ok(())
     }
 
-    /// Not every change of theirs is told.
+    /// Checks the files themselves, because the kernel does not give notice of every change.
     pub(super) fn look_at_files(&mut self) -> Result<()> {
         if self.transition.is_some() || !self.until_files_are_looked_at().is_zero() {
             return Ok(());
@@ -40,11 +40,11 @@ impl Away {
         }
     }
 
-    /// Looks after all lines.
+    /// Maintains all lines.
     pub(super) fn keep_lines(&mut self) -> Result<()> {
         let epoll = self.epoll.as_ref();
         if keep(epoll, &mut self.link.calls, CALLS)? {
-            // Nothing is said there unasked: whether it still works is not known.
+            // Nothing is sent there unasked, so it is not known whether that line still works.
             self.link.pages.lose("that of its calls was lost")?;
         }
         keep(epoll, &mut self.link.pages, PAGES)?;

@@ -17,8 +17,8 @@ impl Server {
         Some((monotonic_ns() + total).saturating_sub(passed))
     }
 
-    /// Cuts off calls whose time is over: of a timeout in memory or of a socket, the kernel would
-    /// wait for the whole once more.
+    /// Cuts off calls whose time is over. For a timeout in memory or of a socket, the kernel would
+    /// otherwise wait for the whole of it once more.
     ///
     /// # Errors
     /// Tracing failed.
@@ -36,7 +36,7 @@ impl Server {
         Ok(())
     }
 
-    /// How long nothing expires.
+    /// How long it takes until the next call expires.
     #[must_use]
     pub fn until_expiry(&self) -> Duration {
         let active = self.callers.iter().filter_map(|c| c.active.as_ref());
@@ -47,7 +47,7 @@ impl Server {
         })
     }
 
-    /// Interrupts every call in flight, for a move: its program is not to notice.
+    /// Interrupts every call in flight, for a move that the program is not to notice.
     ///
     /// # Errors
     /// Tracing failed.

@@ -15,8 +15,8 @@ impl Server {
         by_default && Status::read(pid, pid).is_ok_and(|s| s.caught >> (signal - 1) & 1 == 0)
     }
 
-    /// Lets the deputy do the rest of a call that such a signal has cut off; false if nothing is left
-    /// to be done. `raw`: what the kernel has answered.
+    /// Lets the deputy do the rest of a call that such a signal has cut off; false if nothing is left to be
+    /// done. `raw` is what the kernel has answered.
     pub(super) fn go_on(&mut self, slot: usize, active: &mut Active, raw: i64) -> bool {
         if !std::mem::take(&mut active.nudged) || active.disturbed || active.expired {
             return false;
@@ -30,7 +30,8 @@ impl Server {
         true
     }
 
-    /// Makes of a transfer that ended before its buffer did the call for the rest of it.
+    /// Turns a transfer that ended before its buffer did into the call for the rest of it; false if there is
+    /// no rest.
     fn take_up_rest(&self, slot: usize, active: &mut Active, raw: i64) -> bool {
         let mut registers = Registers {
             orig_rax: active.piecewise,

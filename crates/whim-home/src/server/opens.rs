@@ -1,9 +1,9 @@
-//! Descriptors that a forwarded call has opened: not every file that the program's user may open is one
-//! that a host may have.
+//! Descriptors that a forwarded call has opened. A host may not have every file that the program's user may
+//! open.
 //!
-//! `/proc/PID/mem` of another process of the user is that process. Whether a call opens it does not show in
-//! its arguments (links, `/proc/thread-self/root`, descriptors of directories), so the descriptor is looked
-//! at, before anything else is done and before the host hears of it.
+//! A host that has `/proc/PID/mem` of another process of the user has that process. A call's arguments do not
+//! show whether it opens such a file (links, `/proc/thread-self/root`, descriptors of directories), so the
+//! descriptor is checked, before anything else is done and before the host hears of it.
 
 use super::{ServeError, Server};
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
@@ -48,7 +48,7 @@ impl Server {
                 let is_proc = is_memory(&name).is_some() && shown();
                 (name, is_proc)
             }
-            // It does not let itself be looked at any more: it looks itself.
+            // The deputy cannot be inspected from outside any more, so it looks at the descriptor itself.
             Err(_) => self.ask_deputy(slot, number)?,
         };
         let Some(of) = is_memory(&name).filter(|_| is_proc) else {
@@ -92,7 +92,7 @@ impl Server {
     }
 }
 
-/// Of which process this is the memory, by the name of its file in /proc.
+/// The process whose memory this is, by the name of its file in /proc.
 fn is_memory(name: &str) -> Option<i32> {
     let directory = name.strip_suffix("/mem")?;
     let parts: Vec<&str> = directory.rsplit('/').take(3).collect();

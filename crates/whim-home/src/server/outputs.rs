@@ -25,7 +25,7 @@ pub(super) fn returned_length(region: &WireRegion, result: i64) -> usize {
     usize::try_from(wanted).unwrap_or(0)
 }
 
-/// The data of regions of which only what has changed travels back, in their order.
+/// The data of those regions of which only changes travel back, in their order.
 pub(super) fn kept(regions: &[WireRegion], tail: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = tail;
     let mut kept = Vec::new();

@@ -1,4 +1,5 @@
-//! What the guest asks for beside calls: files to be mapped, dispositions, ends of threads.
+//! What the guest asks for beside calls: files to be mapped, dispositions, new threads, and ends of
+//! threads and of the process.
 
 use super::{Caller, EAGAIN, ENOMEM, HANDLER_STAND_IN, Outgoing, ServeError, Server, dropping};
 use whim_journey::message::{Disposition, ToGuest};
@@ -69,8 +70,8 @@ impl Server {
         Ok(())
     }
 
-    /// Tells home's kernel what the guest does with a signal: it decides with it whether children
-    /// are reaped by themselves, whether a write to a closed pipe kills, and the like.
+    /// Tells home's kernel what the guest does with a signal. By this the kernel decides whether
+    /// children are reaped by themselves, whether a write to a closed pipe kills, and the like.
     ///
     /// # Errors
     /// The deputy is lost.
@@ -85,7 +86,7 @@ impl Server {
         let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
-        // The resident loop lives by SIGTRAP (docs/traps.md, `trap-resets-its-action`).
+        // The resident loop depends on SIGTRAP (docs/traps.md, `trap-resets-its-action`).
         let result = if i32::from(signal) == libc::SIGTRAP {
             0
         } else {
@@ -160,7 +161,7 @@ impl Server {
         Ok(())
     }
 
-    /// The process ends: the deputy does so, with the same status.
+    /// The process ends, and the deputy ends with it, with the same status.
     ///
     /// # Errors
     /// An unknown thread.
