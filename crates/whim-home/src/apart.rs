@@ -1,8 +1,8 @@
-//! The tracer's thread, and what is said once it is over.
+//! The tracer's thread, and the answer that is sent once it has ended.
 //!
-//! Threads that run can be let go only by the end of the thread that traces them. So the supervisor's work
-//! is done by a thread of its own; and whoever waits for a move that did not come about hears of it when
-//! nothing is traced any more, and a new one may begin.
+//! Threads that run can be let go only by the end of the thread that traces them. So the supervisor's work is
+//! done by a thread of its own. A client that waited for a move which did not come about is answered only
+//! when nothing is traced any more, so that a new move may begin.
 
 use crate::client::Client;
 use crate::taking;
@@ -12,11 +12,11 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use whim_journey::job::Event;
 
-/// The kernel lets go what a thread has traced right after it has woken those who wait for its end.
+/// The kernel lets go what a thread has traced right after it has woken the threads that wait for its end.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
-/// What is to be said when the tracer's thread is over.
+/// What is to be sent when the tracer's thread has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Parting {
     last: Option<(Client, Event)>,
@@ -28,18 +28,18 @@ impl Parting {
     }
 }
 
-/// Has `work` done by a thread of its own, and waits until that is over. The calling thread gives up its
-/// rights before: what it could do, others of this process could have it do.
+/// Runs `work` on a thread of its own, and waits until that has ended. The calling thread gives up its rights
+/// first, because other threads of this process could otherwise have it use them.
 ///
 /// # Errors
-/// Those of `work`; no thread can be made.
+/// The error of `work`; no thread can be made; the rights cannot be given up.
 pub(crate) fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Result<()> {
     let (alone, may_begin) = channel();
     let (parting, result) = std::thread::scope(|scope| {
         let traced = std::thread::Builder::new().spawn_scoped(scope, move || {
             let mut parting = Parting::default();
             let tracer = nix::unistd::gettid().as_raw();
-            // The other side says nothing if it could not give up its rights.
+            // The calling thread sends nothing if it could not give up its rights.
             let result = match may_begin.recv() {
                 Ok(()) => work(&mut parting),
                 Err(_) => Ok(()),

@@ -19,7 +19,7 @@ pub struct Kept {
     pub locked: bool,
 }
 
-/// All of them, by the number that guest and home know them by.
+/// All mappings in the attic, by the number under which guest and home know them.
 #[derive(Debug, Default)]
 pub struct Attic {
     kept: BTreeMap<MappingId, Kept>,
@@ -94,7 +94,7 @@ impl Attic {
         Some((id, address))
     }
 
-    /// Takes back [`prepare`](Self::prepare) when the mapping failed.
+    /// Undoes [`prepare`](Self::prepare) when the mapping failed.
     pub fn withdraw(&mut self, id: MappingId) {
         self.kept.remove(&id);
     }
@@ -114,12 +114,12 @@ impl Attic {
     pub fn locate(&self, id: MappingId, offset: u64, length: u64) -> Option<u64> {
         let kept = self.kept.get(&id)?;
         let end = offset.checked_add(length)?;
-        // Added only then: a host names any offset.
+        // Added only after this check, because a host may name any offset.
         (end <= kept.length).then(|| kept.address + offset)
     }
 
-    /// How many mappings there are of what is kept here, at most, while these are taken out one by one: each
-    /// taken piece is one, and so is what is left between them.
+    /// The most mappings that the kept ones become while these pieces are taken out one by one: each piece
+    /// that is taken counts as one, and so does what is left between them.
     #[must_use]
     pub fn mappings_without(&self, mappings: &[Mapping]) -> u64 {
         let mut taken: BTreeMap<MappingId, Vec<(u64, u64)>> = BTreeMap::new();
@@ -142,7 +142,7 @@ impl Attic {
                 gaps += u64::from(*offset > end);
                 end = end.max(offset.saturating_add(*length));
             }
-            // One more: until the last piece is taken, there is a rest.
+            // One more for the rest, which is there until the last piece is taken.
             pieces.len() as u64 + gaps + 1
         };
         self.kept.iter().map(count).sum()
@@ -162,7 +162,7 @@ pub fn choose_reserved(mappings: &[Range], bytes: u64) -> Option<Range> {
     const TEBIBYTE: u64 = 1 << 40;
     let length = bytes.checked_add(TEBIBYTE)?.next_multiple_of(TEBIBYTE);
     (32..112).map(|start| start * TEBIBYTE).find_map(|start| {
-        // One more on both sides, so that a call near the range is told from one that hits it.
+        // One more on both sides, so that a call near the range can be distinguished from one that hits it.
         let wide = Range {
             start: start - TEBIBYTE,
             end: start + length + TEBIBYTE,

@@ -1,4 +1,4 @@
-//! Who asks this supervisor for something: the daemon, for a user.
+//! The clients of this supervisor: the daemon, which asks for something on behalf of a user.
 
 use crate::taking;
 use anyhow::{Context, Result};
@@ -13,10 +13,10 @@ use whim_journey::job::{Command, Event};
 const COMMAND_WITHIN: Duration = Duration::from_secs(2);
 /// Longest command, in bytes.
 const COMMAND_MAX: u64 = 64 << 10;
-/// Whoever waits for a move hears so often that it goes on. Steps of one take longer.
+/// How often a client that waits for a move is told that it goes on. A single step of a move may take longer.
 const WORKING_EVERY: Duration = Duration::from_secs(5);
 
-/// Someone who asked for something and gets events until it is done.
+/// A client that asked for something and gets events until it is done.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: Arc<Mutex<UnixStream>>,
@@ -45,16 +45,16 @@ impl Client {
         write(&self.stream, event);
     }
 
-    /// Tells it again and again that work goes on, until it is dropped. By a thread of its own: a step
-    /// of a move may take minutes, and this one is then inside it. (That thread takes no signals: they
-    /// are the other's.)
+    /// Tells the client again and again that work goes on, until it is dropped. A thread of its own does so,
+    /// because a step of a move may take minutes, and the calling thread is inside it then. (The new thread
+    /// takes no signals: they are the calling thread's.)
     pub(crate) fn keep_informed(&mut self) {
         use nix::sys::signal::{SigSet, SigmaskHow};
         let (working, over) = channel();
         let (gave_up, has_no_rights) = channel();
         let stream = Arc::clone(&self.stream);
         let inform = move || {
-            // It goes on when the thread that has made it has no rights any more.
+            // This thread still runs when the thread that made it has no rights any more.
             if let Err(error) = taking::give_up_rights() {
                 tracing::warn!(%error, "nobody is told that the move goes on");
                 return;
@@ -73,7 +73,7 @@ impl Client {
                 let _: Result<(), _> = has_no_rights.recv();
                 self.working = Some(working);
             }
-            // The daemon may give a long move up then; the move itself goes on.
+            // Then the daemon may give up a long move; the move itself goes on.
             Err(error) => tracing::warn!(%error, "nobody is told that the move goes on"),
         }
         if let Err(errno) = before.thread_set_mask() {

@@ -60,7 +60,7 @@ pub struct Original {
     pub arguments: Range,
     pub mappings: Vec<whim_model::Mapping>,
     pub guards: Vec<Range>,
-    /// Memory that it will map is locked at once (MCL_FUTURE).
+    /// Memory that the process maps from now on is locked at once (MCL_FUTURE).
     pub locks_future: bool,
 }
 
@@ -106,7 +106,8 @@ impl Original {
 /// # Errors
 /// Any refusal of the kernel. The guest runs already: the caller ends both.
 pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, ConvertError> {
-    // What follows does not undo itself if we die: the guest runs, so the original must not.
+    // What follows is not undone if we die. The guest runs already, so the original must not go on
+    // then.
     frozen.set_exit_kill(true)?;
     let pid = frozen.pid();
     let leader = original.leader;
@@ -145,8 +146,8 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     Ok(Server::new(deputy, window, attic, uffd))
 }
 
-/// The memory file of the deck, made by the process itself and taken from it: no path, no access
-/// rights, no descriptor that stays in the program's table.
+/// The memory file of the deck, made by the process itself and taken from it. This needs no path
+/// and no access rights, and no descriptor stays in the program's table.
 fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, ConvertError> {
     let pid = frozen.pid();
     let scratch = frozen.scratch()?;
@@ -174,7 +175,8 @@ fn make_deck(frozen: &mut Frozen, leader: Tid, length: u64) -> Result<OwnedFd, C
             errno,
         }
     })?;
-    // Kept open in the process until `map_deck` has mapped it; remembered by number there.
+    // The descriptor stays open in the process until `map_deck` has mapped it; its number is kept
+    // in the process's scratch memory.
     process_vm::write_exact(pid, scratch.start, &fd.to_le_bytes()).map_err(|errno| {
         ConvertError::Call {
             what: "number of the deck",
@@ -221,7 +223,7 @@ fn map_deck(
 
 fn give_up_kernel_writes(deputy: &mut Deputy, original: &Original) -> Result<(), ConvertError> {
     const RSEQ_FLAG_UNREGISTER: u64 = 1;
-    // The guest has its timers on CPU time: those here are for nobody.
+    // The guest has its timers on CPU time, so those here are of no use to anybody.
     let base = deputy.address(deputy.deck().data_offset());
     deputy
         .deck()
@@ -306,7 +308,7 @@ fn fill_attic(
         let how = flag(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
         let within = |guard: &&Range| guard.overlaps(storing.from);
         for guard in original.guards.iter().filter(within) {
-            // In the attic is what the file has; where the guards are, the guest knows.
+            // The attic shows what the file has. The guest knows where the guard pages are.
             let arguments = [guard.start, guard.len(), MADV_GUARD_REMOVE];
             let remove = Syscall::new(libc::SYS_madvise, &arguments);
             operations.push((remove, "removal of guard pages"));
@@ -373,7 +375,8 @@ fn open_window(
     Ok(())
 }
 
-/// A soft limit on address space or data would refuse the window; it is put back right after.
+/// A soft limit on address space or data would refuse the window. The program's own limits come
+/// back with its image, when it returns.
 fn raise_limits(deputy: &mut Deputy, slot: usize) -> Result<(), ConvertError> {
     let data = deputy.address(deputy.deck().data_offset());
     for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {

@@ -1,4 +1,4 @@
-//! The deputy's threads: who executes what, and what the kernel reports of them.
+//! The deputy's threads: which of them executes what, and what the kernel reports of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -14,11 +14,12 @@ use whim_sys::resident::{self, Deck, OPERATIONS_MAX};
 
 /// How long a batch of ours (never a guest's call) may take before we believe that it is lost.
 const BATCH_DEADLINE: Duration = Duration::from_secs(60);
-/// What a terminal gives to a call of the background.
+/// The result of a call that the terminal refuses to a process in the background.
 const REFUSED: i64 = ERESTARTSYS;
-/// Announces a stop that is asked for; the last signal that the kernel delivers of several.
+/// Announces a stop that was asked for. Of several pending signals the kernel delivers this one
+/// last.
 const TICKET_SIGNAL: i32 = 64;
-/// Tells it from the program's own signals of this number.
+/// Distinguishes our signal from the program's own signals of this number.
 const TICKET_MARK: u32 = 0x5748_5354;
 const SI_QUEUE: i32 = -1;
 /// Threads that may be added while the process is away, besides places of threads that have ended.
@@ -68,13 +69,13 @@ enum Trace {
     Gone,
 }
 
-/// Whether the call that a thread executes is to end before its time.
+/// Whether the call that a thread executes is to be cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     No,
-    /// The guest needs the thread; stays until the call has ended.
+    /// The guest needs the thread; this stays set until the call has ended.
     Asked,
-    /// The terminal refuses the background its service, again and again.
+    /// The terminal refuses the call again and again, because the process is in the background.
     Background,
 }
 
@@ -83,9 +84,9 @@ struct Thread {
     tid: Tid,
     trace: Trace,
     cut: Cut,
-    /// It works for us although the process is stopped by job control.
+    /// It works for us although job control has stopped the process.
     urgent: bool,
-    /// It has been given a stop signal: its next stop tells what became of it.
+    /// It has been given a stop signal; its next stop tells what became of that signal.
     raised: bool,
 }
 
@@ -112,18 +113,18 @@ pub struct Deputy {
     slots: HashMap<Tid, usize>,
     events: VecDeque<DeputyEvent>,
     group_stopped: bool,
-    /// SIGCONT that was delivered, since the guest counts them.
+    /// How many SIGCONT were delivered since the guest began to count them.
     continues: u32,
     raise: Option<Raise>,
     /// First stops of threads that are being added.
     born: HashMap<Tid, Stop>,
 }
 
-/// A stop that is asked for.
+/// A stop that was asked for.
 #[derive(Clone, Copy, Debug)]
 struct Raise {
     signal: i32,
-    /// How many SIGCONT were delivered before the signal that it stands for.
+    /// How many SIGCONT were delivered before the stop signal.
     continues: u32,
 }
 
@@ -168,9 +169,9 @@ impl Deputy {
         })
     }
 
-    /// Makes one more thread, out of the one in `slot`, which has nothing to do: its number, or
-    /// a negative errno if the kernel refuses it or there is no place for it. It shares the other
-    /// threads' undo list of semaphores, or gets none.
+    /// Has the thread in `slot`, which has nothing to do, make one more thread. Returns its number,
+    /// or a negative errno if the kernel refuses it or there is no place for it. The new thread
+    /// shares the other threads' undo list of semaphores, or has none.
     ///
     /// # Errors
     /// The deputy died, or did not answer for a minute.
@@ -250,8 +251,8 @@ impl Deputy {
         self.threads.len()
     }
 
-    /// Lets a thread end by `exit`, and waits for that: whoever looks at the threads next finds it
-    /// gone. The end of the process's first thread is reported with the process's.
+    /// Lets a thread end by `exit`, and waits for that, so that the next scan of the threads finds
+    /// it gone. The end of the process's first thread is reported with the process's.
     ///
     /// # Errors
     /// Tracing failed, or the thread did not end for a minute.
@@ -293,8 +294,8 @@ impl Deputy {
     }
 
     /// Starts a batch whose end is announced by [`DeputyEvent::Finished`]. For calls that do not
-    /// block, `patience` yields the processor to the deputy that many times first; true if the
-    /// batch is done on return (then no event is to be waited for, though one may come).
+    /// block, the processor is yielded to the deputy `patience` times first. Returns true if the
+    /// batch is done on return; then no event has to be waited for, though one may come.
     pub fn start(&mut self, slot: usize, operations: &[Syscall], patience: u32) -> bool {
         self.threads[slot].cut = Cut::No;
         self.deck.submit(slot, operations, patience == 0);
@@ -321,7 +322,7 @@ impl Deputy {
         Ok(results)
     }
 
-    /// One batch on each of several threads, at the same time.
+    /// Runs one batch on each of several threads, at the same time.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -364,8 +365,9 @@ impl Deputy {
         self.relax(slot)
     }
 
-    /// Lets a thread do our work even if job control has stopped the process: what the guest asked
-    /// for before it knew of the stop must not keep us from serving it, and from being heard.
+    /// Lets a thread do our work even if job control has stopped the process. Otherwise a request
+    /// that the guest made before it knew of the stop would keep us from serving it, and from being
+    /// heard.
     ///
     /// # Errors
     /// Tracing failed.
@@ -380,7 +382,7 @@ impl Deputy {
         Ok(())
     }
 
-    /// The end of [`urge`](Self::urge): the thread stops with the others again.
+    /// Ends [`urge`](Self::urge): the thread stops with the others again.
     ///
     /// # Errors
     /// Tracing failed.
@@ -415,25 +417,26 @@ impl Deputy {
         self.continues
     }
 
-    /// A new guest counts from here.
+    /// Begins to count anew, for a new guest that will hear of `continues` SIGCONT.
     pub fn count_continues_from(&mut self, continues: u32) {
         self.continues = continues;
     }
 
     /// Gives the process a stop signal that is to take its default effect at home, unless there was
     /// a SIGCONT beyond `continues`. Home's kernel decides whether it does (not in an orphaned
-    /// group); [`DeputyEvent::GroupStop`] or [`DeputyEvent::GroupContinue`] tell.
+    /// group); [`DeputyEvent::GroupStop`] or [`DeputyEvent::GroupContinue`] reports the outcome.
     ///
-    /// To send the signal itself would throw a SIGCONT away that waits to be delivered, and stop the
-    /// process for good. So a signal of ours is sent that is delivered behind SIGCONT, and the stop
-    /// takes its place: the kernel forgets it if a SIGCONT comes in that moment.
+    /// Sending the stop signal itself would discard a SIGCONT that waits to be delivered, and stop
+    /// the process for good. So we send a signal of our own, which is delivered after SIGCONT, and
+    /// replace it by the stop signal on delivery. The kernel discards the stop if a SIGCONT comes
+    /// at that moment.
     ///
     /// # Errors
     /// errno of `rt_sigqueueinfo`.
     pub fn raise(&mut self, signal: i32, continues: u32) -> Result<(), DeputyError> {
         self.raise = Some(Raise { signal, continues });
         match pidfd::queue_signal(self.pid, None, TICKET_SIGNAL, &ticket()) {
-            // It is ending; that is reported by itself.
+            // The process is ending, which is reported separately.
             Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),
             Err(nix::errno::Errno::EAGAIN) => {
                 tracing::warn!("A stop is lost: the user's limit of queued signals is reached");
@@ -522,7 +525,7 @@ impl Deputy {
         match self.answer(slot, stopped) {
             Ok(trace) => self.threads[slot].trace = trace,
             Err(DeputyError::Trace(ptrace::TraceError::Died)) => {
-                // It was killed in this stop; its end is reported next.
+                // The thread was killed in this stop; its end is reported next.
                 self.threads[slot].trace = Trace::Running(Running::assume(self.threads[slot].tid));
             }
             Err(other) => return Err(other),
@@ -532,8 +535,9 @@ impl Deputy {
 
     fn answer(&mut self, slot: usize, stopped: Stopped) -> Result<Trace, DeputyError> {
         crash::point("deputy-stop");
-        // Any other stop consumes a pending interrupt (docs/traps.md, `interrupt-after-another-stop`). To ask again before the thread goes
-        // on ends its call here; asked later, the call has been set up once more.
+        // Any other stop consumes a pending interrupt (docs/traps.md,
+        // `interrupt-after-another-stop`). If we ask again before the thread goes on, its call ends
+        // here; if we ask later, the call has been set up once more.
         if matches!(stopped.stop(), Stop::Signal(_) | Stop::SyscallStop) && self.is_to_be_cut(slot)
         {
             stopped.interrupt()?;
@@ -564,7 +568,8 @@ impl Deputy {
             }
             _ => Trace::Running(stopped.resume(0)?),
         };
-        // Its stop tells whether the signal that was raised has stopped the process.
+        // The stop that this brings about tells whether the signal that was raised has stopped the
+        // process.
         if self.threads[slot].raised
             && let Trace::Running(running) = &trace
         {
@@ -603,8 +608,9 @@ impl Deputy {
             .push_back(DeputyEvent::Signal { slot, signal, info });
         if signal == libc::SIGCONT {
             self.continues += 1;
-            // Stops that the guest knows of and the kernel does not know of yet are void. A guest that
-            // heard this before the signal could ask for another stop in between, and would hear of no end of it.
+            // Stops that the guest knows of and the kernel does not know of yet are void. If the
+            // guest heard this before the signal, it could ask for another stop in between, and
+            // would not hear of that stop's end.
             if !self.group_stopped {
                 self.events.push_back(DeputyEvent::GroupContinue);
             }
@@ -612,10 +618,11 @@ impl Deputy {
         Ok(Trace::Running(stopped.resume(0)?))
     }
 
-    /// The terminal refuses a call of the background: it sends this signal to the whole group and
-    /// has the call made again, which without a stop would go on for ever. Here the call ends with
-    /// -512 instead, and the guest makes it again when it has dealt with the signal. The signal may
-    /// have reached another thread than the one that calls.
+    /// The terminal refuses a call of a process in the background: it sends this signal to the
+    /// whole group and has the call made again, which would go on for ever if nothing stopped the
+    /// process. Here the call ends with -512 instead, and the guest makes it again when it has
+    /// dealt with the signal. The signal may have reached another thread than the one that makes
+    /// the call.
     fn leave_terminal(&mut self, slot: usize, stopped: &Stopped) -> Result<(), DeputyError> {
         if self.cut_call(stopped, &(REFUSED..=REFUSED))? {
             return Ok(());
@@ -630,7 +637,8 @@ impl Deputy {
         Ok(())
     }
 
-    /// Ends a call that is about to be made again for one of these reasons, so that it gives that.
+    /// Ends a call that is about to be made again for one of these reasons, so that it returns the
+    /// reason. Returns whether there was such a call.
     fn cut_call(
         &self,
         stopped: &Stopped,
@@ -648,11 +656,12 @@ impl Deputy {
         Ok(cut)
     }
 
-    /// At an interrupt: a call that had no effect yet is ended with -512..-516; a result stays.
+    /// Handles an interrupt: a call that had no effect yet ends with -512..-516; a result stays.
     ///
-    /// A thread that stands elsewhere (before its call, too, if the kernel is about to make it again) is
-    /// stopped when it enters its next call. Interrupted again at once, it would not get there: it took
-    /// seconds until it did, where a timer sent a signal each millisecond.
+    /// A thread that stands elsewhere (this includes one that stands before its call because the
+    /// kernel is about to make it again) is stopped when it enters its next call. If it were
+    /// interrupted again at once, it would not get there: with a timer that sent a signal each
+    /// millisecond, this took seconds.
     fn interrupted(&mut self, slot: usize, stopped: Stopped) -> Result<Running, DeputyError> {
         if !self.is_to_be_cut(slot) {
             return Ok(stopped.resume(0)?);
@@ -663,7 +672,7 @@ impl Deputy {
         } else {
             REFUSED..=REFUSED
         };
-        // Who does not use the terminal now is left alone.
+        // A thread that does not use the terminal now is left alone.
         if self.cut_call(&stopped, &reasons)? || cut == Cut::Background {
             self.threads[slot].cut = Cut::No;
             return Ok(stopped.resume(0)?);
@@ -672,8 +681,8 @@ impl Deputy {
         Ok(stopped.resume_to_syscall(0)?)
     }
 
-    /// Stops all threads where they wait for work, for the way home. Signals must be masked in
-    /// every thread before (an operation of the caller's).
+    /// Stops all threads where they wait for work, for the way home. The caller must have masked
+    /// the signals of every thread before.
     ///
     /// # Errors
     /// A thread died.
@@ -718,7 +727,8 @@ fn ticket() -> RawSigInfo {
     info
 }
 
-/// A thread that dies meanwhile is reported by itself.
+/// Interrupts a thread. It is no error if the thread dies meanwhile, because its end is reported
+/// separately.
 fn interrupt(running: &Running) -> Result<(), DeputyError> {
     match running.interrupt() {
         Ok(()) | Err(ptrace::TraceError::Died) => Ok(()),

@@ -12,8 +12,8 @@ const RESERVED: Range = Range {
     end: 33 * TIB,
 };
 
-/// An image that comes home and is taken touches nothing of the supervisor's in the deputy, and a
-/// thread of it goes on somewhere, wherever its registers point.
+/// An image that comes home and is accepted touches nothing of the supervisor's in the deputy, and
+/// its thread goes on somewhere, wherever its registers point.
 ///
 /// The input: the registers of a thread (16 bytes), and changes of an image
 /// ([`whim_image::fuzz::image`]).

@@ -1,6 +1,6 @@
-//! Signals that are kept until somebody can be told of them.
+//! Signals that are kept until they can be passed on.
 
-/// A signal that arrived while nobody could be told.
+/// A signal that arrived while it could not be passed on.
 #[derive(Clone, Debug)]
 pub struct HeldSignal {
     pub slot: usize,

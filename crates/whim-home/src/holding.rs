@@ -4,7 +4,7 @@ use std::time::Duration;
 use whim_image::freeze::FreezeError;
 use whim_image::freeze_release::{Held, Progress};
 
-/// Longest sleep between two looks; a command may come meanwhile.
+/// Longest sleep between two polls; a command may come meanwhile.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// All held threads of one process.
@@ -29,10 +29,10 @@ impl Holding {
         self.held.len()
     }
 
-    /// Takes what the kernel reports, and cuts off calls whose time is over.
+    /// Handles what the kernel reports, and cuts off calls whose time is over.
     ///
     /// # Errors
-    /// Tracing failed; the threads go on, a call of theirs may end late.
+    /// Tracing failed. The threads go on, but a call of one of them may end late.
     pub fn look(&mut self) -> Result<(), FreezeError> {
         let mut failed = None;
         for held in self.take() {
@@ -45,7 +45,7 @@ impl Holding {
         failed.map_or(Ok(()), Err)
     }
 
-    /// How long nothing has to be done, at most.
+    /// The longest time until [`look`](Self::look) has to be called again.
     #[must_use]
     pub fn patience(&self) -> Duration {
         LOOK

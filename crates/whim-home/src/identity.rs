@@ -5,7 +5,7 @@ use std::time::Duration;
 use whim_journey::job::{HomeJob, Phase, State, Status};
 use whim_net::Credentials;
 
-/// What supervisor and journey are called by those who ask.
+/// The job of a supervisor, with some of its fields decoded.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub job: HomeJob,

@@ -29,12 +29,12 @@ impl Syncing {
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
-    /// The last line is not whole: no other may be joined to it.
+    /// The last line is incomplete, so no other may be joined to it.
     is_torn: bool,
 }
 
 impl Journal {
-    /// As the daemon has opened it: to append.
+    /// Takes the file as the daemon has opened it, for appending.
     #[must_use]
     pub(crate) fn new(file: File) -> Self {
         Self {
@@ -43,8 +43,8 @@ impl Journal {
         }
     }
 
-    /// Appends an entry on which nothing depends but what is told of the journey: a disk that is full
-    /// must not cost the process.
+    /// Appends an entry on which nothing depends except what is told of the journey. A failure is only
+    /// logged, because a full disk must not cost the process.
     pub(crate) fn note(&mut self, event: &Event) {
         if let Err(error) = self.append(event) {
             tracing::warn!(%error, "the journal lacks an entry");
@@ -54,7 +54,7 @@ impl Journal {
     /// Appends an entry that need not survive a power failure.
     ///
     /// # Errors
-    /// Of the file system.
+    /// The file system fails.
     pub(crate) fn append(&mut self, event: &Event) -> io::Result<()> {
         let mut line = serde_json::to_string(event)?;
         line.push('\n');
@@ -66,11 +66,11 @@ impl Journal {
         written
     }
 
-    /// Appends an entry whose way to the disk somebody else waits for: a disk may take longer than
-    /// a lease, and heartbeats have to go on meanwhile.
+    /// Appends an entry, and has another thread wait until it is on disk: a disk may take longer than a
+    /// lease, and heartbeats have to go on meanwhile.
     ///
     /// # Errors
-    /// Of the file system.
+    /// The file system fails.
     pub(crate) fn begin_commit(&mut self, event: &Event) -> io::Result<Syncing> {
         self.append(event)?;
         let file = self.file.try_clone()?;
@@ -85,7 +85,7 @@ impl Journal {
     /// Appends an entry and waits until it is on disk.
     ///
     /// # Errors
-    /// Of the file system.
+    /// The file system fails.
     pub(crate) fn commit(&mut self, event: &Event) -> io::Result<()> {
         self.append(event)?;
         self.file.sync_data()
@@ -93,7 +93,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Gives back what was set aside and not used.
+    /// Gives back the room that was set aside and not used.
     fn drop(&mut self) {
         if let Ok(about) = self.file.metadata() {
             let _ = self.file.set_len(about.len());
@@ -116,7 +116,7 @@ mod tests {
         let event = |epoch| Event::Acknowledged { epoch };
         assert!(journal.append(&event(1)).is_err());
         journal.note(&event(2));
-        // As after a part of it has reached the disk, and room was made.
+        // As it is when a part of an entry has reached the disk, and room was made then.
         std::fs::write(&path, "{\"event\":\"ackn").expect("written");
         journal.file = opened(&path);
         journal.commit(&event(3)).expect("written");

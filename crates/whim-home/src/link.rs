@@ -21,13 +21,13 @@ use whim_sys::priority::Priority;
 
 /// How long a host may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// How often a first connection is made that breaks before it is of use.
+/// How often a first connection is tried if it breaks before it is of use.
 const CONNECT_TRIES: u32 = 5;
 /// Round trips in which clocks are compared, and the time after which no more are begun.
 const CLOCK_ROUNDS: u32 = 5;
 const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
 
-/// A host that has closed a connection has said why before.
+/// How long to wait for the reason why a host has closed a connection, which it sends before.
 const LAST_WORD_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Error)]
@@ -61,13 +61,13 @@ pub struct Link {
     pub epoch: u32,
     pub calls: Line,
     pub pages: Line,
-    /// How the host's clocks stand to ours.
+    /// How the host's clocks relate to ours.
     pub clocks: ClockPair,
     /// How long the quickest message took, there and back.
     pub round_trip: Duration,
     /// The host was removed from the cluster: no connection to it is made any more.
     dismissed: Arc<AtomicBool>,
-    /// The threads' shares of the CPU that the host knows of, by number.
+    /// The threads' shares of the CPU that the host knows of, by thread id.
     pub(crate) told: HashMap<i32, Priority>,
 }
 
@@ -75,7 +75,7 @@ impl Link {
     /// Connects to the supervisor that waits in `slot`.
     ///
     /// # Errors
-    /// It cannot be reached, or is not whom we expect.
+    /// The supervisor cannot be reached, or is not the one that we expect.
     pub fn connect(
         journey: &str,
         slot: &Slot,
@@ -105,11 +105,11 @@ impl Link {
         self.dismissed.store(true, Ordering::Release);
     }
 
-    /// Finds out how the host's clocks stand to ours, from the quickest of a few round trips.
+    /// Finds out how the host's clocks relate to ours, from the quickest of a few round trips.
     ///
-    /// The guest's clocks must not be behind home's: a timer of home's would be seen to expire before
-    /// its time. So the host's clocks, read somewhere in the round trip, are paired with ours at
-    /// its end; the guest's clocks will be ahead of home's, by no more than the round trip.
+    /// The guest's clocks must not be behind home's, because a timer of home's would then be seen to expire
+    /// before its time. So the host's clocks, read somewhere in the round trip, are paired with ours at its
+    /// end. The guest's clocks will then be ahead of home's, by no more than the round trip.
     fn compare_clocks(&mut self) -> Result<(), LinkError> {
         let begun = Instant::now();
         for _ in 0..CLOCK_ROUNDS {
@@ -246,7 +246,7 @@ impl Target {
         })
     }
 
-    /// A connection that takes the place of a lost one; to a host that was removed meanwhile there is none.
+    /// Makes a connection that takes the place of a lost one, but none to a host that was removed meanwhile.
     fn connect_again(&self, within: Duration) -> Result<Channel, ChannelError> {
         let is_dismissed = || self.dismissed.load(Ordering::Acquire);
         let made = if is_dismissed() {
@@ -271,7 +271,7 @@ impl Target {
                 match Channel::connect(resolved, name, &self.credentials, &self.expect, within) {
                     Ok(channel) => return Ok(channel),
                     Err(source) => {
-                        // No other address knows better.
+                        // No other address would give another answer.
                         let gone = matches!(source, ChannelError::Gone);
                         failure = LinkError::Connect {
                             node: node.clone(),
@@ -289,7 +289,7 @@ impl Target {
     }
 }
 
-/// Makes the first connection. One that breaks meanwhile is made again.
+/// Makes the first connection, and makes it again if it breaks meanwhile.
 fn begin(target: &Target, hello: &Hello) -> Result<Channel, LinkError> {
     let bytes = message::encode(hello)?;
     let mut tries = 0;

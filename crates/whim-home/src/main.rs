@@ -9,18 +9,18 @@ use whim_journey::job::{self, HomeJob};
 const JOB_MAX: u64 = 1 << 20;
 
 fn main() -> Result<()> {
-    // Before anything else: what it holds beyond its user's rights is nothing for other programs of that
-    // user, to read or to dump, neither while it holds it nor when it has given it up.
+    // Before anything else: other programs of this user must not read or dump what this process holds beyond
+    // its user's rights, neither while it holds them nor when it has given them up.
     whim_sys::credentials::set_dumpable(false)?;
-    // SIGIO announces that a lease is wanted back, which is asked for in passing; SIGCHLD is heard by the
-    // thread that traces alone.
+    // SIGIO announces that somebody wants a file lease back; we ask for one only in passing. SIGCHLD is heard
+    // by the tracing thread alone.
     let mut quiet = nix::sys::signal::SigSet::empty();
     quiet.add(nix::sys::signal::Signal::SIGIO);
     quiet.add(nix::sys::signal::Signal::SIGCHLD);
     quiet.thread_block()?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        // It would tell of a full disk on standard error, which is on that disk, and panic.
+        // It would report a full disk on standard error, which is on that disk, and panic.
         .log_internal_errors(false)
         // The log is a file.
         .with_ansi(false)

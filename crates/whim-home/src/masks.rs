@@ -8,15 +8,15 @@ fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// What of a mask may act in the deputy: the kernel looks at these two when the background uses the
-/// terminal, and no other signal may be kept from its tracer.
+/// The part of a mask that may act in the deputy. The kernel looks at these two signals when a
+/// process in the background uses the terminal. No other signal may be kept from its tracer.
 #[must_use]
 pub(crate) fn job_control(mask: u64) -> u64 {
     mask & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
 }
 
 /// Sets the thread's signal mask to one of [`job_control`]. The masks stand at the end of the data
-/// area, each in its own place, so that nobody overwrites them before the thread gets there.
+/// area, each in its own place, so that none is overwritten before the thread gets there.
 #[must_use]
 pub(crate) fn setting(deputy: &Deputy, mask: u64) -> Syscall {
     let part = |signal| usize::from(mask & bit(signal) != 0);

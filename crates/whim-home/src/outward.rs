@@ -86,13 +86,13 @@ pub struct Continuation {
 #[derive(Debug)]
 pub(crate) struct Departed {
     pub frozen: Frozen,
-    /// That it maps shared, read-only; watched as long as it is away.
+    /// The files that the process maps shared and read-only; they are watched as long as it is away.
     pub files: WatchedFiles,
     /// Kept until the conversion is done.
     pub room: Option<Room>,
     pub reserve: Reserve,
     pub image: ProcessImage,
-    /// Memory that it will map is locked at once (MCL_FUTURE).
+    /// Memory that the process maps from now on is locked at once (MCL_FUTURE).
     pub locks_future: bool,
     pub continuations: Vec<Continuation>,
     pub frozen_at: Instant,
@@ -109,7 +109,7 @@ struct Carried {
     pages: u64,
 }
 
-/// Memory of the original, for the shapes of calls in flight.
+/// Memory of the original, from which the shapes of calls in flight are read.
 struct HomeMemory<'a> {
     pid: i32,
     mappings: &'a [Mapping],
@@ -139,26 +139,26 @@ impl GuestMemory for HomeMemory<'_> {
 /// What the journey reports while it goes on.
 pub(crate) type Report<'a> = &'a mut dyn FnMut(Event);
 
-/// One try to leave.
+/// One attempt to leave.
 pub(crate) struct Outward<'a> {
     pub pid: i32,
     pub subject: &'a Subject,
     pub lease: Option<Duration>,
     pub report: Report<'a>,
     pub begun: Instant,
-    /// It had its memory for itself before.
+    /// That the process had its memory for itself before.
     pub alone: Alone,
     /// Gets the commit entry, and what is to be undone if this supervisor is killed.
     pub journal: &'a mut Journal,
-    /// Threads whose tracer we stay, if we did not leave.
+    /// Threads that we go on tracing if the process did not leave.
     pub holding: &'a mut Holding,
-    /// What was done about a full table of descriptors.
+    /// Limits of the process that were raised for the conversion.
     pub room: Option<Room>,
-    /// Its times are since `begun`.
+    /// Its times are counted from `begun`.
     pub going: Move,
 }
 
-/// How far a move may come, and when it is given up.
+/// A move that begins, with the limits at which it is given up.
 #[must_use]
 pub(crate) fn departure(begun: Instant, lease: Option<Duration>) -> Move {
     let limits = Limits {
@@ -176,7 +176,7 @@ impl Outward<'_> {
         crash::step("out", phase);
     }
 
-    /// Goes from the host's word that it is prepared to the guest's start.
+    /// Goes from the host's message that it is prepared to the guest's start.
     ///
     /// # Errors
     /// Whatever failed; the process goes on at home.
@@ -194,7 +194,8 @@ impl Outward<'_> {
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
         let mut frozen = Taken::freeze(taken.threads, self.pid, self.holding)?;
-        // On an error it is let go as it is: in what is not ours nothing is to be made.
+        // On an error the process is let go as it is, because nothing may be made in a process that is not
+        // ours.
         self.subject.check()?;
         crash::point("identity-checked");
         match self.carry(&mut frozen, link, (&mut taken.files, reserved)) {
@@ -226,7 +227,7 @@ impl Outward<'_> {
         &mut self,
         connect: impl FnOnce() -> Result<Link, LinkError> + Send + 'static,
     ) -> Result<(Taken, Link), OutwardError> {
-        // Before a right is used on it, and once more when it is traced.
+        // Checked before a right is used on the process, and once more when it is traced.
         self.subject.check()?;
         let mut taken = crate::taking::take(self.pid, self.holding)?;
         self.phase(Phase::Admit);
@@ -250,7 +251,7 @@ impl Outward<'_> {
         link: &mut Link,
         (files, reserved): (&mut WatchedFiles, Range),
     ) -> Result<Carried, OutwardError> {
-        // First of all: what we do to its memory is done to that of all who share it.
+        // This comes first, because what we do to its memory is done to that of all processes which share it.
         if let Some(reason) = self.alone.no_longer() {
             return Err(OutwardError::Stay(reason));
         }
@@ -270,7 +271,7 @@ impl Outward<'_> {
         let locks_future = captured.locks_future;
         let mut image = captured.image;
         for call in &captured.in_flight {
-            // The guest resolves by it where the outputs of the call go.
+            // By this number the guest resolves where the outputs of the call go.
             let mut threads = image.threads.iter_mut();
             if let Some(thread) = threads.find(|thread| thread.tid == call.tid) {
                 thread.registers.orig_rax = call.original_number;
@@ -300,7 +301,7 @@ impl Outward<'_> {
         })
     }
 
-    /// From the journal's entry to the guest's start: until then it is in doubt which of them runs.
+    /// Goes from the journal's entry to the guest's start. In between it is in doubt which of the two runs.
     fn commit(&mut self, link: &mut Link) -> Result<(), OutwardError> {
         self.phase(Phase::Commit);
         crash::point("before-commit");
@@ -328,8 +329,8 @@ impl Outward<'_> {
         Ok(())
     }
 
-    /// Hears what the host says next, for as long as this step of the move may take: by `event` it
-    /// is to come to `due`, or is given up.
+    /// Waits for the host's next message, as long as this step of the move may take. The event that `event`
+    /// makes of it has to bring the move to `due`; otherwise the move is given up.
     fn hear(
         &mut self,
         link: &mut Link,
@@ -340,7 +341,7 @@ impl Outward<'_> {
         self.heard(answer, due, event)
     }
 
-    /// Takes note of what the host has said.
+    /// Handles a message of the host, as `hear` does.
     fn heard(
         &mut self,
         answer: Result<ToHome, LinkError>,
@@ -363,7 +364,8 @@ impl Outward<'_> {
         })
     }
 
-    /// The reasons to stay were looked at before the freeze; its address space may have changed.
+    /// Checks the reasons to stay once more. They were checked before the freeze, and the address space may
+    /// have changed since.
     fn look_again(
         &self,
         captured: &Captured,
@@ -372,7 +374,7 @@ impl Outward<'_> {
         if let Some(reason) = &captured.has_to_stay {
             return Err(OutwardError::Stay(reason.clone()));
         }
-        // It was started in the process's time namespace, but the process may have changed it.
+        // This supervisor was started in the process's time namespace, but the process may have changed it.
         if has_own_time(self.pid) {
             return Err(OutwardError::Stay(StayReason::TimeNamespace));
         }
@@ -460,9 +462,9 @@ fn prepare(
     link.receive(limit)
 }
 
-/// Whether a call that the freeze has met, and that has had no effect yet, begins anew in the guest. What
-/// the deputy must not execute (to make a thread or a process, above all) cannot go on in it: the guest
-/// makes the call, and it does there what it does away.
+/// Whether a call that the freeze has met, and that has had no effect yet, begins anew in the guest. A call
+/// that the deputy must not execute (above all, making a thread or a process) cannot go on in it. The guest
+/// makes it instead, with the effect that such a call has away.
 fn begins_in_guest(number: u64) -> bool {
     // Trap: a-clone-in-the-moment-of-a-freeze
     !whim_calls::home_may_execute(number)
@@ -472,7 +474,7 @@ fn read_pages(pid: i32, address: u64, buffer: &mut [u8]) -> Result<(), OutwardEr
     if process_vm::read_exact(pid, address, buffer).is_ok() {
         return Ok(());
     }
-    // No right to read by protection (PROT_NONE over written pages).
+    // The protection does not let it be read (PROT_NONE over written pages).
     process_vm::MemFile::open(pid)
         .and_then(|file| file.read_exact(address, buffer))
         .map_err(|error| OutwardError::Memory {
@@ -522,8 +524,8 @@ fn current_ranges(pid: i32) -> Result<Vec<Range>, OutwardError> {
     Ok(entries.iter().map(|entry| entry.range).collect())
 }
 
-/// What the deputy needs to go on with a call. The regions are those of the call as the program
-/// made it, whatever is left to be done: so guest and home mean the same buffers.
+/// Makes what the deputy needs to go on with a call. The regions are those of the call as the program made
+/// it, whatever is left to be done, so that guest and home mean the same buffers.
 fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
     let memory = HomeMemory {
         pid: image.pid,
@@ -579,10 +581,10 @@ fn continuation(call: InFlight, image: &ProcessImage) -> Continuation {
     made
 }
 
-/// A sleep is the guest's own affair, but one that was in flight goes on in the deputy. If it is
-/// interrupted there, the kernel writes what is left of it to the program's structure, whose page
-/// has to be present (else the sleep would end with EFAULT). Of a sleep that was stopped before, it
-/// may be unknown which call it is: then any of its arguments may point there.
+/// A sleep is the guest's own affair, but a sleep that was in flight goes on in the deputy. If it is
+/// interrupted there, the kernel writes what is left of it to the program's structure, whose page has to be
+/// present (else the sleep would end with EFAULT). If a sleep was stopped before, it may be unknown which
+/// call it is; then any of its arguments may point there.
 fn rest_of_sleep(call: &whim_model::Syscall, memory: &impl GuestMemory) -> Vec<WireRegion> {
     const TIMESPEC_LENGTH: u64 = 16;
     let candidates = match i64::from_ne_bytes(call.number.to_ne_bytes()) {

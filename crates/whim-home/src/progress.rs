@@ -1,5 +1,5 @@
-//! What is here of a process that comes home, each byte counted once: by that a return gets on, or does not
-//! ([`whim_journey::recall`]).
+//! How much of a process that comes home has arrived, each byte counted once. This shows whether a return
+//! gets on ([`whim_journey::recall`]).
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub(crate) enum ReceivedError {
     Disorder { address: u64, behind: u64 },
 }
 
-/// Of one return.
+/// The progress of one return.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     encoded: u64,
@@ -22,12 +22,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Nothing yet. Pages are progress up to `room`, which is what home has memory for when the return begins.
+    /// No progress yet. Pages count up to `room`, which is what home has memory for when the return begins.
     ///
-    /// An image may have mappings of any length, and a guest may have filled much of them since its last word
-    /// about it: an honest one knows neither bound. But what home has no memory for cannot come home, so nobody
-    /// honest is cut for having more. What the host has told of the guest's memory is no bound: it is the host's
-    /// word, and older than the freeze.
+    /// An image may have mappings of any length, and a guest may have filled much of them since its last
+    /// report, so neither can be a bound for an honest guest. But what home has no memory for cannot come
+    /// home, so no honest guest is cut for having more. What the host has reported of the guest's memory is
+    /// no bound: it is only the host's claim, and older than the freeze.
     #[must_use]
     pub(crate) fn new(room: u64) -> Self {
         Self {
@@ -38,13 +38,13 @@ impl Progress {
         }
     }
 
-    /// So many bytes of the encoded image, without headers; its length has a limit of its own.
+    /// Counts bytes of the encoded image, without headers; its length has a limit of its own.
     pub(crate) fn add_piece(&mut self, bytes: usize) {
         self.encoded += bytes as u64;
     }
 
-    /// So many bytes of pages. A guest sends each page once, in ascending order; frames that are sent again over
-    /// another connection are passed over below us. So what does not lie behind all others is a lie.
+    /// Counts bytes of pages. A guest sends each page once, in ascending order; frames that are sent again
+    /// over another connection are dropped below us. So a page that does not lie behind all others is a lie.
     ///
     /// # Errors
     /// [`ReceivedError`]
@@ -56,7 +56,7 @@ impl Progress {
         if address < behind {
             return Err(ReceivedError::Disorder { address, behind });
         }
-        // One that wraps is of no mapping: whoever writes it says so.
+        // A range that wraps lies in no mapping; writing it gives an error.
         self.behind = address.saturating_add(bytes as u64);
         self.pages = self.pages.saturating_add(bytes as u64);
         Ok(())

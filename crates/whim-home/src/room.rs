@@ -1,8 +1,8 @@
-//! Room for what the conversion needs: descriptors and addresses in the process, and descriptors of
-//! our own.
+//! Room for what the conversion needs: descriptors and addresses in the process, and descriptors and memory
+//! of our own.
 //!
-//! The conversion comes after the guest's
-//! start, when a failure would end the process: so room is made before, or the process stays.
+//! The conversion comes after the guest's start, when a failure would end the process. So room is made
+//! before, or the process stays.
 
 use crate::attic::Attic;
 use crate::deputy::SPARE_THREADS;
@@ -21,13 +21,13 @@ use whim_sys::resident::Deck;
 const NEEDED: u64 = 4;
 /// Mappings that the conversion adds for a moment, at most; on the way home the deputy has no more of its own.
 const MAPPINGS_NEEDED: u64 = 64;
-/// Of vm.overcommit_memory: even a mapping without a reservation counts.
+/// The value of vm.overcommit_memory with which even a mapping without a reservation counts.
 const OVERCOMMIT_NEVER: u64 = 2;
-/// Of our own: those of a deputy and of the loop that serves it.
+/// Our own descriptors: those of a deputy and of the loop that serves it.
 const FOR_CONVERSION: usize = 12;
-/// Of our own: what the conversion takes beside the deck, in bytes.
+/// Our own memory that the conversion takes beside the deck, in bytes.
 const MEMORY_BESIDE: usize = 1 << 20;
-/// Of our own: what is open for a moment on the way home.
+/// Our own descriptors that are open for a moment on the way home.
 const FOR_RETURN: usize = 6;
 
 #[derive(Debug, Error)]
@@ -67,12 +67,12 @@ pub(crate) enum RoomError {
 pub(crate) struct Reserve {
     conversion: Vec<File>,
     homecoming: Vec<File>,
-    /// As long as what the conversion maps; never touched.
+    /// Has the length of what the conversion maps; never touched.
     memory: Vec<u8>,
 }
 
 impl Reserve {
-    /// For a process of so many threads.
+    /// Sets aside what a process of so many threads needs.
     ///
     /// # Errors
     /// [`RoomError::Ours`], [`RoomError::OurMemory`], [`RoomError::OurFile`]
@@ -101,13 +101,13 @@ impl Reserve {
         })
     }
 
-    /// The conversion begins.
+    /// Frees what was set aside for the conversion, which begins.
     pub(crate) fn for_conversion(&mut self) {
         self.conversion.clear();
         self.memory = Vec::new();
     }
 
-    /// The way home begins.
+    /// Frees what was set aside for the way home, which begins.
     pub(crate) fn for_return(&mut self) {
         self.homecoming.clear();
     }
@@ -127,7 +127,7 @@ fn number(name: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// How many mappings the deputy has, at most, while it becomes this image: those of files come out of the attic,
+/// The most mappings that the deputy has while it becomes this image. File mappings come out of the attic,
 /// where parts of them stay until the end.
 #[must_use]
 pub(crate) fn mappings_for_return(image: &ProcessImage, attic: &Attic) -> u64 {
@@ -136,7 +136,7 @@ pub(crate) fn mappings_for_return(image: &ProcessImage, attic: &Attic) -> u64 {
     MAPPINGS_NEEDED + made.count() as u64 + attic.mappings_without(&image.mappings)
 }
 
-/// The sentence about so many mappings, if home's kernel does not make them.
+/// The sentence that refuses so many mappings, if home's kernel does not allow them.
 #[must_use]
 pub(crate) fn lack_of_mappings(needed: u64) -> Option<String> {
     let limit = number("max_map_count")?;
@@ -147,9 +147,9 @@ pub(crate) fn lack_of_mappings(needed: u64) -> Option<String> {
     })
 }
 
-/// Makes room in `pid`, which has so many mappings: for descriptors, if its table is full, and for
-/// the window, which covers its whole address space, if that is limited. What is raised is noted
-/// first.
+/// Makes room in `pid`, which has so many mappings: for descriptors, if its table is full, and for the
+/// window, which covers its whole address space, if that is limited. A limit that is raised is noted in the
+/// journal first.
 ///
 /// # Errors
 /// [`RoomError`]; the limits are then as before.
@@ -230,8 +230,8 @@ impl Room {
         Ok(set)
     }
 
-    /// It is a deputy now, whose address space is its home's affair: the program's own limits come
-    /// back with it.
+    /// Keeps only the limit on descriptors to be put back. The process is a deputy now, whose address space
+    /// is home's affair; the program's own limits on it come back with the program.
     pub(crate) fn converted(mut self) {
         self.before
             .retain(|limit| limit.resource == libc::RLIMIT_NOFILE);

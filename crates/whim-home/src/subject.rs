@@ -1,11 +1,11 @@
-//! The process that this supervisor was started for, and no other: not a later one of its number, nor the
-//! same one once it has got rights that its owner does not have.
+//! The process that this supervisor was started for, and no other: not a later process with its number, nor
+//! the same process once it has got rights that its owner does not have.
 //!
-//! The daemon has looked before it started us, and a process can execute a setuid program at any moment until
-//! its threads are stopped. Then it cannot: so what counts is what it is when all of them have stopped, before
-//! anything in it is read or changed. Later phases need no further look. Until commit it stands still, after
-//! that its own code runs at the host, and an `execve` there brings it home first: it makes the call there,
-//! untraced, with all that the file's mode gives it, and is then nobody's candidate.
+//! The daemon has checked it before it started us, but a process can execute a setuid program at any moment
+//! until its threads are stopped. After that it cannot, so what counts is what it is when all of them have
+//! stopped, before anything in it is read or changed. Later phases need no further check. Until commit it
+//! stands still. After that its own code runs at the host, and an `execve` there brings it home first: it
+//! makes the call at home, untraced, with all that the file's mode gives it, and is then nobody's candidate.
 
 use nix::errno::Errno;
 use nix::unistd::{getresgid, getresuid};
@@ -46,7 +46,7 @@ struct Rights {
     uids: Vec<u32>,
     gids: Vec<u32>,
     permitted: u64,
-    /// Of its files in /proc: root's, if it may not be dumped.
+    /// The owner of its files in /proc, which is root if it may not be dumped.
     owner: u32,
 }
 
@@ -75,8 +75,8 @@ impl Rights {
     }
 }
 
-/// Whether a process that began at `told`, as the daemon sees it, is the one that began at `seen`, as seen from
-/// a time namespace that is ahead by so much.
+/// Whether a process that began at `told`, as the daemon sees it, is the one that began at `seen`, as seen
+/// from a time namespace that is ahead by `ahead_ns`.
 fn is_same(told: u64, seen: u64, ahead_ns: i64) -> bool {
     const TICK_NS: i128 = 10_000_000;
     let first = i128::from(told) * TICK_NS + i128::from(ahead_ns);
@@ -122,17 +122,17 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Whether it is still that process, and whether we may have it. To be asked when all of its threads have
-    /// stopped: before, the answer is about a moment that is over.
+    /// Whether it is still that process, and whether we may have it. The answer counts only when all of its
+    /// threads have stopped: before, it is about a moment that is over.
     ///
     /// # Errors
     /// Why not, as a sentence.
     pub(crate) fn check(&self) -> Result<(), SubjectError> {
         let pid = self.pid;
         let (began, now) = (start_time(pid), Rights::of(pid));
-        // What was read by its number was read of it only if it had not ended.
+        // What was read under its number is about this process only if it has not ended.
         let lives = self.pidfd.has_ended() == Ok(false);
-        // One that lives is not to be seen only if we lack what it takes to look.
+        // If a living process cannot be read, we lack what reading takes (descriptors).
         if lives && (began.is_none() || now.is_none()) {
             return Err(SubjectError::Unseen(pid));
         }
@@ -166,18 +166,18 @@ impl Subject {
         Ok(())
     }
 
-    /// As if by SIGKILL, because it is; never another process.
+    /// Ends the process by SIGKILL, and never another process.
     pub(crate) fn end(&self) {
         let _ = self.pidfd.signal(libc::SIGKILL);
     }
 }
 
-/// Whether all threads of a process have the rights of the first one, which are those that were judged: whoever
-/// has its memory can have any of them do anything.
+/// Checks that all threads of a process have the rights of the first one, whose rights were judged: whatever
+/// has the process's memory can have any of them do anything.
 fn compare_threads(pid: i32) -> Result<(), SubjectError> {
     let unseen = |error: io::Error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => SubjectError::Gone(pid),
-        // One that lives is not to be seen only if we lack what it takes to look.
+        // If a living process cannot be read, we lack what reading takes (descriptors).
         _ => SubjectError::Unseen(pid),
     };
     let first = Status::read(pid, pid).map_err(unseen)?;
@@ -188,7 +188,7 @@ fn compare_threads(pid: i32) -> Result<(), SubjectError> {
         };
         let other = match Status::read(pid, tid).map_err(unseen) {
             Ok(other) => other,
-            // This thread alone: nothing is to be feared of it any more.
+            // Only this thread has ended, so nothing is to be feared of it any more.
             Err(SubjectError::Gone(_)) => continue,
             Err(error) => return Err(error),
         };

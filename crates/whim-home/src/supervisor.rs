@@ -22,8 +22,8 @@ use whim_journey::job::{Command, Event, HomeJob, MoveReport, Phase, Slot, Status
 use whim_net::Credentials;
 use whim_sys::{crash, inherited};
 
-/// Whoever starts a supervisor sends it away at once. If that does not happen, the daemon has died in
-/// between, and the supervisor ends: a later move begins with a new one.
+/// A supervisor is told to send its process away right after its start. If that does not happen, the daemon
+/// has died in between, and the supervisor ends; a later move begins with a new one.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
 /// Carries the job out, until the process is home again or has ended.
 ///
@@ -101,8 +101,8 @@ fn serve(
     }
 }
 
-/// Waits for a connection; while threads are held, only as long as they allow; before the first
-/// move, no longer than `idle`.
+/// Waits for a connection: while threads are held, only as long as they allow, and before the first move, no
+/// longer than `idle`.
 fn next_client(
     listener: &UnixListener,
     holding: &mut Holding,
@@ -154,7 +154,7 @@ fn leave(
     let away = match settle(departed, link, identity.lease) {
         Ok(away) => away,
         Err(error) => {
-            // The guest runs, the original cannot serve it: one of the promised ends.
+            // The guest runs, but the original cannot serve it: one of the promised ends.
             let reason = format!("The process could not be kept as a deputy: {error:#}");
             identity.subject.end();
             journal.commit(&Event::Ended {
@@ -197,7 +197,7 @@ fn leave(
     }
 }
 
-/// Tells whoever has waited for it that the process is home.
+/// Tells the clients that have waited for it that the process is home.
 fn tell(home: Homecoming) {
     for mut client in home.clients {
         if let Some(report) = home.report.clone() {
@@ -206,7 +206,7 @@ fn tell(home: Homecoming) {
     }
 }
 
-/// The move did not come about; whoever asked for it is told when the next one may begin.
+/// Handles a move that did not come about. Its client is told so when the next move may begin.
 fn stays_home(
     listener: &UnixListener,
     (error, again): (&OutwardError, bool),
@@ -234,8 +234,8 @@ fn stays_home(
     }
 }
 
-/// With nothing left to do, nobody is listened to any more before anybody is told: whoever then wants
-/// to move the process begins a new journey, and does not meet a supervisor that is about to end.
+/// Stops listening when nothing is left to do, before any client is told so. A client that then wants to move
+/// the process begins a new journey, and does not meet a supervisor that is about to end.
 fn retire(listener: &UnixListener, holding: &Holding) {
     if holding.is_empty() {
         inherited::retire(listener);
@@ -282,7 +282,8 @@ fn depart(
     Ok((departed, link, phases))
 }
 
-/// A host that gives up says why before it closes the connection; we may have been writing then.
+/// The reason that the host gave, if it gave one: a host that gives up says why before it closes the
+/// connection, and we may have been writing then.
 fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
     match error {
         OutwardError::Link(LinkError::Channel(_)) => {
@@ -292,7 +293,7 @@ fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
     }
 }
 
-/// Conversion of the original, and its calls in flight go on.
+/// Converts the original, and lets its calls in flight go on.
 fn settle(departed: Departed, mut link: Link, lease: Option<Duration>) -> Result<Away> {
     let original = Original::of(&departed.image, departed.locks_future);
     let files = departed.files;

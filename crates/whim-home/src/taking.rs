@@ -1,10 +1,10 @@
-//! Taking hold of the process, with the rights that this takes, and giving these up for good.
+//! Taking hold of the process, with the rights that this takes, and giving these rights up for good.
 //!
-//! The order is the promise: *capabilities end before the first byte of a host is read.* What takes one
-//! comes first: all threads are traced (they run on), what is needed of /proc/PID is open, and so are the
-//! files that it maps. Then the capabilities go, of all of our threads. Only then a host is spoken to, by a
-//! thread beside the tracer's, which meanwhile answers what the kernel reports: a program that is only tried
-//! does not notice.
+//! The order is the promise: *capabilities end before the first byte of a host is read.* What needs a
+//! capability comes first: all threads are traced (they run on), and what is needed of /proc/PID is opened,
+//! and so are the files that the process maps. Then all of our threads give up their capabilities. Only then
+//! is a host spoken to, by another thread. The tracer's thread meanwhile answers what the kernel reports, so
+//! that a program does not notice if its move is only tried.
 
 use crate::holding::Holding;
 use crate::link::{Link, LinkError};
@@ -50,12 +50,12 @@ pub(crate) enum TakingError {
 pub(crate) enum Threads {
     /// They run on, traced.
     Attended(Attended),
-    /// They are seized when they are stopped, for no right is needed that is gone then; some may be held since an
-    /// earlier stop.
+    /// They are seized only when they are stopped, because that needs no right which is gone by then. Some
+    /// may be held since an earlier stop.
     Held,
 }
 
-/// The process, and what only whoever may trace it could get.
+/// The process, and what could be had only with the right to trace it.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub threads: Threads,
@@ -72,8 +72,8 @@ pub(crate) fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     opened::keep(pid).map_err(|source| closed(pid, source))?;
     let files = watch_files(pid)?;
     let limits = FreezeLimits::default();
-    // Who has no right to lose seizes as late as can be: a tracer without it takes the rights of a setuid program
-    // that is executed meanwhile.
+    // A supervisor that has no such right to lose seizes as late as it can. A tracer without that right keeps
+    // a setuid program that is executed meanwhile from getting its rights.
     let threads = if again || !may_trace_all() {
         Threads::Held
     } else {
@@ -81,8 +81,8 @@ pub(crate) fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     };
     give_up_rights()?;
     if !again {
-        // Without rights, who traces a program may look into it as long as that has none either. Better to
-        // know it now than in the midst of the move.
+        // Without rights, a tracer may look into a program only as long as the program has none either.
+        // Better to know it now than in the midst of the move.
         let look = std::fs::read(format!("/proc/{pid}/personality"));
         look.map_err(|source| closed(pid, source))?;
     }
@@ -95,12 +95,12 @@ pub(crate) fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     })
 }
 
-/// Whether we have the right to trace whom our user could not.
+/// Whether we have the right to trace processes that our user could not trace.
 fn may_trace_all() -> bool {
     credentials::effective_capabilities() & (1 << Capability::SYS_PTRACE.0) != 0
 }
 
-/// Why it cannot be opened.
+/// The error for a process that cannot be opened.
 fn closed(pid: i32, source: std::io::Error) -> OutwardError {
     match source.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EACCES | Errno::EPERM) => FreezeError::NotPermitted(pid).into(),
@@ -115,7 +115,7 @@ fn closed(pid: i32, source: std::io::Error) -> OutwardError {
 /// # Errors
 /// The kernel refuses.
 pub(crate) fn give_up_rights() -> Result<(), TakingError> {
-    // A supervisor of root's process is root, with everything: that process is.
+    // The supervisor of a process of root's stays root, with all rights, because that process has them too.
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
@@ -150,18 +150,20 @@ fn watch_files(pid: i32) -> Result<WatchedFiles, OutwardError> {
 pub(crate) fn is_watched(files: &WatchedFiles, file: &SharedFile) -> bool {
     let (major, minor) = file.device;
     let id: FileId = (libc::makedev(major, minor), file.inode);
-    // Some file systems show another device in mappings: those of btrfs's subvolumes.
+    // Some file systems show another device in mappings, as btrfs does for its subvolumes.
     files.has(id) || (major == 0 && files.has_inode(file.inode))
 }
 
-/// What was heard by the thread that made the connection.
+/// What the thread that made the connection has heard.
 pub(crate) type Heard = Result<(Link, Result<ToHome, LinkError>), LinkError>;
 
 impl Taken {
-    /// Has `connect` executed by a thread of its own, while this one answers for the threads.
+    /// Runs `connect` on a thread of its own, while the calling thread answers what the kernel reports of the
+    /// process's threads.
     ///
     /// # Errors
-    /// The process ended or began another program; `connect` goes on by itself then, to nobody's use.
+    /// The process ended or began another program. Then `connect` goes on by itself, and its result is not
+    /// used.
     pub(crate) fn while_attended(
         &mut self,
         holding: &mut Holding,
@@ -226,7 +228,7 @@ impl Taken {
             Threads::Attended(attended) => attended.freeze(&limits),
             Threads::Held => {
                 let frozen = freeze_again(pid, &limits, holding.take())?;
-                // Nobody has told us of an exec. On an error it is let go as it is.
+                // No exec is reported to us here. On an error the process is let go as it is.
                 if opened::is_outdated(pid) {
                     return Err(FreezeError::Replaced(pid));
                 }

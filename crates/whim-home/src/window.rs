@@ -24,7 +24,7 @@ pub enum WindowError {
     Outside { address: u64, length: u64 },
 }
 
-/// What has to be done so that a call's buffers are present, and nothing else of this thread.
+/// What has to be done so that a call's buffers are present, and no other pages of this thread.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Absent pages, with their contents: page aligned address, whole pages.
@@ -207,7 +207,8 @@ impl Window {
         let outputs = of(WireDirection::Out).chain(of(WireDirection::InOut));
         let outputs: BTreeSet<u64> = outputs.filter(|page| others.contains(page)).collect();
         placement.open.extend(written.union(&outputs));
-        // What this call may write the guest has made writable meanwhile.
+        // Pages that this call may write to stay open, because the guest has made them writable
+        // meanwhile.
         let again = written.difference(&outputs).copied();
         placement
             .protect
@@ -314,7 +315,7 @@ fn lay(placement: &mut Placement, address: u64, offset: usize, data: &[u8]) {
             at += count;
             continue;
         }
-        // Present already: up to the next page that is to be placed.
+        // This part is present already, up to the next page that is to be placed.
         let next = placement
             .place
             .iter()
