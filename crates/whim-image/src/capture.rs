@@ -38,11 +38,11 @@ const FUTEX_WAIT: u64 = 0;
 const FUTEX_FLAGS: u64 = 128 | 256;
 /// In the scratch memory: one `struct sigaction` of the kernel per signal.
 const ACTION_SIZE: u64 = 32;
-/// In the scratch memory: where the threads' own results begin, and the size of each.
-/// Behind the actions.
+/// In the scratch memory: where the CPU timers are stored.
 const TIMERS_OFFSET: u64 = 2048;
 /// In the scratch memory: the parts of the registers that the process may use.
 const PARTS_OFFSET: u64 = 3072;
+/// In the scratch memory: where the threads' own results begin, and the size of each.
 const THREADS_OFFSET: u64 = 4096;
 const THREAD_SIZE: u64 = 64;
 const TID_ADDRESS_OFFSET: u64 = 24;
@@ -91,20 +91,20 @@ impl From<MapsError> for CaptureError {
 pub struct CaptureOptions<'a> {
     /// Where home will keep attic, slots and code; nothing may be mapped there.
     pub reserved: Range,
-    /// Whether a call, by number, is made by the guest once more if the freeze has met it before it had
-    /// any effect; others go on at home.
+    /// Whether the guest makes a call (given by its number) once more if the freeze interrupted it
+    /// before it had any effect; other calls go on at home.
     pub begins_in_guest: &'a dyn Fn(u64) -> bool,
     /// Whether queued signals belong to the image (from a guest) or stay here (from home).
     pub with_pending: bool,
 }
 
-/// A call that the freeze has met, whose result the thread still waits for.
+/// A call that the freeze has interrupted; the thread still waits for its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
     /// As we see it (the tracer's pid namespace).
     pub tid: i32,
-    /// The call to be executed, and its arguments: the rest of a relative timeout where that is a
-    /// register, the rest of the buffer of a transfer of which a part was done.
+    /// The call to be executed, and its arguments. They hold the rest of a relative timeout if that
+    /// is in a register, and the rest of the buffer if a part of a transfer was done.
     pub number: u64,
     pub args: [u64; 6],
     /// The original call, as the program made it.
@@ -112,8 +112,8 @@ pub struct InFlight {
     pub original_args: [u64; 6],
     /// It must be continued by `restart_syscall` (219) in the same thread.
     pub restart: bool,
-    /// Bytes of a transfer that were done before; to be added to a result that is not an error,
-    /// and to stand for one that is. 0: the result is taken as it is.
+    /// Bytes of a transfer that were done before. They are added to a result that is not an error,
+    /// and replace a result that is one. 0: the result is taken as it is.
     pub already: i64,
     /// What is left of a relative timeout that is not in a register, in nanoseconds.
     pub rest_ns: Option<u64>,
@@ -135,7 +135,7 @@ pub struct FileMapping {
 #[derive(Clone, Debug)]
 pub struct Captured {
     pub image: ProcessImage,
-    /// What it has that is not carried, and that only the process itself could tell.
+    /// A reason to stay that only the process itself could report.
     pub has_to_stay: Option<StayReason>,
     /// Memory that it will map is locked at once (MCL_FUTURE).
     pub locks_future: bool,
@@ -144,7 +144,7 @@ pub struct Captured {
     /// Calls that begin anew in the guest although a part of their timeout has passed.
     pub begun_anew: Vec<InFlight>,
     pub files: Vec<FileMapping>,
-    /// The address space at the freeze, for a second look at the reasons to stay.
+    /// The address space at the freeze, for a second check of the reasons to stay.
     pub entries: Vec<MapEntry>,
     pub flags: FlagTable,
 }
@@ -231,7 +231,8 @@ impl Frozen {
         })
     }
 
-    /// The kernel tells nobody of MCL_FUTURE, but our own memory in the process is locked by it.
+    /// Whether MCL_FUTURE is set. The kernel does not show it, but it locks our own memory in the
+    /// process too.
     fn locks_future(&self) -> bool {
         let ours = self.injected_range().map_or(0, Range::len);
         let now = Status::read(self.pid, self.pid).map_or(0, |status| status.locked);
@@ -301,7 +302,7 @@ impl Frozen {
         Ok(status.own_id)
     }
 
-    /// Asks the process itself what nobody else can tell.
+    /// Asks the process itself for what cannot be read from outside.
     fn ask(&mut self) -> Result<Answers, CaptureError> {
         let scratch = self.scratch()?;
         let asked: Vec<u64> = (1..=SIGNALS)
@@ -329,7 +330,8 @@ impl Frozen {
         let room = OPERATIONS_MAX - lists[0].1.len() - 4 - CPU_TIMERS.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
         lists[0].1.push(Syscall::new(libc::SYS_brk, &[0]));
-        // One entry is enough to know; it goes where the action of SIGKILL, which has none, would.
+        // One entry is enough to know. It goes to the place of SIGKILL's action, which is never
+        // asked for.
         let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
         lists[0]
             .1
@@ -343,7 +345,8 @@ impl Frozen {
                 .1
                 .push(Syscall::new(libc::SYS_getitimer, &[which, into]));
         }
-        // Where there are none nobody can have been allowed them. Kernels that know of none refuse.
+        // On a CPU without tiles no process can have been allowed them. Kernels that do not know
+        // tiles refuse the call.
         if cpu::has_tiles() {
             let into = scratch.start + PARTS_OFFSET;
             lists[0].1.push(Syscall::new(
@@ -445,8 +448,8 @@ impl Frozen {
     }
 }
 
-/// Of the parts of the registers that a process may use, one bit each: whether those are among them
-/// for which it has to ask.
+/// Whether the parts of the registers that a process may use (one bit each) include those for which
+/// it has to ask.
 fn has_tiles_among(parts: u64) -> bool {
     // Trap: registers-by-permission
     parts >> cpu::TILES & 1 == 1
@@ -486,12 +489,12 @@ struct ThreadAnswer {
     tid_address: u64,
 }
 
-/// How the new half of a thread takes up its work.
+/// How the new half of a thread resumes its work.
 struct Plan {
     registers: Registers,
     activity: Activity,
     call: Option<InFlight>,
-    /// Of a wait that begins anew: when its time is over.
+    /// For a wait that begins anew: when its time is over.
     deadline_ns: Option<u64>,
 }
 
@@ -525,8 +528,8 @@ fn plan(thread: &FrozenThread, begins_in_guest: &dyn Fn(u64) -> bool) -> Plan {
         && number == FUTEX
         && args[1] & !FUTEX_FLAGS == FUTEX_WAIT
     {
-        // A relative time of which nobody knows how much is left. A wake-up for nothing is
-        // something that every user of futexes expects.
+        // The time is relative, and it is unknown how much of it is left. Every user of futexes
+        // expects spurious wake-ups.
         registers.rax = 0;
         return computing(registers);
     }
@@ -710,7 +713,8 @@ fn personality(pid: i32) -> Result<u64, CaptureError> {
 mod tests {
     use super::*;
 
-    /// As Linux tells them of a program that has asked for nothing, and of one that has.
+    /// The values are what Linux shows for a program that has asked for nothing, and for one that
+    /// has asked.
     #[test]
     fn whoever_was_allowed_tiles_is_recognised() {
         assert!(!has_tiles_among(0));

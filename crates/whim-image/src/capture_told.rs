@@ -1,14 +1,14 @@
-//! What a stopped process has told of itself that keeps it where it is.
+//! What a stopped process reports about itself that keeps it where it is.
 
 use crate::stay::StayReason;
 
-/// What the process has told that is not carried.
+/// What the process reports about itself that an image does not carry.
 pub(crate) struct Told {
     pub has_segments: bool,
     pub may_use_tiles: bool,
-    /// What it has mapped before could not be mapped again.
+    /// The mappings that it has made before could not be made again.
     pub denies_write_execute: bool,
-    /// In one of its threads.
+    /// At least one of its threads does.
     pub denies_time_stamps: bool,
 }
 

@@ -2,9 +2,9 @@
 //!
 //! # Threads of the tracer
 //! Everything happens on the calling OS thread, which becomes the tracer. A thread of the process
-//! that waits for its vfork child, or sleeps uninterruptibly, does not stop; and a thread that was
-//! interrupted but has not stopped cannot be let go by any request: only the end of its tracer
-//! thread withdraws the interruption. So call [`freeze`] on a thread that ends when it returns
+//! that waits for its vfork child, or sleeps uninterruptibly, does not stop. No request lets go a
+//! thread that was interrupted but has not stopped: only the end of its tracer thread withdraws the
+//! interruption. So call [`freeze`] on an OS thread that ends when [`freeze`] returns
 //! [`FreezeError::Busy`], and try again later from a new one.
 //!
 //! # What a stop leaves behind
@@ -25,12 +25,12 @@ use whim_model::Registers;
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::{Options, Polled, Running, Stop, Stopped, Tid, TraceError, Waited};
 
-/// Looks at a thread that must stop before the tracer sleeps between two looks.
+/// How often the tracer polls threads that must stop before it sleeps between two polls.
 const LOOKS_WITHOUT_SLEEP: u32 = 200;
 const SLEEP_BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
 /// Threads that have not stopped only because they were given no CPU (a busy machine, a used-up
-/// quota of their control group) get so much more time: they will stop as soon as they run.
+/// quota of their control group) get this much more time: they will stop as soon as they run.
 const LACKS_CPU_MAX: Duration = Duration::from_secs(2);
 
 /// Bounds of one attempt.
@@ -38,7 +38,7 @@ const LACKS_CPU_MAX: Duration = Duration::from_secs(2);
 pub struct FreezeLimits {
     /// How long the threads may take to stop, beyond the time in which they lack a CPU.
     pub wait: Duration,
-    /// Threads that we move at most.
+    /// The largest number of threads that we move.
     pub threads_max: usize,
 }
 
@@ -148,7 +148,7 @@ impl FrozenThread {
         self.tid
     }
 
-    /// Its registers as they are to be resumed. Of a call that the stop cut off, rax is -514.
+    /// The registers with which it is to be resumed. If the stop cut off its call, rax is -514.
     #[must_use]
     pub fn registers(&self) -> &Registers {
         &self.original
@@ -178,8 +178,9 @@ impl FrozenThread {
         Ok(mask)
     }
 
-    /// Lets a call that would go on by `restart_syscall` begin anew, as that call may not be among
-    /// those that the thread can make. It began after we had asked: no time of it is lost.
+    /// Makes a call that would go on by `restart_syscall` begin anew, because the thread's filter
+    /// may not allow `restart_syscall`. The call began after we had checked for filters, so none of
+    /// its time is lost.
     fn restart_by_number(&mut self) -> Result<(), TraceError> {
         if self.original.rax == ERESTART_RESTARTBLOCK.cast_unsigned() {
             self.original.rax = ERESTARTNOHAND.cast_unsigned();
@@ -206,10 +207,10 @@ pub struct Frozen {
     pub(crate) no_restart: u64,
     /// A thread did not wait for us in our code, which must stay mapped.
     pub(crate) escaped: bool,
-    /// The address space as it was when it was first looked at in this freeze.
+    /// The address space as it was when it was first read in this freeze.
     pub(crate) entries: Option<Vec<MapEntry>>,
     pub(crate) began: Instant,
-    /// Whom this OS thread traced before.
+    /// The process, if this OS thread traced it before the freeze.
     pub(crate) attended: Option<Attended>,
 }
 
@@ -280,7 +281,7 @@ fn begin(
         began,
         attended,
     };
-    // On an error `frozen` is dropped, which lets go what had stopped.
+    // On an error `frozen` is dropped, which lets the stopped threads go.
     frozen.stop_all(limits, held)?;
     Ok(frozen)
 }
@@ -326,7 +327,7 @@ fn take_back(held: Held) -> Result<Option<Pending>, FreezeError> {
     }
 }
 
-/// That a file of /proc/PID cannot be read means that the process has ended, but not always.
+/// Usually, but not always, an unreadable file of /proc/PID means that the process has ended.
 pub(crate) fn unreadable(pid: i32, error: io::Error) -> FreezeError {
     let gone = error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH);
     if gone {
@@ -336,7 +337,7 @@ pub(crate) fn unreadable(pid: i32, error: io::Error) -> FreezeError {
     }
 }
 
-/// Whether a thread may make some calls only; a thread that has ended makes none.
+/// Whether a seccomp filter restricts the calls of a thread; `false` for a thread that has ended.
 fn is_filtered(pid: i32, tid: Tid) -> bool {
     Status::read(pid, tid).is_ok_and(|status| status.seccomp != 0)
 }
@@ -462,13 +463,14 @@ impl Frozen {
         self.put_leader_first()?;
         self.attended = None;
         self.refuse_filters()?;
-        // The stop may have let a handler be set or a mask be changed since the first look.
+        // A handler may have been set or a mask changed between the first reading and the stop.
         self.status =
             Status::read(self.pid, self.pid).map_err(|error| unreadable(self.pid, error))?;
         Ok(())
     }
 
-    /// Each thread has filters of its own, and may have set one until it stopped.
+    /// Refuses threads with filters. Each thread has filters of its own, and may have set one up to
+    /// the moment when it stopped.
     fn refuse_filters(&mut self) -> Result<(), FreezeError> {
         let mut filtered = false;
         for thread in &mut self.threads {
@@ -485,7 +487,7 @@ impl Frozen {
 
     /// Seizes and interrupts one thread; `None` when it has ended meanwhile.
     fn seize(&self, tid: Tid, deadline: Instant) -> Result<Option<Pending>, FreezeError> {
-        // The leader's were asked about before.
+        // The leader's filters were checked before.
         if tid != self.pid && is_filtered(self.pid, tid) {
             return Err(FreezeError::Filtered(self.pid));
         }
@@ -519,7 +521,7 @@ impl Frozen {
                 Some(FreezeError::Traced { tracer, .. })
                     if tracer == nix::unistd::gettid().as_raw() =>
                 {
-                    // A thread that one of ours has made meanwhile.
+                    // One of the threads that we trace has made this thread meanwhile.
                     self.interrupt(Running::assume(tid))
                 }
                 refused => refused.map_or(Ok(None), Err),
@@ -528,7 +530,8 @@ impl Frozen {
         }
     }
 
-    /// Whether a thread that was traced before has stopped for us already, to tell of the thread that it has made.
+    /// Whether a thread that was traced before has already stopped for us, to report the thread
+    /// that it has made.
     fn awaits_us(&self, tid: Tid) -> bool {
         self.attended.is_some()
             && Status::read(self.pid, tid).is_ok_and(|status| status.state == 't')
@@ -564,7 +567,7 @@ impl Frozen {
                 match self.look(&mut one) {
                     Ok(true) => {}
                     Ok(false) => still.push(one),
-                    // The others must stop all the same, to be let go again.
+                    // The other threads must stop all the same, to be let go again.
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
@@ -594,7 +597,7 @@ impl Frozen {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Looks whether a thread has stopped or ended; `true` when it needs no further look.
+    /// Polls whether a thread has stopped or ended; `true` when it need not be polled again.
     fn look(&mut self, one: &mut Pending) -> Result<bool, FreezeError> {
         let Some(running) = one.running.take() else {
             return Ok(true);
@@ -626,7 +629,7 @@ impl Frozen {
                 Err(FreezeError::JobStopped(self.pid))
             }
             Stop::Exec => {
-                // Its rights may be other ones now.
+                // The process may have other rights now.
                 stopped.detach(0)?;
                 Err(FreezeError::Replaced(self.pid))
             }
@@ -651,7 +654,8 @@ impl Frozen {
         }
     }
 
-    /// The kernel attaches what a thread makes by `clone`, also if it is a process.
+    /// Lets a process go that a traced thread has made by `clone`: the kernel attaches it like a
+    /// thread.
     fn let_new_process_go(&self, maker: &Stopped) -> Result<(), FreezeError> {
         let made = Tid::try_from(maker.event_message()?).unwrap_or(0);
         if thread_ids(self.pid)?.contains(&made) {
@@ -692,8 +696,8 @@ impl Frozen {
         found.ok_or(FreezeError::UnknownThread(tid))
     }
 
-    /// Hands the stopped threads over, with their own registers and masks; whoever holds them
-    /// resumes or detaches them. The leader comes first.
+    /// Hands the stopped threads over, with their own registers and masks; the caller resumes or
+    /// detaches them. The leader comes first.
     ///
     /// # Errors
     /// [`FreezeError`] when our code cannot be taken out of the process; it runs on then.
@@ -715,7 +719,8 @@ impl FrozenThread {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // Nobody is left to be told of an error; the end of the tracer lets go what remains.
+        // There is no caller to report an error to; the end of the tracer lets the other threads
+        // go.
         let _ended = self.remove_injection();
         for thread in &mut self.threads {
             if let Some(stopped) = thread.stopped.take() {

@@ -1,4 +1,4 @@
-//! A frozen process made of stops that somebody else brought about.
+//! A frozen process made of threads that other code has stopped.
 
 use crate::freeze::{FreezeError, Frozen, FrozenThread, unreadable};
 use crate::freeze_calls::{self, CallState, InterruptedCall, Timeout};
@@ -8,7 +8,8 @@ use whim_model::Syscall;
 use whim_sys::process_vm::MemFile;
 use whim_sys::ptrace::{Options, Stopped, Tid};
 
-/// A call with a relative timeout that was cut off, and is to be made again for what is left.
+/// A call with a relative timeout that was cut off, and is to be made again for the rest of its
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub tid: Tid,
@@ -32,8 +33,9 @@ impl Wait {
 }
 
 impl Frozen {
-    /// Whether the process ends with its tracer (true), or survives it, which is what a freeze
-    /// begins with: changes that could not undo themselves are made only while it would not.
+    /// Sets whether the process ends with its tracer (`true`) or survives it (`false`, with which a
+    /// freeze begins). Changes that could not undo themselves are made only while the process would
+    /// end with its tracer.
     ///
     /// # Errors
     /// The process has ended.
@@ -53,9 +55,10 @@ impl Frozen {
     /// Takes over threads that are stopped already (in EVENT_STOP), with the registers and masks
     /// with which they are to go on. The leader may come at any place.
     ///
-    /// `waits` are those of threads that are about to make a call again (their registers stand before
-    /// it): released, they wait for no more than is left. A thread whose registers stand behind a
-    /// transfer that ended before its buffer did makes the rest of it.
+    /// `waits` belong to threads that are about to make a call again (their registers stand before
+    /// the call). When they are released, they wait no longer than the time that is left. A thread
+    /// whose registers stand behind a transfer that ended before its buffer did makes the rest of
+    /// the transfer.
     ///
     /// # Errors
     /// The process has ended, or its registers cannot be read.

@@ -1,9 +1,9 @@
 //! Tracing a process that runs on, for the time in which it is about to be frozen.
 //!
-//! Who may trace is asked when a thread is seized, and not again. So a tracer that is to lose its rights
-//! before it hears of a host seizes first, and freezes later. Meanwhile the process must not notice: each
-//! thread that stops for its tracer is let go at once, with the signal that it stopped for. The process goes
-//! on by itself if the tracer ends.
+//! The kernel checks the right to trace when a thread is seized, and not again. So a tracer that is
+//! to give up its rights before it hears of a host seizes first, and freezes later. Meanwhile the
+//! process must not notice: each thread that stops for its tracer is let go at once, with the
+//! signal that it stopped for. If the tracer ends, the process goes on by itself.
 
 use crate::freeze::{self, FreezeError, FreezeLimits, Frozen};
 use crate::freeze_observe::Status as ThreadStatus;
@@ -11,21 +11,21 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use whim_sys::ptrace::{Options, Running, Status, Stop, Stopped, Tid, TraceError, wait_any_gently};
 
-/// All threads of a process that runs, traced by this OS thread. To be looked after
-/// ([`Attended::look`]) whenever SIGCHLD comes; only the end of the tracer's thread lets them go.
+/// All threads of a running process, traced by this OS thread. [`Attended::look`] must be called
+/// whenever SIGCHLD comes. Only the end of the tracer's thread lets them go.
 #[derive(Debug)]
 pub struct Attended {
     pid: i32,
     threads: BTreeSet<Tid>,
-    /// Those that job control has stopped.
+    /// The threads that job control has stopped.
     stopped: BTreeSet<Tid>,
 }
 
 impl Attended {
-    /// Seizes all threads of `pid`, and those that they make from now on; all run on.
+    /// Seizes all threads of `pid`, and the threads that they make from now on; all of them run on.
     ///
     /// # Errors
-    /// [`FreezeError`]; what was seized is let go by the end of this thread.
+    /// [`FreezeError`]; the end of this OS thread lets the seized threads go.
     pub fn seize(pid: i32, threads_max: usize) -> Result<Self, FreezeError> {
         let status =
             ThreadStatus::read(pid, pid).map_err(|error| freeze::unreadable(pid, error))?;
@@ -70,7 +70,7 @@ impl Attended {
             Ok(_) => {
                 self.threads.insert(tid);
             }
-            // It ends, or the kernel has attached it by itself.
+            // The thread is ending, or the kernel has attached it by itself.
             Err(TraceError::Died) => {
                 self.threads.insert(tid);
             }
@@ -91,8 +91,8 @@ impl Attended {
     /// Answers all stops that the kernel has reported, without waiting for one.
     ///
     /// # Errors
-    /// [`FreezeError::Gone`], [`FreezeError::Replaced`]: it executes another program, whose rights may be
-    /// other ones; it was let go at once.
+    /// [`FreezeError::Gone`]; [`FreezeError::Replaced`] when the process executes another program,
+    /// which may have other rights: the process was let go at once.
     pub fn look(&mut self) -> Result<(), FreezeError> {
         loop {
             let (tid, status) = match wait_any_gently() {
@@ -159,7 +159,7 @@ impl Attended {
         self.threads.contains(&tid)
     }
 
-    /// Stops all of them, as [`freeze::freeze`] does.
+    /// Stops all threads, as [`freeze::freeze`] does.
     ///
     /// # Errors
     /// As [`freeze::freeze`].

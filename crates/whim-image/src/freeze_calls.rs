@@ -1,4 +1,4 @@
-//! What a stop does to the system call that it meets, and how to hide it.
+//! What a stop does to the system call that it interrupts, and how to hide it.
 //!
 //! Most calls are restarted by the kernel itself, unseen. Three kinds are not: calls that answer
 //! every interruption with EINTR; calls whose relative timeout would begin anew; and transfers that
@@ -13,7 +13,7 @@ use whim_sys::process_vm::{self, MemFile};
 
 pub const EINTR: i64 = -4;
 pub const ERESTARTSYS: i64 = -512;
-/// The call is made again, whatever has come.
+/// The call is made again, whatever signal has come.
 pub const ERESTARTNOINTR: i64 = -513;
 pub const ERESTARTNOHAND: i64 = -514;
 pub const ERESTART_RESTARTBLOCK: i64 = -516;
@@ -66,11 +66,11 @@ pub enum CallState {
     Restart,
     /// -516: the kernel continues it by `restart_syscall`, with what is left of its time.
     RestartBlock {
-        /// When that is over, by CLOCK_MONOTONIC, in nanoseconds; known of futexes alone.
+        /// When that time is over, by CLOCK_MONOTONIC, in nanoseconds; known only of futexes.
         deadline_ns: Option<u64>,
     },
-    /// The stop ended it with EINTR, or its restart would take its full time again. Its rax is
-    /// -514 now: the kernel restarts it, or makes EINTR of it where a handler is due.
+    /// The stop ended it with EINTR, or its restart would take its full time again. Its rax is now
+    /// -514: the kernel restarts it, or ends it with EINTR if a handler is due.
     Cut { timeout: Option<Timeout> },
     /// A blocking transfer of which the stop let only `done` bytes happen; `rest` is what remains
     /// of its buffer (empty for sendfile, which has a count only).
@@ -80,13 +80,13 @@ pub enum CallState {
 /// A system call in which a thread was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptedCall {
-    /// For a call that is continued by `restart_syscall`, the number is the original one where the
-    /// code that precedes the instruction tells it, else [`RESTART_SYSCALL`].
+    /// For a call that is continued by `restart_syscall`: with the original number if the code before
+    /// the instruction shows it, else with [`RESTART_SYSCALL`].
     pub syscall: Syscall,
     pub state: CallState,
 }
 
-/// The process and thread of which this module asks details.
+/// The process and the thread that this module examines.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub pid: i32,
@@ -111,7 +111,8 @@ pub fn restarts(rax: u64) -> bool {
 }
 
 /// Understands the call at which a thread stands stopped by PTRACE_INTERRUPT; `None` when it
-/// computes. Of a call that was cut off, rax in `registers` is rewritten, to be stored at once.
+/// computes. If the stop cut the call off, rax in `registers` is rewritten, and the caller must
+/// store the registers at once.
 #[must_use]
 pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<InterruptedCall> {
     if registers.cs != USER_CS || registers.orig_rax.cast_signed() < 0 {
@@ -166,9 +167,9 @@ pub fn understand(subject: Subject<'_>, registers: &mut Registers) -> Option<Int
     })
 }
 
-/// What a thread, by its process and its own number, has still to do whose registers stand behind
-/// a transfer that ended before its buffer did, because of a stop; `None` when there is nothing.
-/// Of a request for random bytes, the rest is filled in at once, and rax says so.
+/// What a thread still has to do if its registers stand behind a transfer that a stop ended before
+/// the end of its buffer; `None` when there is nothing. `ids` are those of the process and of the
+/// thread. The rest of a request for random bytes is filled in at once, and rax then counts it.
 #[must_use]
 pub fn left_short(ids: (i32, i32), registers: &mut Registers) -> Option<InterruptedCall> {
     let number = registers.orig_rax;
@@ -197,8 +198,8 @@ pub fn complete_random(ids: (i32, i32), registers: &mut Registers) {
     }
 }
 
-/// The number of the call behind which a thread stands. Of one that the kernel goes on with by
-/// `restart_syscall`, the code tells it, or nobody.
+/// The number of the call behind which a thread stands. If the kernel continues the call by
+/// `restart_syscall`, only the code before the instruction can show the original number.
 #[must_use]
 pub fn true_number(pid: i32, registers: &Registers) -> u64 {
     let mut code = [0u8; 7];
@@ -220,7 +221,7 @@ fn cut_off(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<CallSta
     match at_stop(number) {
         AtStop::Ends => {}
         AtStop::EndsOnSocket(_) => {
-            // An interrupted answer of anything else (FUSE, a driver) is its own affair.
+            // If anything else (FUSE, a driver) answers with EINTR, that is its own affair.
             if !file_type((subject.pid, subject.tid), args[0])?.is_socket() {
                 return None;
             }
@@ -253,8 +254,8 @@ fn timeout(subject: Subject<'_>, number: u64, args: &[u64; 6]) -> Option<Timeout
     Some(Timeout { place, deadline_ns })
 }
 
-/// Where a call of this process keeps its relative timeout, and how long it is in nanoseconds. Memory
-/// and descriptors have to be those of the call.
+/// Where a call of this process keeps its relative timeout, and how long it is in nanoseconds. The
+/// process must still have the memory and the descriptors of the call.
 #[must_use]
 pub fn relative_timeout(pid: i32, number: u64, args: &[u64; 6]) -> Option<(TimeoutPlace, u64)> {
     let own = relative_time(number, args).and_then(|time| match time {
@@ -297,7 +298,7 @@ fn socket_timeout(pid: i32, limit: Limit, args: &[u64; 6]) -> Option<(TimeoutPla
     Some((TimeoutPlace::Socket, total))
 }
 
-/// A transfer that ended before its buffer did.
+/// The state of a transfer that ended before its buffer did.
 fn short_count(ids: (i32, i32), number: u64, args: &[u64; 6], done: i64) -> Option<CallState> {
     let done = u64::try_from(done).ok().filter(|done| *done > 0)?;
     let transfer = transfer(number, args)?;
@@ -324,7 +325,7 @@ fn short_count(ids: (i32, i32), number: u64, args: &[u64; 6], done: i64) -> Opti
 
 /// Completes a request for random bytes; any random bytes will do.
 fn fill(ids: (i32, i32), rest: &[Piece]) -> bool {
-    /// More is left short: it is legal, and nobody asks for so much.
+    /// A longer request is left short: that is legal, and no program asks for so much.
     const RANDOM_MAX: u64 = 64 << 20;
     let Some(piece) = rest.first().filter(|piece| piece.len() <= RANDOM_MAX) else {
         return false;
@@ -335,7 +336,7 @@ fn fill(ids: (i32, i32), rest: &[Piece]) -> bool {
     read.is_ok() && process_vm::write_exact(ids.0, piece.start, &bytes).is_ok()
 }
 
-/// The pieces of a transfer's buffer; of a mere count, one at no address.
+/// The pieces of a transfer's buffer; for a mere count, one piece at address 0.
 fn pieces(ids: (i32, i32), buffer: Buffer, args: &[u64; 6]) -> Option<Vec<Piece>> {
     match buffer {
         Buffer::Flat { address, length } => Some(vec![piece(args[address], args[length])]),

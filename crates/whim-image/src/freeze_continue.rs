@@ -2,7 +2,8 @@
 //!
 //! The continuation stubs stand in one small mapping that stays in the process and is found again
 //! by its first bytes: a thread may be in it for as long as its call takes, and come back to it
-//! from a signal handler. Its parts are given out in turn, never one in which a thread stands.
+//! from a signal handler. Its slots are given out in turn, but never a slot in which a thread
+//! stands.
 
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_calls::{self, CallState, InterruptedCall, TimeoutPlace};
@@ -18,9 +19,10 @@ use whim_sys::stub::{self, TailData};
 /// each.
 const MAGIC: [u8; 8] = *b"whimcont";
 const HEADER: u64 = 16 + KEPT as u64 * 8;
-/// Slots whose places are remembered.
+/// Number of slots whose places are remembered.
 const KEPT: usize = 64;
-/// Its length, in bytes: more than a hundred continuations, or one of 1,024 pieces.
+/// Length of the mapping, in bytes: room for more than a hundred continuations, or for one of 1,024
+/// pieces.
 const LENGTH: u64 = 32 << 10;
 const ALIGNMENT: u64 = 16;
 const SYSCALL_LENGTH: u64 = 2;
@@ -52,7 +54,7 @@ impl Frozen {
         }
         let tid = self.threads.first().ok_or(FreezeError::Gone(self.pid))?.tid;
         self.prepare_injection(None)?;
-        // The injected memory took the middle of the largest hole: look again.
+        // The injected memory took the middle of the largest hole, so read the mappings again.
         let entries = maps::read(self.pid)?;
         let within = Range {
             start: maps::USER_BEGIN,
@@ -115,7 +117,7 @@ impl Frozen {
             let mut rip = thread.original.rip;
             while area.contains(rip) {
                 let Some(slot) = directory.slot_of(area, rip) else {
-                    // Forgotten long ago: keep clear of all that it might be.
+                    // This slot was forgotten long ago: keep clear of every place where it may be.
                     found.push(Range {
                         start: rip.saturating_sub(LENGTH),
                         end: rip + LENGTH,
@@ -288,8 +290,8 @@ impl Continuation {
     }
 }
 
-/// How the rest of a call is done by the thread itself; `None` when the kernel's own restart, or
-/// nothing, is right.
+/// How the thread itself does the rest of a call; `None` when the kernel's own restart, or nothing,
+/// is right.
 pub(crate) fn continuation(interrupted: &InterruptedCall) -> Option<Continuation> {
     let (call, further) = interrupted.remainder();
     match &interrupted.state {

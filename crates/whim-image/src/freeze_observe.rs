@@ -1,4 +1,4 @@
-//! What /proc tells of threads before and after they are stopped.
+//! What /proc shows of threads before and after they are stopped.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -6,17 +6,17 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// How a thread stood before it was interrupted; empty where its call needs no times.
+/// The state of a thread before it was interrupted; empty if its call needs no times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// It slept: when it went to sleep, and how often it had done so.
+    /// If it slept: when it went to sleep, and how often it had done so.
     asleep: Option<Asleep>,
-    /// A tracer is its clock: when its time is over, by CLOCK_MONOTONIC.
+    /// If a tracer is its clock: when its time is over, by CLOCK_MONOTONIC.
     deadline_ns: Option<u64>,
 }
 
 impl Observation {
-    /// Of a thread whose clock the tracer is.
+    /// The observation of a thread for which the tracer is the clock.
     #[must_use]
     pub fn held(deadline_ns: u64) -> Self {
         Self {
@@ -56,10 +56,10 @@ pub fn sleeping_in(pid: i32, tid: i32) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// Looks at a thread, and at once does what stops it: one that ran on between the two could stand in
-/// its next call, and the last call's sleep would be taken off that one's time. `concerns`: whether
-/// the sleep of a call counts, by its number. Gives that number and what was seen, and the stop's
-/// result.
+/// Reads the state of a thread, and at once does what stops it. A thread that ran on between the
+/// two could already be in its next call, and the sleep of its last call would be subtracted from
+/// the time of the next one. `concerns` says whether the sleep of a call, given by its number,
+/// counts. Returns that number and the observation, and the result of `stop`.
 pub fn observe_and_stop<T>(
     pid: i32,
     tid: i32,
@@ -85,12 +85,12 @@ pub fn observe_and_stop<T>(
     (None, stop())
 }
 
-/// How often one looks whether a thread rests while it is looked at. One that does not has slept
-/// for no time that counts.
+/// How often to try to read the state of a thread while it rests. A thread that rests in none of
+/// these tries has slept for no time that counts.
 const LOOKS_MAX: usize = 8;
 
-/// Between the last look and the stop. A thread takes longer to wake, to return and to be in its
-/// next call; a tracer that lost its CPU meanwhile looks again.
+/// Longest time between the last reading and the stop. A thread takes longer to wake, to return and
+/// to be in its next call. A tracer that lost its CPU meanwhile reads again.
 const LOOK_TO_STOP_MAX: Duration = Duration::from_micros(50);
 
 /// How often a thread was given a CPU: a short file, read again as the last thing before a stop.
@@ -102,8 +102,8 @@ impl RunCount {
         file.ok().map(Self)
     }
 
-    /// The file's text: the time that it ran, the time that it waited to, the count. All are 0 on a
-    /// kernel that does not count.
+    /// The file's text: the time that the thread ran, the time that it waited to run, and the
+    /// count. All are 0 on a kernel that does not count.
     fn read(&self) -> Option<([u8; 64], usize)> {
         let mut text = [0; 64];
         let length = self.0.read_at(&mut text, 0).ok()?;
@@ -112,7 +112,7 @@ impl RunCount {
 }
 
 fn asleep(pid: i32, tid: i32) -> Option<Asleep> {
-    // 0: the kernel has moved the sleeping thread to another CPU, and forgotten since when it
+    // 0: the kernel has moved the sleeping thread to another CPU, and no longer knows since when it
     // sleeps (Linux from 6.12, which leaves a sleeper in the queue of its CPU for a while).
     let (since_ns, voluntary_switches) = scheduling(pid, tid).filter(|(since, _)| *since != 0)?;
     let (state, cpu) = state_and_cpu(pid, tid)?;
@@ -149,7 +149,7 @@ pub fn elapsed_ns(pid: i32, tid: i32, before: &Observation) -> u64 {
     now.map_or(0, |now| now.saturating_sub(before.since_ns))
 }
 
-/// The scheduler's clock of a CPU: this thread runs there for a moment.
+/// The scheduler's clock of a CPU. To read it, this thread runs there for a moment.
 fn clock_of(cpu: usize) -> Option<u64> {
     let me = Pid::from_raw(0);
     let usual = sched_getaffinity(me).ok()?;
@@ -161,7 +161,8 @@ fn clock_of(cpu: usize) -> Option<u64> {
     let found = text("/proc/thread-self/sched")
         .ok()
         .and_then(|text| times(&text));
-    // Without the usual set the thread would stay bound; it had this set before, so it can.
+    // Without this the thread would stay bound to one CPU. It had this set before, so it may have
+    // it again.
     let _restored = sched_setaffinity(me, &usual);
     found.map(|(now, _)| now)
 }
@@ -191,7 +192,8 @@ pub(crate) fn is_runnable(pid: i32, tid: i32) -> bool {
     state_and_cpu(pid, tid).is_some_and(|(state, _)| state == 'R')
 }
 
-/// A file of a thread in /proc. With its name in it, which may be any bytes, it need not be UTF-8.
+/// Reads a file of a thread in /proc. The file may hold the thread's name, which may be any bytes,
+/// so it need not be UTF-8.
 pub(crate) fn text(path: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
@@ -209,7 +211,8 @@ pub(crate) fn state_and_cpu_of(text: &str) -> Option<(char, usize)> {
     Some((state, fields.nth(35)?.parse().ok()?))
 }
 
-/// What a thread is allowed beyond what its user is, or may come to be allowed: one bit each.
+/// What a thread may do beyond the rights of its user, or may acquire the right to do: one bit
+/// each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub inheritable: u64,
@@ -240,10 +243,10 @@ pub struct Status {
     /// Locked memory, in bytes.
     pub locked: u64,
     pub name: String,
-    /// Real, effective, saved, and that of file systems; so of the groups.
+    /// Real, effective, saved and file system user id; `gids` has the same of the group.
     pub uids: Vec<u32>,
     pub gids: Vec<u32>,
-    /// Supplementary ones, in the kernel's order, which is ascending.
+    /// Supplementary groups, in the kernel's order, which is ascending.
     pub groups: Vec<u32>,
     pub capabilities: Capabilities,
     pub features: String,
@@ -261,7 +264,7 @@ impl Status {
         Ok(Self::parse(&text(&path)?))
     }
 
-    /// What is pending for the thread or for the process.
+    /// The signals that are pending for the thread or for the process.
     #[must_use]
     pub fn all_pending(&self) -> u64 {
         self.pending | self.pending_shared
@@ -273,8 +276,8 @@ impl Status {
         self.untag_mask != u64::MAX
     }
 
-    /// What one thread of a process may do and another may not: the kernel keeps all of this for each
-    /// thread, and only the C library gives all of them the same.
+    /// Names the rights in which two threads of a process differ. The kernel keeps all of these
+    /// rights for each thread, and only the C library gives all threads the same ones.
     #[must_use]
     pub fn differs_in(&self, other: &Self) -> Option<&'static str> {
         if self.uids != other.uids {

@@ -35,7 +35,7 @@ pub struct Held {
 pub enum Progress {
     /// Its call goes on.
     Held(Held),
-    /// Its call has ended, or it has: the tracer has nothing to do with it any more.
+    /// Its call or the thread itself has ended: the tracer has nothing more to do with it.
     Over,
 }
 
@@ -51,7 +51,8 @@ impl Frozen {
             .map(|thread| thread.call().and_then(continuation))
             .collect();
         let area = if continuations.iter().any(Option::is_some) {
-            // Without room for it the calls show what the kernel alone makes of them.
+            // Without room for the continuations, the calls show what the kernel alone makes of
+            // them.
             self.continuation_area().ok()
         } else {
             None
@@ -121,14 +122,14 @@ impl Held {
         }
     }
 
-    /// Looks, without waiting, for an event of the thread, and at the clock.
+    /// Polls for an event of the thread, without waiting, and checks the clock.
     ///
     /// # Errors
     /// [`FreezeError`]
     pub fn poll(mut self) -> Result<Progress, FreezeError> {
         if !self.expired && monotonic_ns() >= self.deadline_ns {
             match self.expire() {
-                // The look says that it has ended.
+                // If the thread has ended, the poll below says so.
                 Ok(()) | Err(TraceError::Died) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -209,7 +210,7 @@ fn finish(pid: i32, number: u64, expired: bool, stopped: Stopped) -> Result<(), 
     let mut registers = stopped.registers()?;
     let result = registers.rax.cast_signed();
     if freeze_calls::restarts(registers.rax) {
-        // Only in get_signal does the kernel replace such a number.
+        // The kernel replaces such a number only in get_signal.
         stopped.interrupt()?;
         let running = stopped.resume(0)?;
         return Ok(crate::inject::wait_for_interrupt(running)?.detach(0)?);

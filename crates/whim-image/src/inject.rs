@@ -34,7 +34,8 @@ pub const OPERATIONS_MAX: usize = 63;
 const OPERATION: u64 = OPERATION_WORDS as u64 * 8;
 /// Code slot of one thread, in bytes.
 const CODE_SLOT: u64 = 1024;
-/// Data slot of one thread: operations, results, the word `done`, the word `pending`, two of the wait.
+/// Data slot of one thread: operations, results, the word `done`, the word `pending`, two words of
+/// the wait.
 const DATA_SLOT: u64 = PAGE_SIZE;
 const RESULTS_OFFSET: u64 = OPERATIONS_MAX as u64 * OPERATION;
 const DONE_OFFSET: u64 = RESULTS_OFFSET + OPERATIONS_MAX as u64 * 8;
@@ -48,8 +49,8 @@ const SCRATCH: u64 = 64 << 10;
 const SCRATCH_PER_THREAD: u64 = 64;
 /// Alignment of what stands in the tail of the vDSO.
 const CAVE_ALIGNMENT: u64 = 16;
-/// Operations of a bootstrap, at most. Its place is the same for any number, so that what a tracer
-/// left that died here is recognised.
+/// The most operations of a bootstrap. The bootstrap stands at the same place whatever their
+/// number, so that the remains of a tracer that died here are recognised.
 const BOOTSTRAP_OPERATIONS: u64 = 2;
 /// Below the red zone: where a bootstrap has its 8 bytes for the pending signals.
 const BELOW_STACK: u64 = 256;
@@ -86,7 +87,7 @@ impl Injection {
 
 /// Addresses that one instance of the stub works with.
 struct Instance {
-    /// Of the stub.
+    /// Address of the stub.
     base: u64,
     operations: u64,
     count: u64,
@@ -285,8 +286,8 @@ impl Frozen {
             .ok_or(FreezeError::Gone(self.pid))
     }
 
-    /// Runs `ops` in the tail of the vDSO; gives the range that was written there. The thread then
-    /// stands in the stub there, with all signals blocked.
+    /// Runs `ops` in the tail of the vDSO; returns the range that was written there. The thread
+    /// then stands in the stub there, with all signals blocked.
     fn bootstrap(
         &mut self,
         index: usize,
@@ -326,7 +327,7 @@ impl Frozen {
 
     /// The unused end of the vDSO's last page.
     fn find_cave(&self, entries: &[MapEntry], length: u64) -> Result<Range, FreezeError> {
-        // One that was killed meanwhile has no mappings any more.
+        // A process that was killed meanwhile has no mappings any more.
         if entries.is_empty() {
             return Err(FreezeError::Gone(self.pid));
         }
@@ -341,8 +342,8 @@ impl Frozen {
         self.memory
             .read_exact(start, &mut found)
             .map_err(FreezeError::Memory)?;
-        // What a tracer left that died here is our own code, complete, and left by its thread; or
-        // the operations behind it alone.
+        // A tracer that died here has left our own complete code, which its thread has left, or
+        // only the operations behind that code.
         let code = stub::batch_code();
         let ours = &code[..usize::try_from(stub::batch_data_offset()).unwrap_or(0)];
         let unused = found.iter().take(code.len()).all(|byte| *byte == 0);
@@ -361,7 +362,8 @@ impl Frozen {
         }
     }
 
-    /// Follows a thread from call to call until it waits in the stub at `base`; gives the results.
+    /// Follows a thread from call to call until it waits in the stub at `base`; returns the
+    /// results.
     fn follow_bootstrap(&mut self, index: usize, base: u64) -> Result<Vec<i64>, FreezeError> {
         let mut results = Vec::new();
         let waiting = base + stub::batch_waiting_offset();
@@ -398,7 +400,7 @@ impl Frozen {
         Err(FreezeError::Escaped(self.threads[index].tid))
     }
 
-    /// From the stub in the vDSO to the thread's own slot, whose list is empty.
+    /// Moves a thread from the stub in the vDSO to its own slot, whose list is empty.
     fn move_to_slot(&mut self, index: usize) -> Result<(), FreezeError> {
         let instance = self.slot_instance(index, 0, 0)?;
         self.enter(index, &instance, true)
@@ -503,8 +505,8 @@ impl Frozen {
         }
     }
 
-    /// A thread in a restartable sequence is put to its abort handler, as the kernel would do: the
-    /// kernel forgets the sequence as soon as rip is elsewhere.
+    /// Moves a thread that is in a restartable sequence to its abort handler, as the kernel would
+    /// do, because the kernel forgets the sequence as soon as rip is elsewhere.
     pub(crate) fn leave_critical_section(&mut self, index: usize) -> Result<(), FreezeError> {
         let thread = &mut self.threads[index];
         if thread.call.is_some() || thread.inside.is_some() {
@@ -561,8 +563,8 @@ impl Frozen {
         self.stop_in(index, running, base)
     }
 
-    /// Takes the stop of a thread that was interrupted where it waits in the stub at `base`. One
-    /// that did not wait any longer has undone everything, or is about to: it is taken as it is,
+    /// Accepts the stop of a thread that was interrupted where it waits in the stub at `base`. A
+    /// thread that no longer waited has undone everything, or is about to: it is accepted as it is,
     /// and our code stays where it is.
     fn stop_in(&mut self, index: usize, running: Running, base: u64) -> Result<(), FreezeError> {
         let stopped = match wait_for_interrupt(running) {
@@ -600,7 +602,7 @@ impl Frozen {
             .collect())
     }
 
-    /// Takes a thread out of the stub: its own registers and mask are back.
+    /// Takes a thread out of the stub and gives it back its own registers and mask.
     fn leave(&mut self, index: usize) -> Result<(), FreezeError> {
         let mask = self.threads[index].mask()?;
         let thread = &mut self.threads[index];
@@ -640,7 +642,7 @@ impl Frozen {
             }
         }
         if self.escaped {
-            // A thread may still be in our code: it stays, as after the death of a tracer.
+            // A thread may still be in our code, so the code stays, as after the death of a tracer.
             self.injection = None;
             return Ok(());
         }
@@ -659,8 +661,8 @@ fn bytes_of(range: Range) -> usize {
     usize::try_from(range.len()).unwrap_or(0)
 }
 
-/// Registers with which a thread stands at the entry of the stub at `base`. `decide`: a thread in a
-/// restartable call leaves to the kernel whether it is restarted or ends.
+/// Registers with which a thread stands at the entry of the stub at `base`. With `decide`, the
+/// kernel decides whether a thread in a restartable call restarts the call or ends it.
 fn entry_registers(thread: &crate::freeze::FrozenThread, base: u64, decide: bool) -> Registers {
     /// The trap flag: the stub is not single-stepped.
     const TRAP_FLAG: u64 = 0x100;

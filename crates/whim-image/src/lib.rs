@@ -1,4 +1,4 @@
-//! Takes a process as data ([`whim_model`]): freeze it, capture it, rebuild it.
+//! Turns a process into data ([`whim_model`]) and back: freezes it, captures it, rebuilds it.
 #![forbid(unsafe_code)]
 
 pub mod capture;

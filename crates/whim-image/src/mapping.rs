@@ -1,4 +1,5 @@
-//! The calls that make a mapping: the same for a guest, and for a process that has come home.
+//! The system calls that make a mapping. They are the same for a guest and for a process that has
+//! come home.
 
 use whim_model::{Mapping, Syscall};
 
@@ -8,7 +9,8 @@ pub fn flag(bits: i32) -> u64 {
     u64::from(bits.cast_unsigned())
 }
 
-/// `mmap` of memory like this mapping, from its beginning to `end`, empty. What it is backed by comes later.
+/// The `mmap` call for memory like this mapping, from its beginning to `end`. The memory is empty;
+/// what backs the mapping comes later.
 #[must_use]
 pub fn map(mapping: &Mapping, end: u64) -> Syscall {
     let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -23,7 +25,8 @@ pub fn map(mapping: &Mapping, end: u64) -> Syscall {
     Syscall::new(libc::SYS_mmap, &args)
 }
 
-/// Its advice, from its beginning to `end`. One that is refused costs speed alone.
+/// The `madvise` calls for the advice of this mapping, from its beginning to `end`. A refused call
+/// costs only speed.
 pub fn advise(mapping: &Mapping, end: u64) -> impl Iterator<Item = Syscall> + use<> {
     let flags = mapping.flags;
     let (start, length) = (mapping.start, end - mapping.start);

@@ -6,7 +6,7 @@
 //!
 //! 1. the reserved range is taken, code and lists move into it;
 //! 2. vDSO and its kin move to the image's addresses (or a copy of home's takes their place, see
-//!    [`crate::vdso`]), the stub goes, the mappings come;
+//!    [`crate::vdso`]), the stub is unmapped, the mappings are made;
 //! 3. pages are written; file mappings are left to a userfaultfd;
 //! 4. layout, actions, limits, threads, and in each thread its own registrations;
 //! 5. the filter, last, because from then on calls are reported;
@@ -147,9 +147,9 @@ impl Blank {
         self.runner.pid
     }
 
-    /// Makes a userfaultfd of the blank process's memory and takes it. `device`: number of an open
-    /// `/dev/userfaultfd` in that process; without it the kernel may restrict us to faults of user
-    /// mode.
+    /// Makes the blank process create a userfaultfd for its memory, and takes it over. `device` is
+    /// the number of an open `/dev/userfaultfd` in that process; without it the kernel may restrict
+    /// us to faults of user mode.
     ///
     /// # Errors
     /// The kernel refuses both ways.
@@ -188,7 +188,7 @@ impl Blank {
         Ok((blank, uffd))
     }
 
-    /// Lets the blank process make system calls; gives their results.
+    /// Lets the blank process make system calls; returns their results.
     ///
     /// # Errors
     /// It ended, or stopped for another reason.
@@ -207,15 +207,15 @@ impl Blank {
         Ok((blank, results))
     }
 
-    /// What the kernel itself has mapped in it: its vDSO, and the data of that.
+    /// What the kernel itself has mapped in it: its vDSO and the vDSO's data.
     #[must_use]
     pub fn kernel(&self) -> &[Entry] {
         &self.kernel
     }
 
     /// Gives the process the image's mappings, without contents; file mappings are registered with
-    /// `uffd`, whose faults must be served from now on. `own_vdso`: the host's is used where it is
-    /// the same as home's; otherwise never.
+    /// `uffd`, whose faults must be served from now on. With `own_vdso` the host's vDSO is used if
+    /// it is the same as home's; without it, never.
     ///
     /// # Errors
     /// The image is not sound, or the kernel refuses a mapping (no memory).
@@ -275,7 +275,7 @@ impl Blank {
         })
     }
 
-    /// Whether the image's home has the very vDSO that this host has.
+    /// Whether the image's home has exactly the vDSO that this host has.
     fn has_vdso_of(&self, image: &ProcessImage) -> Result<bool, RebuildError> {
         let own = self.kernel.iter().find(|entry| entry.name == "[vdso]");
         let Some(own) = own else {
@@ -288,8 +288,8 @@ impl Blank {
         Ok(vdso::read(self.runner.pid, range)? == image.vdso)
     }
 
-    /// Mappings of the kernel that cannot be moved (Linux 6.16, by configuration), if the image has
-    /// room for them.
+    /// Mappings of the kernel that cannot be moved (Linux 6.16, by configuration). Fails if the
+    /// image has no room for them.
     fn sealed(&self, image: &ProcessImage) -> Result<Vec<Range>, RebuildError> {
         let flags = FlagTable::read(self.runner.pid).map_err(VdsoError::from)?;
         let ranges = self.kernel.iter().map(|entry| Range {
@@ -391,8 +391,8 @@ impl Mapped {
         }
     }
 
-    /// Everything else; `filter` is a seccomp program, 8 bytes per instruction. The threads stay
-    /// stopped, ready to be resumed.
+    /// Does everything else; `filter` is a seccomp program, 8 bytes per instruction. The threads
+    /// stay stopped, ready to be resumed.
     ///
     /// # Errors
     /// The kernel refuses something.
@@ -474,7 +474,7 @@ fn write_proxy(leader: Stopped, runner: &Runner, proxy: &Proxy) -> Result<Stoppe
     Ok(leader)
 }
 
-/// Places pages in a registered range; those that are there already stay.
+/// Places pages in a registered range; pages that are present already stay.
 ///
 /// # Errors
 /// ENOMEM; ENOENT when the range is not registered.
@@ -540,7 +540,8 @@ fn set_process_state(
     list.extend(limit_operations(image, &mut arguments)?);
     let required = list.len();
     for (index, action) in image.actions.iter().enumerate() {
-        // The defaults too: the blank process has inherited what its supervisor ignores (SIGPIPE).
+        // The defaults are set too, because the blank process has inherited what its supervisor
+        // ignores (SIGPIPE).
         if !is_special(index) {
             list.push(action_operation(index, action, &mut arguments));
         }
@@ -555,7 +556,7 @@ fn set_process_state(
     Ok(leader)
 }
 
-/// Signals whose action cannot be set, or (SIGTRAP) is set last, because the runner lives by it.
+/// Signals whose action cannot be set, or (SIGTRAP) is set last, because the runner depends on it.
 fn is_special(index: usize) -> bool {
     [libc::SIGKILL, libc::SIGSTOP, libc::SIGTRAP]
         .iter()
@@ -622,7 +623,7 @@ fn limit_operations(
         }
         let mut soft = limit.soft;
         if limit.resource == libc::RLIMIT_AS && soft != u64::MAX {
-            // The reserved range is no memory of the program's.
+            // The reserved range is not memory of the program.
             soft = soft.saturating_add(image.reserved.len());
         }
         let Ok(resource) = nix_resource(limit.resource) else {
@@ -633,7 +634,7 @@ fn limit_operations(
             // Home has applied its own limit when the memory was locked.
             soft = hard;
         }
-        // With less it would be killed where at home it goes on.
+        // With a lower limit the guest would be killed where at home it would go on.
         if soft > hard {
             return Err(RebuildError::Limit {
                 what: match limit.resource {
@@ -654,8 +655,8 @@ fn limit_operations(
             &[0, u64::from(limit.resource), address, 0],
         ));
     }
-    // Cores are written at home, where a fatal signal is delivered. At 1 byte the kernel asks no handler
-    // of the host either, which it does at 0.
+    // Cores are written at home, where a fatal signal is delivered. A limit of 1 byte, unlike 0,
+    // also keeps the kernel from calling the host's core handler.
     let one = 1u64.to_le_bytes();
     let none = arguments.add(&[one, one].concat());
     list.push(Syscall::new(
@@ -676,8 +677,9 @@ fn nix_resource(number: u32) -> Result<nix::sys::resource::Resource, Errno> {
     }
 }
 
-/// SIGTRAP's action comes here, because up to here the runner lives by SIGTRAP: an ignored one
-/// would be reset by the next `int3`. From there on calls are stepped instead.
+/// Sets SIGTRAP's action, then installs the filter. The action is set only here, because up to here
+/// the runner depends on SIGTRAP: an ignored SIGTRAP would be reset by the next `int3`. From here
+/// on calls are stepped instead.
 fn install_filter(
     leader: Stopped,
     runner: &Runner,

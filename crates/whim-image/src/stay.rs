@@ -1,7 +1,7 @@
-//! Why a process cannot move now: everything that can be told without touching it.
+//! Why a process cannot move now: every reason that can be found without touching the process.
 //!
-//! What /proc does not tell (a local descriptor table, syscall user dispatch) is found when it is
-//! frozen.
+//! What /proc does not show (a local descriptor table, syscall user dispatch) is found when the
+//! process is frozen.
 
 use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
@@ -21,19 +21,19 @@ use whim_sys::watched;
 pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
 /// Length of the range that home reserves unless the policy says otherwise.
 const RESERVED_LENGTH: u64 = 4 << 40;
-/// Descriptors of a process that moves, at most: each of them is looked at.
+/// The most descriptors that a process may have and still move: each of them is examined.
 const DESCRIPTORS_MAX: usize = 1 << 20;
 const ELF_CLASS_64: u8 = 2;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
-/// What is allowed here.
+/// What this node allows.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Processes of uid 0 may move.
     pub allow_root: bool,
-    /// Home can open, and so watch, all files that are mapped shared, read-only; if not, only those that
-    /// this user can open by their names.
+    /// Home can open, and so watch, all files that are mapped shared and read-only; otherwise only
+    /// the files that this user can open by their names.
     pub watches: bool,
     /// Locked memory that a host accepts, in bytes.
     pub locked_max: u64,
@@ -41,7 +41,7 @@ pub struct Policy {
     /// [`RESERVED_ALIGNMENT`].
     pub reserved_length: u64,
     pub threads_max: usize,
-    /// Its home supervisor can enter its time namespace.
+    /// The home supervisor can enter the process's time namespace.
     pub enters_time: bool,
 }
 
@@ -164,13 +164,15 @@ impl From<MapsError> for StayReason {
     }
 }
 
-/// A file that is mapped shared and read-only: it may travel only while home watches who writes to it.
+/// A file that is mapped shared and read-only: its process may move only while home watches for
+/// writes to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFile {
     pub range: Range,
     pub device: (u32, u32),
     pub inode: u64,
-    /// For the log; open `/proc/PID/map_files/START-END` (hexadecimal), which is exact.
+    /// For the log. To open the file, use `/proc/PID/map_files/START-END` (hexadecimal), which is
+    /// exact.
     pub name: String,
 }
 
@@ -180,8 +182,8 @@ pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
     reasons_by(pid, policy, sharing::reason)
 }
 
-/// The same; `shares` says whether somebody else has its memory ([`sharing::reason`], or what knows of earlier
-/// looks: [`sharing::Looks`]).
+/// As [`reasons`]; `shares` says whether another process has its memory ([`sharing::reason`], or a
+/// function that knows of earlier scans: [`sharing::Looks`]).
 #[must_use]
 pub fn reasons_by(
     pid: i32,
@@ -260,7 +262,7 @@ impl SharedFile {
         }
     }
 
-    /// Whether its name still is that of the same file, as we see it.
+    /// Whether its name, as we see it, still is the name of the same file.
     #[must_use]
     pub fn is_named_so(&self) -> bool {
         fs::metadata(&self.name).is_ok_and(|now| self.is(&now))
@@ -269,14 +271,15 @@ impl SharedFile {
     fn is(&self, about: &fs::Metadata) -> bool {
         let device = about.dev();
         let same = (libc::major(device), libc::minor(device)) == self.device;
-        // Some file systems show another device in mappings: those of btrfs's subvolumes.
+        // Some file systems show another device in mappings, for example btrfs for its subvolumes.
         about.ino() == self.inode && (same || self.device.0 == 0)
     }
 
     /// Whether watching it takes no privilege.
     fn is_watchable(&self) -> bool {
-        // What has its name now may be anything: to open a FIFO waits, to open a device may do something. So
-        // it is first held, then looked at, and then opened as what is held.
+        // The name may now be that of anything: opening a FIFO waits, and opening a device may do
+        // something. So the file is first held, then examined, and then opened through the
+        // descriptor that holds it.
         let held = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_PATH)
@@ -302,7 +305,7 @@ pub fn free_range(entries: &[MapEntry], length: u64) -> Option<Range> {
     maps::find_free(entries, within, length, RESERVED_ALIGNMENT)
 }
 
-/// Reasons that only its stopped threads show; looking changes nothing in them.
+/// Reasons that only its stopped threads show; the check changes nothing in them.
 ///
 /// # Errors
 /// It ended.
@@ -358,7 +361,7 @@ fn state_reasons(status: &Status, policy: &Policy, found: &mut Vec<StayReason>) 
     }
 }
 
-/// Whether its monotonic and boot clocks are other ones than ours.
+/// Whether its monotonic and boot clocks differ from ours.
 #[must_use]
 pub fn has_own_time(pid: i32) -> bool {
     let ours = fs::read_link("/proc/self/ns/time");
@@ -373,7 +376,7 @@ pub(crate) fn is_kernel_thread(pid: i32) -> bool {
     stat_field(pid, pid, FLAGS).is_some_and(|flags: u32| flags & PF_KTHREAD != 0)
 }
 
-/// Reasons that lie in its program file; `None` when it has none.
+/// Reasons that lie in its program file; `None` when it has no program file.
 fn program_reasons(
     pid: i32,
     status: &Status,
@@ -385,7 +388,7 @@ fn program_reasons(
         let has_no_memory = command_line(pid).is_ok_and(|line| line.is_empty());
         found.push(match has_no_memory {
             true if is_kernel_thread(pid) => StayReason::KernelThread,
-            // It is about to.
+            // It is about to be gone.
             true => StayReason::Gone,
             false => StayReason::Unreadable("its program file".into()),
         });
@@ -438,7 +441,7 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
         }
         for (resource, name) in shared {
             let split = *tid != pid && foreign::shares(pid, *tid, resource) == Ok(false);
-            // One that is ending gives up its share of everything before it disappears.
+            // A thread that is ending gives up its share of everything before it disappears.
             // Trap: threads-on-their-way-out
             let split = split && !is_ending(pid, *tid);
             if split {
@@ -459,7 +462,7 @@ fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<St
     }
 }
 
-/// The number of the flags (PF_*) among those fields.
+/// The number of the field that has the flags (PF_*).
 const FLAGS: usize = 9;
 
 /// A field of `/proc/PID/task/TID/stat`, by its number in proc(5), from 3 on.
@@ -477,8 +480,8 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat_field(pid, pid, START_TIME)
 }
 
-/// How a process was started, as far as it is looked at here. The process says where that text ends, which may be
-/// anywhere.
+/// The command line of a process, as far as it matters here. The process itself says where that
+/// text ends, which may be anywhere.
 pub(crate) fn command_line(pid: i32) -> io::Result<Vec<u8>> {
     const LINE_MAX: u64 = 4096;
     let mut line = Vec::new();
@@ -508,7 +511,7 @@ fn descriptor_reasons(pid: i32, limit: usize, found: &mut Vec<StayReason>) {
         .flatten();
     for (number, entry) in entries.filter_map(Result::ok).enumerate() {
         if number >= limit {
-            // One that was not looked at may be of any kind.
+            // A descriptor that was not examined may be of any kind.
             return found.push(StayReason::TooManyDescriptors(limit));
         }
         let Ok(target) = fs::read_link(entry.path()) else {
@@ -527,7 +530,7 @@ fn descriptor_reasons(pid: i32, limit: usize, found: &mut Vec<StayReason>) {
     }
 }
 
-/// Reasons that lie in its address space; also for a second look while it is frozen. `own_id` is
+/// Reasons that lie in its address space; also for a second check while it is frozen. `own_id` is
 /// its id in its own pid namespace.
 #[must_use]
 pub fn mapping_reasons(
