@@ -9,8 +9,8 @@ use whim_model::{
     MemoryLayout, PAGE_SIZE, ProcessImage, Protection, Range, Registers, SignalAction, ThreadImage,
 };
 
-/// What /proc says of mappings is understood or refused, and names, which users choose, change nothing
-/// but themselves.
+/// What /proc says of mappings is understood or refused, and names, which users choose, change no
+/// other field.
 pub fn maps(data: &[u8]) {
     if let Ok(entries) = maps::parse(1, data) {
         assert!(entries.len() <= MAPPINGS_MAX);
@@ -40,7 +40,7 @@ pub fn maps(data: &[u8]) {
     name_of_a_thread(data);
 }
 
-/// A path as the kernel writes it: only a newline is written otherwise.
+/// A path as the kernel writes it: only a newline is escaped.
 fn path_of_a_mapping(path: &[u8]) {
     let path: Vec<u8> = path
         .iter()
@@ -71,7 +71,7 @@ fn path_of_a_mapping(path: &[u8]) {
 }
 
 /// A thread's name stands in `stat` as it is, and in `status` without newlines. Neither has to be
-/// text.
+/// UTF-8.
 fn name_of_a_thread(name: &[u8]) {
     let lossy = String::from_utf8_lossy;
     let _ = Status::parse(&lossy(name));
@@ -105,8 +105,8 @@ fn name_of_a_thread(name: &[u8]) {
 
 const VDSO_AT: u64 = 0x7fff_f000_0000;
 
-/// A vDSO is copied and its functions replaced, or it is refused: nothing else in it changes, and no
-/// thread is set to a place outside of it.
+/// A vDSO is copied and its functions replaced, or it is refused. Nothing else in it changes, and
+/// no thread is set to a place outside of it.
 pub fn vdso(data: &[u8]) {
     let length = data.len().next_multiple_of(4096);
     if length == 0 || length > 2 * LENGTH_MAX {
@@ -150,7 +150,7 @@ fn check_proxy(image: &ProcessImage, sound: &bool) {
     assert!(proxy.covers(range));
 }
 
-/// Reads numbers from an input; nothing is left at its end, and then they are 0.
+/// Reads numbers from an input; after the end of the input they are 0.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -284,7 +284,7 @@ pub fn image(data: &[u8]) -> ProcessImage {
     image
 }
 
-/// An image that is taken has only what a process can have.
+/// An accepted image has only what a process can have.
 pub fn rebuild(data: &[u8]) {
     let image = image(data);
     let sound = check_image(&image).is_ok();
@@ -342,7 +342,7 @@ mod tests {
         replay("rebuild", super::rebuild);
     }
 
-    /// Only what is sound without changes shows what a change does.
+    /// Only if the image is sound without changes can it show what a change does.
     #[test]
     fn the_image_without_changes_is_sound() {
         crate::rebuild::check_image(&super::image(&[])).expect("sound");

@@ -1,4 +1,4 @@
-//! The address space of a process, as /proc tells it.
+//! The address space of a process, as /proc shows it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,9 +12,10 @@ pub const MAPPINGS_MAX: usize = 1 << 18;
 const LINE_MAX: usize = 20 << 10;
 /// End of the user half of the address space with four-level page tables, below its last page.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
-/// How often the mappings of a process are read that changes them meanwhile. Since Linux 6.17 the kernel shows one
-/// after another without holding them all: what was joined with its neighbour meanwhile may stand there twice. Of
-/// a program that does nothing else one reading in forty was so.
+/// How often to read the mappings of a process that changes them meanwhile. Since Linux 6.17 the
+/// kernel shows one mapping after another without locking all of them, so a mapping that was joined
+/// with its neighbour meanwhile may be listed twice. For a program that does nothing but change its
+/// mappings, one reading in forty was like that.
 const READS_MAX: usize = 20;
 /// Lowest address that we ever use for something of our own.
 pub const USER_BEGIN: u64 = 0x1_0000;
@@ -238,8 +239,8 @@ fn octal(text: &[u8]) -> Option<u8> {
 pub fn guards(pid: i32, mappings: &[Mapping]) -> io::Result<Vec<Range>> {
     let mut pages = Pagemap::open(pid)?;
     if !pages.only_guards() {
-        // Where guards are known and cannot be told (6.13, 6.14), reading such a page fails, and the
-        // process stays.
+        // On kernels that have guards and cannot report them (6.13, 6.14), reading such a page
+        // fails, and the process stays.
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
@@ -296,7 +297,7 @@ pub fn find_free(
     })
 }
 
-/// Flags of a mapping that only /proc/PID/smaps tells.
+/// Flags of a mapping that only /proc/PID/smaps shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpecialFlags {
     pub flags: MappingFlags,
@@ -316,9 +317,10 @@ pub struct SpecialFlags {
     pub protection_key: u8,
 }
 
-/// Flags by mapping. Reading them walks all pages of the process: about 10 ms per resident GB, a hundredth of
-/// what its pages take to travel. Still it is done during the freeze: of a table from before it, the stack
-/// was missing that had grown meanwhile, and became one that does not grow.
+/// Flags by mapping. Reading them walks all pages of the process: about 10 ms per resident GB, a
+/// hundredth of the time that its pages take to travel. It is done during the freeze nevertheless:
+/// a table from before the freeze lacked a stack that had grown meanwhile, which then became a
+/// mapping that does not grow.
 #[derive(Clone, Debug, Default)]
 pub struct FlagTable {
     flags: BTreeMap<(u64, u64), SpecialFlags>,
@@ -358,8 +360,8 @@ impl FlagTable {
         table
     }
 
-    /// Flags of the mapping with exactly this range, or of one that overlaps it: of a process that runs it
-    /// may have been split, or have grown downwards, since the table was read.
+    /// Flags of the mapping with exactly this range, or of a mapping that overlaps it. In a running
+    /// process the mapping may have been split, or have grown downwards, since the table was read.
     #[must_use]
     pub fn of(&self, range: Range) -> SpecialFlags {
         if let Some(found) = self.flags.get(&(range.start, range.end)) {
@@ -373,7 +375,7 @@ impl FlagTable {
             .unwrap_or_default()
     }
 
-    /// All, by range.
+    /// All flags, by range.
     pub fn iter(&self) -> impl Iterator<Item = (Range, SpecialFlags)> {
         self.flags
             .iter()
@@ -511,7 +513,7 @@ mod tests {
             .find(|entry| entry.name == "[stack]")
             .unwrap();
         assert!(table.of(stack.range).flags.grows_down);
-        // As it would be after it has grown, and a part of it.
+        // The stack as it would be after it has grown, and a part of it.
         let (start, end) = (stack.range.start, stack.range.end);
         let grown = |start, end| table.of(Range { start, end }).flags.grows_down;
         assert!(grown(start - 8192, end) && grown(end - 4096, end));

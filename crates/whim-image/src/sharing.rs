@@ -1,10 +1,11 @@
-//! Who shares the memory of a process.
+//! Which processes share the memory of a process.
 //!
 //! A process that was made with CLONE_VM and is no thread of its maker (the child of `vfork`, until
-//! it executes a program; what `clone` is told to make) has the same memory, and neither can move
-//! without taking it from the other. By now it may be anybody's child. So the kernel is asked about
-//! all processes (`kcmp`, about a microsecond for each), before the freeze. Memory comes to be shared
-//! only when a task is made: while the process is frozen, only younger ones are asked.
+//! it executes a program; or what `clone` makes with that flag) has the same memory, and neither
+//! can move without taking it from the other. By now it may be the child of any process. So the
+//! kernel is asked about all processes (`kcmp`, about a microsecond for each), before the freeze.
+//! Memory comes to be shared only when a task is made, so while the process is frozen only younger
+//! tasks are asked about.
 
 use crate::freeze_observe::Status;
 use crate::stay::{StayReason, command_line, is_kernel_thread, start_time, thread_ids};
@@ -15,25 +16,26 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 use whim_sys::foreign::{self, Resource};
 
-/// The id that was given to a task last, in our pid namespace.
+/// The id that was last given to a task, in our pid namespace.
 const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
 /// Ids are smaller than this.
 const IDS_MAX: &str = "/proc/sys/kernel/pid_max";
-/// No machine makes more tasks in a second: for so long it is certain that ids have not come round.
+/// No machine makes more tasks in a second. So it is certain that ids have not wrapped round within
+/// as many seconds as there are ids per this number.
 const MADE_PER_SECOND: u32 = 200_000;
-/// With more young tasks than this everybody is asked instead.
+/// With more young tasks than this, all processes are asked about instead.
 const YOUNG_MAX: i32 = 4096;
-/// A task is given its id a moment before anybody can see it: so many ids before the last one are
-/// asked again.
+/// A task is given its id a moment before it can be seen, so this many ids before the last one are
+/// asked about again.
 const BECOMING: i32 = 64;
 /// Links of the directory of a process's threads, if there is one thread.
 const LINKS_OF_ONE: u64 = 3;
-/// Of so many processes looks are kept.
+/// The most processes of which scans are kept.
 const LOOKS_MAX: usize = 4096;
-/// How long one waits between two looks at memory that is shared for a moment.
+/// Pause between two scans while memory is shared for a moment.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
-/// What is known of one task.
+/// What is known of the memory of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     Apart,
@@ -42,18 +44,18 @@ enum Relation {
     Hidden,
 }
 
-/// That a process had its memory for itself when it was looked at.
+/// Records that a process had its memory to itself when it was scanned.
 #[derive(Debug)]
 pub struct Alone {
     pid: i32,
-    /// The last id that was given before the look, and when that was.
+    /// The last id that was given before the scan, and when it was read.
     last: Option<(i32, Instant)>,
-    /// Those that could not be asked about.
+    /// Tasks that could not be asked about.
     hidden: Vec<i32>,
 }
 
 impl Alone {
-    /// Asks about every process, of those whose first thread has ended about the others.
+    /// Asks about every process, and if its first thread has ended, about its other threads.
     ///
     /// # Errors
     /// Why it has to stay.
@@ -61,8 +63,8 @@ impl Alone {
         Self::asked(pid, true)
     }
 
-    /// The same, but memory that is shared for a moment only (a program that is being started) may
-    /// take so long until it is not.
+    /// As [`Alone::look`], but memory that is shared for a moment only (by a program that is being
+    /// started) has this much time to stop being shared.
     ///
     /// # Errors
     /// As [`Alone::look`].
@@ -98,7 +100,8 @@ impl Alone {
         alone.look_alike(&alone.hidden).map_or(Ok(alone), Err)
     }
 
-    /// Asks again, of a process that stands still: about those that are younger than the first look.
+    /// Asks again, while the process stands still, about the tasks that are younger than the first
+    /// scan.
     #[must_use]
     pub fn no_longer(&self) -> Option<StayReason> {
         let Some(young) = self.young() else {
@@ -131,7 +134,8 @@ impl Alone {
         self.look_alike(&self.hidden)
     }
 
-    /// Those that could not be asked about, with those of the young ones that cannot be.
+    /// The tasks that could not be asked about, and the young tasks that cannot be asked about
+    /// either.
     fn hidden_with(&self, young: impl Iterator<Item = i32>) -> Result<Vec<i32>, StayReason> {
         let mut hidden = self.hidden.clone();
         for id in young {
@@ -144,7 +148,8 @@ impl Alone {
         Ok(hidden)
     }
 
-    /// The ids of tasks that may have been made since the look; `None`: it cannot be told which.
+    /// The ids of tasks that may have been made since the scan; `None` if that cannot be
+    /// determined.
     fn young(&self) -> Option<std::ops::RangeInclusive<i32>> {
         let (before, when) = self.last?;
         let ids_max: u32 = number(IDS_MAX)?.try_into().ok()?;
@@ -154,8 +159,9 @@ impl Alone {
         (certain && made <= YOUNG_MAX).then(|| (before - BECOMING).max(1)..=now)
     }
 
-    /// One of those about whom the kernel does not answer that looks as if it had the same memory.
-    /// It would have to be one that has changed its ids, and has let itself be read after that.
+    /// Finds a task about which the kernel does not answer, and which looks as if it had the same
+    /// memory. To have it, that task must have changed its ids, and have let itself be read after
+    /// that.
     fn look_alike(&self, hidden: &[i32]) -> Option<StayReason> {
         if hidden.is_empty() {
             return None;
@@ -176,18 +182,18 @@ impl Alone {
     }
 }
 
-/// A process that shares the memory of `pid`, or may do so, as a reason to stay. Those of which only
-/// later threads are left are not recognised: that is left to [`Alone`].
+/// A process that shares the memory of `pid`, or may do so, as a reason to stay. Processes of which
+/// only later threads are left are not recognised: that is left to [`Alone`].
 #[must_use]
 pub fn reason(pid: i32) -> Option<StayReason> {
     Alone::asked(pid, false).err()
 }
 
-/// Looks at many processes, again and again: about each one everybody is asked once, and from then on those that
-/// have been made since.
+/// Scans of many processes, again and again. For each process all others are asked about once, and
+/// from then on only the tasks that have been made since.
 #[derive(Debug, Default)]
 pub struct Looks {
-    /// With when each began, which tells it from a later one of its number.
+    /// With the start time of each, which tells it from a later process of the same number.
     by_pid: HashMap<i32, (u64, Alone)>,
 }
 
@@ -217,7 +223,7 @@ impl Looks {
     }
 }
 
-/// How much memory a process has: everybody may read it.
+/// How much memory a process has, which any user may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     size: u64,
@@ -231,7 +237,7 @@ impl Extent {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?)
     }
 
-    /// Pages: all, resident, shared, of the program, 0, written, 0.
+    /// Counts in pages: all, resident, shared, program text, 0, data and stack, 0.
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text
             .split_whitespace()
@@ -253,7 +259,7 @@ impl Extent {
         self.size > 0 && same(self) == same(other)
     }
 
-    /// Whether it can have been read of the same memory between two looks.
+    /// Whether it can have been read from the same memory between `before` and `after`.
     fn is_between(&self, before: &Self, after: &Self) -> bool {
         let resident = [before.resident, after.resident];
         let least = resident.iter().min().copied().unwrap_or(0);
@@ -298,8 +304,9 @@ fn counts(pid: i32, other: i32) -> bool {
     status.is_ok_and(|status| status.tgid != pid) && !is_kernel_thread(other)
 }
 
-/// Whether a task is a thread of this process: among the young ones are its own. One that has other rights
-/// than its first thread may not be asked about either.
+/// Whether a task is a thread of this process, for the young tasks include the process's own
+/// threads. A thread that has other rights than its first thread may be one that cannot be asked
+/// about either.
 fn is_thread_of(tid: i32, pid: i32) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
 }
@@ -391,7 +398,8 @@ mod tests {
         let (pid, tid) = (std::process::id().cast_signed(), tid.recv().unwrap());
         assert_eq!(foreign::shares(pid, tid, Resource::Memory), Ok(true));
         assert_eq!(relation(pid, tid), Relation::Apart);
-        // Nor one that may not be asked about: it looks like its process, because it is that.
+        // Nor does a thread that may not be asked about: it looks like its process, because it
+        // belongs to it.
         let alone = Alone {
             pid,
             last: None,

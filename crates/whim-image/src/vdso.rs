@@ -2,18 +2,19 @@
 //!
 //! C libraries keep addresses within the vDSO, so a guest has to find home's code at home's
 //! addresses. But that code reads data that the host's kernel lays out in another way, or nowhere.
-//! So the guest gets a copy of home's code in which every function is overwritten by the plain system
-//! call that it stands for. CRIU lets such a copy jump into the host's own vDSO; here it does not:
-//! what a thread would leave on its stack there, or in the frame of a signal, would be worth nothing
-//! at the next host. Instead a thread that is met within such a function is set back to its first
-//! instruction ([`Proxy::begin_of`]), where every kernel's copy of home's code has the same function.
+//! So the guest gets a copy of home's code in which every function is overwritten by the plain
+//! system call that it stands for. CRIU lets such a copy jump into the host's own vDSO. We do not,
+//! because what a thread would leave on its stack there, or in the frame of a signal, would be
+//! worth nothing at the next host. Instead a thread that is stopped within such a function is set
+//! back to its first instruction ([`Proxy::begin_of`]), where every kernel's copy of home's code
+//! has the same function.
 //!
-//! A thread that stands in the middle of home's code does not come here ([`Proxy::stands_in`]). One
-//! that has a signal handler on the way which has interrupted home's code comes back into it: there
-//! it reads the kernel's data, which is not here, and then the process goes home
-//! ([`Proxy::is_unfinished`]). Only to the instructions that were overwritten it must not come back:
-//! where a stack remembers one of those, the process does not come here either
-//! ([`Proxy::is_remembered`]).
+//! A process does not come here while one of its threads stands in the middle of home's code
+//! ([`Proxy::stands_in`]). A thread that runs a signal handler which has interrupted home's code
+//! returns into that code later. There it reads the kernel's data, which is not here, and then the
+//! process goes home ([`Proxy::is_unfinished`]). It must not return, however, to one of the
+//! instructions that were overwritten: if a stack remembers such an instruction, the process does
+//! not come here either ([`Proxy::is_remembered`]).
 
 use crate::maps::{self, MapsError};
 use object::elf::FileHeader64;
@@ -44,11 +45,11 @@ pub enum VdsoError {
     Form(String),
 }
 
-/// The vDSO of this process, which is that of every process of this kernel. It is read once: whoever
-/// will need it in a freeze asks before.
+/// The vDSO of this process, which is that of every process of this kernel. It is read once: code
+/// that will need it in a freeze calls this before.
 ///
 /// # Errors
-/// [`VdsoError::None`] and that it cannot be read.
+/// [`VdsoError::None`], or the vDSO cannot be read.
 pub fn own() -> Result<&'static [u8], VdsoError> {
     static OWN: OnceLock<Vec<u8>> = OnceLock::new();
     if let Some(known) = OWN.get() {
@@ -66,7 +67,7 @@ fn read_own() -> Result<Vec<u8>, VdsoError> {
     read(pid, range)
 }
 
-/// The vDSO of a process that has it there.
+/// Reads the vDSO of a process that has it at `range`.
 ///
 /// # Errors
 /// As [`own`].
@@ -87,7 +88,7 @@ pub struct Proxy {
     range: Range,
     /// Where home has the kernel's data: nothing can be read there.
     data: Vec<Range>,
-    /// What replaces each function.
+    /// Where the code is that replaces the functions.
     entries: Vec<Range>,
     /// The copy, as long as `range`.
     bytes: Vec<u8>,
@@ -145,14 +146,15 @@ impl Proxy {
         &self.data
     }
 
-    /// Whether this is where the copy is, or the data that is missing.
+    /// Whether `range` overlaps the copy, or the data that is missing.
     #[must_use]
     pub fn covers(&self, range: Range) -> bool {
         self.range.overlaps(range) || self.data.iter().any(|data| data.overlaps(range))
     }
 
     /// The first instruction of the replaced function that `rip` is in. All of them can be begun
-    /// anew at any point: they change no register but the result's, and give what is so now.
+    /// anew at any point, because they change only the result's register and return what is true
+    /// now.
     #[must_use]
     pub fn begin_of(&self, rip: u64) -> Option<u64> {
         let found = self.entries.iter().find(|code| code.contains(rip));
@@ -193,7 +195,7 @@ impl Proxy {
     }
 }
 
-/// What a function does in the place of the kernel's code.
+/// The code that takes the place of a function of the kernel.
 fn replacement(name: &[u8]) -> Vec<u8> {
     let number = match name {
         b"clock_gettime" => libc::SYS_clock_gettime,
@@ -202,7 +204,7 @@ fn replacement(name: &[u8]) -> Vec<u8> {
         b"time" => libc::SYS_time,
         b"getcpu" => libc::SYS_getcpu,
         b"getrandom" => return random(),
-        // One that a later kernel has added: its callers know that it may be missing.
+        // A function that a later kernel has added: its callers know that it may be missing.
         _ => return missing(),
     };
     call(number)
@@ -224,8 +226,8 @@ fn missing() -> Vec<u8> {
     code
 }
 
-/// Without the state of its caller, which is for home's kernel's generator. A caller that asks how
-/// long a state is (its length is -1) learns that there is no generator.
+/// A `getrandom` that ignores its caller's state, which is for the generator of home's kernel. A
+/// caller that asks how long a state is (its length is -1) learns that there is no generator.
 ///
 /// `cmp r8, -1 ; je missing ; call of getrandom ; missing: ...`
 fn random() -> Vec<u8> {

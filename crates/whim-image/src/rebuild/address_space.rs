@@ -16,12 +16,12 @@ const TEMPORARY_STEP: u64 = 1 << 24;
 /// Linux 6.13
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// A stack is at least so long here, if its limit and its neighbours allow it.
+/// A stack is at least this long here, if its limit and its neighbours allow it.
 const STACK_ROOM: u64 = 8 << 20;
 /// The kernel keeps this distance below a stack free.
 const STACK_GUARD: u64 = 1 << 20;
 
-/// An operation, and what it is called if its failure matters.
+/// An operation, and its name for the error if its failure matters.
 pub(super) type Step = (Syscall, Option<&'static str>);
 
 /// Where one of the kernel's own mappings is, and where the image wants it.
@@ -73,7 +73,7 @@ fn relocate(from: u64, to: u64, length: u64) -> Step {
     (operation, Some("Moving the vDSO"))
 }
 
-/// Takes away what the blank process had outside of the reserved range; what is sealed stays.
+/// Unmaps what the blank process had outside of the reserved range; sealed mappings stay.
 fn clear(reserved: Range, sealed: &[Range]) -> Vec<Step> {
     let mut keep: Vec<Range> = sealed.to_vec();
     keep.push(reserved);
@@ -88,7 +88,8 @@ fn clear(reserved: Range, sealed: &[Range]) -> Vec<Step> {
     list
 }
 
-/// Room for a copy of home's vDSO, which is still to be written, and nothing where its data was.
+/// Makes room for a copy of home's vDSO, which is still to be written, and maps inaccessible memory
+/// where its data was.
 pub(super) fn proxy_steps(proxy: &Proxy) -> Vec<Step> {
     let anonymous = |range: Range, protection: u8| Mapping {
         start: range.start,
@@ -106,8 +107,8 @@ pub(super) fn proxy_steps(proxy: &Proxy) -> Vec<Step> {
         .collect()
 }
 
-/// Everything between the stub in the reserved range and the image's mappings. `sealed`: mappings
-/// of the blank process that nobody can take away.
+/// All operations between the stub in the reserved range and the image's mappings. `sealed` are
+/// mappings of the blank process that cannot be unmapped.
 pub(super) fn operations(
     image: &ProcessImage,
     moves: &[Move],
@@ -150,20 +151,20 @@ pub(super) fn operations(
     list
 }
 
-/// Behind the guards, which the kernel does not install in locked memory.
+/// Comes after the guards, because the kernel does not install guards in locked memory.
 fn lock_steps(mappings: &[Mapping]) -> impl Iterator<Item = Step> {
     let locked = mappings.iter().filter(|mapping| {
         mapping.flags.locked && !matches!(mapping.backing, Backing::Kernel { .. })
     });
     locked.map(|mapping| {
-        // Locked without being filled: contents are on their way.
+        // Locked without being filled: the contents come later.
         let arguments = [mapping.start, mapping.len(), 1];
         (Syscall::new(libc::SYS_mlock2, &arguments), None)
     })
 }
 
-/// The mappings, with room below the stack: here it grows by the program's own accesses alone, not
-/// when home's answer is written into a part that was never touched.
+/// The mappings, with room below the stack. Here the stack grows only by the program's own
+/// accesses, not when home's answer is written into a part that was never touched.
 pub(super) fn with_room(image: &ProcessImage) -> Vec<Mapping> {
     let limit = image
         .limits
@@ -193,7 +194,8 @@ fn like(one: &Mapping, other: &Mapping) -> bool {
     one.protection == other.protection && one.flags == other.flags && one.end == other.start
 }
 
-/// One `mmap` per run of alike neighbours, advice right behind it: it must come before the pages.
+/// One `mmap` per run of alike neighbours, and right behind it the advice, which must come before
+/// the pages.
 fn mapping_steps(mappings: &[Mapping]) -> Vec<Step> {
     let mut list = Vec::new();
     let mut rest: &[Mapping] = mappings;

@@ -8,7 +8,7 @@ use whim_model::Syscall;
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Running, Stop, Stopped, TraceError, Waited};
 
-/// Operations of one list.
+/// The most operations of one list.
 pub const LIST_MAX: usize = 32_768;
 const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 
@@ -46,7 +46,7 @@ pub fn check(what: &'static str, result: i64) -> Result<u64, RunnerError> {
     }
 }
 
-/// Collects arguments that lie in memory, and tells their addresses.
+/// Collects arguments that lie in memory, and returns their addresses.
 #[derive(Debug)]
 pub struct Arguments {
     start: u64,
@@ -54,7 +54,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Address at which these bytes will lie, a multiple of 16.
+    /// Adds bytes; returns the address at which they will lie, a multiple of 16.
     pub fn add(&mut self, bytes: &[u8]) -> u64 {
         let aligned = self.bytes.len().next_multiple_of(16);
         self.bytes.resize(aligned, 0);
@@ -73,7 +73,7 @@ impl Arguments {
     }
 }
 
-/// Events that come while a list runs and that the runner does not know.
+/// Handles events that come while a list runs and that the runner does not know.
 pub type Visitor<'a> = dyn FnMut(Stopped) -> Result<Running, RunnerError> + 'a;
 
 /// The code page and its memory in one process.
@@ -162,7 +162,7 @@ impl Runner {
         Ok(bytes.chunks_exact(length).map(result).collect())
     }
 
-    /// Runs a list; the thread is stopped behind it, with registers of no meaning.
+    /// Runs a list; the thread is then stopped behind it, and its registers have no meaning.
     ///
     /// SIGTRAP must neither be ignored nor blocked: the kernel would reset its action.
     ///
@@ -177,7 +177,7 @@ impl Runner {
         self.run_visited(thread, operations, refuse)
     }
 
-    /// As [`run`](Self::run), with somebody who deals with the stops on the way (PTRACE_EVENT_*).
+    /// As [`run`](Self::run), but `visit` handles the stops on the way (PTRACE_EVENT_*).
     ///
     /// # Errors
     /// As [`run`](Self::run), and those of `visit`.
@@ -257,9 +257,9 @@ impl Runner {
     }
 }
 
-/// A visitor for threads that were stopped in the middle of their own work: an interrupt that was sent
-/// to a thread which had stopped for another reason already is still due, and comes as soon as the thread
-/// does something for us.
+/// A visitor for threads that were stopped in the middle of their own work. An interrupt that was
+/// sent to a thread which had already stopped for another reason is still due, and comes as soon as
+/// the thread does something for us.
 ///
 /// # Errors
 /// It is another stop.
@@ -295,7 +295,7 @@ pub fn working_mask() -> u64 {
     !SIGTRAP_BIT
 }
 
-/// The stop that a wait gave.
+/// The stop that a wait returned.
 ///
 /// # Errors
 /// The thread has ended.
@@ -308,7 +308,7 @@ pub fn stopped(waited: Waited) -> Result<Stopped, RunnerError> {
     }
 }
 
-/// The error for a stop that nobody expects.
+/// The error for an unexpected stop.
 #[must_use]
 pub fn unexpected(stopped: &Stopped) -> RunnerError {
     RunnerError::Unexpected {
@@ -358,7 +358,7 @@ mod tests {
         let (thread, results) = ran.expect("a list");
         assert_eq!(results, [i64::from(pid); 2]);
 
-        // Elsewhere nobody interrupts, and what stops a thread is told.
+        // Without that visitor no interrupt is expected, so the stop is reported as an error.
         thread.interrupt().expect("it lives");
         let error = runner.run(thread, &list).expect_err("an interrupt");
         let RunnerError::Unexpected { tid, stop, .. } = error else {

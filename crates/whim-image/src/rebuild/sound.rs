@@ -1,4 +1,4 @@
-//! What an image has to be before anything is done with it: home may lie.
+//! Checks an image before anything is done with it, because home may lie.
 
 use super::{RebuildError, SIGNALS, threads};
 use crate::maps::MAPPINGS_MAX;

@@ -8,9 +8,9 @@ use whim_model::Syscall;
 use whim_model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
 use whim_sys::ptrace::{Running, Stop, Stopped};
 
-/// Threads that an image may have.
+/// The most threads that an image may have.
 pub(super) const THREADS_MAX: usize = 4096;
-/// Operations that one thread's own list may have.
+/// The most operations that one thread's own list may have.
 const OWN_MAX: usize = 8;
 const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
@@ -21,8 +21,8 @@ const CLONE_FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM;
 
-/// Creates all threads but the leader, with their numbers. Gives them in the image's order, the
-/// leader first, all stopped.
+/// Creates all threads but the leader, with their numbers. Returns all threads in the image's
+/// order, the leader first, all stopped.
 pub(super) fn create(
     leader: Stopped,
     runner: &Runner,
@@ -164,8 +164,9 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Syscal
     list
 }
 
-/// Queues the image's pending signals, exactly as they were: to itself a thread may send any
-/// siginfo, and the leader to the process. Every thread blocks them until its own mask comes.
+/// Queues the image's pending signals, exactly as they were. That is possible because a thread may
+/// send any siginfo to itself, and the leader any to the process. Every thread blocks them until
+/// its own mask is set.
 pub(super) fn queue_signals(
     threads: &mut Vec<Stopped>,
     runner: &Runner,
@@ -196,7 +197,8 @@ pub(super) fn queue_signals(
     Ok(())
 }
 
-/// Lets the leader start the timers on CPU time. What they send waits for the threads' own masks.
+/// Lets the leader start the timers on CPU time. Their signals stay blocked until the threads have
+/// their own masks.
 pub(super) fn start_timers(
     threads: &mut Vec<Stopped>,
     runner: &Runner,
