@@ -12,14 +12,14 @@ const STRING_MAX: usize = 4096;
 /// Most strings end within this many bytes: they cost one small read.
 const STRING_FIRST: usize = 256;
 const PAGE: u64 = 4096;
-/// No structure that is read and written is longer, but for arrays of the longest.
+/// No structure that is read and written is longer, except for the longest arrays.
 const PROTECTED_MAX: u64 = 1 << 20;
 
 const RESERVED_BUFFER: &str = "a buffer lies in the address range that is reserved while away";
 const TOO_LARGE: &str = "the buffers of this call are too large to be forwarded";
 const TOO_MANY: &str = "this call has too many buffers to be forwarded";
 
-/// `Ok`: forward with what the builder holds. `Err`: something else, decided.
+/// `Ok`: forward with what the builder holds. `Err`: another decision.
 pub(crate) type Flow<T = ()> = Result<T, Box<Decision>>;
 
 pub(crate) fn go_home<T>(reason: &'static str) -> Flow<T> {
@@ -77,7 +77,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What has been gathered.
+    /// The forward with all that has been gathered.
     pub(crate) fn finish(&mut self) -> Forward {
         if self.may_fault {
             self.show_partial_output();
@@ -92,9 +92,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A call that ends with EFAULT has often written something before: the readable half of a
-    /// structure, or the first of two. So whatever stands in the buffers afterwards comes back,
-    /// and what stands there now goes out, so that the rest stays as it is.
+    /// A call that ends with EFAULT has often written something before: the writable half of a
+    /// structure, or the first of two. So whatever stands in the buffers afterwards comes back, and
+    /// what stands there now goes out, so that the rest stays as it is.
     fn show_partial_output(&mut self) {
         let mut regions = std::mem::take(&mut self.regions);
         for region in &mut regions {
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         self.unsigned(index).cast_signed()
     }
 
-    /// Takes the arguments one after the other.
+    /// Gathers the regions of the arguments, one after the other.
     pub(crate) fn flat(&mut self, arguments: &[Argument]) -> Flow {
         for (index, argument) in arguments.iter().enumerate() {
             self.argument(index, argument)?;
@@ -204,13 +204,13 @@ impl<'a> Builder<'a> {
         self.protect(address.saturating_add(present), length - present, direction)
     }
 
-    /// Output that may only be read: the kernel must see it, where it reads it first, and must not
-    /// write to it, although another buffer or thread may make the page present in the deputy.
-    /// Else a message would be taken away and be lost.
+    /// Adds output that the guest may only read. The kernel must see it if it reads it first, and
+    /// must not write to it, although another buffer or thread may make the page present in the
+    /// deputy. Otherwise a message would be taken from its queue and be lost.
     fn protect(&mut self, address: u64, length: u64, direction: Direction) -> Flow {
         let length = match direction {
             Direction::InOut => length.min(PROTECTED_MAX),
-            // The kernel comes no further than the first byte that it cannot write.
+            // The kernel gets no further than the first byte that it cannot write.
             _ => length.min(PAGE - address % PAGE),
         };
         self.charge(length)?;
@@ -224,8 +224,8 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// As [`Builder::region`], and returns the bytes that were read: those that the deputy's
-    /// kernel will see, whatever another thread of the guest writes there meanwhile.
+    /// As [`Builder::region`], and returns the bytes that were read. The deputy's kernel will see
+    /// the same bytes, whatever another thread of the guest writes there meanwhile.
     pub(crate) fn take(
         &mut self,
         address: u64,
@@ -235,7 +235,7 @@ impl<'a> Builder<'a> {
     ) -> Flow<Vec<u8>> {
         let count = self.regions.len();
         self.region(address, length, direction, returned)?;
-        // Up to two: as far as it may be written, and the rest.
+        // At most two regions were added: the writable part, and the rest.
         let added = self.regions[count..].iter();
         Ok(added.flat_map(|region| region.data.clone()).collect())
     }
@@ -314,13 +314,13 @@ impl<'a> Builder<'a> {
         !self.readable(address) && !self.context.touches_reserved(address, 1)
     }
 
-    /// The kernel may come to what is not there.
+    /// Notes that the kernel may reach memory that is not there.
     pub(crate) fn may_fault(&mut self) {
         self.may_fault = true;
     }
 
-    /// How many bytes from the address on the guest may write, up to `length`. What can be
-    /// written changes only at page borders, so it is searched for by halving.
+    /// How many bytes from the address on the guest may write, up to `length`. What can be written
+    /// changes only at page borders, so a binary search finds it.
     fn writable_prefix(&self, address: u64, length: u64) -> u64 {
         let length = length.min(u64::MAX - address);
         // A prefix longer than this goes home anyway.
@@ -350,8 +350,8 @@ impl<'a> Builder<'a> {
         self.text_at(self.value(index))
     }
 
-    /// A string: its bytes and its NUL. One without an end within 4096 bytes is sent so long,
-    /// and the kernel says ENAMETOOLONG.
+    /// A string: its bytes and its NUL. If it has no end within 4096 bytes, that many are sent, and
+    /// the kernel answers with ENAMETOOLONG.
     pub(crate) fn text_at(&mut self, address: u64) -> Flow<Vec<u8>> {
         if address == 0 {
             self.may_fault = true;
@@ -367,7 +367,7 @@ impl<'a> Builder<'a> {
             data.truncate(STRING_FIRST + more.min(STRING_MAX - STRING_FIRST));
         }
         let end = data.iter().position(|byte| *byte == 0);
-        // Without an end the next byte is wanted too, and it is not there.
+        // If there is no end, the next byte is wanted too, and it is not there.
         let wanted = end.map_or(data.len() + 1, |end| end + 1).min(STRING_MAX);
         data.truncate(wanted);
         let length = to_u64(wanted);
@@ -404,9 +404,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Takes the mask that must act in the guest while it waits, and hides it from the deputy:
-    /// there, it would block or let through the wrong signals. False: there is something wrong
-    /// with it, which stays as it is, so that the kernel refuses it in its turn.
+    /// Takes the mask that must act in the guest while it waits, and hides it from the deputy,
+    /// where it would block or let through the wrong signals. Returns false if the mask is invalid:
+    /// then it stays as it is, so that the kernel refuses it when it comes to it.
     pub(crate) fn mask(&mut self, index: usize, pointer: u64, size: u64) -> bool {
         if pointer == 0 {
             self.args[index] = 0;

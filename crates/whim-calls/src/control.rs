@@ -58,14 +58,14 @@ pub(crate) fn semctl(builder: &mut Builder<'_>) -> Flow {
     structure(builder, 3, length, way)
 }
 
-/// Only home knows how many semaphores a set has: the kernel touches two bytes for each of at most
-/// so many (`SEMMSL`).
+/// Only home knows how many semaphores a set has. The kernel touches two bytes for each, and a set
+/// has at most this many (`SEMMSL`).
 const SEMAPHORES_MAX: u64 = 32000;
 
 fn semaphore_values(builder: &mut Builder<'_>, way: Direction, back: Returned) -> Flow {
     let address = builder.value(3);
     let there = u64::try_from(builder.peek(address, 2 * SEMAPHORES_MAX).len()).unwrap_or(0);
-    // What follows the array is not part of it: that it ends is no fault by itself.
+    // Memory behind the array is not part of it, so it is no fault by itself if that memory ends.
     builder.region(address, there.max(2), way, back)?;
     builder.may_fault();
     Ok(())

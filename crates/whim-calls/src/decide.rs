@@ -31,7 +31,7 @@ pub(crate) fn mmap(builder: &mut Builder<'_>) -> Flow {
         return go_home("it asks for huge pages of the hugetlb pool");
     }
     let fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
-    // Without MAP_FIXED the address is a wish, and the kernel takes no range that is in use.
+    // Without MAP_FIXED the address is a wish, and the kernel chooses no range that is in use.
     let touches = builder
         .context
         .touches_reserved(builder.value(0), builder.value(1).max(1));
@@ -72,8 +72,8 @@ pub(crate) fn kill(builder: &mut Builder<'_>) -> Flow {
     let pid = builder.int(0);
     // The id of any thread names its process.
     if !builder.context.is_own(pid) {
-        // Other processes, and groups: the deputy is in its group, and what reaches it is
-        // carried to the guest.
+        // Other processes, and groups: the deputy is in the process's group, and a signal that
+        // reaches the deputy is carried to the guest.
         return Ok(());
     }
     own_signal(builder, Some(builder.context.pid), None, 1, None)
@@ -96,7 +96,7 @@ pub(crate) fn tgkill(builder: &mut Builder<'_>) -> Flow {
 }
 
 const SIGINFO: u64 = 128;
-/// What the kernel always reads of it.
+/// The bytes of a siginfo that the kernel always reads.
 const SIGINFO_READ: u64 = 48;
 
 pub(crate) fn rt_sigqueueinfo(builder: &mut Builder<'_>) -> Flow {
@@ -129,7 +129,7 @@ fn own_signal(
         return Ok(());
     }
     if number == 0 {
-        // Nothing is sent: it only asks whether the target exists.
+        // No signal is sent: the call only asks whether the target exists.
         return match tid {
             Some(tid) if !builder.context.is_own(tid) => answer_errno(libc::ESRCH),
             _ if info.is_some() => Ok(()),
@@ -139,7 +139,7 @@ fn own_signal(
     let unreadable =
         |index| to_u64(builder.peek(builder.value(index), SIGINFO_READ).len()) < SIGINFO_READ;
     if info.is_some_and(unreadable) {
-        // EFAULT comes before ESRCH: the kernel says it.
+        // EFAULT comes before ESRCH, and the kernel itself answers with it.
         return Ok(());
     }
     let info = info.map_or(0, |index| builder.value(index));
@@ -161,8 +161,8 @@ pub(crate) fn rt_sigaction(builder: &mut Builder<'_>) -> Flow {
 }
 
 const CHILD: &str = "it starts a process";
-/// What may come with the flags of a thread. CLONE_DETACHED has had no meaning since Linux 2.6; musl
-/// sets it.
+/// Flags that may be added to those of a thread. CLONE_DETACHED has had no meaning since Linux 2.6;
+/// musl sets it.
 const THREAD_OPTIONS: i32 = libc::CLONE_SYSVSEM
     | libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
@@ -180,7 +180,8 @@ fn new_thread(thread: NewThread) -> Flow {
     special(Special::NewThread(thread))
 }
 
-/// The low byte of the flags would be the signal at its end: a thread has none.
+/// The low byte of the flags would be the signal that is sent when the child ends: a thread has
+/// none.
 pub(crate) fn clone(builder: &mut Builder<'_>) -> Flow {
     new_thread(NewThread {
         flags: builder.value(0),
@@ -191,9 +192,9 @@ pub(crate) fn clone(builder: &mut Builder<'_>) -> Flow {
     })
 }
 
-/// `struct clone_args` of Linux 5.3, and of today.
+/// Sizes of `struct clone_args`, from Linux 5.3 to today.
 const CLONE_ARGS: std::ops::RangeInclusive<u64> = 64..=88;
-/// Addresses of a program end below this one.
+/// All addresses of a program are below this one.
 const ADDRESS_MAX: u64 = 1 << 47;
 
 pub(crate) fn clone3(builder: &mut Builder<'_>) -> Flow {
@@ -215,7 +216,8 @@ pub(crate) fn clone3(builder: &mut Builder<'_>) -> Flow {
         length,
         thread_local,
     ] = std::array::from_fn(|index| word(&bytes, index * 8));
-    // Numbers of the program's own choice, a cgroup; or what the kernel refuses.
+    // The last fields ask for ids of the program's own choice, or for a cgroup; unsound values are
+    // refused by the kernel.
     let more = bytes.get(64..).unwrap_or_default();
     let sound = (stack == 0) == (length == 0) && stack < ADDRESS_MAX && length < ADDRESS_MAX;
     if signal != 0 || !sound || more.iter().any(|byte| *byte != 0) {
@@ -246,7 +248,7 @@ const TIMESPEC: u64 = 16;
 /// What a clock id means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Clock {
-    /// One that both nodes share.
+    /// A clock that both nodes share.
     Shared,
     /// CPU time of this process or of a thread of it.
     OwnCpu,
@@ -311,7 +313,8 @@ pub(crate) fn adjtimex(builder: &mut Builder<'_>) -> Flow {
     adjust(builder, 0)
 }
 
-/// Asking is forwarded; setting home's clock is not for a guest.
+/// Reading the clock is forwarded. Setting home's clock is not for a guest, so the process goes
+/// home.
 fn adjust(builder: &mut Builder<'_>, index: usize) -> Flow {
     const TIMEX: u64 = 208;
     let address = builder.value(index);
@@ -364,7 +367,7 @@ pub(crate) fn timer_create(builder: &mut Builder<'_>) -> Flow {
 
 // ---- attributes of the process ----
 
-/// Forwarded for other processes, run here for the own one.
+/// Runs here for the own process; for other processes, goes home.
 pub(crate) fn own_here_else_home(builder: &mut Builder<'_>) -> Flow {
     let pid = builder.int(0);
     if pid == 0 || builder.context.is_own(pid) {
@@ -529,7 +532,7 @@ pub(crate) fn prctl_is_forwarded(option: u32) -> bool {
 pub(crate) fn prctl(builder: &mut Builder<'_>) -> Flow {
     match builder.unsigned(0) {
         SET_NAME => {
-            // The kernel reads at most 15 bytes and its own NUL.
+            // The kernel reads at most 15 bytes and adds its own NUL.
             let name = builder.value(1);
             builder.region(name, 16, In, Returned::Nothing)?;
             special_forward(builder, Special::ThreadName)

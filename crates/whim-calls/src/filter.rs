@@ -68,7 +68,7 @@ fn load_high(index: usize) -> Instruction {
     op(LOAD, ARGS_AT + 8 * index + 4)
 }
 
-/// Instructions that look at the architecture; the number is loaded behind them.
+/// Instructions that check the architecture; the next one loads the number.
 const HEAD: usize = 3;
 
 /// Seccomp program for a guest whose reserved range is `[start, end)` (both multiples of 1 TiB,
@@ -102,11 +102,12 @@ pub fn guest_filter(reserved: (u64, u64)) -> Vec<Instruction> {
     program
 }
 
-/// The same for a host on which the kernel cannot fetch pages from home: what runs in the guest and
-/// has pointers is trapped as well, see [`crate::touched`].
+/// The same for a host on which the kernel cannot fetch pages from home: calls that run in the
+/// guest and have pointers are trapped as well, see [`crate::touched`].
 ///
-/// But not from code in the reserved range: the supervisor has the guest make calls there while it does
-/// not listen. A guest that jumps there gets `EFAULT` for its own missing pages, and nothing else.
+/// Calls from code in the reserved range are not trapped, because the supervisor has the guest make
+/// calls there while it does not listen. A guest that jumps there gets `EFAULT` for its own missing
+/// pages, and nothing else.
 pub fn cautious_filter(reserved: (u64, u64)) -> Vec<Instruction> {
     let mut program = guest_filter(reserved);
     let trap = |number| [jump(JUMP_IF_EQUAL, number, 0, 1), op(RETURN, NOTIFY)];
@@ -125,7 +126,8 @@ pub fn cautious_filter(reserved: (u64, u64)) -> Vec<Instruction> {
     program
 }
 
-/// What follows once the number is known; empty: trapped like everything unknown.
+/// The instructions for a row once the number is known. Empty: the call is trapped like everything
+/// unknown.
 fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
     let mut block = Vec::new();
     match row.gate {

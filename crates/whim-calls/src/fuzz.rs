@@ -8,22 +8,22 @@ use crate::{
 use whim_model::Syscall;
 
 const PAGE: u64 = 4096;
-/// Where the guest's memory begins: pages that may be written, one that may be read, a hole, and one
-/// more that may be written.
+/// Where the guest's memory begins: two writable pages, a read-only page, a hole, and one more
+/// writable page.
 const BASE: u64 = 0x1_0000;
 const PAGES: [Option<bool>; 5] = [Some(true), Some(true), Some(false), None, Some(true)];
 const RESERVED: (u64, u64) = (32 << 40, 33 << 40);
 const PID: i32 = 100;
 const THREADS: [i32; 2] = [100, 101];
-/// What makes a new task a thread of the process, and what may come with it (`clone(2)`).
+/// Flags that make a new task a thread of the process, and flags that may be added (`clone(2)`).
 const THREAD_FLAGS: u64 = 0x0001_0f00;
 const THREAD_OPTIONS: u64 = 0x017c_0000;
 
-/// A small address space whose contents are the input's.
+/// A small address space that holds the contents of the input.
 struct Memory<'a>(&'a [u8]);
 
 impl Memory<'_> {
-    /// Whether the page of an address may be written; `None`: it is not there.
+    /// Whether the page of an address may be written; `None` if there is no page.
     fn page(address: u64) -> Option<bool> {
         let index = usize::try_from(address.checked_sub(BASE)? / PAGE).ok()?;
         *PAGES.get(index)?
@@ -68,8 +68,8 @@ impl GuestMemory for Memory<'_> {
 /// Every call has a decision, whatever its arguments and the memory are, and what is forwarded stays
 /// within its limits: the kernel at home touches what the guest may touch, and nothing else.
 ///
-/// The input: the number (2 bytes, a row of the table unless they are above), six arguments of 8
-/// bytes, and the contents of the memory.
+/// The input: the number (2 bytes: a row of the table, or from 0x8000 on the first word of the
+/// memory is the number), six arguments of 8 bytes, and the contents of the memory.
 pub fn calls(data: &[u8]) {
     let Some((head, contents)) = data.split_at_checked(50) else {
         return;
@@ -148,7 +148,8 @@ fn check_region(call: &Syscall, region: &Region, memory: &Memory<'_>) {
         "{}",
         told("data")
     );
-    // In this order: there may be no address behind that of an empty one.
+    // The data comes first: at its end the address is not advanced, which may already be the last
+    // one.
     for (byte, address) in region.data.iter().zip(region.address..) {
         assert_eq!(memory.byte(address), *byte, "{}", told("what is sent"));
     }

@@ -1,4 +1,4 @@
-//! What has to be hidden of a stop that meets a call: asked of the call's row.
+//! What has to be hidden when a stop interrupts a call, as the call's row says.
 
 use crate::resolve::row;
 use crate::stopped::{AtStop, Stopped, Time, Transfer};
@@ -7,7 +7,7 @@ fn stopped(number: u64) -> Stopped {
     row(number).map_or(Stopped::NOT, |row| row.stopped)
 }
 
-/// What becomes of this call when a stop meets it while it waits.
+/// What becomes of this call when a stop interrupts it while it waits.
 pub fn at_stop(number: u64) -> AtStop {
     stopped(number).at_stop
 }
@@ -40,8 +40,8 @@ pub fn waits_for_child(number: u64) -> bool {
     stopped(number).waits_for_child
 }
 
-/// True if a signal may end the call with -ERESTARTSYS although it runs in the guest: of any other call
-/// that has not been forwarded this number says that it has not begun.
+/// True if a signal may end the call with -ERESTARTSYS although it runs in the guest. For any other
+/// call that has not been forwarded, -ERESTARTSYS means that it has not begun.
 pub fn restarts_here(number: u64) -> bool {
     stopped(number).restarts_here
 }

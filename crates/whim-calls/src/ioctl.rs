@@ -1,4 +1,4 @@
-//! The requests of ioctl that programs make on what stays at home.
+//! The requests of ioctl that programs make on descriptors, which stay at home.
 
 use crate::builder::{Builder, Flow, go_home};
 use crate::types::{Direction, Returned, half, word};
@@ -19,7 +19,7 @@ enum Io {
     Change(u64),
 }
 
-/// Requests, with their names, sorted by number within a group.
+/// Requests, with their names, mostly in the order of their numbers.
 const TERMINAL: &[(u32, &str, Io)] = &[
     (0x5401, "TCGETS", Put(36)),
     (0x5402, "TCSETS", Get(36)),
@@ -223,9 +223,10 @@ const SOCKET: &[(u32, &str, Io)] = &[
     (0x8010_8907, "SIOCGSTAMPNS_NEW", Put(16)),
 ];
 
-/// What a host may not have done, though the program's user may do it: to type into a terminal, where
-/// others read as commands what was typed (TIOCSTI, TIOCLINUX), to take the console's messages (TIOCCONS),
-/// and to have a line discipline loaded into the kernel (TIOCSETD). The program itself does it, at home.
+/// Requests that home executes for no host, though the program's user may make them: typing into a
+/// terminal, where others read as commands what was typed (TIOCSTI, TIOCLINUX), taking the
+/// console's messages (TIOCCONS), and having a line discipline loaded into the kernel (TIOCSETD).
+/// The program makes them itself, at home.
 const REFUSED: &[u32] = &[0x5412, 0x541c, 0x541d, 0x5423];
 
 /// Whether home never executes this request for a guest.
@@ -233,7 +234,7 @@ pub(crate) fn is_refused(request: u32) -> bool {
     REFUSED.contains(&request)
 }
 
-/// Those that may wait: for a line to drain, a modem line, or a disk.
+/// Requests that may wait: for a line to drain, a modem line, or a disk.
 const WAITING: &[u32] = &[
     0x5403,
     0x5404,
@@ -349,7 +350,7 @@ fn interface_list(builder: &mut Builder<'_>, address: u64) -> Flow {
     builder.region(list, length, Direction::InOut, Returned::Whole)
 }
 
-/// A header that holds a count, and so many elements behind it.
+/// A header that holds a count, and that many elements behind it.
 fn counted(
     builder: &mut Builder<'_>,
     address: u64,
@@ -397,7 +398,7 @@ mod tests {
         assert_eq!(numbers.len(), count);
     }
 
-    /// Where the number of a request tells a size, the table must not place less.
+    /// If the number of a request encodes a size, the table must not place less.
     #[test]
     fn sizes_agree_with_the_numbers() {
         for (number, name, io) in [TERMINAL, FILE, SOCKET].concat() {

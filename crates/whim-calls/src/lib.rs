@@ -5,9 +5,9 @@
 //! crate says which, and for a forwarded call it names every byte of the guest's memory that the
 //! kernel may touch, so that home can place all of it before the call starts.
 //!
-//! The safety net is always the same: what the table does not know completely goes home, where
-//! it runs natively. Nothing here owns a clock, a socket or a file; the guest's memory is seen
-//! through [`GuestMemory`].
+//! The safety net is always the same: a call that the table does not know completely goes home,
+//! where it runs natively. Nothing here owns a clock, a socket or a file; the guest's memory is
+//! seen through [`GuestMemory`].
 //!
 //! - [`resolve`] decides one call.
 //! - [`guest_filter`] is the seccomp program of a guest.

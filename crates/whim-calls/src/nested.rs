@@ -9,7 +9,7 @@ const IOVEC_COUNT_MAX: u64 = 1024;
 const HEADER: u64 = 56;
 const MULTI_HEADER: u64 = 64;
 const SOCKET_ADDRESS_MAX: u64 = 128;
-/// More control data than any kernel's default takes; more than that goes home.
+/// More control data than any kernel accepts by default; a message with more goes home.
 const CONTROL_MAX: u64 = 1 << 20;
 const FD_SET_WORD_BITS: u64 = 64;
 
@@ -22,7 +22,7 @@ enum Pieces {
     Sent,
     /// The result counts through them.
     Counted,
-    /// The result does not tell: they travel out and home.
+    /// The result does not tell how much is filled: they travel in both directions.
     Whole,
 }
 
@@ -54,7 +54,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// A msghdr at an address and what it leads to. `direction` is that of the header itself.
+    /// A msghdr and what it leads to.
     fn message(&mut self, header: &[u8], pieces: Pieces) -> Flow {
         if header.len() < 56 {
             return Ok(());
@@ -87,7 +87,8 @@ impl Builder<'_> {
         self.region(address, size, InOut, Returned::Whole)
     }
 
-    /// Zero-copy sending keeps the pages after the call has returned: the window cannot.
+    /// Zero-copy sending uses the pages after the call has returned; the window has given them up
+    /// by then.
     fn refuse_zerocopy(&mut self, flags: usize) -> Flow {
         if self.int(flags) & libc::MSG_ZEROCOPY != 0 {
             return go_home("zero-copy sending keeps the program's pages");
@@ -225,7 +226,7 @@ pub(crate) fn pselect6(builder: &mut Builder<'_>) -> Flow {
     if builder.value(5) != 0 {
         let pair = builder.peek(builder.value(5), 16);
         if pair.len() != 16 || !builder.mask(5, word(&pair, 0), word(&pair, 8)) {
-            // The kernel finds out itself, when it comes to it.
+            // The kernel itself finds the fault, when it comes to it.
             builder.region(builder.value(5), 16, In, Returned::Nothing)?;
         }
     }
@@ -357,8 +358,8 @@ pub(crate) fn open_by_handle_at(builder: &mut Builder<'_>) -> Flow {
     builder.region(body, length, In, Returned::Nothing)
 }
 
-/// A structure whose first 32 bits are its size. The kernel reads it, and writes the size that it
-/// knows there when it does not like this one, if it can.
+/// A structure whose first 32 bits are its size. The kernel reads it. If it does not accept this
+/// size, it writes the size that it knows there, if it can.
 pub(crate) fn sized_structure(builder: &mut Builder<'_>, index: usize) -> Flow {
     let address = builder.value(index);
     let size = half(&builder.peek(address, 4), 0);

@@ -27,8 +27,9 @@ const HOME_ENTRIES: &[&[u8]] = &[
 /// Of these, the ones below which plain names may follow.
 const HOME_DIRECTORIES: &[&[u8]] = &[b"fd", b"fdinfo", b"net"];
 
-/// Calls that only look at a name. realpath asks for the target of each directory on its way, so
-/// the own directory itself may be looked at; but not opened, for names below it could follow.
+/// Calls that only query a name. realpath asks for the target of each directory on its way, so the
+/// process's own directory may be queried. It may not be opened, because names below it could
+/// follow.
 const LOOKING: &[Sysno] = &[
     Sysno::stat,
     Sysno::lstat,

@@ -77,7 +77,7 @@ pub fn home_may_execute(number: u64) -> bool {
     row(number).is_some_and(|row| row.forwards)
 }
 
-/// As [`home_may_execute`], of a whole call: of some only certain requests are forwarded.
+/// As [`home_may_execute`], for a whole call: some calls are forwarded only for certain requests.
 #[must_use]
 pub fn home_may_execute_call(call: &Syscall) -> bool {
     // The kernel looks at 32 bits of these arguments.

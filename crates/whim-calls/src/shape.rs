@@ -8,7 +8,7 @@ use syscalls::Sysno;
 /// The kernel never moves more than this in one read or write.
 pub(crate) const MAX_RW_COUNT: u64 = 0x7fff_f000;
 
-/// What a call is, before its arguments are looked at.
+/// What a call is, before its arguments are examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallClass {
     /// Runs natively in the guest; not trapped, save for rare arguments.
@@ -24,7 +24,7 @@ pub enum CallClass {
 /// How long a buffer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
     /// A 64-bit count in an argument; the kernel touches at most `most` bytes.
     Long { index: usize, unit: u64, most: u64 },
@@ -54,7 +54,7 @@ pub(crate) enum Shape {
     None,
     /// Argument by argument.
     Flat(&'static [Argument]),
-    /// By a function, which may also decide otherwise than to forward.
+    /// By a function, which may also decide not to forward.
     Code(fn(&mut Builder<'_>) -> Flow, &'static str),
 }
 
@@ -77,7 +77,8 @@ pub(crate) enum Gate {
         index: usize,
         values: &'static [u32],
     },
-    /// Trapped if the low half of an argument is one of these, or negative where that counts.
+    /// Trapped if the low half of an argument is one of these, or is negative and `negative` is
+    /// set.
     TrapIf {
         index: usize,
         values: &'static [u32],
@@ -117,17 +118,17 @@ impl Row {
         self.class
     }
 
-    /// True if it may wait for somebody else for an unbounded time.
+    /// True if it may wait for something outside of it for an unbounded time.
     pub fn may_block(&self) -> bool {
         self.may_block
     }
 
-    /// Why it goes home, or what there is to know of it; may be empty.
+    /// Why it goes home, or a remark on it; may be empty.
     pub fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// May wait for somebody else.
+    /// May wait for something outside of it.
     pub(crate) const fn waits(mut self) -> Self {
         self.may_block = true;
         self
@@ -146,7 +147,7 @@ impl Row {
         self
     }
 
-    /// Its timeout is relative only then.
+    /// Its timeout is relative only under this condition.
     pub(crate) const fn relative_if(mut self, only: Only) -> Self {
         if let Some((time, _)) = self.stopped.time {
             self.stopped.time = Some((time, Some(only)));
@@ -171,7 +172,7 @@ impl Row {
         self
     }
 
-    /// It waits for all of it only then.
+    /// It waits for the whole transfer only under this condition.
     pub(crate) const fn waits_if(mut self, only: Only) -> Self {
         if let Some(mut transfer) = self.stopped.transfer {
             transfer.waits = Some(only);
@@ -192,7 +193,7 @@ impl Row {
         self
     }
 
-    /// The filter's part.
+    /// What the filter does with it.
     pub(crate) const fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
         self
@@ -216,7 +217,7 @@ pub(crate) const fn flat(address: usize, length: usize) -> Buffer {
     Buffer::Flat { address, length }
 }
 
-/// The flags of a message that is sent, in this argument: it waits.
+/// The condition that a message is sent with waiting: this argument lacks MSG_DONTWAIT.
 pub(crate) const fn sends(index: usize) -> Only {
     Only {
         index,
@@ -225,7 +226,8 @@ pub(crate) const fn sends(index: usize) -> Only {
     }
 }
 
-/// The flags of a message that is received: it waits for all of it.
+/// The condition that the whole message is waited for: this argument has MSG_WAITALL and lacks
+/// MSG_DONTWAIT.
 pub(crate) const fn receives_all(index: usize) -> Only {
     Only {
         index,

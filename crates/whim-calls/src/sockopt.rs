@@ -17,8 +17,8 @@ const SOL_IP: i32 = 0;
 const SOL_TCP: i32 = 6;
 const SOL_IPV6: i32 = 41;
 
-/// Levels whose options are flat: UDP, ICMPv6, CAN (raw and base), UDP-Lite, raw IP, ATM-free
-/// AF_PACKET, netlink, TIPC, crypto (ALG), TLS, MPTCP, vsock.
+/// Levels whose options are flat: UDP, ICMPv6, CAN (base and raw), UDP-Lite, raw IP, AF_PACKET,
+/// netlink, TIPC, crypto (ALG), TLS, MPTCP, vsock (AF_VSOCK and SOL_VSOCK).
 const FLAT_LEVELS: &[i32] = &[
     17, 58, 100, 101, 136, 255, 263, 270, 271, 279, 282, 284, 40, 287,
 ];
@@ -28,7 +28,7 @@ const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 /// From here on IPv4 options belong to netfilter, whose structures hold pointers.
 const NETFILTER_FIRST: i32 = 64;
-/// Its one flat option, which proxies ask for.
+/// Netfilter's one flat option, which proxies ask for.
 const SO_ORIGINAL_DST: i32 = 80;
 /// ip6tables: SET_REPLACE, ADD_COUNTERS and the revision queries, between ordinary options.
 const IP6_TABLES: &[i32] = &[64, 65, 68, 69];

@@ -1,15 +1,17 @@
 //! What a mere stop (a freeze, without any signal) does to a call that waits, and how the rest of it is found.
 //!
-//! The kernel restarts most calls by itself, unseen, with what is left of their time. Three kinds it does not:
-//! those that answer every interruption with EINTR, those that would wait for all of their time again, and
-//! transfers that answer with a short count. A row of the table says which, so that a supervisor can hide it.
+//! The kernel restarts most calls by itself, unseen, with what is left of their time. It does not
+//! do so for three kinds: calls that answer every interruption with EINTR, calls that would wait
+//! for all of their time again, and transfers that answer with a short count. A row of the table
+//! says which kind its call is, so that a supervisor can hide the stop.
 
-/// What becomes of a call that a stop meets while it waits.
+/// What becomes of a call that a stop interrupts while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtStop {
     /// It goes on by itself.
     GoesOn,
-    /// It goes on by itself, but is made anew on another node: what is left of its time has to be known.
+    /// It goes on by itself, but is made anew on another node, so the rest of its time has to be
+    /// known.
     GoesOnHere,
     /// It is made again, and would wait for all of its time again.
     WaitsAnew,
@@ -28,7 +30,7 @@ pub enum Limit {
     Send,
 }
 
-/// That the low bits of an argument, within a mask, have a value.
+/// The condition that the bits of an argument under a mask have a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Only {
     pub index: usize,
@@ -51,7 +53,7 @@ pub enum Time {
     Timespec(usize),
 }
 
-/// From or to what a transfer goes that a stop may leave short.
+/// The source or the target of a transfer that a stop may leave short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// A pipe, a socket or a terminal.
@@ -80,7 +82,7 @@ pub enum Buffer {
     Message {
         address: usize,
     },
-    /// None: so many bytes, and the kernel has moved the offset itself.
+    /// No buffer, only a count of bytes: the kernel has moved the offset itself.
     Count(usize),
 }
 
@@ -89,13 +91,13 @@ pub enum Buffer {
 pub struct Transfer {
     pub end: End,
     pub buffer: Buffer,
-    /// Whether it waits until all is done, as its flags say.
+    /// The flags with which it waits until all is transferred; `None` if it always does.
     pub waits: Option<Only>,
     /// The call that transfers one piece of the rest.
     pub rest: u64,
 }
 
-/// All that a row says of it.
+/// All that a row says of stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stopped {
     pub(crate) at_stop: AtStop,

@@ -5,8 +5,9 @@
 //! the last pointer. `nested` is a forward whose buffers a function finds. `decided` and `here`
 //! let the arguments decide. `home` is the safety net, and says why.
 //!
-//! `at_stop`, `time`, `expires` and `short` say what has to be hidden of a stop that meets the call while it
-//! waits; without them the kernel does that (see [`crate::stopped`]).
+//! `at_stop`, `time`, `expires` and `short` say what a supervisor has to hide when a stop
+//! interrupts the call while it waits; without them the kernel hides the stop itself (see
+//! [`crate::stopped`]).
 
 use crate::control::{fcntl, msgctl, semctl};
 use crate::decide;

@@ -1,19 +1,20 @@
 //! Memory that the kernel touches for a call which runs in the guest itself.
 //!
 //! A plain user's host may not be allowed to fetch a page from home for the kernel
-//! (`vm.unprivileged_userfaultfd`): the call would give `EFAULT` for memory that the program has. On
-//! such a host these calls are trapped as well, and go on when all that they may touch is there.
+//! (`vm.unprivileged_userfaultfd`), so the call would give `EFAULT` for memory that the program
+//! has. On such a host these calls are trapped as well, and go on once all memory that they may
+//! touch is there.
 
 use crate::types::GuestMemory;
 use whim_model::Syscall;
 
-/// Bytes that are looked at behind an argument of which nothing else is known; no structure of
-/// these calls is longer.
+/// Bytes to check behind an argument of which nothing else is known; no structure of these calls is
+/// longer.
 const USUAL: u64 = 128;
 /// An entry of `futex_waitv`, and how many the kernel takes.
 const WAITER: u64 = 24;
 const WAITERS_MAX: u64 = 128;
-/// More than any machine has nodes, in bits.
+/// More bits than any machine has nodes.
 const NODES_MAX: u64 = 4096;
 const PAGES_MAX: u64 = 1 << 20;
 
@@ -63,8 +64,8 @@ pub(crate) fn touching() -> impl Iterator<Item = u32> {
         .filter_map(|number| u32::try_from(*number).ok())
 }
 
-/// What the kernel may touch for this call, if it runs in the guest: ranges of which some may not be
-/// memory at all. Empty for all other calls.
+/// The ranges that the kernel may touch for this call if it runs in the guest; some of them may not
+/// be memory at all. Empty for all other calls.
 #[must_use]
 pub fn touched(call: &Syscall, memory: &dyn GuestMemory) -> Vec<(u64, u64)> {
     let Ok(number) = i64::try_from(call.number) else {
@@ -74,7 +75,7 @@ pub fn touched(call: &Syscall, memory: &dyn GuestMemory) -> Vec<(u64, u64)> {
         return Vec::new();
     }
     let args = call.args;
-    // What is no pointer is too small a number to be an address.
+    // An argument that is no pointer is too small a number to be an address.
     let mut ranges: Vec<(u64, u64)> = args.iter().map(|arg| (*arg, USUAL)).collect();
     let mut array = |index: usize, count: u64, size: u64| {
         ranges.push((args[index], count.min(PAGES_MAX) * size));
@@ -111,8 +112,8 @@ mod tests {
     use super::*;
     use crate::{CallClass, rows};
 
-    /// Local for some arguments at least, and without a pointer that the kernel follows: it only keeps
-    /// it, or it is a range of the address space.
+    /// Calls that are local for some arguments at least and have no pointer that the kernel
+    /// follows: it only keeps the pointer, or the argument is a range of the address space.
     const WITHOUT_POINTERS: &[&str] = &[
         "mmap",
         "mprotect",

@@ -1,4 +1,4 @@
-//! The words in which the resolver is asked and answers.
+//! The types of the resolver's questions and answers.
 
 use serde::{Deserialize, Serialize};
 use whim_model::Syscall;
@@ -26,7 +26,7 @@ pub trait GuestMemory {
 /// The `arch` of a native call in a seccomp notification (`AUDIT_ARCH_X86_64`).
 pub const NATIVE: u32 = 0xc000_003e;
 
-/// A call as a seccomp notification tells it (`data.arch`, `data.nr`, `data.args`).
+/// A call as a seccomp notification reports it (`data.arch`, `data.nr`, `data.args`).
 ///
 /// A 32-bit call (`int 0x80`) has other numbers: it becomes a number without a row, and so goes home. The same
 /// is true of x32 numbers, which carry bit 30.
@@ -73,8 +73,8 @@ pub enum Returned {
         /// Bytes of the result that earlier pieces took.
         skip: u64,
     },
-    /// `min(length, rax * unit)` bytes: 12 per event of `epoll_wait`. With `unit == length` it
-    /// says: the whole, but only if the result is above 0.
+    /// `min(length, rax * unit)` bytes: 12 per event of `epoll_wait`. `unit == length` means the
+    /// whole region, but only if the result is above 0.
     ByResultTimes {
         /// Bytes per unit of the result.
         unit: u64,
@@ -138,7 +138,7 @@ pub struct Forward {
     /// Every range that the kernel may touch. Ranges may overlap: home places the zeros of `Out`
     /// first and the data of `In` and `InOut` over them.
     pub regions: Vec<Region>,
-    /// The call may wait for somebody else for an unbounded time.
+    /// The call may wait for something outside of it for an unbounded time.
     pub may_block: bool,
     /// Something that the kernel may touch is missing or protected in the guest, so EFAULT or a
     /// short count is a true answer. When this is false, EFAULT is a hole in the table.
@@ -169,7 +169,7 @@ pub struct Signal {
 }
 
 /// A thread that the program makes. [`clone`](https://man7.org/linux/man-pages/man2/clone.2.html)
-/// takes these arguments in registers, so what is executed is what was looked at.
+/// takes these arguments in registers, so what is executed is what was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewThread {
     /// CLONE_ flags of a thread, and none besides.
@@ -203,7 +203,7 @@ impl NewThread {
         ]
     }
 
-    /// Words of 4 bytes that the kernel writes before the thread runs.
+    /// Addresses of the 4-byte words that the kernel writes before the thread runs.
     pub fn written(&self) -> impl Iterator<Item = u64> {
         let has = |flag: i32| self.flags & u64::from(flag.cast_unsigned()) != 0;
         let parent = has(libc::CLONE_PARENT_SETTID).then_some(self.parent_tid);
@@ -212,20 +212,21 @@ impl NewThread {
     }
 }
 
-/// What needs the supervisor's own protocol.
+/// Calls that need the supervisor's own protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Special {
     /// `mmap` of a file, private: the mapping is made at home in the attic, and at the guest as
     /// memory that is filled from there. The arguments are those of the call.
     MapFile,
-    /// A signal to the own process. It must first interrupt the deputy's call of the thread
-    /// that it is for, or that thread's handler would not run while it waits (docs/traps.md, `own-signals-do-not-interrupt`).
+    /// A signal to the own process. It must first interrupt the deputy's call of the thread that it
+    /// is for. Otherwise that thread's handler would not run while the call waits (docs/traps.md,
+    /// `own-signals-do-not-interrupt`).
     Signal(Box<Signal>),
     /// `rt_sigaction` with a new action: home mirrors its class (default, ignored, caught, flags)
     /// before the call runs natively. [`signal_action`] reads what the guest asks for.
     SignalAction,
-    /// `clone` or `clone3` of a thread: a deputy thread is made at home, and here a thread of its
-    /// number.
+    /// `clone` or `clone3` of a thread: a deputy thread is made at home, and here a thread with the
+    /// same number.
     NewThread(NewThread),
     /// `exit`: this thread ends at the guest and its deputy thread at home.
     ThreadExit,
