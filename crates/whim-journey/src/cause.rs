@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a process is moved. Metrics, log, history and `whim why` name it by its [`Cause::word`], and so do
-/// files: it is written as a text everywhere.
+/// Why a process is moved. Metrics, log, history and `whim why` name it by its [`Cause::word`], and
+/// files hold it as that text too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// Somebody asked for it: `whim migrate`, `bring`, `top`.
@@ -20,9 +20,9 @@ pub enum Cause {
     Turn,
     /// Its host wants to be rid of it.
     Host,
-    /// Home was told to bring its processes back, or the host is no member any more.
+    /// Home was told to bring its processes back, or the host is no longer a member.
     Order,
-    /// It came home by itself, for a call that runs there alone.
+    /// It came home by itself, for a call that can run only there.
     Itself,
 }
 
@@ -96,7 +96,7 @@ mod tests {
             let text = serde_json::to_string(&cause).expect("written");
             assert_eq!(text, format!("\"{}\"", cause.word()));
             assert_eq!(serde_json::from_str::<Cause>(&text).expect("read"), cause);
-            // The history has it in another code, in which a text is a text as well.
+            // The history uses another format, which holds it as a text as well.
             let coded = postcard::to_stdvec(&cause).expect("coded");
             assert_eq!(postcard::from_bytes::<&str>(&coded), Ok(cause.word()));
             assert_eq!(postcard::from_bytes::<Cause>(&coded), Ok(cause));

@@ -1,28 +1,28 @@
-//! Home's half of a change of place, out or onward: from the first step to the new guest's start.
+//! Home's half of a move, out or onward: from the first step to the new guest's start.
 //!
 //! Until home's journal has the entry, any failure leaves the process where it was. From then until
-//! the new guest is known to run the move is *in doubt*: who was left stands still, who is new changes
-//! nothing. If its start does not become known in time, the old one goes on; the new one, which was
-//! never acknowledged, ends.
+//! the new guest is known to run, the move is *in doubt*: the side that was left stands still, and
+//! the new guest changes nothing. If its start does not become known in time, the old side goes on,
+//! and the new guest ends, because it was never acknowledged.
 
 use crate::recall::RECALL_BYTES_MIN;
 use std::time::Duration;
 
-/// Steps may take this long if there is no lease, and a transfer may stand still for so long.
+/// How long a step may take if there is no lease, and how long a transfer may stand still.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// How long the steps of a move may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The new host makes what it needs; nothing stands still meanwhile.
+    /// For the preparations of the new host. The process keeps running meanwhile.
     pub preparing: Duration,
-    /// The new host says nothing during the transfer and the rebuilding. They may take their time:
-    /// heartbeats run.
+    /// How long the new host may be silent during the transfer and the rebuilding. They may take
+    /// any length of time while heartbeats arrive.
     pub silent: Duration,
-    /// Where it is not we who send: the transfer does not get on, as the new host tells. The one being left
-    /// may not want to send.
+    /// How long the transfer may make no progress by the reports of the new host. Set where the
+    /// host being left sends instead of us, because it may not want to.
     pub still: Option<Duration>,
-    /// Any other step.
+    /// For any other step.
     pub step: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Limits {
         }
     }
 
-    /// Of a move from one host to another.
+    /// The limits of a move from one host to another.
     #[must_use]
     pub fn onward(lease: Option<Duration>) -> Self {
         Self {
@@ -53,11 +53,11 @@ impl Limits {
 pub enum Event {
     /// The new host has made what it needs.
     Prepared,
-    /// It was last heard of at this time.
+    /// The new host was last heard of at this time.
     Heard {
         at: Duration,
     },
-    /// So many bytes have come there in all.
+    /// So many bytes have arrived there in all.
     Came {
         bytes: u64,
     },
@@ -69,7 +69,8 @@ pub enum Event {
     },
     /// The threads run there.
     Started,
-    /// The new host refuses, or the one being left cannot send it, or a connection is lost for good.
+    /// The new host refuses, the host being left cannot send the guest, or a connection is lost for
+    /// good.
     Failed,
     Tick,
 }
@@ -83,9 +84,9 @@ pub enum Action {
     Journal,
     /// Tell the new host that its guest may run.
     Commit,
-    /// Tell it that its calls are executed from now on; the old one is not needed any more.
+    /// Tell the new host that its calls are executed from now on. The old side is no longer needed.
     Acknowledge,
-    /// The old one goes on.
+    /// Let the old side go on.
     GiveUp,
 }
 
@@ -105,7 +106,7 @@ pub struct Move {
     step: Step,
     stepped: Duration,
     heard: Duration,
-    /// What had come when the transfer last got on, and when that was.
+    /// How many bytes had arrived when the transfer last made progress, and when that was.
     came: u64,
     grown: Duration,
     limits: Limits,
@@ -124,7 +125,7 @@ impl Move {
         }
     }
 
-    /// Takes an event; what is out of turn ends the move.
+    /// Handles an event; an event that is out of turn ends the move.
     pub fn handle(&mut self, now: Duration, event: Event) -> Option<Action> {
         let (step, action) = match (self.step, event) {
             (Step::Over, _) => return None,
@@ -169,7 +170,7 @@ impl Move {
         self.step
     }
 
-    /// How long the step that has begun may take; the transfer, how long it may stand still.
+    /// How long the present step may take; for the transfer, how long the new host may be silent.
     #[must_use]
     pub fn limit(&self) -> Duration {
         match self.step {
@@ -241,7 +242,7 @@ mod tests {
             sending.handle(now, Event::Came { bytes });
             assert_eq!(sending.handle(now, Event::Tick), None, "at {now:?}");
         }
-        // The next host is heard, and nothing more comes there.
+        // The next host is heard, but nothing more arrives there.
         let mut now = at(100_000);
         let end = loop {
             now += at(1000);

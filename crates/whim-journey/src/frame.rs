@@ -5,16 +5,16 @@
 //! | length | kind | number | epoch | acknowledged | payload (length bytes) ...
 //! ```
 //! All little-endian. Number and acknowledgement are those of [`crate::session`]; both are 0 where
-//! there is no session. `length` is checked against [`FRAME_PAYLOAD_MAX`] before a byte of payload is
-//! read. Payloads are postcard, but for [`Kind::Pages`] and [`Kind::Data`], which begin with a small
-//! fixed header and carry raw bytes (no copy through a serializer).
+//! there is no session. `length` is checked against [`FRAME_PAYLOAD_MAX`] before a byte of payload
+//! is read. Payloads are postcard where [`Kind`] says so; the others begin with a small fixed
+//! header and carry raw bytes (no copy through a serializer).
 
 use crate::session::Stamp;
 use thiserror::Error;
 
 /// Length of a frame's header, in bytes.
 pub const HEADER_LENGTH: usize = 16;
-/// No frame is longer: 1 MiB of pages and a page for their header.
+/// Longest payload of a frame, in bytes: 1 MiB of pages and a page for their header.
 pub const FRAME_PAYLOAD_MAX: usize = (1 << 20) + 4096;
 
 /// Version of this protocol; both sides name the range they speak in `Hello`.
@@ -30,15 +30,15 @@ pub enum Kind {
     ToHome = 2,
     /// Contents of pages: u64 address, then n * 4096 bytes.
     Pages = 3,
-    /// Bytes of a buffer too long for its message: u64 call sequence, u32 index, u32 offset, bytes.
+    /// Bytes of a tail that is too long for its message: i32 tid, then bytes.
     Data = 4,
-    /// `message::PageRequest` or `message::PageReply` header (postcard) on the page channel.
+    /// `message::PageRequest`, postcard, on the page channel.
     PageRequest = 5,
     /// u64 request id, u32 status (0 or errno), u32 zero, then bytes.
     PageReply = 6,
     /// Piece of the postcard form of a `ProcessImage`: u32 total, u32 offset, bytes.
     Image = 7,
-    /// Nothing: it acknowledges. It has no number.
+    /// No payload: the frame only acknowledges. It has no number.
     Acknowledgement = 8,
     /// u64: frames received so far. The waiting side's first frame on a connection that takes the
     /// place of a lost one; it has no number.
@@ -82,7 +82,7 @@ pub enum FrameError {
     UnknownKind(u16),
 }
 
-/// Header as numbers, checked.
+/// A frame's header, decoded and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub length: usize,

@@ -1,16 +1,17 @@
 //! How the daemon starts a supervisor and talks to it.
 //!
-//! A supervisor reads one job, as a line of JSON, from its standard input, listens on the socket whose
-//! descriptor it was started with, and then writes the line `ready` to its standard output (or
-//! `failed: REASON`). It lives outside the daemon's cgroup; the daemon may end and come back: it
-//! finds its supervisors again by the sockets in the run directory. Those are the daemon's own, as is
-//! the journal, which a home supervisor is handed opened: a supervisor can reach neither by name
-//! (ARCHITECTURE.md, "The line").
+//! A supervisor reads one job, as a line of JSON, from its standard input, listens on the socket
+//! whose descriptor it was started with, and then writes the line `ready` to its standard output
+//! (or `failed: REASON`). It lives outside the daemon's cgroup, so the daemon may end and come
+//! back: it then finds its supervisors by the sockets in the run directory. The sockets belong to
+//! the daemon, and so does the journal, which a home supervisor gets as an open descriptor. A
+//! supervisor can reach neither by name (ARCHITECTURE.md, "The line").
 //!
 //! On the socket each request is one line of JSON ([`Command`]), answered by lines of JSON
 //! ([`Event`]), the last of which is `Done`, `Refused` or `Status`. `Command::Channel` is followed
-//! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun. What a
-//! supervisor answers is the word of whoever owns it: the daemon checks and bounds it.
+//! by one descriptor (SCM_RIGHTS): a raw TCP connection whose TLS handshake has not begun. A
+//! supervisor's answers deserve no more trust than the user that owns it, so the daemon checks and
+//! bounds them.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,8 @@ use std::io::{self, BufRead};
 use thiserror::Error;
 use whim_model::CpuTime;
 
-/// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON.
-/// It holds a private key: what shows a job shows nothing of it.
+/// A certificate of one journey: what `whim-net` calls `Credentials`, as JSON. It holds a private
+/// key, so `Debug` shows nothing of it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CredentialsJson(pub serde_json::Value);
@@ -39,10 +40,11 @@ pub enum JobError {
     NotUnderstood(#[from] serde_json::Error),
 }
 
-/// Reads a supervisor's job: a line of at most so many bytes, whose end may be left unread.
+/// Reads a supervisor's job: a line of at most `limit` bytes. The end of a longer line is left
+/// unread.
 ///
 /// # Errors
-/// It cannot be read, or is no such job.
+/// The line cannot be read, or is no such job.
 pub fn read<T: DeserializeOwned>(input: impl BufRead, limit: u64) -> Result<T, JobError> {
     let mut line = Vec::new();
     input.take(limit).read_until(b'\n', &mut line)?;
@@ -56,7 +58,7 @@ pub struct HomeJob {
     pub journey: String,
     pub node: String,
     pub pid: i32,
-    /// Field 22 of /proc/PID/stat: the pid was not reused since the daemon looked.
+    /// Field 22 of /proc/PID/stat. It shows whether the pid was reused since the daemon looked.
     pub start_time: u64,
     /// Descriptor of the listening unix socket.
     pub listener: i32,
@@ -66,16 +68,16 @@ pub struct HomeJob {
     /// Time after which home gives up a host that does not answer (T2); null = never.
     pub lease_ms: Option<u64>,
     pub allow_root: bool,
-    /// uid and gid that asked, for the log.
+    /// The uid that asked, for the log.
     pub requested_by: u32,
-    /// Capabilities that the process had when the daemon looked at it last, bit n for capability n: with more
-    /// it stays.
+    /// Capabilities that the process had when the daemon last looked at it, bit n for capability n.
+    /// If it has more by now, it stays.
     #[serde(default)]
     pub permitted: u64,
     /// How far the daemon's boot clock, by which it read the start time, is ahead of the machine's own.
     #[serde(default)]
     pub boot_offset_ns: i64,
-    /// Where it ends or stops, in a fault test (`whim_sys::crash`); null otherwise.
+    /// Where the supervisor ends or stops in a fault test (`whim_sys::crash`); null otherwise.
     #[serde(default)]
     pub crash_at: Option<String>,
 }
@@ -105,8 +107,8 @@ pub struct GuestJob {
     /// What all guests of this node may use together, in bytes; null = no limit.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
-    /// File that says the same, as a number: what it says last counts. Whoever leaves to make room
-    /// locks it.
+    /// File that holds the same limit as a number; its latest contents count. The supervisor whose
+    /// guest leaves to make room locks it.
     #[serde(default)]
     pub memory_share: Option<String>,
     /// Whether the guest uses this host's vDSO where it is the same as home's.
@@ -143,13 +145,13 @@ pub enum Command {
     Bring {
         hold: bool,
     },
-    /// This node was removed from the cluster: if the process is there, it comes home. Nothing more is
-    /// executed for that host, and the return is cut if it does not get on.
+    /// This node was removed from the cluster: if the process is there, it comes home. Nothing more
+    /// is executed for that host, and the return is cut if it makes no progress.
     Evict {
         node: String,
     },
     Status,
-    /// Which calls it has forwarded since it left home.
+    /// Which calls the process has forwarded since it left home.
     Calls,
     /// One descriptor follows.
     Channel,
@@ -203,7 +205,7 @@ impl Phase {
     }
 }
 
-/// A phase as a text, in codes that would number it otherwise.
+/// Writes a phase as a text in formats that would otherwise write its number.
 pub mod phase_word {
     use super::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -215,7 +217,7 @@ pub mod phase_word {
     }
 
     /// # Errors
-    /// It is the name of no phase.
+    /// The text is not the name of a phase.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
         let word = String::deserialize(deserializer)?;
         let found = Phase::ALL.into_iter().find(|phase| phase.word() == word);
@@ -241,7 +243,7 @@ pub enum State {
     Ended,
 }
 
-/// What a supervisor tells of its journey.
+/// What a supervisor reports about its journey.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub journey: String,
@@ -275,12 +277,12 @@ pub struct MoveReport {
     /// From the first thread stopped to the last thread running again.
     pub freeze_ms: f64,
     pub total_ms: f64,
-    /// Why, if nobody asked for it.
+    /// Why the process was moved, if nobody asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Answer of a supervisor; also the lines of its journal.
+/// A line of a supervisor's answer, or of its journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
@@ -296,14 +298,16 @@ pub enum Event {
     Notice {
         text: String,
     },
-    /// It goes on, and there is nothing to tell: silence would mean that it does not.
+    /// The work goes on, but there is no news. Sent because silence would mean that it does not go
+    /// on.
     Working,
     Done {
         report: MoveReport,
     },
     Refused {
         reason: String,
-        /// The reason lies in the process itself: a sentence about it, to be shown as such.
+        /// Whether the reason lies in the process itself: `reason` is then its stay reason, a
+        /// sentence to be shown as such.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stays: bool,
     },
@@ -319,8 +323,9 @@ pub enum Event {
     Homeward {
         reason: String,
     },
-    /// Journal only: a resource limit of the process is raised until it has left; each as soft and
-    /// hard limit. Whoever finds the process at home without its supervisor puts it back.
+    /// Journal only: a resource limit of the process is raised until the process has left. Both
+    /// values are a soft and a hard limit. If the daemon finds the process at home without its
+    /// supervisor, it puts the old limit back.
     Raised {
         resource: u32,
         before: (u64, u64),
@@ -339,7 +344,7 @@ pub enum Event {
     CpuAway {
         time: CpuTime,
     },
-    /// Journal only: how it ended.
+    /// Journal only: how the journey ended.
     Ended {
         reason: String,
         status: Option<i32>,

@@ -1,11 +1,12 @@
-//! Home's side of the lease: when it says that it lives, and when it gives a host up.
+//! Home's side of the lease: when home sends a heartbeat, and when it gives a host up.
 
 use std::time::Duration;
 
 /// Longest time between two heartbeats, of either side.
 pub const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
-/// A turn of a loop, or a sleep beyond what was asked for, that takes longer than this is a stall of
-/// our own (a slow disk, a crowded processor): the other side is not to blame for it.
+/// If a turn of a loop takes longer than this, or a sleep lasts so much longer than it should, that
+/// is a stall of our own (a slow disk, a crowded processor), for which the other side is not to
+/// blame.
 pub const STALL: Duration = Duration::from_millis(100);
 
 /// Time between two heartbeats.
@@ -14,7 +15,7 @@ pub fn heartbeat_interval(lease: Option<Duration>) -> Duration {
     lease.map_or(HEARTBEAT_MAX, |lease| (lease / 10).min(HEARTBEAT_MAX))
 }
 
-/// When the other side counts as heard, after a time in which we did not listen.
+/// When the other side counts as last heard of, after a time in which we did not listen.
 pub(crate) fn later(heard: Duration, stalled: Duration, now: Duration) -> Duration {
     if stalled > STALL {
         (heard + stalled).min(now)
@@ -30,7 +31,8 @@ pub enum Event {
     Heard {
         at: Duration,
     },
-    /// We did not listen for so long: to be said after the last word that was heard before.
+    /// We did not listen for this long. To be reported after the last `Heard` from before that
+    /// time.
     Stalled {
         duration: Duration,
     },
@@ -41,13 +43,13 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Beat,
-    /// The host is lost. (T2: it has stopped the guest at a third of that, T1.)
+    /// The host is lost (T2). It has stopped the guest after a third of that time (T1).
     GiveUp {
         silent: Duration,
     },
 }
 
-/// Home watches a host.
+/// Home's watch over one host.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     lease: Option<Duration>,
@@ -65,12 +67,12 @@ impl Watch {
         }
     }
 
-    /// It watches another host from now on.
+    /// Begins to watch another host.
     pub fn begin(&mut self, now: Duration) {
         *self = Self::new(now, self.lease);
     }
 
-    /// Takes an event; at most two things are to be done.
+    /// Handles an event; returns at most two actions.
     pub fn handle(&mut self, now: Duration, event: Event) -> impl Iterator<Item = Action> + use<> {
         let mut actions = [None, None];
         match event {

@@ -1,15 +1,15 @@
-//! The migration protocol: frames, messages, jobs, and what is decided by it. No clock, no socket, no
-//! file.
+//! The migration protocol: frames, messages, jobs, and the decisions that it takes. Nothing here
+//! uses a clock, a socket or a file.
 //!
-//! The deciding parts are state machines of one form: `handle(now, event)` gives what is to be done.
-//! The supervisors run them, and so does the simulator of the system tests
+//! The parts that decide are state machines of one form: `handle(now, event)` returns what is to be
+//! done. The supervisors run them, and so does the simulator of the system tests
 //! (`tests/system/schedules`), through all kinds of faults.
 //!
 //! - [`session`]: frames survive their connections.
 //! - [`turn`]: each call of a thread is executed once.
-//! - [`commit`]: home's half of a move; [`lease`]: how long it waits for a host; [`recall`]: how long for
-//!   a guest that is to come home.
-//! - [`stay`]: the guest's half of both.
+//! - [`commit`]: home's half of a move; [`lease`]: how long home waits for a host; [`recall`]: how
+//!   long it waits for a guest that is to come home.
+//! - [`stay`]: the guest's half of a move and of the lease.
 #![forbid(unsafe_code)]
 
 pub mod cause;

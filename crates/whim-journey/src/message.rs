@@ -64,11 +64,11 @@ pub struct Hello {
     pub version_min: u16,
     pub version_max: u16,
     pub role: ChannelRole,
-    /// On a connection that takes the place of a lost one.
+    /// Set on a connection that takes the place of a lost one.
     pub resume: Option<Resume>,
 }
 
-/// The question of [`crate::session`].
+/// What the dialing side asks on a new connection (see [`crate::session`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// Rises with each question of a session.
@@ -146,23 +146,24 @@ pub enum Disposition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRequest {
     pub tid: i32,
-    /// Rises by one with each call of this thread over the whole stay away (onward moves too).
+    /// Rises by one with each message of this thread. Its upper half is the epoch, so that it rises
+    /// over the whole stay away, onward moves included.
     pub sequence: u64,
     pub number: u64,
     pub args: [u64; 6],
     pub may_block: bool,
-    /// Signals of job control that the thread blocks (bit `signal - 1`): home's kernel asks for them
-    /// when a process of the background uses the terminal.
+    /// Job-control signals that the thread blocks (bit `signal - 1`). Home's kernel considers them
+    /// when a background process uses the terminal.
     pub masked: u64,
     pub regions: Vec<WireRegion>,
 }
 
-/// What was seen of the clocks of two nodes.
+/// Readings of the clocks of two nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockPair {
-    /// The host's clocks at some moment,
+    /// The host's clocks at some moment.
     pub host: Clocks,
-    /// and home's, not before that moment.
+    /// Home's clocks, read no earlier than that moment.
     pub home: Clocks,
 }
 
@@ -174,7 +175,7 @@ pub enum ToHome {
         clocks: Clocks,
     },
     Prepared,
-    /// The process is rebuilt, of an image and this many bytes of pages.
+    /// The process is rebuilt, from an image and this many bytes of pages.
     Ready {
         bytes: u64,
     },
@@ -188,7 +189,7 @@ pub enum ToHome {
         reason: String,
     },
     Call(CallRequest),
-    /// `mmap` of a file, private: home maps it into the attic.
+    /// A private `mmap` of a file: home maps the file into the attic.
     MapFile {
         tid: i32,
         sequence: u64,
@@ -224,9 +225,9 @@ pub enum ToHome {
         tid: i32,
         reason: String,
     },
-    /// A signal stops the process by default. The guest holds its threads until `Continue`; whether
-    /// and how the process is stopped is home's kernel's to say. `continues`: how many SIGCONT the
-    /// guest had from home before; a later one makes the stop void.
+    /// A signal stops the process by default. The guest holds its threads until `Continue`; home's
+    /// kernel decides whether and how the process is stopped. `continues` is how many SIGCONT the
+    /// guest had from home before; a later SIGCONT makes the stop void.
     DefaultStop {
         tid: i32,
         signal: u8,
@@ -235,8 +236,9 @@ pub enum ToHome {
     },
     /// All pages of the image have been sent.
     Complete,
-    /// A thread makes another one: the answer is the number of the deputy thread that home has made
-    /// for it, or a negative errno. `flags`: those of `clone` that concern home's half.
+    /// A thread makes another thread. The answer is the number of the deputy thread that home has
+    /// made for the new thread, or a negative errno. `flags` are those of `clone` that concern
+    /// home's half.
     NewThread {
         tid: i32,
         sequence: u64,
@@ -255,12 +257,12 @@ pub enum ToHome {
         /// CPU time of the process since it left home.
         cpu_away: CpuTime,
     },
-    /// The figures may be zero while the guest is being sent home: they say nothing then.
+    /// The figures may be zero while the guest is being sent home; they mean nothing then.
     Heartbeat {
         clocks: Clocks,
         /// CPU time of the process since it left home.
         cpu_away: CpuTime,
-        /// Of a guest on its way in: what has come of it so far.
+        /// For a guest on its way in: how much of it has arrived so far.
         resident_bytes: u64,
     },
 }
@@ -268,7 +270,7 @@ pub enum ToHome {
 /// Messages of the home supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
-    /// Answered at once, before a guest is here.
+    /// Answered at once, even before a guest is here.
     Ping,
     Prepare {
         pid: i32,
@@ -321,7 +323,7 @@ pub enum ToGuest {
     Heartbeat {
         clocks: Clocks,
     },
-    /// A thread's share of the CPU is not what was said before: its scheduling policy and niceness.
+    /// A thread's share of the CPU has changed: its new scheduling policy and niceness.
     Priority {
         tid: i32,
         policy: u8,
@@ -367,8 +369,9 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, MessageError> {
     postcard::to_stdvec(message).map_err(|e| MessageError::Undecodable(e.to_string()))
 }
 
-/// Sends an image in pieces: `send` takes the parts of each frame of `Kind::Image`, which are the length
-/// of the whole and the offset of the piece, in bytes, of 4 bytes each, and the piece.
+/// Sends an image in pieces. `send` gets the parts of each frame of `Kind::Image`: the length of
+/// the whole image and the offset of the piece, both in bytes and as 4 bytes each, and the piece
+/// itself.
 ///
 /// # Errors
 /// Those of `send`; the image is too long.
@@ -387,7 +390,7 @@ pub fn send_image<E: From<MessageError>>(
     Ok(())
 }
 
-/// Decodes a message and gives back its tail.
+/// Decodes a message; returns it with its tail.
 ///
 /// # Errors
 /// [`MessageError::Undecodable`].
@@ -421,14 +424,14 @@ impl CallRequest {
     }
 }
 
-/// Puts tails together that arrive in several frames.
+/// Puts together tails that arrive in several frames.
 #[derive(Debug, Default)]
 pub struct Tails {
     begun: Vec<(i32, Vec<u8>)>,
 }
 
 impl Tails {
-    /// Takes the payload of a `Data` frame.
+    /// Adds the payload of a `Data` frame.
     ///
     /// # Errors
     /// When the frame is too short or the tail grows beyond [`TAIL_MAX`].

@@ -1,26 +1,28 @@
 //! How long a return may take.
 //!
-//! Home calls a guest back ([`ToGuest::Freeze`](crate::message::ToGuest)), and its host may not answer,
-//! or not want to: it may go on sending calls, or the image so slowly that it never ends. So a return has
-//! to get on: [`RECALL_BYTES_MIN`] bytes in a lease. One that does may take as long as it takes. One that
-//! does not is *cut*: no call is executed any more, and the program ends as that of a lost host does.
+//! Home calls a guest back ([`ToGuest::Freeze`](crate::message::ToGuest)), but its host may be
+//! unable or unwilling to comply: it may go on sending calls, or send the image so slowly that it
+//! never ends. So a return has to make progress: [`RECALL_BYTES_MIN`] bytes in a lease. As long as
+//! it does, it may take any length of time. If it does not, it is *cut*: no call is executed any
+//! more, and the program ends as if its host had been lost.
 //!
-//! What counts is what was not here before. A return that fails and begins anew gets on when it has come further
-//! than the one before: else a host could send the same beginning again and again.
+//! Only bytes that were not here before count. A return that fails and begins anew makes progress
+//! only once it has come further than the try before; otherwise a host could send the same
+//! beginning again and again.
 //!
-//! A host that was *removed* from the cluster has no calls executed from that moment on, whether or not
-//! its guest stops (a call that is not executed is made at home, when the guest is there); and home's own
-//! stalls are no excuse for it.
+//! Once a host was *removed* from the cluster, none of its calls are executed, whether or not its
+//! guest stops. (A call that is not executed is made at home, when the guest is there.) Home's own
+//! stalls do not excuse such a host.
 
 use crate::lease::STALL;
 use std::time::Duration;
 
-/// So many bytes of its image a guest brings home in a lease, or less if that is all of it.
+/// Bytes of its image that a guest must bring home in a lease, or fewer if no more are left.
 pub const RECALL_BYTES_MIN: u64 = 256 << 10;
-/// A return has so long, beside a lease, for what it begins with: threads are stopped, and their state is
-/// taken.
+/// Time that a return has in addition to a lease, because it begins by stopping the threads and
+/// capturing their state.
 pub const RECALL_GRACE: Duration = Duration::from_secs(1);
-/// What stands for the lease where there is none.
+/// Used in place of the lease where there is none.
 pub const RECALL_UNLEASED: Duration = Duration::from_secs(30);
 
 /// What happens.
@@ -28,39 +30,40 @@ pub const RECALL_UNLEASED: Duration = Duration::from_secs(30);
 pub enum Event {
     /// The guest is told to come home.
     Called,
-    /// Its host is no member of the cluster any more.
+    /// Its host is no longer a member of the cluster.
     Removed,
-    /// So many bytes of its image are here, of this try: what came twice is counted once.
+    /// So many bytes of its image have arrived in this try; bytes that came twice are counted once.
     Came { total: u64 },
     /// The guest could not leave, and goes on where it is.
     Failed,
-    /// It is at another host now.
+    /// The guest is at another host now.
     Left,
-    /// Its image is here whole: nothing more is wanted of the host.
+    /// The whole image is here: nothing more is needed from the host.
     Whole,
-    /// We did not listen for so long.
+    /// We did not listen for this long.
     Stalled { duration: Duration },
     /// Time passes.
     Tick,
 }
 
-/// The return is given up: the program is to be ended. For so long it has not got on.
+/// The return is given up, and the program is to be ended. `idle` is how long there was no
+/// progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     pub idle: Duration,
 }
 
-/// A return that is under way, or may be one day.
+/// A return that is under way, or one that may become necessary.
 #[derive(Clone, Copy, Debug)]
 pub struct Recall {
     limit: Duration,
-    /// Since when it has not got on.
+    /// When it last made progress; `None` if no return is under way.
     since: Option<Duration>,
-    /// Bytes that have come since then.
+    /// New bytes that have come since then.
     came: u64,
-    /// So far the best of its tries has come, in bytes.
+    /// How far the best of its tries has come, in bytes.
     furthest: u64,
-    /// What `since` was put off by, on account of our own stalls.
+    /// By how much `since` was moved forward because of our own stalls.
     excused: Duration,
     is_removed: bool,
     is_cut: bool,
@@ -81,7 +84,7 @@ impl Recall {
         }
     }
 
-    /// Takes an event.
+    /// Handles an event.
     pub fn handle(&mut self, now: Duration, event: Event) -> Option<Cut> {
         match event {
             Event::Called => self.begin(now),
@@ -121,7 +124,8 @@ impl Recall {
         }
     }
 
-    /// A host may give us so much to do that we hardly listen: it is excused once for each lease.
+    /// A host may itself keep us so busy that we hardly listen. So our stalls excuse it for no more
+    /// than `limit` in all, until it makes progress again.
     fn stalled(&mut self, now: Duration, duration: Duration) {
         if let Some(since) = self.since
             && !self.is_removed
@@ -233,12 +237,12 @@ mod tests {
         };
         assert_eq!(again(2000, total), None);
         assert_eq!(again(3500, total), None);
-        // So far it has got on at 2 seconds alone, and now it does.
+        // So far it has made progress at 2 seconds only, and now it does again.
         assert_eq!(again(5000, total + RECALL_BYTES_MIN), None);
         assert_eq!(again(6500, total + RECALL_BYTES_MIN), None);
         assert_eq!(again(8000, total), None);
         assert!(again(8001, total + RECALL_BYTES_MIN).is_some());
-        // Of a member that could not let it go, and is asked another time, it is another return.
+        // If a member could not let the guest go and is asked again later, that is a new return.
         let mut recall = called();
         recall.handle(at(1), Event::Came { total });
         recall.handle(at(2), Event::Failed);

@@ -1,11 +1,11 @@
 //! What outlives a broken connection: numbered frames, kept until the other side has them.
 //!
 //! One side *dials*, the other *waits*, as with the first connection. Each frame that carries
-//! anything has a number, one more than the last, on whatever connection it travels; each frame
-//! says how many its sender has received. When a connection is lost, the dialing side makes a new
-//! one and *asks*: this is my n-th attempt, and so much I have. The other side *answers* with what
-//! it has, and both send the rest again. So those above see every frame once and in order, or, if
-//! the lease is over before, no more of them.
+//! anything has a number, one more than the last, whatever connection it travels on; each frame
+//! says how many frames its sender has received. When a connection is lost, the dialing side makes
+//! a new one and *asks* on it: this is my n-th attempt, and I have received so many frames. The
+//! other side *answers* with how many it has received, and both send the rest again. So the layer
+//! above sees every frame once and in order, or no more frames if the lease is over before.
 //!
 //! ```text
 //! dialing side                          waiting side
@@ -17,21 +17,22 @@
 //!  | frames 6..=7                      ->|
 //! ```
 //!
-//! Nothing here knows a socket or a clock. Who writes and reads bytes calls [`Session::handle`] and
-//! does what it is told; the bytes of kept frames are his, the numbers are ours.
+//! Nothing here knows a socket or a clock. The code that reads and writes bytes calls
+//! [`Session::handle`] and carries out the actions that it returns. That code keeps the bytes of
+//! frames; the session keeps only their numbers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 use thiserror::Error;
 
-/// From so many kept bytes on, whoever sends waits (or takes no more work) until the other side has
+/// With this many kept bytes, the sender waits (or accepts no more work) until the other side has
 /// acknowledged some.
 pub const KEPT_BYTES_MAX: usize = 16 << 20;
 /// The same for the number of frames. Half of what 16 bits of a number can tell apart.
 pub const KEPT_FRAMES_MAX: usize = 1 << 14;
-/// A frame that is kept costs so much beside its bytes.
+/// What a kept frame costs in addition to its bytes.
 const FRAME_COST: usize = 64;
-/// Whoever has received so many bytes without sending anything says that it has them.
+/// A side that has received this many bytes without sending anything acknowledges them.
 const UNTOLD_BYTES_MAX: usize = 1 << 20;
 /// The same for frames: far fewer than may be kept.
 const UNTOLD_FRAMES_MAX: u64 = 1 << 12;
@@ -48,9 +49,9 @@ pub struct Stamp {
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A frame of so many bytes was handed over; it has the next number.
+    /// A frame of so many bytes was handed over for sending; it gets the next number.
     Send { bytes: usize },
-    /// A frame came on the connection in use. One that only acknowledges has no number.
+    /// A frame came on the connection in use. A frame that only acknowledges has no number.
     Frame {
         stamp: Stamp,
         bytes: usize,
@@ -60,7 +61,7 @@ pub enum Event {
     Broken,
     /// Dialing side: the connection that was dialed is there.
     Opened,
-    /// Waiting side: somebody who has proved to be the other side asks on a new connection.
+    /// Waiting side: a peer that has proved to be the other side asks on a new connection.
     Asked { attempt: u32, received: u64 },
     /// Dialing side: the answer.
     Answered { received: u64 },
@@ -87,7 +88,7 @@ pub enum Action {
     Write { first: u64, last: u64 },
     /// Write a frame that only acknowledges.
     Acknowledge,
-    /// Hand the frame that came to those above.
+    /// Hand the frame that came to the layer above.
     Deliver,
 }
 
@@ -116,7 +117,7 @@ impl Iterator for Actions {
     }
 }
 
-/// The other side says what cannot be.
+/// The other side claims something impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SessionError {
     #[error("The peer acknowledges frame {said}, and only {sent} were sent")]
@@ -139,8 +140,8 @@ enum State {
 /// Which side makes the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It also makes a new one when the old one is silent for so long, or an answer is: a
-    /// connection may be dead without a word.
+    /// It also makes a new connection when it hears nothing on the old one, or no answer, for
+    /// longer than `quiet`, because a connection may be dead without any sign.
     Dialing {
         quiet: Duration,
     },
@@ -153,22 +154,22 @@ pub struct Session {
     side: Side,
     state: State,
     dialing: bool,
-    /// Of the last question, ours or theirs.
+    /// Attempt number of the last question, ours or theirs.
     attempt: u32,
     sent: u64,
     acknowledged: u64,
-    /// What each kept frame counts; the oldest first.
+    /// What each kept frame costs, in bytes; the oldest first.
     kept: VecDeque<usize>,
     kept_bytes: usize,
     received: u64,
-    /// How much of it the other side was told.
+    /// How many of the received frames were acknowledged to the other side.
     told: u64,
     untold_bytes: usize,
     heard: Duration,
 }
 
 impl Session {
-    /// Begins with a connection that is there, and nothing said on it.
+    /// Begins with an open connection on which nothing was sent yet.
     #[must_use]
     pub fn new(now: Duration, side: Side) -> Self {
         Self {
@@ -187,7 +188,7 @@ impl Session {
         }
     }
 
-    /// Takes an event; gives what is to be done about it.
+    /// Handles an event; returns what is to be done about it.
     ///
     /// # Errors
     /// The other side breaks the protocol: the session is over.
@@ -221,7 +222,8 @@ impl Session {
         }
     }
 
-    /// Writes all frames from this number on; with them the other side is told what we have.
+    /// Writes all frames from this number on. They also tell the other side how many we have
+    /// received.
     fn write(&mut self, first: u64, actions: &mut Actions) {
         if first <= self.sent {
             let last = self.sent;
@@ -239,7 +241,7 @@ impl Session {
         actions: &mut Actions,
     ) -> Result<(), SessionError> {
         if self.state != State::Connected {
-            // Of a connection that is not in use any more.
+            // It came on a connection that is not in use any more.
             return Ok(());
         }
         self.heard = now;
@@ -261,7 +263,8 @@ impl Session {
             }
             // It has come before.
             behind if behind < 0 => {}
-            // One is missing, which no connection may do: what it still brings is of no use.
+            // A frame is missing, which a sound connection never causes. What else it brings is of
+            // no use.
             _ => self.broken(actions),
         }
         Ok(())
@@ -271,7 +274,7 @@ impl Session {
         #[allow(clippy::cast_possible_truncation, reason = "the low bits are meant")]
         let known = self.acknowledged as u32;
         let more = low.wrapping_sub(known).cast_signed();
-        // Less than is known: said before something that overtook it.
+        // Less than is known: it was sent before a frame that overtook it.
         let Ok(more) = u64::try_from(more) else {
             return Ok(());
         };
@@ -313,7 +316,7 @@ impl Session {
     fn opened(&mut self, now: Duration, actions: &mut Actions) {
         self.dialing = false;
         if self.state == State::Connected && !self.is_quiet(now) {
-            // The old one has come to life again.
+            // The old connection has come to life again.
             actions.add(Action::Reject);
             return;
         }
@@ -415,7 +418,7 @@ impl Session {
         }
     }
 
-    /// Whether those above are to send no more for now: back pressure, nothing is lost.
+    /// Whether the layer above should send no more for now. This is back pressure; nothing is lost.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.kept_bytes >= KEPT_BYTES_MAX || self.kept.len() >= KEPT_FRAMES_MAX
@@ -446,7 +449,7 @@ impl Session {
     }
 }
 
-/// How far a number is ahead of the one that is due.
+/// How far a number is ahead of the number that is due.
 fn ahead(number: u16, due: u64) -> i16 {
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are meant")]
     let due = due as u16;

@@ -4,11 +4,12 @@
 use crate::lease::{heartbeat_interval, later};
 use std::time::Duration;
 
-/// Before there is a guest: if nothing is heard for so long, nobody will come any more.
+/// How long home may be silent before there is a guest. After that no guest is expected any more.
 const ALONE_MAX: Duration = Duration::from_secs(120);
-/// The same without a connection, which home makes at once: two leases, but no less than this.
+/// The same without a connection: two leases, but no less than this. It is shorter because home
+/// connects at once.
 const UNCONNECTED_MIN: Duration = Duration::from_secs(5);
-/// The same if there is no lease.
+/// The same without a connection if there is no lease.
 const UNCONNECTED: Duration = Duration::from_secs(20);
 
 /// What happens.
@@ -22,7 +23,7 @@ pub enum Event {
     Acknowledged,
     /// The guest is frozen and sent away.
     Leave,
-    /// Its move has failed: it goes on here.
+    /// The guest's move has failed, and the guest goes on here.
     Resume,
     /// Home has no use for the guest any more.
     Dismissed,
@@ -30,7 +31,8 @@ pub enum Event {
     Heard {
         at: Duration,
     },
-    /// We did not listen for so long: to be said after the last word that was heard before.
+    /// We did not listen for this long. To be reported after the last `Heard` from before that
+    /// time.
     Stalled {
         duration: Duration,
     },
@@ -48,16 +50,16 @@ pub enum Action {
     Hold,
     /// Home is there again.
     Release,
-    /// Let the threads go on that were frozen for a move.
+    /// Let the threads that were frozen for a move go on.
     Thaw,
     Beat,
     /// End the guest: home does not want it.
     End,
-    /// The same, because home is lost.
+    /// End the guest because home is lost.
     Desert {
         silent: Duration,
     },
-    /// The message has no place here: an error of home's.
+    /// The message is out of place here, which is an error of home's.
     Refuse,
 }
 
@@ -65,7 +67,7 @@ pub enum Action {
 enum Phase {
     /// There is no guest yet.
     Arriving,
-    /// It runs; home may not know it.
+    /// It runs, but home may not know that yet.
     InDoubt,
     /// It is the process.
     Valid,
@@ -102,7 +104,7 @@ impl Stay {
         self.lease = lease;
     }
 
-    /// Takes an event; at most two things are to be done.
+    /// Handles an event; returns at most two actions.
     pub fn handle(&mut self, now: Duration, event: Event) -> impl Iterator<Item = Action> + use<> {
         let mut actions = [None, None];
         match event {
@@ -165,8 +167,8 @@ impl Stay {
         actions
     }
 
-    /// Whether it is time for a heartbeat: for steps in which nothing else is decided, because they
-    /// take long and cannot be left.
+    /// Whether it is time for a heartbeat. For long steps that cannot be interrupted, during which
+    /// nothing else is decided.
     pub fn beats(&mut self, now: Duration) -> bool {
         let due = now.saturating_sub(self.beaten) >= heartbeat_interval(self.lease);
         if due {

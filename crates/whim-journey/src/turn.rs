@@ -1,5 +1,5 @@
-//! Whose turn it is: which messages of a thread are executed, once, and which are answered from what
-//! is kept.
+//! Decides whose turn it is: which messages of a thread are executed, once, and which are answered
+//! from the result that is kept.
 //!
 //! Sequence numbers rise over a whole stay away; their upper half is the epoch of the host that sent
 //! them. One call of a thread is in flight at a time, and its result is kept until its next call.
@@ -9,7 +9,7 @@
 pub enum Request {
     /// A forwarded call.
     Call { sequence: u64 },
-    /// What became of call `awaited`, which the thread made before it came to where it is?
+    /// What became of call `awaited`, which the thread made before it came to its present host?
     Await { sequence: u64, awaited: u64 },
     /// Anything else that has an effect and is answered at once.
     Other { sequence: u64 },
@@ -18,29 +18,31 @@ pub enum Request {
 /// What is done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is new: it is done now.
+    /// The request is new: it is executed now.
     Execute,
-    /// It was done: the answer is what is kept.
+    /// The call was executed: the answer is the result that is kept.
     Repeat,
-    /// The call in flight answers it when it ends.
+    /// The call in flight answers the request when the call ends.
     Attend,
-    /// It was never done.
+    /// The call was never executed.
     Unknown,
-    /// It was done or is being done, and has its answer or will get it: nothing.
+    /// Nothing is done, because the request was or is being executed, and has its answer or will
+    /// get it.
     Stale,
-    /// Something new while a call is in flight: no guest of ours does that.
+    /// The request is new, but a call is in flight. No guest of ours sends that.
     Overlap,
 }
 
 /// What home remembers of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
-    /// Of the last message that was taken.
+    /// Sequence number of the last message that was accepted.
     last: u64,
 }
 
 impl Turn {
-    /// Decides. `active` is the call in flight, `finished` the one whose result is kept.
+    /// Decides about a request. `active` is the call in flight, `finished` the call whose result is
+    /// kept.
     pub fn handle(
         &mut self,
         request: Request,

@@ -17,7 +17,7 @@ pub struct Syscall {
 }
 
 impl Syscall {
-    /// A call by the number that `libc` has for it; arguments that are not given are 0.
+    /// A call with the number that `libc` has for it; arguments that are not given are 0.
     #[must_use]
     pub fn new(number: i64, args: &[u64]) -> Self {
         let mut all = [0; 6];
@@ -30,14 +30,15 @@ impl Syscall {
         }
     }
 
-    /// Its seven words, as our code in a process finds them.
+    /// The number and the arguments as bytes, in the layout that our code inside a process reads.
     pub fn bytes(&self) -> impl Iterator<Item = u8> + use<> {
         let words = std::iter::once(self.number).chain(self.args);
         words.flat_map(u64::to_le_bytes)
     }
 }
 
-/// The general registers: the kernel's `struct user_regs_struct` (x86-64), as ptrace gives and takes it.
+/// The general registers: the kernel's `struct user_regs_struct` (x86-64), as ptrace reads and
+/// writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Registers {
@@ -83,12 +84,12 @@ impl Registers {
     }
 }
 
-/// What a thread was doing when it was frozen, and how its new half takes it up.
+/// What a thread was doing when it was frozen, and how its new half continues it.
 ///
 /// In `registers` of a thread that `AwaitsHome`, `rip` already points *at* the `syscall`
-/// instruction and `rax` is [`AWAIT_NUMBER`]: the guest executes the instruction once more, its
-/// filter reports it, and the guest's supervisor asks home for the result of the call that the
-/// deputy thread has in flight.
+/// instruction and `rax` is [`AWAIT_NUMBER`]. So the guest executes the instruction once more, its
+/// filter reports the call, and the guest's supervisor asks home for the result of the call that
+/// the deputy thread has in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {
     /// It was computing, or its call had ended: `registers` are resumed as they are. A call that
@@ -137,7 +138,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// This time and another one together.
+    /// The sum of this time and another one.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -165,8 +166,9 @@ pub struct ThreadImage {
     pub tid: i32,
     pub registers: Registers,
     pub activity: Activity,
-    /// Of a thread that awaits home: the sequence number of the call, 0 for the one that it had in
-    /// flight when it left home. A call that home never got is told by it from the one before.
+    /// For a thread that awaits home: the sequence number of its call, or 0 for the call that was
+    /// in flight when the thread left home. By this number home tells a call that it never got from
+    /// the call before.
     pub awaited: u64,
     /// NT_X86_XSTATE as PTRACE_GETREGSET gives it.
     pub xstate: Vec<u8>,
@@ -183,7 +185,7 @@ pub struct ThreadImage {
     pub pending: Vec<QueuedSignal>,
     /// At most 15 bytes, of any value but 0.
     pub name: Vec<u8>,
-    /// Of one that makes a call with a relative timeout again: when its time is over, by the
+    /// For a thread that repeats a call with a relative timeout: when that timeout ends, by the
     /// process's CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
     /// CPU time that it has used since it left home; home's kernel knows the rest.
@@ -212,8 +214,8 @@ pub enum Backing {
     /// A private mapping of a file, kept in home's attic: byte `offset` of mapping `id`.
     /// `offset` is relative to the beginning of that mapping in the attic, not of the file.
     File { id: MappingId, offset: u64 },
-    /// vDSO, vvar and their kin: the host's own, moved to these addresses, or what `vdso` makes of
-    /// home's.
+    /// vDSO, vvar and their kin: the host's own mappings, moved to these addresses, or what
+    /// `whim_image::vdso` makes of home's.
     Kernel { name: String },
 }
 
@@ -379,20 +381,21 @@ pub struct ProcessImage {
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
     pub no_transparent_huge_pages: bool,
-    /// Address range in which home keeps attic, slots and code of the deputy: never the guest's.
-    /// Both ends are multiples of 1 TiB.
+    /// Address range in which home keeps attic, slots and code of the deputy. The guest has no
+    /// mapping in it. Both ends are multiples of 1 TiB.
     pub reserved: Range,
-    /// What home has at the mapping `[vdso]`, for a host whose kernel has something else.
+    /// Contents of home's mapping `[vdso]`, for a host whose kernel has a different one.
     pub vdso: Vec<u8>,
     /// Clocks at the moment of the freeze.
     pub clocks: Clocks,
-    /// CPU time that all its threads, also those that have ended, have used since it left home.
+    /// CPU time that all threads, including those that have ended, have used since the process left
+    /// home.
     pub cpu_away: CpuTime,
     /// `ITIMER_VIRTUAL` and `ITIMER_PROF`: they run where CPU time is used.
     pub cpu_timers: [CpuTimer; 2],
 }
 
-/// A timer on CPU time (`setitimer`), in microseconds; all 0: it does not run.
+/// A timer on CPU time (`setitimer`), in microseconds. All fields are 0 if it does not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTimer {
     pub interval: u64,
@@ -404,7 +407,7 @@ impl CpuTimer {
     pub const LENGTH: usize = 32;
     const SECOND: u64 = 1_000_000;
 
-    /// What `getitimer` says.
+    /// Reads the timer from the bytes that `getitimer` has written.
     #[must_use]
     pub fn from_kernel(bytes: &[u8]) -> Self {
         let word = |index: usize| {
@@ -424,7 +427,7 @@ impl CpuTimer {
         }
     }
 
-    /// For `setitimer`.
+    /// The timer as bytes for `setitimer`.
     #[must_use]
     pub fn to_kernel(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -438,7 +441,7 @@ impl CpuTimer {
     }
 }
 
-/// The timers of [`ProcessImage::cpu_timers`], as the kernel counts them.
+/// The timers of [`ProcessImage::cpu_timers`], as the kernel numbers them.
 pub const CPU_TIMERS: [u64; 2] = [1, 2];
 
 impl ProcessImage {

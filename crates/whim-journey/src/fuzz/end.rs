@@ -1,5 +1,6 @@
-//! One end of a line between home and a host: the production's session, and what that leaves to its
-//! user. The fuzz target of sequences is made of it, and so are the schedules of the system tests.
+//! One end of a line between home and a host: the session that is used in production, and what the
+//! session leaves to its user. The fuzz target of sequences is built on it, and so are the
+//! schedules of the system tests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub struct Frame<M> {
     pub body: Body<M>,
 }
 
-/// Frames for the wire are added to `out`, each with the connection by which it goes.
+/// One end. Its methods add frames for the wire to `out`, each with the connection that it takes.
 #[derive(Debug)]
 pub struct Line<M> {
     session: Session,
@@ -66,7 +67,8 @@ impl<M: Clone> Line<M> {
         self.event(now, Event::Send { bytes: 100 }, None, out);
     }
 
-    /// Takes what has come by a connection; a message for those above comes back.
+    /// Handles a frame that has come by a connection; returns a message for the layer above, if it
+    /// brought one.
     ///
     /// # Errors
     /// The other side does not keep to the protocol.
@@ -95,10 +97,11 @@ impl<M: Clone> Line<M> {
         })
     }
 
-    /// Something that is not the other side's doing; `fresh` is a connection that it is about.
+    /// Handles an event that the other side did not cause; `fresh` is the new connection, if the
+    /// event is about one.
     ///
     /// # Panics
-    /// When the session refuses it: that would be an error of its own.
+    /// When the session refuses the event: that would be an error of the session itself.
     pub fn event(
         &mut self,
         now: Duration,
@@ -110,7 +113,7 @@ impl<M: Clone> Line<M> {
         self.carry_out(actions.expect("nothing of a peer's"), fresh, out);
     }
 
-    /// Whether what has come is for those above.
+    /// Carries out the actions; returns whether the frame that has come is for the layer above.
     fn carry_out(
         &mut self,
         actions: Actions,
@@ -153,7 +156,7 @@ impl<M: Clone> Line<M> {
         deliver
     }
 
-    /// The last word, if there is a way for it.
+    /// Sends a goodbye, if there is a connection for it.
     pub fn say_goodbye(&self, out: &mut impl Extend<(usize, Frame<M>)>) {
         self.write(0, Body::Goodbye, out);
     }

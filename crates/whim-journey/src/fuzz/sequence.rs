@@ -1,7 +1,7 @@
 //! Home, its hosts and what happens between them, in an order that the input chooses.
 //!
-//! The machines are composed as the supervisors do it, for a program of one thread. Each effect has a
-//! serial number, so one that comes twice, or is left out, is seen at once.
+//! The machines are composed as the supervisors do it, for a program of one thread. Each effect has
+//! a serial number, so an effect that comes twice, or is left out, is seen at once.
 
 use std::time::Duration;
 
@@ -102,9 +102,9 @@ impl World {
         self.due += 1;
     }
 
-    /// One thing happens: `what`, and to whom or how.
+    /// One event happens: `what` says which, and `how` says to which host or in which way.
     fn step(&mut self, what: u8, how: u8) {
-        // The newest host is the one that most concerns.
+        // Most events concern the newest host or the one before it.
         let whom = self.hosts.len().checked_sub(1 + usize::from(how & 1));
         match (what % 16, whom) {
             (0, _) => self.works_at_home(),
@@ -489,7 +489,7 @@ impl World {
 fn take(queue: &mut Way, how: u8) -> Option<Sent> {
     match how {
         0..=199 => queue.pop_front(),
-        // It will come again.
+        // It is delivered now and once more later.
         200..=219 => queue.front().copied(),
         // It is overtaken.
         220..=239 => queue.remove(1),

@@ -63,7 +63,7 @@ impl Thread {
         }
     }
 
-    /// It cannot leave now.
+    /// Whether it cannot leave now.
     #[must_use]
     pub fn is_settling(&self) -> bool {
         matches!(self.doing, Doing::Settling { .. })
@@ -105,7 +105,8 @@ impl Thread {
         Some(asking)
     }
 
-    /// Takes an answer, if it waits for that one; `done`: what it asked for had its effect.
+    /// Accepts an answer if the thread waits for it. `done` says whether what it asked for had its
+    /// effect.
     pub fn answered(&mut self, answered: u64, done: bool) -> bool {
         let (Doing::Waiting { sequence, .. } | Doing::Settling { sequence }) = self.doing else {
             return false;
