@@ -205,7 +205,7 @@ impl Phase {
     }
 }
 
-/// Writes a phase as a text in formats that would otherwise write its number.
+/// Writes and reads a phase as a text, in formats that would otherwise hold its number.
 pub mod phase_word {
     use super::Phase;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -19,7 +19,7 @@
 //!
 //! Nothing here knows a socket or a clock. The code that reads and writes bytes calls
 //! [`Session::handle`] and carries out the actions that it returns. That code keeps the bytes of
-//! frames; the session keeps only their numbers.
+//! frames; the session keeps only their numbers and lengths.
 
 use std::collections::VecDeque;
 use std::time::Duration;

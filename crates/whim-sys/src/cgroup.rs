@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Limits beyond this are none: version 1 says so by a number near 2^63.
+/// A limit beyond this stands for no limit, for which version 1 gives a number near 2^63.
 const UNLIMITED: u64 = 1 << 60;
 
 /// One hierarchy in which this process has a group.
@@ -97,9 +97,9 @@ pub fn number(path: &Path) -> Option<u64> {
 /// The group that leaves a process the least memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryRoom {
-    /// What the process may still take, in bytes, before somebody in the group is killed.
+    /// What the process may still take, in bytes, before a process of the group is killed.
     pub left: u64,
-    /// Limit of the group; `None`: there is no group, and it is the machine's memory.
+    /// Limit of the group; `None` if no group leaves less than the machine's memory.
     pub limit: Option<u64>,
 }
 

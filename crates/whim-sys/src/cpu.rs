@@ -4,18 +4,18 @@ use std::arch::x86_64::__cpuid_count;
 
 /// Leaf that describes the parts of the extended state (XSAVE area).
 const LEAF_XSTATE: u32 = 0xd;
-/// Of leaf 1, register ecx: the kernel has switched XSAVE on.
+/// Bit of register ecx in leaf 1: the kernel has switched XSAVE on.
 const OSXSAVE: u32 = 1 << 27;
 
 /// How this machine lays out a thread's registers in memory (XSAVE area, standard format). Two
 /// machines that differ in this cannot exchange registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisterLayout {
-    /// Of the CPU, twelve bytes: "GenuineIntel".
+    /// Vendor of the CPU, twelve bytes such as "GenuineIntel".
     pub vendor: [u8; 12],
     /// Parts that the kernel has switched on (XCR0), one bit each; 0 without XSAVE.
     pub enabled: u64,
-    /// Of those from the third on: number, offset and size in bytes.
+    /// Number, offset and size in bytes of each of those parts, from the third on.
     pub parts: Vec<(u32, u32, u32)>,
 }
 
@@ -51,7 +51,8 @@ pub fn has_tiles() -> bool {
     enabled_parts() >> TILES & 1 == 1
 }
 
-/// XCR0. What the CPU could have besides is of no account: its place in the area is fixed.
+/// XCR0. Parts that the CPU could have besides do not matter, because their place in the area is
+/// fixed.
 fn enabled_parts() -> u64 {
     if __cpuid_count(1, 0).ecx & OSXSAVE == 0 {
         return 0;
@@ -78,9 +79,9 @@ pub struct Leaf {
     pub registers: [u32; 4],
 }
 
-/// Leaf and subleaf, and the bits that count in each register. Left out is what user programs cannot
-/// use (the kernel's own features, mitigations, which come and go with microcode, and the kind of
-/// hypervisor), and what differs from core to core (topology).
+/// Leaf and subleaf, and the bits that count in each register. Bits are left out if user programs
+/// cannot use them (the kernel's own features, mitigations, which come and go with microcode, and
+/// the kind of hypervisor), or if they differ from core to core (topology).
 const SEEN: [(u32, u32, [u32; 4]); 7] = [
     (1, 0, [0, 0, 0x7ed8_3203, 0x0788_8911]),
     (7, 0, [0, 0xfdef_6b79, 0x3ec0_5ffb, 0x03d1_413c]),

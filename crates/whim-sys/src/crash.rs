@@ -1,9 +1,9 @@
 //! Numbered points at which a fault test lets this process die, or stop.
 //!
 //! Every request that changes another process is enclosed by two points. A test counts them in a
-//! run without a fault, then repeats the run once per number and looks at what is left behind.
-//! Or it names one, at which this process stops: then the test does something to somebody else, at
-//! that moment of the journey. Unarmed, a point costs one relaxed load.
+//! run without a fault, then repeats the run once per number and looks at what is left behind. Or
+//! it names one point, at which this process stops, and does something to another process at that
+//! moment of the journey. Unarmed, a point costs one relaxed load.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -16,9 +16,10 @@ static PASSED: AtomicU32 = AtomicU32::new(0);
 /// Name of the point at which to stop, while [`FATAL`] is [`STOPS`].
 static STOPS_AT: Mutex<String> = Mutex::new(String::new());
 
-/// No point is fatal, and one stops this process.
+/// Value of [`FATAL`] with which no point is fatal, and the point named in [`STOPS_AT`] stops this
+/// process.
 const STOPS: u32 = u32::MAX - 1;
-/// What a plan that names a point begins with.
+/// Prefix of a plan that names a point.
 const STOP_WORD: &str = "stop ";
 
 /// Value for [`arm`] with which points are counted but none is fatal.
@@ -60,8 +61,8 @@ pub fn passed() -> u32 {
 /// Points of the n-th section are numbered from n times this.
 pub const SECTION: u32 = 1_000_000;
 
-/// Begins a section, so that its points have the same numbers however many were passed before it:
-/// in serving a program that depends on what the program does.
+/// Begins a section, so that its points have the same numbers however many were passed before it.
+/// While a program is served, that number depends on what the program does.
 pub fn section() {
     if FATAL.load(Ordering::Relaxed) != 0 {
         tell_passed();
@@ -70,7 +71,7 @@ pub fn section() {
     }
 }
 
-/// Says on standard error how many points were passed, if that was asked for by arming.
+/// Prints on standard error how many points were passed, if points are armed.
 pub fn tell_passed() {
     if FATAL.load(Ordering::Relaxed) != 0 {
         eprintln!("Crash points passed: {}", passed());
@@ -93,17 +94,18 @@ fn pass(fatal: u32, name: &'static str) {
         return stop_at(name);
     }
     if fatal == u32::MAX {
-        // Nobody is to end: the points are counted, and a test looks for some by their names.
+        // No point is fatal: the points are counted, and a test looks for some by their names.
         eprintln!("Passed crash point {number}: {name}");
     }
     if number == fatal {
         eprintln!("Crash point {number}: {name}");
-        // As an outside SIGKILL would, with no destructor run.
+        // As a SIGKILL from outside would: no destructor runs.
         send_ourselves(libc::SIGKILL);
     }
 }
 
-/// A step of a journey at which a plan may stop this process, as `DIRECTION-PHASE`. It has no number.
+/// A step of a journey at which a plan may stop this process. Its name is `DIRECTION-PHASE`; it has
+/// no number.
 #[inline]
 pub fn step(direction: &'static str, phase: impl std::fmt::Display) {
     if FATAL.load(Ordering::Relaxed) == STOPS {
@@ -122,7 +124,8 @@ fn stop_at(name: &str) {
 }
 
 fn send_ourselves(signal: i32) {
-    // To this thread: another one might take a signal to the process, and this one go on meanwhile.
+    // To this thread, because another thread might get a signal to the process, and this one would
+    // go on meanwhile.
     // JUSTIFICATION: std offers only abort, which is another signal.
     // SAFETY: raise takes no pointers.
     unsafe { libc::raise(signal) };

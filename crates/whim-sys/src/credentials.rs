@@ -51,11 +51,11 @@ pub fn peer(socket: &impl AsFd) -> Result<Peer, CredentialError> {
 /// SO_PEERPIDFD of `asm-generic/socket.h`, from Linux 6.5 on.
 const SO_PEERPIDFD: i32 = 77;
 
-/// The process at the other end of a unix socket at connect time, which no later one of its number can be
-/// taken for; `None`: the kernel cannot tell (before Linux 6.5).
+/// The process at the other end of a unix socket at connect time, as a pidfd, so that no later
+/// process with its number is mistaken for it. `None` if the kernel cannot tell (before Linux 6.5).
 ///
 /// # Errors
-/// It has ended, or the descriptor is not a connected unix socket.
+/// The process has ended, or the descriptor is not a connected unix socket.
 pub fn peer_process(socket: &impl AsFd) -> Result<Option<Pidfd>, CredentialError> {
     let mut raw: i32 = -1;
     let mut length = libc::socklen_t::try_from(size_of::<i32>()).unwrap_or(4);
@@ -151,7 +151,7 @@ fn set_capability_sets(mask: u64) -> io::Result<()> {
     set_capabilities(mask, mask)
 }
 
-/// `held`: effective and permitted.
+/// `held` is both the effective and the permitted set.
 fn set_capabilities(held: u64, inheritable: u64) -> io::Result<()> {
     let header = CapabilityHeader {
         version: CAPABILITY_VERSION_3,
@@ -189,7 +189,7 @@ pub fn effective_capabilities() -> u64 {
 }
 
 /// Gives up every capability but `keep` (effective, permitted, inheritable, ambient; where possible
-/// the bounding set too). `keep` that is not held is an error.
+/// the bounding set too). To keep a capability that is not held is an error.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -202,8 +202,8 @@ fn mask_of(capabilities: &[Capability]) -> u64 {
     capabilities.iter().fold(0, add)
 }
 
-/// Empties the bounding set while we still may. What is to be kept becomes inheritable before: nothing
-/// can that is not in the bounding set.
+/// Empties the bounding set while we still may. Capabilities that are to be kept become inheritable
+/// first, because only those in the bounding set can.
 fn unbound(keep: &[Capability]) -> io::Result<()> {
     set_capabilities(effective_capabilities(), mask_of(keep))?;
     for capability in 0..CAPABILITY_COUNT {
@@ -293,11 +293,11 @@ pub fn set_dumpable(dumpable: bool) -> Result<(), CredentialError> {
         .map_err(CredentialError::Prctl)
 }
 
-/// What a supervisor is told of our environment. The rest may hold secrets of whoever started us, and its owner
-/// reads it in /proc.
+/// Variables of our environment that a supervisor gets. The rest may hold secrets of whoever
+/// started us, and the supervisor's owner can read its environment in /proc.
 const ENVIRONMENT: [&str; 4] = ["PATH", "RUST_BACKTRACE", "WHIM_LOG", crate::crash::VARIABLE];
 
-/// How a supervisor is started: as somebody, in a session of its own.
+/// How a supervisor is started: as which user, with which rights, limits and descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// uid, gid, supplementary groups; `None`: keep ours.
@@ -305,17 +305,18 @@ pub struct Launch {
     /// Capabilities that survive the change of identity and the exec (as ambient ones); only with
     /// `identity`.
     pub keep: Vec<Capability>,
-    /// Leave our session and terminal, so that neither a hangup nor our end is felt.
+    /// Leave our session and terminal, so that neither a hangup nor our end affects the child.
     pub new_session: bool,
     /// Files `cgroup.procs` into which the child writes itself before anything else. A cgroup that
     /// cannot be entered is not an error: limits are then those of the caller.
     pub enter_cgroups: Vec<std::path::PathBuf>,
-    /// Live in this process's time namespace: its clocks are then ours.
+    /// Enter the time namespace of the process with this pid, so that the child has the same
+    /// clocks.
     pub clocks_of: Option<i32>,
-    /// Descriptors that it is to have, under the numbers that they have here. Whoever starts it keeps
-    /// them open until then.
+    /// Descriptors that the child inherits, under the numbers that they have here. The caller keeps
+    /// them open until the child has started.
     pub inherit: Vec<RawFd>,
-    /// No file that it writes becomes longer, in bytes. A write beyond fails, as on a full disk.
+    /// Longest file that the child can write, in bytes. A write beyond it fails, as on a full disk.
     pub file_max: Option<u64>,
 }
 
@@ -367,8 +368,8 @@ impl Launch {
     }
 }
 
-/// No file that this process writes becomes longer than this, for good. It is not ended by a try: the
-/// write fails.
+/// From now on no file that this process writes can become longer than this. A write beyond the
+/// limit fails; it does not end the process.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -1,23 +1,23 @@
 //! Threads of a traced process that was killed.
 //!
-//! The kernel does not report the end of a process's first thread before somebody has taken note of
-//! the ends of all others, and that is the tracer's affair: who waits for the first thread alone
-//! would wait for ever.
+//! The kernel does not report the end of a process's first thread before all other threads have
+//! been reaped, and to reap them is the tracer's task. So a tracer that waits for the first thread
+//! alone would wait for ever.
 
 use crate::ptrace::Tid;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Most stops come within microseconds, while we give way to the thread that is to stop.
+/// Most stops come within microseconds, while we yield to the thread that is to stop.
 const YIELDS: u32 = 200;
-/// Then we look at intervals that are a part of the time waited so far.
+/// After that, each pause is the time waited so far, divided by this.
 const PART: u32 = 16;
 const PAUSE_MAX: Duration = Duration::from_millis(10);
-/// How often it is looked whether the process is dead.
+/// How often to check whether the process is dead.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The pauses of somebody who waits for one thread.
+/// The pauses in a wait for one thread.
 #[derive(Debug)]
 pub(crate) struct Patience {
     begun: Instant,
@@ -50,7 +50,7 @@ impl Patience {
     }
 }
 
-/// Whether this thread has ended and waits for its tracer to take note of it.
+/// Whether this thread has ended and waits to be reaped by its tracer.
 fn is_dead(task: &Path) -> bool {
     let text = fs::read_to_string(task.join("stat")).unwrap_or_default();
     // Behind the name, which may have anything in it.
@@ -58,8 +58,8 @@ fn is_dead(task: &Path) -> bool {
     matches!(state, Some(Some('Z' | 'X')))
 }
 
-/// If all threads of this process, whose first thread is `leader`, have ended, takes note of the ends
-/// of the others. While one of them lives, nobody is dead: a first thread may end before others.
+/// If all threads of this process, whose first thread is `leader`, have ended, reaps the others.
+/// While one of them lives, the process is not dead: a first thread may end before others.
 pub fn take_note_of_others(leader: Tid) {
     let process = Path::new("/proc").join(leader.to_string());
     if !is_dead(&process) {
@@ -78,7 +78,7 @@ pub fn take_note_of_others(leader: Tid) {
     }
 }
 
-/// Takes note of the end of a thread.
+/// Reaps a thread that has ended.
 fn forget(tid: Tid) {
     let Ok(id) = libc::id_t::try_from(tid) else {
         return;
@@ -141,7 +141,7 @@ mod tests {
         killed.recv().expect("seized");
         child.kill().expect("killed");
         let end = seen.recv_timeout(Duration::from_secs(10));
-        // Its tracer may have taken note of its end already.
+        // Its tracer may have reaped it already.
         let _ = child.wait();
         assert_eq!(
             end.expect("its end is seen"),

@@ -37,8 +37,8 @@ impl FdPassError {
     }
 }
 
-/// Sends `bytes` with `descriptors` attached to the first of them. Returns how many bytes went; the
-/// descriptors went with them, all or (on an error) none.
+/// Sends `bytes` with `descriptors` attached to the first of them. Returns how many bytes were
+/// sent. All descriptors were sent with them; on an error, none were.
 ///
 /// # Errors
 /// Too many descriptors, no bytes, or what sendmsg(2) says; never SIGPIPE.
@@ -72,8 +72,8 @@ pub fn send(
     }
 }
 
-/// Room for one control message with [`DESCRIPTORS_MAX`] descriptors, and one with a sender, aligned as
-/// their headers.
+/// Room for one control message with [`DESCRIPTORS_MAX`] descriptors, and one with a sender,
+/// aligned like their headers.
 #[repr(C, align(8))]
 struct ControlSpace([u8; 80]);
 
@@ -89,10 +89,11 @@ const DESCRIPTORS_BYTES: u32 = 8 * 4;
 /// pid, uid and gid, in bytes.
 const SENDER_BYTES: u32 = 3 * 4;
 
-/// Who has sent a message, as the kernel saw it when it was sent.
+/// The process that has sent a message, as the kernel saw it at that time.
 pub type Sender = crate::credentials::Peer;
 
-/// Has the kernel say of each message that comes from now on who has sent it ([`receive_from`]).
+/// Asks the kernel to say, for each message that comes from now on, who has sent it
+/// ([`receive_from`]).
 ///
 /// # Errors
 /// The descriptor is no unix socket.
@@ -101,7 +102,8 @@ pub fn ask_for_senders(socket: BorrowedFd<'_>) -> Result<(), FdPassError> {
         .map_err(FdPassError::Receive)
 }
 
-/// As [`receive`], with who has sent the bytes; `None`: nobody had asked for that when they were sent.
+/// As [`receive`], with the sender of the bytes, or `None` if senders had not been asked for when
+/// they were sent.
 ///
 /// # Errors
 /// As [`receive`].
@@ -116,7 +118,7 @@ pub fn receive_from(
 /// of 0 means that the peer has closed.
 ///
 /// # Errors
-/// What recvmsg(2) says; or not all descriptors could be taken: those that came are closed.
+/// What recvmsg(2) says; or not all descriptors could be accepted, and those that came are closed.
 pub fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -154,7 +156,7 @@ fn receive_all(
         }
     };
     let (owned, sender) = take_control(&header);
-    // With room for a sender more than the limit would fit.
+    // Into the room for a sender, more descriptors than the limit would fit.
     if header.msg_flags & libc::MSG_CTRUNC != 0 || owned.len() > DESCRIPTORS_MAX {
         return Err(FdPassError::Truncated);
     }

@@ -1,4 +1,4 @@
-//! What plain system calls tell of another process.
+//! What plain system calls tell about another process.
 
 use libc::{c_int, c_long, pid_t};
 use nix::errno::Errno;
@@ -205,8 +205,8 @@ pub fn shares(one: pid_t, other: pid_t, resource: Resource) -> Result<bool, Errn
     check(result).map(|order| order == 0)
 }
 
-/// Whether a thread has a descriptor of this number. One that has ended has none, nor has a thread
-/// of the kernel.
+/// Whether a thread has a descriptor of this number. A thread that has ended has none, and neither
+/// has a kernel thread.
 ///
 /// # Errors
 /// ESRCH, EPERM; ENOSYS on kernels without kcmp.

@@ -1,5 +1,5 @@
-//! Descriptors that a program was started with, by the numbers that it was told, and the end of a
-//! listening socket that others may reach by its path.
+//! Descriptors that a program was started with, by the numbers that it was given, and how to retire
+//! a listening socket that others may reach by its path.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -20,9 +20,9 @@ pub enum InheritedError {
     NoListener(RawFd, io::Error),
 }
 
-/// Takes what was handed over under this number. Everything that a program opens itself is closed at an
-/// exec; what was handed over is not, until it is taken: so nothing is taken twice, and nothing that
-/// has an owner.
+/// Takes the descriptor that was handed over under this number. All descriptors that a program
+/// opens itself are close-on-exec, and those that were handed over are not until they are taken. So
+/// no descriptor is taken twice, and none that already has an owner.
 ///
 /// # Errors
 /// [`InheritedError::NotOpen`], [`InheritedError::Own`]
@@ -45,14 +45,14 @@ pub fn take(number: RawFd) -> Result<OwnedFd, InheritedError> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes what was handed over and has not been taken, but for the standard streams.
+/// Closes the descriptors that were handed over and not taken, except the standard streams.
 pub fn close_all() {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers = entries.flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let numbers: Vec<RawFd> = numbers.collect();
     for number in numbers {
-        // Others have owners.
+        // Descriptors that cannot be taken have owners.
         let _ = take(number);
     }
 }
@@ -92,8 +92,8 @@ pub(crate) fn hand_over(number: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Listens no more. Whoever connects from now on is refused, as if there was no listener, although the
-/// socket's path is still there; those that wait to be accepted are hung up on.
+/// Stops listening. From now on connections are refused, as if there were no listener, although the
+/// socket's path is still there. Connections that wait to be accepted are hung up on.
 pub fn retire(listener: &UnixListener) {
     // It may be shut down already.
     let _ = shutdown(listener.as_fd().as_raw_fd(), Shutdown::Both);

@@ -83,7 +83,7 @@ impl Set {
     pub const USER: Set = Set(libc::CLONE_NEWUSER);
     /// Network devices, addresses, routes, sockets.
     pub const NET: Set = Set(libc::CLONE_NEWNET);
-    /// Process ids; taken by the children of the caller.
+    /// Process ids; later children of the caller enter the namespace, the caller does not.
     pub const PID: Set = Set(libc::CLONE_NEWPID);
     /// Mounts.
     pub const MOUNT: Set = Set(libc::CLONE_NEWNS);
@@ -91,7 +91,8 @@ impl Set {
     pub const UTS: Set = Set(libc::CLONE_NEWUTS);
     /// System V IPC and POSIX message queues.
     pub const IPC: Set = Set(libc::CLONE_NEWIPC);
-    /// Monotonic and boot clocks; taken by the children of the caller.
+    /// Monotonic and boot clocks; later children of the caller enter the namespace, the caller does
+    /// not.
     pub const TIME: Set = Set(0x0000_0080);
     /// The view of the cgroup tree.
     pub const CGROUP: Set = Set(libc::CLONE_NEWCGROUP);
@@ -180,7 +181,7 @@ pub fn map_single_user(
 /// The kernel refuses (ERANGE) offsets that would make a clock negative.
 pub fn set_clock_offsets(monotonic_ms: i64, boottime_ms: i64) -> Result<(), NamespaceError> {
     let line = |name: &str, ms: i64| {
-        // Nanoseconds count forward, before the beginning as well.
+        // Nanoseconds count forward even if the offset is negative.
         let (seconds, rest) = (ms.div_euclid(1000), ms.rem_euclid(1000));
         format!("{name} {seconds} {}\n", rest * 1_000_000)
     };
@@ -230,8 +231,8 @@ pub fn set_child_subreaper(on: bool) -> Result<(), NamespaceError> {
         .map_err(|errno| NamespaceError::Prctl("the subreaper", errno))
 }
 
-/// How far the boot clock of our time namespace is ahead of the machine's own, in nanoseconds: start times of
-/// processes are shown by it.
+/// How far the boot clock of our time namespace is ahead of the machine's own, in nanoseconds. The
+/// kernel shows start times of processes by our namespace's clock.
 #[must_use]
 pub fn boot_offset_ns() -> i64 {
     let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -305,8 +306,8 @@ impl PidFd {
         }
     }
 
-    /// Moves the caller into the namespaces of these kinds that the process is in. PID becomes
-    /// true for the caller's future children; TIME, USER and MOUNT need a caller without threads.
+    /// Moves the caller into the namespaces of these kinds that the process is in. PID takes effect
+    /// for the caller's future children; TIME, USER and MOUNT need a caller without threads.
     pub fn enter(&self, set: Set) -> Result<(), NamespaceError> {
         nix::sched::setns(&self.fd, set.flags())
             .map_err(|errno| NamespaceError::Enter(set, self.pid, errno))
@@ -331,7 +332,7 @@ pub fn make_mounts_private() -> Result<(), NamespaceError> {
     )
 }
 
-/// Shows `source` (with the mounts below it) at `target` also.
+/// Makes `source` (with the mounts below it) visible at `target` as well.
 pub fn bind(source: &Path, target: &Path) -> Result<(), NamespaceError> {
     mount(
         Some(source),

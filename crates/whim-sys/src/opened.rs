@@ -1,9 +1,9 @@
-//! The files of /proc/PID that a supervisor opens of its process while it may.
+//! The files of /proc/PID that a supervisor opens for its process while it may.
 //!
-//! The kernel asks who may look when such a file is opened, and not again. So what is open serves as long
-//! as the process lives, whatever becomes of our capabilities, of the process's ids and of its dumpability.
-//! It belongs to the address space that the process had then: to be kept for one that executes no other
-//! program meanwhile.
+//! The kernel checks permissions when such a file is opened, and not again. So an open file can be
+//! used as long as the process lives, whatever becomes of our capabilities, of the process's ids
+//! and of its dumpability. It belongs to the address space that the process had when the file was
+//! opened, so it is of use only until the process executes another program.
 
 use nix::errno::Errno;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Read at once of a text.
+/// Bytes of a text that are read at once.
 const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -26,10 +26,11 @@ struct Opened {
 /// A supervisor has one process.
 static OPENED: RwLock<Option<Arc<Opened>>> = RwLock::new(None);
 
-/// Opens what is needed of `pid` from now on, in place of what was kept before.
+/// Opens the files of `pid` that are needed from now on, and keeps them in place of those kept
+/// before.
 ///
 /// # Errors
-/// It is gone, or not ours to trace.
+/// The process is gone, or not ours to trace.
 pub fn keep(pid: i32) -> io::Result<()> {
     let path = |name: &str| format!("/proc/{pid}/{name}");
     let opened = Opened {
@@ -46,8 +47,8 @@ pub fn keep(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether what is kept of `pid` belongs to an address space that it has no more: it has executed another
-/// program meanwhile, or has ended.
+/// Whether the files kept of `pid` belong to an address space that it no longer has, because it has
+/// executed another program meanwhile or has ended.
 #[must_use]
 pub fn is_outdated(pid: i32) -> bool {
     let text = |opened: Arc<Opened>| opened.maps.read_at(&mut [0], 0);
@@ -102,8 +103,8 @@ pub fn text(pid: i32, name: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Copies between the kept memory of `pid` and a buffer of ours, as the calls of process_vm do, which the
-/// kernel has refused; `None` if nothing is kept of it.
+/// Copies between the kept memory file of `pid` and a buffer of ours, in place of a call of
+/// process_vm that the kernel has refused. `None` if no files of this process are kept.
 pub(crate) fn transfer(
     pid: i32,
     pieces: impl Iterator<Item = (u64, usize)>,
@@ -131,7 +132,7 @@ fn at_end(done: usize, errno: Errno) -> Result<usize, Errno> {
     if done > 0 { Ok(done) } else { Err(errno) }
 }
 
-/// That nothing is mapped there is EIO here, and EFAULT for process_vm.
+/// Where nothing is mapped, these files give EIO, and process_vm gives EFAULT.
 fn errno_of(error: &io::Error) -> Errno {
     match error.raw_os_error() {
         None | Some(libc::EIO) => Errno::EFAULT,

@@ -1,4 +1,4 @@
-//! Whose a user namespace is.
+//! Which users own a user namespace.
 
 use nix::errno::Errno;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 /// `linux/nsfs.h`: `_IO(0xb7, 2)`, `_IO(0xb7, 4)`.
 const NS_GET_PARENT: u64 = 0xb702;
 const NS_GET_OWNER_UID: u64 = 0xb704;
-/// The kernel nests no more of them.
+/// The kernel nests no more user namespaces.
 const LEVELS_MAX: usize = 33;
 
 fn parent(namespace: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
@@ -29,11 +29,12 @@ fn owner(namespace: BorrowedFd<'_>) -> Result<u32, Errno> {
     Ok(uid)
 }
 
-/// The users that have made this user namespace and those around it, up to ours, which is not among them:
-/// each of them has all rights in it. Nobody, for our own one and those that are not below it.
+/// The users that have made this user namespace and those around it, up to ours, which does not
+/// count. Each of these users has all rights in the namespace. The list is empty for our own
+/// namespace and for those that are not below it.
 ///
 /// # Errors
-/// The descriptor is none of a user namespace.
+/// The descriptor is not that of a user namespace.
 pub fn owners(namespace: File) -> io::Result<Vec<u32>> {
     let identity = |file: &File| file.metadata().map(|about| (about.dev(), about.ino()));
     let own = identity(&File::open("/proc/self/ns/user")?)?;

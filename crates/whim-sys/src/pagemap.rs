@@ -1,4 +1,4 @@
-//! Which pages of an address range exist, and whose they are.
+//! Which pages of an address range exist, and what kind they are.
 
 use crate::process_vm::RemotePiece;
 use libc::{c_long, c_ulong};
@@ -123,7 +123,8 @@ impl Pagemap {
         Ok(map)
     }
 
-    /// Finds guards alone from now on; false where the kernel does not tell them (before 6.15).
+    /// Finds only guards from now on. Returns false where the kernel does not report them (before
+    /// 6.15).
     pub fn only_guards(&mut self) -> bool {
         self.wanted = PAGE_IS_GUARD;
         self.scan && self.guards

@@ -76,11 +76,12 @@ impl Pidfd {
         Errno::result(result).map(drop)
     }
 
-    /// Whether the process has ended, whether or not its parent knows. As long as it has not, its number is
-    /// nobody else's: whatever was read by the number before this answer was read of this process.
+    /// Whether the process has ended, even if its parent does not know that yet. As long as it has
+    /// not, no other process has its number. So all that was read by this number before this answer
+    /// was read from this process.
     ///
     /// # Errors
-    /// The kernel has no memory for the question.
+    /// The kernel has no memory for the poll.
     pub fn has_ended(&self) -> Result<bool, Errno> {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let mut events = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
@@ -121,8 +122,8 @@ impl AsFd for Pidfd {
     }
 }
 
-/// Queues a signal with this `siginfo_t` for a thread of `process`, or for the process itself.
-/// From outside the kernel takes only negative codes other than SI_TKILL.
+/// Queues a signal with this `siginfo_t` for a thread of `process`, or for the process itself. From
+/// another process the kernel accepts only negative codes other than SI_TKILL.
 ///
 /// # Errors
 /// EPERM, ESRCH, EAGAIN when too many are queued.

@@ -3,9 +3,9 @@
 use libc::{c_int, c_long, pid_t};
 use nix::errno::Errno;
 
-/// `sched_getscheduler` sets it beside the policy where children do not inherit that.
+/// `sched_getscheduler` sets this bit beside the policy if children do not inherit the policy.
 const RESET_ON_FORK: c_long = 0x4000_0000;
-/// The kernel gives 20 less the niceness, so that it is never negative.
+/// The kernel returns 20 minus the niceness, so that the result is never negative.
 const NICE_OFFSET: c_long = 20;
 
 /// What `sched_getscheduler(2)` and `getpriority(2)` say of a thread.
@@ -38,7 +38,8 @@ pub fn of(tid: pid_t) -> Result<Priority, Errno> {
     })
 }
 
-/// Sets both; a real-time policy is left as it is.
+/// Sets policy and niceness. If the policy is not SCHED_OTHER, SCHED_BATCH or SCHED_IDLE, only the
+/// niceness is set.
 ///
 /// # Errors
 /// ESRCH; EACCES or EPERM for more than the caller may give.

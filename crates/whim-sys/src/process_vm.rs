@@ -86,7 +86,8 @@ fn transfer_pieces(
             iov_len: wanted,
         }];
         let transferred = match transfer(way, pid, &local, &remote_vector(batch)) {
-            // It is not to be looked at any more, or we have lost the right to: what is open serves.
+            // The process may no longer be looked at, or we have lost the right to. The open file
+            // still works.
             Err(Errno::EPERM) => by_file(way, pid, &local[0], batch).unwrap_or(Err(Errno::EPERM)),
             other => other,
         };
@@ -104,7 +105,7 @@ fn transfer_pieces(
     Ok(done)
 }
 
-/// As [`transfer`], by the memory that was opened before; `None` if it was not.
+/// As [`transfer`], through the memory file that was opened before; `None` if there is none.
 fn by_file(
     way: &Way,
     pid: pid_t,
@@ -134,8 +135,8 @@ fn by_file(
     })
 }
 
-/// Copies memory of process `pid` from `address`; gives the bytes copied, fewer than asked when an
-/// unreadable page comes first.
+/// Copies memory of process `pid` from `address`; returns the number of bytes copied, fewer than
+/// asked when an unreadable page comes first.
 ///
 /// # Errors
 /// EFAULT when not even the first byte can be read, EPERM, ESRCH.
@@ -156,7 +157,7 @@ pub fn read_exact(pid: pid_t, address: u64, into: &mut [u8]) -> Result<(), Errno
     }
 }
 
-/// Copies `from` into memory of process `pid`; gives the bytes copied.
+/// Copies `from` into memory of process `pid`; returns the number of bytes copied.
 ///
 /// # Errors
 /// EFAULT when not even the first byte can be written, EPERM, ESRCH.
@@ -171,7 +172,8 @@ pub fn write(pid: pid_t, address: u64, from: &[u8]) -> Result<usize, Errno> {
     )
 }
 
-/// As [`write()`], all or nothing reported (what came before the first bad page is written).
+/// As [`write()`], but a partial write is an error (the bytes before the first bad page are
+/// written).
 ///
 /// # Errors
 /// EFAULT when a byte cannot be written, EPERM, ESRCH.

@@ -3,7 +3,7 @@
 //!
 //! Every request must come from the OS thread that seized the tracee: the kernel answers others
 //! with ESRCH. Because the types make every other cause of ESRCH impossible, ESRCH means here that
-//! the tracee has ended, [`TraceError::Died`]; whoever waits for it learns how.
+//! the tracee has ended, [`TraceError::Died`]; a wait for the tracee tells how.
 //!
 //! Dropping a value does nothing: a stopped thread stays stopped until its tracer ends, at which
 //! moment the kernel lets it go on.
@@ -189,7 +189,7 @@ pub enum Waited {
     Signaled { tid: Tid, signal: i32, core: bool },
 }
 
-/// What a look without waiting gave.
+/// The result of a poll, which does not wait.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Polled {
     /// Nothing has happened.
@@ -257,7 +257,7 @@ impl Running {
         self.tid
     }
 
-    /// Asks the kernel to stop it; any other stop that comes first consumes the request.
+    /// Asks the kernel to stop the thread; any other stop that comes first consumes the request.
     ///
     /// # Errors
     /// [`TraceError::Died`].
@@ -267,8 +267,8 @@ impl Running {
 
     /// Waits for its next event, without a limit.
     ///
-    /// It looks again and again: a wait in the kernel would not end if the process was killed
-    /// meanwhile, and other threads of it have not been waited for.
+    /// It polls again and again, because a wait in the kernel would not end if the process was
+    /// killed meanwhile and its other threads had not been waited for.
     ///
     /// # Errors
     /// [`TraceError::Died`] when it is not ours any more.
@@ -276,7 +276,7 @@ impl Running {
         self.wait_by(Self::poll)
     }
 
-    /// Looks for its next event, without waiting.
+    /// Polls for its next event, without waiting.
     ///
     /// # Errors
     /// [`TraceError::Died`] when it is not ours any more.
@@ -288,8 +288,9 @@ impl Running {
         })
     }
 
-    /// As [`poll`](Self::poll), but leaves a signal that is about to be delivered in the kernel's hands:
-    /// should the tracer die before it resumes the thread, the thread goes on with its signal.
+    /// As [`poll`](Self::poll), but leaves a signal that is about to be delivered in the kernel's
+    /// hands. So if the tracer dies before it resumes the thread, the thread goes on with its
+    /// signal.
     ///
     /// To be used where the process survives its tracer. The stop must be answered before the next
     /// [`wait_any`], which would report it again.

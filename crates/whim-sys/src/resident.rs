@@ -7,9 +7,9 @@
 //! to `request` and, if `notify` is 2, raises a breakpoint trap, which its tracer sees. It uses no
 //! stack and no thread-local state.
 //!
-//! Requests are on pages of their own because the kernel writes into the deputy what a forwarded call
-//! asks for: a lying host that has it read into the deck must not find the numbers of calls there. Not
-//! even `/proc/self/mem` writes to a shared mapping that is read-only.
+//! Requests are on pages of their own because the kernel writes the output of forwarded calls into
+//! the deputy: a lying host that directs such a write into the deck must not reach the numbers of
+//! calls. Even `/proc/self/mem` cannot write to a shared mapping that is read-only.
 //!
 //! A parked thread sleeps in `futex`; a signal ends that sleep in a signal-delivery-stop, so that
 //! the tracer sees every signal at once. (A merely ptrace-stopped deputy would not report any.)
@@ -176,7 +176,7 @@ impl Deck {
         Ok(deck)
     }
 
-    /// Threads that it has places for.
+    /// How many threads it has places for.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots
@@ -323,8 +323,8 @@ impl Deck {
         self.answered(slot, DONE).load(Ordering::Acquire) == request
     }
 
-    /// Asks for a trap at the end of the running batch; true if it had ended already (a trap may
-    /// still come and is to be passed over).
+    /// Asks for a trap at the end of the running batch; true if the batch had ended already (a trap
+    /// may still come, and is to be ignored).
     #[must_use]
     pub fn ask_for_notice(&self, slot: usize) -> bool {
         self.requested(slot, NOTIFY).store(2, Ordering::SeqCst);

@@ -7,8 +7,9 @@ use thiserror::Error;
 
 /// Operation of `seccomp(2)` that installs a filter.
 pub const SET_MODE_FILTER: u64 = 1;
-/// Flags for a guest's filter: listener descriptor as result; waits that only a fatal signal ends
-/// once we have seen the call; all threads at once, with ESRCH if one cannot follow.
+/// Flags for a guest's filter: the result is the listener's descriptor; once we have seen a call,
+/// only a fatal signal ends its wait; all threads get the filter at once, with ESRCH if one cannot
+/// follow.
 pub const FILTER_FLAGS: u64 = (1 << 3) | (1 << 5) | 1 | (1 << 4);
 
 const IOC_RECV: c_ulong = 0xc050_2100;

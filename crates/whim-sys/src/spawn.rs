@@ -129,7 +129,7 @@ pub fn clone_alone(namespaces: Namespaces, number: Option<i32>) -> Result<Cloned
     };
     match result {
         -1 => Err(match (namespaces, Errno::last()) {
-            // All else is a lack of processes or memory.
+            // Any other errno means a lack of processes or memory.
             (Namespaces::Own, errno @ (Errno::EPERM | Errno::ENOSPC | Errno::EINVAL)) => {
                 SpawnError::Namespaces(errno)
             }
@@ -175,8 +175,8 @@ impl Program {
         Ok(Self { file })
     }
 
-    /// Replaces this process by the program, without arguments and environment. Comes back only to
-    /// say why not.
+    /// Replaces this process by the program, without arguments and environment. Returns only if
+    /// that fails, with the reason.
     #[must_use]
     pub fn execute(&self) -> Errno {
         let none: [*const libc::c_char; 1] = [std::ptr::null()];
@@ -215,8 +215,8 @@ pub fn place_descriptor(descriptor: BorrowedFd<'_>, number: RawFd) -> Result<(),
     Errno::result(result).map(drop).map_err(SpawnError::Close)
 }
 
-/// Closes every descriptor of this process except these. To be called right before an exec:
-/// owners that still exist elsewhere are left with closed numbers.
+/// Closes every descriptor of this process except these. To be called right before an exec: owners
+/// that still exist in this program are left with closed numbers.
 ///
 /// # Errors
 /// When the kernel refuses (it has close_range since 5.9).

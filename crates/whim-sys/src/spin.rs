@@ -1,20 +1,21 @@
 //! A short, polite spin before sleep.
 //!
 //! Waking a sleeping thread on another CPU costs 20 to 40 us in a virtual machine, as much as a
-//! whole forwarded call. A supervisor that has just worked therefore looks for more for 50 us,
-//! giving the processor away between looks. If that ever takes long, somebody else needs the CPU,
-//! and it sleeps at once for a while. (Measured during design: docs/decisions/0001.)
+//! whole forwarded call. A supervisor that has just worked therefore polls for more work for 50 us,
+//! and yields the processor between polls. If a yield ever takes long, another process needs the
+//! CPU, and for a while the supervisor sleeps at once. (Measured during design:
+//! docs/decisions/0001.)
 
 use std::time::{Duration, Instant};
 
-/// How long to look for more work.
+/// How long to poll for more work.
 const SPIN: Duration = Duration::from_micros(50);
 /// A yield that takes longer than this gave away a time slice.
 const CROWDED: Duration = Duration::from_micros(100);
-/// How long not to spin after that.
+/// How long not to spin after such a yield.
 const REST: Duration = Duration::from_millis(200);
 
-/// Whether to look once more before going to sleep.
+/// Decides whether to poll once more before going to sleep.
 #[derive(Debug, Default)]
 pub struct Spin {
     worked: Option<Instant>,
@@ -27,7 +28,7 @@ impl Spin {
         self.worked = Some(Instant::now());
     }
 
-    /// Gives the processor away and tells whether to look again instead of sleeping.
+    /// Yields the processor and returns whether to poll again instead of sleeping.
     pub fn once_more(&mut self) -> bool {
         let Some(worked) = self.worked else {
             return false;

@@ -10,7 +10,7 @@ static OPEN: AtomicU8 = AtomicU8::new(0);
 
 extern "C" fn note() {
     if cfg!(miri) {
-        // It runs constructors too, and knows none of these calls.
+        // Miri runs constructors too, and knows none of these calls.
         return;
     }
     // JUSTIFICATION: the runtime ignores SIGPIPE and opens /dev/null for closed standard
@@ -37,8 +37,8 @@ extern "C" fn note() {
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
 
-/// Lets exec close every descriptor but the standard ones: for a program that starts others with fewer rights,
-/// and was itself started by who knows whom, with who knows what open.
+/// Lets exec close every descriptor but the standard ones. For a program that starts others with
+/// fewer rights, and that may itself have been started by anybody, with anything open.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -90,7 +90,8 @@ pub fn restore() -> io::Result<()> {
     Ok(())
 }
 
-/// Ignores the signals of keys that end a program: they are for the child of this process.
+/// Ignores the signals of the keys that end a program, because they are meant for the child of this
+/// process.
 pub fn ignore_keys() {
     for key in [libc::SIGINT, libc::SIGQUIT] {
         // JUSTIFICATION: nix's signal() is unsafe too.

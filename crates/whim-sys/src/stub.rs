@@ -9,10 +9,11 @@
 //! EINTR, restores flags, mask and registers, and jumps to where it was. No return instruction, no
 //! `rt_sigreturn` (it would disable a pending restart), and no stack are used.
 //!
-//! It is entered at +0, or, by a thread that stood in a call that can be restarted, at +2 with the
-//! call's number and -ERESTART... in its registers: then the kernel itself decides. No handler is
-//! due: it subtracts 2 from rip and the thread begins at +0. A handler is due and the call has to
-//! end: rax becomes -EINTR and the thread goes on at +2, behind the list, with that result.
+//! A thread enters at +0. A thread that stood in a call that can be restarted enters at +2 instead,
+//! with the call's number and -ERESTART... in its registers, so that the kernel itself decides. If
+//! no handler is due, the kernel subtracts 2 from rip and the thread begins at +0. If a handler is
+//! due and the call has to end, rax becomes -EINTR and the thread goes on at +2, which leads past
+//! the list, with that result.
 //!
 //! # The continuation stub
 //! Completes one call in place of its tracer: executes `syscall` with arguments that differ from
@@ -26,24 +27,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Milliseconds for which the batch stub waits for its tracer before it undoes itself.
 static PATIENCE_MS: AtomicU64 = AtomicU64::new(1000);
 
-/// Sets the time for which a thread waits in the batch stub for its tracer (1 s otherwise): a test
-/// that kills tracers need not wait so long.
+/// Sets the time for which a thread waits in the batch stub for its tracer (by default 1 s), so
+/// that a test that kills tracers need not wait so long.
 pub fn set_patience_ms(milliseconds: u64) {
     PATIENCE_MS.store(milliseconds, Ordering::Relaxed);
 }
 
-/// Offset at which a thread enters that does not stand in a restartable call.
+/// Offset at which a thread enters if it does not stand in a restartable call.
 pub const ENTRY: u64 = 0;
-/// Offset at which a thread enters whose call the kernel shall restart or end.
+/// Offset at which a thread enters if the kernel is to restart or end its call.
 pub const RESTART_ENTRY: u64 = 2;
-/// From the word `done` to the two words in which the kernel keeps what is left of the wait.
+/// Bytes from the word `done` to the two words in which the kernel keeps what is left of the wait.
 pub const WAIT_OFFSET: u64 = 16;
 /// Words of one operation in memory: number and six arguments.
 pub const OPERATION_WORDS: usize = 7;
 
 global_asm!(
     ".pushsection .rodata.whim_stub, \"a\", @progbits",
-    // Visible in the whole program: functions that name them are inlined in other crates.
+    // Visible in the whole program, because functions that name them are inlined in other crates.
     ".globl whim_batch_begin",
     ".hidden whim_batch_begin",
     ".globl whim_batch_waiting",
@@ -104,9 +105,10 @@ global_asm!(
     "add r12, 56",
     "dec r13",
     "jnz 2b",
-    // Tell the tracer and wait for it. r12: how often the wait may be begun anew; r13: how long it is. In
-    // memory of ours the kernel writes the rest of it back each time, so all together are no longer; in the
-    // code itself, where there is no such memory yet, it cannot.
+    // Tell the tracer and wait for it. r12: how often the wait may be begun anew; r13: how long it
+    // is. If the timeout is in memory of ours, the kernel writes the rest of it back each time, so
+    // all waits together are no longer. Where there is no such memory yet, the timeout is in the
+    // code itself, which the kernel cannot write.
     "mov r12d, 8",
     "lea r13, [rip + whim_batch_patience]",
     "mov r14, [rip + whim_batch_done]",
@@ -129,13 +131,14 @@ global_asm!(
     "mov r8d, 8",
     "syscall",
     "whim_batch_waiting:",
-    // SIGSTOP and SIGCONT, which cannot be blocked, have cut the wait short; or another tracer, who
-    // found us here and let us go on. One that comes again and again must not keep us for ever.
+    // SIGSTOP and SIGCONT, which cannot be blocked, have cut the wait short, or another tracer,
+    // which found us here and let us go on. What comes again and again must not keep us here for
+    // ever.
     "cmp rax, -4",
     "jne 5f",
     "dec r12",
     "jnz 4b",
-    // The tracer has died (or is done with the list being empty).
+    // The tracer has died (or the list is empty).
     "whim_batch_finish:",
     "5:",
     "mov eax, 14",
@@ -329,10 +332,10 @@ pub struct BatchData {
     pub operations: u64,
     /// Number of operations; 0: the thread undoes itself at once.
     pub count: u64,
-    /// Address that takes one word per operation; 0 = nowhere.
+    /// Address where one word per operation is stored, its result; 0 = nowhere.
     pub results: u64,
-    /// Address of the word that becomes `sequence` when all are done; 0 = none. The third and fourth word from
-    /// there on are the stub's too ([`WAIT_OFFSET`]).
+    /// Address of the word that becomes `sequence` when all are done; 0 = none. The third and
+    /// fourth word from there on belong to the stub too ([`WAIT_OFFSET`]).
     pub done: u64,
     pub sequence: u64,
     /// Address of 8 writable bytes.
@@ -341,7 +344,7 @@ pub struct BatchData {
     pub interrupting: u64,
     /// The signal mask to be restored.
     pub mask: u64,
-    /// The registers to be restored. rip and rax: the restart of the call already applied.
+    /// The registers to be restored. In rip and rax the restart of the call is already applied.
     pub registers: whim_model::Registers,
     /// rip for the case of EINTR: behind the `syscall` instruction.
     pub interrupted_rip: u64,

@@ -65,8 +65,9 @@ impl Tun {
         &self.name
     }
 
-    /// Takes the next packet that the kernel routed to the device, whole, into `buffer`; its
-    /// length in bytes, or `None` when there is none now. A longer packet is cut off.
+    /// Reads the next whole packet that the kernel routed to the device into `buffer`. Returns its
+    /// length in bytes, or `None` when there is no packet now. A packet longer than `buffer` is cut
+    /// off.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match (&self.file).read(buffer) {
             Ok(length) => Ok(Some(length)),

@@ -36,7 +36,7 @@ pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 /// Which accesses of a registered range are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Those to pages that are not there.
+    /// Accesses to missing pages.
     Missing,
     /// The same, and writes to pages that [`Uffd::protect`] protects.
     MissingAndProtected,
@@ -69,9 +69,9 @@ pub enum Event {
 /// What became of pages that were to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// All bytes.
+    /// All bytes were placed.
     Whole,
-    /// So many bytes from the beginning; the page behind them is there already.
+    /// So many bytes from the beginning were placed; the page behind them is there already.
     UntilPresent(u64),
     /// The address is not registered any more.
     Gone,
@@ -79,7 +79,7 @@ pub enum Placed {
     Again(u64),
 }
 
-/// An open `/dev/userfaultfd`: whoever has it may make userfaultfds that serve kernel mode too.
+/// An open `/dev/userfaultfd`: its holder may make userfaultfds that serve kernel mode too.
 #[derive(Debug)]
 pub struct Device {
     file: File,
@@ -165,7 +165,8 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// Whether the kernel gets no page by it: a system call that meets a missing page gives EFAULT.
+    /// Whether faults in kernel mode are not served: a system call that meets a missing page then
+    /// gives EFAULT.
     #[must_use]
     pub fn is_user_mode_only(&self) -> bool {
         self.user_mode_only
@@ -204,7 +205,7 @@ impl Uffd {
         self.control(IOC_REGISTER, &mut argument)
     }
 
-    /// Lets threads that wait for pages of the range look again.
+    /// Wakes threads that wait for pages of the range, so that they try again.
     ///
     /// # Errors
     /// EINVAL for a range that is not page aligned.
@@ -226,7 +227,7 @@ impl Uffd {
         }
     }
 
-    /// Places `bytes` (whole pages) at `address` and wakes who waits there.
+    /// Places `bytes` (whole pages) at `address` and wakes the threads that wait there.
     ///
     /// # Errors
     /// ENOMEM and the like; an occupied or vanished page is not an error, see [`Placed`].
@@ -250,7 +251,7 @@ impl Uffd {
         Self::placed(result, argument.copied)
     }
 
-    /// Places pages of zeros and wakes who waits there.
+    /// Places pages of zeros and wakes the threads that wait there.
     ///
     /// # Errors
     /// As [`Uffd::copy`].
@@ -273,7 +274,7 @@ impl Uffd {
         Self::placed(result, argument.zeroed)
     }
 
-    /// Protects pages of the range that are there from writes, or allows them again.
+    /// Protects the present pages of the range from writes, or allows writes again.
     ///
     /// # Errors
     /// ENOENT when the range is not registered for it.
@@ -322,7 +323,8 @@ impl Uffd {
         Self::placed(result, argument.updated)
     }
 
-    /// Takes the messages that wait, without waiting for one; the descriptor must be non-blocking.
+    /// Reads the messages that are there, without waiting for one; the descriptor must be
+    /// non-blocking.
     ///
     /// # Errors
     /// EBADF and the like, or a message of unknown form.

@@ -1,9 +1,11 @@
-//! Files that somebody maps and others may write to: watched, so that a change is noticed.
+//! Files that a process maps and others may write to. They are watched, so that a change is
+//! noticed.
 //!
-//! A read lease would make a writer wait until it is given back, for as long as its holder likes (45 s,
-//! /proc/sys/fs/lease-break-time): whoever stops the holder stops the writers. So none is held. One's own
-//! files are asked for one in passing, which anybody may do with his own files: it is refused as long as
-//! somebody has the file open for writing.
+//! A read lease would make a writer wait until the lease is given back, for as long as its holder
+//! likes (45 s, /proc/sys/fs/lease-break-time), so stopping the holder would stop the writers.
+//! Therefore no lease is held. On the user's own files, a lease is taken and given back at once,
+//! which the owner of a file may do: the kernel refuses it as long as somebody has the file open
+//! for writing.
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -16,16 +18,17 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
-/// A file of others that was written later than this before is taken for one that somebody is
-/// writing.
+/// If a file of another user was written less than this ago, somebody is assumed to be writing it
+/// still.
 const SETTLED_AFTER: Duration = Duration::from_secs(60);
-/// How often files are looked at beside the notices: writes by a mapping give none.
+/// How often files are checked in addition to the notices, because writes through a mapping give
+/// none.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same where the kernel gives us no notices.
 const LOOK_EVERY_WITHOUT_NOTICES: Duration = Duration::from_millis(100);
 
-/// File systems that others change without a notice here, by their numbers: NFS, CIFS and SMB2, Ceph, AFS
-/// (both), Coda, 9P, Lustre, GPFS, OCFS2, GFS2.
+/// File systems that other machines can change without a notice here, by their magic numbers: NFS,
+/// CIFS and SMB2, Ceph, AFS (both), Coda, 9P, Lustre, GPFS, OCFS2, GFS2.
 const REMOTE: [u32; 12] = [
     0x6969,
     0xff53_4d42,
@@ -76,7 +79,7 @@ struct Watched {
     id: FileId,
     version: Version,
     own: bool,
-    /// None: it gives no notices.
+    /// `None` if it gives no notices.
     watch: Option<WatchDescriptor>,
 }
 
@@ -98,7 +101,7 @@ impl Version {
         })
     }
 
-    /// Whether nobody has written for so long that nobody seems to be at it.
+    /// Whether the last write is so long ago that nobody seems to be writing any more.
     fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(self.modified.0)
@@ -107,7 +110,7 @@ impl Version {
 }
 
 impl WatchedFiles {
-    /// Watches one more file. A path of /proc/PID/map_files names exactly the one that is mapped.
+    /// Watches one more file. A path of /proc/PID/map_files names exactly the file that is mapped.
     ///
     /// # Errors
     /// It has a writer, or was written just now, or cannot be watched where it is.
@@ -131,10 +134,11 @@ impl WatchedFiles {
         }
         let own = about.uid() == nix::unistd::geteuid().as_raw();
         if own {
-            // Before the watch: what it gives is a notice too.
+            // Asked before the watch is set as well, because notices of a watch count even if its
+            // file is refused afterwards.
             ask_for_writers(&file).map_err(refused)?;
         } else if may_write(&file) {
-            // Then the program itself may be at it, by a mapping, and nothing tells.
+            // Then the program itself may be writing to it through a mapping, without any notice.
             return Err(refused(Errno::EACCES));
         } else if is_remote(&file).map_err(refused)? {
             return Err(refused(Errno::EREMOTE));
@@ -158,7 +162,7 @@ impl WatchedFiles {
         Ok(id)
     }
 
-    /// One descriptor for all files: a user may have 128 of them.
+    /// One inotify descriptor serves all files, because a user may have only 128 of them.
     fn watch(&mut self, file: &File, own: bool) -> Option<WatchDescriptor> {
         if self.files.is_empty() {
             let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
@@ -179,7 +183,7 @@ impl WatchedFiles {
         self.files.is_empty()
     }
 
-    /// Whether this one is among them.
+    /// Whether this file is among them.
     #[must_use]
     pub fn has(&self, id: FileId) -> bool {
         self.files.iter().any(|file| file.id == id)
@@ -191,18 +195,18 @@ impl WatchedFiles {
         self.files.iter().any(|file| file.id.1 == inode)
     }
 
-    /// Whether one has changed, or may change from now on, as far as the kernel has told. A write by a
-    /// call is told before the call ends.
+    /// Whether a file has changed, or may change from now on, as far as the kernel has reported. A
+    /// write by a system call is reported before the call ends.
     pub fn is_told_of_change(&mut self) -> bool {
         while let Some(events) = self.new_notices() {
             for event in events {
                 let opened = event.mask == AddWatchFlags::IN_OPEN;
                 let file = self.files.iter().find(|file| file.watch == Some(event.wd));
                 self.changed |= match file {
-                    // Once is enough.
+                    // A change is known already: no need to ask again.
                     Some(_) if opened && self.changed => true,
                     Some(file) if opened => file.own && ask_for_writers(&file.file).is_err(),
-                    // The queue was full, or it is one that was not taken after all.
+                    // The queue was full, or the file was refused after its watch was set.
                     _ => true,
                 };
             }
@@ -214,15 +218,15 @@ impl WatchedFiles {
         self.notices.as_ref()?.read_events().ok()
     }
 
-    /// Looks at the files themselves: writes by a mapping give no notice, but the kernel notes their
-    /// time.
+    /// Whether a file has changed, by a check of the files themselves: writes through a mapping
+    /// give no notice, but the kernel notes their time.
     pub fn is_changed(&mut self) -> bool {
         let stale = |file: &Watched| Version::of(&file.file).ok() != Some(file.version);
         self.changed = self.is_told_of_change() || self.files.iter().any(stale);
         self.changed
     }
 
-    /// How often the files are to be looked at.
+    /// How often the files are to be checked.
     #[must_use]
     pub fn look_every(&self) -> Duration {
         if self.files.is_empty() {
@@ -241,7 +245,8 @@ impl WatchedFiles {
     }
 }
 
-/// Whether somebody has our own file open for writing: a lease would be refused. It is given back at once.
+/// Fails if somebody has our own file open for writing, because the kernel then refuses a lease. A
+/// lease that is granted is given back at once.
 fn ask_for_writers(file: &File) -> Result<(), Errno> {
     let ask = |kind: i32| {
         // JUSTIFICATION: no library wraps F_SETLEASE.
@@ -254,15 +259,15 @@ fn ask_for_writers(file: &File) -> Result<(), Errno> {
     ask(libc::F_UNLCK).map(drop)
 }
 
-/// Whether this user's programs may map this file shared while they are away: it is the user's, or one
-/// that the user cannot write to.
+/// Whether this user's programs may map this file shared while they are away: it must belong to the
+/// user, or the user must be unable to write to it.
 #[must_use]
 pub fn is_possible(file: &File) -> bool {
     let own = nix::unistd::geteuid().as_raw();
     file.metadata().is_ok_and(|about| about.uid() == own) || !may_write(file)
 }
 
-/// Whether this user could write to the file, if not to this descriptor.
+/// Whether this user could write to the file, even if not through this descriptor.
 fn may_write(file: &File) -> bool {
     let exact = format!("/proc/self/fd/{}", file.as_raw_fd());
     nix::unistd::eaccess(exact.as_str(), AccessFlags::W_OK).is_ok()

@@ -1,28 +1,28 @@
-//! Yama, the kernel's module that restricts who may trace whom.
+//! Yama, the kernel's module that restricts which processes may trace which.
 
 use std::io;
 
 /// `kernel.yama.ptrace_scope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Whoever has the same rights; also: the kernel has no Yama.
+    /// Any process with the same rights may trace. Also used if the kernel has no Yama.
     SameUser,
-    /// Ancestors, and whom the process has named.
+    /// Only ancestors, and the process that the traced process has named.
     Descendants,
-    /// Who has CAP_SYS_PTRACE.
+    /// Only processes with CAP_SYS_PTRACE.
     Privileged,
     Nobody,
 }
 
 impl Scope {
-    /// That of this machine.
+    /// The scope on this machine.
     #[must_use]
     pub fn here() -> Self {
         let text = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
         Self::parse(text.ok().as_deref())
     }
 
-    /// As the file has it; `None`: there is no such file.
+    /// Parses the text of the file; `None` stands for a missing file.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Self {
         match text.map(str::trim) {
@@ -34,8 +34,8 @@ impl Scope {
     }
 }
 
-/// Lets every process of this user trace this one in spite of [`Scope::Descendants`]. It holds for
-/// the programs that this process becomes, and not for its children.
+/// Lets every process of this user trace this one in spite of [`Scope::Descendants`]. It still
+/// holds after an exec, but not for children.
 ///
 /// # Errors
 /// The kernel has no Yama.

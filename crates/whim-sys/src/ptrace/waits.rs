@@ -1,4 +1,4 @@
-//! What the kernel reports of traced threads.
+//! What the kernel reports about traced threads.
 
 use super::{Status, Stop, Stopped, Tid, TraceError, Waited};
 use libc::c_int;
@@ -26,7 +26,7 @@ pub(super) fn wait_raw(tid: Tid, flags: c_int) -> Result<Option<(Tid, Status)>, 
     }
 }
 
-/// What a look found that leaves the report with the kernel.
+/// What [`look`] found. The report stays with the kernel.
 pub(super) enum Glance {
     Nothing,
     /// A signal is about to be delivered.
@@ -35,19 +35,20 @@ pub(super) enum Glance {
     Other,
 }
 
-/// Looks at what a wait for `tid` would report.
+/// Returns what a wait for `tid` would report, without consuming the report.
 ///
-/// A report that is taken takes a signal with it: the kernel keeps its number in the very word that a wait
-/// empties (`exit_code` of the task), and if the tracer dies between the wait and the resumption, the
-/// thread goes on without it.
+/// A wait that consumes a report consumes its signal too: the kernel keeps the signal's number in
+/// the very word that a wait clears (`exit_code` of the task). If the tracer then died between the
+/// wait and the resumption, the thread would go on without the signal.
 pub(super) fn glance(tid: Tid) -> Result<Glance, TraceError> {
     let id = libc::id_t::try_from(tid).map_err(|_| TraceError::Died)?;
     Ok(look((libc::P_PID, id), tid, 0)?.1)
 }
 
-/// The next event of any tracee of the calling thread; `None` when there is none now. A signal that is
-/// about to be delivered stays in the kernel's hands, as by [`super::Running::poll_gently`]
-/// (super::Running::poll_gently): its stop must be answered before the next look.
+/// The next event of any tracee of the calling thread; `None` when there is none now. A signal that
+/// is about to be delivered stays in the kernel's hands, as with
+/// [`Running::poll_gently`](super::Running::poll_gently): its stop must be answered before the next
+/// call.
 ///
 /// # Errors
 /// [`TraceError::Died`] when the thread has no tracees.
@@ -59,7 +60,7 @@ pub fn wait_any_gently() -> Result<Option<(Tid, Status)>, TraceError> {
     }
 }
 
-/// Of whom, and what.
+/// Which thread has something to report, and what it is. The report stays with the kernel.
 fn look(
     (kind, id): (libc::idtype_t, libc::id_t),
     tid: Tid,
