@@ -250,7 +250,7 @@ fn save_lives(daemon: &Daemon, balancing: &mut Balancing, now: Millis) {
         return;
     }
     if let Ok(bytes) = serde_json::to_vec(&balancing.lives) {
-        daemon.save(LIVES, &bytes);
+        daemon.settings().save(LIVES, &bytes);
     }
     balancing.saved = (now, balancing.lives.count());
 }

@@ -3,3 +3,4 @@
 pub(crate) mod guests;
 pub(crate) mod hosting;
 pub(crate) mod orders;
+pub(crate) mod share;

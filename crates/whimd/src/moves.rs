@@ -4,6 +4,7 @@ pub(crate) mod attempt;
 pub(crate) mod candidacy;
 pub(crate) mod candidate;
 pub(crate) mod candidates;
+pub(crate) mod census;
 pub(crate) mod departing;
 pub(crate) mod destinations;
 pub(crate) mod journeys;

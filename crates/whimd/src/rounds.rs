@@ -8,6 +8,7 @@ use whim_machine::sensors::speed::{self, Idle, Speed};
 use crate::balancing;
 use crate::daemon::Daemon;
 use crate::host::hosting;
+use crate::host::share;
 use crate::line::directories::{self, Aside};
 use crate::moves::watching;
 
@@ -25,7 +26,9 @@ pub(crate) async fn learn_speed(daemon: Arc<Daemon>) {
         let Ok(value) = tokio::task::spawn_blocking(speed::measure).await else {
             return;
         };
-        daemon.save(speed::FILE, &speed::note(&speed::cpu(), value));
+        daemon
+            .settings()
+            .save(speed::FILE, &speed::note(&speed::cpu(), value));
         let estimated = false;
         daemon.sensors().set_speed(Speed { value, estimated });
         tracing::info!(value, "the speed of a core was measured");
@@ -43,8 +46,10 @@ pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
         let (shared, aside) = (Arc::clone(&daemon), Arc::clone(&aside));
         let seen = tokio::task::spawn_blocking(move || {
             shared.sensors().sample(shared.clock_ms());
-            shared.hold_guests_share();
-            shared.refresh_candidates();
+            share::hold(shared.settings(), share::of_guests(&shared.config()));
+            shared
+                .census()
+                .refresh(&shared.config().balance, shared.clock_ms());
             let directory = shared.settings().supervisors();
             aside.clear(&directory, directories::STEP_MAX);
         });

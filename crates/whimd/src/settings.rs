@@ -68,6 +68,15 @@ impl Settings {
         self.supervisors().join(format!("{stay}.guest"))
     }
 
+    /// Replaces a file of the state directory; a failure is logged: what is kept there is only
+    /// needed by the next daemon.
+    pub(crate) fn save(&self, name: &str, bytes: &[u8]) {
+        let path = self.state.join(name);
+        if let Err(error) = whim_secret::files::write_atomically(&path, bytes) {
+            tracing::warn!(%error, "state was not saved");
+        }
+    }
+
     /// Journals, and what we note about their journeys.
     #[must_use]
     pub(crate) fn journeys(&self) -> PathBuf {

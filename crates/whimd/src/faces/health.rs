@@ -1,6 +1,7 @@
 //! What only the daemon can tell to `whim doctor`.
 
 use crate::daemon::Daemon;
+use crate::host::share;
 use crate::members::discovery;
 use crate::members::membership;
 use whim_control::protocol::{Finding, Grade, NodeState};
@@ -154,7 +155,7 @@ fn members(daemon: &Daemon) -> Vec<Finding> {
 }
 
 fn limits(daemon: &Daemon) -> Finding {
-    let share = daemon.guests_share();
+    let share = share::of_guests(&daemon.config());
     let prefix = daemon.settings().group_prefix();
     let groups = whim_machine::cgroup::make_guest(&prefix, "doctor", Some(share), 16);
     whim_machine::cgroup::remove_guest(&groups.directories);

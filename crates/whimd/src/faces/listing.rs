@@ -64,7 +64,9 @@ const LOOKING_MAX: Duration = Duration::from_secs(2);
 const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
 
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
-    daemon.refresh_candidates();
+    daemon
+        .census()
+        .refresh(&daemon.config().balance, daemon.clock_ms());
     let candidates = daemon.candidates().sorted();
     let journeys = daemon.journeys().sorted(|j| all || j.is_live());
     let enough = Instant::now() + LOOKING_MAX;

@@ -174,7 +174,11 @@ fn take_up(
     let declaration = Declaration::by(caller, was);
     let mut candidate = Candidate {
         declared: true,
-        job: process.look(|pid| daemon.job_of(pid, Patience::Long))??,
+        job: process.look(|pid| {
+            daemon
+                .census()
+                .job_of(pid, Patience::Long, &daemon.config().balance)
+        })??,
         ..Candidate::new(&stat, options.clone(), declaration)
     };
     if options.portable {
@@ -188,7 +192,7 @@ fn take_up(
         process.movable_by(caller)?;
     }
     candidates.add(candidate)?;
-    daemon.save_candidates(&candidates);
+    daemon.census().save(&candidates);
     Ok(())
 }
 

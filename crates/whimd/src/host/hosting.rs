@@ -15,6 +15,7 @@ use whim_sys::credentials::Launch;
 
 use crate::daemon::Daemon;
 use crate::host::guests::{AdmitError, Guest, Stay, about_file};
+use crate::host::share;
 use crate::line::conversation;
 use crate::line::conversation::SupervisorError;
 use crate::line::directories;
@@ -149,7 +150,7 @@ fn private_id(daemon: &Daemon, request: &AdmitRequest) -> Result<Option<u32>, Ho
         node: daemon.cluster().node(),
     })?;
     if let Ok(bytes) = serde_json::to_vec(&guests.ids) {
-        daemon.save("uids.json", &bytes);
+        daemon.settings().save("uids.json", &bytes);
     }
     Ok(Some(id))
 }
@@ -182,7 +183,7 @@ async fn start(
     settings.faults.point("before-groups-made");
     let stay = request.stay();
     let name = stay.name();
-    daemon.hold_guests_share();
+    share::hold(daemon.settings(), share::of_guests(&daemon.config()));
     let cgroups = make_groups(daemon, &name);
     let directory = settings.guest_directory(&name);
     let job = |listener| GuestJob {
@@ -196,7 +197,7 @@ async fn start(
         lease_ms: request.lease_ms,
         private_id,
         cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
-        memory_limit_bytes: Some(daemon.guests_share()),
+        memory_limit_bytes: Some(share::of_guests(&daemon.config())),
         memory_share: Some(settings.guests_share().display().to_string()),
         own_vdso: daemon.config().guests.own_vdso,
         crash_at: settings.faults.of_guest(),
@@ -251,7 +252,10 @@ fn number_of(child: &tokio::process::Child) -> (i32, u64) {
 }
 
 fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
-    let (share, pids) = (daemon.guests_share(), daemon.config().guests.pids);
+    let (share, pids) = (
+        share::of_guests(&daemon.config()),
+        daemon.config().guests.pids,
+    );
     let prefix = daemon.settings().group_prefix();
     let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
     for missing in &groups.missing {
@@ -371,7 +375,7 @@ pub(crate) async fn take_up(daemon: &Arc<Daemon>) {
         recognize(&mut guest).await;
         daemon.guests().by_key.insert(guest.request.stay(), guest);
     }
-    daemon.hold_guests_share();
+    share::hold(daemon.settings(), share::of_guests(&daemon.config()));
     sweep(daemon).await;
     let known: Vec<_> = daemon
         .guests()

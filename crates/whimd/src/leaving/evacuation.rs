@@ -282,7 +282,9 @@ async fn look_left(daemon: &Arc<Daemon>) -> Left {
 }
 
 fn left(daemon: &Daemon) -> Left {
-    daemon.refresh_candidates();
+    daemon
+        .census()
+        .refresh(&daemon.config().balance, daemon.clock_ms());
     let journeys = daemon.journeys().live();
     let candidates = daemon.candidates().sorted();
     let own = candidates.iter().filter_map(|candidate| {

@@ -586,5 +586,5 @@ fn next_life(daemon: &Daemon) -> u32 {
 }
 
 fn save_life(daemon: &Daemon, number: u32) {
-    daemon.save(LIFE, number.to_string().as_bytes());
+    daemon.settings().save(LIFE, number.to_string().as_bytes());
 }

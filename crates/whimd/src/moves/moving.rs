@@ -50,7 +50,11 @@ fn found(
     if !daemon.settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
-    let job = process.look(|pid| daemon.job_of(pid, Patience::Long))??;
+    let job = process.look(|pid| {
+        daemon
+            .census()
+            .job_of(pid, Patience::Long, &daemon.config().balance)
+    })??;
     let mut candidates = daemon.candidates();
     let known = candidates
         .get(pid)
@@ -67,7 +71,7 @@ fn found(
                 ..Candidate::new(&stat, RunOptions::default(), declaration)
             };
             match candidates.add(candidate.clone()) {
-                Ok(()) => daemon.save_candidates(&candidates),
+                Ok(()) => daemon.census().save(&candidates),
                 Err(full) => refused = Some(full.to_string()),
             }
             candidate
@@ -106,7 +110,9 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 /// Wrong pid, or not the caller's.
 pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let target = opened(daemon, caller, pid)?;
-    daemon.refresh_candidates();
+    daemon
+        .census()
+        .refresh(&daemon.config().balance, daemon.clock_ms());
     if let Some(journey) = target
         .journey
         .as_ref()
@@ -505,7 +511,7 @@ fn hold_at_home(daemon: &Daemon, process: &Stat, held: bool) {
     if let Some(candidate) = known.filter(|known| known.start_time == process.start_time) {
         candidate.held = held;
     }
-    daemon.save_candidates(&candidates);
+    daemon.census().save(&candidates);
 }
 
 /// `whim go PID`: free to move again.

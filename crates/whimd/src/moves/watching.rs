@@ -257,7 +257,7 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
         if let Some(candidate) = candidates.get_mut(about.pid) {
             candidate.moves = about.moves_before.saturating_add(summary.done);
         }
-        daemon.save_candidates(&candidates);
+        daemon.census().save(&candidates);
     } else {
         daemon.settings().faults.point("before-end-logged");
         daemon.events().add(Some(about.pid), "ended", reason);

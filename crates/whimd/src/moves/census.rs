@@ -1,0 +1,129 @@
+//! The processes of this node that may move, and the search for new ones.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use whim_control::config::Balance;
+use whim_machine::batch::Job;
+use whim_machine::{cgroup, processes};
+
+use crate::line::looking::{Looking, NotSeen, Patience};
+use crate::locks::lock;
+use crate::moves::candidate::Candidate;
+use crate::moves::candidates::Candidates;
+
+/// All processes are looked at again after this, in milliseconds.
+const SCAN_ALL_EVERY: u64 = 30_000;
+/// In the state directory: the candidates.
+const FILE: &str = "candidates.json";
+
+/// Processes that the last scan has seen, and that need not be read again.
+#[derive(Debug, Default)]
+struct Seen {
+    /// When all processes were read, in milliseconds since the daemon began.
+    at: u64,
+    others: HashSet<i32>,
+    candidates: HashSet<i32>,
+}
+
+/// The candidates of this node, and what is needed to find more.
+#[derive(Debug)]
+pub(crate) struct Census {
+    file: PathBuf,
+    candidates: Mutex<Candidates>,
+    seen: Mutex<Seen>,
+    looking: Arc<Looking>,
+}
+
+impl Census {
+    /// With the candidates that an earlier daemon has left in its state directory.
+    #[must_use]
+    pub(crate) fn load(state: &Path, looking: Arc<Looking>) -> Self {
+        let file = state.join(FILE);
+        Self {
+            candidates: Mutex::new(Candidates::load(&file)),
+            file,
+            seen: Mutex::default(),
+            looking,
+        }
+    }
+
+    pub(crate) fn candidates(&self) -> MutexGuard<'_, Candidates> {
+        lock(&self.candidates)
+    }
+
+    /// Writes the candidates down for the next daemon. A failure is logged: nobody else needs the file.
+    pub(crate) fn save(&self, candidates: &Candidates) {
+        let bytes = candidates.to_json();
+        if let Err(error) = whim_secret::files::write_atomically(&self.file, &bytes) {
+            tracing::warn!(%error, "state was not saved");
+        }
+    }
+
+    /// The batch job to whose nodes a process is bound.
+    ///
+    /// # Errors
+    /// [`NotSeen`]: it may be in a job.
+    pub(crate) fn job_of(
+        &self,
+        pid: i32,
+        patience: Patience,
+        rules: &Balance,
+    ) -> Result<Option<Arc<Job>>, NotSeen> {
+        if rules.beyond_job {
+            return Ok(None);
+        }
+        let look = move || Job::of(pid).map(Arc::new);
+        self.looking.look(pid, patience, look)
+    }
+
+    fn in_its_job(&self, candidate: Candidate, rules: &Balance) -> Option<Candidate> {
+        let job = self.job_of(candidate.pid, Patience::Brief, rules).ok()?;
+        Some(Candidate { job, ..candidate })
+    }
+
+    /// Reads the candidates and the processes that are new. A process that is no candidate when it is
+    /// first seen becomes one by descent only if there are new candidates, so it is not read again before
+    /// that. But pids are reused: after a while all processes are read again.
+    fn scan(&self, now: u64) -> HashMap<i32, processes::Stat> {
+        let candidates = self.candidates().pids();
+        let mut seen = lock(&self.seen);
+        if now >= seen.at + SCAN_ALL_EVERY || !candidates.is_subset(&seen.candidates) {
+            seen.others.clear();
+            seen.at = now;
+        }
+        let pids = processes::pids();
+        seen.others.retain(|pid| pids.contains(pid));
+        let asked = |pid: &i32| !seen.others.contains(pid) || candidates.contains(pid);
+        let stats = pids.iter().filter(|pid| asked(pid)).filter_map(|pid| {
+            let stat = processes::stat(*pid).ok()?;
+            Some((*pid, stat))
+        });
+        let found: HashMap<i32, processes::Stat> = stats.collect();
+        seen.others.extend(found.keys());
+        seen.candidates = candidates;
+        found
+    }
+
+    /// Looks at all processes: forgets the dead, finds descendants, measures CPU use. `now`: milliseconds
+    /// since the daemon began.
+    pub(crate) fn refresh(&self, rules: &Balance, now: u64) {
+        let sessions = &rules.sessions;
+        if self.candidates().is_empty() && sessions.is_empty() {
+            return;
+        }
+        let all = self.scan(now);
+        let members = cgroup::members(sessions);
+        // The jobs are looked up before the candidates are locked, because that may take its time.
+        let new = self.candidates().new_members(&all, &members);
+        let looked = new
+            .into_iter()
+            .filter_map(|candidate| self.in_its_job(candidate, rules));
+        let new: Vec<Candidate> = looked.collect();
+        let mut candidates = self.candidates();
+        let found = candidates.add_members(new);
+        if candidates.refresh(&all, now) || found {
+            self.save(&candidates);
+        }
+    }
+}
