@@ -20,12 +20,14 @@ use crate::members::word::node_id as id;
 use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
 use crate::moves::candidate::Candidate;
-use crate::moves::journeys::Journey;
+use crate::moves::journeys::{Journey, Journeys};
 use crate::moves::moving;
+use crate::settings::Settings;
 use state::{Balancing, LIVES};
 use watch::{Place, Seen, Watched};
 use whim_balance::balancer::Verdict;
 use whim_control::protocol::{Decided, NodeState, RunClass};
+use whim_machine::class::Class;
 use whim_machine::process::Process;
 use whim_machine::processes::{self, ProcessError, Stat};
 use whim_machine::sensors::{Report, float};
@@ -170,7 +172,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     balancing.balancer.sampled = view.sampled;
     let known = known_with(&view, urgency, growth, &programs);
     let relocations = balancing.balancer.look(view.now, nodes, &known, &programs);
-    save_lives(daemon, &mut balancing, view.now);
+    save_lives(daemon.settings(), &mut balancing, view.now);
     let records = programs
         .iter()
         .filter_map(|program| balancing.balancer.record(program.task.process));
@@ -244,13 +246,13 @@ fn known_with(view: &View, urgency: f64, growth: f64, programs: &[Program]) -> V
     view.known.iter().map(with).collect()
 }
 
-fn save_lives(daemon: &Daemon, balancing: &mut Balancing, now: Millis) {
+fn save_lives(settings: &Settings, balancing: &mut Balancing, now: Millis) {
     let (at, saved) = balancing.saved;
     if now < at + SAVE_EVERY || saved == balancing.lives.count() {
         return;
     }
     if let Ok(bytes) = serde_json::to_vec(&balancing.lives) {
-        daemon.settings().save(LIVES, &bytes);
+        settings.save(LIVES, &bytes);
     }
     balancing.saved = (now, balancing.lives.count());
 }
@@ -270,7 +272,7 @@ fn view(daemon: &Daemon) -> View {
     // This node is not counted, as in `pulse`.
     let sampled = members.len() > daemon.config().balance.ask_above + 1;
     let hosts = if sampled {
-        hosts(daemon)
+        hosts(&daemon.journeys())
     } else {
         HashSet::new()
     };
@@ -316,8 +318,7 @@ fn view(daemon: &Daemon) -> View {
 }
 
 /// Nodes on which programs of this node compute.
-fn hosts(daemon: &Daemon) -> HashSet<String> {
-    let journeys = daemon.journeys();
+fn hosts(journeys: &Journeys) -> HashSet<String> {
     let live = journeys.by_id.values().filter(|journey| journey.is_live());
     live.map(|journey| journey.location().to_string()).collect()
 }
@@ -476,7 +477,7 @@ fn program(
         growth: watched.growth(),
         terminal: stat.is_foreground() && idle && !is_batch,
         fixed,
-        forbidden: forbidden(daemon, view, candidate),
+        forbidden: forbidden(daemon.sensors().class(), view, candidate),
         lasts,
     })
 }
@@ -526,12 +527,11 @@ fn fixed(
     (is_told || !may).then_some(Fixed::Told)
 }
 
-fn forbidden(daemon: &Daemon, view: &View, candidate: &Candidate) -> Vec<NodeId> {
-    let sensors = daemon.sensors();
+fn forbidden(own: &Class, view: &View, candidate: &Candidate) -> Vec<NodeId> {
     let needed = candidate.features.as_ref();
     let no = |(name, report): &(&String, &Report)| {
         candidate.forbids(name, &report.labels).is_some()
-            || sensors.class().difference(&report.class, needed).is_some()
+            || own.difference(&report.class, needed).is_some()
     };
     view.reports
         .iter()

@@ -4,6 +4,8 @@ use crate::daemon::Daemon;
 use crate::host::share;
 use crate::members::discovery;
 use crate::members::membership;
+use crate::members::membership::Membership;
+use crate::settings::Settings;
 use whim_control::protocol::{Finding, Grade, NodeState};
 
 /// Clocks further apart than this are worth a warning, in milliseconds.
@@ -34,7 +36,7 @@ pub(crate) fn findings(daemon: &Daemon) -> Vec<Finding> {
         ));
     }
     findings.extend(filter());
-    findings.extend(programs(daemon));
+    findings.extend(programs(daemon.settings()));
     findings.extend(discovered(daemon));
     let Some(expires) = daemon.cluster().expires() else {
         findings.push(finding(
@@ -66,7 +68,7 @@ pub(crate) fn findings(daemon: &Daemon) -> Vec<Finding> {
         format!("Good for {days} days"),
         expiring.then_some("It renews itself while the node that holds the CA is reached"),
     ));
-    findings.extend(members(daemon));
+    findings.extend(members(daemon.membership()));
     findings.push(limits(daemon));
     findings
 }
@@ -102,14 +104,14 @@ fn discovered(daemon: &Daemon) -> Vec<Finding> {
 }
 
 /// Checks that the supervisors are where the daemon looks for them, and that every user can run them.
-fn programs(daemon: &Daemon) -> Vec<Finding> {
+fn programs(settings: &Settings) -> Vec<Finding> {
     use std::os::unix::fs::PermissionsExt;
     let missing = ["whim-home", "whim-guest"].iter().filter_map(|name| {
-        let path = daemon.settings().libexec.join(name);
+        let path = settings.libexec.join(name);
         let mode = std::fs::metadata(&path).map(|about| about.permissions().mode());
         let found = match mode {
             Err(error) => format!("{} is not usable ({error})", path.display()),
-            Ok(mode) if daemon.settings().root && mode & 0o001 == 0 => {
+            Ok(mode) if settings.root && mode & 0o001 == 0 => {
                 format!("{} is not executable for everybody", path.display())
             }
             Ok(_) => return None,
@@ -120,10 +122,10 @@ fn programs(daemon: &Daemon) -> Vec<Finding> {
     missing.collect()
 }
 
-fn members(daemon: &Daemon) -> Vec<Finding> {
-    let own = daemon.cluster().node();
-    let peers = daemon.peers();
-    let others = daemon
+fn members(membership: &Membership) -> Vec<Finding> {
+    let own = membership.cluster().node();
+    let peers = membership.peers();
+    let others = membership
         .cluster()
         .members()
         .into_iter()

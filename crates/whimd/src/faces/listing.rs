@@ -9,12 +9,13 @@ use whim_model::CpuTime;
 use crate::balancing;
 use crate::daemon::Daemon;
 use crate::line::journal::{JournalSummary, read_journal};
+use crate::line::looking::Looking;
 use crate::members::membership;
 use crate::members::peers::Health;
 use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
 use crate::moves::candidate::{Candidate, LastMove};
-use crate::moves::journeys::{About, Journey};
+use crate::moves::journeys::{About, Journey, Journeys};
 use crate::moves::stay;
 use crate::moves::watching;
 use whim_control::protocol::{Admission, Answer, LogRow, NodeRow, NodeState, ProcessRow, Why};
@@ -287,7 +288,7 @@ async fn sentences(
     };
     match said {
         Ok(text) => Ok(text),
-        Err(error) => last_end(daemon, caller, pid)
+        Err(error) => last_end(&daemon.journeys(), caller, pid)
             .map(|text| vec![text])
             .ok_or(error.into()),
     }
@@ -302,7 +303,10 @@ fn sentences_of(
     let pid = stat.pid;
     let journey = daemon.journeys().of_process(pid).cloned();
     let candidate = daemon.candidates().get(pid).cloned();
-    let mut text = vec![format!("Process {pid}: {}", command(daemon, caller, pid))];
+    let mut text = vec![format!(
+        "Process {pid}: {}",
+        command(daemon.looking(), caller, pid)
+    )];
     let last_move = candidate.as_ref().and_then(|one| one.last_move.as_ref());
     let last_move = last_move.map(LastMove::sentence);
     if let Some(status) = journey.as_ref().and_then(|journey| journey.status.as_ref()) {
@@ -324,7 +328,7 @@ fn sentences_of(
     if tracer != 0 {
         text.push(format!(
             "It is traced by {tracer} ({}).",
-            command(daemon, caller, tracer)
+            command(daemon.looking(), caller, tracer)
         ));
     }
     text.extend(candidacy::reason(daemon, pid));
@@ -344,8 +348,8 @@ fn sentences_of(
 }
 
 /// The command line of a process, or as much of it as this caller may see.
-fn command(daemon: &Daemon, caller: &Caller, pid: i32) -> String {
-    let command = daemon.looking().command(pid);
+fn command(looking: &Arc<Looking>, caller: &Caller, pid: i32) -> String {
+    let command = looking.command(pid);
     let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
     match user.is_ok_and(|uid| caller.may_see(uid)) {
         true => command,
@@ -377,8 +381,8 @@ fn constraints(candidate: &Candidate) -> Vec<String> {
     text
 }
 
-fn last_end(daemon: &Daemon, caller: &Caller, pid: i32) -> Option<String> {
-    let about = daemon.journeys().newest(|about| about.pid == pid)?;
+fn last_end(journeys: &Journeys, caller: &Caller, pid: i32) -> Option<String> {
+    let about = journeys.newest(|about| about.pid == pid)?;
     let command = match caller.may_see(about.requested_by) {
         true => about.command.as_str(),
         false => processes::program(&about.command),

@@ -27,6 +27,8 @@ use whim_metrics::{Format, Guests, Members, Processes, Snapshot, negotiate};
 
 use crate::daemon::Daemon;
 use crate::members::cluster;
+use crate::members::cluster::Cluster;
+use crate::members::membership::Membership;
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
 use whim_machine::sensors::float;
@@ -188,8 +190,8 @@ pub(crate) fn snapshot(daemon: &Daemon) -> Snapshot {
         draining: report.draining,
         guests,
         processes: processes(daemon),
-        members: members(daemon, report.draining),
-        certificate_remaining_seconds: remaining(daemon),
+        members: members(daemon.membership(), report.draining),
+        certificate_remaining_seconds: remaining(daemon.cluster()),
         balances: daemon.config().balance.enabled && daemon.cluster().is_member(),
         daemon_cpu_seconds,
         daemon_resident_bytes: float(daemon_resident_bytes),
@@ -198,8 +200,8 @@ pub(crate) fn snapshot(daemon: &Daemon) -> Snapshot {
 }
 
 /// Seconds until the certificate ends; negative if it has ended.
-fn remaining(daemon: &Daemon) -> Option<f64> {
-    let until = float(daemon.cluster().expires()?);
+fn remaining(cluster: &Cluster) -> Option<f64> {
+    let until = float(cluster.expires()?);
     Some(until - float(cluster::now()))
 }
 
@@ -214,10 +216,10 @@ fn own_use() -> (f64, u64) {
     (seconds, pages.unwrap_or(0_u64).saturating_mul(4096))
 }
 
-fn members(daemon: &Daemon, draining: bool) -> Members {
-    let own = daemon.cluster().node();
-    let all = daemon.cluster().members();
-    let peers = daemon.peers();
+fn members(membership: &Membership, draining: bool) -> Members {
+    let own = membership.cluster().node();
+    let all = membership.cluster().members();
+    let peers = membership.peers();
     let mut members = Members::default();
     for member in all {
         let state = match member.name == own {

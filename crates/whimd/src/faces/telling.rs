@@ -18,6 +18,7 @@ use crate::faces::lines::{ANSWER_TIMEOUT, write_line};
 use crate::faces::listing;
 use crate::faces::watched::Picture;
 use crate::members::cluster::CallError;
+use crate::members::cluster::Cluster;
 use crate::members::peers::{self, FRAME_MAX, NodeReply, NodeRequest};
 use crate::past::events::now_ms;
 use whim_control::protocol::{Answer, LogRow, NodeRow, NodeState, ProcessRow};
@@ -229,7 +230,7 @@ impl Asking {
 async fn ask(daemon: Arc<Daemon>, node: String, told: Arc<Told>, pause: Duration) {
     let mut retry = RETRY_MIN;
     loop {
-        let asked = ask_on(&daemon, &node, &told, pause, &mut retry).await;
+        let asked = ask_on(daemon.cluster(), &node, &told, pause, &mut retry).await;
         told.rows().remove(&node);
         told.was_tried(&node);
         if let Err(error) = asked {
@@ -242,13 +243,13 @@ async fn ask(daemon: Arc<Daemon>, node: String, told: Arc<Told>, pause: Duration
 
 /// Asks one node over one connection, until it breaks.
 async fn ask_on(
-    daemon: &Daemon,
+    cluster: &Cluster,
     node: &str,
     told: &Told,
     pause: Duration,
     retry: &mut Duration,
 ) -> Result<(), CallError> {
-    let mut stream = daemon.cluster().connect(node).await?;
+    let mut stream = cluster.connect(node).await?;
     loop {
         let asked = async {
             peers::send(&mut stream, &NodeRequest::Processes).await?;

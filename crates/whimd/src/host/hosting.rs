@@ -20,7 +20,7 @@ use crate::line::conversation;
 use crate::line::conversation::SupervisorError;
 use crate::line::directories;
 use crate::line::supervisor::Start;
-use crate::members::cluster::ClusterError;
+use crate::members::cluster::{Cluster, ClusterError};
 use crate::members::peers::AdmitRequest;
 use crate::settings::socket_in;
 use whim_machine::cgroup;
@@ -495,7 +495,7 @@ async fn pass_on(
     if let (Err(SupervisorError::Gone(_)), Some(connection)) =
         (&passed, Arc::into_inner(connection))
     {
-        bid_farewell(daemon, id, home, connection).await;
+        bid_farewell(daemon.cluster(), id, home, connection).await;
     }
     passed
 }
@@ -503,7 +503,7 @@ async fn pass_on(
 /// Answers in the name of a guest's supervisor that is gone. The node may do that because it signs its
 /// supervisors' certificates.
 async fn bid_farewell(
-    daemon: &Daemon,
+    cluster: &Cluster,
     id: &JourneyId,
     home: Option<&NodeName>,
     connection: TcpStream,
@@ -511,7 +511,7 @@ async fn bid_farewell(
     let Ok(_permit) = FAREWELLS.try_acquire() else {
         return;
     };
-    let credentials = match daemon.cluster().answering_for(id, Role::Guest) {
+    let credentials = match cluster.answering_for(id, Role::Guest) {
         Ok(credentials) => credentials,
         Err(error) => return tracing::debug!(%error, "nobody is told that a guest is gone"),
     };

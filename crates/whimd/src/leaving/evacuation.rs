@@ -11,6 +11,7 @@ use crate::daemon::Daemon;
 use crate::host::guests::{Guest, Stay};
 use crate::host::hosting;
 use crate::host::orders::Orders;
+use crate::members::membership::Membership;
 use crate::members::peers::{NAMED_MAX, NodeReply, NodeRequest, OwnProcess};
 use crate::moves::journeys::Journey;
 use crate::moves::moving;
@@ -119,7 +120,7 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
         }
         Ok(_) => return Ok(()),
         // If its lease has no end, nothing else would ever end it.
-        Err(_) if request.lease_ms.is_none() && is_down(daemon, home) => {
+        Err(_) if request.lease_ms.is_none() && is_down(daemon.membership(), home) => {
             hosting::release(daemon, home, &request.journey, request.epoch);
             let reason = format!(
                 "Process {pid} of {home} is ended: its home is down, and its lease has no end"
@@ -133,13 +134,13 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
     Err(NotLeaving { reason, waits })
 }
 
-fn is_down(daemon: &Daemon, node: &str) -> bool {
-    daemon.peers().state(node) == NodeState::Down
+fn is_down(membership: &Membership, node: &str) -> bool {
+    membership.peers().state(node) == NodeState::Down
 }
 
 /// Waits until a node is considered down.
 async fn down(daemon: &Daemon, node: &str) {
-    while !is_down(daemon, node) {
+    while !is_down(daemon.membership(), node) {
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -15,7 +15,7 @@ use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
 use crate::daemon::Daemon;
 use crate::line::conversation::Conversation;
 use crate::line::conversation::SupervisorError;
-use crate::moves::journeys::Journey;
+use crate::moves::journeys::{Journey, Journeys};
 use crate::moves::room;
 use crate::moves::watching;
 use crate::settings::socket_in;
@@ -118,7 +118,8 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
             Outcome::Unknown => command = Command::Bring { hold: false },
             Outcome::Again => {}
         }
-        if !is_at(daemon, id, node) {
+        let is_there = is_at(&daemon.journeys(), id, node);
+        if !is_there {
             break;
         }
         let left = patience.deadline.saturating_duration_since(Instant::now());
@@ -174,8 +175,7 @@ async fn ask(
 }
 
 /// Whether a process still has to do with this node, as far as its supervisor has said.
-fn is_at(daemon: &Daemon, id: &str, node: &str) -> bool {
-    let journeys = daemon.journeys();
+fn is_at(journeys: &Journeys, id: &str, node: &str) -> bool {
     let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
     journey.is_some_and(|journey| host_of(journey, |host| host == node).is_some())
 }

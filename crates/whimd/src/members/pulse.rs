@@ -24,6 +24,7 @@ use crate::members::discovery;
 use crate::members::swim::{self, Event, Life, Reach, Swim};
 use crate::members::word::{self, About, Head, Kind, State, node_id};
 use crate::past::events::now_ms;
+use crate::settings::Settings;
 use setups::{Setups, Upshot};
 
 /// Each node tells of itself, and of others, when it has looked at itself: once a second. It does not wait
@@ -238,7 +239,7 @@ impl Pulse {
         let own = swim.own();
         if own != life {
             tracing::info!("this node was held for dead, and says that it lives");
-            save_life(&self.daemon, own.number);
+            save_life(self.daemon.settings(), own.number);
         }
         for swim::Send { to, bytes } in sends {
             let Some(name) = self.names.get(&to).cloned() else {
@@ -581,10 +582,10 @@ fn next_life(daemon: &Daemon) -> u32 {
     let last = text.trim().parse::<u32>().unwrap_or(0);
     let clock = u32::try_from(cluster::now()).unwrap_or(0);
     let number = clock.max(last.saturating_add(1));
-    save_life(daemon, number);
+    save_life(daemon.settings(), number);
     number
 }
 
-fn save_life(daemon: &Daemon, number: u32) {
-    daemon.settings().save(LIFE, number.to_string().as_bytes());
+fn save_life(settings: &Settings, number: u32) {
+    settings.save(LIFE, number.to_string().as_bytes());
 }

@@ -19,8 +19,10 @@ use crate::line::conversation::SupervisorError;
 use crate::line::looking::NotSeen;
 use crate::members::cluster::{CallError, ClusterError};
 use crate::moves::candidate::{Candidate, LastMove};
+use crate::moves::census::Census;
 use crate::moves::journeys::Journey;
 use crate::past::events::now_ms;
+use whim_metrics::Metrics;
 
 #[derive(Debug, Error)]
 pub(crate) enum MoveError {
@@ -205,7 +207,7 @@ impl Attempt {
                     self.cause.word()
                 );
                 daemon.events().add(Some(self.pid), "moved", text);
-                remember(daemon, self.pid, report, self.cause);
+                remember(daemon.census(), self.pid, report, self.cause);
             }
             Err(error) => {
                 let text = format!("To {}: {error}", self.to);
@@ -249,7 +251,7 @@ impl Attempt {
                     ..row
                 }
             }
-            (Err(error), None) => return count_refusal(daemon, error),
+            (Err(error), None) => return count_refusal(daemon.metrics(), error),
         };
         daemon.history().note(row);
     }
@@ -268,8 +270,8 @@ impl Drop for Attempt {
 pub(crate) const HOME: &str = "home";
 
 /// A move was asked for and refused before it began.
-pub(crate) fn count_refusal(daemon: &Daemon, error: &MoveError) {
-    daemon.metrics().counters().move_refused(error.label());
+pub(crate) fn count_refusal(metrics: &Metrics, error: &MoveError) {
+    metrics.counters().move_refused(error.label());
 }
 
 /// Counts and remembers a return that nobody asked for. This is done at the end of the journey, with
@@ -288,18 +290,18 @@ pub(crate) fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveRepor
         total_ms: report.total_ms,
         ..row(daemon, (pid, cause), Some(journey))
     });
-    remember(daemon, pid, report, cause);
+    remember(daemon.census(), pid, report, cause);
 }
 
 /// Notes the last move of a process, which is known for as long as the process lives.
-fn remember(daemon: &Daemon, pid: i32, report: &MoveReport, cause: Cause) {
+fn remember(census: &Census, pid: i32, report: &MoveReport, cause: Cause) {
     let last_move = LastMove {
         at_ms: now_ms(),
         from: report.from.clone(),
         to: report.to.clone(),
         cause,
     };
-    daemon.candidates().note_move(pid, last_move);
+    census.candidates().note_move(pid, last_move);
 }
 
 /// A process and where it is, for the history.

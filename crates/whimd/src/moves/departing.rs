@@ -69,7 +69,7 @@ pub(crate) async fn start_home(
         },
         ..about.clone()
     };
-    write_about(daemon, &about)?;
+    write_about(daemon.settings(), &about)?;
     settings.faults.point("before-journal-made");
     let journal = make_journal(&settings.journal(id))?;
     let journal_number = journal.as_raw_fd();
@@ -118,7 +118,7 @@ pub(crate) async fn start_home(
     let child = match start.run().await {
         Ok(child) => child,
         Err(error) => {
-            forget(daemon, id);
+            forget(daemon.settings(), id);
             return Err(error.into());
         }
     };
@@ -133,7 +133,7 @@ fn watch_over(daemon: &Arc<Daemon>, mut about: About, mut child: Child) {
     about.notes.supervisor = pid.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
     let id = about.journey.clone();
     // Without this note the next daemon knows the supervisor by its socket alone.
-    if let Err(error) = write_about(daemon, &about) {
+    if let Err(error) = write_about(daemon.settings(), &about) {
         tracing::warn!(%error, journey = id, "a supervisor was not noted");
     }
     daemon.settings().faults.point("supervisor-noted");

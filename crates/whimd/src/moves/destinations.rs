@@ -1,19 +1,16 @@
 //! Nodes to which a process may go, and the best of them, when somebody asks for a move.
 
 use crate::daemon::Daemon;
+use crate::members::cluster::Cluster;
 use crate::members::membership;
+use crate::members::membership::Membership;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
 
 /// Names of the members, for a message.
-fn known(daemon: &Daemon) -> String {
-    let names: Vec<String> = daemon
-        .cluster()
-        .members()
-        .into_iter()
-        .map(|m| m.name)
-        .collect();
+fn known(cluster: &Cluster) -> String {
+    let names: Vec<String> = cluster.members().into_iter().map(|m| m.name).collect();
     if names.is_empty() {
         "no members yet ('whim init' or 'whim join')".into()
     } else {
@@ -30,7 +27,7 @@ pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), 
     if daemon.cluster().member(node).is_none() {
         return Err(MoveError::UnknownNode {
             node: node.to_string(),
-            known: known(daemon),
+            known: known(daemon.cluster()),
         });
     }
     if target
@@ -43,7 +40,7 @@ pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), 
             node: node.to_string(),
         });
     }
-    let labels = labels_of(daemon, node);
+    let labels = labels_of(daemon.membership(), node);
     if let Some(reason) = target.candidate.forbids(node, &labels) {
         return Err(MoveError::Forbidden(reason));
     }
@@ -73,8 +70,8 @@ pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), 
 }
 
 /// The labels of a node, as it reported them last.
-fn labels_of(daemon: &Daemon, node: &str) -> Vec<String> {
-    let peers = daemon.peers();
+fn labels_of(membership: &Membership, node: &str) -> Vec<String> {
+    let peers = membership.peers();
     let heard = peers.get(node);
     heard.map_or_else(Vec::new, |health| health.report.labels.clone())
 }
@@ -88,7 +85,11 @@ pub(crate) fn best_labelled(
     target: &Target,
     label: &str,
 ) -> Result<String, MoveError> {
-    let labelled = |node: &str| labels_of(daemon, node).iter().any(|has| has == label);
+    let labelled = |node: &str| {
+        labels_of(daemon.membership(), node)
+            .iter()
+            .any(|has| has == label)
+    };
     let found = least_loaded(daemon, target, labelled);
     found
         .map(|(_, node)| node)

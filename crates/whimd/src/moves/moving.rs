@@ -12,8 +12,10 @@ use crate::daemon::Daemon;
 use crate::line::conversation::{Conversation, SupervisorError};
 use crate::line::hearsay::{Account, Heard};
 use crate::line::looking::Patience;
+use crate::members::membership::Membership;
 use crate::moves::attempt::{Answers, Attempt, HOME, MoveError, Target, count_refusal};
 use crate::moves::candidate::{Candidate, Declaration};
+use crate::moves::census::Census;
 use crate::moves::departing::{new_journey, start_home};
 use crate::moves::destinations::{best, best_labelled, check, least_loaded};
 use crate::moves::journeys::{About, Journey, Notes};
@@ -143,7 +145,7 @@ pub(crate) async fn migrate(
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
     let process = Process::open(pid).map_err(MoveError::from);
-    let process = process.inspect_err(|error| count_refusal(daemon, error))?;
+    let process = process.inspect_err(|error| count_refusal(daemon.metrics(), error))?;
     migrate_for(
         daemon,
         caller,
@@ -166,7 +168,7 @@ pub(crate) async fn migrate_for(
     heard_by: Option<&Answers>,
 ) -> Result<MoveReport, MoveError> {
     let pid = process.pid();
-    let refused = |error: &MoveError| count_refusal(daemon, error);
+    let refused = |error: &MoveError| count_refusal(daemon.metrics(), error);
     let found = target(daemon, caller, Arc::clone(&process)).inspect_err(refused)?;
     let home = daemon.cluster().node();
     if to == HOME || (to == home && daemon.cluster().member(to).is_none_or(|m| m.name == home)) {
@@ -207,8 +209,8 @@ pub(crate) async fn migrate_for(
 }
 
 /// Announces a move that takes long.
-fn announce(daemon: &Daemon, attempt: &Attempt, bytes: u64) {
-    let seconds = daemon.peers().expected_freeze(attempt.node(), bytes);
+fn announce(membership: &Membership, attempt: &Attempt, bytes: u64) {
+    let seconds = membership.peers().expected_freeze(attempt.node(), bytes);
     if seconds > LONG_FREEZE {
         let text = format!(
             "{} MiB have to travel: the process will stand still for about {seconds:.0} s",
@@ -245,7 +247,7 @@ async fn leave(
         notes: Notes::default(),
         end: None,
     };
-    announce(daemon, attempt, target.stat.resident_bytes);
+    announce(daemon.membership(), attempt, target.stat.resident_bytes);
     attempt.came_to(Phase::Admit);
     let node = attempt.node();
     let (slot, guest_pid) = admit(daemon, target, &about.journey, node, 1).await?;
@@ -280,7 +282,7 @@ async fn onward(
         .status
         .as_ref()
         .map_or(0, |status| status.resident_bytes);
-    announce(daemon, attempt, bytes);
+    announce(daemon.membership(), attempt, bytes);
     attempt.came_to(Phase::Admit);
     let (slot, guest_pid) = admit(daemon, target, id, node, epoch).await?;
     let command = Command::Move { slot };
@@ -340,7 +342,7 @@ async fn travel(
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)
     {
         journey.about.guest_supervisor_pid = guest_pid;
-        if let Err(error) = write_about(daemon, &journey.about) {
+        if let Err(error) = write_about(daemon.settings(), &journey.about) {
             tracing::warn!(%error, journey = id, "a move was not noted");
         }
     }
@@ -369,7 +371,7 @@ async fn hear_out(
             Heard::Refused {
                 reason,
                 stays: true,
-            } => return Err(found_stay(daemon, attempt.pid(), &reason)),
+            } => return Err(found_stay(daemon.census(), attempt.pid(), &reason)),
             Heard::Refused { reason, .. } => return Err(MoveError::Refused(reason)),
             Heard::Nothing => {}
             Heard::Nonsense => return Err(conversation.nonsense().into()),
@@ -385,9 +387,9 @@ async fn hear_out(
 }
 
 /// A reason to stay that only the stopped process showed; `ps` and `why` tell it until the next try.
-fn found_stay(daemon: &Daemon, pid: i32, reason: &str) -> MoveError {
+fn found_stay(census: &Census, pid: i32, reason: &str) -> MoveError {
     let sentence = format!("{reason}.");
-    if let Some(candidate) = daemon.candidates().get_mut(pid) {
+    if let Some(candidate) = census.candidates().get_mut(pid) {
         candidate.found = Some(sentence.clone());
     }
     MoveError::Stay {
@@ -407,7 +409,8 @@ pub(crate) async fn bring(
     hold: bool,
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
-    let found = opened(daemon, caller, pid).inspect_err(|error| count_refusal(daemon, error))?;
+    let found =
+        opened(daemon, caller, pid).inspect_err(|error| count_refusal(daemon.metrics(), error))?;
     bring_for(daemon, found, hold, (Cause::User, Some(answers))).await
 }
 
@@ -419,16 +422,16 @@ async fn bring_for(
 ) -> Result<Option<MoveReport>, MoveError> {
     let pid = found.stat.pid;
     if hold {
-        hold_at_home(daemon, &found.stat, true);
+        hold_at_home(daemon.census(), &found.stat, true);
     }
     let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
         return Ok(None);
     };
     let attempt = Attempt::begin(daemon, pid, (cause, HOME), heard_by);
-    let attempt = attempt.inspect_err(|error| count_refusal(daemon, error))?;
+    let attempt = attempt.inspect_err(|error| count_refusal(daemon.metrics(), error))?;
     let result = home(daemon, &journey, hold, &attempt).await;
     if result.is_err() && hold {
-        hold_at_home(daemon, &found.stat, false);
+        hold_at_home(daemon.census(), &found.stat, false);
     }
     result.map(Some)
 }
@@ -505,13 +508,13 @@ fn elsewhere(daemon: &Daemon, journey: &Journey) -> Option<(Target, String)> {
     (load < at_home).then_some((found, node))
 }
 
-fn hold_at_home(daemon: &Daemon, process: &Stat, held: bool) {
-    let mut candidates = daemon.candidates();
+fn hold_at_home(census: &Census, process: &Stat, held: bool) {
+    let mut candidates = census.candidates();
     let known = candidates.get_mut(process.pid);
     if let Some(candidate) = known.filter(|known| known.start_time == process.start_time) {
         candidate.held = held;
     }
-    daemon.census().save(&candidates);
+    census.save(&candidates);
 }
 
 /// `whim go PID`: free to move again.
@@ -520,7 +523,7 @@ fn hold_at_home(daemon: &Daemon, process: &Stat, held: bool) {
 /// Wrong pid, or not the caller's.
 pub(crate) fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let found = opened(daemon, caller, pid)?;
-    hold_at_home(daemon, &found.stat, false);
+    hold_at_home(daemon.census(), &found.stat, false);
     Ok(if found.candidate.held {
         format!("Process {pid} may move again")
     } else {

@@ -8,6 +8,7 @@ use whim_net::roster::{ADDRESS_LENGTH_MAX, ADDRESSES_MAX};
 use whim_net::{JourneyId, Role};
 
 use crate::daemon::Daemon;
+use crate::members::cluster::Cluster;
 use crate::members::peers::AdmitRequest;
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::moves::attempt::{MoveError, Target};
@@ -57,7 +58,9 @@ pub(crate) async fn admit(
         Ok(NodeReply::Slot {
             slot,
             supervisor_pid,
-        }) if is_asked_for(daemon, &slot, (journey, node, epoch)) => Ok((slot, supervisor_pid)),
+        }) if is_asked_for(daemon.cluster(), &slot, (journey, node, epoch)) => {
+            Ok((slot, supervisor_pid))
+        }
         Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
         Ok(_) => Err(MoveError::Nonsense(node.to_string())),
         Err(source) => Err(MoveError::Call {
@@ -69,9 +72,9 @@ pub(crate) async fn admit(
 
 /// Whether a host offers what it was asked for. This is checked because the names in its offer end up in
 /// messages to the supervisor.
-fn is_asked_for(daemon: &Daemon, slot: &Slot, (journey, node, epoch): (&str, &str, u32)) -> bool {
+fn is_asked_for(cluster: &Cluster, slot: &Slot, (journey, node, epoch): (&str, &str, u32)) -> bool {
     let id = JourneyId::new(journey).ok();
-    let names = id.zip(daemon.cluster().identity()).map(|(id, home)| {
+    let names = id.zip(cluster.identity()).map(|(id, home)| {
         // A host of an older version knows a journey by its name alone.
         let older = journey_server_name(&id, Role::Guest);
         [stay_server_name(&home, &id, epoch), older]

@@ -15,10 +15,11 @@ use crate::line::directories;
 use crate::line::hearsay;
 use crate::line::journal::{JournalSummary, Raised, read_journal};
 use crate::moves::attempt::note_return;
-use crate::moves::journeys::{About, End, Journey};
+use crate::moves::journeys::{About, End, Journey, Journeys};
 use crate::moves::notes::{forget, write_about};
 use crate::moves::room::release;
 use crate::past::events::now_ms;
+use crate::settings::Settings;
 use crate::settings::socket_in;
 use whim_machine::process::Process;
 use whim_machine::processes;
@@ -33,14 +34,15 @@ const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
 
 /// Asks one supervisor for its status. If it is gone, its journey is over.
 pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
-    let Some(about) = live(daemon, id) else {
+    let about = live(&daemon.journeys(), id);
+    let Some(about) = about else {
         return;
     };
     // Another process that may have its socket is not asked.
     if is_dead(&about) {
         return finish(daemon, id).await;
     }
-    let answer = ask(daemon, &about, &Command::Status).await;
+    let answer = ask(daemon.settings(), &about, &Command::Status).await;
     let now = daemon.clock_ms();
     if matches!(answer, Err(SupervisorError::Mute(_)))
         && let Some(journey) = daemon.journeys().by_id.get_mut(id)
@@ -56,8 +58,7 @@ pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     }
 }
 
-fn live(daemon: &Daemon, id: &str) -> Option<About> {
-    let journeys = daemon.journeys();
+fn live(journeys: &Journeys, id: &str) -> Option<About> {
     let journey = journeys.by_id.get(id).filter(|journey| journey.is_live());
     journey.map(|journey| journey.about.clone())
 }
@@ -70,11 +71,11 @@ fn is_dead(about: &About) -> bool {
 
 /// Asks one question; returns the answer, and the pid of the process that listens there.
 async fn ask(
-    daemon: &Daemon,
+    settings: &Settings,
     about: &About,
     command: &Command,
 ) -> Result<(Event, Option<i32>), SupervisorError> {
-    let socket = socket_in(&daemon.settings().home_directory(&about.journey));
+    let socket = socket_in(&settings.home_directory(&about.journey));
     let asked = async {
         let mut conversation = Conversation::begin(&socket, about.notes.older, command).await?;
         let listener = conversation.listener();
@@ -135,10 +136,11 @@ fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i3
 
 /// Asks a home supervisor which calls it has forwarded since the process left home, by name.
 pub(crate) async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
-    let Some(about) = live(daemon, id) else {
+    let about = live(&daemon.journeys(), id);
+    let Some(about) = about else {
         return Vec::new();
     };
-    match ask(daemon, &about, &Command::Calls).await {
+    match ask(daemon.settings(), &about, &Command::Calls).await {
         Ok((Event::Calls { calls }, _)) => calls,
         // The journey is over, or the supervisor is busy with a move: the journal has to do.
         _ => Vec::new(),
@@ -179,7 +181,8 @@ pub(crate) async fn settle(daemon: &Arc<Daemon>, id: &str) {
     let deadline = Instant::now() + STATUS_TIMEOUT;
     loop {
         refresh(daemon, id).await;
-        if live(daemon, id).is_none() || Instant::now() >= deadline {
+        let gone = live(&daemon.journeys(), id).is_none();
+        if gone || Instant::now() >= deadline {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -265,12 +268,12 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
     if at_home && summary.done == 0 && summary.commits == 0 {
         // It never left, so there is nothing to tell of later.
         daemon.journeys().by_id.remove(id);
-        forget(daemon, id);
-    } else if let Err(error) = write_about(daemon, &about) {
+        forget(daemon.settings(), id);
+    } else if let Err(error) = write_about(daemon.settings(), &about) {
         tracing::warn!(%error, journey = id, "the end of a journey was not noted");
     }
     let old = daemon.journeys().forget_oldest();
-    old.iter().for_each(|id| forget(daemon, id));
+    old.iter().for_each(|id| forget(daemon.settings(), id));
     daemon.settings().faults.point("journey-end-noted");
     directories::discard(&daemon.settings().home_directory(id));
     daemon.settings().faults.point("home-directory-removed");
@@ -354,7 +357,7 @@ pub(crate) fn take_over(daemon: &Daemon) {
             })
         };
         let Some(about) = about else { continue };
-        if let Err(error) = write_about(daemon, &about) {
+        if let Err(error) = write_about(daemon.settings(), &about) {
             tracing::warn!(%error, journey = id, "an older supervisor was not noted");
         }
     }

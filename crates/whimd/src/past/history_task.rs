@@ -8,6 +8,7 @@ use crate::daemon::Daemon;
 use crate::locks::lock;
 use crate::past::events::now_ms;
 use crate::past::history::FILE;
+use crate::past::history::History;
 use crate::past::history_file::{HistoryError, SAMPLES_TOLD_MAX};
 use crate::past::recorder::Batch;
 use whim_control::history::{HistoryRow, Keep, Look, MINUTE, MoveRow, SampleRow, span, thin};
@@ -97,7 +98,7 @@ pub(crate) async fn rows(
     to_ms: u64,
 ) -> Result<Vec<HistoryRow>, HistoryError> {
     let (asked, caller) = (Arc::clone(daemon), caller.clone());
-    let read = tokio::task::spawn_blocking(move || read(&asked, &caller, from_ms, to_ms));
+    let read = tokio::task::spawn_blocking(move || read(asked.history(), &caller, from_ms, to_ms));
     read.await.unwrap_or_else(|error| {
         Err(HistoryError::Unread {
             path: FILE.into(),
@@ -107,12 +108,12 @@ pub(crate) async fn rows(
 }
 
 fn read(
-    daemon: &Daemon,
+    history: &History,
     caller: &Caller,
     from_ms: u64,
     to_ms: u64,
 ) -> Result<Vec<HistoryRow>, HistoryError> {
-    let history = &daemon.history();
+    let history = &history;
     let (mut samples, mut moves) = lock(&history.file).read(from_ms, to_ms)?;
     {
         let recorder = lock(&history.recorder);
