@@ -55,11 +55,11 @@ impl Client {
         })
     }
 
-    /// Connects to the daemon that this user started, or else to root's. A place that another user has
-    /// made, or could exchange, is passed over: nobody answers, or keeps us waiting, in a daemon's place.
+    /// Connects to the daemon that this user started, or else to root's. A path that another user has made, or
+    /// could exchange, is skipped, so that nobody else can answer in a daemon's place or keep us waiting.
     ///
     /// # Errors
-    /// [`ControlError::Unreachable`], of root's daemon; [`ControlError::Foreign`].
+    /// [`ControlError::Unreachable`] for root's daemon, [`ControlError::Foreign`].
     pub fn find() -> Result<Self, ControlError> {
         let own = Environment::here();
         let of_root = Places::of(&Environment::default()).socket();
@@ -73,9 +73,9 @@ impl Client {
         Self::connect(&of_root)?.of_own_or_root(&of_root)
     }
 
-    /// Connects to the socket that the environment names. It may be left over from another user (`su`,
-    /// `sudo` with a kept environment): unlike a path that was given by hand, it makes nobody talk to a
-    /// daemon that is neither theirs nor root's.
+    /// Connects to the socket that the environment names. The variable may be left over from another user
+    /// (`su`, `sudo` with a kept environment). So, unlike a path that was given by hand, it never makes users
+    /// talk to a daemon that is neither theirs nor root's.
     ///
     /// # Errors
     /// [`ControlError::Unreachable`], [`ControlError::Foreign`].
@@ -93,14 +93,14 @@ impl Client {
         }
     }
 
-    /// Who has started the daemon.
+    /// The uid of the user who has started the daemon.
     #[must_use]
     pub fn daemon_uid(&self) -> Option<u32> {
         let peer = whim_sys::credentials::peer(self.stream.get_ref()).ok()?;
         Some(peer.uid)
     }
 
-    /// Sends a request; its answers are then read by [`Client::receive`].
+    /// Sends a request, the answers to which are then read by [`Client::receive`].
     ///
     /// # Errors
     /// When the connection breaks.
@@ -133,7 +133,7 @@ impl Client {
         }
     }
 
-    /// Shows the daemon which process this is.
+    /// Shows the daemon which process this is, by a pidfd.
     fn hand_over(&mut self) -> Result<(), ControlError> {
         let broken = |error: io::Error| ControlError::Broken(error);
         let own = std::process::id().cast_signed();
@@ -144,7 +144,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a request and hands every answer but the last to `take`; gives the last one's text.
+    /// Sends a request, hands every answer but the last to `take`, and returns the text of the last one.
     ///
     /// # Errors
     /// As [`Client::receive`].
@@ -156,7 +156,7 @@ impl Client {
         self.ask_with(request, &[], take)
     }
 
-    /// The same, with bytes that belong to the request and follow it.
+    /// As [`Client::ask`], with bytes that belong to the request and follow it.
     ///
     /// # Errors
     /// As [`Client::receive`].
@@ -167,7 +167,7 @@ impl Client {
         mut take: impl FnMut(Answer),
     ) -> Result<Option<String>, ControlError> {
         self.send(request)?;
-        // Who refuses the request may hang up before it has read them: its answer says why.
+        // A daemon that refuses the request may hang up before it has read these bytes; its answer says why.
         let sent = self.stream.get_mut().write_all(bytes);
         if let Err(error) = sent
             && error.kind() != io::ErrorKind::BrokenPipe
@@ -194,12 +194,12 @@ mod tests {
             text: "x".repeat(padding),
         };
         let line = |padding| serde_json::to_vec(&answer(padding)).expect("encoded");
-        // Its newline may be left unread.
+        // The answer's newline may be left unread.
         let largest = ANSWER_MAX - line(0).len();
         let heard = |padding: usize| {
             let (mut daemon, stream) = UnixStream::pair().expect("sockets");
             std::thread::scope(|scope| {
-                // The client may hang up before it has read all of it.
+                // The client may hang up before it has read the whole answer.
                 scope.spawn(move || daemon.write_all(&[&line(padding)[..], b"\n"].concat()));
                 let stream = BufReader::new(stream);
                 Client { stream }.receive()

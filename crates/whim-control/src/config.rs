@@ -1,4 +1,4 @@
-//! `/etc/whim/config.toml`: strict, and nothing needs it.
+//! `/etc/whim/config.toml`. It is parsed strictly, and nothing requires it to exist.
 
 mod fault;
 mod written;
@@ -19,17 +19,17 @@ use written::Written;
 pub const CONFIG_FILE: &str = "/etc/whim/config.toml";
 /// TCP and UDP port of every node.
 pub const PORT: u16 = 7946;
-/// TCP port of the page, on this machine alone.
+/// TCP port at which the page is served to this machine alone, unless the configuration says otherwise.
 pub const WEB_PORT: u16 = 7947;
-/// TCP port on which metrics are told, by custom: the configuration has to name it, with an address.
+/// TCP port on which metrics are served by custom. The configuration has to name it, with an address.
 pub const METRICS_PORT: u16 = 9947;
 /// Guests of a node, unless its configuration says otherwise.
 pub const GUESTS_MAX: u32 = 1024;
-/// No configuration is longer, in bytes.
+/// The most bytes of a configuration.
 const CONFIG_MAX: u64 = 1 << 20;
-/// A node has no more labels.
+/// The most labels of a node.
 pub const LABELS_MAX: usize = 32;
-/// A uid beyond this one is not valid for the kernel (the last one means 'none').
+/// The kernel accepts no uid beyond this one (the last one means 'none').
 const UID_MAX: u32 = u32::MAX - 1;
 
 #[derive(Debug, Error)]
@@ -55,18 +55,18 @@ fn is_label(text: &str) -> bool {
 /// The configuration; every key has a default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Address and port on which other nodes are heard; `[::]` hears IPv4 too.
+    /// Address and port on which this node listens for others; `[::]` listens for IPv4 too.
     pub listen: SocketAddr,
-    /// `HOST:PORT` under which other nodes reach this one, tried in order; empty: found out.
+    /// Each `HOST:PORT` under which other nodes reach this one, tried in order; if empty, they are found out.
     pub advertise: Vec<String>,
     pub lease: Lease,
     /// Whether processes of uid 0 may move.
     pub allow_root: bool,
     pub guests: Guests,
     pub cpu: Cpu,
-    /// Words for kinds of nodes, by which users choose: `whim run --only @WORD`.
+    /// Words for kinds of nodes, by which users choose nodes: `whim run --only @WORD`.
     pub labels: Vec<String>,
-    /// Whether this node calls into its local networks that it is there, and says who else does.
+    /// Whether this node announces itself in its local networks, and lists the nodes that do the same.
     pub discover: bool,
     pub balance: Balance,
     pub web: Web,
@@ -75,11 +75,11 @@ pub struct Config {
     pub owner: Owner,
 }
 
-/// `[metrics]`: what Prometheus is told.
+/// `[metrics]`: how Prometheus gets metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// Where; `None`: nowhere. Whoever reaches it may ask.
+    /// Where metrics are served; `None`: nowhere. Everybody who can reach this address may read them.
     pub listen: Option<SocketAddr>,
 }
 
@@ -101,7 +101,7 @@ impl Metrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct History {
-    /// `None`: what is usual on such a system.
+    /// `None`: as is usual on such a system, see [`Keep::usual`].
     pub keep: Option<Keep>,
 }
 
@@ -109,11 +109,12 @@ pub struct History {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Web {
     pub enabled: bool,
-    /// Where it is served; `None`: at the usual port of this machine alone. Elsewhere it is served by TLS.
+    /// Where the page is served; `None`: at the usual port of this machine alone. At another address it is
+    /// served by TLS.
     pub listen: Option<SocketAddr>,
     /// Names under which browsers find it, other than its address.
     pub names: Vec<String>,
-    /// PEM files for TLS; without them the daemon makes its own, and `whim web` tells its fingerprint.
+    /// PEM files for TLS. Without them the daemon makes its own, and `whim web` prints the fingerprint.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }
@@ -167,12 +168,12 @@ impl Web {
     }
 }
 
-/// Whether the node belongs to somebody who sits before it.
+/// Whether the node belongs to somebody who sits at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Guests leave while the owner is active.
     pub enabled: bool,
-    /// Seconds without activity after which the owner is taken to be gone.
+    /// Seconds without activity after which the owner is assumed to be gone.
     pub idle: u64,
     /// Terminals whose use is activity; a `*` at the end stands for any rest.
     pub terminals: Vec<PathBuf>,
@@ -183,7 +184,7 @@ impl Default for Owner {
         Self {
             enabled: false,
             idle: 300,
-            // The consoles; what comes by the network or in a window has other names.
+            // The consoles. Sessions that come by the network or in a window have other names.
             terminals: (1..=6)
                 .map(|number| format!("/dev/tty{number}").into())
                 .collect(),
@@ -196,15 +197,16 @@ impl Default for Owner {
 pub struct Balance {
     /// Whether this node moves its own programs by itself.
     pub enabled: bool,
-    /// Processes of users below this one are left alone.
+    /// Processes of users with a lower uid are left alone.
     pub uid_min: u32,
-    /// Control groups, such as `batch.slice`, in which everything is a candidate, whoever has started it.
+    /// Control groups, such as `batch.slice`, in which every process is a candidate, no matter who started it.
     pub sessions: Vec<String>,
     /// Whether programs of a Slurm job may go to nodes that the job does not have.
     pub beyond_job: bool,
-    /// Whether programs that share a CPU, while others have one for themselves, take turns at that.
+    /// Whether programs that share a CPU take turns with those that have one for themselves.
     pub fair: bool,
-    /// In a cluster of more nodes, some are asked before each decision, and only those count.
+    /// In a cluster of more nodes than this, only some nodes are asked before each decision, and only those
+    /// count.
     pub ask_above: usize,
 }
 
@@ -246,20 +248,20 @@ impl<'de> Deserialize<'de> for Lease {
     }
 }
 
-/// `[guests]`: what visitors may take of this node.
+/// `[guests]`: what guests may use of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guests {
     /// How many there may be at the same time, up to 65536; 0: none.
     pub max: u32,
-    /// Of these, how many one user of one home may have.
+    /// How many of these one user of one home may have.
     pub per_user: u32,
     /// Share of this node's memory for all guests together, 1 to 100.
     pub memory_percent: u8,
     /// Threads of each guest, 16 to 65536.
     pub pids: u32,
-    /// Whether they use this node's vDSO where it is the same as home's. If not, or where it differs,
-    /// they get a copy of home's that makes system calls: right everywhere, and slower to ask for
-    /// the time.
+    /// Whether guests use this node's vDSO where it is the same as home's. If not, or where it differs, they
+    /// get a copy of home's vDSO that makes system calls. That is right everywhere, but asking for the time is
+    /// slower.
     pub own_vdso: bool,
     /// First uid (and gid) of the range under which guests run: one per home node and user.
     pub uid_start: u32,
@@ -268,7 +270,7 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// What all guests may use together of so much memory.
+    /// What all guests together may use of this much memory.
     #[must_use]
     pub fn share(&self, memory_total_bytes: u64) -> u64 {
         memory_total_bytes / 100 * u64::from(self.memory_percent)
@@ -324,12 +326,12 @@ impl Default for Guests {
     }
 }
 
-/// What this node tells of its CPU.
+/// What this node reports of its CPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// Speed of one core, where 1 is an ordinary one; `None`: it is measured.
     pub speed: Option<f64>,
-    /// Features, as /proc/cpuinfo names them, that portable programs are not to count on here.
+    /// Features, as /proc/cpuinfo names them, that portable programs shall not count on here.
     pub hide: Vec<String>,
 }
 
@@ -360,7 +362,7 @@ impl Config {
         Self {
             lease: Lease(LeaseChoice::Milliseconds(2_000)),
             allow_root: true,
-            // Its users are root, or who the namespace makes root.
+            // The users of a lab are root, or those whom the namespace makes root.
             balance: Balance {
                 uid_min: 0,
                 ..Balance::default()
@@ -382,7 +384,7 @@ impl Config {
         Self::parse_over(text, path, Self::default())
     }
 
-    /// As [`Config::parse`], where what the text does not say is as in `base`.
+    /// As [`Config::parse`], but `base` gives the values that the text does not set.
     fn parse_over(text: &str, path: &Path, base: Self) -> Result<Self, ConfigError> {
         let invalid = |fault| ConfigError::Invalid {
             path: path.to_path_buf(),
@@ -395,10 +397,10 @@ impl Config {
         Ok(config)
     }
 
-    /// The same with another value of one key, such as `balance.fair`.
+    /// This configuration with another value of one key, such as `balance.fair`.
     ///
     /// # Errors
-    /// There is no such key, or the value is of another type or out of range.
+    /// If there is no such key, or if the value is of another type or out of range.
     pub fn with(&self, key: &str, value: toml::Value) -> Result<Self, Fault> {
         let fault = |reason| Fault {
             line: None,
@@ -500,8 +502,8 @@ impl Config {
         Self::load_over(path, Self::default())
     }
 
-    /// As [`Config::load_over`], for a daemon: of a file that nobody but its user and root can change. It says
-    /// who may come in, and whether root's programs move.
+    /// As [`Config::load_over`], for a daemon, which only reads a file that nobody but its user and root can
+    /// change: the file says who may come in, and whether root's programs move.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -514,7 +516,7 @@ impl Config {
         Self::load_over(path, base)
     }
 
-    /// As [`Config::load`], where what the file does not say is as in `base`.
+    /// As [`Config::load`], but `base` gives the values that the file does not set.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -617,7 +619,7 @@ mod tests {
         }
     }
 
-    /// Keys that the parser takes there: it names them when it is given another one.
+    /// Keys that the parser accepts in a table: it lists them when it is given another one.
     fn keys(table: &str) -> Vec<String> {
         let text = if table.is_empty() {
             "no_such_key = 1".to_owned()
@@ -643,7 +645,7 @@ mod tests {
             .collect();
         let text = uncommented.join("\n");
         let config = parse(&text).expect("valid");
-        // All but examples are the defaults.
+        // All values are the defaults, except for examples.
         let expected = Config {
             advertise: config.advertise.clone(),
             cpu: config.cpu.clone(),

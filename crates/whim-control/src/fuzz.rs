@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::config::{Config, Lease};
 use crate::protocol::{Answer, LeaseChoice, Request};
 
-/// What is taken is written and taken again as the same.
+/// What can be parsed is the same after it was written and parsed again.
 pub fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
     if let Ok(first) = serde_json::from_slice::<T>(data) {
         let text = serde_json::to_vec(&first).expect("written");
@@ -18,7 +18,7 @@ pub fn again<T: Serialize + DeserializeOwned + PartialEq + Debug>(data: &[u8]) {
     }
 }
 
-/// The same of what holds fractions, whose last digit may change when they are read.
+/// As [`again`], for types with fractions, whose last digit may change when they are read.
 pub fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
     if let Ok(first) = serde_json::from_slice::<T>(data) {
         let text = serde_json::to_vec(&first).expect("written");
@@ -26,7 +26,7 @@ pub fn again_nearly<T: Serialize + DeserializeOwned>(data: &[u8]) {
     }
 }
 
-/// What comes to the control socket and from it.
+/// Requests to the control socket, and answers from it.
 pub fn protocol(data: &[u8]) {
     again::<Request>(data);
     again_nearly::<Answer>(data);
@@ -47,7 +47,7 @@ fn is_sound(lease: LeaseChoice) -> bool {
         .is_none_or(|ms| (100..=31_536_000_000).contains(&ms))
 }
 
-/// A configuration that is taken respects every limit, and says nothing that was not written.
+/// A configuration that is accepted respects every limit, and allows nothing that was not written.
 pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let path = Path::new("config.toml");

@@ -1,15 +1,15 @@
-//! What a node was like, and what moved, as rows: by the minute, or by some.
+//! What a node was like, and what moved, as rows of one or several minutes.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use whim_journey::cause::Cause;
 
 use whim_monitor::plain::is_harmless;
 
-/// What is kept, unless the configuration says otherwise, in days.
+/// For how many days history is kept, unless the configuration says otherwise.
 pub const KEEP_DAYS: u32 = 30;
-/// What may be kept at most, in days.
+/// The most days for which it may be kept.
 pub const KEEP_DAYS_MAX: u32 = 90;
-/// Length of a program's name that is kept, and of a reason, in bytes.
+/// The most bytes that are kept of a program's name, and of a reason.
 pub const NAME_MAX: usize = 64;
 pub const REASON_MAX: usize = 256;
 
@@ -25,7 +25,7 @@ pub enum Keep {
 }
 
 impl Keep {
-    /// As the configuration has it.
+    /// Parses the form that the configuration uses.
     ///
     /// # Errors
     /// How it should be.
@@ -42,14 +42,14 @@ impl Keep {
         }
     }
 
-    /// What holds where the configuration does not say: nothing is kept by a system that was started from
-    /// a medium or the network and forgets everything at its end. `command_line`: the kernel's.
+    /// What holds if the configuration does not say. A system that was started from a medium or the network,
+    /// and forgets everything at its end, keeps nothing. `command_line` is that of the kernel.
     #[must_use]
     pub fn usual(command_line: &str) -> Self {
         let live = command_line.split_ascii_whitespace().any(|word| {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             match name {
-                // Debian's and its kin's, openSUSE's and Fedora's, Arch's.
+                // Debian's and its derivatives'; openSUSE's and Fedora's; Arch's.
                 "boot" => value == "live" || value == "casper",
                 "root" => value.starts_with("live:"),
                 "rd.live.image" | "archisobasedir" => true,
@@ -63,7 +63,7 @@ impl Keep {
         }
     }
 
-    /// What is older goes.
+    /// The age at which rows are removed.
     #[must_use]
     pub fn milliseconds(self) -> u64 {
         match self {
@@ -80,7 +80,7 @@ impl<'de> Deserialize<'de> for Keep {
     }
 }
 
-/// How something was over a while.
+/// The range of a value over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub min: f64,
@@ -94,7 +94,7 @@ impl Spread {
         Self { min, mean, max }
     }
 
-    /// Of two whiles together, of which the first held so many looks, and the second so many.
+    /// The spread over two periods together, of which the first holds `ours` samples and the second `theirs`.
     fn with(self, other: Self, ours: u32, theirs: u32) -> Self {
         let all = f64::from(ours) + f64::from(theirs);
         let sum = self.mean * f64::from(ours) + other.mean * f64::from(theirs);
@@ -106,7 +106,7 @@ impl Spread {
     }
 }
 
-/// One look at this node.
+/// One sample of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Look {
     /// Threads that run or wait for a CPU.
@@ -117,13 +117,13 @@ pub struct Look {
     pub guests: f64,
 }
 
-/// How this node was over a minute, or over some; the names are stable.
+/// How this node was over one or several minutes; the names are stable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleRow {
-    /// When it begins, in milliseconds since 1970, and how long it is.
+    /// When the period begins, in milliseconds since 1970, and how long it is.
     pub time_ms: u64,
     pub span_ms: u64,
-    /// How often the node was looked at meanwhile.
+    /// How many samples were taken in the period.
     pub looks: u32,
     /// Threads that ran or waited for a CPU.
     pub load: Spread,
@@ -134,7 +134,7 @@ pub struct SampleRow {
 }
 
 impl SampleRow {
-    /// A minute that has been looked at once.
+    /// A minute of which there is one sample.
     #[must_use]
     pub fn of(time_ms: u64, look: &Look) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl SampleRow {
         }
     }
 
-    /// Takes another one in, which does not begin earlier.
+    /// Merges another row, which does not begin earlier, into this one.
     pub fn take(&mut self, other: &Self) {
         let (ours, theirs) = (self.looks, other.looks);
         self.load = self.load.with(other.load, ours, theirs);
@@ -181,7 +181,7 @@ pub struct MoveRow {
     pub pid: i32,
     /// The program's name, without its arguments.
     pub program: String,
-    /// Whose process it is.
+    /// The owner of the process.
     pub uid: u32,
     pub from: String,
     pub to: String,
@@ -189,7 +189,7 @@ pub struct MoveRow {
     pub outcome: Outcome,
     /// The phase in which it failed.
     pub phase: Option<String>,
-    /// Why it failed, or came home by itself, a sentence: for its user and administrators alone.
+    /// Why it failed, or why the process came home by itself: a sentence for its user and administrators alone.
     pub reason: Option<String>,
     pub bytes: u64,
     pub freeze_ms: f64,
@@ -197,7 +197,7 @@ pub struct MoveRow {
 }
 
 impl MoveRow {
-    /// With texts as long as may be kept, in one line each.
+    /// The row with its texts cut to what may be kept, in one line each.
     #[must_use]
     pub fn cut(mut self) -> Self {
         cut(&mut self.program, NAME_MAX);
@@ -208,7 +208,7 @@ impl MoveRow {
     }
 }
 
-/// To so many bytes, between characters, and without control characters.
+/// Cuts a text to at most this many bytes, between characters, and replaces control characters.
 fn cut(text: &mut String, most: usize) {
     let harmful = |letter: char| !is_harmless(letter);
     if text.contains(harmful) {
@@ -229,8 +229,8 @@ pub enum HistoryRow {
     Move(MoveRow),
 }
 
-/// Of samples in the order of their times: such that each stands for at least `span_ms`, by whole multiples
-/// of that since 1970. What was not looked at leaves a gap.
+/// Merges samples, which are in the order of their times, into one row for each period of `span_ms`. The
+/// periods begin at whole multiples of that since 1970. A period without samples leaves a gap.
 #[must_use]
 pub fn thin(samples: Vec<SampleRow>, span_ms: u64) -> Vec<SampleRow> {
     let mut thinned = Vec::new();
@@ -240,7 +240,7 @@ pub fn thin(samples: Vec<SampleRow>, span_ms: u64) -> Vec<SampleRow> {
     thinned
 }
 
-/// The same, of samples that come one by one.
+/// As [`thin`], for samples that come one by one.
 pub fn add(thinned: &mut Vec<SampleRow>, sample: SampleRow, span_ms: u64) {
     let place = |sample: &SampleRow| sample.time_ms / span_ms.max(MINUTE);
     match thinned.last_mut() {
@@ -249,11 +249,11 @@ pub fn add(thinned: &mut Vec<SampleRow>, sample: SampleRow, span_ms: u64) {
     }
 }
 
-/// For how long each sample has to stand so that there are at most so many, in whole minutes.
+/// The period that each row has to stand for so that there are at most `most` rows, in whole minutes.
 #[must_use]
 pub fn span(from_ms: u64, to_ms: u64, most: u64) -> u64 {
     let minutes = to_ms.saturating_sub(from_ms).div_ceil(MINUTE);
-    // The first and the last may be parts.
+    // The first and the last period may be incomplete.
     minutes.div_ceil(most.saturating_sub(1).max(1)).max(1) * MINUTE
 }
 
@@ -306,7 +306,7 @@ mod tests {
             .collect();
         assert_eq!(shown, [(10, 5, 3, 6.0), (100, 1, 1, 5.0)]);
         assert!((thinned[0].load.mean - 3.0).abs() < 1e-9);
-        // There are never more than were asked for.
+        // There are never more rows than were asked for.
         for (minutes, most) in [(1, 10), (60, 10), (43_200, 2000), (61, 60), (59, 60)] {
             let from = 7 * MINUTE + 1;
             let span = span(from, from + minutes * MINUTE, most);

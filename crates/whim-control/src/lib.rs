@@ -1,5 +1,5 @@
-//! What the command line and the daemon share: what they say to each other, where a daemon is found, and what
-//! it is configured to do.
+//! What the command line and the daemon share: their protocol, the places where a daemon is found, and its
+//! configuration.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

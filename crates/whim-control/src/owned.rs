@@ -1,5 +1,5 @@
-//! Whether a path can be made to mean something else by other users of this machine: a directory above it
-//! that they may write, a link of theirs on the way, a file of theirs at its end.
+//! Whether other users of this machine can make a path mean something else: by a directory above it that they
+//! may write to, a link of theirs on the way, or a file of theirs at its end.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use thiserror::Error;
 const LINKS_MAX: u32 = 40;
 const GROUP_MAY_WRITE: u32 = 0o020;
 const OTHERS_MAY_WRITE: u32 = 0o002;
-/// In such a directory only owners remove and rename what is theirs.
+/// In a sticky directory, only owners can remove and rename what is theirs.
 const STICKY: u32 = 0o1000;
 
 #[derive(Debug, Error)]
@@ -34,13 +34,13 @@ pub enum OwnedError {
     },
 }
 
-/// For whom it is asked.
+/// The user on whose behalf a path is checked.
 #[derive(Clone, Debug)]
 struct Asker {
     uid: u32,
     /// Stands for root's uid where root has none.
     unmapped: Option<u32>,
-    /// Groups in which nobody else is.
+    /// Groups that have no other members.
     groups: Vec<u32>,
 }
 
@@ -50,7 +50,7 @@ impl Asker {
         let uid = nix::unistd::geteuid();
         let mut groups = vec![0];
         let gid = nix::unistd::getegid();
-        // Of one user alone, as adduser makes them.
+        // A group of this user alone, as adduser makes them.
         let user = nix::unistd::User::from_uid(uid).ok().flatten();
         let group = nix::unistd::Group::from_gid(gid).ok().flatten();
         if let (Some(user), Some(group)) = (user, group)
@@ -84,7 +84,7 @@ impl Asker {
             let uid = about.uid();
             return Err(OwnedError::Foreign { path, uid });
         }
-        // What a link's mode says means nothing.
+        // The mode of a link means nothing.
         if !about.is_symlink() && !self.is_closed(about) {
             let mode = about.mode() & 0o7777;
             return Err(OwnedError::Writable { path, mode });
@@ -92,8 +92,8 @@ impl Asker {
         Ok(())
     }
 
-    /// Goes along the path as the kernel does. Each step was looked up where nobody else changes names, so
-    /// that nothing of it can have become another thing meanwhile. What is not there yet is made by us.
+    /// Follows the path as the kernel does. Each step is looked up in a directory where nobody else can change
+    /// names, so no step can have become another thing meanwhile. What does not exist yet will be made by us.
     fn walk(&self, path: &Path) -> Result<(), OwnedError> {
         let mut left: VecDeque<OsString> = names(path);
         let mut here = PathBuf::from("/");
@@ -127,7 +127,7 @@ impl Asker {
         Ok(())
     }
 
-    /// What is at `path`, if anything; nobody else may change it.
+    /// What is at `path`, if anything. Fails if another user may change it.
     fn look(&self, path: &Path) -> Result<Option<Metadata>, OwnedError> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -151,8 +151,8 @@ fn names(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(kept).collect()
 }
 
-/// The uid as which files of unknown owners show, in a user namespace that does not know all of them: whose
-/// they are cannot be told there, and the system's directories are among them.
+/// The uid that the kernel shows for files of unknown owners, in a user namespace that does not map all uids.
+/// The owner of such files cannot be told there, and the system's directories are among them.
 fn unmapped() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let known: u64 = map
@@ -166,16 +166,16 @@ fn unmapped() -> Option<u32> {
     shown.trim().parse().ok()
 }
 
-/// Checks that nobody but root and this user decides what `path` means: its end, if it is there, and all on
-/// the way to it.
+/// Checks that nobody but root and this user decides what `path` means. This covers its end, if it exists, and
+/// all on the way to it.
 ///
 /// # Errors
-/// Says which file or directory is another's, or can be changed by others.
+/// Says which file or directory belongs to another user, or can be changed by others.
 pub(crate) fn check(path: &Path) -> Result<(), OwnedError> {
     Asker::here().walk(path)
 }
 
-/// The same without the end of the path.
+/// As [`check`], without the end of the path.
 ///
 /// # Errors
 /// As [`check`].

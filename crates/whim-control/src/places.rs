@@ -1,5 +1,5 @@
-//! Where a daemon keeps its things and is found: root's in the system's directories, a plain user's
-//! in the user's own.
+//! Where a daemon keeps its files and is found: root's in the system's directories, a plain user's in the
+//! user's own.
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -32,18 +32,18 @@ pub enum PlaceError {
     Exposed(#[from] OwnedError),
 }
 
-/// What decides where things are.
+/// What decides where the places are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     pub uid: u32,
     pub home: Option<PathBuf>,
-    /// The user's directory of sockets, if there is one and it is the user's.
+    /// The user's directory for sockets, if it exists and belongs to the user.
     pub runtime: Option<PathBuf>,
     pub state_home: Option<PathBuf>,
     pub config_home: Option<PathBuf>,
 }
 
-/// Directories and configuration of a daemon that was told none.
+/// Directories and configuration of a daemon for which no others were given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     pub state: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub struct Places {
 }
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     #[must_use]
     pub fn here() -> Self {
         let uid = nix::unistd::geteuid();
@@ -62,7 +62,7 @@ impl Environment {
             value.filter(|path| path.is_absolute())
         };
         let of_login = || PathBuf::from(format!("/run/user/{uid}"));
-        // After `su` it may be somebody else's.
+        // After `su` the directory may belong to somebody else.
         let ours = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid.as_raw())
         };
@@ -80,7 +80,7 @@ impl Environment {
 }
 
 impl Places {
-    /// Root's, or those of this user.
+    /// The places of root or of this user.
     #[must_use]
     pub fn of(environment: &Environment) -> Self {
         if environment.uid == 0 {
@@ -105,7 +105,7 @@ impl Places {
         }
     }
 
-    /// Those of this process's user.
+    /// The places of this process's user.
     #[must_use]
     pub fn here() -> Self {
         Self::of(&Environment::here())
@@ -117,8 +117,9 @@ impl Places {
     }
 }
 
-/// Makes a directory of the daemon's, where nobody else can put another in its place. A plain user's
-/// is for that user alone. It has to be the daemon's own: in /tmp, another one may have been quicker.
+/// Makes a directory for the daemon, where nobody else can put another in its place. A plain user's directory
+/// is for that user alone. An existing one must belong to the daemon's user: in /tmp, somebody else may have
+/// been quicker.
 ///
 /// # Errors
 /// [`PlaceError::Make`], [`PlaceError::Foreign`], [`PlaceError::Exposed`]
@@ -135,7 +136,8 @@ pub fn make_directory(path: &Path, mode: u32, root: bool) -> Result<(), PlaceErr
         .mode(mode)
         .create(path)
         .map_err(failed)?;
-    // What is looked at is what is changed: a name could be another's in between.
+    // The checks and the change go to the same open directory, since the name could lead to another one in
+    // between.
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
     let itself = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));

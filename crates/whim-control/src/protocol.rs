@@ -1,8 +1,8 @@
 //! What the command line and the daemon say to each other.
 //!
-//! The control socket (`RUN/control.sock`) is open to everybody: the kernel tells the daemon who
-//! asks (SO_PEERCRED), and each request is judged by that. A request is one line of JSON
-//! ([`Request`]), answered by lines of JSON ([`Answer`]); the last one is `Done` or `Refused`.
+//! The control socket (`RUN/control.sock`) is open to everybody. The kernel tells the daemon who asks
+//! (SO_PEERCRED), and each request is judged by that. A request is one line of JSON ([`Request`]), which is
+//! answered by lines of JSON ([`Answer`]); the last one is `Done` or `Refused`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,16 +15,17 @@ use whim_secret::Concealed;
 
 use crate::history::HistoryRow;
 
-/// No request is longer, in bytes.
+/// The most bytes of a request.
 pub const REQUEST_MAX: usize = 64 << 10;
-/// No line of an answer is longer, in bytes.
+/// The most bytes of a line of an answer.
 pub const ANSWER_MAX: usize = 4 << 20;
-/// No list of nodes in [`RunOptions`] is longer, and no name in it, in bytes: a label has 63 and its sign.
+/// The longest list of nodes in [`RunOptions`], and the most bytes of a name in it: a label has 63 and its
+/// sign.
 pub const NAMES_MAX: usize = 256;
 pub const NAME_MAX: usize = 64;
-/// No run has a longer name, in bytes.
+/// The most bytes of the name of a run.
 pub const RUN_NAME_MAX: usize = 256;
-/// Where the daemon listens, below its run directory.
+/// Name of the daemon's socket in its run directory.
 pub const SOCKET_NAME: &str = "control.sock";
 /// Run directory of a daemon that was given no other.
 pub const RUN_DIRECTORY: &str = "/run/whim";
@@ -33,31 +34,31 @@ pub const STATE_DIRECTORY: &str = "/var/lib/whim";
 /// Members of this group may do what root may do.
 pub const ADMIN_GROUP: &str = "whim-admin";
 
-/// What `whim run` was told about where its program may go; inherited by descendants.
+/// The options of `whim run` about where its program may go; inherited by descendants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunOptions {
-    /// Go there as soon as the program has been started.
+    /// The node to which the program goes as soon as it has been started.
     pub on: Option<String>,
     /// Only these nodes may host it (empty: any).
     pub only: Vec<String>,
     /// These nodes may not host it.
     pub avoid: Vec<String>,
-    /// It does not move.
+    /// The program does not move.
     pub pin: bool,
-    /// What the balancer is told of it.
+    /// How the balancer treats the program.
     #[serde(default)]
     pub class: Option<RunClass>,
     pub lease: Option<LeaseChoice>,
-    /// It is to be started with the CPU features that all nodes of its register layout share.
+    /// The program is to be started with the CPU features that all nodes of its register layout share.
     pub portable: bool,
-    /// Under this name [`Request::CpuAway`] adds up what it and its descendants use.
+    /// The name under which [`Request::CpuAway`] adds up what the program and its descendants use.
     pub run: Option<String>,
 }
 
 impl RunOptions {
-    /// That they are no longer than they need be: the daemon keeps them for each process that they are
-    /// about, and for its descendants.
+    /// Checks that the options are no longer than they need to be, because the daemon keeps them for each
+    /// process that they are about, and for its descendants.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -89,11 +90,12 @@ impl RunOptions {
         }
     }
 
-    /// What they take, here or written down, in bytes, about.
+    /// About how many bytes they take, here or written down.
     #[must_use]
     pub fn weight(&self) -> usize {
         let named = self.only.iter().chain(&self.avoid).chain(&self.on);
-        // As a text of its own each; of the last one all may be escaped where it is written.
+        // Each name is a text of its own. In the name of the run, all may have to be escaped where it is
+        // written.
         let names: usize = named.map(|name| name.len() + size_of::<String>()).sum();
         names + self.run.as_ref().map_or(0, |run| 6 * run.len())
     }
@@ -104,7 +106,7 @@ impl RunOptions {
 pub struct Why {
     pub pid: i32,
     pub sentences: Vec<String>,
-    /// The balancer's record of its last decision about it, with the names of the nodes in question.
+    /// The balancer's record of its last decision about the process, with the names of the nodes in question.
     pub decision: Option<Decided>,
 }
 
@@ -113,7 +115,7 @@ pub struct Why {
 pub struct Decided {
     #[serde(flatten)]
     pub record: Record,
-    /// The numbers by which it names nodes.
+    /// The numbers by which the record names nodes.
     pub nodes: BTreeMap<String, u64>,
 }
 
@@ -136,7 +138,7 @@ pub enum LeaseChoice {
 }
 
 impl LeaseChoice {
-    /// As [`whim_journey::job::HomeJob::lease_ms`] has it.
+    /// The value for [`whim_journey::job::HomeJob::lease_ms`].
     #[must_use]
     pub fn milliseconds(self) -> Option<u64> {
         match self {
@@ -173,8 +175,8 @@ impl std::str::FromStr for LeaseChoice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// The peer itself becomes a candidate. It keeps the connection (close-on-exec): its end tells
-    /// the daemon that the program has been started.
+    /// The peer itself becomes a candidate. It keeps the connection (close-on-exec) open, and the end of the
+    /// connection tells the daemon that the program has been started.
     Register {
         options: RunOptions,
     },
@@ -192,7 +194,7 @@ pub enum Request {
     Go {
         pid: i32,
     },
-    /// This node's own processes may not leave, or may.
+    /// This node's own processes may not leave, or may again.
     Stay {
         on: bool,
     },
@@ -200,9 +202,9 @@ pub enum Request {
     Block {
         on: bool,
     },
-    /// All guests leave; answered when they have.
+    /// All guests leave; answered when they have left.
     Expel,
-    /// This node goes down, or does not any more: guests leave; answered when they have.
+    /// This node goes down, or (`undo`) does not any more. Guests leave; answered when they have left.
     Evacuate {
         undo: bool,
     },
@@ -235,15 +237,15 @@ pub enum Request {
         run: String,
     },
     Nodes,
-    /// All rows, and from then on what changes of them, until the client goes away: the feed of the monitors.
+    /// All rows, and from then on their changes, until the client goes away: the feed of the monitors.
     Watch,
     /// A link to the page, with the rights of the one who asks.
     Web,
     Init {
         node: Option<String>,
         advertise: Vec<String>,
-        /// The CA is taken up from a backup: so many bytes of it follow this line. The daemon opens no
-        /// path that a caller names.
+        /// The CA is restored from a backup, of which so many bytes follow this line. The daemon opens no path
+        /// that a caller names.
         restore: Option<u64>,
     },
     Token,
@@ -259,10 +261,10 @@ pub enum Request {
     Remove {
         node: String,
     },
-    /// Tell a copy of the CA: who asks writes it, with own rights.
+    /// Send a copy of the CA. The caller writes it, with its own rights.
     CaCopy,
     Doctor,
-    /// Shows what the daemon goes by, of one key or of all; with a value, changes it.
+    /// Shows the present value of one key or of all; with a value, changes it.
     Tune {
         key: Option<String>,
         value: Option<String>,
@@ -276,18 +278,18 @@ pub struct Knob {
     pub key: String,
     /// What holds now.
     pub value: serde_json::Value,
-    /// What the daemon was started with.
+    /// The value with which the daemon was started.
     pub configured: serde_json::Value,
 }
 
 /// `whim web --json`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Whoever has it first has the session.
+    /// The first one to open it gets the session.
     pub url: String,
     /// How long the link can be opened, in seconds.
     pub good_for_seconds: u64,
-    /// SHA-256 of the certificate by which the page is served; null: it is served over loopback, without.
+    /// SHA-256 of the certificate of the page; null: the page is served over loopback, without TLS.
     pub certificate_sha256: Option<String>,
 }
 
@@ -299,7 +301,7 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Something that `whim doctor` looked at, with how to mend it.
+/// Something that `whim doctor` checked, with how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub subject: String,
@@ -313,7 +315,7 @@ pub struct Finding {
 #[serde(rename_all = "kebab-case")]
 pub enum Grade {
     Good,
-    /// Works, with less.
+    /// It works, but with restrictions.
     Warning,
     /// Programs cannot move.
     Bad,
@@ -334,12 +336,12 @@ pub enum Answer {
     },
     Finding(Finding),
     Knob(Knob),
-    /// To `whim run --portable`: CPU features that the C library is not to use, in its own words.
+    /// To `whim run --portable`: CPU features that the C library must not use, in its own words.
     Without {
         hwcaps: Vec<String>,
     },
-    /// To `whim run`, where the kernel does not say which process has connected (before Linux 6.5): it is to
-    /// send one byte, with a descriptor of itself (SCM_RIGHTS).
+    /// To `whim run`, where the kernel does not say which process has connected (before Linux 6.5). The process
+    /// is to send one byte, with a descriptor of itself (SCM_RIGHTS).
     HandOver,
     /// What `whim why` says of a process.
     Why(Why),
@@ -353,13 +355,13 @@ pub enum Answer {
         #[serde(default)]
         id: String,
     },
-    /// A part of the copy of the CA; the parts together are the file.
+    /// A part of the copy of the CA; all parts together are the file.
     CaPart {
         text: Concealed,
     },
     /// To the page; it opens one session.
     Link(Link),
-    /// What the supervisor says of a journey.
+    /// What the supervisor reports of a journey.
     Journey {
         event: Event,
     },

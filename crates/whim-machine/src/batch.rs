@@ -1,13 +1,13 @@
 //! Programs of a Slurm job: they stay on the nodes of that job.
 //!
-//! Slurm gives a job some nodes, and gives the others to other jobs. So a program that was started in one
-//! (its environment says so, from its beginning on) goes to the job's nodes alone, whoever asks, unless this
-//! node's administrator allows more. The job's end ends the deputy, as it ends any process of the job, and
+//! Slurm gives a job some nodes, and gives the others to other jobs. So a program that was started in a job
+//! (its environment says so, from its beginning on) goes to the nodes of that job alone, whoever asks, unless
+//! this node's administrator allows more. When the job ends, the deputy ends like any process of the job, and
 //! that ends the guest.
 //!
-//! An environment is what its user wrote, and this is kept for each program: so nodes are kept as they are
-//! written, and what is longer than a job's number and nodes are, or is not understood, is a job that has no
-//! other node.
+//! A user can write anything into an environment, and the job is kept for each program. So the nodes are kept
+//! as the short text that was written. A job whose number or nodes are too long, or are not understood, counts
+//! as a job without any other node.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -15,17 +15,17 @@ use std::fs::File;
 use std::io::Read;
 use thiserror::Error;
 
-/// No environment is read beyond this, in bytes: a program gets no longer one, unless its limit of the stack
-/// was raised.
+/// An environment is read up to this many bytes. A program gets no longer one, unless its stack limit was
+/// raised.
 const ENVIRONMENT_MAX: u64 = 2 << 20;
-/// No job has a longer number, or name, in bytes.
+/// The most bytes in the number or name of a job.
 const ID_MAX: usize = 64;
-/// No list of nodes is longer, as it is written in bytes, and in nodes.
+/// The most bytes in a list of nodes as it is written, and the most nodes that it may name.
 const LIST_MAX: usize = 16 << 10;
 const NODES_MAX: usize = 65_536;
-/// So many nodes are named in a sentence.
+/// The most nodes that a message names one by one.
 const NAMED_MAX: usize = 8;
-/// Numbers in names of nodes have no more digits.
+/// The most digits of a number in the name of a node.
 const DIGITS_MAX: usize = 9;
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -40,12 +40,12 @@ pub enum HostlistError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Job {
-    /// `None`: it is none of Slurm's.
+    /// `None`: its number is not understood.
     id: Option<String>,
     nodes: Hostlist,
 }
 
-/// As it is noted for the next daemon: each node, or several as in `n[1-4]`.
+/// A job as it is written down for the next daemon: each node by itself, or several as in `n[1-4]`.
 #[derive(Serialize, Deserialize)]
 struct Written {
     id: String,
@@ -77,13 +77,13 @@ impl Job {
         Self::parse(&bytes)
     }
 
-    /// As an environment tells it: words that end with a zero byte.
+    /// Finds the job in an environment, which consists of words that end with a zero byte.
     fn parse(environment: &[u8]) -> Option<Self> {
         let value = |name: &str| {
             let mut words = environment.split(|byte| *byte == 0);
             words.find_map(|word| word.strip_prefix(name.as_bytes()))
         };
-        // Of one that was not read to its end, it may stand in the rest.
+        // If the environment was not read to its end, the variable may be in the rest.
         let whole = u64::try_from(environment.len()).is_ok_and(|length| length < ENVIRONMENT_MAX);
         let id = match value("SLURM_JOB_ID=") {
             Some(id) => Some(id).filter(|id| !id.is_empty())?,
@@ -106,7 +106,7 @@ impl Job {
             };
         }
         let nodes = Hostlist::parse(list).unwrap_or_else(|error| {
-            // None but its home: no node of another job.
+            // It has no node but its home, and so none that may belong to another job.
             tracing::warn!(id, %error, "the nodes of a Slurm job are not understood");
             Hostlist::default()
         });
@@ -116,10 +116,10 @@ impl Job {
         }
     }
 
-    /// What it takes when it is written down, in bytes, at most.
+    /// The most bytes that it takes when it is written down.
     #[must_use]
     pub fn weight(&self) -> usize {
-        // Quotes stand around each name, which has one letter at least, and a comma.
+        // Each name has at least one letter, and gets two quotes and a comma.
         2 * ID_MAX + 3 * self.nodes.text.len()
     }
 
@@ -143,14 +143,14 @@ impl Job {
     }
 }
 
-/// Of a program whose job is not known.
+/// What is said of a program whose job is not known.
 const UNKNOWN: &str = "It belongs to a Slurm job whose number is not understood, or its environment is too long to be looked through: it has no other node ([balance] beyond_job allows others)";
 
-/// In place of what is no text: no number of a job, and no name.
+/// Stands for bytes that are not UTF-8; it is neither a valid job number nor the name of a node.
 const ODD: &str = "?";
 
-/// The nodes that a list such as `n[1-3,07],login` names: Slurm's form (`scontrol show hostnames`). It is
-/// kept as it is written: a few letters name thousands.
+/// The nodes that a list such as `n[1-3,07],login` names: Slurm's form (`scontrol show hostnames`). It is kept
+/// as it is written, because a few letters can name thousands of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Hostlist {
     text: String,
@@ -181,13 +181,13 @@ impl Hostlist {
         self.parts().any(|part| part.has(node))
     }
 
-    /// All of them: for a few.
+    /// The names of all nodes; only to be used where there are few.
     fn names(&self) -> Vec<String> {
         self.parts().flat_map(|part| part.names()).collect()
     }
 }
 
-/// What stands between commas that stand in no brackets.
+/// Splits a list at the commas outside of brackets.
 fn parts(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0u32;
     let parts = list.split(move |letter| {
@@ -201,7 +201,7 @@ fn parts(list: &str) -> impl Iterator<Item = &str> {
     parts.filter(|part| !part.is_empty())
 }
 
-/// One part: what stands before each pair of brackets with what stands in them, and the rest.
+/// One part of a list: the pairs of a text and the content of the brackets behind it, then the rest.
 struct Part<'a> {
     numbered: Vec<(&'a str, &'a str)>,
     rest: &'a str,
@@ -233,7 +233,7 @@ impl<'a> Part<'a> {
         let mut count = 1usize;
         for (_, inside) in &self.numbered {
             count = count.saturating_mul(ranges(inside).map(|range| range.count()).sum());
-            // Each time: a product of many is beyond all numbers.
+            // Checked after each factor, because the product of many would overflow.
             if count > NODES_MAX {
                 return Err(HostlistError::TooLong);
             }
@@ -241,8 +241,9 @@ impl<'a> Part<'a> {
         Ok(count)
     }
 
-    /// Where the name may have come to after each pair of brackets; where the digits of one number end and
-    /// those of the next begin may be open.
+    /// Whether this part names the node. `ends` holds the places in the name where the brackets so far may end:
+    /// there can be several, since it may be open where the digits of one number end and those of the next
+    /// begin.
     fn has(&self, node: &str) -> bool {
         let mut ends = BTreeSet::from([0]);
         for (before, inside) in &self.numbered {
@@ -275,7 +276,7 @@ fn ranges(inside: &str) -> impl Iterator<Item = Range> {
     inside.split(',').filter_map(Range::parse)
 }
 
-/// Where one of the numbers that stand in brackets ends in the name of a node, if it begins at `begin`.
+/// The places in a node's name where a number from the brackets may end, if it begins at `begin`.
 fn number_ends(node: &str, begin: usize, inside: &str) -> Vec<usize> {
     let digits = node.bytes().skip(begin).take_while(u8::is_ascii_digit);
     let longest = digits.take(DIGITS_MAX).count();
@@ -310,7 +311,7 @@ impl Range {
         self.to - self.from + 1
     }
 
-    /// Whether digits are those of a number of these.
+    /// Whether these digits write a number of this range.
     fn has(&self, digits: &str) -> bool {
         let wide =
             digits.len() == self.width || digits.len() > self.width && !digits.starts_with('0');
@@ -411,7 +412,7 @@ mod tests {
         );
         assert_eq!(Job::parse(b"HOME=/\0"), None);
         assert_eq!(Job::parse(b"SLURM_JOB_ID=\0"), None);
-        // Rather nowhere than to nodes of other jobs.
+        // Better to forbid every node than to allow the nodes of other jobs.
         for odd in [
             &b"SLURM_JOB_ID=7\0"[..],
             b"SLURM_JOB_ID=7\0SLURM_JOB_NODELIST=n[\0",

@@ -1,4 +1,4 @@
-//! Control groups of both kinds: the limits under which this node lives, and those of its guests.
+//! Control groups of both versions: the limits under which this node lives, and those of its guests.
 
 use std::fs;
 use std::io;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use whim_sys::cgroup::{CgroupMembership, Version, number, of};
 use whim_sys::pidfd::Pidfd;
 
-/// Name of the group below which supervisors have one and each guest has its own.
+/// Name of the group that holds the group of the supervisors and a group for each guest.
 const JOURNEYS: &str = "whim-journeys";
-/// Group of all supervisors: outside of the daemon's, so that its end is not theirs, and outside of
-/// their guests', so that a guest's limits are not theirs.
+/// Group of all supervisors. It is outside of the daemon's group, so that they survive the daemon's end, and
+/// outside of their guests' groups, so that a guest's limits do not hold for them.
 const SUPERVISORS: &str = "supervisors";
-/// Group of all guests of one daemon, after that daemon's prefix. It has no processes of its own, so
-/// that (version 2) it may hand controllers down.
+/// Group of all guests of one daemon; that daemon's prefix precedes this name. The group itself has no
+/// processes, so that (version 2) it may hand controllers down.
 const GUESTS: &str = "guests";
 
-/// Part of their limit from which on guests are slowed down: if one is not on its way home by then,
-/// which happens at 90 %.
+/// Part of their memory limit at which guests are slowed down. A guest should be on its way home before that:
+/// one is sent home at 90 %.
 const BRAKE_PERCENT: u64 = 95;
 /// Processes in a guest's group beside its own threads: those that make and keep its namespaces.
 const SANDBOX: u32 = 2;
@@ -28,7 +28,7 @@ const PAGE: u64 = 4096;
 /// Leaf in which a lab keeps a node's processes.
 pub const LEAF: &str = "main";
 
-/// Smallest of `read(directory)` over the group and those above it.
+/// Smallest value of `read(directory)` over the group and its ancestors.
 fn smallest(membership: &CgroupMembership, read: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
     let mut directory = Some(membership.directory.as_path());
     let mut least: Option<f64> = None;
@@ -41,18 +41,18 @@ fn smallest(membership: &CgroupMembership, read: impl Fn(&Path) -> Option<f64>) 
     least
 }
 
-/// For so long what groups this daemon is in is not asked again.
+/// For this long, what was read of this daemon's groups is not read again.
 const OWN_LASTS: Duration = Duration::from_secs(10);
-/// No more groups are looked at.
+/// The most groups that are visited.
 const GROUPS_MAX: usize = 4096;
 
-/// The processes of these groups and of those below them.
+/// The processes of these groups and of the groups below them.
 #[must_use]
 pub fn pids_below(left: Vec<PathBuf>) -> Vec<i32> {
     listed_below(left, "cgroup.procs")
 }
 
-/// The threads of a group and of those below it, those of other pid namespaces left out.
+/// The threads of a group and of the groups below it, without the threads of other pid namespaces.
 #[must_use]
 pub fn threads_below(group: &CgroupMembership) -> Vec<i32> {
     let file = match group.version {
@@ -64,7 +64,7 @@ pub fn threads_below(group: &CgroupMembership) -> Vec<i32> {
     threads
 }
 
-/// What this file lists in these groups and in those below them.
+/// The numbers that this file lists in these groups and in the groups below them.
 fn listed_below(mut left: Vec<PathBuf>, file: &str) -> Vec<i32> {
     let mut pids = Vec::new();
     let mut seen = 0;
@@ -81,13 +81,13 @@ fn listed_below(mut left: Vec<PathBuf>, file: &str) -> Vec<i32> {
     pids
 }
 
-/// The processes of groups that are named as below their hierarchy's root, such as `batch.slice`.
+/// The processes of groups whose paths are relative to the root of their hierarchy, such as `batch.slice`.
 #[must_use]
 pub fn members(names: &[String]) -> Vec<i32> {
     if names.is_empty() {
         return Vec::new();
     }
-    // Of version 2, or of the hierarchies of version 1, each of which holds all processes.
+    // The root of version 2, or those of the hierarchies of version 1, each of which holds all processes.
     let root = Path::new("/sys/fs/cgroup");
     let below = fs::read_dir(root).into_iter().flatten().flatten();
     let roots: Vec<PathBuf> = std::iter::once(root.to_owned())
@@ -101,16 +101,16 @@ pub fn members(names: &[String]) -> Vec<i32> {
     pids_below(names.iter().filter_map(find).collect())
 }
 
-/// The groups of this daemon, which seldom change: asked again after [`OWN_LASTS`].
+/// The groups of this daemon. They seldom change, so they are read again only after [`OWN_LASTS`].
 fn own() -> Arc<Vec<CgroupMembership>> {
     static OWN: Kept<Arc<Vec<CgroupMembership>>> = Mutex::new(None);
     kept(&OWN, || Arc::new(of("self")))
 }
 
-/// What was found out, and when.
+/// A value, and when it was found.
 type Kept<T> = Mutex<Option<(Instant, T)>>;
 
-/// What is known, or found out anew after [`OWN_LASTS`].
+/// The value that is known; it is found anew if it is older than [`OWN_LASTS`].
 fn kept<T: Clone>(place: &Kept<T>, find: impl FnOnce() -> T) -> T {
     let mut known = place.lock().unwrap_or_else(PoisonError::into_inner);
     match known.as_ref() {
@@ -119,16 +119,16 @@ fn kept<T: Clone>(place: &Kept<T>, find: impl FnOnce() -> T) -> T {
     }
 }
 
-/// CPUs of this process.
+/// The CPUs that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cpus {
-    /// That are online, and that its mask allows.
+    /// CPUs that are online and that its affinity mask allows.
     pub online: f64,
-    /// To so many CPUs' time a group limits it.
+    /// The limit of its group, in CPUs' worth of time.
     pub limit: Option<f64>,
 }
 
-/// The CPUs of this process, asked again after ten seconds: it takes some thirty files to find out.
+/// The CPUs of this process. They are read again only after ten seconds, because that takes some thirty files.
 #[must_use]
 pub fn cpus() -> Cpus {
     static CPUS: Kept<Cpus> = Mutex::new(None);
@@ -163,8 +163,8 @@ fn cpu_limit() -> Option<f64> {
     least
 }
 
-/// Limit and use of memory, in bytes, of the group that limits this process, if one does. Which one it is is
-/// asked again after ten seconds, since this is asked for several times a second.
+/// Limit and use of memory, in bytes, of the group that limits this process, if there is one. Which group that
+/// is is looked up again only after ten seconds, since this function is called several times a second.
 #[must_use]
 pub fn memory_limit() -> Option<(u64, u64)> {
     static LIMITING: Kept<Option<LimitingGroup>> = Mutex::new(None);
@@ -179,7 +179,7 @@ struct LimitingGroup {
 }
 
 impl LimitingGroup {
-    /// The innermost of these groups and those above them.
+    /// The innermost group with a limit among these groups and their ancestors.
     fn of(groups: &[CgroupMembership]) -> Option<Self> {
         let with_memory = groups
             .iter()
@@ -196,7 +196,7 @@ impl LimitingGroup {
         })
     }
 
-    /// Its limit; version 1 says 'none' by a number near 2^63.
+    /// Its limit. Version 1 writes a number near 2^63 where there is none.
     fn limit(&self) -> Option<u64> {
         let file = match self.version {
             Version::One => "memory.limit_in_bytes",
@@ -205,7 +205,7 @@ impl LimitingGroup {
         number(&self.directory.join(file)).filter(|limit| *limit < 1 << 60)
     }
 
-    /// Limit and use, without what is clean cache.
+    /// Limit and use; clean cache is not counted as used.
     fn read(&self) -> Option<(u64, u64)> {
         let limit = self.limit()?;
         let (used, inactive) = match self.version {
@@ -220,8 +220,9 @@ impl LimitingGroup {
     }
 }
 
-/// Where our groups are made: beside the group of a daemon that the service manager or a lab runs
-/// (the former ends with the daemon, and in both a leaf holds processes), else below our own.
+/// Where our groups are made. If the service manager or a lab runs the daemon, that is beside the daemon's
+/// group: the service manager ends that group with the daemon, and in both cases it is a leaf, which holds
+/// processes. Otherwise it is below our own group.
 fn journeys_root(membership: &CgroupMembership) -> PathBuf {
     let own = &membership.directory;
     let managed = own
@@ -248,9 +249,9 @@ pub struct GuestGroups {
     pub missing: Vec<String>,
 }
 
-/// Makes the groups of guest `name`, limited to `pids` threads, in those of all guests of the daemon
-/// of this prefix, which are limited to `share` bytes together. What cannot be made is told, not
-/// fatal: the guest's supervisor limits what it can by other means.
+/// Makes the groups of guest `name`, limited to `pids` threads, in those of all guests of the daemon of this
+/// prefix, which are limited to `share` bytes together. A failure is reported and not fatal, because the
+/// guest's supervisor limits what it can by other means.
 #[must_use]
 pub fn make_guest(prefix: &str, name: &str, share: Option<u64>, pids: u32) -> GuestGroups {
     let mut made = GuestGroups::default();
@@ -284,9 +285,9 @@ pub fn make_guest(prefix: &str, name: &str, share: Option<u64>, pids: u32) -> Gu
     made
 }
 
-/// Keeps what is in a group, and in groups that are made in it, out of this node's swap: pages of programs and
-/// keys of journeys would be on its disk when both are gone. Version 1 swaps its guests out only when
-/// nothing else is left to the machine.
+/// Keeps the memory of a group, and of groups that are made in it, out of this node's swap. Otherwise pages of
+/// programs and keys of journeys would stay on its disk when both are gone. Version 1 still swaps guests out
+/// when the machine has no other memory left.
 fn forbid_swap(group: &Path, missing: &mut Vec<String>) {
     for file in ["memory.swap.max", "memory.swappiness"] {
         if group.join(file).exists() {
@@ -295,7 +296,7 @@ fn forbid_swap(group: &Path, missing: &mut Vec<String>) {
     }
 }
 
-/// Makes a group below our root, and those above it, which hand their controllers down.
+/// Makes a group below our root, and its ancestors, which hand their controllers down.
 fn make_group(membership: &CgroupMembership, group: &Path) -> io::Result<()> {
     let above = group.parent().unwrap_or(group);
     fs::create_dir_all(above)?;
@@ -307,8 +308,8 @@ fn make_group(membership: &CgroupMembership, group: &Path) -> io::Result<()> {
             .take_while(|a| a.starts_with(top))
             .collect();
         line.reverse();
-        // Refused where our own group holds processes ('no internal processes'); the group is
-        // then still of use to find and end all of a guest.
+        // The kernel refuses this where our own group holds processes ('no internal processes'). The group is
+        // still of use then, to find and end all of a guest's processes.
         for group in line {
             for controller in ["+memory", "+pids", "+cpu"] {
                 let _ = fs::write(group.join("cgroup.subtree_control"), controller);
@@ -321,8 +322,8 @@ fn make_group(membership: &CgroupMembership, group: &Path) -> io::Result<()> {
     }
 }
 
-/// Kernels before 5.11 let a group of version 1 count without those below it; that can be changed
-/// only as long as there are none.
+/// Before kernel 5.11, a group of version 1 may count its memory without that of the groups below it. That can
+/// be changed only as long as there are none below.
 fn prepare_share(membership: &CgroupMembership, all: &Path) {
     let hierarchical = all.join("memory.use_hierarchy");
     if membership.version == Version::One && number(&hierarchical) == Some(0) {
@@ -330,7 +331,7 @@ fn prepare_share(membership: &CgroupMembership, all: &Path) {
     }
 }
 
-/// Writes a limit if it is not that already: each write may cost the group its cached pages.
+/// Writes a limit unless it has that value already, since each write may cost the group its cached pages.
 fn set(group: &Path, file: &str, value: &str, missing: &mut Vec<String>) {
     let path = group.join(file);
     if fs::read_to_string(&path).is_ok_and(|text| text.trim() == value) {
@@ -341,8 +342,8 @@ fn set(group: &Path, file: &str, value: &str, missing: &mut Vec<String>) {
     }
 }
 
-/// Limits all guests of a daemon together. A limit below what they use now has to wait until one has
-/// left: version 1 would refuse it, and version 2 kill them.
+/// Limits all guests of a daemon together. A limit below their present use has to wait until a guest has left:
+/// version 1 would refuse it, and version 2 would kill guests.
 fn limit_share(membership: &CgroupMembership, all: &Path, share: u64, missing: &mut Vec<String>) {
     let share = share / PAGE * PAGE;
     match membership.version {
@@ -354,7 +355,7 @@ fn limit_share(membership: &CgroupMembership, all: &Path, share: u64, missing: &
             }
         }
         Version::One if membership.has("memory") => {
-            // At the limit they wait, and none is killed: a supervisor sends one home.
+            // At the limit guests wait and none is killed, because a supervisor sends one home.
             let control = fs::read_to_string(all.join("memory.oom_control")).unwrap_or_default();
             if !control.starts_with("oom_kill_disable 1") {
                 set(all, "memory.oom_control", "1", missing);
@@ -382,8 +383,8 @@ fn limit_guest(membership: &CgroupMembership, group: &Path, pids: u32, missing: 
     }
 }
 
-/// Sets the limit of a daemon's guests again, where their groups exist: an earlier daemon may have
-/// had another one, and a guest that leaves raises it for a moment.
+/// Sets the limit of a daemon's guests again, where their groups exist. An earlier daemon may have had another
+/// limit, and it is raised for a moment when a guest leaves.
 pub fn hold_share(prefix: &str, share: u64) {
     for membership in own().iter() {
         let all = guests_root(membership, prefix);
@@ -408,7 +409,7 @@ pub fn guests_use(prefix: &str) -> Option<u64> {
     })
 }
 
-/// Files through which a supervisor enters its group, outside of the daemon's.
+/// Files through which a supervisor enters its group, which is outside of the daemon's.
 #[must_use]
 pub fn supervisors() -> Vec<PathBuf> {
     let ours = of("self");
@@ -430,7 +431,7 @@ pub fn supervisors() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The groups of single guests of a daemon that exist.
+/// The existing groups of a daemon's single guests.
 #[must_use]
 pub fn guests(prefix: &str) -> Vec<PathBuf> {
     let memberships = of("self");
@@ -450,20 +451,20 @@ fn pids_in(group: &Path) -> Vec<i32> {
     numbers.filter(|pid| *pid > 0).collect()
 }
 
-/// Ends the processes of a group, and no other one that has got the number of one of them meanwhile.
+/// Kills the processes of a group, but no other process that has got the number of one of them meanwhile.
 fn kill_members(group: &Path) {
     let found = pids_in(group).into_iter();
     let held: Vec<(i32, Pidfd)> = found
         .filter_map(|pid| Some((pid, Pidfd::open(pid).ok()?)))
         .collect();
-    // Who is a member now, and has the number of one that is held, is the one that is held, or that has ended.
+    // A member that has the number of a held process now either is that process, or that process has ended.
     let members = pids_in(group);
     for (_, process) in held.iter().filter(|(pid, _)| members.contains(pid)) {
         let _ = process.signal(nix::libc::SIGKILL);
     }
 }
 
-/// Ends what is left in a guest's groups and removes them.
+/// Kills what is left in a guest's groups and removes them. Returns those that could not be removed.
 pub fn remove_guest(directories: &[PathBuf]) -> Vec<PathBuf> {
     let mut left = Vec::new();
     for directory in directories {

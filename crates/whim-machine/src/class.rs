@@ -1,11 +1,11 @@
-//! Migration classes: between which machines a program can go there and back unharmed.
+//! Migration classes: between which machines a program can move there and back unharmed.
 //!
-//! A class has two halves. The *register layout* decides whether a thread's registers, and those that
-//! the kernel has put on its stack for a signal handler, mean the same elsewhere. The *features* decide
-//! which instructions run: libraries look once, when they are loaded, and choose their code by it. So
-//! both have to be equal; a machine that has more will not do, as a library that is loaded there would
-//! choose code that does not run at home. A program that was started with the features that all have
-//! (`whim run --portable`) needs just those.
+//! A class has two halves. The *register layout* decides whether a thread's registers, and those that the
+//! kernel has put on its stack for a signal handler, mean the same elsewhere. The *features* decide which
+//! instructions run. Libraries check them once, when they are loaded, and choose their code accordingly. So
+//! both have to be equal: even a machine with more features will not do, because a library that is loaded there
+//! would choose code that does not run at home. A program that was started with only the features that all
+//! nodes have (`whim run --portable`) needs just those.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::features::{self, NAMES};
 
-/// Neither half is longer, as text, in bytes: together they fit into the list of members.
+/// The most bytes of either half as text: together they fit into the list of members.
 const TEXT_MAX: usize = 2000;
-/// No machine has so many leaves of features.
+/// The most leaves of features that are read; no machine has so many.
 const LEAVES_MAX: usize = 32;
-/// So many features are named in a sentence.
+/// The most features that a message names.
 const NAMED: usize = 6;
 
 /// Migration class of a node.
@@ -32,7 +32,7 @@ pub struct Class {
     /// [`Features`] as text.
     #[serde(deserialize_with = "bounded")]
     features: String,
-    /// Digest of the features that it has in truth, where its configuration hides some.
+    /// Digest of the features that the CPU really has, if the configuration hides some.
     #[serde(default, deserialize_with = "bounded")]
     hidden: String,
 }
@@ -55,8 +55,8 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a program from one node would miss, or find different, on another one: a sentence without
-/// its full stop, of which "its" is the host.
+/// What a program from one node would miss, or find different, on another one: a sentence without its full
+/// stop, in which "its" refers to the host.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Difference {
     #[error("its CPU is made by {there} and not by {here}")]
@@ -72,7 +72,7 @@ pub enum Difference {
 }
 
 impl Class {
-    /// Class of this machine, without the features of these names.
+    /// Class of this machine, without the features of the names in `hide`.
     #[must_use]
     pub fn here(hide: &[String]) -> Self {
         let all = Features::here();
@@ -89,13 +89,13 @@ impl Class {
         }
     }
 
-    /// As the list of members has it.
+    /// The class as text, for the list of members.
     #[must_use]
     pub fn describe(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Of what [`Class::describe`] gave.
+    /// Reads what [`Class::describe`] wrote.
     #[must_use]
     pub fn described(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -106,7 +106,7 @@ impl Class {
         Features::parse(&self.features)
     }
 
-    /// Whether threads of one are understood by the other.
+    /// Whether the registers of a thread mean the same on both.
     #[must_use]
     pub fn same_layout(&self, other: &Self) -> bool {
         self.layout == other.layout
@@ -144,7 +144,7 @@ impl Class {
     }
 }
 
-/// [`cpu::RegisterLayout`] as text: maker, parts that are switched on, and place and size of each.
+/// [`cpu::RegisterLayout`] as text: the maker, the parts that are switched on, and the place and size of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Layout(String);
 
@@ -161,7 +161,7 @@ impl From<&cpu::RegisterLayout> for Layout {
 }
 
 impl Layout {
-    /// Maker, parts that are switched on, and the places of those from the third on.
+    /// The maker, the parts that are switched on, and the places of the parts from the third on.
     fn read(&self) -> (String, u64, BTreeMap<u32, String>) {
         let mut words = self.0.split(' ');
         let vendor = words.next().unwrap_or_default().chars();
@@ -215,7 +215,7 @@ impl Layout {
     }
 }
 
-/// CPU features: of each leaf and subleaf of CPUID, the bits of eax, ebx, ecx and edx.
+/// CPU features: the bits of eax, ebx, ecx and edx of each leaf and subleaf of CPUID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Features(BTreeMap<(u32, u32), [u32; 4]>);
@@ -249,7 +249,7 @@ impl TryFrom<String> for Features {
 }
 
 impl Features {
-    /// Those of this machine.
+    /// The features of this machine.
     #[must_use]
     pub fn here() -> Self {
         let leaves = cpu::features().into_iter();
@@ -260,8 +260,8 @@ impl Features {
         )
     }
 
-    /// Reads what [`Features`] prints; words that are none of ours, as a newer node may send, are
-    /// passed over.
+    /// Reads what [`Features`] prints. Words that it does not understand, as a newer node may send, are
+    /// skipped.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let hex = |word: &str| u32::from_str_radix(word, 16).ok();
@@ -276,13 +276,13 @@ impl Features {
         Self(leaves.collect())
     }
 
-    /// Whether one bit is set; a leaf that is not there has none.
+    /// Whether the bit of this feature is set; it is not if the leaf is missing.
     fn has(&self, feature: &features::Name) -> bool {
         let registers = self.0.get(&(feature.leaf, feature.subleaf));
         registers.is_some_and(|all| all[feature.register] & (1 << feature.bit) != 0)
     }
 
-    /// Those that both have.
+    /// The features that both have.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         let both = self.0.iter().filter_map(|(place, ours)| {
@@ -295,7 +295,7 @@ impl Features {
         Self(both.collect())
     }
 
-    /// Those of `wanted` that are not among these.
+    /// The features of `wanted` that are missing here.
     #[must_use]
     pub fn lacks(&self, wanted: &Self) -> Self {
         let missing = wanted.0.iter().map(|(place, wanted)| {
@@ -313,7 +313,7 @@ impl Features {
         self.0.values().flatten().all(|bits| *bits == 0)
     }
 
-    /// These without some, by name.
+    /// These features without those of the given names.
     fn without(&self, names: &[String]) -> Self {
         let mut rest = self.clone();
         for feature in NAMES
@@ -327,10 +327,10 @@ impl Features {
         rest
     }
 
-    /// The first few by name, and how many more there are.
+    /// The names of the first few features, and how many more there are.
     fn names(&self) -> String {
         let mut found: Vec<_> = NAMES.iter().filter(|name| self.has(name)).collect();
-        // First those by which libraries choose their code.
+        // First the features by which libraries choose their code.
         found.sort_by_key(|name| name.glibc.is_none());
         let mut names: Vec<String> = found.iter().map(|name| name.name.to_string()).collect();
         let count: u32 = self
@@ -354,14 +354,15 @@ impl Features {
         }
     }
 
-    /// What the C library (glibc) of a machine with these features has to be told not to use, so that
-    /// it does with those of `common`: words for its tunable `glibc.cpu.hwcaps`.
+    /// What the C library (glibc) of a machine with these features must be told not to use, so that it makes do
+    /// with the features of `common`: words for its tunable `glibc.cpu.hwcaps`.
     #[must_use]
     pub fn masked(&self, common: &Self) -> Vec<&'static str> {
         let gone = |feature: &&features::Name| self.has(feature) && !common.has(feature);
         let gone: Vec<_> = NAMES.iter().filter(gone).collect();
         let mut words: Vec<&str> = gone.iter().filter_map(|feature| feature.glibc).collect();
-        // It concludes this from AVX and AVX2 before it is told, and copies memory by it.
+        // glibc concludes this from AVX and AVX2 before it reads the tunable, and chooses by it how to copy
+        // memory.
         if words.contains(&"AVX") || words.contains(&"AVX2") {
             words.push("AVX_Fast_Unaligned_Load");
         }
@@ -495,8 +496,8 @@ mod tests {
         assert_eq!(strange.to_string(), "1.0:1.2.3.4 2.0:1.2.3.4");
     }
 
-    /// The loader is asked which features it uses under each word: the bit that we take the word for,
-    /// and no other one, is gone.
+    /// Asks the loader which features it uses with each word switched off: only the bit that we take the word
+    /// for may be gone.
     #[test]
     fn each_word_for_the_c_library_switches_off_the_feature_that_we_take_it_for() {
         let loader = "/lib64/ld-linux-x86-64.so.2";

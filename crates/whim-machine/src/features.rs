@@ -1,18 +1,18 @@
 //! Names of CPU features and of parts of the register state.
 
-/// One feature: where CPUID tells of it, and how it is called.
+/// One feature: where CPUID reports it, and its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     pub leaf: u32,
     pub subleaf: u32,
-    /// Of eax, ebx, ecx, edx.
+    /// Index into eax, ebx, ecx, edx.
     pub register: usize,
     pub bit: u32,
     /// As in /proc/cpuinfo.
     pub name: &'static str,
-    /// In the tunable `glibc.cpu.hwcaps`, of those that glibc chooses code by. Found by asking the
-    /// loader (`ld.so --list-diagnostics`) of 2.36 and 2.41 what each word switches off; words that
-    /// it does not know it passes over.
+    /// Its name in the tunable `glibc.cpu.hwcaps`, if glibc chooses code by it. The names were
+    /// found by asking the loader (`ld.so --list-diagnostics`) of 2.36 and 2.41 what each word
+    /// switches off; it ignores words that it does not know.
     pub glibc: Option<&'static str>,
 }
 
@@ -32,7 +32,7 @@ const fn name(place: (u32, u32, usize), bit: u32, name: &'static str) -> Name {
     }
 }
 
-/// One that glibc knows, too.
+/// A feature that glibc knows, too.
 const fn both(
     place: (u32, u32, usize),
     bit: u32,
@@ -56,7 +56,7 @@ const EXTENDED_C: (u32, u32, usize) = (0x8000_0001, 0, ECX);
 const EXTENDED_D: (u32, u32, usize) = (0x8000_0001, 0, EDX);
 const EXTENDED_B: (u32, u32, usize) = (0x8000_0008, 0, EBX);
 
-/// Those that have a name.
+/// The features that have a name.
 pub const NAMES: &[Name] = &[
     name(BASIC, 0, "sse3"),
     name(BASIC, 1, "pclmulqdq"),

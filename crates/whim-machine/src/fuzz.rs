@@ -2,7 +2,8 @@
 
 use crate::processes::{Stat, parse_stat, parse_status};
 
-/// What /proc says of a process: its name, which its user chooses, is nothing but a name.
+/// What /proc says of a process. Its name is chosen by its user, so it must not be taken for
+/// anything else.
 pub fn processes(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Some(stat) = parse_stat(&text) {

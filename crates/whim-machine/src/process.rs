@@ -1,7 +1,8 @@
-//! One process, held so that no later one of its number can be taken for it.
+//! One process, held so that no later process with the same number can be taken for it.
 //!
-//! Held only while something is done with it, and never for each process that there is: what is kept longer is
-//! kept as pid and start time, of this boot, and opened again ([`Process::open_same`]).
+//! A process is held only while something is done with it, so that we do not hold one for each process that
+//! exists. What is kept longer is kept as pid and start time, of this boot, and opened again
+//! ([`Process::open_same`]).
 
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
@@ -15,16 +16,16 @@ use whim_sys::pidfd::Pidfd;
 
 use crate::processes::{self, Caller, Credentials, ProcessError, Stat};
 
-/// No file of /proc/PID that is read here is longer, in bytes: status names up to 65,536 groups.
+/// The most bytes read of a file of /proc/PID: status names up to 65,536 groups.
 const FILE_MAX: u64 = 1 << 20;
 
-/// A process that lives, or has lived when it was opened.
+/// A process that lives, or lived when it was opened.
 #[derive(Debug)]
 pub struct Process {
     pid: i32,
     start_time: u64,
     pidfd: Pidfd,
-    /// /proc/PID of this process: nothing can be read by it any more once it has ended.
+    /// /proc/PID of this process. Nothing can be read through it once the process has ended.
     directory: OwnedFd,
 }
 
@@ -41,7 +42,7 @@ impl Process {
         Self::hold(pid, pidfd)
     }
 
-    /// The process that has this number, if it is the one that began then.
+    /// The process that has this number, if it began at that time.
     ///
     /// # Errors
     /// [`ProcessError::Gone`].
@@ -74,7 +75,7 @@ impl Process {
             directory: directory.into(),
         };
         process.start_time = process.stat()?.start_time;
-        // Only now is it known that the directory is this process's.
+        // Only now do we know that the directory belongs to this process.
         process.lives()?;
         Ok(process)
     }
@@ -90,7 +91,8 @@ impl Process {
         self.start_time
     }
 
-    /// Whether it has not ended. What was read by its number before was then read of it.
+    /// Fails if the process has ended. If it has not, what was read by its number before was read of this
+    /// process.
     ///
     /// # Errors
     /// [`ProcessError::Gone`].
@@ -101,7 +103,7 @@ impl Process {
         }
     }
 
-    /// What `look` finds by its number, if it has not ended meanwhile: its number was nobody else's then.
+    /// What `look` finds by its number, unless it has ended meanwhile: no other process had the number then.
     ///
     /// # Errors
     /// [`ProcessError::Gone`].
@@ -122,7 +124,7 @@ impl Process {
         file.take(FILE_MAX)
             .read_to_end(&mut bytes)
             .map_err(|_| ProcessError::Gone(self.pid))?;
-        // Names of programs stand there too, and need not be UTF-8.
+        // The file also holds the program's name, which need not be UTF-8.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -133,7 +135,7 @@ impl Process {
         processes::living(&text, self.pid)
     }
 
-    /// What it may do now.
+    /// Its present credentials.
     ///
     /// # Errors
     /// [`ProcessError::Gone`].
@@ -144,31 +146,31 @@ impl Process {
         processes::parse_status(&self.read(file)?, owner).ok_or(gone)
     }
 
-    /// Sends it a signal, and nobody else.
+    /// Sends a signal to it, and never to another process.
     ///
     /// # Errors
-    /// [`ProcessError::Gone`]; or it may not be sent one.
+    /// [`ProcessError::Gone`], also if we may not send it a signal.
     pub fn signal(&self, signal: nix::sys::signal::Signal) -> Result<(), ProcessError> {
         self.pidfd
             .signal(signal as i32)
             .map_err(|_| ProcessError::Gone(self.pid))
     }
 
-    /// Whether it lives in a user namespace below ours that is this user's, who has all rights there.
+    /// Whether it lives in a user namespace, below ours, that this user owns and so has all rights in.
     #[must_use]
     pub fn is_in_namespace_of(&self, uid: u32) -> bool {
         let owners = self.file("ns/user").map(ownership::owners);
         matches!(owners, Ok(Ok(owners)) if owners.contains(&uid))
     }
 
-    /// What it may do now, if this one may move it now.
+    /// Its present credentials, if the caller may move it now.
     ///
     /// # Errors
     /// Why not, as a sentence.
     pub fn movable_by(&self, caller: &Caller) -> Result<Credentials, ProcessError> {
         let credentials = self.credentials()?;
         match caller.may_move(self.pid, &credentials) {
-            // As the kernel has it: the owner of a namespace may trace what is in it.
+            // This is the kernel's rule: the owner of a namespace may trace what is in it.
             Err(_) if credentials.dumpable && self.is_in_namespace_of(caller.uid) => {}
             judged => judged?,
         }
@@ -176,7 +178,7 @@ impl Process {
     }
 }
 
-/// What tells this boot of the machine from others: start times count from its beginning.
+/// Tells this boot of the machine from others, since start times count from the boot.
 #[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();

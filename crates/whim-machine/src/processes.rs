@@ -13,7 +13,7 @@ use whim_monitor::plain;
 /// Ticks of /proc/PID/stat per second; the kernel's ABI fixes USER_HZ at 100.
 pub const TICKS_PER_SECOND: u64 = 100;
 const PAGE_BYTES: u64 = 4096;
-/// So much of a command line is read, in bytes.
+/// The most bytes read of a command line.
 const COMMAND_MAX: u64 = 4096;
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub struct Stat {
     pub group: i32,
     /// Device number of its terminal; 0: it has none.
     pub terminal: i32,
-    /// The group that reads from that terminal.
+    /// The foreground process group of that terminal.
     pub foreground: i32,
-    /// Page faults of children that have ended and were waited for.
+    /// Page faults of children that have ended and have been waited for.
     pub reaped_faults: u64,
     /// utime + stime, in ticks.
     pub cpu_ticks: u64,
@@ -98,7 +98,7 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
     living(&text, pid)
 }
 
-/// What its stat says of a process that has not ended.
+/// The stat of a process, unless it has ended.
 pub fn living(text: &str, pid: i32) -> Result<Stat, ProcessError> {
     let stat = parse_stat(text).ok_or(ProcessError::Gone(pid))?;
     if matches!(stat.state, 'Z' | 'X') {
@@ -108,14 +108,14 @@ pub fn living(text: &str, pid: i32) -> Result<Stat, ProcessError> {
     }
 }
 
-/// Whether this process lives, and not another one under its pid.
+/// Whether this process lives, and its pid does not belong to another one by now.
 #[must_use]
 pub fn lives(pid: i32, start_time: u64) -> bool {
     stat(pid).is_ok_and(|stat| stat.start_time == start_time)
 }
 
-/// The text of a file of the kernel's that is shorter than a page. The standard library asks such a file, whose
-/// size is 0, for its size and then four times for more; these are read hundreds of times a second.
+/// The text of a kernel file that is shorter than a page. The standard library would ask such a file for its
+/// size, which is 0, and then four times for more; these files are read hundreds of times a second.
 #[must_use]
 pub fn short(path: impl AsRef<Path>) -> Option<String> {
     let mut file = fs::File::open(path).ok()?;
@@ -130,7 +130,7 @@ pub fn threads(pid: i32) -> Vec<i32> {
     numbers_in(&format!("/proc/{pid}/task"))
 }
 
-/// The names in a directory of the kernel's that are numbers.
+/// The names in a directory of /proc that are numbers.
 fn numbers_in<C: FromIterator<i32>>(directory: &str) -> C {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -138,7 +138,7 @@ fn numbers_in<C: FromIterator<i32>>(directory: &str) -> C {
         .collect()
 }
 
-/// The numbers of all processes, of zombies too.
+/// The numbers of all processes, including zombies.
 #[must_use]
 pub fn pids() -> HashSet<i32> {
     numbers_in("/proc")
@@ -152,14 +152,14 @@ pub fn all() -> HashMap<i32, Stat> {
         .collect()
 }
 
-/// Waits for whoever holds the lock of its address space: see `line/looking.rs` of whimd.
+/// Waits for the holder of the lock of its address space: see `line/looking.rs` of whimd.
 ///
 /// Command line with blanks between the words, at most 4,096 bytes; the name in brackets for a
 /// process without one.
 #[must_use]
 pub fn command(pid: i32) -> String {
     let mut bytes = Vec::new();
-    // It ends where the process says, which may be anywhere: no more is read than is shown.
+    // The process decides where its command line ends, which may be anywhere, so no more is read than is shown.
     if let Ok(file) = fs::File::open(format!("/proc/{pid}/cmdline")) {
         let _ = file.take(COMMAND_MAX).read_to_end(&mut bytes);
     }
@@ -179,7 +179,7 @@ pub fn bracketed(pid: i32) -> String {
     stat(pid).map_or_else(|_| String::new(), bracketed)
 }
 
-/// Of a command line, the program's name alone.
+/// The program's name from a command line.
 #[must_use]
 pub fn program(command: &str) -> &str {
     let first = command.split(' ').next().unwrap_or_default();
@@ -204,7 +204,7 @@ pub struct Credentials {
 /// [`ProcessError::Gone`].
 pub fn credentials(pid: i32) -> Result<Credentials, ProcessError> {
     let path = format!("/proc/{pid}/status");
-    // The process's name stands there too, and need not be UTF-8.
+    // The file also holds the process's name, which need not be UTF-8.
     let text = fs::read(&path).map_err(|_| ProcessError::Gone(pid))?;
     let owner = fs::metadata(&path)
         .map_err(|_| ProcessError::Gone(pid))?
@@ -249,8 +249,8 @@ pub fn parse_status(text: &str, owner: u32) -> Option<Credentials> {
             .collect(),
         permitted_capabilities: u64::from_str_radix(field("CapPrm:")?.trim(), 16).ok()?,
         tracer: field("TracerPid:")?.trim().parse().ok()?,
-        // The kernel gives the files of a process that may not be dumped to root. A process whose
-        // effective user is root cannot be told this way, and needs not to: only root may move it.
+        // The files of a process that is not dumpable belong to root. If the effective user of a process is
+        // root, this tells nothing; but it need not, since only root may move it.
         dumpable: owner == uids[1],
     })
 }
@@ -266,14 +266,14 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whether this one may see with which arguments a process of this user was started: they may hold secrets.
+    /// Whether the caller may see the arguments of a process of this user: they may hold secrets.
     #[must_use]
     pub fn may_see(&self, uid: u32) -> bool {
         self.admin || self.uid == uid
     }
 
-    /// The rule of PTRACE_MODE_ATTACH_REALCREDS, applied by us since the daemon itself has more
-    /// rights than the one who asks: all three uids and gids equal, dumpable, no capabilities that
+    /// The rule of PTRACE_MODE_ATTACH_REALCREDS, which we apply ourselves since the daemon has more rights than
+    /// the caller: all three uids and gids are equal, the process is dumpable, and it has no capabilities that
     /// the caller lacks.
     ///
     /// # Errors

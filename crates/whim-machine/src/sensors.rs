@@ -18,34 +18,36 @@ pub use scope::Scope;
 pub use speed::Speed;
 pub use whim_monitor::rows::float;
 
-/// What a node tells of itself, as a word of `members/word.rs` of whimd.
+/// What a node reports of itself: see `members/word.rs` of whimd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Threads that run or wait for a CPU, as it is told to others: see [`whim_balance::load`].
+    /// Threads that run or wait for a CPU, as other nodes are to see it: see [`whim_balance::load`].
     pub load: f64,
-    /// That its tasks may use by its limits, and really get: a hypervisor may take some of their time.
+    /// CPUs that its tasks may use by its limits and really get, since a hypervisor may take some of their
+    /// time.
     pub cpus: f64,
-    /// The same in the mean of the last seconds: see [`Recent`].
+    /// The average of `load` over the last seconds: see [`Recent`].
     #[serde(default)]
     pub running: f64,
     /// The sum of its programs' urgencies: see [`whim_balance::decide`].
     #[serde(default)]
     pub urgency: f64,
-    /// Of one core; a node of an older version does not tell.
+    /// Speed of one core; a node of an older version does not report it.
     #[serde(default)]
     pub speed: Speed,
-    /// CPUs that its tasks would have used in the last second, had a limit not kept them from it.
+    /// CPUs that its tasks would have used in the last second, had no limit kept them from it.
     #[serde(default)]
     pub throttled_cpus: f64,
     pub memory_total_bytes: u64,
     pub memory_available_bytes: u64,
-    /// What of that guests will need that are admitted and have not come, or not all of them.
+    /// How much of the available memory will be needed by guests that are admitted but have not come
+    /// completely.
     #[serde(default)]
     pub memory_promised_bytes: u64,
-    /// By how much what is in use grows in a second; what comes with a guest is no growth.
+    /// By how much the memory in use grows in a second; what comes with a guest does not count as growth.
     #[serde(default)]
     pub memory_growth_bytes: f64,
-    /// What guests may still take of it.
+    /// How much memory guests may still use.
     #[serde(default)]
     pub guests_left_bytes: u64,
     #[serde(default)]
@@ -63,7 +65,7 @@ pub struct Report {
     pub class: Class,
 }
 
-/// Sensors with their memory.
+/// The sensors, and what they remember of earlier samples.
 #[derive(Debug)]
 pub struct Sensors {
     scope: Scope,
@@ -83,7 +85,7 @@ pub struct Sensors {
     class: Class,
 }
 
-/// By how much the use of memory grows.
+/// How fast the use of memory grows.
 #[derive(Debug, Default)]
 struct Growth {
     last: Option<(Millis, u64)>,
@@ -97,7 +99,7 @@ impl Growth {
             && then < now
         {
             let grown = used.saturating_sub(before).saturating_mul(1000) / (now - then);
-            // In units of 4 KiB: more than a double's 53 bits hold never grows in a second.
+            // In units of 4 KiB, which fit into 32 bits: no use grows faster than that.
             let pages = u32::try_from(grown >> 12).unwrap_or(u32::MAX);
             self.rate.sample(f64::from(pages) * 4096.0);
         }
@@ -109,7 +111,7 @@ impl Growth {
 }
 
 impl Sensors {
-    /// `class` and `speed`: of this node.
+    /// `class` and `speed` are those of this node.
     #[must_use]
     pub fn new(class: Class, speed: Speed) -> Self {
         // Set in every task of a Slurm job.
@@ -132,7 +134,7 @@ impl Sensors {
         }
     }
 
-    /// Looks at the run queue, the pressure and the limits; to be called once a second.
+    /// Reads the run queue, the pressure and the limits; to be called once a second.
     pub fn sample(&mut self, now: Millis) {
         let runnable = self.queue.look(&self.scope, now);
         self.load.sample(runnable);
@@ -149,7 +151,7 @@ impl Sensors {
         self.pressure = Pressure::of(&self.scope);
     }
 
-    /// What this node tells of itself; guests, promises, orders and labels are for the caller to fill in.
+    /// What this node reports of itself; the caller has to fill in guests, promises, orders and labels.
     #[must_use]
     pub fn report(&self) -> Report {
         let (memory_total_bytes, memory_available_bytes) = memory();
@@ -181,18 +183,18 @@ impl Sensors {
         self.load.own() / self.cpus.max(0.01)
     }
 
-    /// By how much what is in use grows in a second, whatever the reason.
+    /// By how much the memory in use grows in a second, whatever the reason.
     #[must_use]
     pub fn memory_growth(&self) -> f64 {
         self.memory.growth()
     }
 
-    /// The same, without what comes with guests.
+    /// Sets the growth to report, which leaves out what comes with guests.
     pub fn set_growth(&mut self, growth: f64) {
         self.growth = growth;
     }
 
-    /// The sum of the urgencies of what computes here.
+    /// Sets the sum of the urgencies of the programs that compute here.
     pub fn set_urgency(&mut self, urgency: f64) {
         self.urgency = urgency;
     }
@@ -212,7 +214,7 @@ impl Sensors {
     }
 }
 
-/// CPUs' worth of waiting between two looks: (milliseconds, nanoseconds waited).
+/// CPUs' worth of waiting between two samples of (milliseconds, nanoseconds waited).
 fn throttled_cpus(before: (Millis, u64), now: (Millis, u64)) -> f64 {
     match now.0.saturating_sub(before.0) {
         0 => 0.0,
@@ -220,12 +222,12 @@ fn throttled_cpus(before: (Millis, u64), now: (Millis, u64)) -> f64 {
     }
 }
 
-/// As how many CPUs so many nanoseconds are, over a time that is not 0.
+/// How many CPUs this CPU time amounts to over the elapsed time, which is not 0.
 fn cpus_worth(nanoseconds: u64, elapsed_ms: Millis) -> f64 {
     float(nanoseconds) / float(elapsed_ms) / 1e6
 }
 
-/// CPUs that this node's tasks may use, of which they really get this part.
+/// CPUs that this node's tasks may use, if they really get the part `got` of each.
 fn cpus(got: f64) -> f64 {
     let cpus = cgroup::cpus();
     let online = cpus.online * got;
@@ -271,7 +273,7 @@ mod tests {
         let close = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-9, "{found}");
         close(throttled_cpus((1000, 0), (2000, 3 * second)), 3.0);
         close(throttled_cpus((1000, 0), (3000, second)), 0.5);
-        // Read twice in a millisecond, or made anew.
+        // The counter was read twice in a millisecond, or the group was made anew.
         close(throttled_cpus((1000, 0), (1000, second)), 0.0);
         close(throttled_cpus((1000, second), (2000, 0)), 0.0);
     }

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 /// The first fault of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// From 1; `None`: it is not of one line.
+    /// Counted from 1; `None`: the fault is not in a single line.
     pub line: Option<usize>,
     /// Such as `guests.max`; `None`: the text is not TOML there.
     pub key: Option<String>,
@@ -47,7 +47,7 @@ impl Odd {
         Self { key, reason }
     }
 
-    /// With the line that says so.
+    /// The fault, with the line of the text that sets the key.
     pub(super) fn of(self, text: &str) -> Fault {
         let offset = tree(text).and_then(|tree| begin(tree.get_ref(), self.key));
         Fault {
@@ -59,7 +59,7 @@ impl Odd {
 }
 
 impl Fault {
-    /// What TOML's reader says of a text.
+    /// The fault that the TOML parser has found in a text.
     pub(super) fn read(error: &toml::de::Error, text: &str) -> Self {
         let offset = error.span().map(|span| span.start);
         let key = offset.and_then(|offset| key_at(tree(text)?.get_ref(), offset));
@@ -97,7 +97,7 @@ fn begin(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// The key whose name or value is there.
+/// The key whose name or value is at this offset.
 fn key_at(table: &DeTable<'_>, offset: usize) -> Option<String> {
     table.iter().find_map(|(name, value)| {
         let own = name.get_ref();

@@ -1,4 +1,4 @@
-//! The configuration as it is written: what is not there is as before.
+//! The configuration as it is written; a key that is missing keeps its earlier value.
 
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -106,7 +106,7 @@ impl WrittenBalance {
 }
 
 impl Written {
-    /// What is written, and else what `base` says.
+    /// The values that are written, and those of `base` for the rest.
     pub(super) fn over(self, base: Config) -> Config {
         Config {
             listen: self.listen.unwrap_or(base.listen),

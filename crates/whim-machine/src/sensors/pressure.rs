@@ -1,4 +1,5 @@
-//! Pressure stall information: what part of the time tasks stood still for want of something.
+//! Pressure stall information: the part of the time in which tasks stood still for want of
+//! something.
 //!
 //! Source: `Documentation/accounting/psi.rst` of the kernel.
 
@@ -7,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::scope::Scope;
 
-/// Parts of the last ten seconds, in percent; null where the kernel does not tell.
+/// Parts of the last ten seconds, in percent; null where the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {
     /// Some task waited for a CPU.
     pub cpu_some: Option<f64>,
     /// Some task waited for memory.
     pub memory_some: Option<f64>,
-    /// All that could have run waited for memory: nothing was done.
+    /// All tasks that could have run waited for memory, so nothing was done.
     pub memory_full: Option<f64>,
-    /// All that could have run waited for a disk.
+    /// All tasks that could have run waited for a disk.
     pub io_full: Option<f64>,
 }
 
@@ -35,7 +36,8 @@ impl Pressure {
     }
 }
 
-/// The mean of ten seconds in a line such as `some avg10=0.12 avg60=0.03 avg300=0.01 total=4711`.
+/// The average over ten seconds from a line such as
+/// `some avg10=0.12 avg60=0.03 avg300=0.01 total=4711`.
 fn average(text: &str, line: &str) -> Option<f64> {
     let mut lines = text.lines().map(str::split_whitespace);
     let mut words = lines.find_map(|mut words| (words.next() == Some(line)).then_some(words))?;

@@ -1,9 +1,9 @@
-//! How many threads run or wait for a CPU, in the mean of the time between two looks.
+//! How many threads run or wait for a CPU, on average over the time between two samples.
 //!
-//! A look at who runs just now, once a second, sees a thread that works for a hundredth of it as all or
-//! nothing. The kernel sums up for each thread how long it has run and how long it has waited for a CPU
-//! (`Documentation/scheduler/sched-stats.rst`): the growth of that sum, over the time that has passed, is
-//! the mean.
+//! If we only checked once a second which threads run at that moment, a thread that works for a hundredth of
+//! the time would count as all or nothing. The kernel sums up for each thread how long it has run and how long
+//! it has waited for a CPU (`Documentation/scheduler/sched-stats.rst`). The growth of that sum, divided by the
+//! time that has passed, is the average.
 
 use nix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -13,29 +13,32 @@ use whim_balance::Millis;
 use super::scope::Scope;
 use crate::processes;
 
-/// What was seen at the last look.
+/// What was seen at the last sample.
 #[derive(Debug, Default)]
 pub struct Queue {
     at: Option<Millis>,
-    /// Nanoseconds that each thread had run or waited, and at how many looks that was the same.
+    /// Nanoseconds that each thread had run or waited, and for how many samples that has not changed.
     threads: HashMap<i32, (u64, u32)>,
     looks: u32,
-    /// When the CPU time of the whole node was read, and what it was without this daemon's, in nanoseconds.
+    /// When the CPU time of the node was last read, and what it was in nanoseconds, without that of this
+    /// daemon.
     used: Option<(Millis, u64)>,
-    /// At so many looks yet all threads are taken to be in the node's groups.
+    /// For how many more idle samples all threads are assumed to be in the node's groups.
     whole: u32,
 }
 
-/// A thread that did nothing at so many looks is looked at once in so many.
+/// A thread that has done nothing for this many samples is read only once in as many.
 const QUIET: u32 = 4;
-/// Where all threads together use less of a core, none is looked at: who waits for a CPU long gets more.
+/// If all threads together use less than this of a core, none is read: a thread that has to wait for a CPU long
+/// would get more than that.
 const IDLE: f64 = 0.01;
-/// Whether all threads are in the node's groups is asked once in so many looks while it is idle: to list
-/// them took a third of what an idle daemon used.
+/// While the node is idle, whether all threads are in its groups is checked only once in so many samples:
+/// listing them took a third of what an idle daemon used.
 const WHOLE_LASTS: u32 = 10;
 
 impl Queue {
-    /// Takes a look; the first one, and those where the kernel sums up nothing, tell of that moment.
+    /// Takes a sample. The first one, and each where the kernel sums up nothing, counts the threads of that
+    /// moment instead of an average.
     pub fn look(&mut self, scope: &Scope, now: Millis) -> f64 {
         self.looks = self.looks.wrapping_add(1);
         let idle = self.used(scope, now).filter(|used| *used < IDLE);
@@ -57,14 +60,14 @@ impl Queue {
         mean.unwrap_or_else(|| scope.runnable())
     }
 
-    /// What is known of each thread is old by the next look.
+    /// Forgets what is known of each thread, since it will be outdated at the next sample.
     fn is_idle(&mut self, used: f64) -> f64 {
         self.at = None;
         self.threads.clear();
         used
     }
 
-    /// How many CPUs the node's tasks have used since the last look, but for this daemon.
+    /// How many CPUs the node's tasks, without this daemon, have used since the last sample.
     fn used(&mut self, scope: &Scope, now: Millis) -> Option<f64> {
         let own = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok()?;
         let own = u64::try_from(Duration::from(own).as_nanos()).ok()?;
@@ -74,7 +77,7 @@ impl Queue {
         Some(super::cpus_worth(used.saturating_sub(before), elapsed))
     }
 
-    /// How long each of these threads has run or waited; those that are gone are left out.
+    /// How long each of these threads has run or waited; threads that are gone are left out.
     fn busy(&self, threads: &[i32]) -> HashMap<i32, (u64, u32)> {
         threads
             .iter()
@@ -110,7 +113,7 @@ impl Queue {
         }
         let elapsed = elapsed_ms.saturating_mul(1_000_000);
         let grown = threads.iter().map(|(tid, (now, _))| {
-            // A number may have come again: the new thread's sum is smaller.
+            // The number may have been reused; the sum of the new thread is smaller then.
             let before = self.threads.get(tid).map(|(before, _)| before);
             let before = before.filter(|before| *before <= now);
             (now - before.copied().unwrap_or(0)).min(elapsed)
@@ -124,7 +127,7 @@ pub fn read(tid: i32) -> Option<u64> {
     sum(&processes::short(format!("/proc/{tid}/schedstat"))?)
 }
 
-/// Of a line such as `59597 1200 7`: nanoseconds run and waited, and how often.
+/// The sum from a line such as `59597 1200 7`: nanoseconds run, nanoseconds waited, and how often it ran.
 fn sum(text: &str) -> Option<u64> {
     let mut words = text.split_whitespace();
     let mut next = || words.next()?.parse::<u64>().ok();
@@ -143,12 +146,13 @@ mod tests {
             threads: HashMap::from([(1, (5_000_000_000, 0)), (2, (100, 0)), (4, (900, 0))]),
             ..Queue::default()
         };
-        // Half a second of one, nothing of the next, a new one's quarter, and a number that came again.
+        // Half a second of the first, nothing of the second, a quarter of a second of a new thread, and a
+        // reused number.
         let sums = [(1, 5_500_000_000), (2, 100), (3, 250_000_000), (4, 800)];
         let now = HashMap::from(sums.map(|(tid, sum)| (tid, (sum, 0))));
         let mean = queue.mean(&now, 1000).expect("a mean");
         assert!((mean - 0.75).abs() < 1e-3, "{mean}");
-        // Of what a thread did before it came here, no more counts than there was time.
+        // What a thread did before it came here counts for no more than the time that has passed.
         let moved = HashMap::from([(9, (70_000_000_000, 0))]);
         let mean = queue.mean(&moved, 1000).expect("a mean");
         assert!((mean - 1.0).abs() < 1e-9, "{mean}");
@@ -170,7 +174,7 @@ mod tests {
             seen += u32::from(queue.busy(&[own])[&own].0 != 1);
         }
         assert_eq!(seen, 1);
-        // One that has just begun is looked at each time.
+        // A thread that has just begun is read each time.
         queue.threads = HashMap::from([(own, (1, 0))]);
         assert!(queue.busy(&[own])[&own].0 != 1);
     }
@@ -203,7 +207,7 @@ mod tests {
             .chain([WHOLE_LASTS])
             .collect();
         assert_eq!(left, wanted);
-        // Where something works they are looked at, each time.
+        // While something works, the threads are listed each time.
         queue.whole = 1;
         write("cpuacct.usage", "900000000000000");
         queue.look(&scope, 60_000);
@@ -218,7 +222,7 @@ mod tests {
         }
     }
 
-    /// However busy the machine is: who does not run waits.
+    /// This holds however busy the machine is, because a thread that cannot run waits.
     #[test]
     fn who_computes_counts_as_one_and_who_sleeps_as_nothing() {
         let start = |words: &[&str]| {
@@ -251,7 +255,7 @@ mod tests {
             child.kill().expect("it lives");
             child.wait().expect("it ended");
         }
-        // What it waits just now is summed up when it runs again.
+        // The time of a wait is added to the sum only when the thread runs again.
         assert!(hogs > 0.7 && idles < 0.2, "{hogs}, {idles}");
     }
 }

@@ -1,8 +1,8 @@
-//! What counts as this node, and what the kernel tells of it.
+//! What counts as this node, and what the kernel reports of it.
 //!
-//! A machine is a node with all that runs on it. A node of a lab, a container or a batch job is less: the
-//! tasks of a control group, with the limits of that group. Load, pressure and memory are those of the
-//! group then, or a busy neighbour on the same machine would look like our own work.
+//! Usually a node is a machine with all that runs on it. A node of a lab, a container or a batch job is less:
+//! the tasks of a control group, with the limits of that group. Load, pressure and memory are those of the
+//! group then, because otherwise a busy neighbour on the same machine would look like our own work.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,7 +23,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Finds out what this daemon's node is. `job`: whether it runs below a batch job.
+    /// Finds out what this daemon's node is. `job` says whether it runs in a batch job.
     #[must_use]
     pub fn find(job: bool) -> Self {
         // Inode of the first pid namespace, fixed in the kernel (PROC_PID_INIT_INO).
@@ -48,7 +48,7 @@ impl Scope {
         }
     }
 
-    /// How many threads run or wait for a CPU just now, those of this daemon not counted.
+    /// How many threads run or wait for a CPU just now, without those of this daemon.
     #[must_use]
     pub fn runnable(&self) -> f64 {
         let running = match self.threads() {
@@ -63,7 +63,7 @@ impl Scope {
         f64::from(running)
     }
 
-    /// The threads that count, but for this daemon's; `None`: all of the machine.
+    /// The threads that count, without this daemon's; `None` stands for all threads of the machine.
     pub(super) fn threads(&self) -> Option<Threads> {
         let mut threads = match self {
             Self::Machine => return None,
@@ -84,7 +84,7 @@ impl Scope {
         Some(threads)
     }
 
-    /// CPU time that the tasks of the node's groups have used, this daemon's too, in nanoseconds.
+    /// CPU time that the tasks of the node's groups, including this daemon, have used, in nanoseconds.
     pub(super) fn used_ns(&self) -> Option<u64> {
         self.groups().iter().find_map(|group| {
             if group.has("cpuacct") {
@@ -96,19 +96,19 @@ impl Scope {
         })
     }
 
-    /// A file of the node's pressure, such as `cpu`; kernels before 4.20 and those where it is switched off
-    /// do not have it.
+    /// The file with the node's pressure on a resource such as `cpu`. It does not exist in kernels before 4.20,
+    /// and where pressure information is switched off.
     pub(super) fn pressure_file(&self, resource: &str) -> Option<PathBuf> {
         if *self == Self::Machine {
             return Some(Path::new("/proc/pressure").join(resource));
         }
-        // Limits may be version 1's: pressure is known to version 2 alone, beside them.
+        // The limits may be those of version 1, but only version 2, which is mounted beside it, knows pressure.
         let two = self.groups().iter().find(|g| g.version == Version::Two)?;
         Some(two.directory.join(format!("{resource}.pressure")))
     }
 
-    /// For how long its tasks were kept from running by a limit of their CPU time, in nanoseconds since
-    /// the group was made, summed over CPUs.
+    /// How long a limit of CPU time has kept the node's tasks from running, in nanoseconds since the group was
+    /// made, summed over CPUs.
     #[must_use]
     pub fn throttled_ns(&self) -> Option<u64> {
         self.groups().iter().find_map(|group| {
@@ -125,7 +125,7 @@ impl Scope {
 /// What a group's `cpu.stat` says.
 struct CpuStat(String);
 
-/// Of a group that counts CPU time.
+/// The `cpu.stat` of a group, if the group counts CPU time.
 fn cpu_stat(group: &CgroupMembership) -> Option<CpuStat> {
     let counts = group.version == Version::Two || group.has("cpu");
     let text = || processes::short(group.directory.join("cpu.stat"));
@@ -133,20 +133,20 @@ fn cpu_stat(group: &CgroupMembership) -> Option<CpuStat> {
 }
 
 impl CpuStat {
-    /// A number, by its name and the space behind it.
+    /// A number by its name, which is given with the space behind it.
     fn value(&self, name: &str) -> Option<u64> {
         let line = self.0.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse().ok()
     }
 }
 
-/// A group whose directory is another one.
+/// The group with another directory.
 fn at(group: CgroupMembership, directory: PathBuf) -> CgroupMembership {
     CgroupMembership { directory, ..group }
 }
 
-/// A lab keeps its node's processes in a leaf of the node's group; of a container we see nothing above
-/// its own group.
+/// The group that stands for a whole node. A lab keeps its node's processes in a leaf of the node's group. In a
+/// container we see nothing above its own group, which is the highest visible one.
 fn of_namespace(group: CgroupMembership) -> CgroupMembership {
     if group.directory.file_name().is_some_and(|name| name == LEAF) {
         let node = group.directory.parent().map(Path::to_path_buf);
@@ -162,7 +162,7 @@ fn of_namespace(group: CgroupMembership) -> CgroupMembership {
     at(group, directory)
 }
 
-/// Slurm's plugins keep a job in a group `job_NUMBER`, its steps below.
+/// The group of a whole job: Slurm's plugins keep it in a group `job_NUMBER`, and its steps below that.
 fn of_job(group: CgroupMembership) -> Option<CgroupMembership> {
     let is_job = |path: &&Path| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -195,14 +195,14 @@ fn runs(tid: i32) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Threads {
     pub numbers: Vec<i32>,
-    /// All of them are in the node's groups.
+    /// All threads of the node are in its groups.
     pub whole: bool,
 }
 
-/// The threads of groups and of those below them.
+/// The threads of these groups and of the groups below them.
 fn threads_of(groups: &[CgroupMembership]) -> Vec<i32> {
-    // All hierarchies hold the same threads: one is enough, and that with the fewest groups below. A hierarchy
-    // of which the node has no part of its own has all of the machine's.
+    // All hierarchies hold the same threads, so we read one: the deepest, which has the fewest groups below it.
+    // In a hierarchy where the node has no group of its own, we would find all threads of the machine.
     let deepest = groups
         .iter()
         .max_by_key(|group| group.directory.components().count());

@@ -1,8 +1,8 @@
 //! How fast a core of this node is, compared with those of other nodes.
 //!
-//! It is measured once, for two seconds of CPU time, when the node has been idle for a minute; and again
-//! when its CPU is another one. Until then it is taken for that of an ordinary core, and said to be an
-//! estimate. An administrator's word (`cpu.speed`) wins.
+//! It is measured once, for two seconds of CPU time, when the node has been idle for a minute, and again when
+//! the node has another CPU. Until then the node is assumed to be as fast as an ordinary core, and the speed is
+//! marked as an estimate. What an administrator has configured (`cpu.speed`) wins.
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -11,27 +11,27 @@ use std::path::Path;
 use std::time::Duration;
 use whim_sys::priority::{self, Priority};
 
-/// Below the state directory.
+/// Name of the file in the state directory.
 pub const FILE: &str = "speed.json";
-/// The node has been idle for so many looks, a second apart.
+/// For how many samples, a second apart, the node has to be idle before a measurement.
 pub const IDLE_LOOKS: u32 = 60;
-/// Load per CPU, by which a node counts as idle.
+/// Load per CPU up to which a node counts as idle.
 pub const IDLE_LOAD: f64 = 0.2;
 /// CPU time that a measurement takes.
 const TAKES: Duration = Duration::from_secs(2);
-/// Rounds of the kernel that a core of speed 1 makes in a second: measured by the optimised build on a
-/// Xeon in a virtual machine of 2026. Only the relation of two nodes matters.
+/// Rounds of the benchmark that a core of speed 1 makes in a second, measured with the optimised build on a
+/// Xeon in a virtual machine of 2026. Only the ratio between two nodes matters.
 const ROUNDS_PER_SECOND: f64 = 150e6;
-/// Words of the table: 256 KiB, more than a first-level cache holds, and less than a second-level one.
+/// Words of the table: 256 KiB, more than a first-level cache holds, and less than a second-level cache.
 const WORDS: usize = 32_768;
-/// Rounds between two looks at the clock.
+/// Rounds between two readings of the clock.
 const BATCH: u32 = 1 << 20;
 
 /// Speed of one core; 1 is an ordinary one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speed {
     pub value: f64,
-    /// It was not measured yet.
+    /// It has not been measured yet.
     pub estimated: bool,
 }
 
@@ -44,14 +44,15 @@ impl Default for Speed {
     }
 }
 
-/// What was measured, and of which CPU.
+/// A measured speed, and the CPU that was measured.
 #[derive(Debug, Serialize, Deserialize)]
 struct Noted {
     cpu: String,
     speed: f64,
 }
 
-/// The CPU's name and the clock rate that it is sold with, as /proc/cpuinfo has them.
+/// The CPU's model name, which often contains the clock rate that it is sold with, and its stepping, as
+/// /proc/cpuinfo has them.
 #[must_use]
 pub fn cpu() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -63,7 +64,7 @@ pub fn cpu() -> String {
     format!("{} {}", field("model name"), field("stepping"))
 }
 
-/// What an earlier daemon has measured, if it was of this CPU.
+/// The speed that an earlier daemon has measured, if this is the same CPU.
 #[must_use]
 pub fn noted(path: &Path, cpu: &str) -> Option<Speed> {
     let noted: Noted = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
@@ -74,7 +75,7 @@ pub fn noted(path: &Path, cpu: &str) -> Option<Speed> {
     })
 }
 
-/// For the next daemon.
+/// The content of the file for the next daemon.
 #[must_use]
 pub fn note(cpu: &str, speed: f64) -> Vec<u8> {
     let noted = Noted {
@@ -84,14 +85,14 @@ pub fn note(cpu: &str, speed: f64) -> Vec<u8> {
     serde_json::to_vec(&noted).unwrap_or_default()
 }
 
-/// Measures the speed of a core, by the CPU time of the calling thread, which makes room for others.
+/// Measures the speed of a core by the CPU time of the calling thread, which lowers its own priority for that.
 #[must_use]
 pub fn measure() -> f64 {
     let polite = Priority {
         policy: 0,
         nice: 19,
     };
-    // Impolite is not wrong.
+    // If this fails, the measurement is still right, only less polite.
     let _ = priority::set(nix::unistd::gettid().as_raw(), polite);
     let mut table: Vec<u64> = (0..WORDS as u64).collect();
     let (mut state, mut sum) = (0x9e37_79b9_7f4a_7c15, 0.0);
@@ -109,8 +110,8 @@ pub fn measure() -> f64 {
     }
 }
 
-/// Some of everything: a multiplication, a load and a store somewhere in the table, a branch that cannot
-/// be foreseen, floating point. Each round needs the one before it.
+/// Does a little of everything: a multiplication, a load and a store somewhere in the table, a branch that
+/// cannot be predicted, and floating point. Each round needs the result of the one before it.
 fn round(table: &mut [u64], state: &mut u64, sum: &mut f64) {
     *state = state
         .wrapping_mul(0x5851_f42d_4c95_7f2d)
@@ -121,7 +122,7 @@ fn round(table: &mut [u64], state: &mut u64, sum: &mut f64) {
     if *word & 1 == 0 {
         *state ^= *word;
     }
-    // No mul_add: without the CPU's own it is a function of many instructions.
+    // Not mul_add: on a CPU without such an instruction it is a function of many instructions.
     *sum = *sum * 0.5 + f64::from((*word >> 40) as u32);
 }
 
@@ -134,7 +135,7 @@ fn cpu_time() -> Duration {
 pub struct Idle(u32);
 
 impl Idle {
-    /// Takes one look a second; true when it has been idle for a minute.
+    /// To be called once a second; true once the node has been idle for a minute.
     pub fn look(&mut self, load_per_cpu: f64) -> bool {
         self.0 = if load_per_cpu <= IDLE_LOAD {
             self.0 + 1

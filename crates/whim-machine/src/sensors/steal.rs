@@ -1,7 +1,8 @@
-//! What of a virtual machine's CPUs its programs really get: a hypervisor may give them to others meanwhile.
+//! The part of a virtual machine's CPUs that its programs really get: a hypervisor may give the CPUs to other
+//! machines meanwhile.
 //!
-//! The kernel counts for how long a CPU of this machine wanted to run and did not ("steal", proc(5)). Where
-//! programs get three quarters of the time that they should, two CPUs are worth one and a half.
+//! The kernel counts how long a CPU of this machine wanted to run and could not ("steal", proc(5)). If programs
+//! get three quarters of the time that they should get, two CPUs are worth one and a half.
 
 use crate::processes;
 use crate::sensors::float;
@@ -13,16 +14,16 @@ struct Ticks {
     stolen: u64,
 }
 
-/// Part of the wanted time that was got, fading.
+/// The part of the wanted time that the machine got, as a fading average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Got {
     last: Option<Ticks>,
     part: f64,
 }
 
-/// Fewer ticks since the last look tell nothing: they are hundredths of a second.
+/// Fewer ticks than this since the last sample tell nothing: a tick is a hundredth of a second.
 const LEAST: u64 = 5;
-/// A CPU that gets less than this is taken to get it all the same.
+/// A CPU that gets a smaller part is treated as if it got this one.
 const PART_LEAST: f64 = 0.05;
 
 impl Default for Got {
@@ -35,7 +36,7 @@ impl Default for Got {
 }
 
 impl Got {
-    /// Takes a look, once a second.
+    /// Takes a sample; to be called once a second.
     pub(super) fn look(&mut self) {
         let line = processes::short("/proc/stat").unwrap_or_default();
         if let Some(now) = ticks(&line) {
@@ -56,15 +57,15 @@ impl Got {
         self.part = (7.0 * self.part + part) / 8.0;
     }
 
-    /// From nearly 0 to 1.
+    /// The part, from [`PART_LEAST`] to 1.
     #[must_use]
     pub(super) fn part(self) -> f64 {
         self.part.max(PART_LEAST)
     }
 }
 
-/// Of the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, and guests' time,
-/// which is in user's.
+/// Reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, and guests' time,
+/// which is contained in user.
 fn ticks(text: &str) -> Option<Ticks> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let fields = line.split_whitespace().map(|word| word.parse::<u64>().ok());
@@ -113,7 +114,7 @@ mod tests {
         let before = got.part();
         got.take(of(75 * 100 + 4, 25 * 100));
         assert!((got.part() - before).abs() < 1e-12);
-        // All of it stolen: something is left to divide by.
+        // All time is stolen, but something is left to divide by.
         for look in 101..=200 {
             got.take(of(75 * 100 + 4, 25 * 100 * look));
         }
