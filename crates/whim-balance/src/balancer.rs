@@ -1,10 +1,10 @@
-//! The balancer of one node: looks at its programs each second, says which goes where, and keeps why.
+//! The balancer of one node: judges its programs each second, says which of them go where, and records why.
 //!
-//! A node decides for the programs whose home it is, wherever they compute now. It takes what it knows of
-//! the nodes, corrects it by the moves that it has begun itself and that no sensor shows yet, and asks four
-//! questions in this order: does a program wait for its user at a terminal while it is away? Does memory
-//! run out where one of them is? Would one lose less at home? Is there less to wait for elsewhere? The last
-//! two are one: see [`decide`]. How often anything is moved is limited by [`pace`].
+//! A node decides for the programs whose home it is, wherever they compute now. It starts from what it knows of
+//! the nodes, corrects that by the moves that it has begun itself and that no sensor shows yet, and asks four
+//! questions in this order: Does a program wait for its user at a terminal while it is away? Does memory run
+//! out where one of the programs is? Would one lose less at home? Would one have to wait less elsewhere? The
+//! last two are answered together: see [`decide`]. How often anything is moved is limited by [`pace`].
 
 mod surroundings;
 #[cfg(test)]
@@ -22,32 +22,32 @@ use whim_journey::cause::Cause;
 /// One of this node's own programs, as it is now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    /// What decisions go by. `process` is the caller's name for it; `home` is this node.
+    /// The numbers that decisions use. `process` is the caller's name for it; `home` is this node.
     pub task: Task,
     /// Where it computes.
     pub at: NodeId,
     /// Bytes a second by which its memory grows.
     pub growth: f64,
-    /// Its user sits before it: it leads a terminal, and waits for input.
+    /// Its user sits at it: it leads a terminal, and waits for input.
     pub terminal: bool,
     /// Why it does not move at all, whatever the loads are.
     pub fixed: Option<Fixed>,
-    /// Nodes that may not have it.
+    /// Nodes to which it may not go.
     pub forbidden: Vec<NodeId>,
-    /// Lives of this program in the past say that it lasts: no need to wait and see.
+    /// Earlier runs of this program say that it lasts, so there is no need to wait and see.
     pub lasts: bool,
 }
 
-/// Why a program is none for the balancer.
+/// Why the balancer does not move a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fixed {
-    /// Its user or an administrator has said so, or it is no candidate, or has a stay reason: the caller
+    /// Its user or an administrator has said so, or it is no candidate, or it has a stay reason. The caller
     /// knows the sentence.
     Told,
     /// `--class interactive`.
     Interactive,
-    /// Its user has put it where it is, a moment ago.
+    /// Its user has put it where it is a moment ago.
     Placed,
 }
 
@@ -55,7 +55,7 @@ pub enum Fixed {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
     pub node: Node,
-    /// When that was so, by our clock.
+    /// When the node was in this state, by our clock.
     pub at: Millis,
     /// It is up and takes guests.
     pub takes: bool,
@@ -63,8 +63,8 @@ pub struct Known {
     pub growth: f64,
 }
 
-/// A move that is to begin now. Of one for memory's sake the numbers are others: it relieves its node of so
-/// many bytes, of which `adds` will be lacking there.
+/// A move that is to begin now. In a move for memory the numbers mean something else: `relieves` is the bytes
+/// that leave its node, and `adds` the bytes that this node would lack otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Relocation {
     pub process: u64,
@@ -93,21 +93,21 @@ pub enum Verdict {
     },
     /// Its user sits before it.
     Terminal,
-    /// It has been moved as often as it may be in an hour.
+    /// It has been moved as often as is allowed in an hour.
     Spent {
         cause: Cause,
         most: u32,
     },
-    /// This node has moved as much as it may for now; the move that would have been.
+    /// This node may move nothing more for now. The numbers are those of the move that it would have made.
     Paced(Numbers),
-    /// The last try failed: none before so many milliseconds are over.
+    /// The last try failed; there is no other one for so many milliseconds.
     Failed {
         wait_ms: u64,
     },
     Stay(Stay),
 }
 
-/// The newest verdict on a program, and since when it is the same in kind.
+/// The newest verdict on a program, and since when its kind has been the same.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     pub verdict: Verdict,
@@ -118,15 +118,16 @@ pub struct Record {
 /// Limits that are not part of the decision itself.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Habits {
-    /// Seconds before a program is looked at: most end before.
+    /// Age in seconds below which a program is ignored: most end before.
     pub young: f64,
-    /// Cores that it has to keep busy.
+    /// Cores that a program has to keep busy to be moved.
     pub light: f64,
-    /// For so many seconds, and the time that a move takes, growing memory is looked ahead.
+    /// How many seconds the growth of memory is extrapolated, in addition to the time that a move takes.
     pub horizon: f64,
-    /// A program that has come less than so many seconds ago is not sent on for a want that is only foreseen.
+    /// A program that came less than so many seconds ago is not sent on because of a lack of memory that is
+    /// only foreseen.
     pub settled: f64,
-    /// Of more programs than CPUs, some share one: they take turns at that.
+    /// If there are more programs than CPUs, so that some share one, programs take turns at that.
     pub fair: bool,
 }
 
@@ -149,19 +150,19 @@ struct Pending {
     task: Task,
     growth: f64,
     begun: Millis,
-    /// When it arrived.
+    /// When the program arrived.
     ended: Option<Millis>,
 }
 
-/// A program that shares another node with those of other homes waits for a time by chance, up to this,
-/// before it is moved on for load: the others see the same and want the same, and would go at the same
-/// moment to the same place, and back.
+/// A program that shares another node with programs of other homes waits for a random time, up to this, before
+/// it is moved on for load. The other homes see and want the same, and their programs would otherwise go at the
+/// same moment to the same place, and back.
 const TURN: Millis = 16_000;
-/// Of targets that save so much of what the best one saves, one is taken by chance.
+/// Among the targets that save at least this part of what the best one saves, one is chosen at random.
 const AS_GOOD: f64 = 0.8;
 
 impl Pending {
-    /// Seconds that it is expected to take yet.
+    /// Seconds that the move is still expected to take.
     fn remaining(&self, now: Millis) -> f64 {
         let passed = u32::try_from(now.saturating_sub(self.begun)).unwrap_or(u32::MAX);
         match self.ended {
@@ -171,21 +172,22 @@ impl Pending {
     }
 }
 
-/// After a failure, none for this long, doubled with each further one, in milliseconds.
+/// After a failure, the program is not moved for this long, doubled with each further failure, in milliseconds.
 const WAIT: Millis = 10_000;
 const WAIT_MAX: Millis = 640_000;
-/// Sensors are means over a while ([`Recent`](crate::load::Recent)): what a node says within this time of a
-/// move does not hold it, or not all of it.
+/// Sensors are averages over a while ([`Recent`](crate::load::Recent)). So what a node reports within this time
+/// after a move does not contain the move, or only in part.
 const SETTLES: Millis = 3_500;
 
-/// A node that says nothing for so long after a move is not waited for: it may be down for days, and the program
-/// is not judged before its nodes show the move.
+/// A node that reports nothing for this long after a move is no longer waited for. It may be down for days, and
+/// the program is not judged until its nodes show the move.
 const SILENT: Millis = 30_000;
 
-/// Memory is read as it is, and promised before it comes: within this time of the request for a move.
+/// Memory is not averaged, and it is promised before it comes. So a node's report shows it within this time: on
+/// the target after the request for a move, at the source after its end.
 const PROMISED: Millis = 1_000;
-/// Without news, a program is moved for load only if that was right at every look for so long. Loads that
-/// swing look, at some moment, as if a move would pay; a while later as if it would pay to undo it.
+/// Without news, a program is moved for load only if that has been right at every look for this long. When
+/// loads swing, there are moments when a move seems to pay, and a while later it would seem to pay to undo it.
 pub const STEADY: Millis = 20_000;
 
 /// Decides for the programs of one node.
@@ -194,16 +196,16 @@ pub struct Balancer {
     own: NodeId,
     pub rules: Rules,
     pub habits: Habits,
-    /// It is told of some nodes only, of others each time: who is missing has not gone.
+    /// Only some nodes are reported to it, and other ones each time. So a node that is missing has not gone.
     pub sampled: bool,
     pace: Pace,
     pending: Vec<Pending>,
-    /// Until when a program is left alone, and for how long it was.
+    /// Until when a program is left alone after a failed move, and how long that wait is.
     failed: HashMap<u64, (Millis, Millis)>,
     records: HashMap<u64, Record>,
     heavy: HashSet<u64>,
     up: HashSet<NodeId>,
-    /// Since when a program would be better off elsewhere, at every look.
+    /// Since when each look has found that a program would be better off elsewhere.
     wishes: HashMap<u64, Millis>,
     /// Cores that a program wanted when its last move began.
     wanted: HashMap<u64, f64>,
@@ -234,13 +236,13 @@ impl Balancer {
         self.records.get(&process)
     }
 
-    /// Moves that go on.
+    /// The number of moves under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.pending.iter().filter(|p| p.ended.is_none()).count()
     }
 
-    /// A move has ended, as it should or otherwise.
+    /// A move has ended; `moved` says whether it succeeded.
     pub fn ended(&mut self, now: Millis, process: u64, moved: bool) {
         if moved {
             self.failed.remove(&process);
@@ -258,8 +260,8 @@ impl Balancer {
         *until = now + *wait;
     }
 
-    /// Looks at everything, once a second. `nodes`: how many the cluster has. `known`: this node, and what
-    /// it knows of others. Gives the moves that are to begin.
+    /// Judges everything; to be called once a second. `nodes` is how many the cluster has, and `known` are this
+    /// node and those that it knows of. Returns the moves that are to begin.
     pub fn look(
         &mut self,
         now: Millis,
@@ -286,7 +288,7 @@ impl Balancer {
         relocations
     }
 
-    /// Takes up what has changed since the last look.
+    /// Takes account of what has changed since the last look.
     fn settle(&mut self, now: Millis, known: &[Known], programs: &[Program]) {
         let lives: HashSet<u64> = programs.iter().map(|p| p.task.process).collect();
         self.records.retain(|process, _| lives.contains(process));
@@ -303,7 +305,7 @@ impl Balancer {
             let shows = shown(pending.relocation.from) && shown(pending.relocation.to);
             !shows && now <= ended + SILENT
         });
-        // What computes now, or did once: one that rests for a while has neither come nor gone.
+        // Programs that compute now, or once did: a program that rests for a while has neither come nor gone.
         let mut heavy: HashSet<u64> = self.heavy.intersection(&lives).copied().collect();
         let gone = self.heavy.len() - heavy.len();
         let busy = programs.iter().filter(|p| self.is_heavy(p));
@@ -317,7 +319,7 @@ impl Balancer {
             .map(|k| k.node.node)
             .collect();
         let nodes = up.symmetric_difference(&self.up).count();
-        // A node that comes may take several programs.
+        // A node that has come may take several programs.
         let tells = !self.up.is_empty() && !self.sampled;
         let news = gone + came + if tells { 4 * nodes } else { 0 };
         self.up = up;
@@ -357,7 +359,7 @@ impl Balancer {
                 let at = scene.by_node.get(&node).map_or(0, |known: &Known| known.at);
                 since.is_some_and(|since| at > since + lag)
             };
-            // Memory shows at once: where it comes, as promised; where it goes, as free.
+            // Memory shows at once: as promised where it comes, and as free where it goes.
             let promised = shows(&scene, to, Some(pending.begun), PROMISED);
             let freed = shows(&scene, from, pending.ended, PROMISED);
             if !shows(&scene, from, pending.ended, SETTLES) {
@@ -379,9 +381,10 @@ impl Balancer {
         scene
     }
 
-    /// A program that has just come to a host wants what it wanted when it was sent. The home that it left is
-    /// crowded yet and answers its calls late, and its host's load is a mean of before: it looks as if it wanted
-    /// little, and the next one was sent to the same host while another was free.
+    /// The demand of a program. One that has just come to a host is assumed to want what it wanted when it was
+    /// sent. The home that it left is still crowded and answers its calls late, and its host's load is an
+    /// average of the time before. So the program would seem to want little, and the next one was sent to the
+    /// same host while another was free.
     fn as_sent(&self, program: &Program) -> Task {
         let mut task = program.task;
         let is_new = program.at != self.own && task.here < self.habits.settled;
@@ -431,7 +434,7 @@ impl Balancer {
         self.wishes.remove(&relocation.process);
         self.wanted.insert(relocation.process, program.task.cpus);
         if relocation.cause == Cause::Calls {
-            // When it computes again, that is news.
+            // When the program computes again, that is news.
             self.heavy.remove(&relocation.process);
         }
         self.pending
@@ -441,7 +444,7 @@ impl Balancer {
         relocations.push(relocation);
     }
 
-    /// Whether a program may be moved at all now; `None`: it may, and the nodes decide.
+    /// Whether a program may be moved at all now; `None`: it may, and the state of the nodes decides.
     fn set_aside(&self, now: Millis, program: &Program) -> Option<Verdict> {
         let process = program.task.process;
         let moving = |p: &Pending| p.relocation.process == process && p.ended.is_none();
@@ -532,11 +535,12 @@ impl Balancer {
         let move_takes = largest.fold(0.0, f64::max) / self.rules.rate;
         let short = scene.short(place, self.habits.horizon + move_takes)?;
         if scene.short(place, 0.0).is_none() {
-            // Foreseen, not there yet: what has just come would be sent on for what others do.
+            // Memory is not short yet, this is only foreseen. Programs that have just come would be sent on
+            // because of what others do.
             let settled = self.habits.settled;
             here.retain(|program| {
                 let task = &program.task;
-                // Who never moved is here for all its life.
+                // A program that has never moved has been here for all its life.
                 task.here >= settled.min(task.age)
             });
         }
@@ -544,7 +548,7 @@ impl Balancer {
         usher::choose(short, &here, &others, &self.habits, &self.rules)
     }
 
-    /// Moves what gains most, and again, as long as there is something and pace allows it.
+    /// Moves the program that gains most, and repeats that as long as there is one and pace allows it.
     fn spread(
         &mut self,
         now: Millis,
@@ -592,7 +596,7 @@ impl Balancer {
         }
     }
 
-    /// Notes who would be better off elsewhere, and since when.
+    /// Notes which programs would be better off elsewhere, and since when.
     fn wish(&mut self, now: Millis, open: &[&Program], scene: &Surroundings) {
         for program in open {
             let process = program.task.process;
@@ -621,8 +625,8 @@ impl Balancer {
         self.pace.has_news(now) || steady && self.pace.allows(now)
     }
 
-    /// Of targets that are nearly as good as the best one, one by chance: nodes that decide at the same
-    /// time know the same, and would all choose the same.
+    /// Chooses at random one of the targets that are nearly as good as the best one. Nodes that decide at the
+    /// same time know the same, and would all choose the same otherwise.
     fn choose(
         &self,
         now: Millis,
@@ -644,7 +648,7 @@ impl Balancer {
                 _ => None,
             }
         });
-        // Going home is not left to chance: there it loses nothing.
+        // Going home is not left to chance, because a program loses nothing there.
         match good {
             Some(numbers) if best.to != task.home => numbers,
             _ => best,
@@ -703,9 +707,9 @@ impl Balancer {
         })
     }
 
-    /// Whether a program's last move does not show in what its nodes say, or only in part. Until it does, the
-    /// program is counted twice where it is, and where it was the scene has an empty place: it looked as if it
-    /// would be better off back there.
+    /// Whether a program's last move does not show yet, or only in part, in what its nodes report. Until it
+    /// does, the program is counted twice where it is, and the scene has an empty place where it was, so it
+    /// would seem to be better off back there.
     fn settles(&self, process: u64) -> bool {
         self.pending
             .iter()
@@ -726,8 +730,8 @@ impl Balancer {
     }
 }
 
-/// Numbers that look like chance, the same for everybody who asks with the same: `splitmix64` (Steele, Lea,
-/// Flood 2014).
+/// A number that looks random but is the same for everybody who asks with the same value: `splitmix64` (Steele,
+/// Lea, Flood 2014).
 fn mix(value: u64) -> u64 {
     let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

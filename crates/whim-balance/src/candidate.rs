@@ -1,22 +1,23 @@
 //! Which processes the balancer may touch.
 //!
-//! Only what a user has put into its hands: by `whim run`, in `whim shell`, or by `whim adopt`. Of that, never
-//! what the machine itself lives by. Whatever is no candidate can still be moved by hand.
+//! It may touch only processes that a user has handed to it, by `whim run`, in `whim shell`, or by
+//! `whim adopt`; and even of these none that the machine itself needs to live. A process that is no candidate
+//! can still be moved by hand.
 
 use std::fmt;
 
-/// Users from here on are people: below are the system's own (`UID_MIN` of login.defs).
+/// Users with this uid or a higher one are people; lower uids are the system's own (`UID_MIN` of login.defs).
 pub const UID_MIN: u32 = 1000;
 
 /// What is known of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its real uid, and the lowest one whose processes are candidates.
+    /// Its real uid, and the lowest uid whose processes are candidates.
     pub uid: u32,
     pub uid_min: u32,
-    /// It, or what started it, was put into our hands.
+    /// It, or a process from which it descends, was handed to us.
     pub registered: bool,
-    /// Whoever put it there may not move it any more: it has got other rights since.
+    /// The user who handed it to us may not move it any more, because it has got other rights since.
     pub changed: bool,
     /// It belongs to this service of the system, such as `cron.service`.
     pub service: Option<String>,
@@ -24,7 +25,7 @@ pub struct Facts {
     pub leads: Option<String>,
 }
 
-/// Why a process is none.
+/// Why a process is no candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotCandidate {
     Unregistered,
@@ -55,7 +56,8 @@ impl fmt::Display for NotCandidate {
     }
 }
 
-/// Whether the balancer may touch it; the reason that its user can do least about comes first.
+/// Whether the balancer may touch a process. If there are several reasons against it, the one that its user can
+/// do least about comes first.
 ///
 /// # Errors
 /// Why not.

@@ -1,8 +1,8 @@
 //! Opportunity cost: what a node's use of its resources costs, on one scale for all of them.
 //!
-//! Each resource costs `n^(used / most)`, where `n` is the number of nodes: little while there is enough
-//! of it, and more and more as it runs out. What a program adds to the sum of a node is what it costs
-//! there, and where it adds least it belongs. CPU and memory, which have no common unit, are so weighed
+//! Each resource costs `n^(used / most)`, where `n` is the number of nodes: little while there is enough of it,
+//! and more and more as it runs out. What a program adds to the sum of a node is what the program costs there,
+//! so it belongs where it adds least. In this way CPU and memory, which have no common unit, are weighed
 //! against each other without a constant that somebody has to choose.
 //!
 //! Source: Amir, Awerbuch, Barak, Borgstrom, Keren, "An Opportunity Cost Approach for Job Assignment in a
@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What of a node is in use.
+/// How much of a node is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     /// Processes that could run, per unit of the node's speed (all its cores together).
@@ -20,10 +20,10 @@ pub struct Use {
     pub memory: f64,
 }
 
-/// What there is of it.
+/// How much a node has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// Of all cores together; the unit is that of the loads.
+    /// Speed of all cores together, in the unit of the loads.
     pub speed: f64,
     /// Bytes.
     pub memory: f64,
@@ -41,7 +41,7 @@ pub struct Need {
 /// Weighs the nodes of one cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// The natural logarithm of the number of nodes, and of 2 at least: with one node nothing would cost
+    /// The natural logarithm of the number of nodes, but at least that of 2: with one node nothing would cost
     /// more than anything else.
     logarithm: f64,
     /// The smallest power of two that is greater than the largest load ever seen.
@@ -49,7 +49,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// For a cluster of so many nodes.
+    /// The scale for a cluster of so many nodes.
     #[must_use]
     pub fn new(nodes: u32) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Scale {
     #[must_use]
     pub fn cost(&self, used: Use, size: Size) -> f64 {
         let memory = used.memory / size.memory.max(1.0);
-        // As a power of e: half the time of a power of n, and large simulations do little else.
+        // A power of e takes half the time of a power of n, and large simulations do little else.
         let power = |part: f64| (self.logarithm * part).exp();
         power(memory) + power(used.load / self.load_max)
     }
@@ -85,7 +85,7 @@ impl Scale {
         self.cost(with(used, size, need, 1.0), size) - self.cost(used, size)
     }
 
-    /// What a node would be relieved of without a program that it has.
+    /// The cost that a node would be relieved of without a program that it has.
     #[must_use]
     pub fn relieves(&self, used: Use, size: Size, need: Need) -> f64 {
         self.cost(used, size) - self.cost(with(used, size, need, -1.0), size)

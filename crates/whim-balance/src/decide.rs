@@ -1,49 +1,49 @@
-//! Whether a node gives one of its programs away, which, and to whom; and where a new one begins.
+//! Whether a node gives one of its programs away, which one, and to which node; and where a new program begins.
 //!
-//! A node decides for its own programs, from what it knows of others. A move has to pass three tests,
-//! each with its own numbers, and they are in the answer:
+//! A node decides for its own programs, from what it knows of others. A move has to pass three tests. Each has
+//! its own numbers, and they are part of the answer:
 //!
-//! 1. *Room.* A node whose free memory would not hold the program and the reserve is no target, whatever
-//!    else speaks for it. Nobody is pushed into swap.
+//! 1. *Room.* A node whose free memory would not hold the program and the reserve is no target, whatever else
+//! speaks for it. No node is pushed into swap.
 //! 2. *Opportunity cost.* What the program adds there is less than what this node is relieved of, by a
 //!    margin: without one, two nodes that are nearly equal would exchange programs for ever.
 //! 3. *Time.* What is gained while things are as they are is more than the move costs the program.
 //!
 //! # What a CPU's use costs
 //!
-//! Programs differ in what a second of waiting is to them. One that has run for so long is expected to
-//! run for as long again: that is what lifetimes of Unix processes look like (Harchol-Balter, Downey
-//! 1996). So a second is much of the life of a young one, and little of an old one's: each counts for
-//! one over its age, its *urgency*. A node's CPU is used by as much as its programs are delayed: the sum
-//! of their urgencies, times how much slower each runs than alone on a core of speed 1. Where programs
-//! are equally old this balances their number by the nodes' speed. Where they are not, old ones gather
-//! and the young, most of which end soon, run beside few; an interactive command on a cluster that
-//! computes finds a free node.
+//! Programs differ in what a second of waiting is to them. A program that has run for some time is expected to
+//! run for as long again: that is what lifetimes of Unix processes look like (Harchol-Balter, Downey 1996). So
+//! a second is much of the life of a young program, and little of an old one's. Each program therefore counts
+//! with one over its age, its *urgency*. The use of a node's CPU is how much its programs are delayed: the sum
+//! of their urgencies, times how much slower each runs than alone on a core of speed 1. Where programs are
+//! equally old, this balances their number by the nodes' speed. Where they are not, old programs gather, and
+//! young ones, most of which end soon, run beside few others. An interactive command finds a free node even
+//! while the cluster computes.
 //!
-//! This is where we differ from the paper that `cost` names, which counts jobs (`whim-sim study` shows
-//! both). The memory term and the way in which the two are weighed are the paper's.
+//! In this we differ from the paper that `cost` names, which counts jobs (`whim-sim study` shows both). The
+//! memory term and the way in which CPU and memory are weighed are the paper's.
 //!
 //! # No ping-pong
 //!
-//! A program stays where it came for a part of its age, [`Rules::rest`]. Its age grows by that factor
-//! between two moves, so the number of its moves is at most a logarithm of its age, whatever the load
-//! does. (Only a node that is out of memory does not wait for that, and needs no margin.) A limit of moves
-//! per hour is the caller's.
+//! A program stays where it has come for a part of its age, [`Rules::rest`]. So its age grows by that factor
+//! between two moves, and the number of its moves is at most a logarithm of its age, whatever the load does.
+//! (Only a node that is out of memory does not wait for that, and needs no margin.) Limiting the moves per hour
+//! is left to the caller.
 
 use crate::NodeId;
 use crate::cost::{Scale, Size, Use};
 use serde::{Deserialize, Serialize};
 
-/// A node, as it is known: the own one from its sensors, others from their words.
+/// A node, as it is known: our own from its sensors, others from their reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Node {
     pub node: NodeId,
     pub size: Size,
-    /// Processes that run at the same time.
+    /// How many processes can run at the same time.
     pub cores: f64,
     /// Processes that could run.
     pub running: f64,
-    /// The sum of their urgencies, each times the part of the time for which it could run.
+    /// The sum of its programs' urgencies, each times the part of the time for which the program could run.
     pub urgency: f64,
     /// Bytes that are in use or promised.
     pub memory: f64,
@@ -58,14 +58,14 @@ pub struct Task {
     pub cpus: f64,
     /// Bytes.
     pub memory: f64,
-    /// What it has done so far: seconds of a core of speed 1.
+    /// The work that it has done so far, in seconds of a core of speed 1.
     pub done: f64,
     /// Seconds since it began.
     pub age: f64,
     /// Seconds since it came to this node.
     pub here: f64,
-    /// Seconds that it loses here, for each second of its work, because it is not at home: calls that
-    /// travel there, and trips. 0 at home.
+    /// Seconds that it loses here, for each second of its work, because it is not at home: by calls that are
+    /// sent there, and by trips.
     pub loses_here: f64,
     /// The same for any other node but its home.
     pub loses_away: f64,
@@ -84,24 +84,25 @@ impl Task {
     }
 }
 
-/// What the administrator may change, and what was measured.
+/// Values that the administrator may change, and values that were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
-    /// A node keeps so much memory free: bytes.
+    /// Bytes of memory that a node keeps free.
     pub reserve: f64,
-    /// What a program adds elsewhere, times this, is less than what its departure relieves. Above 1. From
-    /// 1.5 on, one program more than there are nodes does not go round: whoever shares a node gets half,
-    /// and nobody is better off by changing places with him.
+    /// What a program adds elsewhere, times this, has to be less than what its departure relieves. Above 1.
+    /// From 1.5 on, programs do not go round when there is one more of them than nodes: each program that
+    /// shares a node gets half, and would get no more by moving to a node where it shares again.
     pub margin: f64,
-    /// Bytes a second of a move; the program does not run for that long. Infinite: memory costs nothing.
+    /// Bytes a second that a move transfers; the program does not run meanwhile. Infinite: memory costs
+    /// nothing.
     pub rate: f64,
-    /// A move stops a program for so many seconds, be it ever so small.
+    /// A move stops a program for at least this many seconds, however small it is.
     pub least_freeze: f64,
-    /// Since it came, a program stays for so much of its age.
+    /// The part of its age for which a program stays after it has come.
     pub rest: f64,
-    /// A node whose memory is overcommitted is slower by so much.
+    /// By how much a node slows down when its memory is overcommitted.
     pub paging: f64,
-    /// A program that loses more than this for each second of its work goes home without having rested.
+    /// A program that loses more than this for each second of its work goes home without having rested first.
     pub bearable: f64,
 }
 
@@ -134,9 +135,9 @@ pub struct Numbers {
     pub to: NodeId,
     /// Opportunity cost that this node would be relieved of.
     pub relieves: f64,
-    /// Opportunity cost that it would add there.
+    /// Opportunity cost that the target would get in addition.
     pub adds: f64,
-    /// Seconds that are gained by all whom it concerns, weighed so that they are seconds of the program.
+    /// Seconds that all programs concerned gain, weighed so that they are seconds of this program.
     pub gain: f64,
     /// Seconds that the move stops it.
     pub cost: f64,
@@ -156,25 +157,25 @@ pub enum Stay {
     NoCandidate,
     /// No other node is known.
     NoNode,
-    /// All that may move came too short a time ago.
+    /// All programs that may move came too short a time ago.
     JustCame,
-    /// No known node has room for any of it.
+    /// No known node has room for any of the programs.
     NoRoom,
-    /// It costs no less elsewhere: the best move, which did not pass.
+    /// The program costs no less elsewhere. The numbers are those of the best move, which did not pass.
     NotCheaper(Numbers),
-    /// A move costs more than is gained: the best move, which did not pass.
+    /// A move costs more than is gained. The numbers are those of the best move, which did not pass.
     NotWorth(Numbers),
 }
 
-/// What a second of waiting is to a program that has done so much: seconds of a core of speed 1. Within
+/// What a second of waiting is to a program that has done so much work, in seconds of a core of speed 1. Within
 /// its first second nothing is known yet.
 #[must_use]
 pub fn urgency(done: f64) -> f64 {
     1.0 / done.max(1.0)
 }
 
-/// What a node does about its programs now: one move at most. `nodes` is how many the cluster has, and
-/// `tasks` those programs that may move by all other rules.
+/// What a node does about its programs now: at most one move. `nodes` is how many the cluster has, and `tasks`
+/// are the programs that may move by all other rules.
 #[must_use]
 pub fn decide(nodes: u32, own: &Node, tasks: &[Task], others: &[Node], rules: &Rules) -> Decision {
     let scene = Scene::new(nodes, own, others, rules);
@@ -197,7 +198,7 @@ pub struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// `nodes`: how many the cluster has. `own`: where the programs are that are decided upon.
+    /// `nodes` is how many the cluster has. `own` is the node of the programs that are judged.
     #[must_use]
     pub fn new(nodes: u32, own: &'a Node, others: &'a [Node], rules: &'a Rules) -> Self {
         Self {
@@ -208,7 +209,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What is best for one program, which may go where `may` says.
+    /// What is best for one program, which may go to the nodes that `may` allows.
     #[must_use]
     pub fn judge(&self, task: &Task, may: impl Fn(NodeId) -> bool) -> Decision {
         let mut best = Best::default();
@@ -218,7 +219,8 @@ impl<'a> Scene<'a> {
 
     fn consider(&self, task: &Task, may: impl Fn(NodeId) -> bool, best: &mut Best) {
         let (own, rules) = (self.own, self.rules);
-        // Out of memory, all suffer until somebody has gone, and who goes fills no other node.
+        // While a node is out of memory, all its programs suffer until one has gone; and the one that goes
+        // fills no other node.
         let short = own.memory > own.size.memory;
         let rested = short || task.here >= rules.rest * task.age;
         let others = self.others.iter();
@@ -236,7 +238,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Where a new program costs least: among nodes with room, if there is one that has it.
+/// Where a new program costs least: among the nodes with room, or among all if none has room.
 #[must_use]
 pub fn place(nodes: u32, program: &Task, known: &[Node], rules: &Rules) -> Option<NodeId> {
     let weights = Weights::new(nodes, known, urgency(program.done), rules);
@@ -255,9 +257,9 @@ pub fn place(nodes: u32, program: &Task, known: &[Node], rules: &Rules) -> Optio
 /// How nodes are weighed in one decision.
 struct Weights {
     scale: Scale,
-    /// Twice the largest delay, so that the one that follows is within it. That of now, not of ever: after
-    /// a storm, what differs in quiet weather would look like nothing. And where all programs are old,
-    /// all delays are small.
+    /// Twice the largest delay, so that a further program's delay is within it. The largest one of now and not
+    /// of all time: after a storm, differences in quiet weather would look like nothing. And where all programs
+    /// are old, all delays are small.
     most: f64,
 }
 
@@ -270,9 +272,10 @@ impl Weights {
         }
     }
 
-    /// Memory beyond what there is costs no more: what it does to the node's programs is in their delay.
-    /// (An exponent beyond 1 would outweigh all else, and send what fits nowhere to one good node after
-    /// the other, instead of to the one that is lost already.) `more`: a delay that is not the node's fault.
+    /// The cost of a node. Memory beyond what there is costs no more, because its effect on the node's programs
+    /// is part of their delay. (An exponent beyond 1 would outweigh all else. It would send what fits nowhere
+    /// to one good node after the other, instead of to the one that is lost already.) `more` is a delay that is
+    /// not caused by the node.
     fn cost(&self, node: &Node, more: f64, rules: &Rules) -> f64 {
         let used = Use {
             load: (delay(node, rules) + more) / self.most,
@@ -282,14 +285,14 @@ impl Weights {
     }
 }
 
-/// Memory that a node can still promise.
+/// Bytes of memory that a node can still promise.
 #[must_use]
 pub fn room(node: &Node, rules: &Rules) -> f64 {
     node.size.memory - node.memory - rules.reserve
 }
 
-/// How much a node's programs are delayed: the sum of their urgencies, times the seconds that a second's
-/// work of a core of speed 1 takes each of them.
+/// How much a node's programs are delayed: the sum of their urgencies, times the seconds that each of them
+/// takes for the work of a second on a core of speed 1.
 fn delay(node: &Node, rules: &Rules) -> f64 {
     let shared = node.running.max(node.cores) / node.size.speed.max(1e-9);
     let paging = if node.memory > node.size.memory {
@@ -300,8 +303,8 @@ fn delay(node: &Node, rules: &Rules) -> f64 {
     node.urgency * shared * paging
 }
 
-/// The node with a program more (`sign` 1), or less (-1). Who runs for half of the time is delayed in half
-/// of it: so much of its urgency counts, and nodes tell theirs in the same way.
+/// The node with one program more (`sign` 1) or less (-1). A program that runs for half of the time is delayed
+/// in half of it, so only that part of its urgency counts. Nodes report their urgency in the same way.
 #[must_use]
 pub fn changed(node: &Node, program: &Task, sign: f64) -> Node {
     let delayed = program.cpus.min(1.0) * urgency(program.done);
@@ -316,14 +319,15 @@ pub fn changed(node: &Node, program: &Task, sign: f64) -> Node {
 fn weigh(weights: &Weights, own: &Node, program: &Task, other: &Node, rules: &Rules) -> Numbers {
     let (without, with) = (changed(own, program, -1.0), changed(other, program, 1.0));
     let urgency = urgency(program.done);
-    // What it loses by being away from home, here and there.
+    // What the program loses by being away from home, here and there.
     let (here, there) = (
         urgency * program.loses_here,
         urgency * program.loses(other.node),
     );
     let saved = delay(own, rules) + here - delay(&without, rules) - delay(&with, rules) - there
         + delay(other, rules);
-    // Until the most urgent of them has ended, as far as anybody can tell: its age is no less than this.
+    // The gain lasts until the most urgent program has ended, as far as can be told: its age is no less than
+    // this.
     let lasts = 1.0 / own.urgency.max(with.urgency).max(1e-9);
     Numbers {
         process: program.process,
@@ -335,7 +339,7 @@ fn weigh(weights: &Weights, own: &Node, program: &Task, other: &Node, rules: &Ru
     }
 }
 
-/// The best move so far; while there is none, the reason that came furthest.
+/// The best move so far; while there is none, the reason of the move that came furthest.
 #[derive(Default)]
 struct Best {
     found: Option<(f64, Numbers)>,
@@ -434,7 +438,7 @@ mod tests {
         let rules = Rules::default();
         let numbers = moved(decide(3, &own, &programs, &[node(2)], &rules));
         assert_eq!(numbers.to, NodeId(2));
-        // Its neighbour runs alone, and so does it: each had half until now, for another 50 seconds.
+        // Both it and its neighbour run alone then; each had half until now, for another 50 seconds.
         assert!((numbers.gain - 100.0).abs() < 1e-9, "{numbers:?}");
         assert!((numbers.cost - 0.05 - 0.1 * GIB / 100e6).abs() < 1e-9);
         assert!(numbers.relieves > numbers.adds);
@@ -582,7 +586,7 @@ mod tests {
         assert_eq!(place(2, &new, &[], &rules), None);
     }
 
-    /// Looks of all nodes, one a second, at programs that compute all the time; gives the seconds at which
+    /// All nodes decide once a second about programs that compute all the time. Returns the seconds at which
     /// one moved, and what each has done.
     fn hogs(nodes: usize, hogs: usize, seconds: u32) -> (Vec<u32>, Vec<f64>) {
         let rules = Rules::default();
@@ -641,7 +645,7 @@ mod tests {
         assert_eq!(hogs(4, 8, 600).0, [0; 0]);
     }
 
-    /// Nodes with their programs, whose sums are right.
+    /// Nodes with their programs; the sums of the nodes match the programs.
     fn clusters() -> impl Strategy<Value = Vec<(Node, Vec<Task>)>> {
         let program = (1e-3..1e5f64, 1e-3..3.0f64, 0.0..1e4f64);
         let node = (
@@ -706,7 +710,7 @@ mod tests {
             }
         }
 
-        /// Without anything new happening, moves come to an end: each saves something.
+        /// While nothing new happens, moves come to an end, because each saves something.
         #[test]
         fn moves_come_to_an_end(cluster in clusters()) {
             let mut cluster = cluster;

@@ -1,8 +1,9 @@
 //! Where programs should be.
 //!
-//! Nodes measure themselves ([`load`]), tell others ([`window`]), weigh themselves ([`cost`]), and decide for their own programs
-//! whether one of them is better off elsewhere. Everything here is pure: time, chance and what the
-//! sensors say come as arguments, so that the simulator runs what the daemon runs.
+//! Nodes measure themselves ([`load`]), report that to others ([`window`]), weigh their use ([`cost`]), and
+//! decide for their own programs whether one of them is better off elsewhere. Everything here is pure: time,
+//! random numbers and what the sensors say come as arguments, so that the simulator runs the same code as the
+//! daemon.
 
 #![forbid(unsafe_code)]
 
@@ -18,10 +19,10 @@ pub mod window;
 
 use serde::{Deserialize, Serialize};
 
-/// A node of the cluster, by a hash of its name: names are long, and messages are not.
+/// A node of the cluster, as a hash of its name, because names are long and messages are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
-/// Milliseconds of a node's own clock, which never steps back. Those of two nodes say nothing about each
-/// other: between nodes only ages travel.
+/// Milliseconds of a node's own clock, which never steps back. The clocks of two nodes say nothing about each
+/// other, so only ages are sent between nodes.
 pub type Millis = u64;

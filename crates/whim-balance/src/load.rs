@@ -1,8 +1,8 @@
-//! How busy a node is, and a process: MOSIX's pair of measures.
+//! How busy a node and a process are: MOSIX's pair of measures.
 //!
-//! A load of 1 is one process that could run all the time. Two averages are kept of it, and they differ
-//! on purpose: a node believes itself less busy than it tells others. One that becomes busy for a
-//! moment neither sends its programs away at once nor attracts others, which damps oscillation.
+//! A load of 1 is one process that could run all the time. Two averages of it are kept, which differ on
+//! purpose: a node believes itself less busy than it tells others. So a node that becomes busy for a moment
+//! neither sends its programs away at once nor attracts others, which damps oscillation.
 //!
 //! Source: `mosix_probe.c` of Kerrighed, whose weights are MOSIX's ("values taken from MOSIX").
 
@@ -16,7 +16,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Takes a sample: how many processes could run, in the mean of the last second.
+    /// Takes a sample: how many processes could run on average over the last second.
     pub fn sample(&mut self, runnable: f64) {
         let runnable = runnable.max(0.0);
         self.mean = if runnable > self.mean {
@@ -44,8 +44,8 @@ impl Load {
     }
 }
 
-/// How many processes could run lately: the plain mean of the last samples. Decisions go by this one: they
-/// add themselves what a node does not show yet, and have to know when it will.
+/// How many processes could run lately: the plain average of the last samples. Decisions use this one, because
+/// they add what a node does not show yet themselves, and so have to know when the node will show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
     samples: [f64; Recent::SAMPLES],
@@ -69,7 +69,7 @@ impl Recent {
     }
 }
 
-/// A rate of one process (CPU time used, calls, bytes), fading: what was long ago counts little.
+/// A fading rate of one process (CPU time used, calls, bytes): what was long ago counts little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Demand(f64);
 
@@ -85,9 +85,10 @@ impl Demand {
     }
 }
 
-/// A rate that fades in the same way, but is right from its first sample on. A mean that begins at nothing
-/// says for seconds that a young program wants few CPUs; and two were sent where there was room for one, and
-/// one of them sent on. And that it grows little: a node that young programs filled was seen too late.
+/// A rate that fades in the same way, but is right from its first sample on. An average that begins at 0 says
+/// for seconds that a young program wants few CPUs: two programs were sent where there was room for one, and
+/// then one of them was sent on. It also says that the program grows little: a node that young programs filled
+/// was noticed too late.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PromptDemand {
     sum: Demand,
@@ -117,14 +118,14 @@ impl PromptDemand {
 pub enum Decay {
     /// For programs whose phases are long.
     Slow,
-    /// For those that change all the time.
+    /// For programs that change all the time.
     Fast,
     /// Nothing is forgotten.
     Never,
 }
 
 impl Decay {
-    /// The part that is kept: openMosix's `mosctl` has these numbers.
+    /// The part that is kept. The numbers are those of openMosix's `mosctl`.
     #[must_use]
     pub fn kept(self) -> f64 {
         match self {

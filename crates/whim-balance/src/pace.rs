@@ -1,28 +1,28 @@
 //! How often programs are moved: less often than anybody would notice.
 //!
-//! Three limits, and each alone ends ping-pong:
+//! There are three limits, and each alone ends ping-pong:
 //!
-//! - *Of a program.* So many moves an hour, counted for each cause by itself. One that has come home for its calls
-//!   stays there for a while, and longer after each return: what reads and computes by turns of seconds would be
-//!   sent away and called home at each of them.
-//! - *Of a node.* Moves for load answer news: a program that has come or gone, a node that has. Each piece
-//!   of news allows one, for [`Pace::NEWS_LASTS`]; without any there is one a minute. Loads that swing by
+//! - *Of a program.* It may move so many times an hour, counted for each cause by itself. A program that has
+//!   come home for its calls stays there for a while, and longer after each return. Otherwise a program that
+//!   reads and computes in turns of seconds would be sent away and called home in each turn.
+//! - *Of a node.* Moves for load answer news: a program or a node that has come or gone. Each piece of news
+//!   allows one move, for [`Pace::NEWS_LASTS`]; without any there is one move a minute. Loads that swing by
 //!   themselves are no news, so a cluster whose programs stay the same comes to rest.
-//! - *At once.* So many go at the same time, that what is known of the nodes keeps up.
+//! - *At once.* Only so many moves go on at the same time, so that what is known of the nodes keeps up.
 //!
-//! Out of memory there is no limit but the last one: who does not go is killed.
+//! When memory runs out, only the last limit holds, because a program that does not go is killed.
 
 use crate::Millis;
 use std::collections::{HashMap, VecDeque};
 use whim_journey::cause::Cause;
 
-/// Moves of a program in an hour for this cause; `None`: any number.
+/// The most moves of a program in an hour for this cause; `None`: any number.
 #[must_use]
 pub fn most(cause: Cause) -> Option<usize> {
     match counts_as(cause) {
         Cause::Load => Some(6),
         Cause::Calls | Cause::Terminal => Some(12),
-        // Out of memory, or by somebody's word.
+        // Moves for lack of memory, or ordered by somebody.
         _ => None,
     }
 }
@@ -45,21 +45,21 @@ pub struct Pace {
     moves: HashMap<u64, VecDeque<(Millis, Cause)>>,
     /// When each unanswered piece of news came.
     news: VecDeque<Millis>,
-    /// When the last move was begun that answered none.
+    /// When the last move that answered no news was begun.
     unasked: Option<Millis>,
 }
 
 impl Pace {
-    /// News that was not answered within this time is none any more, in milliseconds.
+    /// News that no move has answered within this time no longer counts, in milliseconds.
     pub const NEWS_LASTS: Millis = 25_000;
-    /// Between two moves for load that answer no news, in milliseconds.
+    /// Time between two moves for load that answer no news, in milliseconds.
     pub const UNASKED_EVERY: Millis = 60_000;
     /// Moves that go on at the same time.
     pub const AT_ONCE: usize = 4;
-    /// A program that has come home for its calls stays so long, in milliseconds: after the first, the second and
-    /// each further return within an hour. So they are hardly more than three an hour.
+    /// How long a program that has come home for its calls stays, in milliseconds: after the first, the second
+    /// and each further return within an hour. So there are hardly more than three returns an hour.
     pub const STAYS: [Millis; 3] = [5_000, 300_000, HOUR];
-    /// No more news is kept: a thousand programs that begin at once are spread by less.
+    /// The most news that is kept: even a thousand programs that begin at once are spread by fewer.
     const NEWS_MAX: usize = 256;
 
     /// A program or a node has come, or gone.
@@ -77,7 +77,7 @@ impl Pace {
         most(cause).is_some_and(|most| lately() >= most)
     }
 
-    /// When this program was moved for this cause in the last hour.
+    /// The times at which this program was moved for this cause in the last hour.
     fn lately(&self, now: Millis, process: u64, cause: Cause) -> impl Iterator<Item = Millis> + '_ {
         let moves = self.moves.get(&process).into_iter().flatten();
         let same = moves.filter(move |(_, other)| counts_as(*other) == counts_as(cause));
@@ -123,7 +123,7 @@ impl Pace {
         }
     }
 
-    /// Forgets programs that are no more.
+    /// Forgets programs that have ended.
     pub fn retain(&mut self, lives: impl Fn(u64) -> bool) {
         self.moves.retain(|process, _| lives(*process));
     }
@@ -171,7 +171,7 @@ mod tests {
     fn who_reads_and_computes_by_turns_moves_six_times_an_hour() {
         let mut pace = Pace::default();
         let (mut at_home, mut moves) = (true, Vec::new());
-        // It is sent away when it may be, and is called home a second later.
+        // The program is sent away when it may be, and is called home a second later.
         for now in (0..5 * HOUR).step_by(1_000) {
             if !at_home || !pace.stays(now, 7) {
                 let cause = if at_home { Cause::Load } else { Cause::Calls };

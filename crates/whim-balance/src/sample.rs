@@ -1,19 +1,19 @@
 //! Which nodes are asked before a decision, where there are many.
 //!
-//! In a large cluster what a node has heard of most others is old, and looking at all of them is work. So
-//! above [`ALL_UP_TO`] a decision asks some, chosen by chance, for what they are just now: their number
+//! In a large cluster, what a node has heard of most others is old, and weighing all of them is work. So above
+//! [`ALL_UP_TO`] nodes, a decision asks some nodes, chosen at random, for their present state. Their number
 //! grows with the logarithm of the cluster's. That is fast, and it keeps nodes that decide at the same time
-//! from choosing the same target: the best of few is another one for each.
+//! from choosing the same target, because the best of a few is a different node for each.
 //!
 //! Source: Backhand, as its authors' slides have it: "evaluate only O(log n) candidates: fast, and avoids
 //! oscillations".
 
-/// So many nodes are all looked at, by what was heard of them.
+/// Up to this many nodes, all are weighed, by what was heard of them.
 pub const ALL_UP_TO: usize = 256;
-/// Of more, this is multiplied by the logarithm (to base 2) of their number.
+/// With more nodes, the number of those that are asked is this times the logarithm (to base 2) of their number.
 const FACTOR: usize = 2;
 
-/// How many of so many nodes are asked: up to `above`, usually [`ALL_UP_TO`], all.
+/// How many of `all` nodes are asked: all of them up to `above`, which is usually [`ALL_UP_TO`].
 #[must_use]
 pub fn size(all: usize, above: usize) -> usize {
     if all <= above {
@@ -23,15 +23,16 @@ pub fn size(all: usize, above: usize) -> usize {
     (FACTOR * (logarithm + 1)).min(all)
 }
 
-/// Places of those that are asked, of so many, each at most once. `below(n)` gives a number below n by
-/// chance.
+/// The indices of the nodes that are asked, among `all`, each at most once. `below(n)` gives a random number
+/// below n.
 #[must_use]
 pub fn some(all: usize, above: usize, mut below: impl FnMut(usize) -> usize) -> Vec<usize> {
     let wanted = size(all, above);
     if wanted == all {
         return (0..all).collect();
     }
-    // Floyd's way (Bentley, Floyd 1987): each set is as likely as any other, without a list of all.
+    // Floyd's algorithm (Bentley, Floyd 1987): each set is as likely as any other, and no list of all is
+    // needed.
     let mut chosen = Vec::with_capacity(wanted);
     for last in all - wanted..all {
         let place = below(last + 1).min(last);

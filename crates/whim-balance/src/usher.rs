@@ -1,9 +1,9 @@
-//! Memory ushering: who leaves a node whose memory runs out, and where to.
+//! Memory ushering: which program leaves a node whose memory runs out, and where it goes.
 //!
-//! The smallest program whose departure cures the want, else the largest that another node has room for:
-//! one move is better than many, and no more travels than has to. It goes where most room is left, and
-//! only where there is room for it, what it will have grown to, and the reserve. CPU does not count: a slow
-//! program ends, a killed one does not.
+//! The smallest program whose departure ends the shortage leaves, or else the largest one for which another
+//! node has room: one move is better than many, and no more is transferred than necessary. It goes where most
+//! room is left, and only where there is room for it, its expected growth, and the reserve. CPU does not count:
+//! a slow program ends, but a killed one does not.
 //!
 //! Source: the purpose is Barak and Braverman's ("Memory ushering in a scalable computing cluster", 1998);
 //! their thresholds are not published, and these are ours.
@@ -12,7 +12,7 @@ use crate::balancer::{Habits, Program, Relocation};
 use crate::decide::{self, Node, Numbers, Rules};
 use whim_journey::cause::Cause;
 
-/// The move that is best for a node that will lack `short` bytes; `programs`: those there that may go.
+/// The best move for a node that will lack `short` bytes; `programs` are those there that may go.
 #[must_use]
 pub(crate) fn choose(
     short: f64,
@@ -38,7 +38,7 @@ pub(crate) fn choose(
             continue;
         };
         let cures = will_need >= short;
-        // Among those that cure it the smallest, otherwise the largest.
+        // Among those that end the shortage, the smallest is best; otherwise the largest.
         let value = if cures { -memory } else { memory };
         if best
             .as_ref()
@@ -62,7 +62,7 @@ pub(crate) fn choose(
             cause: Cause::Memory,
             numbers,
         };
-        // What is small is not worth a move: it would not help.
+        // A small program is not worth a move, because it would not help.
         if memory >= LEAST {
             best = Some((cures, value, relocation));
         }
@@ -70,7 +70,7 @@ pub(crate) fn choose(
     best.map(|(_, _, relocation)| relocation)
 }
 
-/// Programs of less memory are not moved for its sake: bytes.
+/// Programs with fewer bytes of memory are not moved for memory.
 const LEAST: f64 = 16.0 * (1u32 << 20) as f64;
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(chosen(50.0, &programs, &others), Some((1, 1)));
         assert_eq!(chosen(51.0, &programs, &others), Some((2, 1)));
         assert_eq!(chosen(500.0, &programs, &others), Some((3, 1)));
-        // What has room nowhere does not count.
+        // A program for which no node has room does not count.
         assert_eq!(chosen(500.0, &programs, &[node(1, 399.0)]), Some((2, 1)));
         assert_eq!(chosen(500.0, &programs, &[node(1, 400.0)]), Some((3, 1)));
         assert_eq!(chosen(40.0, &programs, &[node(1, 49.0)]), None);

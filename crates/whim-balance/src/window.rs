@@ -1,38 +1,39 @@
-//! How nodes hear of each other's load: each pushes what is freshest to one other node a second.
+//! How nodes hear of each other's load: each pushes its freshest reports to one other node a second.
 //!
-//! A node knows the newest word of up to [`VIEW_MAX`] nodes, and sends its own and the [`WINDOW`]
-//! freshest ones to a member that is chosen by chance. Traffic per node is the same in a cluster of any
-//! size, and there is nobody in the middle. Ages travel, not times, so clocks need not agree.
+//! A node knows the newest report ([`Word`]) of up to [`VIEW_MAX`] nodes. It sends its own and the [`WINDOW`]
+//! freshest ones to a member that is chosen at random. Traffic per node is the same in a cluster of any size,
+//! and no node is in the middle. Messages carry ages and not times, so clocks need not agree.
 //!
 //! Source: the gossip of MOSIX as `gossimon` has it (`libgossip`); [`expected_age`] is its formula.
 
 use crate::{Millis, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Words about other nodes in a message: all of them, in a cluster of up to so many.
+/// Reports about other nodes in a message; in a cluster of up to so many, all of them.
 pub const WINDOW: usize = 64;
-/// Nodes that one node knows of. Larger clusters are known in part, and each node knows another part.
+/// The most nodes that one node knows of. In a larger cluster it knows a part of the others, and each node
+/// knows another part.
 pub const VIEW_MAX: usize = 1024;
-/// So many of the newest words are kept where a view is full: to make room for each message by itself
-/// took a quarter of the time of a large simulation.
+/// How many of the newest reports are kept when a view is full. Making room for each message by itself took a
+/// quarter of the time of a large simulation.
 const KEPT: usize = VIEW_MAX - VIEW_MAX / 4;
-/// At least as many as a view has entries while a message is taken up.
+/// At least as many as a view has entries while a message is merged.
 const PLACES: u64 = 2 * VIEW_MAX as u64;
-/// Each node sends a message so often.
+/// The time after which each node sends its next message.
 pub const STEP_MS: Millis = 1000;
-/// What is older says nothing about a node any more.
+/// An older report says nothing about a node any more.
 pub const AGE_MAX_MS: Millis = 120_000;
 
 /// What was heard of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry<S> {
     pub node: NodeId,
-    /// When it was so, by our clock.
+    /// When the node was in this state, by our clock.
     pub at: Millis,
     pub state: S,
 }
 
-/// One word of a message.
+/// One report in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Word<S> {
     pub node: NodeId,
@@ -45,11 +46,12 @@ pub struct Word<S> {
 #[derive(Clone, Debug)]
 pub struct View<S> {
     own: NodeId,
-    /// By node.
+    /// In the order of nodes.
     entries: Vec<Entry<S>>,
-    /// No word is older: as long as this one is not too old, none has to be looked for that is.
+    /// No report is older than this. As long as this time is not too old, no search for old reports is needed.
     oldest: Millis,
-    /// Words up to this age are likely to be those of the next message: a little more than in the last one.
+    /// Reports up to this age are likely to be those of the next message. It is a little more than the age in
+    /// the last one.
     likely: Millis,
 }
 
@@ -80,7 +82,7 @@ impl<S: Clone> View<S> {
         self.entries.binary_search_by_key(&node, |entry| entry.node)
     }
 
-    /// What to send now: our own state, and the freshest of the others'.
+    /// What to send now: our own state, and the freshest reports of others.
     #[must_use]
     pub fn message(&mut self, now: Millis, state: S) -> Vec<Word<S>> {
         let places = self.freshest(now);
@@ -101,13 +103,12 @@ impl<S: Clone> View<S> {
         std::iter::once(own).chain(others).collect()
     }
 
-    /// Places of the entries that go into a message, in the order of nodes, which whoever takes them up is
-    /// glad of.
+    /// Places of the entries that go into a message, in the order of nodes, in which the receiver needs them.
     fn freshest(&mut self, now: Millis) -> Vec<usize> {
         if self.entries.len() <= WINDOW {
             return (0..self.entries.len()).collect();
         }
-        // Of a thousand words a tenth is fresh enough, and selecting takes far longer than looking.
+        // Of a thousand reports a tenth is fresh enough, and selecting takes far longer than filtering.
         let mut ages = self.ages(now, self.likely);
         if ages.len() < WINDOW {
             ages = self.ages(now, Millis::MAX);
@@ -121,8 +122,8 @@ impl<S: Clone> View<S> {
         places
     }
 
-    /// The ages of all words that are no older than this, with their places: of equal age the smaller
-    /// number comes first, so that the same run gives the same messages.
+    /// The ages of all reports that are no older than this, with their places. Among equal ages the smaller
+    /// place comes first, so that the same run gives the same messages.
     fn ages(&self, now: Millis, most: Millis) -> Vec<u64> {
         let mut ages = Vec::with_capacity(4 * WINDOW);
         let all = self.entries.iter().enumerate();
@@ -132,7 +133,8 @@ impl<S: Clone> View<S> {
         ages
     }
 
-    /// Takes a message up. Nobody else tells us about ourselves, and what is too old is not news.
+    /// Merges a message into the view. Reports of others about ourselves are ignored, as are reports that are
+    /// too old.
     pub fn merge(&mut self, now: Millis, words: &[Word<S>]) {
         let words = words.iter().take(WINDOW + 1);
         let credible =
@@ -140,7 +142,7 @@ impl<S: Clone> View<S> {
         let mut news: Vec<&Word<S>> = words.filter(|word| credible(word)).collect();
         let times = news.iter().map(|word| time_of(now, word));
         self.oldest = times.fold(self.oldest, Millis::min);
-        // Of two about the same node the newer one, or the first.
+        // Of two reports about the same node, keep the newer one, or the first.
         news.sort_by_key(|word| (word.node, word.age_ms));
         news.dedup_by_key(|word| word.node);
         let unknown = self.renew(now, &news);
@@ -150,9 +152,9 @@ impl<S: Clone> View<S> {
         }
     }
 
-    /// Takes up what is newer than what is known; gives words of nodes that are not known. The words are
-    /// in the order of nodes, so that a view of a thousand is read once, from end to end: to look for each
-    /// word by itself took most of the time of a large simulation.
+    /// Takes over what is newer than what is known, and returns the reports of unknown nodes. The reports are
+    /// in the order of nodes, so that a view of a thousand is read once, from end to end. Searching for each
+    /// report by itself took most of the time of a large simulation.
     fn renew<'a>(&mut self, now: Millis, news: &[&'a Word<S>]) -> Vec<&'a Word<S>> {
         let mut unknown = Vec::new();
         let mut place = 0;
@@ -177,8 +179,8 @@ impl<S: Clone> View<S> {
         unknown
     }
 
-    /// Takes up words of nodes that are not known: all at once, because each by itself would move half of
-    /// the view; and from its end on, so that nothing is copied but what has to move.
+    /// Inserts reports of nodes that are not known: all at once, because inserting each by itself would move
+    /// half of the view, and from the end on, so that nothing is copied but what has to move.
     fn insert(&mut self, now: Millis, unknown: &[&Word<S>]) {
         let mut known = self.entries.len();
         let fresh = unknown.iter().map(|word| entry_of(now, word));
@@ -196,7 +198,7 @@ impl<S: Clone> View<S> {
         }
     }
 
-    /// Keeps so many of the words, of which there are more.
+    /// Keeps the newest `count` reports; there must be more.
     fn keep_newest(&mut self, count: usize) {
         let times = self.entries.iter().enumerate();
         let mut times: Vec<u64> = times.map(|(place, entry)| key(entry.at, place)).collect();
@@ -211,12 +213,12 @@ impl<S: Clone> View<S> {
         });
     }
 
-    /// Forgets nodes that are no members any more.
+    /// Forgets nodes that are no longer members.
     pub fn forget(&mut self, is_gone: impl Fn(NodeId) -> bool) {
         self.entries.retain(|entry| !is_gone(entry.node));
     }
 
-    /// Forgets what is too old.
+    /// Forgets reports that are too old.
     pub fn forget_old(&mut self, now: Millis) {
         let is_old = |at: Millis| at.saturating_add(AGE_MAX_MS) < now;
         if is_old(self.oldest) {
@@ -227,14 +229,14 @@ impl<S: Clone> View<S> {
     }
 }
 
-/// A time, and of equal times the place, as one number: numbers are sorted several times as fast as pairs,
-/// and a node sorts a thousand each second.
+/// A time and a place as one number, which sorts by the place among equal times. Numbers are sorted several
+/// times as fast as pairs, and a node sorts a thousand each second.
 #[inline]
 fn key(time: Millis, place: usize) -> u64 {
     time.min(u64::MAX / PLACES - 1) * PLACES + place as u64
 }
 
-/// When it was so, by our clock.
+/// When the node was in this state, by our clock.
 fn time_of<S>(now: Millis, word: &Word<S>) -> Millis {
     now.saturating_sub(Millis::from(word.age_ms))
 }
@@ -247,8 +249,8 @@ fn entry_of<S: Clone>(now: Millis, word: &Word<S>) -> Entry<S> {
     }
 }
 
-/// The mean age of what a node knows, in steps, in a cluster of `nodes` whose messages hold `window`
-/// words: `libgossip`'s formula.
+/// The mean age, in steps, of what a node knows in a cluster of `nodes` whose messages hold `window` reports:
+/// `libgossip`'s formula.
 #[must_use]
 pub fn expected_age(nodes: u32, window: u32) -> f64 {
     let (n, w) = (f64::from(nodes), f64::from(window));
@@ -263,7 +265,7 @@ pub fn expected_age(nodes: u32, window: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Chance for tests: `splitmix64` (Steele, Lea, Flood 2014).
+    /// Random numbers for tests: `splitmix64` (Steele, Lea, Flood 2014).
     struct Chance(u64);
 
     impl Chance {
@@ -277,7 +279,7 @@ mod tests {
         }
     }
 
-    /// The mean age of all entries, in steps, of a cluster that has talked for a while.
+    /// The mean age of all entries, in steps, in a cluster that has talked for a while.
     fn measured_age(nodes: usize, seed: u64) -> f64 {
         let mut chance = Chance(seed);
         let mut views: Vec<View<()>> = (0..nodes as u64)
@@ -286,7 +288,7 @@ mod tests {
         let (mut sum, mut count) = (0.0, 0.0);
         let steps = 100;
         for step in 1..=steps {
-            // In a step everybody sends once, at moments of his own.
+            // In a step each node sends once, at a moment of its own.
             for sender in 0..nodes {
                 let now = step * STEP_MS + (sender * 1000 / nodes) as u64;
                 let other = chance.below(nodes - 1);
@@ -317,7 +319,7 @@ mod tests {
             let age = u32::try_from(node).expect("small");
             view.merge(1_000_000, &[word(node, age)]);
         }
-        // With one too many it forgot; nine more have come since.
+        // One report too many made it forget some; nine more have come since.
         assert_eq!(view.entries().len(), KEPT + 9);
         assert!(view.of(NodeId(KEPT as u64)).is_some());
         assert!(view.of(NodeId(KEPT as u64 + 1)).is_none());

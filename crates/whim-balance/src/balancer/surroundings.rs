@@ -1,4 +1,4 @@
-//! The nodes as one look sees them: as they say, with what is known better here.
+//! The nodes as one look sees them: as they report themselves, corrected by what is known better here.
 
 use super::{Known, Pending};
 use crate::cost::Size;
@@ -11,17 +11,18 @@ pub(super) struct Surroundings {
     pub(super) now: Millis,
     pub(super) nodes: u32,
     pub(super) by_node: BTreeMap<NodeId, Known>,
-    /// Bytes of programs that are about to leave: no want, and no room for others yet; and in how many
-    /// seconds the last of them has left.
+    /// Bytes of programs that are about to leave, and in how many seconds the last of them will have left. They
+    /// are no longer lacking, but give no room to others yet.
     pub(super) leaving: BTreeMap<NodeId, (f64, f64)>,
     pub(super) rules: Rules,
     pub(super) own: NodeId,
-    /// What this node's own programs use together, on each node.
+    /// What this node's own programs together use on each node.
     pub(super) held: BTreeMap<NodeId, Node>,
 }
 
 impl Surroundings {
-    /// A program of a move more, or less; with its memory, where that does not show.
+    /// Adds the program of a move to a node (`sign` 1) or removes it (-1). `with_memory` says that its memory
+    /// does not show in the node's report yet.
     pub(super) fn change(&mut self, node: NodeId, pending: &Pending, sign: f64, with_memory: bool) {
         let mut task = pending.task;
         let leaves = with_memory && sign < 0.0;
@@ -35,14 +36,15 @@ impl Surroundings {
         }
         if let Some(known) = self.by_node.get_mut(&node) {
             known.node = decide::changed(&known.node, &task, sign);
-            // The caller counts it where it is: at the end of a move that is no more where it was.
+            // The caller counts a program's growth where the program is. When the move has ended, that is no
+            // longer where it was.
             if pending.ended.is_none() {
                 known.growth = (known.growth + sign * pending.growth).max(0.0);
             }
         }
     }
 
-    /// An own program is on a node, or will be.
+    /// Counts one of our own programs on the node where it is or will be.
     pub(super) fn hold(&mut self, node: NodeId, program: &Task) {
         let nothing = Node {
             node,
@@ -59,16 +61,16 @@ impl Surroundings {
         *held = decide::changed(held, program, 1.0);
     }
 
-    /// Whether programs run on a node that are not ours.
+    /// Whether programs that are not ours run on a node.
     pub(super) fn is_shared(&self, node: NodeId) -> bool {
         let ours = self.held.get(&node).map_or(0.0, |held| held.running);
         let known = self.by_node.get(&node);
         known.is_some_and(|known| known.node.running > ours + 0.5)
     }
 
-    /// A node has in use what our own programs there use, whatever it says. What it says is a mean that
-    /// rises slowly, and old; with the moves taken off that have begun since, it looked empty while half
-    /// of the programs were still there, and the first of those that had left came back.
+    /// Raises what each node reports to at least what our own programs use there. The report is an average that
+    /// rises slowly, and it is old. When the moves begun since then were subtracted from it, a node looked
+    /// empty while half of the programs were still there, and the first of those that had left came back.
     pub(super) fn raise(&mut self) {
         for (node, held) in &self.held {
             if let Some(known) = self.by_node.get_mut(node) {
@@ -80,8 +82,8 @@ impl Surroundings {
         }
     }
 
-    /// Other nodes that take guests, and our own, which takes what is its own. Their memory is what will
-    /// be in use so many seconds from now, when a move has arrived.
+    /// The nodes other than `but` that take guests, and our own, which takes back its own programs. Their
+    /// memory is what will be in use so many seconds from now, when a move has arrived.
     pub(super) fn targets(&self, but: NodeId, seconds: f64) -> Vec<Node> {
         let others = self
             .by_node
@@ -106,7 +108,7 @@ impl Surroundings {
         let room = decide::room(&known.node, &self.rules);
         let (leaving, left_in) = self.leaving.get(&node).copied().unwrap_or_default();
         let then = self.grows(known, seconds) - leaving - room;
-        // What leaves helps when it has left: others may have taken the rest before.
+        // Programs that leave help only when they have left; the room may be used up by others before.
         let before = self.grows(known, left_in.min(seconds)) - room;
         let lacks = if leaving > 0.0 && left_in > 1.0 {
             then.max(before)

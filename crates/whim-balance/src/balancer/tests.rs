@@ -51,7 +51,7 @@ fn program(process: u64) -> Program {
     }
 }
 
-/// A guest of the other node, home for a while.
+/// A guest of the other node, where it has been for a while.
 fn away(process: u64) -> Program {
     Program {
         at: OTHER,
@@ -72,7 +72,7 @@ fn look(balancer: &mut Balancer, now: Millis, programs: &[Program]) -> Vec<Reloc
     balancer.look(now, 2, &nodes, programs)
 }
 
-/// What it says of the first of two programs at home, when something is changed in that one.
+/// The verdict on the first of two programs at home, after `change` was applied to it.
 fn verdict(change: impl Fn(&mut Program)) -> Verdict {
     let mut balancer = balancer();
     let mut programs = [program(1), program(2)];
@@ -149,7 +149,7 @@ fn nobody_goes_where_there_is_no_room() {
         let mut programs = [program(1), program(2)];
         programs[1].fixed = Some(Fixed::Told);
         change(&mut programs[0]);
-        // At home there is room: it is the load that speaks for a move.
+        // There is room at home, so it is the load that speaks for a move.
         let mut nodes = [HOME, OTHER].map(|node| known(node, &programs));
         nodes[0].node.size.memory = 10_000.0 * MB;
         balancer.look(1_000, 2, &nodes, &programs);
@@ -229,7 +229,7 @@ fn a_home_that_takes_no_guests_takes_its_own() {
 fn a_move_that_has_begun_counts_as_done() {
     let mut balancer = balancer();
     let programs = [program(1), program(2), program(3)];
-    // One stays, one goes, and where that goes it is as full as here.
+    // One goes, and then its target is as full as this node.
     assert_eq!(look(&mut balancer, 1_000, &programs).len(), 1);
     for second in 2..30 {
         assert!(look(&mut balancer, second * 1000, &programs).is_empty());
@@ -241,7 +241,7 @@ fn a_move_that_has_begun_counts_as_done() {
     let process = moved(&balancer).expect("one is moving");
     balancer.ended(30_000, process, true);
     assert_eq!(balancer.under_way(), 0);
-    // The nodes do not show it yet.
+    // The nodes do not show the move yet.
     let mut nodes = [HOME, OTHER].map(|node| known(node, &programs));
     nodes.iter_mut().for_each(|node| node.at = 31_000);
     let now = programs
@@ -258,8 +258,8 @@ fn a_move_that_has_begun_counts_as_done() {
     assert!(look(&mut balancer, 40_000, &now).is_empty());
 }
 
-/// One of the programs at home is sent away, and has come there so many milliseconds after the look at 1 s; as
-/// they are then.
+/// Lets one of the programs at home be sent away, and arrive so many milliseconds after the look at 1 s.
+/// Returns the programs as they are then.
 fn send_one(
     balancer: &mut Balancer,
     nodes: &[NodeId],
@@ -288,7 +288,8 @@ fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
     stays.fixed = Some(Fixed::Told);
     let now = send_one(&mut balancer, &[HOME, OTHER], &[young, stays], 500);
     assert_eq!(now[0].at, OTHER);
-    // The other one has ended, and it is alone; but it counts twice where it is, and asks home besides.
+    // The other program has ended and this one is alone. But it counts twice where it is, and besides its calls
+    // ask for home.
     let mut alone = vec![now[0].clone()];
     alone[0].task.here = 3.0;
     (alone[0].task.loses_here, alone[0].task.loses_away) = (0.3, 0.3);
@@ -297,7 +298,7 @@ fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
         let record = balancer.record(1).expect("a record");
         assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
     }
-    // Now its nodes show it.
+    // Now its nodes show the move.
     let relocations = look(&mut balancer, 6_000, &alone);
     assert_eq!(
         (relocations[0].to, relocations[0].cause),
@@ -312,7 +313,7 @@ fn who_came_from_a_node_that_fell_silent_is_judged_again() {
     let mut stays = program(2);
     stays.fixed = Some(Fixed::Told);
     let mut now = send_one(&mut balancer, &nodes, &[program(1), stays], 500);
-    // It has rested.
+    // The program has rested.
     now[0].task.here = 30.0;
     let verdict = |balancer: &mut Balancer, at| {
         let said = nodes.map(|node| Known {
@@ -358,7 +359,7 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
         let relocations = balancer.look(10_000 + takes, 3, &said, &now);
         assert_eq!(relocations[0].process, 3);
         assert_ne!(relocations[0].to, place, "{takes}");
-        // Later it is taken at its word.
+        // Later, the demand that it shows is believed.
         now[1].task.here = 10.0;
         let mut later = Balancer::new(HOME, Rules::default(), Habits::default());
         later.wanted.clone_from(&balancer.wanted);
@@ -372,7 +373,7 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
 fn a_node_has_in_use_what_our_own_programs_use_there() {
     let programs: Vec<Program> = (1..=5).map(program).collect();
     let mut balancer = balancer();
-    // Its sensors have seen none of them yet.
+    // The sensors have seen none of the programs yet.
     let nodes = [HOME, OTHER, NodeId(3), NodeId(4)].map(|node| known(node, &[]));
     let relocations = balancer.look(1_000, 4, &nodes, &programs);
     let mut targets: Vec<NodeId> = relocations.iter().map(|relocation| relocation.to).collect();
@@ -384,7 +385,7 @@ fn a_node_has_in_use_what_our_own_programs_use_there() {
 fn no_more_moves_go_on_at_a_time_than_may() {
     let programs: Vec<Program> = (1..=40).map(program).collect();
     let mut balancer = balancer();
-    // One place is kept for memory.
+    // One move is reserved for memory.
     let most = Pace::AT_ONCE - 1;
     assert_eq!(look(&mut balancer, 1_000, &programs).len(), most);
     let paced = (1..=40).filter(|process| {
@@ -404,7 +405,7 @@ fn failures_put_off_the_next_try_longer_and_longer() {
     for wait in [
         10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 640_000, 640_000,
     ] {
-        // Others come and go, so that pace would allow it.
+        // Other programs come and go, so that pace would allow a move.
         balancer.pace.news(now);
         assert_eq!(look(&mut balancer, now, &programs).len(), 1, "{now}");
         balancer.ended(now, 1, false);
@@ -412,7 +413,7 @@ fn failures_put_off_the_next_try_longer_and_longer() {
         assert!(look(&mut balancer, now + wait - 1, &programs).is_empty());
         let record = balancer.record(1).expect("a record");
         assert_eq!(record.verdict, Verdict::Failed { wait_ms: 1 });
-        // It may be moved six times in an hour.
+        // It could only be moved six times in an hour.
         balancer.pace.retain(|_| false);
         now += wait;
     }
@@ -451,7 +452,7 @@ fn without_news_a_wish_has_to_last() {
         light
     }];
     look(&mut balancer, 0, &alone);
-    // The second one is news when it begins to compute, for half a minute.
+    // The second program would be news for half a minute when it begins to compute.
     balancer.heavy.insert(2);
     let news = |balancer: &Balancer, now| balancer.pace.has_news(now);
     let first = 100_000;
@@ -459,7 +460,7 @@ fn without_news_a_wish_has_to_last() {
     for now in (first..first + STEADY).step_by(1000) {
         assert!(look(&mut balancer, now, &both).is_empty());
     }
-    // It pauses for a moment: it begins anew.
+    // It pauses for a moment, so the time begins anew.
     assert!(look(&mut balancer, first + STEADY, &alone).is_empty());
     let again = first + STEADY + 1000;
     for now in (again..again + STEADY).step_by(1000) {
@@ -540,7 +541,7 @@ fn memory_that_will_be_lacking_makes_the_smallest_go_that_helps() {
         eater.growth = growth;
         eater
     };
-    // 50 MB are left beyond the reserve; 100 more will be wanted within the horizon.
+    // 50 MB are left beyond the reserve, and 100 more will be wanted within the horizon.
     let used = 2000.0 * MB - Rules::default().reserve - (100.0 + 50.0) * MB;
     let programs = [
         with(1, 60.0 * MB, 0.0),
@@ -600,7 +601,7 @@ fn those_who_decide_at_the_same_moment_choose_different_targets() {
 
 #[test]
 fn who_shares_a_node_with_others_guests_waits_for_its_turn() {
-    // Seconds until a guest leaves that another home's guest is beside.
+    // Seconds until a guest leaves that shares its node with another home's guest.
     let waits = |process: u64| {
         let mut balancer = balancer();
         let guest = [away(process)];
@@ -621,7 +622,7 @@ fn who_shares_a_node_with_others_guests_waits_for_its_turn() {
     assert!(different.len() > 8, "{different:?}");
 }
 
-/// Two of three share a CPU, and nothing new happens; gives the turns that are taken at this moment.
+/// Two of three programs share a CPU, and nothing new happens. Returns the turns that are taken at this moment.
 fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Relocation> {
     let habits = Habits {
         fair,
@@ -630,7 +631,7 @@ fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Relocation> {
     let mut balancer = Balancer::new(HOME, Rules::default(), habits);
     let mut programs = [program(1), program(2), away(3)];
     programs[2].task.done = 200.0;
-    // Of the two it is the second that has got more.
+    // Of the two programs, the second has got more.
     programs[1].task.done = 110.0;
     change(&mut programs);
     assert_eq!(look(&mut balancer, 1_000, &programs), []);

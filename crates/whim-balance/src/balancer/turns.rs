@@ -1,9 +1,10 @@
-//! Turns: where there are more programs than CPUs, other ones share a CPU every few minutes.
+//! Turns: if there are more programs than CPUs, it is other programs that share a CPU every few minutes.
 //!
-//! A cluster that rests is not fair: of five equal programs on four nodes two get half of what the others
-//! get, for as long as they live. Nothing is gained for all by a move then, so nothing moves. With
-//! [`Habits::fair`](super::Habits::fair) a program that has shared its CPU goes, after a while, to one that a luckier program has
-//! for itself: whom it leaves behind is lucky next. Turns are moves for load to all limits.
+//! A cluster at rest is not fair: of five equal programs on four nodes, two get half of what the others get,
+//! for as long as they live. Nothing moves, because no move would be a gain for all together. With
+//! [`Habits::fair`](super::Habits::fair), a program that has shared its CPU for a while goes to a CPU that a
+//! luckier program has for itself, and the program that it leaves behind is the lucky one next. For all limits,
+//! turns count as moves for load.
 
 use super::{Balancer, Program, Relocation, Surroundings, Verdict};
 use crate::decide::{self, Node, Numbers};
@@ -11,22 +12,22 @@ use crate::{Millis, NodeId};
 use std::collections::BTreeMap;
 use whim_journey::cause::Cause;
 
-/// Seconds for which the same programs share a CPU, at least. Five programs on four nodes make 30 turns an
-/// hour then, and each of them may move six times.
+/// Seconds for which the same programs share a CPU, at least. So five programs on four nodes make 30 turns an
+/// hour, and each of them may move six times.
 const LASTS: f64 = 120.0;
-/// A place is crowded if a program gets less than this part of what one gets elsewhere.
+/// A place is crowded if a program there gets less than this part of what one gets elsewhere.
 const CROWDED: f64 = 0.8;
-/// What a program gets after its move is at least this part of what it got before: it only takes along what
-/// it suffers.
+/// After its move, a program must get at least this part of what it got before: it will share a CPU there as
+/// well.
 const NO_WORSE: f64 = 0.9;
-/// What is evened out has to be worth so many times what the move costs.
+/// The seconds that are evened out have to be this many times the cost of the move.
 const WORTH: f64 = 4.0;
 
 /// What our own programs get on a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     programs: f64,
-    /// The sum of what each has got of a core in the mean of its life.
+    /// The sum of what each has got of a core on average over its life.
     progress: f64,
     /// What each gets of a core of speed 1 now.
     gets: f64,
@@ -40,7 +41,7 @@ impl Place {
     }
 }
 
-/// Of a core of speed 1, what each of so many programs gets.
+/// The part of a core of speed 1 that each of so many programs gets.
 fn share(node: &Node, running: f64) -> f64 {
     let speed = node.size.speed / node.cores.max(0.01);
     speed * (node.cores / running.max(0.01)).min(1.0)
@@ -63,7 +64,7 @@ impl Balancer {
         if !self.habits.fair || !rests || !self.pace.allows(now) {
             return;
         }
-        // Who may move, and would not for load.
+        // Programs that may move, but would not be moved for load.
         let stays = |program: &&Program| {
             let record = self.records.get(&program.task.process);
             record.is_some_and(|record| matches!(record.verdict, Verdict::Stay(_)))
@@ -87,7 +88,7 @@ impl Balancer {
         }
     }
 
-    /// Where a program should go to share a CPU, and how many seconds of a core that evens out.
+    /// Where a program should go to share a CPU, and how many seconds of a core that would even out.
     fn turn(
         &self,
         now: Millis,
@@ -101,7 +102,8 @@ impl Balancer {
         if !shares || self.pace.is_spent(now, task.process, Cause::Turn) {
             return None;
         }
-        // Of those that share a CPU it is the luckiest that goes on sharing one.
+        // What the programs left behind have got on average. If the luckiest of those that share a CPU goes,
+        // this is lowest and the gain greatest, so it is the one that goes on sharing.
         let left = (here.progress - progress(program)) / (here.programs - 1.0);
         let cost = self.rules.move_takes(task.memory);
         let targets = scene.targets(program.at, self.habits.horizon + cost);
@@ -129,7 +131,7 @@ impl Balancer {
     }
 }
 
-/// Our own programs by where they are.
+/// Our own programs by the node on which they are.
 fn places(programs: &[&Program], scene: &Surroundings) -> BTreeMap<NodeId, Place> {
     let mut places: BTreeMap<NodeId, Place> = BTreeMap::new();
     for program in programs {
