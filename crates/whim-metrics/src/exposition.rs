@@ -1,6 +1,6 @@
-//! The two texts that Prometheus reads, and which of them it asks for.
+//! The two text formats that Prometheus reads, and which of them it asks for.
 
-/// Form of the text.
+/// Format of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// OpenMetrics 1.0.
@@ -9,11 +9,11 @@ pub enum Format {
     Plain,
 }
 
-/// Media ranges of an Accept header that are looked at.
+/// The most media ranges of an Accept header that are read.
 pub(crate) const RANGES_MAX: usize = 32;
 
 impl Format {
-    /// What the answer's Content-Type says.
+    /// The Content-Type of the answer.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
@@ -23,8 +23,8 @@ impl Format {
     }
 }
 
-/// The form that suits an Accept header best; the plain one where it says nothing, or nothing that we have.
-/// Of forms that are as welcome, OpenMetrics.
+/// The format that suits an Accept header best; the plain one if the header is missing or names none that we
+/// have. Between formats that are equally welcome, OpenMetrics is chosen.
 #[must_use]
 pub fn negotiate(accept: Option<&str>) -> Format {
     let ranges = accept.unwrap_or_default().split(',').take(RANGES_MAX);
@@ -60,7 +60,8 @@ pub fn negotiate(accept: Option<&str>) -> Format {
     }
 }
 
-/// OpenMetrics as the plain format: a counter has its suffix in all lines, and there is neither unit nor end.
+/// Turns OpenMetrics into the plain format: a counter has its suffix in all lines, and there are no lines for
+/// units and for the end.
 #[must_use]
 pub(crate) fn plain(text: &str) -> String {
     let counter = |line: &str| {

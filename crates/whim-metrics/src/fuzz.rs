@@ -2,8 +2,8 @@
 
 use crate::exposition::{Format, negotiate, plain};
 
-/// Any Accept header gives a form, and OpenMetrics only to one who has named it; any text can be made plain,
-/// and stays so.
+/// Any Accept header gives a format, and OpenMetrics only if the header names it. Any text can be made plain,
+/// and has no end mark then.
 pub fn accept(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -13,7 +13,7 @@ macro_rules! label {
             /// Every value.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// As the label has it.
+            /// The value as the label shows it.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
@@ -33,15 +33,15 @@ label! {
     Refusal {
         /// A stay reason of the process.
         Stay = "stay",
-        /// The node is unknown, down, drained or blocked, or none is fit.
+        /// The node is unknown, down, drained or blocked, or no node is suitable.
         Node = "node",
         /// The node is of another kind.
         Kind = "kind",
-        /// What `whim run` was told of it.
+        /// The limits that `whim run` was given for the program.
         Bounds = "bounds",
-        /// It is there already.
+        /// The process is there already.
         There = "there",
-        /// It is being moved.
+        /// The process is being moved.
         Busy = "busy",
         /// There is no such process, or it is not the caller's.
         Process = "process",
@@ -53,9 +53,9 @@ label! {
     Unadmitted {
         Draining = "draining",
         Blocked = "blocked",
-        /// As many guests as the configuration allows.
+        /// There are as many guests as the configuration allows.
         Guests = "guests",
-        /// The same of one user.
+        /// There are as many guests of this user as the configuration allows.
         User = "user",
         Kind = "kind",
         Memory = "memory",
@@ -89,7 +89,7 @@ label! {
 }
 
 label! {
-    /// Where a guest of this node stands.
+    /// How far a guest of this node has come.
     GuestState {
         /// Admitted; its supervisor is being started.
         Starting = "starting",
@@ -99,7 +99,7 @@ label! {
 }
 
 label! {
-    /// State of a process of this node, as `whim ps` has it.
+    /// State of a process of this node, as `whim ps` shows it.
     State {
         Home = "home",
         Away = "away",
@@ -118,7 +118,7 @@ label! {
 }
 
 label! {
-    /// How a member stands, as `whim nodes` has it.
+    /// State of a member, as `whim nodes` shows it.
     Reach {
         Up = "up",
         Suspect = "suspect",
@@ -128,11 +128,11 @@ label! {
 }
 
 label! {
-    /// What a node was told.
+    /// What a node was ordered to do.
     Order {
-        /// No guests.
+        /// Admit no guests.
         Block = "block",
-        /// Its own processes stay.
+        /// Keep its own processes.
         Stay = "stay",
         Drain = "drain",
     }

@@ -1,9 +1,9 @@
-//! What a node tells Prometheus: names, units and labels of its metrics, and the text that they make.
+//! What a node reports to Prometheus: names, units and labels of its metrics, and the text that contains them.
 //!
-//! No clock, no socket, no file: the daemon counts what happens ([`Counters`]), says how things stand when
-//! it is asked ([`Snapshot`]), and gets a text ([`Metrics::text`]). Labels take the values of the types in
-//! [`labels`] and no others, so that a node has the same few hundred series whatever runs on it: no process,
-//! no user and no command has a series of its own.
+//! There is no clock, no socket and no file here. The daemon counts what happens ([`Counters`]), describes its
+//! present state when it is asked ([`Snapshot`]), and gets a text ([`Metrics::text`]). Labels have the values
+//! of the types in [`labels`] and no others, so a node has the same few hundred series whatever runs on it: no
+//! process, user or command has a series of its own.
 #![forbid(unsafe_code)]
 
 mod exposition;

@@ -1,4 +1,4 @@
-//! The metrics themselves: what each is called and means, and what sets it.
+//! The metrics themselves: the name and meaning of each, and what sets it.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -17,8 +17,8 @@ use crate::exposition::{self, Format};
 use crate::labels::{GuestState, Order, Place, Reach, Refusal, State, Unadmitted, Verdict};
 use crate::snapshot::Snapshot;
 
-/// Upper ends of the histograms' buckets, in seconds: a freeze of a small process takes some milliseconds,
-/// a whole move of a large one over a slow link minutes.
+/// Upper ends of the histograms' buckets, in seconds. A freeze of a small process takes some milliseconds; a
+/// whole move of a large process over a slow link takes minutes.
 const FREEZE_BUCKETS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
@@ -27,7 +27,7 @@ const MOVE_BUCKETS: [f64; 12] = [
 ];
 
 type Number = Gauge<f64, AtomicU64>;
-/// One that may be unknown: it has no series then.
+/// A gauge whose value may be unknown: it has no series then.
 #[derive(Clone, Debug, Default)]
 struct Maybe(Arc<Mutex<Option<f64>>>);
 
@@ -112,8 +112,8 @@ impl Register<'_> {
         metric
     }
 
-    /// A counter for each value of a label, so that all of them are there from the beginning: what comes
-    /// into being with the first failure shows no increase.
+    /// A counter for each value of a label, so that all of them exist from the beginning. A counter that only
+    /// appears with the first failure would show no increase.
     fn counts<L>(
         &mut self,
         all: impl Iterator<Item = L>,
@@ -195,7 +195,7 @@ impl Moves {
     }
 }
 
-/// What is counted as it happens.
+/// Events that are counted as they happen.
 #[derive(Clone, Debug)]
 pub struct Counters {
     moves: Moves,
@@ -246,7 +246,7 @@ impl Counters {
         }
     }
 
-    /// A host is asked for room, or the process called home.
+    /// A move begins: a host is asked for room, or the process is called home.
     pub fn move_begun(&self, cause: Cause) {
         self.moves.begun.get_or_create(&cause.into()).inc();
     }
@@ -283,7 +283,7 @@ impl Counters {
             .inc();
     }
 
-    /// The balancer looked at all programs, and decided this about each.
+    /// The balancer has looked at all programs, and has decided this about each.
     pub fn looked(&self, verdicts: impl Iterator<Item = Verdict>) {
         self.looks.inc();
         for verdict in verdicts {
@@ -305,7 +305,7 @@ impl Counters {
     }
 }
 
-/// What is set at each scrape.
+/// Values that are set at each scrape.
 #[derive(Debug)]
 struct Gauges {
     load: Number,
@@ -419,7 +419,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// `version`: of the daemon.
+    /// `version` is that of the daemon.
     #[must_use]
     pub fn new(version: &str) -> Self {
         let mut registry = Registry::with_prefix("whim");
@@ -445,7 +445,7 @@ impl Metrics {
         &self.counters
     }
 
-    /// Everything, as things stand now.
+    /// All metrics, with their present values.
     #[must_use]
     pub fn text(&self, now: &Snapshot, format: Format) -> String {
         self.gauges.set(now);

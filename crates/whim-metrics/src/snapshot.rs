@@ -1,8 +1,8 @@
-//! How things stand on a node at the moment of a scrape.
+//! The state of a node at the moment of a scrape.
 
 use crate::labels::{Place, State};
 
-/// How things stand. What is not known is `None`, and has no series then.
+/// The state of a node. A value that is not known is `None`, and has no series then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Threads that run or wait for a CPU, for each CPU that the node may use.
@@ -10,13 +10,13 @@ pub struct Snapshot {
     pub cpus: f64,
     /// CPUs that its tasks would have used in the last second, had a limit not kept them from it.
     pub throttled_cpus: f64,
-    /// Of one core: 1 is an ordinary one.
+    /// Speed of one core; 1 is an ordinary one.
     pub speed_ratio: f64,
     pub memory_total_bytes: f64,
     pub memory_available_bytes: f64,
-    /// What of that guests will need that have not come, or not all of them.
+    /// How much of that will be needed by guests that have not come completely.
     pub memory_promised_bytes: f64,
-    /// Parts, from 0 to 1, of the last ten seconds.
+    /// Parts of the last ten seconds, from 0 to 1.
     pub cpu_pressure_ratio: Option<f64>,
     pub memory_pressure_ratio: Option<f64>,
     pub blocked: bool,
@@ -25,13 +25,13 @@ pub struct Snapshot {
     pub guests: Guests,
     pub processes: Processes,
     pub members: Members,
-    /// `None`: this node is in no cluster. Below 0: it has ended.
+    /// `None`: this node is in no cluster. Below 0: the certificate has expired.
     pub certificate_remaining_seconds: Option<f64>,
     /// Whether the balancer looks at this node's programs.
     pub balances: bool,
     pub daemon_cpu_seconds: f64,
     pub daemon_resident_bytes: f64,
-    /// Since 1970.
+    /// When the daemon began, in seconds since 1970.
     pub daemon_start_seconds: f64,
 }
 
@@ -49,7 +49,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// One more.
+    /// Counts one more process.
     pub fn add(&mut self, state: State, place: Place) {
         let known = self
             .counts
@@ -61,7 +61,7 @@ impl Processes {
         }
     }
 
-    /// How many there are of this kind.
+    /// How many processes there are of this kind.
     #[must_use]
     pub fn count(&self, state: State, place: Place) -> u32 {
         let counts = self.counts.iter();
@@ -70,7 +70,7 @@ impl Processes {
     }
 }
 
-/// Members of the cluster, this node among them, by how they stand.
+/// Members of the cluster, including this node, by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     pub up: u32,

@@ -1,7 +1,7 @@
 //! The feed: what has changed since the last time, as lines.
 //!
-//! The first batch names everything. Each batch ends with a [`Update::Tick`]: then the picture is whole and
-//! may be shown. A monitor that understands no more of a line than its name passes it over.
+//! The first batch contains everything. Each batch ends with an [`Update::Tick`]: then the picture is whole and
+//! may be shown. A monitor skips a line of which it understands only the name.
 
 use crate::rows::{LogRow, NodeRow, ProcessRow};
 use serde::{Deserialize, Serialize};
@@ -24,34 +24,34 @@ impl Key {
     }
 }
 
-/// `HOME:PID`, as every command takes it.
+/// `HOME:PID`, as every command accepts it.
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.home, self.pid)
     }
 }
 
-/// One line.
+/// One line of the feed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "update", rename_all = "kebab-case")]
 pub enum Update {
-    /// A node is new, or is otherwise than before.
+    /// A node is new or has changed.
     Node(NodeRow),
     NodeGone {
         name: String,
     },
-    /// A process is new, or is otherwise than before.
+    /// A process is new or has changed.
     Process(ProcessRow),
     ProcessGone(Key),
     /// Something has happened.
     Log(LogRow),
-    /// All that there is to say for this time, in milliseconds since 1970, was said.
+    /// The feed is complete up to this time, in milliseconds since 1970.
     Tick {
         time_ms: u64,
     },
 }
 
-/// Knows what one reader was told.
+/// Remembers what one reader was told.
 #[derive(Debug, Default)]
 pub struct Teller {
     nodes: BTreeMap<String, NodeRow>,
@@ -59,7 +59,8 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// What is to be said now that these are all rows. Of rows of the same name the last one counts.
+    /// Returns what the reader has to be told, now that these are all rows. Among rows of the same name the
+    /// last one counts.
     pub fn tell(
         &mut self,
         time_ms: u64,
@@ -81,7 +82,8 @@ impl Teller {
     }
 }
 
-/// Puts `now` in the place of `before`; gives what is new or otherwise, and the names of what is gone.
+/// Replaces `before` by `now`. Returns the rows that are new or have changed, and the names of those that are
+/// gone.
 fn changes<K: Ord + Clone, R: PartialEq + Clone>(
     before: &mut BTreeMap<K, R>,
     now: BTreeMap<K, R>,
@@ -149,7 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever changes, a picture that is made of the feed shows what there is.
+        /// Whatever changes, a picture that is built from the feed shows the present rows.
         #[test]
         fn a_picture_of_the_feed_is_that_of_the_rows(
             batches in proptest::collection::vec(

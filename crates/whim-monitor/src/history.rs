@@ -1,4 +1,4 @@
-//! What a number was lately: a ring of samples, one a second.
+//! The recent values of a number: a ring of samples, one a second.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ pub struct History {
 }
 
 impl History {
-    /// Samples that are kept: ten minutes.
+    /// How many samples are kept: those of ten minutes.
     pub const SAMPLES: usize = 600;
 
     #[must_use]
@@ -30,7 +30,7 @@ impl History {
         self.samples.back().copied()
     }
 
-    /// The last `count` samples, the oldest first; fewer if there were not so many.
+    /// The last `count` samples, the oldest first; fewer if there are not so many.
     pub fn latest(&self, count: usize) -> impl Iterator<Item = f64> {
         let skipped = self.samples.len().saturating_sub(count);
         self.samples.iter().skip(skipped).copied()

@@ -1,8 +1,8 @@
 //! What the monitors show: `whim top`, `whim mon` and the page draw the same picture of the cluster.
 //!
-//! The daemon tells its rows once, and from then on what has changed of them ([`feed`]); each monitor keeps
-//! a picture of it ([`model`]) and shows a part in some order ([`order`]). No clock, no socket, no file: a
-//! recorded feed gives the same pictures.
+//! The daemon sends its rows once, and from then on only their changes ([`feed`]). Each monitor keeps a picture
+//! of them ([`model`]) and shows a part of it in some order ([`order`]). There is no clock, no socket and no
+//! file here, so a recorded feed always gives the same pictures.
 #![forbid(unsafe_code)]
 
 pub mod feed;

@@ -6,20 +6,20 @@ use crate::rows::{LogRow, NodeRow, NodeState, ProcessRow};
 use std::collections::{BTreeMap, VecDeque};
 use whim_journey::job::State;
 
-/// More processes, nodes or lines of the log than this are not shown.
+/// The most processes, nodes and lines of the log that are shown.
 pub const PROCESSES_MAX: usize = 100_000;
 pub const NODES_MAX: usize = 10_000;
 pub const LOG_MAX: usize = 1_000;
 /// How long a process that has moved is drawn between two nodes, in milliseconds.
 pub const FLIGHT_MS: u64 = 1_500;
 
-/// A node, and what it was lately.
+/// A node, and its recent values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub row: NodeRow,
-    /// Load for each CPU; 1: all are busy.
+    /// Load per CPU; at 1 all CPUs are busy.
     pub load: History,
-    /// Memory in use, as a part of all.
+    /// Memory in use, as a part of all memory.
     pub memory: History,
 }
 
@@ -29,7 +29,7 @@ pub struct Flight {
     pub key: Key,
     pub from: String,
     pub to: String,
-    /// When it was seen there, in milliseconds since 1970.
+    /// When it was first seen at its new place, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Totals {
     pub moves: u64,
 }
 
-/// The cluster, as far as the feed has told.
+/// The cluster, as far as the feed has described it.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     nodes: BTreeMap<String, Node>,
@@ -59,7 +59,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Takes a line of the feed up; true when the picture is whole.
+    /// Applies a line of the feed; returns true when the picture is whole.
     pub fn apply(&mut self, update: Update) -> bool {
         match update {
             Update::Node(row) => self.put_node(row),
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// Histories go on once a second, however often something is told.
+    /// Histories get one sample a second, however often ticks come.
     fn tick(&mut self, time_ms: u64) {
         let second = time_ms / 1000 != self.time_ms / 1000;
         for node in self.nodes.values_mut().filter(|_| second) {
@@ -132,7 +132,7 @@ impl Model {
             .retain(|flight| flight.since_ms + FLIGHT_MS > time_ms);
     }
 
-    /// By name.
+    /// The nodes, in the order of their names.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
@@ -142,7 +142,7 @@ impl Model {
         self.nodes.get(name)
     }
 
-    /// By home and pid.
+    /// The processes, in the order of home and pid.
     pub fn processes(&self) -> impl Iterator<Item = &ProcessRow> {
         self.processes.values()
     }
@@ -152,7 +152,7 @@ impl Model {
         self.processes.get(key)
     }
 
-    /// Those that have just moved.
+    /// The processes that have just moved.
     #[must_use]
     pub fn flights(&self) -> &[Flight] {
         &self.flights
@@ -163,7 +163,7 @@ impl Model {
         self.log.iter()
     }
 
-    /// Of the last whole picture, in milliseconds since 1970.
+    /// The time of the last whole picture, in milliseconds since 1970.
     #[must_use]
     pub fn time_ms(&self) -> u64 {
         self.time_ms
@@ -216,7 +216,7 @@ mod tests {
         told(&mut model, [Update::Process(away.clone())], 11_000);
         let flight = &model.flights()[0];
         assert_eq!((flight.from.as_str(), flight.to.as_str()), ("n1", "n2"));
-        // It goes on at once: there is one flight of it, the last.
+        // It moves on at once, so only its last flight is left.
         let onward = ProcessRow {
             r#where: "n3".into(),
             ..away

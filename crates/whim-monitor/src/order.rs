@@ -6,7 +6,7 @@ use crate::rows::ProcessRow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
 
-/// By what a list is sorted.
+/// The column by which a list is sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
     Pid,
@@ -34,7 +34,7 @@ impl Column {
         Self::Command,
     ];
 
-    /// Its head.
+    /// The head of the column.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Column {
         }
     }
 
-    /// Numbers begin with the largest, words with the first.
+    /// Counts and shares are sorted from the largest, pids and words from the smallest.
     fn compare(self, one: &ProcessRow, other: &ProcessRow) -> Ordering {
         match self {
             Self::Pid => one.pid.cmp(&other.pid),
@@ -66,7 +66,7 @@ impl Column {
     }
 }
 
-/// As `whim ps` prints it.
+/// The state, as `whim ps` prints it.
 #[must_use]
 pub fn state(row: &ProcessRow) -> &'static str {
     use whim_journey::job::State;
@@ -85,7 +85,7 @@ pub fn state(row: &ProcessRow) -> &'static str {
 pub struct Choice {
     pub column: Column,
     pub reversed: bool,
-    /// Children below those who have started them.
+    /// Whether children are shown below the processes that have started them.
     pub tree: bool,
     /// A part of the command, user, home, place or name (`HOME:PID`), in any case; empty: all.
     pub filter: String,
@@ -100,8 +100,8 @@ pub struct Listed<'a> {
 }
 
 impl Choice {
-    /// The rows that are wanted, in order. What is equal is in the order of home and pid, so that lines do not
-    /// change places for nothing.
+    /// The rows that are wanted, in order. Equal rows are in the order of home and pid, so that lines do not
+    /// change places without a reason.
     #[must_use]
     pub fn list<'a>(&self, model: &'a Model) -> Vec<Listed<'a>> {
         let filter = self.filter.to_lowercase();
@@ -166,7 +166,7 @@ fn as_tree<'a>(rows: &[&'a ProcessRow]) -> Vec<Listed<'a>> {
         let depth = next.depth + 1;
         open.extend(below.into_iter().rev().map(|row| Listed { row, depth }));
     }
-    // A ring of parents, which a pid that was used again can make: nobody is left out.
+    // Processes in a ring of parents, which reuse of a pid can make, would be missing otherwise.
     list.extend(
         children
             .into_values()

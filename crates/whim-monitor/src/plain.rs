@@ -1,29 +1,30 @@
-//! What others have written, as it can be shown: to a terminal, and to who reads it.
+//! Text that others have written, made safe to show to a terminal and to its reader.
 //!
-//! Reasons, commands and names of others stand in most of what a daemon tells. So all of it passes through
-//! here where it leaves, once, whoever has put it together.
+//! Most of what a daemon sends contains reasons, commands and names that others have chosen. So all of it
+//! passes through here once where it leaves, no matter where it was put together.
 
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, Serializer};
 use std::io::{self, Write};
 
-/// Longest sentence that is told on, in characters.
+/// Longest sentence that is passed on, in characters.
 pub const SENTENCE_MAX: usize = 1000;
 
-/// A letter that does nothing to a terminal, ends no line, and leaves the order of its neighbours alone.
+/// The letter, or a space in place of one that controls a terminal, ends a line, or changes the order of its
+/// neighbours.
 #[must_use]
 pub fn harmless(letter: char) -> char {
     if is_harmless(letter) { letter } else { ' ' }
 }
 
-/// Whether it is shown as it is.
+/// Whether a letter is shown as it is.
 #[must_use]
 pub fn is_harmless(letter: char) -> bool {
     !letter.is_control() && !reorders(letter)
 }
 
-/// Ends of lines and paragraphs, and marks by which text is shown in another order than it was written:
-/// with them a sentence can be made to say something else.
+/// Ends of lines and paragraphs, and marks that change the order in which text is shown: with these a sentence
+/// can be made to say something else.
 fn reorders(letter: char) -> bool {
     matches!(
         letter,
@@ -43,13 +44,13 @@ pub fn sentence(text: &str) -> String {
     text.chars().take(SENTENCE_MAX).map(harmless).collect()
 }
 
-/// A text without harm; of the same number of characters.
+/// A text with every letter [`harmless`]; it has the same number of characters.
 #[must_use]
 pub fn text(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// As JSON, with every text in it [`harmless`], names of fields too.
+/// The value as JSON, with every text in it [`harmless`], including names of fields.
 ///
 /// # Errors
 /// Those of [`serde_json::to_vec`].
@@ -59,7 +60,7 @@ pub fn to_json(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes JSON as serde does, but for what is not harmless.
+/// Writes JSON as serde does, except for letters that are not harmless.
 struct Plain;
 
 impl Formatter for Plain {
@@ -81,7 +82,7 @@ impl Formatter for Plain {
             CharEscape::Quote | CharEscape::ReverseSolidus | CharEscape::Solidus => {
                 CompactFormatter.write_char_escape(writer, escape)
             }
-            // All others are of control characters.
+            // All others stand for control characters.
             _ => writer.write_all(b" "),
         }
     }

@@ -14,13 +14,13 @@ pub struct ProcessRow {
     pub reason: Option<String>,
     pub moves: u32,
     pub cpu_percent: f64,
-    /// Cores that it would keep busy, and those that it got, by the balancer's last looks; null: it looks at
-    /// its own node's programs only.
+    /// Cores that it would keep busy, and those that it got, at the balancer's last looks; null for programs of
+    /// other nodes, which the balancer does not look at.
     #[serde(default)]
     pub cpus_wanted: Option<f64>,
     #[serde(default)]
     pub cpus_got: Option<f64>,
-    /// Calls for its home in a second; at home, those that would be.
+    /// Calls to its home in a second; while it is at home, the calls that it would make to it from elsewhere.
     #[serde(default)]
     pub home_calls: Option<f64>,
     pub memory_bytes: u64,
@@ -29,19 +29,19 @@ pub struct ProcessRow {
     /// Why the cluster does not move it by itself, a sentence.
     #[serde(default)]
     pub not_candidate: Option<String>,
-    /// Who runs it at home; null: not told.
+    /// The user who runs it at home; null: not reported.
     #[serde(default)]
     pub uid: Option<u32>,
     #[serde(default)]
     pub user: Option<String>,
-    /// The process that has started it, of the same home; null: not told.
+    /// The process of the same home that has started it; null: not reported.
     #[serde(default)]
     pub parent: Option<i32>,
     pub home_supervisor_pid: Option<i32>,
-    /// As the host's pid namespace has it.
+    /// Its pid in the host's pid namespace.
     pub guest_supervisor_pid: Option<i32>,
-    /// With its arguments, which may hold secrets, for its user and administrators of its home alone; others
-    /// see the program's name.
+    /// The command line. Its arguments may hold secrets, so only its user and administrators of its home see
+    /// them; others see the program's name.
     pub command: String,
 }
 
@@ -66,32 +66,32 @@ impl std::fmt::Display for NodeState {
     }
 }
 
-/// A row of `whim nodes`; the names are stable. What an unreachable node last said is kept.
+/// A row of `whim nodes`; the names are stable. The last values of an unreachable node are kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
     pub name: String,
     pub state: NodeState,
-    /// Threads that run or wait for a CPU: it rises at once, and falls over some seconds. Null, as all
-    /// that follows: never heard.
+    /// Threads that run or wait for a CPU. It rises at once, and falls over some seconds. This and all that
+    /// follows is null if the node was never heard.
     pub load: Option<f64>,
-    /// Of one core: 1 is an ordinary one.
+    /// Speed of one core; 1 is an ordinary one.
     pub speed: Option<f64>,
-    /// Its speed was not measured yet.
+    /// Its speed has not been measured yet.
     #[serde(default)]
     pub speed_estimated: Option<bool>,
     pub cpus: Option<f64>,
     /// CPUs' worth of waiting for a limit of the node's CPU time, in the last second.
     #[serde(default)]
     pub throttled_cpus: Option<f64>,
-    /// Of the last ten seconds, how much some task waited for a CPU, and how much none could go on for
-    /// want of memory; null also where the kernel does not tell.
+    /// For what part of the last ten seconds some task waited for a CPU, and for what part no task could go on
+    /// for want of memory. Null also where the kernel does not report it.
     #[serde(default)]
     pub cpu_pressure_percent: Option<f64>,
     #[serde(default)]
     pub memory_pressure_percent: Option<f64>,
     pub memory_total_bytes: Option<u64>,
     pub memory_available_bytes: Option<u64>,
-    /// What of it is promised to guests that have not come, or not all of them.
+    /// How much of it is promised to guests that have not come completely.
     #[serde(default)]
     pub memory_promised_bytes: Option<u64>,
     pub guests: Option<u32>,
@@ -102,14 +102,14 @@ pub struct NodeRow {
     pub stays: Option<bool>,
     #[serde(default)]
     pub labels: Option<Vec<String>>,
-    /// By which token it became a member, for a day; only the node that holds the CA knows.
+    /// The token by which it became a member, shown for a day; only the node that holds the CA knows it.
     #[serde(default)]
     pub admitted: Option<Admission>,
-    /// Why it refuses this node, a sentence; null: as far as is known it does not.
+    /// Why it refuses this node, a sentence; null: it does not, as far as is known.
     #[serde(default)]
     pub refuses: Option<String>,
-    /// Short name of its migration class: programs move between nodes of equal class; portable ones
-    /// between those that are equal up to the dash.
+    /// Short name of its migration class. Programs move between nodes of equal class, and portable ones between
+    /// nodes whose classes are equal up to the dash.
     pub class: Option<String>,
 }
 
@@ -120,7 +120,7 @@ pub struct Admission {
     pub token: String,
     /// Milliseconds since 1970.
     pub time_ms: u64,
-    /// Address and port from which it was asked for.
+    /// Address and port from which the node asked to join.
     pub from: String,
 }
 
@@ -136,7 +136,7 @@ pub struct LogRow {
 }
 
 impl NodeRow {
-    /// Memory in use, as a part of all; `None`: not known.
+    /// Memory in use, as a part of all memory; `None`: not known.
     #[must_use]
     pub fn memory_part(&self) -> Option<f64> {
         let (total, available) = (self.memory_total_bytes?, self.memory_available_bytes?);
@@ -152,7 +152,7 @@ impl NodeRow {
     }
 }
 
-/// A count, to reckon with; exact below 2^53.
+/// A count as a floating-point number; exact below 2^53.
 #[must_use]
 pub fn float(count: u64) -> f64 {
     let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX));

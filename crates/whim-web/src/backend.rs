@@ -5,18 +5,18 @@ use std::future::Future;
 use tokio::sync::mpsc::Receiver;
 use whim_monitor::feed::Update;
 
-/// Who looks, as the page shows it.
+/// The user of the page, as the page shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Greeting {
     /// The node that serves the page: the home of the processes that may be moved from here.
     pub node: String,
     pub uid: u32,
     pub user: String,
-    /// Whether this one may drain nodes and move everybody's processes.
+    /// Whether this user may drain nodes and move everybody's processes.
     pub admin: bool,
 }
 
-/// What the page may have done. Each has its command, and the rights of that command.
+/// What the page may order. Each order corresponds to a command, and needs the rights of that command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
@@ -40,7 +40,7 @@ pub enum Order {
     Why {
         pid: i32,
     },
-    /// How the node that serves the page was in the last hours, no more than [`HOURS_MAX`].
+    /// How the node that serves the page was in the last hours, at most [`HOURS_MAX`].
     Past {
         hours: u32,
     },
@@ -49,18 +49,18 @@ pub enum Order {
 /// Nothing is kept for longer than a year.
 pub const HOURS_MAX: u32 = 366 * 24;
 
-/// How a node was over a while.
+/// How a node was over a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Past {
-    /// The middle of it, in milliseconds since 1970.
+    /// The middle of the period, in milliseconds since 1970.
     pub time_ms: u64,
     /// Threads that ran or waited for a CPU, as a part of its CPUs, on average.
     pub load: f64,
-    /// Memory in use, as a part of all, on average.
+    /// Memory in use, as a part of all memory, on average.
     pub memory: f64,
 }
 
-/// How it went: sentences for the user, and the past if that was asked for, the earliest first.
+/// The result of an order: sentences for the user, and the past if that was asked for, the earliest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Told {
     pub sentences: Vec<String>,
@@ -69,16 +69,16 @@ pub struct Told {
 
 /// The daemon, as the page sees it.
 pub trait Backend: Send + Sync + 'static {
-    /// One user, with all rights that this one has.
+    /// One user, with all of the user's rights.
     type Who: Clone + Send + Sync + 'static;
 
     fn greeting(&self, who: &Self::Who) -> Greeting;
 
-    /// All rows, and from then on what changes of them, in batches that end with a tick. It ends when the
-    /// receiver is dropped.
+    /// All rows, and from then on their changes, in batches that end with a tick. It ends when the receiver is
+    /// dropped.
     fn follow(&self, who: Self::Who) -> Receiver<Vec<Update>>;
 
-    /// Does it, with this one's rights; an error is a sentence for the user.
+    /// Carries out an order with this user's rights; an error is a sentence for the user.
     fn order(
         &self,
         who: Self::Who,

@@ -9,10 +9,10 @@ use crate::listen::{Connected, talk};
 use crate::serve::Web;
 use crate::{Backend, Greeting, Order, Told};
 
-/// No input is longer, in bytes.
+/// The most bytes of an input.
 const INPUT_MAX: usize = 64 << 10;
 
-/// A daemon that nobody may reach: nobody has a session.
+/// A daemon that no request may reach, because nobody has a session.
 #[derive(Debug)]
 struct Untouched;
 
@@ -32,7 +32,7 @@ impl Backend for Untouched {
     }
 }
 
-/// Whatever comes by a connection to the page, while there is a link and no session: it is answered or dropped,
+/// Whatever comes over a connection to the page, while there is a link and no session, is answered or dropped,
 /// and nothing is asked of the daemon.
 ///
 /// # Panics
@@ -59,7 +59,7 @@ pub fn page(data: &[u8]) {
         answer
     });
     assert!(
-        // Who asks in version 1.0 is answered in it.
+        // A request in version 1.0 is answered in that version.
         answer.is_empty() || answer.starts_with(b"HTTP/1.1 ") || answer.starts_with(b"HTTP/1.0 "),
         "an answer begins with its version"
     );

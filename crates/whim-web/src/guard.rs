@@ -1,11 +1,12 @@
-//! Which requests are heard: those that this node's own page sends, under a name that this node has.
+//! Which requests are accepted: those that this node's own page sends, under a name that this node has.
 //!
 //! - *Host*: a foreign name that leads here (DNS rebinding) is refused.
-//! - *Origin*, *Sec-Fetch-Site*: what another page makes a browser send is refused, also to the feed.
-//! - *Token*: an order carries what only this session's page knows.
+//! - *Origin*, *Sec-Fetch-Site*: requests that another page makes a browser send are refused, also those for
+//!   the feed.
+//! - *Token*: an order carries a secret that only this session's page knows.
 //!
-//! Each stands for itself; a browser that lacks one is held by the others (OWASP, Cross-Site Request Forgery
-//! Prevention, 2025).
+//! Each of these works by itself: a browser that lacks one is still held by the others (OWASP, Cross-Site
+//! Request Forgery Prevention, 2025).
 
 use thiserror::Error;
 
@@ -24,7 +25,7 @@ pub enum GuardError {
     Token,
 }
 
-/// What of a request is judged.
+/// The parts of a request that are judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'a> {
     pub host: Option<&'a str>,
@@ -33,7 +34,7 @@ pub struct Head<'a> {
     pub token: Option<&'a str>,
 }
 
-/// Under which names the page is found.
+/// Knows the names under which the page is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// `http` or `https`.
@@ -43,7 +44,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// `names` without their port; addresses of IPv6 in brackets.
+    /// `names` are given without their port, and IPv6 addresses in brackets.
     #[must_use]
     pub fn new(tls: bool, names: &[String], port: u16) -> Self {
         let scheme = if tls { "https" } else { "http" };
@@ -59,7 +60,7 @@ impl Guard {
         Self { scheme, hosts }
     }
 
-    /// Any request.
+    /// Checks any request.
     ///
     /// # Errors
     /// [`GuardError::Host`].
@@ -72,8 +73,8 @@ impl Guard {
         }
     }
 
-    /// A request for what changes: the feed, or what is known of a process. Browsers name no origin when a
-    /// page reads from where it came from.
+    /// Checks a request that reads something private: the feed, or what is known of a process. Browsers send no
+    /// origin when a page reads from the place that it came from.
     ///
     /// # Errors
     /// [`GuardError::Host`], [`GuardError::Origin`].
@@ -88,7 +89,7 @@ impl Guard {
         }
     }
 
-    /// An order: it names its origin, and has the token of its session.
+    /// Checks an order: it must name its origin, and have the token of its session.
     ///
     /// # Errors
     /// Each of [`GuardError`].
@@ -111,7 +112,7 @@ impl Guard {
     }
 }
 
-/// Compares all of two secrets, however soon they differ.
+/// Compares two secrets to their end, no matter how early they differ.
 fn same(one: &str, other: &str) -> bool {
     let differences = one.bytes().zip(other.bytes()).map(|(a, b)| a ^ b);
     one.len() == other.len() && differences.fold(0, |all, one| all | one) == 0

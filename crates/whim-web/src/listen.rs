@@ -14,25 +14,25 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at a time: of all, and of one user of this machine.
+/// The most connections at a time: of all users, and of one user of this machine.
 pub const CONNECTIONS_MAX: usize = 512;
 pub const CONNECTIONS_OF_USER_MAX: usize = 64;
 /// A client that does not say what it wants within this time is dropped.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a failure to accept, such as too many open files.
+/// How long to wait after a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Of the kernel's list of connections no more is read, in bytes.
+/// The most bytes that are read of the kernel's list of connections.
 pub const LIST_MAX: u64 = 16 << 20;
 
-/// Whose connection a request came by: `None` where that cannot be known, since it is from elsewhere.
+/// The user whose connection a request came by. `None`: it comes from another machine, so that cannot be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connected(pub Option<u32>);
 
-/// The connections that there are, by user; of those from elsewhere together.
+/// The number of present connections by user; those from other machines are counted together.
 #[derive(Debug, Default)]
 struct Counts(Mutex<HashMap<Option<u32>, usize>>);
 
-/// The place of one connection; dropped when it ends.
+/// The place of one connection in [`Counts`]; dropped when the connection ends.
 struct Place {
     counts: Arc<Counts>,
     uid: Option<u32>,
@@ -127,7 +127,7 @@ pub(crate) async fn talk(
     }
 }
 
-/// Whose connection this is; `None`: it comes from this machine, and is nobody's any more.
+/// Whose connection this is; `None`: it comes from this machine, but no longer belongs to anybody.
 async fn connected(stream: &TcpStream, peer: SocketAddr) -> Option<Connected> {
     if !peer.ip().to_canonical().is_loopback() {
         return Some(Connected(None));
@@ -138,7 +138,8 @@ async fn connected(stream: &TcpStream, peer: SocketAddr) -> Option<Connected> {
     Some(Connected(Some(uid)))
 }
 
-/// The user of this machine who has the other end of a connection: proc_pid_net(5) lists all of them.
+/// The user of this machine who has the other end of a connection. All connections are listed as
+/// proc_pid_net(5) describes.
 fn owner(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     let list = |path: &str| limited(std::fs::File::open(path).ok()?);
     let find = |path: &str| owner_in(&list(path)?, peer, local);
@@ -164,7 +165,7 @@ fn owner_in(list: &str, from: SocketAddr, to: SocketAddr) -> Option<u32> {
     })
 }
 
-/// `0100007F:1F0B`: words of 32 bits as this machine has them, and the port.
+/// Reads an address such as `0100007F:1F0B`: words of 32 bits in this machine's byte order, and the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (words, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -1,4 +1,4 @@
-//! What is sent to the browser: one page, its style, its script, and an icon. Nothing of it is fetched from
+//! What is sent to the browser: one page, its style, its script, and an icon. None of it is fetched from
 //! elsewhere.
 
 use crate::backend::Greeting;
@@ -21,7 +21,7 @@ pub(crate) struct Page<'a> {
     pub token: &'a str,
 }
 
-/// A sentence for who cannot see the page.
+/// A sentence for a visitor who may not see the page.
 #[derive(Debug, Template)]
 #[template(path = "sentence.html")]
 pub(crate) struct Sentence<'a> {

@@ -27,9 +27,9 @@ use crate::listen::Connected;
 use crate::page::{self, Page, Sentence};
 use crate::sessions::{Known, SECRET, SessionError, Sessions};
 
-/// No order is longer, in bytes.
+/// The most bytes of an order.
 pub const ORDER_MAX: usize = 4096;
-/// Pages that are told what changes, at a time.
+/// The most pages that follow the feed at a time.
 pub const FEEDS_MAX: usize = 64;
 /// Length of a secret as text.
 const KEY: usize = 2 * SECRET;
@@ -65,7 +65,7 @@ impl WebError {
     }
 }
 
-/// For the script a sentence alone; who looks at it in a browser gets a page.
+/// Answers the script with the sentence alone; a visitor in a browser gets a page by `explain`.
 impl IntoResponse for WebError {
     fn into_response(self) -> Response {
         (self.status(), plain::text(&self.to_string())).into_response()
@@ -86,7 +86,8 @@ pub struct Web<B: Backend> {
 }
 
 impl<B: Backend> Web<B> {
-    /// `port` tells the cookies of several daemons on one machine apart: browsers do not.
+    /// The cookie's name contains `port`, because browsers do not tell the cookies of several
+    /// daemons on one machine apart by it.
     #[must_use]
     pub fn new(backend: B, guard: Guard, tls: bool, port: u16) -> Arc<Self> {
         Arc::new(Self {
@@ -119,7 +120,7 @@ impl<B: Backend> Web<B> {
         Ok(bytes)
     }
 
-    /// The path of a link for this one, to be opened once.
+    /// The path of a link for this user, which can be opened once.
     ///
     /// # Errors
     /// [`WebError::Session`], [`WebError::Chance`].
@@ -130,7 +131,7 @@ impl<B: Backend> Web<B> {
         Ok(format!("/enter?key={}", key.text()))
     }
 
-    /// Whether nobody has a link or a session any more.
+    /// Whether nobody has a link or a session.
     pub fn is_unused(&self) -> bool {
         self.sessions().is_empty(self.now())
     }
@@ -178,7 +179,7 @@ impl<B: Backend> Web<B> {
     }
 }
 
-/// What is judged of a request.
+/// The parts of a request that are judged.
 fn head(headers: &HeaderMap) -> Head<'_> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     Head {
@@ -190,7 +191,7 @@ fn head(headers: &HeaderMap) -> Head<'_> {
 }
 
 fn connected(extensions: &Extensions) -> Connected {
-    // Without the listener's word nobody is here.
+    // Unless the listener has said whose connection this is, it counts as nobody's.
     extensions
         .get()
         .copied()
@@ -200,7 +201,8 @@ fn connected(extensions: &Extensions) -> Connected {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Every request: the name under which we are asked, and what the browser is told of each answer.
+/// Wraps every request: checks the name under which we are asked, and adds to each answer the rules
+/// for the browser.
 async fn outer<B: Backend>(
     State(web): State<Arc<Web<B>>>,
     request: Request,
@@ -335,7 +337,7 @@ async fn feed<B: Backend>(
     Ok(Sse::new(events).into_response())
 }
 
-/// What the page is told; nothing in it orders text anew.
+/// An answer as JSON for the page, without letters that would change the order of text.
 fn json(value: &impl Serialize) -> String {
     let json = plain::to_json(value).unwrap_or_default();
     String::from_utf8(json).unwrap_or_default()

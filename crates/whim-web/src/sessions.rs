@@ -1,7 +1,7 @@
-//! Who may look: links that work once, and the sessions that they open.
+//! Who may see the page: links that work once, and the sessions that they open.
 //!
-//! A link and a session are known by secrets of which only a digest is kept. Time is given in milliseconds,
-//! chance as bytes: this takes neither by itself.
+//! Links and sessions are known by secrets, of which only a digest is kept. The time in milliseconds and random
+//! bytes are passed in, so that this module needs neither a clock nor a source of randomness.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,15 +9,15 @@ use thiserror::Error;
 
 /// A link is good for five minutes, in milliseconds.
 pub const LINK_LASTS: u64 = 5 * 60_000;
-/// A session ends after so long without a request, and after so long in any case, in milliseconds.
+/// A session ends after this long without a request, and after this long in any case, in milliseconds.
 pub const IDLE_LASTS: u64 = 60 * 60_000;
 pub const SESSION_LASTS: u64 = 12 * 60 * 60_000;
-/// Links that were not opened yet, and sessions, of one user; the oldest gives way.
+/// The most unopened links, and the most sessions, of one user; the oldest gives way to a new one.
 pub const OF_USER_MAX: usize = 16;
-/// Of all users together; above it nobody gets another one.
+/// The most of all users together; beyond that nobody gets another one.
 pub const ALL_MAX: usize = 512;
 
-/// Bytes of a secret that come from chance.
+/// Random bytes of a secret.
 pub const SECRET: usize = 24;
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum SessionError {
     Full,
 }
 
-/// What a browser or a link shows; written as hexadecimal digits.
+/// The secret that a browser or a link presents; written as hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -56,7 +56,7 @@ impl Secret {
     }
 }
 
-/// Logs show none.
+/// Logs show no secrets.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
@@ -81,16 +81,16 @@ struct Entry<W> {
     token: Secret,
 }
 
-/// What a request of a session is told.
+/// What is known of the session of a request.
 #[derive(Clone, Debug)]
 pub struct Known<W> {
     pub who: W,
     pub uid: u32,
-    /// What its page sends along with each order: other pages do not know it.
+    /// The token that its page sends along with each order; other pages do not know it.
     pub token: Secret,
 }
 
-/// The links and sessions of all users. `W` says who somebody is, with which rights.
+/// The links and sessions of all users. `W` says who a user is, and with which rights.
 #[derive(Debug)]
 pub struct Sessions<W> {
     links: HashMap<Digest, Entry<W>>,
@@ -130,7 +130,7 @@ impl<W: Clone> Sessions<W> {
         });
     }
 
-    /// A link for this one, to be opened once.
+    /// A link for this user, which can be opened once.
     ///
     /// # Errors
     /// [`SessionError::Full`].
@@ -155,8 +155,8 @@ impl<W: Clone> Sessions<W> {
         Ok(key)
     }
 
-    /// Opens a session by a link; `connected` is whose connection this is, where that can be known. A link
-    /// that another user's connection shows stays good for its owner.
+    /// Opens a session by a link; `connected` is the user of the connection, where that can be known. A link
+    /// stays valid for its owner if another user's connection presents it.
     ///
     /// # Errors
     /// [`SessionError::Link`], [`SessionError::Foreign`], [`SessionError::Full`].
@@ -182,10 +182,10 @@ impl<W: Clone> Sessions<W> {
         Ok(session)
     }
 
-    /// Whose session this is; it counts as used.
+    /// Finds a session, which counts as used now.
     ///
     /// # Errors
-    /// [`SessionError::Session`], also if it is another user's than the one that is connected.
+    /// [`SessionError::Session`], also if it belongs to another user than the connection.
     pub fn known(
         &mut self,
         now: u64,
@@ -291,7 +291,7 @@ mod tests {
             sessions.invite(now, 7, (), chance(number)).expect("room");
             count = number;
         }
-        // One more than a user may have: the oldest is gone.
+        // This was one link more than a user may have, so the oldest is gone.
         let gone = sessions.enter(50, first.text(), None, two(5000));
         assert_eq!(gone, Err(SessionError::Link));
         let mut full = None;

@@ -2,7 +2,7 @@ use super::*;
 use crate::snapshot::{Guests, Members, Processes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything is there, and nothing is 0.
+/// A snapshot in which every value is known, and none is 0.
 fn full() -> Snapshot {
     let mut processes = Processes::default();
     for state in State::ALL {
@@ -42,7 +42,7 @@ fn full() -> Snapshot {
     }
 }
 
-/// Every counter is moved.
+/// Increases every counter.
 fn moved(counters: &Counters) {
     for cause in Cause::ALL {
         counters.move_begun(cause);
@@ -65,7 +65,7 @@ fn moved(counters: &Counters) {
     counters.history_lost();
 }
 
-/// Values of each family, by the name that its type is given for.
+/// Values of each family, by the name in its TYPE line.
 fn families(text: &str) -> BTreeMap<String, Vec<f64>> {
     let mut families: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut family = String::new();
@@ -103,7 +103,7 @@ fn all_series_are_there_before_anything_has_happened() {
     let (fresh, used) = (Metrics::new("1"), Metrics::new("1"));
     moved(used.counters());
     assert_eq!(count(&fresh), count(&used));
-    // Nothing that runs on a node adds any.
+    // Nothing that runs on a node adds a series.
     assert!(count(&fresh) < 250, "{}", count(&fresh));
 }
 
