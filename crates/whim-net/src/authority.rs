@@ -29,7 +29,7 @@ impl State {
     /// Makes a token that admits one node within 15 minutes.
     ///
     /// # Errors
-    /// This node does not hold the CA; too many tokens; it cannot be written.
+    /// If this node does not hold the CA, there are too many tokens, or the records cannot be written.
     pub fn token(&mut self, now: u64) -> Result<Token, StateError> {
         let holder = self.holder_mut()?;
         let pin = authority_pin(holder.authority.certificate_pem())?;
@@ -39,15 +39,15 @@ impl State {
         Ok(token)
     }
 
-    /// Whom tokens have admitted within the last day; only the holder of the CA knows.
+    /// The nodes that tokens have admitted within the last day; only the holder of the CA knows them.
     #[must_use]
     pub fn admitted(&self, now: u64) -> Vec<Admitted> {
         let book = self.holder.as_ref().map(|holder| &holder.book.tokens);
         book.map(|tokens| tokens.lately(now)).unwrap_or_default()
     }
 
-    /// Configuration to answer new nodes, under [`crate::name::SERVER_NAME_JOIN`]. Good for a day:
-    /// make one for each connection.
+    /// Configuration to answer new nodes, under [`crate::name::SERVER_NAME_JOIN`]. Its certificate is valid for
+    /// two days, so make a configuration for each connection.
     ///
     /// # Errors
     /// This node does not hold the CA.
@@ -61,9 +61,9 @@ impl State {
         )?)
     }
 
-    /// Admits a node. The token is spent, on disk, before anything is signed: a crash in between
-    /// costs a token, never a second member. Push the new [`State::signed_roster`] afterwards. `from`:
-    /// whence the request came, for the records.
+    /// Admits a node. The token is marked as spent on disk before anything is signed, so a crash in between
+    /// costs a token, but never adds a second member. Push the new [`State::signed_roster`] afterwards. `from`
+    /// is the address that the request came from, for the records.
     ///
     /// # Errors
     /// Why not, in words for the user at the new node.
@@ -97,7 +97,7 @@ impl State {
         book.tokens
             .check(&request.token_id, &request.token_secret, now)
             .map_err(JoinRefusal::Token)?;
-        // Only who has a good token learns which names are taken, and it keeps the token.
+        // Only the holder of a valid token learns which names are taken, and keeps the token then.
         if roster.member(&request.node).is_some() {
             return Err(JoinRefusal::NameTaken);
         }
@@ -126,7 +126,7 @@ impl State {
         })
     }
 
-    /// Signs and takes up a changed list, if others will use it.
+    /// Signs and adopts a changed list, unless it is too long for others to use.
     fn publish(&mut self, mut roster: Roster, now: u64) -> Result<(), StateError> {
         roster.advance(now);
         let signed = roster.sign(&self.holder_ref()?.authority)?;
@@ -140,7 +140,7 @@ impl State {
     /// the new list is pushed.
     ///
     /// # Errors
-    /// Not the holder, no such member, or the holder itself.
+    /// If this node is not the holder, there is no such member, or it is the holder itself.
     pub fn remove(&mut self, node: &NodeName, now: u64) -> Result<(), StateError> {
         self.holder_ref()?;
         if *node == self.roster().holder {
@@ -155,7 +155,7 @@ impl State {
         let serials = book.serials(node);
         roster.revoked.extend(book.strike(node));
         roster.members.retain(|m| m.name != *node);
-        // The list first: if the records cannot be written afterwards, the node is out all the same.
+        // The list comes first: even if the records cannot be written afterwards, the node is out.
         self.publish(roster, now)?;
         self.holder_mut()?.save_book(book)?;
         let removal = Removal {
@@ -170,8 +170,8 @@ impl State {
         Ok(())
     }
 
-    /// Changes what is known of a member: its addresses, its class. True: something changed, push
-    /// the list.
+    /// Changes what is known of a member: its addresses and its class. Returns true if something changed: then
+    /// push the list.
     ///
     /// # Errors
     /// Not the holder, no such member, or beyond a limit.
@@ -199,11 +199,11 @@ impl State {
         Ok(true)
     }
 
-    /// Signs a new certificate for a member, for the key in its request. `peer` is who the
-    /// connection proves it to be.
+    /// Signs a new certificate for a member, for the key in its request. `peer` is the identity that the
+    /// connection has proved.
     ///
     /// # Errors
-    /// Not the holder, not a member, or no proof that the key is the asker's.
+    /// If this node is not the holder, the peer is not a member, or it does not prove that it has the key.
     pub fn renew(
         &mut self,
         peer: &PeerIdentity,
@@ -240,14 +240,14 @@ impl State {
         let holder = self.holder_mut()?;
         let issued = holder.authority.issue_node(node, &point, now)?;
         let mut book = holder.book.clone();
-        // Recorded before it is handed out: what was signed can always be revoked.
+        // Recorded before it is handed out, so that every certificate that was signed can be revoked.
         book.record(node, &issued, now);
         holder.save_book(book)?;
         Ok(issued)
     }
 
-    /// A copy of the CA, its key included, as a new private file is to hold it. Whoever has it can
-    /// admit nodes: keep it off the cluster.
+    /// A copy of the CA with its key, as the content of a new private file. Anybody who has it can admit nodes:
+    /// keep it off the cluster.
     ///
     /// # Errors
     /// Not the holder.

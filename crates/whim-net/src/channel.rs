@@ -2,8 +2,8 @@
 //!
 //! A channel is made for an epoll loop: `receive` and `flush` never block. Call `flush` after
 //! `queue`, and watch for writability only while it returns false. A frame that fits into one TLS
-//! record (16 KiB) leaves in one record, all that is queued leaves in as few write calls as the
-//! socket allows, and one read call takes up to 128 KiB.
+//! record (16 KiB) is sent in one record, all that is queued is written in as few calls as the
+//! socket allows, and one read call reads up to 128 KiB.
 
 use std::io::IoSlice;
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,8 @@ use crate::revocation::RevocationList;
 use crate::tls::session::Session;
 use crate::tls::{self, Credentials};
 
-/// [`Channel::receive`] reads nothing more while frames of so many bytes wait to be taken.
+/// [`Channel::receive`] reads nothing more while received frames of so many bytes have not been
+/// fetched.
 pub const READY_MAX: usize = 32 << 20;
 
 impl From<InboxError> for ChannelError {
@@ -42,7 +43,7 @@ pub struct Channel {
     link: Link,
     inbox: Inbox,
     peer: PeerIdentity,
-    /// Why the last `queue` failed; the next `flush` says so.
+    /// Why the last `queue` failed; the next `flush` returns it.
     failed: Option<ChannelError>,
 }
 
@@ -100,7 +101,7 @@ impl Channel {
         Self::answer(stream, credentials, expect, (PREFACE, timeout))
     }
 
-    /// Answers in the name of a supervisor that has ended: whoever connects gets
+    /// Answers in the name of a supervisor that has ended: the side that connects gets
     /// [`ChannelError::Gone`].
     ///
     /// # Errors
@@ -135,8 +136,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Waits for so long at most until there is something to read, or, if bytes wait to be written,
-    /// room for them; or until `other` is readable.
+    /// Waits, at most for `patience`, until there is something to read, or room to write if bytes
+    /// wait to be written, or until `other` is readable.
     ///
     /// # Errors
     /// poll(2) fails.
@@ -171,14 +172,14 @@ impl Channel {
         })
     }
 
-    /// Who is at the other end, proved.
+    /// The identity of the other end, which its certificates prove.
     #[must_use]
     pub fn peer(&self) -> &PeerIdentity {
         &self.peer
     }
 
-    /// Reads what the socket has, at most about 4 MiB a call, and nothing while [`READY_MAX`] waits
-    /// to be taken: take all frames before you wait again.
+    /// Reads what the socket has, at most about 4 MiB a call, and nothing while [`READY_MAX`] bytes
+    /// wait to be fetched: fetch all frames before you wait again.
     ///
     /// # Errors
     /// The connection is lost, or the peer breaks the protocol.
@@ -210,7 +211,7 @@ impl Channel {
         self.queue_stamped(kind, epoch, Stamp::default(), parts);
     }
 
-    /// As [`Channel::queue`], with what a session says in the header.
+    /// As [`Channel::queue`], with the session's stamp in the header.
     ///
     /// # Panics
     /// As [`Channel::queue`].
@@ -224,7 +225,7 @@ impl Channel {
         }
         .encode();
         let sealed = match parts {
-            // The common shapes cost no allocation.
+            // The usual numbers of parts cost no allocation.
             [] => self.link.seal(&[IoSlice::new(&header)]),
             [one] => self.link.seal(&[IoSlice::new(&header), IoSlice::new(one)]),
             [one, two] => {
@@ -243,7 +244,7 @@ impl Channel {
         }
     }
 
-    /// Writes as much as the socket takes; true when nothing is left.
+    /// Writes as much as the socket accepts; returns true when nothing is left.
     ///
     /// # Errors
     /// The connection is lost, or broke before.
@@ -265,8 +266,9 @@ impl Channel {
         self.link.queued()
     }
 
-    /// Sends one frame, and all that was queued before, before it returns. What arrives meanwhile
-    /// waits for `next_frame`, so that two sides that send at once do not block each other.
+    /// Sends one frame, and all that was queued before it, before it returns. What arrives
+    /// meanwhile is kept for `next_frame`, so that two sides that send at the same time do not
+    /// block each other.
     ///
     /// # Errors
     /// As [`Channel::flush`], or not done within `timeout`.
@@ -307,8 +309,8 @@ impl Channel {
         }
     }
 
-    /// Tells the peer that nothing more comes. What is queued is written as far as the socket takes
-    /// it at once.
+    /// Tells the peer that nothing more comes. Of what is queued, only as much is written as the
+    /// socket accepts at once.
     pub fn close(&mut self) {
         self.link.close();
     }
@@ -320,7 +322,7 @@ impl Channel {
     }
 }
 
-/// Waits until one of these is ready, or so long.
+/// Waits until one of these is ready, at most for `patience`.
 pub(crate) fn wait_for(set: &mut [PollFd<'_>], patience: Duration) -> Result<(), ChannelError> {
     let left = patience.as_millis().saturating_add(1);
     let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);

@@ -1,7 +1,7 @@
 //! Small sealed datagrams between the daemons of two nodes.
 //!
-//! Each pair of nodes has keys of its own, one for each direction, that come out of a mutual TLS session
-//! between them ([`Secret`]). So a datagram proves who sent it, and costs no handshake. What travels:
+//! Each pair of nodes has its own keys, one for each direction, which are derived from a mutual TLS session
+//! between the two ([`Secret`]). So a datagram proves who sent it, and costs no handshake. Its format:
 //!
 //! | bytes | |
 //! |---|---|
@@ -10,13 +10,14 @@
 //! | 8 | number of the datagram under this key, little-endian (not in [`UNKNOWN`]) |
 //! | ... 16 | sealed text, and its tag |
 //!
-//! [`UNKNOWN`] says that the receiver has no such key: it has been restarted. Nobody proves that he says
-//! so truly; it is a reason to agree on new keys when that was not done lately, and nothing else.
+//! [`UNKNOWN`] says that the receiver has no such key, because it has been restarted. This answer is not
+//! authenticated: it is only a reason to agree on new keys if that was not done lately.
 //!
-//! The longest fits into the smallest packet that every IPv4 path takes, whatever its MTU: nothing is ever
-//! cut into fragments, and no path has to be measured.
+//! The longest datagram fits into the smallest packet that every IPv4 path accepts, whatever its MTU. So
+//! nothing is ever fragmented, and no path has to be measured.
 //!
-//! Sans-I/O: no socket, no clock. Times are since any moment, and do not go back.
+//! Sans-I/O: there is no socket and no clock here. Times are measured from any fixed moment, and do not go
+//! back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -30,23 +31,24 @@ use crate::tls::{Part, Secret, TlsError};
 /// 576 bytes, without the headers of IPv4 and UDP.
 pub const DATAGRAM_MAX: usize = 548;
 const HEADER: usize = 1 + ID_LENGTH + 8;
-/// No text is longer, in bytes.
+/// The most bytes of a text.
 pub const TEXT_MAX: usize = DATAGRAM_MAX - HEADER - TAG_LENGTH;
 
 pub const SEALED: u8 = 1;
 pub const UNKNOWN: u8 = 2;
 
-/// Keys of one pair that are accepted: the one in use, and what both sides agreed on at the same time.
+/// The most keys of a pair that are accepted: the one in use, and those that both sides have agreed on at the
+/// same time.
 pub const KEYS_MAX: usize = 3;
-/// Keys are renewed after so long.
+/// The age at which keys are renewed.
 pub const RENEWED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-/// The other side of a pair waits longer, so that one of them asks.
+/// The other side of a pair waits this long, so that only one of them asks.
 pub const RENEWED_LATEST: Duration = Duration::from_secs(25 * 60 * 60);
-/// Far from where numbers would begin again.
+/// The highest number under one key; it is far below the point where numbers would wrap around.
 const NUMBERS_MAX: u64 = 1 << 60;
-/// Datagrams that may overtake each other by so much are taken.
+/// Datagrams are accepted even if they have been overtaken by almost this many others.
 pub const WINDOW: u64 = 128;
-/// Answers a second to datagrams under keys that are not known.
+/// The most answers a second to datagrams under unknown keys.
 pub const ANSWERS_PER_SECOND: u32 = 32;
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -72,11 +74,11 @@ pub enum DatagramError {
 /// What a datagram was.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// From this node, and for the first time.
+    /// A text from this node, received for the first time.
     Text { from: NodeName, text: Vec<u8> },
-    /// Somebody at the node's address says that it does not know our keys any more.
+    /// Somebody says that this node does not know our keys any more.
     Doubted { node: NodeName },
-    /// This is to be sent back to where the datagram came from.
+    /// These bytes are to be sent back to where the datagram came from.
     Answer([u8; 1 + ID_LENGTH]),
 }
 
@@ -89,11 +91,11 @@ struct Key {
     /// Number of the next datagram that we send.
     next: u64,
     seen: Seen,
-    /// The other side has it, too.
+    /// The other side is known to have the key, too.
     confirmed: bool,
 }
 
-/// Which numbers were received: the highest, and a bit for each of those before it.
+/// The numbers that were received: the highest, and a bit for it and for each number before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     highest: u64,
@@ -131,7 +133,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// What we seal with: the newest that the other side surely has.
+    /// The key that we seal with: the newest one that the other side surely has.
     fn sending(&mut self) -> Option<&mut Key> {
         self.keys.iter_mut().rev().find(|key| key.confirmed)
     }
@@ -158,19 +160,20 @@ impl Keyring {
         }
     }
 
-    /// Whose it is.
+    /// The node that this keyring belongs to.
     #[must_use]
     pub fn own(&self) -> &NodeName {
         &self.own
     }
 
-    /// Takes up what a TLS session with `peer` has given. Who asked for it knows that the other side has
-    /// it, and where it is reached; who answered learns both by the first datagram.
+    /// Installs the keys that a TLS session with `peer` has given. The side that asked for the session knows
+    /// that the other side has the keys, and its address; the side that answered learns both from the first
+    /// datagram.
     ///
-    /// False: these keys are known already, and stay as they are.
+    /// Returns false if these keys are known already; they stay as they are then.
     ///
     /// # Errors
-    /// Never in practice: the library refuses keys of its own length.
+    /// Never in practice: only if the library refused keys of its own length.
     pub fn install(
         &mut self,
         now: Duration,
@@ -186,7 +189,8 @@ impl Keyring {
         let (seal, open) = secret.keys(part)?;
         let known = self.peers.entry(peer.clone()).or_default();
         while known.keys.len() >= KEYS_MAX {
-            // Not the one we send with, unless all are newer: who only asks again and again cannot take it.
+            // Remove the oldest key, but not the one that we send with: a peer that only asks again and again
+            // must not make us lose it.
             let sending = known.keys.iter().rposition(|key| key.confirmed);
             let oldest = usize::from(sending == Some(0));
             let gone = known.keys.remove(oldest);
@@ -206,7 +210,7 @@ impl Keyring {
         Ok(true)
     }
 
-    /// Whether keys have to be agreed on with `peer`, by us, before something can be sent to it, or soon.
+    /// Whether we have to agree on keys with `peer` before something can be sent to it, or soon.
     #[must_use]
     pub fn wants_keys(&self, now: Duration, peer: &NodeName) -> bool {
         let after = if self.own < *peer {
@@ -221,13 +225,13 @@ impl Keyring {
         })
     }
 
-    /// Forgets the keys of all nodes that are no members any more.
+    /// Forgets the keys of all nodes that are no longer members.
     pub fn retain(&mut self, is_member: impl Fn(&NodeName) -> bool) {
         self.peers.retain(|name, _| is_member(name));
         self.by_id.retain(|_, name| is_member(name));
     }
 
-    /// Seals `text` for a node; gives the datagram, and where it goes.
+    /// Seals `text` for a node; returns the datagram and the address that it goes to.
     ///
     /// # Errors
     /// It is too long, or there are no keys yet.
@@ -260,10 +264,10 @@ impl Keyring {
         Ok((datagram, address))
     }
 
-    /// Takes a datagram that came from this address. Its bytes are used up.
+    /// Opens a datagram that came from this address. Its bytes are overwritten.
     ///
     /// # Errors
-    /// It is none of ours, was changed, or came before: nothing has happened then.
+    /// If it is none of ours, was changed, or came before; nothing has changed here then.
     pub fn receive(
         &mut self,
         now: Duration,
@@ -293,7 +297,8 @@ impl Keyring {
         let mut number = [0; 8];
         number.copy_from_slice(&header[1 + ID_LENGTH..]);
         let number = u64::from_le_bytes(number);
-        // Only what was sealed changes what counts as seen; but to open costs more than to look.
+        // The number only counts as seen once the seal has been checked. But that costs more than this check,
+        // which therefore comes first.
         if !key.seen.is_new(number) {
             return Err(DatagramError::Replayed);
         }
@@ -303,7 +308,7 @@ impl Keyring {
         key.seen.add(number);
         key.confirmed = true;
         if newest || peer.address.is_none() {
-            // It speaks from where it is reached: it may have another address than before.
+            // A peer sends from the address at which it is reached, which may be another one than before.
             peer.address = Some(from);
         }
         Ok(Received::Text { from: name, text })
@@ -312,7 +317,7 @@ impl Keyring {
     fn doubted(&mut self, id: [u8; ID_LENGTH]) -> Result<Received, DatagramError> {
         let node = self.by_id.get(&id).ok_or(DatagramError::UnknownKey)?;
         let peer = self.peers.get_mut(node).ok_or(DatagramError::UnknownKey)?;
-        // Of keys that we use no more it is no news.
+        // For keys that we no longer use this is no news.
         if peer.sending().is_none_or(|key| key.id != id) {
             return Err(DatagramError::UnknownKey);
         }

@@ -1,4 +1,4 @@
-//! Where a line gets a new connection from, when the one it had is lost.
+//! Where a line gets a new connection from when its connection is lost.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use whim_journey::message::Resume;
 
 use crate::channel::{Channel, ChannelError};
 
-/// Connections that wait to be taken; an older one gives way.
+/// The most connections that wait to be taken; the oldest gives way to a new one.
 pub const WAITING_MAX: usize = 4;
 /// Pauses between two tries to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 #[derive(Debug)]
 pub struct Fresh {
     pub channel: Channel,
-    /// What the other side asks, if it has dialed.
+    /// The other side's request to resume, if it has dialed.
     pub resume: Option<Resume>,
 }
 
@@ -54,7 +54,7 @@ impl Door {
         }))
     }
 
-    /// Brings a connection to whoever waits for it.
+    /// Brings a connection for the line that waits for it.
     pub fn bring(&self, fresh: Fresh) {
         let mut list = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         if list.len() >= WAITING_MAX {
@@ -67,7 +67,7 @@ impl Door {
     }
 
     fn ring(&self) {
-        // It can only fail when the counter is at its limit: then nobody sleeps.
+        // This can only fail when the counter is at its limit, and then nobody sleeps.
         let _ = self.wake.write(1);
     }
 
@@ -83,7 +83,7 @@ impl Door {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Those that wait.
+    /// The connections that wait.
     #[must_use]
     pub fn take(&self) -> VecDeque<Fresh> {
         let mut list = self.fresh.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,14 +92,14 @@ impl Door {
         std::mem::take(&mut list)
     }
 
-    /// Nobody waits any more.
+    /// Tells the dialing thread that nobody waits for a connection any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Connects until it works, the other side is gone, or nobody waits any more: a thread of its own, because whoever
-    /// waits has other work. The first try may take so long, later ones more. False if there is no
-    /// thread to be had.
+    /// Tries to connect until that works, the other side is gone, or nobody waits for it any more. It does so
+    /// in a thread of its own, because the line has other work. The first try may take `first`; later tries may
+    /// take longer, up to `longest`. Returns false if no thread can be started.
     pub(crate) fn dial(
         self: &Arc<Self>,
         connect: &Connect,

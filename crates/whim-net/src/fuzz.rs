@@ -27,7 +27,7 @@ use whim_secret::address::parse_host;
 
 pub use crate::hello::fuzz_client_hello as client_hello;
 
-/// What a node says that joins, and what is answered: taken as it was written, or refused.
+/// The messages of a node that joins, and the answers: each is accepted as it was written, or refused.
 pub fn join(data: &[u8]) {
     again::<JoinRequest>(data);
     again::<JoinAnswer>(data);
@@ -69,7 +69,7 @@ pub fn join(data: &[u8]) {
     }
 }
 
-/// What is taken is written and taken again as the same.
+/// What can be parsed is the same after it was written and parsed again.
 fn again<T: serde::Serialize + serde::de::DeserializeOwned>(data: &[u8]) {
     if let Ok(first) = serde_json::from_slice::<T>(data) {
         let text = serde_json::to_string(&first).expect("written");
@@ -117,7 +117,7 @@ pub fn names(data: &[u8]) {
     certificates(data);
 }
 
-/// A chain of certificates, one after the other, each with its length (2 bytes) before it.
+/// A chain of certificates, each preceded by its length (2 bytes).
 fn certificates(mut data: &[u8]) {
     let mut chain = Vec::new();
     while let Some((length, rest)) = data.split_first_chunk::<2>() {
@@ -152,8 +152,8 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A supervisor as far as frames of a peer reach without anything that is not pure: the bytes of the
-/// connection, the session, tails and messages, the turns of a thread, the stay.
+/// The parts of a supervisor that frames of a peer reach and that are pure: the bytes of the connection, the
+/// session, tails and messages, the turns of a thread, the stay.
 struct Peer {
     inbox: Inbox,
     session: Session,
@@ -188,7 +188,7 @@ impl Peer {
         }
     }
 
-    /// What the session wants is done; false: the peer has broken the protocol.
+    /// Does what the session wants; returns false if the peer has broken the protocol.
     fn event(&mut self, event: session::Event, frame: Option<&Frame>) -> bool {
         let Ok(actions) = self.session.handle(self.now, event) else {
             return false;
@@ -228,7 +228,7 @@ impl Peer {
         }
     }
 
-    /// As a line does it with what its channel brings.
+    /// Handles a frame as a line does with what its channel brings.
     fn frame(&mut self, frame: &Frame) -> bool {
         let event = match frame.kind {
             Kind::Answer => {
@@ -311,11 +311,11 @@ impl Peer {
     }
 }
 
-/// Frames of a hostile or broken peer, in any order: nothing breaks, each is taken once and in its
-/// order, no limit is passed, and nothing flows before its time.
+/// Frames of a hostile or broken peer, in any order: nothing breaks, each is accepted once and in its order, no
+/// limit is exceeded, and nothing flows before its time.
 ///
-/// The input: steps of one byte and what they need. Frames go through the bytes of a connection, cut
-/// in pieces.
+/// The input consists of steps of one byte, each with the bytes that it needs. Frames go through the bytes of a
+/// connection, cut in pieces.
 pub fn frames(data: &[u8]) {
     let mut steps = Steps(data);
     let side = match steps.byte() {
@@ -352,7 +352,7 @@ pub fn frames(data: &[u8]) {
     }
 }
 
-/// One frame that is well formed; whether the connection goes on.
+/// Feeds a well-formed frame; returns whether the connection goes on.
 fn one_frame(peer: &mut Peer, steps: &mut Steps<'_>, garbage: bool) -> bool {
     let [kind, number, acknowledged, length] = [(); 4].map(|()| steps.byte().unwrap_or(0));
     let kind = [
@@ -363,7 +363,7 @@ fn one_frame(peer: &mut Peer, steps: &mut Steps<'_>, garbage: bool) -> bool {
         Kind::Answer,
         Kind::Image,
     ][usize::from(kind % 6)];
-    // Mostly the number that is due, and what has been sent.
+    // Mostly the number that is due, and an acknowledgement of what has been sent.
     let due = (peer.received + 1)
         .wrapping_add(u64::from(number))
         .to_le_bytes();
@@ -416,10 +416,10 @@ fn take_all(peer: &mut Peer) -> bool {
     }
 }
 
-/// Datagrams of strangers and of a member, in any order: only what the member sealed is taken, whole and
+/// Datagrams of strangers and of a member, in any order: only what the member sealed is accepted, whole and
 /// once.
 ///
-/// The input: steps of one byte and what they need.
+/// The input consists of steps of one byte, each with the bytes that it needs.
 pub fn datagram(data: &[u8]) {
     let mut steps = Steps(data);
     let [one, two] = ["n1", "n2"].map(|name| NodeName::new(name).expect("a name"));
@@ -429,7 +429,7 @@ pub fn datagram(data: &[u8]) {
     let mut sealed: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut used = std::collections::BTreeSet::new();
     let mut agree = |ours: &mut Keyring, theirs: &mut Keyring, now, byte| {
-        // No two sessions give the same.
+        // No two sessions give the same secret.
         if !used.insert(byte) {
             return;
         }

@@ -1,7 +1,8 @@
 //! The server name in the first message of a TLS connection, without answering it.
 //!
-//! Whatever connects to our port is read by this parser before anybody knows who it is: it keeps no
-//! state, allocates only the name that it returns, and every length is checked before use.
+//! This parser reads the bytes of everything that connects to our port, before we know who it is.
+//! So it keeps no state, allocates only the name that it returns, and checks every length before
+//! use.
 
 use thiserror::Error;
 
@@ -32,7 +33,7 @@ pub enum HelloError {
 
 use HelloError::{Incomplete, Malformed};
 
-/// Bytes of handshake messages, as they lie in one or more records.
+/// Bytes of handshake messages, as they are split into one or more records.
 struct Handshake<'a> {
     pieces: [&'a [u8]; RECORDS_MAX],
     count: usize,
@@ -99,7 +100,7 @@ fn message(bytes: &[u8]) -> Result<(Handshake<'_>, usize), HelloError> {
             return Err(Malformed("the first message is in too many records"));
         }
         let start = at + RECORD_HEADER;
-        // Refuse by the first byte already: nobody waits for the rest of something else.
+        // Refuse at the first wrong byte, so that we never wait for the rest of something else.
         match bytes.get(at) {
             Some(&CONTENT_HANDSHAKE) => {}
             Some(_) => return Err(Malformed("not a handshake record")),
@@ -210,8 +211,8 @@ fn host_name(cursor: &mut Cursor<'_, '_>, length: usize) -> Result<String, Hello
     Ok(name)
 }
 
-/// Entry for fuzzers: anything at all must be parsed without a panic, `Incomplete` must ask for
-/// more than is there and stay within the limit, and a longer prefix must not change a verdict.
+/// Entry for fuzzers: any input must be parsed without a panic, `Incomplete` must ask for more than
+/// is there and stay within the limit, and a longer prefix must not change a verdict.
 pub fn fuzz_client_hello(data: &[u8]) {
     let whole = server_name(data);
     if let Err(Incomplete { needed }) = whole {

@@ -1,4 +1,4 @@
-//! What only the holder of the CA keeps: its key, the tokens, and whose certificates it signed.
+//! What only the holder of the CA keeps: its key, the tokens, and the certificates that it has signed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ struct Signed {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Book {
     pub(crate) tokens: TokenBook,
-    /// Signing certificates of each node that are not expired: what `remove` revokes.
+    /// The signing certificates of each node that have not expired: these are what `remove` revokes.
     signed: BTreeMap<NodeName, Vec<Signed>>,
 }
 
@@ -45,7 +45,7 @@ impl Book {
         });
     }
 
-    /// Serial numbers of a node's certificates, of many the newest.
+    /// Serial numbers of a node's certificates; if there are many, of the newest.
     pub(crate) fn serials(&self, node: &NodeName) -> Vec<String> {
         let signed = self.signed.get(node).map_or(&[][..], Vec::as_slice);
         let newest = signed.iter().rev().take(SERIALS_MAX);
@@ -59,7 +59,8 @@ impl Book {
             .into_iter()
             .map(|s| RevokedUntil {
                 what: Revoked::Serial(s.serial),
-                // Verifiers grant the skew beyond the end; so must the list.
+                // Verifiers accept a certificate for the skew beyond its end, so it must stay on the list as
+                // long.
                 until: s.not_after.saturating_add(2 * CLOCK_SKEW),
             })
             .collect()
@@ -131,8 +132,7 @@ impl Holder {
         )?)
     }
 
-    /// Writes changed records, and only then takes them up: a change that could not be written has
-    /// not happened.
+    /// Writes changed records, and only then uses them: a change that could not be written has not happened.
     pub(crate) fn save_book(&mut self, book: Book) -> Result<(), StateError> {
         let bytes = serde_json::to_vec(&book).map_err(|e| StateError::Encode(e.to_string()))?;
         files::write_atomically(&self.directory.join(BOOK), &bytes)?;
@@ -157,7 +157,7 @@ impl Holder {
 
 impl Backup {
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, StateError> {
-        // What an error of the decoder says may be a part of what it reads, and that is the CA's key.
+        // An error of the decoder may quote what it reads, and that contains the CA's key.
         let backup: Self = serde_json::from_slice(bytes)
             .map_err(|e| StateError::Backup(format!("line {}, column {}", e.line(), e.column())))?;
         match backup.whim_ca_backup {

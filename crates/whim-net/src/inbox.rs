@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use whim_journey::frame::{Frame, FrameError, HEADER_LENGTH, Header};
 
-/// The accepting side sends this first: it is how the other side learns that its certificate was
-/// accepted (in TLS 1.3 a client's handshake is over before the server has looked at it).
+/// The accepting side sends this first. It tells the other side that its certificate was accepted
+/// (in TLS 1.3 a client's handshake is over before the server has checked that).
 pub(crate) const PREFACE: &[u8; PREFACE_LENGTH] = b"whim/1\r\n";
 /// A daemon sends this instead, in the name of a supervisor that has ended.
 pub(crate) const PREFACE_GONE: &[u8; PREFACE_LENGTH] = b"gone/1\r\n";
@@ -23,7 +23,7 @@ pub(crate) enum InboxError {
 /// Bytes in, frames out; every length is checked before room is made for it.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// What has come of the preface; `None`: none is awaited, or it is over.
+    /// The part of the preface that has come; `None`: none is expected, or it is complete.
     preface: Option<Vec<u8>>,
     header: [u8; HEADER_LENGTH],
     header_length: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// `preface`: whether the peer is the accepting side.
+    /// `preface` says whether the peer is the accepting side, which sends one.
     pub(crate) fn new(preface: bool) -> Self {
         Self {
             preface: preface.then(Vec::new),
@@ -78,7 +78,7 @@ impl Inbox {
             .is_some_and(|(header, payload)| payload.len() == header.length)
     }
 
-    /// Takes the rest of one header, or the rest of one payload.
+    /// Consumes the rest of one header, or the rest of one payload.
     fn step<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let Some((header, payload)) = &mut self.current else {
             let length = bytes.len().min(HEADER_LENGTH - self.header_length);
@@ -127,7 +127,7 @@ impl Inbox {
         }
     }
 
-    /// A bad frame was seen: nothing more comes.
+    /// Whether there was a bad frame; nothing comes after that.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }

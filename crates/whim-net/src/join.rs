@@ -1,7 +1,7 @@
-//! How a new node becomes a member: one question and one answer, over TLS whose server proves by
-//! the hash in the token that it holds the CA.
+//! How a new node becomes a member: one question and one answer, over TLS. Its server proves that it holds the
+//! CA by the hash in the token.
 //!
-//! Each message is a u32 (little-endian) length and so many bytes of JSON.
+//! Each message is its length as a u32 (little-endian), followed by so many bytes of JSON.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -29,10 +29,10 @@ use crate::token::TokenRefusal;
 pub const JOIN_VERSION: u16 = 1;
 /// Longest request, in bytes.
 const REQUEST_MAX: usize = 64 << 10;
-/// Longest answer: a list of members and a little more; in bytes. JSON inside JSON doubles quotes.
+/// Longest answer, in bytes: a list of members and a little more. In JSON inside JSON, a quote takes two bytes.
 const ANSWER_MAX: usize = 2 * ROSTER_LENGTH_MAX;
 
-/// What a new node says.
+/// The request of a new node.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinRequest {
@@ -78,7 +78,7 @@ pub enum JoinRefusal {
     )]
     Version {
         ours: u16,
-        /// Of whoever asked.
+        /// The version of the node that asked.
         #[serde(default)]
         theirs: u16,
     },
@@ -157,7 +157,7 @@ pub enum JoinError {
     State(#[from] StateError),
 }
 
-/// `HOST:PORT` of an address, as members are listed.
+/// `HOST:PORT` of an address, as it is written in the list of members.
 #[must_use]
 pub fn advertised(address: IpAddr, port: u16) -> String {
     SocketAddr::new(address, port).to_string()
@@ -169,11 +169,11 @@ pub struct JoinOptions {
     /// What the user typed: see [`parse_host`].
     pub host: String,
     pub token: Token,
-    /// Without addresses, the one from which the holder of the CA is reached is taken.
+    /// If it has no addresses, the local one of the connection to the holder of the CA is used.
     pub node: NodeOptions,
-    /// Own port, to go with that address.
+    /// The port of this node, for that address.
     pub port: u16,
-    /// For each address that the host's name has.
+    /// The timeout for each address of the host.
     pub timeout: Duration,
 }
 
@@ -195,7 +195,7 @@ pub fn join(
     now: &dyn Fn() -> u64,
 ) -> Result<(State, JoinReport), JoinError> {
     let (host, port) = parse_host(&options.host)?;
-    // Claimed before anything is asked: a full disk must not cost the token.
+    // The directory is claimed before anything is asked, because a full disk must not cost the token.
     let vacant = Vacant::claim(directory)?;
     let (stream, address) = reach(&host, port, options.timeout)?;
     let answer = ask(stream, address, options, &vacant, now)?;
@@ -301,7 +301,7 @@ fn ask(
     wire.receive(ANSWER_MAX, deadline).map_err(failed)
 }
 
-/// What a failed connection means for somebody who joins.
+/// What a failed connection means to a node that joins.
 fn diagnose(address: SocketAddr, error: ChannelError) -> JoinError {
     match error {
         ChannelError::Refused(Refusal::PinMismatch) => JoinError::OtherCluster { address },
@@ -312,7 +312,7 @@ fn diagnose(address: SocketAddr, error: ChannelError) -> JoinError {
         },
         ChannelError::Protocol(reason) => JoinError::NotWhim { address, reason },
         ChannelError::Closed | ChannelError::RefusedByPeer(_) => JoinError::NotHolder { address },
-        // Who closes without having read what came resets the connection.
+        // A peer that closes without having read everything resets the connection.
         ChannelError::Lost(error) if error.kind() == io::ErrorKind::ConnectionReset => {
             JoinError::NotHolder { address }
         }
@@ -321,18 +321,18 @@ fn diagnose(address: SocketAddr, error: ChannelError) -> JoinError {
     }
 }
 
-/// What came of one call at the holder.
+/// The result of one request to the holder.
 #[derive(Debug)]
 pub enum Served {
     Admitted(Asked),
     Refused(Asked, JoinRefusal),
 }
 
-/// Who asked to be admitted.
+/// The node that asked to be admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub node: NodeName,
-    /// The public part of the token that was shown, if it has the form of one.
+    /// The public part of the token that was presented, if it has the right form.
     pub token: Option<String>,
     /// Address and port of the connection.
     pub from: String,
@@ -342,7 +342,7 @@ pub struct Asked {
 /// thread. Push [`State::signed_roster`] to the members when a node was admitted.
 ///
 /// # Errors
-/// The connection failed, or brought no valid request.
+/// If the connection failed, or brought no valid request.
 pub fn serve(
     stream: TcpStream,
     state: &Mutex<State>,
@@ -358,7 +358,7 @@ pub fn serve(
     let mut wire = Wire::new(Link::new(stream, session)?);
     wire.handshake(deadline)?;
     let request: JoinRequest = wire.receive(REQUEST_MAX, deadline)?;
-    // The state is locked only while it works, never while a stranger is slow.
+    // The state is locked only while it is used, and never while we wait for a slow stranger.
     let result = lock().admit(&request, &from, now());
     let asked = Asked {
         node: request.node,
@@ -454,7 +454,7 @@ impl Wire {
     }
 }
 
-/// Keeps bytes of the one message that is expected, within its limit.
+/// Keeps bytes of the one message that is expected, up to its limit.
 fn keep(received: &mut Vec<u8>, bytes: &[u8], limit: usize) -> Result<(), ChannelError> {
     if received.len() + bytes.len() > limit + 4 {
         return Err(ChannelError::Protocol(
@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// What the holder makes of what somebody says who has agreed on keys with it.
+    /// How the holder handles what a peer sends after the handshake.
     fn served(
         holder: &Mutex<State>,
         token: &Token,
@@ -498,7 +498,7 @@ mod tests {
                 let mut wire = Wire::new(Link::new(stream, session).expect("a link"));
                 wire.handshake(deadline).expect("keys");
                 say(&mut wire, deadline);
-                // What is answered is seen at the other end.
+                // The answer is checked at the other end.
                 let _ = wire.receive::<JoinAnswer>(ANSWER_MAX, deadline);
             });
             let (stream, _) = listener.accept().expect("a connection");
@@ -506,7 +506,7 @@ mod tests {
         })
     }
 
-    /// A request of so many bytes. Nobody is admitted by a secret of that length.
+    /// A request of so many bytes. Its secret of that length admits nobody.
     fn request(token: &Token, length: usize) -> JoinRequest {
         let options = node("n2");
         let key = SecretKey::generate().expect("a key");
@@ -540,7 +540,7 @@ mod tests {
         let read = read.expect("read");
         let refused = matches!(read, Served::Refused(_, JoinRefusal::Token(_)));
         assert!(refused, "{read:?}");
-        // Its announcement is enough.
+        // The announced length is enough to be refused.
         let error = served(&holder, &token, |wire, deadline| {
             let length = u32::try_from(REQUEST_MAX + 1).expect("small").to_le_bytes();
             wire.link.seal(&[IoSlice::new(&length)]).expect("sealed");

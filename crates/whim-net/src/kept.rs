@@ -1,11 +1,11 @@
-//! Frames that were sent and may have to be sent again. Numbers only as far as whose turn it is;
-//! `whim_journey::session` says which are kept.
+//! Frames that were sent and may have to be sent again. This module only stores them in order;
+//! `whim_journey::session` decides which are kept.
 
 use std::collections::VecDeque;
 
 use whim_journey::frame::Kind;
 
-/// Room that an empty store keeps.
+/// Bytes of memory that an empty store keeps.
 const IDLE_ROOM: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug)]
@@ -15,12 +15,12 @@ struct Head {
     length: usize,
 }
 
-/// One after the other in one buffer: a frame more or less allocates nothing.
+/// The frames, one after the other in one buffer, so that adding or removing one allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     heads: VecDeque<Head>,
     bytes: VecDeque<u8>,
-    /// Number of the first that is kept, less one.
+    /// Number of the last frame that is no longer kept.
     forgotten: u64,
 }
 
@@ -58,7 +58,7 @@ impl Kept {
         }
     }
 
-    /// All from this number on, with their numbers.
+    /// All frames from this number on, with their numbers.
     pub(crate) fn from(&self, first: u64) -> impl Iterator<Item = (u64, Again<'_>)> {
         let mut offset = 0;
         let all = self.heads.iter().zip(self.forgotten + 1..);

@@ -33,7 +33,7 @@ pub use state::{NodeOptions, State, StateError};
 pub use tls::{Credentials, client_config, peer_identity, server_config};
 pub use token::Admitted;
 
-/// The time, in Unix seconds, as this crate's functions want it.
+/// The time in Unix seconds, in which this crate's functions expect it.
 #[must_use]
 pub fn unix_now() -> u64 {
     std::time::SystemTime::now()

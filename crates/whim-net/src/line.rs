@@ -1,11 +1,10 @@
 //! A channel that outlives its connection.
 //!
-//! It does what [`Channel`] does, for the same callers. When the connection is lost it does not say
-//! so: what is to be sent is kept, and goes on over the next connection
-//! ([`whim_journey::session`]). Whoever uses it decides by his lease when to stop waiting; steps
-//! that block here wait no longer than that either. A peer that says goodbye has closed the line,
-//! not lost a connection: that is told at once. So is the end of a peer that could not say goodbye,
-//! if its node answers in its place when we connect again.
+//! It does what [`Channel`] does, for the same callers. When the connection is lost it does not report that:
+//! what is to be sent is kept, and goes on over the next connection ([`whim_journey::session`]). The caller
+//! decides by its lease when to stop waiting, and steps that block here wait no longer than that either. A peer
+//! that says goodbye has closed the line, and has not lost a connection: that is reported at once. So is the
+//! end of a peer that could not say goodbye, if its node answers in its place when we connect again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,17 +25,18 @@ use crate::name::PeerIdentity;
 
 /// Silence after which the dialing side makes a new connection, if there is no lease.
 const QUIET: Duration = Duration::from_secs(10);
-/// Bounds of the time for one try to connect. Short ones first: a try that begins while nothing gets
-/// through is lost, also when something does a moment later.
+/// Bounds of the time for one try to connect. The first tries are short, because a try that begins while
+/// nothing gets through fails even if the network recovers a moment later.
 const TRY_MIN: Duration = Duration::from_millis(250);
 const TRY_MAX: Duration = Duration::from_secs(5);
-/// From so many kept bytes on, sending looks for acknowledgements.
+/// If more bytes than this are kept, sending first reads acknowledgements.
 const LOOK_BYTES: usize = 2 << 20;
-/// Longest sleep of a step that blocks, between two looks at the time.
+/// Longest sleep of a step that blocks, before it checks the time again.
 const STEP: Duration = Duration::from_millis(100);
-/// Time for the other side to hear a goodbye.
+/// How long the other side has to receive a goodbye.
 const HEARING: Duration = Duration::from_millis(500);
-/// The kernel asks an idle peer after so many seconds, and gives up after three times as long.
+/// The kernel probes an idle peer after so many seconds, and gives up after three unanswered probes, as many
+/// seconds apart.
 const KEEPALIVE_SECONDS: u32 = 5;
 
 /// How the dialing side gets to the other one.
@@ -46,7 +46,7 @@ pub struct Dialing {
     /// The first message of the first connection.
     pub hello: Hello,
     pub kind: Kind,
-    /// Whether the other side speaks of its own accord: only then its silence means something.
+    /// Whether the other side sends something of its own accord. Only then does its silence mean anything.
     pub expects_beats: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct Line {
     /// Since when there is no connection.
     lost: Option<Instant>,
     lease: Option<Duration>,
-    /// The connection is another than at the last [`Line::take_renewed`].
+    /// The connection has changed since the last [`Line::take_renewed`].
     renewed: bool,
     /// The dialing thread could not be started.
     undialed: bool,
@@ -112,8 +112,8 @@ impl Line {
         Ok(line)
     }
 
-    /// The side to which the other connects; further connections come by `door`. Even the first
-    /// may take the place of one that was lost before anything came by it.
+    /// The side to which the other one connects; further connections come through `door`. Even the first may
+    /// replace one that was lost before anything came over it.
     #[must_use]
     pub fn waiting(first: Fresh, epoch: u32, door: Arc<Door>, lease: Option<Duration>) -> Self {
         let Fresh { channel, resume } = first;
@@ -152,49 +152,49 @@ impl Line {
         }
     }
 
-    /// Who is at the other end, proved.
+    /// The identity of the other end, which its certificates prove.
     #[must_use]
     pub fn peer(&self) -> &PeerIdentity {
         &self.peer
     }
 
-    /// Another lease than the one that was known at the beginning.
+    /// Sets another lease than the one that was known at the beginning.
     pub fn set_lease(&mut self, lease: Option<Duration>) {
         self.lease = lease;
     }
 
-    /// Where a new connection shows itself: to be watched beside the line itself.
+    /// The descriptor at which a new connection shows itself; to be watched beside the line itself.
     #[must_use]
     pub fn door(&self) -> BorrowedFd<'_> {
         self.door.as_fd()
     }
 
-    /// Whether the connection is another one than when this was asked last: whoever watches its
-    /// descriptor by more than poll(2) has to begin anew.
+    /// Whether the connection has changed since the last call. A caller that watches its descriptor by more
+    /// than poll(2) has to start that anew then.
     pub fn take_renewed(&mut self) -> bool {
         std::mem::take(&mut self.renewed)
     }
 
-    /// Whether the other side has closed the line, or is gone: nothing more happens on it. Only
-    /// [`Line::receive`] says so otherwise.
+    /// Whether the other side has closed the line or is gone, so that nothing more happens on it. Otherwise
+    /// only [`Line::receive`] reports this.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether there is a connection on which frames travel.
+    /// Whether there is a connection that carries frames.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.session.is_connected()
     }
 
-    /// Back pressure: whoever uses the line gives it nothing more that can wait.
+    /// Back pressure: while this is true, nothing should be queued that can wait.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.session.is_full()
     }
 
-    /// Whether frames have come that nobody has taken yet.
+    /// Whether frames have come that have not been fetched yet.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         !self.ready.is_empty()
@@ -210,7 +210,7 @@ impl Line {
         Ok(self.session.handle(self.begun.elapsed(), event)?)
     }
 
-    /// As [`Channel::receive`]; a lost connection is none of the caller's business.
+    /// As [`Channel::receive`], but the caller is not told of a lost connection.
     ///
     /// # Errors
     /// The peer breaks the protocol.
@@ -254,7 +254,7 @@ impl Line {
         }
     }
 
-    /// The connection is of no use any more.
+    /// Gives up the connection, which is of no use any more.
     ///
     /// # Errors
     /// None in practice.
@@ -293,7 +293,7 @@ impl Line {
         Ok(())
     }
 
-    /// Does what the session says; true if the frame that has just come is one for those above.
+    /// Does what the session says; returns true if the frame that has just come is to be delivered.
     fn carry_out(&mut self, actions: Actions, mut fresh: Option<Channel>) -> bool {
         let mut deliver = false;
         for action in actions {
@@ -378,7 +378,7 @@ impl Line {
         self.undialed = !self.door.dial(&dialing.connect, (part(16), part(4)));
     }
 
-    /// Takes connections that have come.
+    /// Handles new connections that have come.
     fn renew(&mut self) -> Result<(), ChannelError> {
         for Fresh { channel, resume } in self.door.take() {
             let event = match (&self.dialing, resume) {
@@ -397,7 +397,7 @@ impl Line {
         self.flush().map(drop)
     }
 
-    /// To be called now and then: a connection may be dead without a word.
+    /// To be called now and then, because a connection can die silently.
     ///
     /// # Errors
     /// The peer breaks the protocol.
@@ -427,7 +427,7 @@ impl Line {
     pub fn queue(&mut self, kind: Kind, epoch: u32, parts: &[&[u8]]) {
         self.kept.push(kind, epoch, parts);
         let bytes = parts.iter().map(|part| part.len()).sum();
-        // The time of our own sending means nothing.
+        // The time at which we send something ourselves means nothing.
         let sent = self.session.handle(Duration::ZERO, Event::Send { bytes });
         for action in sent.into_iter().flatten() {
             if let (Action::Write { last, .. }, Some(channel)) = (action, &mut self.channel) {
@@ -454,7 +454,7 @@ impl Line {
         match channel.flush() {
             Ok(done) => Ok(done),
             Err(error) => {
-                // What it said last may still be there to be read.
+                // The last bytes that the peer sent may still be there to be read.
                 let last = channel.receive();
                 self.take_frames()?;
                 match last {
@@ -517,7 +517,7 @@ impl Line {
         }
     }
 
-    /// Waits a while for something to happen.
+    /// Waits for something to happen, at most for [`STEP`].
     fn wait(
         &mut self,
         begun: Instant,
@@ -547,8 +547,8 @@ impl Line {
         }
     }
 
-    /// Sends what waits, says goodbye, and listens until the other side has heard it: a connection
-    /// that is closed with bytes unread takes those with it that are on their way.
+    /// Sends what waits, says goodbye, and keeps reading until the other side has received it. If a connection
+    /// is closed while bytes are unread, those that are on their way to the other side are lost, too.
     pub fn finish(mut self, within: Duration) {
         let begun = Instant::now();
         let doing = "saying goodbye";
@@ -572,7 +572,7 @@ impl Line {
         }
     }
 
-    /// Says goodbye: nothing more comes, and nothing is waited for.
+    /// Says goodbye: nothing more is sent, and nothing is waited for.
     pub fn close(&mut self) {
         if let Some(channel) = &mut self.channel {
             channel.close();
@@ -604,10 +604,10 @@ fn answer_of(frame: &Frame) -> Result<u64, ChannelError> {
         .map_err(|_| ChannelError::Protocol("its answer is not a number".into()))
 }
 
-/// A connection on which nothing is said may be dead: the kernel is to find out.
+/// A connection on which nothing is sent may be dead; the kernel is to find out.
 fn keep_alive(channel: &Channel) {
     let socket = channel.socket();
-    // Without it, only an idle connection's death is noticed later.
+    // If this fails, the death of an idle connection is noticed later; nothing else changes.
     let _ = setsockopt(socket, sockopt::KeepAlive, &true);
     let _ = setsockopt(socket, sockopt::TcpKeepIdle, &KEEPALIVE_SECONDS);
     let _ = setsockopt(socket, sockopt::TcpKeepInterval, &KEEPALIVE_SECONDS);

@@ -13,11 +13,11 @@ use whim_journey::frame::FrameError;
 use crate::tls::session::{Failure, Session};
 use crate::tls::{Refusal, TlsError};
 
-/// Room for what one read(2) takes, in bytes: more than one 64 KiB buffer with its headers, less than
-/// what would push the plaintext out of the cache.
+/// Size of the buffer for one read(2), in bytes: more than one 64 KiB buffer with its headers, but small enough
+/// not to push the plaintext out of the cache.
 const READ_LENGTH: usize = 128 << 10;
-/// One call of [`Link::receive`] takes no more than this, so that a fast peer cannot keep its
-/// caller from its other work; in bytes of ciphertext.
+/// The most bytes of ciphertext that one call of [`Link::receive`] reads, so that a fast peer cannot keep its
+/// caller from other work.
 const RECEIVE_MAX: usize = 4 << 20;
 
 #[derive(Debug, Error)]
@@ -63,11 +63,11 @@ impl From<Failure> for ChannelError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     Open,
-    /// It has closed; what it sent before can still be taken.
+    /// It has closed; what it sent before can still be fetched.
     Closed,
 }
 
-/// A point in time until which a blocking step may last, and what it is about.
+/// A point in time until which a blocking step may last, and a description of the step.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
     started: Instant,
@@ -104,21 +104,21 @@ impl Deadline {
     }
 }
 
-/// Plaintext goes here, in the order in which it was sent.
+/// Receives plaintext, in the order in which it was sent.
 pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), ChannelError> + 'a;
 
 pub(crate) struct Link {
     stream: TcpStream,
     session: Session,
     buffer: Vec<u8>,
-    /// About so many bytes of ciphertext wait to be written.
+    /// About how many bytes of ciphertext wait to be written.
     queued: usize,
     closed: bool,
-    /// The peer has said that it closes: the connection has not just broken.
+    /// The peer has announced that it closes, so the connection has not just broken.
     goodbye: bool,
 }
 
-/// Writes to a socket without blocking, and without SIGPIPE whatever its disposition.
+/// Writes to a socket without blocking, and without SIGPIPE whatever the signal's disposition.
 struct Outlet<'a>(&'a TcpStream);
 
 impl io::Write for Outlet<'_> {
@@ -137,7 +137,7 @@ impl io::Write for Outlet<'_> {
 }
 
 impl Link {
-    /// Takes over a connected socket: nonblocking from here on, small writes leave at once.
+    /// Takes over a connected socket: it is nonblocking from here on, and small writes are sent at once.
     pub(crate) fn new(stream: TcpStream, session: Session) -> Result<Self, ChannelError> {
         stream.set_nonblocking(true).map_err(ChannelError::Lost)?;
         stream.set_nodelay(true).map_err(ChannelError::Lost)?;
@@ -179,7 +179,7 @@ impl Link {
         self.flush_blocking(deadline, sink)
     }
 
-    /// As [`Link::receive`]; a failure also tells the peer why, while it still listens.
+    /// As [`Link::receive`], but on failure the peer is told the reason, while it still listens.
     fn receive_handshake(&mut self, sink: &mut Sink<'_>) -> Result<Received, ChannelError> {
         self.receive(sink).inspect_err(|_| {
             let _ = self.flush();
@@ -198,7 +198,7 @@ impl Link {
                     self.closed = self.goodbye;
                     total += length;
                     if length < self.buffer.len() {
-                        // The socket is empty: do not pay for another call to hear it.
+                        // The socket is empty, so do not pay for another call to learn that.
                         break;
                     }
                 }
@@ -228,7 +228,7 @@ impl Link {
         self.queued
     }
 
-    /// Writes as much as the socket takes; true when nothing is left.
+    /// Writes as much as the socket accepts; returns true when nothing is left.
     pub(crate) fn flush(&mut self) -> Result<bool, ChannelError> {
         while self.session.wants_write() {
             match self.session.write_to(&mut Outlet(&self.stream)) {
@@ -242,7 +242,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Writes all. Meanwhile it reads: two sides that both write a lot cannot block each other.
+    /// Writes all. It reads meanwhile, so that two sides that both write a lot cannot block each other.
     pub(crate) fn flush_blocking(
         &mut self,
         deadline: Deadline,
@@ -261,7 +261,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until there is something to read; writes what waits meanwhile.
+    /// Waits until there is something to read, and writes what is queued meanwhile.
     pub(crate) fn receive_blocking(
         &mut self,
         deadline: Deadline,
@@ -294,7 +294,7 @@ impl Link {
         }
     }
 
-    /// Says goodbye, as far as the socket takes it at once.
+    /// Says goodbye, as far as the socket accepts it at once.
     pub(crate) fn close(&mut self) {
         self.session.close();
         let _ = self.flush();

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Longest name of a node, of a cluster, and longest identifier of a journey, in bytes: what one
-/// label of a DNS name takes, so that every name can stand in a TLS server name.
+/// Longest name of a node or cluster, in bytes: the length of one label of a DNS name, so that every name can
+/// be part of a TLS server name.
 pub const NAME_MAX: usize = 63;
 /// A journey's identifier shares its label with the prefix `j-`.
 pub const JOURNEY_MAX: usize = NAME_MAX - 2;
@@ -268,7 +268,7 @@ impl fmt::Display for PeerIdentity {
     }
 }
 
-/// Whom we are willing to talk to on one connection.
+/// The peers that we are willing to talk to on one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PeerExpectation {
@@ -282,13 +282,13 @@ pub enum PeerExpectation {
         node: Option<NodeName>,
         role: Role,
     },
-    /// Either supervisor of this journey, on any node: what it is for is decided after the first
+    /// Either supervisor of this journey, on any node; the purpose of the connection is decided after the first
     /// message.
     Supervisor { id: JourneyId },
 }
 
 impl PeerExpectation {
-    /// Whether `peer` is whom we expect.
+    /// Whether `peer` is one that we expect.
     #[must_use]
     pub fn admits(&self, peer: &PeerIdentity) -> bool {
         match self {
@@ -335,8 +335,8 @@ pub fn journey_server_name(id: &JourneyId, role: Role) -> String {
     format!("j-{id}.{role}.whim")
 }
 
-/// TLS server name that routes a connection to the guest of a stay: `j-ID.EPOCH.HOME.guest.whim`. A journey
-/// is its home's: another home may have one of the same name, and any epoch of it.
+/// TLS server name that routes a connection to the guest of a stay: `j-ID.EPOCH.HOME.guest.whim`. Names of
+/// journeys are only unique within their home: another home may have a journey of the same name, in any epoch.
 #[must_use]
 pub fn stay_server_name(home: &NodeName, id: &JourneyId, epoch: u32) -> String {
     format!("j-{id}.{epoch}.{home}.{}.whim", Role::Guest)
@@ -357,7 +357,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// `None`: not a name of ours; the connection is refused.
+    /// Parses a server name; `None`: it is not one of ours, and the connection is refused.
     #[must_use]
     pub fn of(server_name: &str) -> Option<Self> {
         match server_name {

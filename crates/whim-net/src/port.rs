@@ -1,8 +1,8 @@
-//! One port for everything: look who a connection is for, and hand it to its supervisor.
+//! One port for everything: find out who a connection is for, and hand it to its supervisor.
 //!
-//! The daemon peeks at the server name of each connection and takes nothing from it. Connections
-//! for a supervisor go to it as they are, by SCM_RIGHTS over its unix socket: the daemon sees none
-//! of their plaintext and may end meanwhile.
+//! The daemon peeks at the server name of each connection and consumes nothing of it. Connections for a
+//! supervisor are passed on as they are, by SCM_RIGHTS over its unix socket. So the daemon sees none of their
+//! plaintext, and may end meanwhile.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ use crate::hello::{HELLO_MAX, HelloError, server_name};
 
 /// Longest line on a supervisor's socket, in bytes.
 pub const LINE_MAX: usize = 64 << 10;
-/// So many descriptors may wait to be taken from a [`LineReader`].
+/// The most descriptors that may wait to be taken from a [`LineReader`].
 const WAITING_MAX: usize = 32;
 
 #[derive(Debug, Error)]
@@ -56,8 +56,8 @@ pub enum PortError {
     Receive(#[from] FdPassError),
 }
 
-/// Whether a connection to a supervisor's socket failed because nobody listens there: it has ended. A
-/// full queue or anything else does not mean that.
+/// Whether a connection to a supervisor's socket failed because nobody listens there, which means that the
+/// supervisor has ended. A full queue or any other failure does not mean that.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(
@@ -104,7 +104,7 @@ pub fn peek_server_name(
     let started = Instant::now();
     let slow = || PortError::Slow(timeout.as_secs_f64());
     let _blocking = Blocking::new(stream).map_err(PortError::Read)?;
-    // One byte more than any hello: the parser never asks for it.
+    // One byte more than any hello; the parser never asks for that byte.
     let mut buffer = vec![0; HELLO_MAX + 1];
     let mut wanted = 1;
     let mut had = 0;
@@ -115,7 +115,7 @@ pub fn peek_server_name(
         stream
             .set_read_timeout(Some(left.ok_or_else(slow)?))
             .map_err(PortError::Read)?;
-        // MSG_WAITALL waits until so many bytes are there, the peer has closed, or time is over:
+        // MSG_WAITALL waits until so many bytes are there, the peer has closed, or the time is over. So we need
         // no loop that polls for each byte.
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_WAITALL;
         let length = match recv(stream.as_raw_fd(), &mut buffer[..wanted], flags) {
@@ -175,7 +175,7 @@ pub fn send_socket(
     Ok(supervisor)
 }
 
-/// Connects with a bound: a supervisor that is stopped and whose queue is full would block us.
+/// Connects with a time limit, since a stopped supervisor whose queue is full would block us.
 fn connect_within(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let fd = socket(
         AddressFamily::Unix,
@@ -184,7 +184,7 @@ fn connect_within(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
         None,
     )?;
     let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-    // All zero would mean no bound at all.
+    // A timeout of 0 would mean no limit at all.
     let limit = TimeVal::new(seconds, i64::from(timeout.subsec_micros()).max(1));
     setsockopt(&fd, sockopt::SendTimeout, &limit)?;
     setsockopt(&fd, sockopt::ReceiveTimeout, &limit)?;
@@ -192,7 +192,7 @@ fn connect_within(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(fd))
 }
 
-/// What one [`LineReader::read`] met.
+/// The result of one [`LineReader::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Something came.
@@ -203,8 +203,8 @@ pub enum Progress {
     Closed,
 }
 
-/// Reads lines and the descriptors that come with them. All reading of such a socket must go
-/// through it: a plain read(2) would throw descriptors away.
+/// Reads lines and the descriptors that come with them. Such a socket must be read only through this, because a
+/// plain read(2) would lose descriptors.
 #[derive(Debug, Default)]
 pub struct LineReader {
     bytes: VecDeque<u8>,
@@ -253,7 +253,7 @@ impl LineReader {
     /// The oldest descriptor, as a TCP connection; `None`: there is none.
     ///
     /// # Errors
-    /// It is no TCP connection; it is closed then.
+    /// If it is no TCP connection; it is closed then.
     pub fn next_connection(&mut self) -> Result<Option<TcpStream>, PortError> {
         let Some(descriptor) = self.descriptors.pop_front() else {
             return Ok(None);
@@ -261,7 +261,7 @@ impl LineReader {
         let stream = TcpStream::from(descriptor);
         match stream.peer_addr() {
             Ok(_) => Ok(Some(stream)),
-            // It was one, and was reset on the way: its user will see.
+            // It was a TCP connection that was reset on the way: its user will notice.
             Err(e) if e.kind() == io::ErrorKind::NotConnected && stream.local_addr().is_ok() => {
                 Ok(Some(stream))
             }
@@ -270,8 +270,8 @@ impl LineReader {
     }
 }
 
-/// The other end of [`send_socket`] where nothing else comes over that socket: waits for one line
-/// and its connection.
+/// The other end of [`send_socket`], if nothing else comes over that socket: waits for one line and its
+/// connection.
 ///
 /// # Errors
 /// Closed, too slow, or not a TCP connection.
@@ -406,7 +406,7 @@ mod tests {
         fdpass::send(left.as_fd(), b"{}\n", &[left.as_fd()]).expect("sent");
         let error = receive_socket(&right, SECOND).expect_err("a unix socket");
         assert!(matches!(error, PortError::NotTcp), "{error}");
-        // A peer may refuse to read on at the limit: what counts is what the reader says.
+        // The reader may stop at the limit, so writing may fail; only the reader's error counts.
         let writer = std::thread::spawn(move || left.write_all(&vec![b'x'; LINE_MAX + 1]));
         let error = receive_socket(&right, SECOND).expect_err("too long");
         assert!(matches!(error, PortError::LineTooLong), "{error}");

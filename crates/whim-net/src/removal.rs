@@ -1,6 +1,6 @@
-//! What the CA says of a node that was removed: the node's name, its certificates, and when. Whoever
-//! refuses the node hands it over, and the node believes nothing else: no member can make it think that
-//! it was removed, and none tells it who the members are now.
+//! The CA's notice that a node was removed: the node's name, its certificates, and when. A member that refuses
+//! the node hands it the notice, and the node believes nothing else. So no member can make it think that it was
+//! removed, and none tells it who the members are now.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,18 +11,18 @@ use crate::tls::digest::signature_holds;
 use crate::tls::issue::Authority;
 use whim_secret::hexadecimal::{hex, unhex};
 
-/// So many are kept, the newest: a node that comes back later is refused without one.
+/// How many notices are kept, the newest ones. A node that comes back later is refused without one.
 pub const REMOVALS_MAX: usize = 64;
-/// So many certificates are named, the newest.
+/// How many certificates a notice names, the newest ones.
 pub const SERIALS_MAX: usize = 16;
-/// None is longer in JSON, in bytes.
+/// The most bytes of a notice in JSON.
 pub const REMOVAL_LENGTH_MAX: usize = 2048;
 const SIGNATURE_LENGTH_MAX: usize = 256;
 
-/// Set before what is signed, so that no other signature of the CA can stand in for it.
+/// Prefix of what is signed, so that no other signature of the CA can stand in for it.
 const DOMAIN: &[u8] = b"whim removal v1\0";
 
-/// A node was removed.
+/// The notice that a node was removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Removal {
@@ -32,12 +32,12 @@ pub struct Removal {
     pub serials: Vec<String>,
     /// When, in Unix seconds.
     pub at: u64,
-    /// Version of the first list of members without it. A later one may name it again.
+    /// Version of the first list of members without the node. A later list may name it again.
     pub version: u64,
 }
 
 impl Removal {
-    /// Whether it is of the one who is at the other end of a connection.
+    /// Whether this notice is about the peer of a connection.
     #[must_use]
     pub fn is_of(&self, peer: &PeerIdentity) -> bool {
         self.is(&peer.node, &peer.node_serial)
@@ -68,7 +68,7 @@ pub enum RemovalError {
     Older,
 }
 
-/// A removal as it travels: the very bytes that were signed, and the signature.
+/// A removal as it is sent: the very bytes that were signed, and the signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedRemoval {
@@ -80,7 +80,7 @@ impl SignedRemoval {
     /// Checks the signature first, then everything else. `point` is the public key of the CA.
     ///
     /// # Errors
-    /// Not signed by it, damaged, of another cluster, or beyond a limit.
+    /// If it is not signed by that key, damaged, of another cluster, or beyond a limit.
     pub fn open(&self, point: &[u8], cluster: &ClusterName) -> Result<Removal, RemovalError> {
         if self.json.len() > REMOVAL_LENGTH_MAX || self.signature.len() > SIGNATURE_LENGTH_MAX {
             return Err(RemovalError::TooLong);
@@ -101,14 +101,14 @@ impl SignedRemoval {
     }
 }
 
-/// Those that a member knows, the oldest first.
+/// The removals that a member knows, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Removals {
     all: Vec<(Removal, SignedRemoval)>,
 }
 
 impl Removals {
-    /// Takes up what was not known. True: there was something.
+    /// Adds a removal; returns true if that has changed something.
     pub(crate) fn add(&mut self, removal: Removal, signed: SignedRemoval) -> bool {
         if self.all.iter().any(|(known, _)| *known == removal) {
             return false;

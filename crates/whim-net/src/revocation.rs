@@ -1,4 +1,4 @@
-//! Who is no longer trusted although its certificates are still valid.
+//! Peers that are no longer trusted although their certificates are still valid.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,7 +10,7 @@ use crate::name::{NodeName, PeerIdentity};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Revoked {
-    /// Whatever carries this node's name.
+    /// Every certificate with this node's name.
     Node(NodeName),
     /// A certificate's serial number, lower-case hexadecimal: a node may come back under the same
     /// name with a new certificate.

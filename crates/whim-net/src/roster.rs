@@ -10,9 +10,9 @@ use crate::tls::digest::signature_holds;
 use crate::tls::issue::Authority;
 use whim_secret::hexadecimal::{hex, unhex};
 
-/// No cluster has more members.
+/// The most members of a cluster.
 pub const MEMBERS_MAX: usize = 10_000;
-/// A member has no more addresses, and none is longer (in bytes).
+/// The most addresses of a member, and the most bytes of each.
 pub const ADDRESSES_MAX: usize = 16;
 pub const ADDRESS_LENGTH_MAX: usize = 300;
 /// Longest description of a migration class, in bytes.
@@ -20,7 +20,7 @@ pub const CLASS_LENGTH_MAX: usize = 4096;
 /// Longest list in JSON, in bytes.
 pub const ROSTER_LENGTH_MAX: usize = 15 << 20;
 
-/// Set before what is signed, so that no other signature of the CA can stand in for it.
+/// Prefix of what is signed, so that no other signature of the CA can stand in for it.
 const DOMAIN: &[u8] = b"whim roster v1\0";
 
 /// A node of the cluster.
@@ -30,14 +30,14 @@ pub struct Member {
     pub name: NodeName,
     /// `HOST:PORT` or `[V6]:PORT`, the most likely first.
     pub addresses: Vec<String>,
-    /// Migration class, in the words of the crate that compares classes; may be empty.
+    /// Migration class, as the crate that compares classes writes it; may be empty.
     pub class: String,
     /// When it was admitted, in Unix seconds.
     pub added: u64,
 }
 
 impl Member {
-    /// Checks what came from outside.
+    /// Checks the limits of what came from outside.
     ///
     /// # Errors
     /// Too many or too long.
@@ -53,7 +53,7 @@ impl Member {
     }
 }
 
-/// An entry of the revocation list, dropped once its certificate has expired anyway.
+/// An entry of the revocation list, which is dropped once its certificate has expired anyway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RevokedUntil {
@@ -67,8 +67,8 @@ pub struct RevokedUntil {
 #[serde(deny_unknown_fields)]
 pub struct Roster {
     pub cluster: ClusterName,
-    /// Grows with each change; never below the time of the change in Unix seconds, so that a CA
-    /// that comes back from an older backup still goes on above what others have seen.
+    /// Grows with each change, and is never below the time of the change in Unix seconds. So a CA
+    /// that comes back from an older backup still continues above what others have seen.
     pub version: u64,
     /// The node that holds the CA.
     pub holder: NodeName,
@@ -88,13 +88,13 @@ impl Roster {
         self.revoked.iter().map(|r| r.what.clone()).collect()
     }
 
-    /// Prepares a change: the next version, without what has expired.
+    /// Prepares a change: sets the next version, and drops revocations that have expired.
     pub(crate) fn advance(&mut self, now: u64) {
         self.version = self.version.saturating_add(1).max(now);
         self.revoked.retain(|r| r.until > now);
     }
 
-    /// Signs it.
+    /// Signs the list.
     ///
     /// # Errors
     /// No random numbers.
@@ -119,7 +119,7 @@ pub enum RosterError {
     Limits(NodeName),
 }
 
-/// A list of members as it travels: the very bytes that were signed, and the signature.
+/// A list of members as it is sent: the very bytes that were signed, and the signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedRoster {
@@ -131,7 +131,7 @@ impl SignedRoster {
     /// Checks the signature first, then everything else. `point` is the public key of the CA.
     ///
     /// # Errors
-    /// Not signed by it, damaged, of another cluster, or beyond a limit.
+    /// If it is not signed by that key, damaged, of another cluster, or beyond a limit.
     pub fn open(&self, point: &[u8], cluster: &ClusterName) -> Result<Roster, RosterError> {
         if self.json.len() > ROSTER_LENGTH_MAX || self.signature.len() > 256 {
             return Err(RosterError::TooLong);

@@ -1,7 +1,7 @@
 //! A node's identity on disk, and what can be done with it.
 //!
 //! ```text
-//! STATE/lock             held by whoever has the state open
+//! STATE/lock             held by the process that has the state open
 //! STATE/node.json        name, cluster, signing certificate and its key   (0600)
 //! STATE/ca.pem           the cluster's CA
 //! STATE/roster.json      members and revocations, signed by the CA
@@ -10,8 +10,8 @@
 //! STATE/ca.key           \ only on the node that ran `init`               (0600)
 //! STATE/authority.json   / tokens (hashed), certificates signed           (0600)
 //! ```
-//! Time is always a parameter, in Unix seconds. The node's TLS leaf is made anew at each start and
-//! whenever asked for; it is never on disk.
+//! Time is always a parameter, in Unix seconds. The node's TLS leaf is made anew at each start and on request;
+//! it is never on disk.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -124,15 +124,15 @@ pub struct State {
     roster: Roster,
     signed_roster: SignedRoster,
     revocations: RevocationList,
-    /// What is told to nodes that were removed.
+    /// The notices for nodes that were removed.
     removals: Removals,
-    /// This node itself was removed.
+    /// The notice that this node itself was removed.
     removed: Option<Removal>,
     pub(crate) holder: Option<Holder>,
 }
 
-/// A directory that is about to become a node's state: locked, and with proof that it takes files
-/// before a token is spent on it.
+/// A directory that is about to become a node's state. It is locked, and it has been proved that files can be
+/// written to it before a token is spent on it.
 #[derive(Debug)]
 pub struct Vacant {
     directory: PathBuf,
@@ -144,7 +144,7 @@ impl Vacant {
     /// Makes and locks the directory, and writes a new key to it.
     ///
     /// # Errors
-    /// There is an identity already, another process is at it, the disk is full.
+    /// If there is an identity already, another process uses the directory, or the disk is full.
     pub fn claim(directory: &Path) -> Result<Self, StateError> {
         files::make_private_directory(directory)?;
         let lock = lock(directory)?;
@@ -153,7 +153,7 @@ impl Vacant {
         }
         let key = SecretKey::generate()?;
         files::write_atomically(&directory.join(PENDING), key.to_pem().as_bytes())?;
-        // What an interrupted attempt may have left.
+        // Files that an interrupted attempt may have left.
         for name in [
             CA_KEY,
             "authority.json",
@@ -175,7 +175,7 @@ impl Vacant {
         &self.key
     }
 
-    /// Completes the state. `node.json` comes last: before it there is no identity.
+    /// Completes the state. `node.json` is written last, because without it there is no identity.
     pub(crate) fn settle(
         self,
         node: NodeName,
@@ -244,7 +244,7 @@ fn lock(directory: &Path) -> Result<File, StateError> {
     }
 }
 
-/// What a file of the directory holds; `None`: it is not there.
+/// The content of a file of the directory; `None`: the file does not exist.
 fn kept<T: DeserializeOwned>(directory: &Path, name: &str) -> Result<Option<T>, StateError> {
     let path = directory.join(name);
     match files::read(&path) {
@@ -267,8 +267,8 @@ impl State {
         directory.join(NODE).exists()
     }
 
-    /// Makes a new cluster, of which this node is the first member and holds the CA. `cluster`:
-    /// its name; drawn at random if `None`.
+    /// Makes a new cluster, of which this node is the first member and holds the CA. `cluster` is its name,
+    /// which is drawn at random if it is `None`.
     ///
     /// # Errors
     /// There is an identity already, or the directory cannot be written.
@@ -295,8 +295,8 @@ impl State {
         Self::found(vacant, options, authority, Book::default(), roster, now)
     }
 
-    /// Takes up the CA from what a backup holds: this node becomes its holder, in place of the one that was
-    /// lost. The old certificates of a member with this node's name are revoked.
+    /// Restores the CA from a backup: this node becomes its holder, in place of the node that was lost. The old
+    /// certificates of a member with this node's name are revoked.
     ///
     /// # Errors
     /// As [`State::init`]; or the backup is damaged.
@@ -350,10 +350,10 @@ impl State {
         vacant.settle(node, ca_pem, certificate, signed, Some(holder))
     }
 
-    /// Opens the identity of a node, and keeps everybody else out of it.
+    /// Opens the identity of a node, and locks it against all other processes.
     ///
     /// # Errors
-    /// None there, in use, damaged, or readable by others.
+    /// If there is none, or it is in use, damaged, or readable by others.
     pub fn open(directory: &Path) -> Result<Self, StateError> {
         if !Self::exists(directory) {
             return Err(StateError::Missing(directory.to_path_buf()));
@@ -411,19 +411,19 @@ impl State {
         &self.cluster
     }
 
-    /// Members and revocations, as last heard.
+    /// Members and revocations, as last received.
     #[must_use]
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// The same, to hand on to other nodes.
+    /// Members and revocations, signed, to hand on to other nodes.
     #[must_use]
     pub fn signed_roster(&self) -> &SignedRoster {
         &self.signed_roster
     }
 
-    /// The list that all configurations of this state consult; it follows each change.
+    /// The list that all configurations of this state use; it follows each change.
     #[must_use]
     pub fn revocations(&self) -> &RevocationList {
         &self.revocations
@@ -435,7 +435,7 @@ impl State {
         self.holder.is_some()
     }
 
-    /// Until when this node's certificates are good, in Unix seconds.
+    /// Until when this node's certificates are valid, in Unix seconds.
     #[must_use]
     pub fn expires(&self) -> u64 {
         self.signer.certificate().not_after
@@ -514,10 +514,10 @@ impl State {
         Ok(tls::client_config(&credentials, list, expect)?)
     }
 
-    /// Takes up a list of members that came from any node. True: it was newer than ours.
+    /// Accepts a list of members that came from any node. Returns true if it was newer than ours.
     ///
     /// # Errors
-    /// Not signed by our CA, or it cannot be written.
+    /// If it is not signed by our CA, or cannot be written.
     pub fn accept_roster(&mut self, signed: &SignedRoster) -> Result<bool, StateError> {
         let roster = signed.open(&self.ca_point, &self.cluster)?;
         if roster.version <= self.roster.version {
@@ -533,7 +533,7 @@ impl State {
         Ok(true)
     }
 
-    /// Whether our list is a later one than this, and has this node as a member.
+    /// Whether our list is later than this version, and has this node as a member.
     fn is_named_after(&self, version: u64) -> bool {
         let own = Revoked::Serial(self.signer.certificate().serial.clone());
         let named = self.roster.member(&self.node).is_some()
@@ -545,11 +545,11 @@ impl State {
         self.roster.version > version && named
     }
 
-    /// Takes up notices of removals that came from any node, to hand them on to whom they are of. True:
-    /// there were new ones.
+    /// Accepts notices of removals that came from any node, to hand them on to the nodes that they are about.
+    /// Returns true if there were new ones.
     ///
     /// # Errors
-    /// One is not signed by our CA, or they cannot be written.
+    /// If one is not signed by our CA, or they cannot be written.
     pub fn accept_removals(&mut self, signed: &[SignedRemoval]) -> Result<bool, StateError> {
         let mut removals = self.removals.clone();
         let mut newer = false;
@@ -570,17 +570,17 @@ impl State {
         self.removals.signed()
     }
 
-    /// What is told to a node that is refused; `None`: the time is not known any more.
+    /// The notice for a node that is refused; `None`: there is none, or it is no longer kept.
     #[must_use]
     pub fn removal_of(&self, peer: &PeerIdentity) -> Option<SignedRemoval> {
         self.removals.of(peer).cloned()
     }
 
-    /// Takes up that this node itself was removed. True: that is new.
+    /// Accepts a notice that this node itself was removed. Returns true if that is new.
     ///
     /// # Errors
-    /// It is not signed by our CA, not of this node with its present certificate, or older than a list of
-    /// members that names us; or it cannot be written.
+    /// If it is not signed by our CA, not about this node with its present certificate, or older than a list of
+    /// members that names us; or if it cannot be written.
     pub fn accept_removal(&mut self, signed: &SignedRemoval) -> Result<bool, StateError> {
         let removal = signed.open(&self.ca_point, &self.cluster)?;
         if !removal.is(&self.node, &self.signer.certificate().serial) {
@@ -653,11 +653,11 @@ impl State {
         Ok(Renewal { key, request })
     }
 
-    /// Takes up the new certificate. Make configurations anew afterwards; the old certificates stay
-    /// valid until they expire.
+    /// Adopts the new certificate. Make configurations anew afterwards; the old certificates stay valid until
+    /// they expire.
     ///
     /// # Errors
-    /// It is not for this key or this node, or it cannot be written: the old one stays then.
+    /// If it is not for this key or this node, or cannot be written; the old one stays then.
     pub fn finish_renewal(&mut self, renewal: Renewal, reply: Issued) -> Result<(), StateError> {
         let signer = NodeSigner::new(self.node.clone(), reply, renewal.key)?;
         let subject = tls::subject_of_certificate(&signer.certificate().pem)?;
@@ -703,7 +703,7 @@ pub struct Renewal {
 pub struct RenewRequest {
     /// The new public key: an uncompressed point of P-256, hexadecimal.
     pub public_key: String,
-    /// Signature by that key: whoever asks has it.
+    /// Signature by that key, which proves that the sender has it.
     pub proof: String,
 }
 

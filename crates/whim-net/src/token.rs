@@ -9,13 +9,13 @@ use crate::name::NodeName;
 use crate::tls::TlsError;
 use crate::tls::digest::{random, sha256};
 
-/// A token is good for so long, in seconds.
+/// How long a token is valid, in seconds.
 pub const TOKEN_LIFE: u64 = 15 * 60;
-/// A clock that is put right may step back by so much while a token waits, in seconds.
+/// How far a clock that is corrected may step back while a token waits, in seconds.
 const BACK_MAX: u64 = 60;
-/// A spent token is remembered for so long, in seconds, to tell why it is refused.
+/// How long a token is remembered after its life, in seconds, to tell why it is refused.
 const TOKEN_MEMORY: u64 = 7 * 24 * 60 * 60;
-/// Whom a token admitted is shown for so long, in seconds.
+/// How long it is shown which node a token has admitted, in seconds.
 pub const ADMITTED_SHOWN: u64 = 24 * 60 * 60;
 /// No more tokens are kept.
 pub const TOKENS_MAX: usize = 1024;
@@ -48,12 +48,12 @@ struct Entry {
     /// Unix seconds.
     expires: u64,
     used: Option<u64>,
-    /// Whom it admitted, and from which address the request came.
+    /// The node that it has admitted, and the address that the request came from.
     #[serde(default)]
     admitted: Option<(NodeName, String)>,
 }
 
-/// Whom a token has admitted.
+/// A node that a token has admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
     pub node: NodeName,
@@ -61,7 +61,7 @@ pub struct Admitted {
     pub token: String,
     /// Unix seconds.
     pub at: u64,
-    /// Address and port from which it was asked for.
+    /// Address and port from which the node asked.
     pub from: String,
 }
 
@@ -76,7 +76,7 @@ impl TokenBook {
     /// Makes a token for the CA of `pin`.
     ///
     /// # Errors
-    /// Too many wait already, or no random numbers.
+    /// If too many tokens are kept already, or there are no random numbers.
     pub fn issue(&mut self, pin: [u8; 32], now: u64) -> Result<Token, TokenError> {
         self.tokens
             .retain(|t| now < t.expires.saturating_add(TOKEN_MEMORY));
@@ -95,7 +95,7 @@ impl TokenBook {
         Ok(token)
     }
 
-    /// Whether a token would be taken now.
+    /// Whether a token would be accepted now.
     ///
     /// # Errors
     /// Why not. Somebody who does not know the secret learns nothing but `Unknown`.
@@ -103,7 +103,7 @@ impl TokenBook {
         self.find(id, secret, now).map(|_| ())
     }
 
-    /// Takes a token: it is spent from here on.
+    /// Accepts a token, which is spent from here on.
     ///
     /// # Errors
     /// As [`TokenBook::check`].
@@ -113,7 +113,7 @@ impl TokenBook {
         Ok(())
     }
 
-    /// Notes whom a spent token has admitted, and from where.
+    /// Records which node a spent token has admitted, and from where.
     pub fn admitted(&mut self, id: &str, node: &NodeName, from: &str) {
         let spent = |entry: &&mut Entry| entry.id == id && entry.used.is_some();
         if let Some(entry) = self.tokens.iter_mut().rev().find(spent) {
@@ -121,7 +121,7 @@ impl TokenBook {
         }
     }
 
-    /// Who was admitted within the last day, the earliest first.
+    /// The nodes that were admitted within the last day, the earliest first.
     #[must_use]
     pub fn lately(&self, now: u64) -> Vec<Admitted> {
         let all = self.tokens.iter().filter_map(|entry| {
@@ -141,7 +141,7 @@ impl TokenBook {
     }
 
     fn find(&self, id: &str, secret: &str, now: u64) -> Result<usize, TokenRefusal> {
-        // Hashes are compared, of which a guesser controls no prefix: timing tells nothing.
+        // Only hashes are compared. A guesser cannot choose their prefix, so timing tells nothing.
         let hash = unhex(secret)
             .map(|s| hex(&sha256(&s)))
             .ok_or(TokenRefusal::Unknown)?;
@@ -153,7 +153,7 @@ impl TokenBook {
         match &self.tokens[index] {
             Entry { used: Some(_), .. } => Err(TokenRefusal::Used),
             Entry { expires, .. } if now >= *expires => Err(TokenRefusal::Expired),
-            // The clock was set back: it does not tell any more how old the token is.
+            // The clock was set back, so it no longer tells how old the token is.
             Entry { expires, .. } if now + TOKEN_LIFE + BACK_MAX < *expires => {
                 Err(TokenRefusal::Expired)
             }
@@ -187,7 +187,7 @@ mod tests {
         };
         assert_eq!(book.lately(NOW + ADMITTED_SHOWN), [told]);
         assert_eq!(book.lately(NOW + 5 + ADMITTED_SHOWN), []);
-        // A book of before, which knows nothing of that.
+        // A book of an earlier version, which does not record that.
         let before = kept.replace(r#","admitted":["n2","192.0.2.7:40000"]"#, "");
         assert_ne!(before, kept);
         let book: TokenBook = serde_json::from_str(&before).expect("read");
@@ -219,7 +219,7 @@ mod tests {
             let token = book.issue([7; 32], NOW).expect("issued");
             let redeemed = book.redeem(&token.id(), &token.secret(), now);
             assert_eq!(redeemed, expected, "at {now}");
-            // Spent stays spent, and a new one is good by the new clock.
+            // A spent token stays spent, and a new one is valid by the new clock.
             if redeemed.is_ok() {
                 let again = book.redeem(&token.id(), &token.secret(), NOW);
                 assert_eq!(again, Err(TokenRefusal::Used));

@@ -18,9 +18,9 @@ pub enum AddressError {
 /// Host and port of what a user typed: `HOST`, `HOST:PORT`, `IPV4`, `IPV6`, `[IPV6]`, `[IPV6]:PORT`.
 ///
 /// # Errors
-/// None of these.
+/// If the text has none of these forms.
 pub fn parse_host(text: &str) -> Result<(String, u16), AddressError> {
-    // It would be asked of name servers, and repeated in messages.
+    // A token would be sent to name servers, and repeated in messages.
     if token::stands_in(text) {
         return Err(AddressError::Token);
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is a secret, or holds one: what is printed for a log or by `Debug` says nothing of it.
-/// There is no `Display`: who needs the text says so by [`Concealed::reveal`].
+/// A text that is a secret or contains one: neither logs nor `Debug` show anything of it. There is no
+/// `Display`, so code that needs the text has to call [`Concealed::reveal`].
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Concealed(String);
@@ -16,7 +16,7 @@ impl Concealed {
         Self(text.into())
     }
 
-    /// The text itself: for its reader, and not for a log.
+    /// The text itself, for the one who is to read it and never for a log.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

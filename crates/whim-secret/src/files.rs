@@ -1,4 +1,5 @@
-//! Files of the state directory: private, and either the old content or the new, never a part.
+//! Files of the state directory: private, and always with either the whole old content or the whole
+//! new one.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// No file of the state directory is longer, in bytes. The list of members is the longest one; as a
-/// text inside another its quotes are doubled.
+/// The most bytes of a file of the state directory. The list of members is the longest; inside of
+/// another JSON text, each of its quotes takes two bytes.
 pub const FILE_MAX: u64 = 32 << 20;
 
 #[derive(Debug, Error)]
@@ -71,8 +72,8 @@ pub fn make_private_directory(path: &Path) -> Result<(), FileError> {
 /// Writes a file (0600) as a whole: after a crash at any moment it holds the old or the new bytes.
 ///
 /// # Errors
-/// [`FileError::DiskFull`] by name, since that is what an operator meets; longer than we would read
-/// it. The old file stands.
+/// [`FileError::DiskFull`] is told apart, since that is what an operator meets. Also if the file is
+/// longer than we would read. The old file stays.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     if bytes.len() as u64 > FILE_MAX {
         return Err(FileError::WouldBeTooLong {
@@ -168,7 +169,7 @@ fn read_checked(path: &Path, secret: bool) -> Result<Vec<u8>, FileError> {
     Ok(bytes)
 }
 
-/// Removes a file; that it is not there is no error.
+/// Removes a file; it is no error if the file does not exist.
 ///
 /// # Errors
 /// Whatever else the file system says.

@@ -1,9 +1,9 @@
-//! Tokens as text: what a user carries from the holder of the CA to a new node.
+//! Tokens: the texts that a user carries from the holder of the CA to a new node.
 //!
 //! ```text
 //! ID (8 digits) . SECRET (32 digits) . SHA-256 of the CA's public key (64 digits), hexadecimal
 //! ```
-//! The hash lets the new node know the cluster; the secret lets the cluster know the new node, once.
+//! By the hash the new node recognizes the cluster; by the secret the cluster recognizes the new node, once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::hexadecimal::{hex, unhex};
 
-/// No token is longer as text, in bytes, with what may stand around it.
+/// The most bytes of a token as text, with what may stand around it.
 pub const TOKEN_LENGTH_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -97,8 +97,8 @@ pub fn is_id(text: &str) -> bool {
     text.len() == 8 && unhex(text).is_some()
 }
 
-/// Whether a text holds a token, or enough of one that it must not be shown: somebody gave it in the
-/// wrong place, or copied it in parts.
+/// Whether a text contains a token, or so much of one that it must not be shown, because somebody gave it in
+/// the wrong place or copied it in parts.
 #[must_use]
 pub fn resembles(text: &str) -> bool {
     const DIGITS: usize = 32;
@@ -109,7 +109,7 @@ pub fn resembles(text: &str) -> bool {
     })
 }
 
-/// Whether a text is a token, or enough of one to be no name of a machine.
+/// Whether a text is a token, or so much of one that it cannot be the name of a machine.
 #[must_use]
 pub fn stands_in(text: &str) -> bool {
     let hexadecimal = |part: &str, length| part.len() == length && unhex(part).is_some();

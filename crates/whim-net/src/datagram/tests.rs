@@ -12,7 +12,7 @@ fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], port))
 }
 
-/// Two nodes after a session; n1 asked.
+/// Two nodes after a session for which n1 has asked.
 fn pair() -> (Keyring, Keyring) {
     let (mut one, mut two) = (Keyring::new(name("n1")), Keyring::new(name("n2")));
     agree(&mut one, &mut two, 7);
@@ -115,7 +115,7 @@ fn nobody_else_is_believed() {
     let answer = take(&mut three, &datagram).expect("an answer");
     assert!(matches!(answer, Received::Answer(_)), "{answer:?}");
     attempt.failed(DatagramError::UnknownKey);
-    // All of that has changed nothing.
+    // None of that has changed anything.
     assert_eq!(text(take(&mut two, &datagram)), "n1: hello");
 }
 
@@ -153,7 +153,7 @@ fn a_node_that_was_restarted_says_so_and_is_asked_again() {
     agree(&mut one, &mut anew, 8);
     let (datagram, _) = one.seal(&name("n2"), b"and now?").expect("sealed");
     assert_eq!(text(take(&mut anew, &datagram)), "n1: and now?");
-    // The old keys are used no more: that they are unknown is no news.
+    // The old keys are no longer used, so it is no news that they are unknown.
     assert_eq!(take(&mut one, &answer), Err(DatagramError::UnknownKey));
 }
 

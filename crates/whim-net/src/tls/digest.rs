@@ -1,11 +1,11 @@
-//! Hashes, random numbers and signatures, of the one cryptographic library that we use.
+//! Hashes, random numbers and signatures, all from the one cryptographic library that we use.
 
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, signature};
 
 use super::TlsError;
 
-/// Length of an uncompressed point of P-256: how public keys travel.
+/// Length of an uncompressed point of P-256, the form in which public keys are sent.
 pub const POINT_LENGTH: usize = 65;
 
 /// SHA-256.

@@ -29,8 +29,8 @@ pub const NODE_LIFE: u64 = 90 * DAY;
 pub const JOURNEY_LIFE: u64 = 30 * DAY;
 /// Life of the certificate that admits new nodes, in seconds.
 pub const JOIN_LIFE: u64 = 2 * DAY;
-/// Clocks may differ by so much, in either direction, in seconds: certificates begin this much
-/// before they are made, and verifiers grant as much again.
+/// Seconds by which clocks may differ in either direction: certificates begin this much before they
+/// are made, and verifiers allow as much again.
 pub const CLOCK_SKEW: u64 = DAY;
 
 /// A certificate and what we need to know of it.
@@ -55,7 +55,7 @@ impl std::fmt::Debug for SecretKey {
 }
 
 impl SecretKey {
-    /// A new one.
+    /// Makes a new key.
     ///
     /// # Errors
     /// Only where the kernel has no random numbers.
@@ -196,10 +196,10 @@ impl Authority {
         })
     }
 
-    /// Takes up a CA that was kept.
+    /// Loads a CA from its certificate and key.
     ///
     /// # Errors
-    /// Key and certificate do not belong together, or are no such things.
+    /// If key and certificate do not belong together, or cannot be parsed.
     pub fn from_pem(
         cluster: ClusterName,
         certificate_pem: String,
@@ -268,7 +268,7 @@ impl Authority {
         })
     }
 
-    /// A leaf by which the CA itself answers new nodes, with its key as PEM.
+    /// A leaf with which the CA itself answers new nodes, and its key as PEM.
     ///
     /// # Errors
     /// As [`Authority::issue_node`].
@@ -294,7 +294,7 @@ impl Authority {
     }
 }
 
-/// A node's signing certificate with its key: what makes leaves for the node and its journeys.
+/// A node's signing certificate with its key, which makes leaves for the node and its journeys.
 #[derive(Debug)]
 pub struct NodeSigner {
     node: NodeName,

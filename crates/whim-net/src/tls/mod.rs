@@ -1,4 +1,4 @@
-//! The one module that knows the TLS library, the certificate maker and the cryptography.
+//! The only module that uses the TLS library, the certificate library and the cryptography.
 //!
 //! Mutual TLS 1.3 only; no resumption (a resumed session would skip the verification, and with it
 //! the revocation list), no early data, ALPN [`ALPN`].
@@ -29,7 +29,7 @@ pub use seal::{Part, Secret};
 pub use verify::Refusal;
 pub(crate) use verify::identify;
 
-/// Name and version of the protocol inside TLS. A later version is offered beside it.
+/// Name and version of the protocol inside TLS. A later version will be offered beside it.
 pub const ALPN: &[u8] = b"whim/1";
 
 #[derive(Debug, Error)]
@@ -62,7 +62,7 @@ impl TlsError {
     }
 }
 
-/// All that one side of a connection needs, as data: what a supervisor is given.
+/// All that one side of a connection needs, as data that can be given to a supervisor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
@@ -84,7 +84,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Whom these credentials make us.
+    /// The identity that these credentials give us.
     ///
     /// # Errors
     /// They are damaged.
@@ -137,8 +137,8 @@ pub fn authority_pin(ca_pem: &str) -> Result<[u8; 32], TlsError> {
     Ok(digest::sha256(&parse(&der)?.subject_public_key_info()))
 }
 
-/// The library's provider, with the one key exchange and the suites in the order that we want:
-/// AES-128 first, the fastest on every CPU that this project supports.
+/// The library's provider with one key exchange, and with the cipher suites in the order that we
+/// want: AES-128 first, which is the fastest on every CPU that this project supports.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = suite::default_provider();
     provider.cipher_suites = vec![
@@ -196,8 +196,8 @@ fn harden(config: &mut ServerConfig) {
     config.send_tls13_tickets = 0;
 }
 
-/// Configuration of the side that connects: the peer must be whom `expect` admits, whatever server
-/// name the connection asks for (that name only routes).
+/// Configuration of the side that connects: the peer must be one that `expect` admits, whatever
+/// server name the connection asks for (that name is only for routing).
 ///
 /// # Errors
 /// The credentials are damaged.
@@ -220,8 +220,8 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// Configuration by which the holder of the CA answers nodes that have no certificate yet.
-/// `leaf_pem` and `key_pem` are what [`issue::Authority::issue_join`] gave.
+/// Configuration with which the holder of the CA answers nodes that have no certificate yet.
+/// `leaf_pem` and `key_pem` are what [`issue::Authority::issue_join`] returned.
 ///
 /// # Errors
 /// The certificates are damaged.
@@ -230,7 +230,7 @@ pub fn join_server_config(
     key_pem: &str,
     ca_pem: &str,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    // The CA's own certificate goes along: the new node does not have it yet.
+    // The CA's own certificate is sent along, because the new node does not have it yet.
     let chain = vec![certificate(leaf_pem)?, certificate(ca_pem)?];
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
@@ -240,10 +240,10 @@ pub fn join_server_config(
     Ok(Arc::new(config))
 }
 
-/// Configuration by which a new node calls the holder of the CA that its token pins.
+/// Configuration with which a new node connects to the holder of the CA that its token pins.
 ///
 /// # Errors
-/// Never in practice: the library refuses its own versions.
+/// Never in practice: only if the library refused its own versions.
 pub fn join_client_config(pin: [u8; 32]) -> Result<Arc<ClientConfig>, TlsError> {
     let verifier = Arc::new(verify::PinVerifier {
         pin,
@@ -259,11 +259,11 @@ pub fn join_client_config(pin: [u8; 32]) -> Result<Arc<ClientConfig>, TlsError> 
     Ok(Arc::new(config))
 }
 
-/// Who is at the other end of a finished handshake. For `tokio_rustls` streams: pass
+/// The identity of the peer after a finished handshake. For `tokio_rustls` streams: pass
 /// `stream.get_ref().1`.
 ///
 /// # Errors
-/// The peer agreed on no protocol version, or its chain is not one of a node.
+/// If the peer agreed on no protocol version, or its chain is not that of a node.
 pub fn peer_identity(connection: &CommonState) -> Result<PeerIdentity, TlsError> {
     check_version(connection)?;
     Ok(verify::identify(

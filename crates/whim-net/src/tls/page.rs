@@ -1,5 +1,5 @@
-//! TLS for browsers, which know nothing of the cluster's CA: a certificate of the administrator's, or one of
-//! the node's own, told by its fingerprint.
+//! TLS for browsers, which do not know the cluster's CA: with a certificate of the administrator, or with one
+//! of the node's own, which is checked by its fingerprint.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ impl std::fmt::Debug for PageCertificate {
 }
 
 impl PageCertificate {
-    /// One that nobody vouches for, for these names and addresses. It does not run out: who trusts it, does
-    /// so by its fingerprint.
+    /// A self-signed certificate for these names and addresses. It does not expire, because users who trust it
+    /// do so by its fingerprint.
     ///
     /// # Errors
-    /// A name is none; or the kernel has no random numbers.
+    /// If a name is not valid, or the kernel has no random numbers.
     pub fn self_signed(names: &[String]) -> Result<Self, TlsError> {
         let made = rcgen::generate_simple_self_signed(names).map_err(TlsError::issue)?;
         Ok(Self {
@@ -37,7 +37,7 @@ impl PageCertificate {
         })
     }
 
-    /// What a server of the page needs. Clients show no certificates.
+    /// The configuration of a server of the page. Clients present no certificates.
     ///
     /// # Errors
     /// Certificate and key are damaged, or do not belong together.

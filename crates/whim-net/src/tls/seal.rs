@@ -5,14 +5,14 @@ use rustls::ConnectionCommon;
 
 use super::TlsError;
 
-/// What a sealed text is longer than the plain one, in bytes.
+/// How many bytes a sealed text is longer than the plain one.
 pub(crate) const TAG_LENGTH: usize = 16;
 /// Length of the name of a key.
 pub(crate) const ID_LENGTH: usize = 8;
 const KEY_LENGTH: usize = 32;
 const LABEL: &[u8] = b"EXPORTER-whimbrel-datagrams/1";
 
-/// Which side of the session we were.
+/// Our side of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// We connected.
@@ -21,8 +21,7 @@ pub enum Part {
     Answering,
 }
 
-/// What two nodes know after a session, and nobody else: the name of their keys, and a key for each
-/// direction.
+/// What two nodes, and nobody else, know after a session: the name of their keys, and a key for each direction.
 #[derive(Clone)]
 pub struct Secret([u8; ID_LENGTH + 2 * KEY_LENGTH]);
 
@@ -33,8 +32,8 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Of a session whose handshake is done. The same session always gives the same: it may be asked for
-    /// once only, or nonces would be used again.
+    /// The secret of a session whose handshake is done. The same session always gives the same secret, so this
+    /// may be called only once for it: otherwise nonces would be used again.
     ///
     /// # Errors
     /// The handshake is not done.
@@ -43,7 +42,7 @@ impl Secret {
         Ok(Self(session.export_keying_material(empty, LABEL, None)?))
     }
 
-    /// As if a session had given it.
+    /// A secret as if a session had given it.
     #[must_use]
     pub(crate) fn made_up(byte: u8) -> Self {
         let mut bytes = [byte; ID_LENGTH + 2 * KEY_LENGTH];
@@ -59,7 +58,7 @@ impl Secret {
         id
     }
 
-    /// The keys by which we seal and open.
+    /// The keys with which we seal and open.
     pub(crate) fn keys(&self, part: Part) -> Result<(SealKey, SealKey), TlsError> {
         let (first, second) = self.0[ID_LENGTH..].split_at(KEY_LENGTH);
         let (first, second) = (SealKey::new(first)?, SealKey::new(second)?);
@@ -80,7 +79,7 @@ impl SealKey {
         Ok(Self(LessSafeKey::new(key)))
     }
 
-    /// Encrypts `text` in place, and gives its tag. No number may be used twice with one key.
+    /// Encrypts `text` in place, and returns its tag. No number may be used twice with one key.
     pub(crate) fn seal(&self, number: u64, header: &[u8], text: &mut [u8]) -> Option<[u8; 16]> {
         let tag = self
             .0

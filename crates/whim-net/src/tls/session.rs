@@ -73,8 +73,8 @@ impl Session {
     }
 
     fn of(mut connection: Connection) -> Self {
-        // The library would take only a part of what is queued once its buffer is full. The caller
-        // sees `queued_bytes` and decides itself when it has queued enough.
+        // By default the library accepts only a part of what is queued once its buffer is full. The
+        // caller sees `queued_bytes` and decides itself when it has queued enough.
         connection.set_buffer_limit(None);
         Self { connection }
     }
@@ -87,7 +87,8 @@ impl Session {
         self.connection.wants_write()
     }
 
-    /// Decrypts `cipher`, and gives each piece of plaintext to `sink`. True: the peer has closed.
+    /// Decrypts `cipher`, and passes each piece of plaintext to `sink`. Returns true if the peer
+    /// has closed.
     pub(crate) fn feed<E: From<Failure>>(
         &mut self,
         mut cipher: &[u8],
@@ -95,7 +96,7 @@ impl Session {
     ) -> Result<bool, E> {
         let mut closed = false;
         while !cipher.is_empty() && !closed {
-            // Takes up to 4 KiB of `cipher`; an error means a record longer than TLS allows.
+            // Consumes up to 4 KiB of `cipher`; an error means a record longer than TLS allows.
             self.connection
                 .read_tls(&mut cipher)
                 .map_err(|e| Failure::Protocol(e.to_string()))?;
@@ -122,8 +123,8 @@ impl Session {
         Ok(closed)
     }
 
-    /// Encrypts `parts` as one run of plaintext (as few records as it takes). Returns the length on
-    /// the wire, in bytes.
+    /// Encrypts `parts` as one run of plaintext, in as few records as possible. Returns the length
+    /// on the wire, in bytes.
     pub(crate) fn seal(&mut self, parts: &[IoSlice<'_>]) -> Result<usize, Failure> {
         let length: usize = parts.iter().map(|p| p.len()).sum();
         let taken = self
@@ -131,7 +132,7 @@ impl Session {
             .writer()
             .write_vectored(parts)
             .map_err(|e| Failure::Protocol(e.to_string()))?;
-        // Without a buffer limit the library takes all; anything else would tear a frame.
+        // Without a buffer limit the library accepts all; anything else would tear a frame.
         if taken != length {
             return Err(Failure::Protocol(
                 "the session took a part of a frame".into(),
@@ -140,7 +141,7 @@ impl Session {
         Ok(length + length.div_ceil(RECORD_PLAIN) * RECORD_OVERHEAD)
     }
 
-    /// Hands ciphertext to `socket`, in one call of it.
+    /// Writes ciphertext to `socket`, in one call.
     pub(crate) fn write_to(&mut self, socket: &mut dyn io::Write) -> io::Result<usize> {
         self.connection.write_tls(socket)
     }
@@ -153,7 +154,7 @@ impl Session {
         peer_identity(&self.connection)
     }
 
-    /// Both sides agreed on a protocol version of ours.
+    /// Checks that both sides have agreed on a protocol version of ours.
     pub(crate) fn check_version(&self) -> Result<(), TlsError> {
         super::check_version(&self.connection)
     }

@@ -57,7 +57,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The form in which the TLS library carries it: it picks the alert that the peer sees.
+    /// The error that the TLS library carries; it selects the alert that the peer gets.
     fn into_tls(self) -> rustls::Error {
         let error = match &self {
             Self::Expired => CertificateError::Expired,
@@ -69,7 +69,7 @@ impl Refusal {
         rustls::Error::InvalidCertificate(error)
     }
 
-    /// Back from that form, for the message of the side that refused.
+    /// The refusal in such an error, for the message of the side that refused.
     pub(super) fn of_tls(error: &CertificateError) -> Self {
         match error {
             CertificateError::Expired => Self::Expired,
@@ -99,7 +99,7 @@ pub(super) fn subject_of(certificate: &EndEntityCert<'_>) -> Result<Subject, Ref
     }
 }
 
-/// Reads who the holder of a chain is, without verifying any signature.
+/// Reads the identity of the holder of a chain, without verifying any signature.
 pub(crate) fn identify(chain: &[CertificateDer<'_>]) -> Result<PeerIdentity, Refusal> {
     let [leaf, signer] = chain else {
         return Err(Refusal::ChainLength(chain.len()));
@@ -129,7 +129,7 @@ pub(crate) fn identify(chain: &[CertificateDer<'_>]) -> Result<PeerIdentity, Ref
     })
 }
 
-/// Checks signatures, constraints, purpose and dates, granting [`CLOCK_SKEW`] either way.
+/// Checks signatures, constraints, purpose and dates, allowing [`CLOCK_SKEW`] either way.
 fn verify_chain(
     leaf: &EndEntityCert<'_>,
     intermediates: &[CertificateDer<'_>],
@@ -171,7 +171,7 @@ fn verify_chain(
     })
 }
 
-/// For what the peer uses its certificate.
+/// The role in which the peer uses its certificate.
 enum Usage {
     Client,
     Server,
@@ -247,7 +247,7 @@ impl PeerVerifier {
     }
 }
 
-/// The library asks for TLS 1.2 signatures too; we never speak it.
+/// The library also requires functions for TLS 1.2 signatures, but we never speak TLS 1.2.
 fn no_tls12() -> rustls::Error {
     rustls::Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)
 }
@@ -340,7 +340,7 @@ impl ClientCertVerifier for PeerVerifier {
     }
 }
 
-/// Verifies the holder of the CA by the hash in a token: all that a new node knows.
+/// Verifies the holder of the CA by the hash in a token, which is all that a new node knows.
 #[derive(Debug)]
 pub(super) struct PinVerifier {
     /// SHA-256 of the CA's SubjectPublicKeyInfo.
