@@ -232,7 +232,7 @@ pub enum Request {
         from_ms: u64,
         to_ms: u64,
     },
-    /// What the programs of a run have used away, once its journeys are over.
+    /// The CPU time that the programs of a run have used on other nodes, once its journeys are over.
     CpuAway {
         run: String,
     },
@@ -359,7 +359,7 @@ pub enum Answer {
     CaPart {
         text: Concealed,
     },
-    /// To the page; it opens one session.
+    /// A link to the page, which opens one session.
     Link(Link),
     /// What the supervisor reports of a journey.
     Journey {

@@ -1,6 +1,6 @@
 //! What a node is and does: its load, memory and speed, its CPU's class, its control groups, its processes.
 //!
-//! It reads the kernel and says what is there; of clusters, members and journeys it knows nothing.
+//! It reads the kernel's files and reports what is there. It knows nothing of clusters, members and journeys.
 #![forbid(unsafe_code)]
 
 pub mod batch;

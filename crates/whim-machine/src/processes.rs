@@ -255,7 +255,7 @@ pub fn parse_status(text: &str, owner: u32) -> Option<Credentials> {
     })
 }
 
-/// Who asks.
+/// The user who asks, and the process by which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub pid: i32,

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 pub struct Fault {
     /// Counted from 1; `None`: the fault is not in a single line.
     pub line: Option<usize>,
-    /// Such as `guests.max`; `None`: the text is not TOML there.
+    /// The key, such as `guests.max`; `None`: the text is not TOML there.
     pub key: Option<String>,
     pub reason: String,
 }
@@ -37,7 +37,7 @@ impl fmt::Display for Fault {
 /// A value that is out of range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Odd {
-    /// Such as `guests.max`.
+    /// The key, such as `guests.max`.
     pub key: &'static str,
     pub reason: String,
 }
