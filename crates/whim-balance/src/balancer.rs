@@ -262,7 +262,7 @@ impl Balancer {
 
     /// Judges everything; to be called once a second. `nodes` is how many the cluster has, and `known` are this
     /// node and those that it knows of. Returns the moves that are to begin.
-    pub fn look(
+    pub fn decide(
         &mut self,
         now: Millis,
         nodes: u32,

@@ -4,7 +4,7 @@
 //! its own numbers, and they are part of the answer:
 //!
 //! 1. *Room.* A node whose free memory would not hold the program and the reserve is no target, whatever else
-//! speaks for it. No node is pushed into swap.
+//!    speaks for it. No node is pushed into swap.
 //! 2. *Opportunity cost.* What the program adds there is less than what this node is relieved of, by a
 //!    margin: without one, two nodes that are nearly equal would exchange programs for ever.
 //! 3. *Time.* What is gained while things are as they are is more than the move costs the program.

@@ -226,7 +226,7 @@ impl<'a> Builder<'a> {
 
     /// As [`Builder::region`], and returns the bytes that were read. The deputy's kernel will see
     /// the same bytes, whatever another thread of the guest writes there meanwhile.
-    pub(crate) fn take(
+    pub(crate) fn region_with_bytes(
         &mut self,
         address: u64,
         length: u64,

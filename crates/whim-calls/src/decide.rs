@@ -318,7 +318,7 @@ pub(crate) fn adjtimex(builder: &mut Builder<'_>) -> Flow {
 fn adjust(builder: &mut Builder<'_>, index: usize) -> Flow {
     const TIMEX: u64 = 208;
     let address = builder.value(index);
-    let bytes = builder.take(address, TIMEX, Direction::InOut, Returned::Whole)?;
+    let bytes = builder.region_with_bytes(address, TIMEX, Direction::InOut, Returned::Whole)?;
     if half(&bytes, 0) != 0 {
         return go_home("it sets the clock");
     }

@@ -341,7 +341,7 @@ fn lookup(request: u32) -> Option<Io> {
 
 /// struct ifconf: a length and a pointer.
 fn interface_list(builder: &mut Builder<'_>, address: u64) -> Flow {
-    let bytes = builder.take(address, 16, Direction::InOut, Returned::Whole)?;
+    let bytes = builder.region_with_bytes(address, 16, Direction::InOut, Returned::Whole)?;
     let length = u64::try_from(half(&bytes, 0).cast_signed()).unwrap_or(0);
     let list = word(&bytes, 8);
     if list == 0 {
@@ -360,7 +360,7 @@ fn counted(
     element: u64,
 ) -> Flow {
     builder.may_block = true;
-    let bytes = builder.take(address, header, Direction::InOut, Returned::Whole)?;
+    let bytes = builder.region_with_bytes(address, header, Direction::InOut, Returned::Whole)?;
     let count = u64::from(half(&bytes, at)) & mask;
     let body = address.saturating_add(header);
     builder.region(body, count * element, Direction::InOut, Returned::Whole)

@@ -33,7 +33,7 @@ impl Builder<'_> {
             // The kernel refuses it before it reads the array.
             return Ok(());
         }
-        let array = self.take(address, count * IOVEC, In, Returned::Nothing)?;
+        let array = self.region_with_bytes(address, count * IOVEC, In, Returned::Nothing)?;
         let entries: Vec<(u64, u64)> = array
             .chunks_exact(16)
             .map(|entry| (word(entry, 0), word(entry, 8)))
@@ -81,7 +81,7 @@ impl Builder<'_> {
 
     /// A socket address buffer and its value-result length.
     fn socket_address(&mut self, address: u64, length: u64) -> Flow {
-        let bytes = self.take(length, 4, InOut, Returned::Whole)?;
+        let bytes = self.region_with_bytes(length, 4, InOut, Returned::Whole)?;
         let size = u64::try_from(half(&bytes, 0).cast_signed()).unwrap_or(0);
         let size = size.min(SOCKET_ADDRESS_MAX);
         self.region(address, size, InOut, Returned::Whole)
@@ -124,20 +124,20 @@ pub(crate) fn writev(builder: &mut Builder<'_>) -> Flow {
 
 pub(crate) fn sendmsg(builder: &mut Builder<'_>) -> Flow {
     builder.refuse_zerocopy(2)?;
-    let header = builder.take(builder.value(1), HEADER, In, Returned::Nothing)?;
+    let header = builder.region_with_bytes(builder.value(1), HEADER, In, Returned::Nothing)?;
     builder.message(&header, Pieces::Sent)
 }
 
 pub(crate) fn recvmsg(builder: &mut Builder<'_>) -> Flow {
     builder.receive_flags(2);
-    let header = builder.take(builder.value(1), HEADER, InOut, Returned::Whole)?;
+    let header = builder.region_with_bytes(builder.value(1), HEADER, InOut, Returned::Whole)?;
     builder.message(&header, Pieces::Counted)
 }
 
 fn messages(builder: &mut Builder<'_>, pieces: Pieces) -> Flow {
     let count = u64::from(builder.unsigned(2)).min(IOVEC_COUNT_MAX);
     let bytes = count * MULTI_HEADER;
-    let headers = builder.take(builder.value(1), bytes, InOut, Returned::Whole)?;
+    let headers = builder.region_with_bytes(builder.value(1), bytes, InOut, Returned::Whole)?;
     for header in headers.chunks_exact(64) {
         builder.message(&header[..56], pieces)?;
     }
@@ -306,7 +306,7 @@ pub(crate) fn mq_notify(builder: &mut Builder<'_>) -> Flow {
     if builder.value(1) == 0 {
         return Ok(());
     }
-    let event = builder.take(builder.value(1), 64, In, Returned::Nothing)?;
+    let event = builder.region_with_bytes(builder.value(1), 64, In, Returned::Nothing)?;
     if event.len() == 64 && half(&event, 12).cast_signed() == libc::SIGEV_THREAD {
         builder.region(word(&event, 0), 32, In, Returned::Nothing)?;
     }
@@ -329,7 +329,7 @@ fn xattr_arguments(builder: &mut Builder<'_>, way: Direction, back: Returned) ->
     }
     builder.text(3)?;
     let size = builder.value(5).min(4096);
-    let structure = builder.take(builder.value(4), size, In, Returned::Nothing)?;
+    let structure = builder.region_with_bytes(builder.value(4), size, In, Returned::Nothing)?;
     let length = u64::from(half(&structure, 8)).min(65536);
     if structure.len() >= 16 && word(&structure, 0) != 0 {
         builder.region(word(&structure, 0), length, way, back)?;
@@ -342,7 +342,7 @@ const HANDLE_MAX: u64 = 128;
 pub(crate) fn name_to_handle_at(builder: &mut Builder<'_>) -> Flow {
     builder.path(1)?;
     let handle = builder.value(2);
-    let header = builder.take(handle, 8, InOut, Returned::WholeAlways)?;
+    let header = builder.region_with_bytes(handle, 8, InOut, Returned::WholeAlways)?;
     let length = u64::from(half(&header, 0)).min(HANDLE_MAX);
     builder.region(handle.saturating_add(8), length, InOut, Returned::Whole)?;
     // AT_HANDLE_MNT_ID_UNIQUE makes the mount id 64 bits wide.
@@ -352,7 +352,7 @@ pub(crate) fn name_to_handle_at(builder: &mut Builder<'_>) -> Flow {
 
 pub(crate) fn open_by_handle_at(builder: &mut Builder<'_>) -> Flow {
     let handle = builder.value(1);
-    let header = builder.take(handle, 8, In, Returned::Nothing)?;
+    let header = builder.region_with_bytes(handle, 8, In, Returned::Nothing)?;
     let length = u64::from(half(&header, 0)).min(HANDLE_MAX);
     let body = handle.saturating_add(8);
     builder.region(body, length, In, Returned::Nothing)
@@ -390,7 +390,7 @@ fn mount_request(builder: &mut Builder<'_>) -> Flow {
 /// capget and capset: version 1 has one set of three words, the others two.
 pub(crate) fn capabilities(builder: &mut Builder<'_>) -> Flow {
     const VERSION_1: u32 = 0x1998_0330;
-    let header = builder.take(builder.value(0), 8, InOut, Returned::WholeAlways)?;
+    let header = builder.region_with_bytes(builder.value(0), 8, InOut, Returned::WholeAlways)?;
     let length = if half(&header, 0) == VERSION_1 {
         12
     } else {

@@ -48,7 +48,7 @@ pub(crate) fn getsockopt(builder: &mut Builder<'_>) -> Flow {
     if !is_flat(level, option) {
         return go_home(NOT_KNOWN);
     }
-    let bytes = builder.take(builder.value(4), 4, InOut, Returned::Whole)?;
+    let bytes = builder.region_with_bytes(builder.value(4), 4, InOut, Returned::Whole)?;
     let mut length = u64::try_from(half(&bytes, 0).cast_signed()).unwrap_or(0);
     if level == SOL_SOCKET && option == SO_ATTACH_FILTER {
         // SO_GET_FILTER counts instructions, not bytes.
@@ -69,7 +69,7 @@ pub(crate) fn setsockopt(builder: &mut Builder<'_>) -> Flow {
     if length > OPTION_MAX {
         return go_home("the buffer of this socket option is too large to be forwarded");
     }
-    let value = builder.take(builder.value(3), length, In, Returned::Nothing)?;
+    let value = builder.region_with_bytes(builder.value(3), length, In, Returned::Nothing)?;
     let program =
         level == SOL_SOCKET && (option == SO_ATTACH_FILTER || option == SO_ATTACH_REUSEPORT_CBPF);
     if program && value.len() >= 16 {

@@ -108,7 +108,7 @@ impl Spread {
 
 /// One sample of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Look {
+pub struct Sample {
     /// Threads that run or wait for a CPU.
     pub load: f64,
     pub cpus: f64,
@@ -136,16 +136,16 @@ pub struct SampleRow {
 impl SampleRow {
     /// A minute of which there is one sample.
     #[must_use]
-    pub fn of(time_ms: u64, look: &Look) -> Self {
+    pub fn of(time_ms: u64, sample: &Sample) -> Self {
         Self {
             time_ms: time_ms - time_ms % MINUTE,
             span_ms: MINUTE,
             looks: 1,
-            load: Spread::of(look.load),
-            memory_used_bytes: Spread::of(look.memory_used_bytes),
-            guests: Spread::of(look.guests),
-            cpus: look.cpus,
-            memory_total_bytes: look.memory_total_bytes,
+            load: Spread::of(sample.load),
+            memory_used_bytes: Spread::of(sample.memory_used_bytes),
+            guests: Spread::of(sample.guests),
+            cpus: sample.cpus,
+            memory_total_bytes: sample.memory_total_bytes,
         }
     }
 
@@ -261,8 +261,8 @@ pub fn span(from_ms: u64, to_ms: u64, most: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn look(load: f64) -> Look {
-        Look {
+    fn sample(load: f64) -> Sample {
+        Sample {
             load,
             cpus: 2.0,
             memory_used_bytes: load * 1024.0,
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn samples_are_thinned_within_gaps() {
-        let sample = |minute: u64, load: f64| SampleRow::of(minute * MINUTE, &look(load));
+        let sample = |minute: u64, load: f64| SampleRow::of(minute * MINUTE, &sample(load));
         let all = vec![
             sample(10, 1.0),
             sample(11, 2.0),

@@ -98,14 +98,14 @@ impl Asker {
         let mut left: VecDeque<OsString> = names(path);
         let mut here = PathBuf::from("/");
         let mut links = 0;
-        self.look(&here)?;
+        self.examine(&here)?;
         while let Some(name) = left.pop_front() {
             if name == ".." {
                 here.pop();
                 continue;
             }
             let next = here.join(name);
-            match self.look(&next)? {
+            match self.examine(&next)? {
                 None => return Ok(()),
                 Some(about) if about.is_symlink() => {
                     links += 1;
@@ -128,7 +128,7 @@ impl Asker {
     }
 
     /// What is at `path`, if anything. Fails if another user may change it.
-    fn look(&self, path: &Path) -> Result<Option<Metadata>, OwnedError> {
+    fn examine(&self, path: &Path) -> Result<Option<Metadata>, OwnedError> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(unseen(path, source)),

@@ -284,7 +284,7 @@ pub struct Knob {
 
 /// `whim web --json`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
+pub struct Invitation {
     /// The first one to open it gets the session.
     pub url: String,
     /// How long the link can be opened, in seconds.
@@ -293,9 +293,9 @@ pub struct Link {
     pub certificate_sha256: Option<String>,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for Invitation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link")
+        f.debug_struct("Invitation")
             .field("good_for_seconds", &self.good_for_seconds)
             .finish_non_exhaustive()
     }
@@ -360,7 +360,7 @@ pub enum Answer {
         text: Concealed,
     },
     /// A link to the page, which opens one session.
-    Link(Link),
+    Link(Invitation),
     /// What the supervisor reports of a journey.
     Journey {
         event: Event,
@@ -424,7 +424,7 @@ mod tests {
             token: secret(),
             id: "0a1b2c3d".into(),
         };
-        let link = Answer::Link(Link {
+        let link = Answer::Link(Invitation {
             url: format!("http://127.0.0.1:7947/{SECRET}"),
             good_for_seconds: 300,
             certificate_sha256: None,

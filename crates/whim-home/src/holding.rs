@@ -33,7 +33,7 @@ impl Holding {
     ///
     /// # Errors
     /// Tracing failed. The threads go on, but a call of one of them may end late.
-    pub fn look(&mut self) -> Result<(), FreezeError> {
+    pub fn attend(&mut self) -> Result<(), FreezeError> {
         let mut failed = None;
         for held in self.take() {
             match held.poll() {

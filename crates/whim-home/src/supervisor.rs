@@ -110,7 +110,7 @@ fn next_client(
 ) -> Result<Option<UnixStream>> {
     let mut patience = idle;
     if !holding.is_empty() {
-        holding.look()?;
+        holding.attend()?;
         patience = Some(holding.patience());
     }
     if let Some(patience) = patience {
@@ -252,7 +252,7 @@ fn depart(
     (begun, holding): (Instant, &mut Holding),
 ) -> Result<Left, OutwardError> {
     let patience = FreezeLimits::default().wait;
-    let alone = Alone::look_within(identity.job.pid, patience).map_err(OutwardError::Stay)?;
+    let alone = Alone::scan_within(identity.job.pid, patience).map_err(OutwardError::Stay)?;
     let mut phases = Vec::new();
     let mut report = |event: Event| {
         if let Event::Phase { phase, at_ms } = &event {

@@ -193,8 +193,8 @@ impl Taken {
     ) -> Result<Heard, OutwardError> {
         loop {
             match &mut self.threads {
-                Threads::Attended(attended) => attended.look()?,
-                Threads::Held => holding.look()?,
+                Threads::Attended(attended) => attended.poll()?,
+                Threads::Held => holding.attend()?,
             }
             match heard.try_recv() {
                 Ok(heard) => return Ok(heard),

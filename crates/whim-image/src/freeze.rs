@@ -564,7 +564,7 @@ impl Frozen {
         while !pending.is_empty() {
             let mut still = Vec::with_capacity(pending.len());
             for mut one in pending {
-                match self.look(&mut one) {
+                match self.poll(&mut one) {
                     Ok(true) => {}
                     Ok(false) => still.push(one),
                     // The other threads must stop all the same, to be let go again.
@@ -598,7 +598,7 @@ impl Frozen {
     }
 
     /// Polls whether a thread has stopped or ended; `true` when it need not be polled again.
-    fn look(&mut self, one: &mut Pending) -> Result<bool, FreezeError> {
+    fn poll(&mut self, one: &mut Pending) -> Result<bool, FreezeError> {
         let Some(running) = one.running.take() else {
             return Ok(true);
         };

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use whim_sys::ptrace::{Options, Running, Status, Stop, Stopped, Tid, TraceError, wait_any_gently};
 
-/// All threads of a running process, traced by this OS thread. [`Attended::look`] must be called
+/// All threads of a running process, traced by this OS thread. [`Attended::poll`] must be called
 /// whenever SIGCHLD comes. Only the end of the tracer's thread lets them go.
 #[derive(Debug)]
 pub struct Attended {
@@ -53,7 +53,7 @@ impl Attended {
             for tid in fresh {
                 attended.seize_one(tid)?;
             }
-            attended.look()?;
+            attended.poll()?;
         }
     }
 
@@ -93,7 +93,7 @@ impl Attended {
     /// # Errors
     /// [`FreezeError::Gone`]; [`FreezeError::Replaced`] when the process executes another program,
     /// which may have other rights: the process was let go at once.
-    pub fn look(&mut self) -> Result<(), FreezeError> {
+    pub fn poll(&mut self) -> Result<(), FreezeError> {
         loop {
             let (tid, status) = match wait_any_gently() {
                 Ok(Some(reported)) => reported,
@@ -164,7 +164,7 @@ impl Attended {
     /// # Errors
     /// As [`freeze::freeze`].
     pub fn freeze(mut self, limits: &FreezeLimits) -> Result<Frozen, FreezeError> {
-        self.look()?;
+        self.poll()?;
         if !self.stopped.is_empty() {
             return Err(FreezeError::JobStopped(self.pid));
         }

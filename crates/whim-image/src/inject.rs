@@ -268,7 +268,7 @@ impl Frozen {
 
     /// The thread that is least disturbed: one whose call, if any, cannot end with EINTR.
     fn bootstrap_thread(&self) -> Result<usize, FreezeError> {
-        let rank = |index: &usize| {
+        let preference = |index: &usize| {
             let thread = &self.threads[*index];
             if thread.stopped.is_none() {
                 return 3;
@@ -282,7 +282,7 @@ impl Frozen {
             }
         };
         (0..self.threads.len())
-            .min_by_key(rank)
+            .min_by_key(preference)
             .ok_or(FreezeError::Gone(self.pid))
     }
 

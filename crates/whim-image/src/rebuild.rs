@@ -175,7 +175,7 @@ impl Blank {
             }
         }
         let number = check("userfaultfd", result)?;
-        let descriptor = take(blank.pid(), number)?;
+        let descriptor = fetch_descriptor(blank.pid(), number)?;
         let device = device.map_or(number, |device| u64::from(device.cast_unsigned()));
         let close = [number, device].map(|fd| Syscall::new(libc::SYS_close, &[fd]));
         let (blank, _) = blank.run(&close)?;
@@ -514,7 +514,7 @@ pub fn raw_registers(registers: &Registers) -> Registers {
     }
 }
 
-fn take(pid: i32, number: u64) -> Result<OwnedFd, RebuildError> {
+fn fetch_descriptor(pid: i32, number: u64) -> Result<OwnedFd, RebuildError> {
     let number = i32::try_from(number).unwrap_or(-1);
     pidfd::take_descriptor(pid, number).map_err(|errno| RebuildError::Os {
         what: "Taking a descriptor of the blank process",
@@ -712,7 +712,7 @@ fn install_filter(
     );
     let (leader, result) = runner.step(leader, &install)?;
     let number = check("Installing the system call filter", result)?;
-    let listener = Listener::from_descriptor(take(runner.pid, number)?);
+    let listener = Listener::from_descriptor(fetch_descriptor(runner.pid, number)?);
     // Waking the guest on our CPU saves a wake-up across CPUs; older kernels cannot.
     let _ = listener.prefer_same_cpu();
     let leader = close_under_filter(leader, runner, &listener, number)?;

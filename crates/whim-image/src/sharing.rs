@@ -59,19 +59,19 @@ impl Alone {
     ///
     /// # Errors
     /// Why it has to stay.
-    pub fn look(pid: i32) -> Result<Self, StayReason> {
+    pub fn scan(pid: i32) -> Result<Self, StayReason> {
         Self::asked(pid, true)
     }
 
-    /// As [`Alone::look`], but memory that is shared for a moment only (by a program that is being
+    /// As [`Alone::scan`], but memory that is shared for a moment only (by a program that is being
     /// started) has this much time to stop being shared.
     ///
     /// # Errors
-    /// As [`Alone::look`].
-    pub fn look_within(pid: i32, patience: Duration) -> Result<Self, StayReason> {
+    /// As [`Alone::scan`].
+    pub fn scan_within(pid: i32, patience: Duration) -> Result<Self, StayReason> {
         let end = Instant::now() + patience;
         loop {
-            match Self::look(pid) {
+            match Self::scan(pid) {
                 Err(StayReason::SharesMemory(_)) if Instant::now() < end => {
                     std::thread::sleep(BETWEEN_LOOKS);
                 }
@@ -105,7 +105,7 @@ impl Alone {
     #[must_use]
     pub fn no_longer(&self) -> Option<StayReason> {
         let Some(young) = self.young() else {
-            return Self::look(self.pid).err();
+            return Self::scan(self.pid).err();
         };
         match self.hidden_with(young) {
             Ok(hidden) => self.look_alike(&hidden),
@@ -114,7 +114,7 @@ impl Alone {
     }
 
     /// Asks again as [`Alone::no_longer`] does, and keeps what is found for the next time.
-    fn look_on(&mut self) -> Option<StayReason> {
+    fn scan_on(&mut self) -> Option<StayReason> {
         let last = last_id().zip(Some(Instant::now()));
         let Some(young) = self.young() else {
             return match Self::asked(self.pid, false) {
@@ -192,19 +192,19 @@ pub fn reason(pid: i32) -> Option<StayReason> {
 /// Scans of many processes, again and again. For each process all others are asked about once, and
 /// from then on only the tasks that have been made since.
 #[derive(Debug, Default)]
-pub struct Looks {
+pub struct Scans {
     /// With the start time of each, which tells it from a later process of the same number.
     by_pid: HashMap<i32, (u64, Alone)>,
 }
 
-impl Looks {
+impl Scans {
     /// As [`reason`].
     pub fn reason(&mut self, pid: i32) -> Option<StayReason> {
         let began = start_time(pid)?;
         if let Some((then, alone)) = self.by_pid.get_mut(&pid)
             && *then == began
         {
-            let found = alone.look_on();
+            let found = alone.scan_on();
             if found.is_some() {
                 self.by_pid.remove(&pid);
             }
@@ -339,7 +339,7 @@ mod tests {
             .spawn()
             .expect("a process");
         let pid = sleep.id().cast_signed();
-        let alone = Alone::look(pid).expect("nobody shares its memory");
+        let alone = Alone::scan(pid).expect("nobody shares its memory");
         assert_eq!(alone.no_longer(), None);
         assert_eq!(reason(pid), None);
         if alone.last.is_some() {
@@ -367,7 +367,7 @@ mod tests {
             .spawn()
             .expect("a process");
         let pid = sleep.id().cast_signed();
-        let mut looks = Looks::default();
+        let mut looks = Scans::default();
         assert_eq!(looks.reason(pid), None);
         let first = looks.by_pid[&pid].1.last;
         let mut later = std::process::Command::new("true").spawn().expect("another");

@@ -183,7 +183,7 @@ pub fn reasons(pid: i32, policy: &Policy) -> Vec<StayReason> {
 }
 
 /// As [`reasons`]; `shares` says whether another process has its memory ([`sharing::reason`], or a
-/// function that knows of earlier scans: [`sharing::Looks`]).
+/// function that knows of earlier scans: [`sharing::Scans`]).
 #[must_use]
 pub fn reasons_by(
     pid: i32,

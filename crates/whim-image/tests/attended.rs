@@ -112,7 +112,7 @@ impl Drop for Program {
 fn attend(attended: &mut Attended, mut over: impl FnMut() -> bool) -> Result<(), FreezeError> {
     let begun = Instant::now();
     while !over() {
-        attended.look()?;
+        attended.poll()?;
         assert!(begun.elapsed() < PATIENCE, "it does not get on");
         std::thread::yield_now();
     }

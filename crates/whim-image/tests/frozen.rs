@@ -498,7 +498,7 @@ fn what_cannot_be_frozen_is_told() {
 fn memory_that_comes_to_be_shared_is_noticed_while_it_is_frozen() {
     let mut program = Program::start("joined");
     let pid = program.pid();
-    let alone = Alone::look(pid).expect("nobody shares it yet");
+    let alone = Alone::scan(pid).expect("nobody shares it yet");
     {
         let _frozen = frozen(pid);
         assert_eq!(alone.no_longer(), None);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Why a process is moved. Metrics, log, history and `whim why` name it by its [`Cause::word`], and
+/// Why a process is moved. Metrics, log, history and `whim why` name it by its [`Cause::name`], and
 /// files hold it as that text too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
@@ -41,7 +41,7 @@ impl Cause {
 
     /// Its name; stable.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::User => "user",
             Self::Load => "load",
@@ -74,14 +74,14 @@ impl Cause {
 
 impl Serialize for Cause {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
+        serializer.serialize_str(self.name())
     }
 }
 
 impl<'de> Deserialize<'de> for Cause {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = Self::ALL.into_iter().find(|cause| cause.word() == word);
+        let found = Self::ALL.into_iter().find(|cause| cause.name() == word);
         found.ok_or_else(|| serde::de::Error::custom("no cause of a move has this name"))
     }
 }
@@ -94,11 +94,11 @@ mod tests {
     fn each_is_written_as_its_word_and_read_again() {
         for cause in Cause::ALL {
             let text = serde_json::to_string(&cause).expect("written");
-            assert_eq!(text, format!("\"{}\"", cause.word()));
+            assert_eq!(text, format!("\"{}\"", cause.name()));
             assert_eq!(serde_json::from_str::<Cause>(&text).expect("read"), cause);
             // The history uses another format, which holds it as a text as well.
             let coded = postcard::to_stdvec(&cause).expect("coded");
-            assert_eq!(postcard::from_bytes::<&str>(&coded), Ok(cause.word()));
+            assert_eq!(postcard::from_bytes::<&str>(&coded), Ok(cause.name()));
             assert_eq!(postcard::from_bytes::<Cause>(&coded), Ok(cause));
         }
         assert!(serde_json::from_str::<Cause>("\"whim\"").is_err());

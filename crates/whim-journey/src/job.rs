@@ -189,7 +189,7 @@ impl Phase {
 
     /// Its name; stable.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Admit => "admit",
             Self::Freeze => "freeze",
@@ -206,28 +206,28 @@ impl Phase {
 }
 
 /// Writes and reads a phase as a text, in formats that would otherwise hold its number.
-pub mod phase_word {
+pub mod phase_name {
     use super::Phase;
     use serde::{Deserialize, Deserializer, Serializer};
 
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(phase: &Phase, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(phase.word())
+        serializer.serialize_str(phase.name())
     }
 
     /// # Errors
     /// The text is not the name of a phase.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Phase, D::Error> {
         let word = String::deserialize(deserializer)?;
-        let found = Phase::ALL.into_iter().find(|phase| phase.word() == word);
+        let found = Phase::ALL.into_iter().find(|phase| phase.name() == word);
         found.ok_or_else(|| serde::de::Error::custom("no phase of a move has this name"))
     }
 }
 
 impl std::fmt::Display for Phase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 

@@ -184,7 +184,7 @@ pub enum ToHome {
     },
     /// Nothing has been started here; home resumes what it has.
     Failed {
-        #[serde(with = "crate::job::phase_word")]
+        #[serde(with = "crate::job::phase_name")]
         phase: Phase,
         reason: String,
     },

@@ -107,8 +107,8 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError::Gone`].
-    pub fn look<T>(&self, look: impl FnOnce(i32) -> T) -> Result<T, ProcessError> {
-        let found = look(self.pid);
+    pub fn by_pid<T>(&self, read: impl FnOnce(i32) -> T) -> Result<T, ProcessError> {
+        let found = read(self.pid);
         self.lives()?;
         Ok(found)
     }
@@ -212,8 +212,8 @@ mod tests {
         assert_eq!(process.lives(), gone);
         assert_eq!(process.stat().map(drop), gone);
         assert_eq!(process.credentials().map(drop), gone);
-        assert_eq!(process.look(processes::command).map(drop), gone);
-        assert_eq!(process.look(|_| "of somebody else").map(drop), gone);
+        assert_eq!(process.by_pid(processes::command).map(drop), gone);
+        assert_eq!(process.by_pid(|_| "of somebody else").map(drop), gone);
         let signal = nix::sys::signal::Signal::SIGCONT;
         assert_eq!(process.signal(signal), gone);
     }

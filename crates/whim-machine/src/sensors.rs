@@ -93,7 +93,7 @@ struct Growth {
 }
 
 impl Growth {
-    fn look(&mut self, now: Millis, (total, available): (u64, u64)) {
+    fn sample(&mut self, now: Millis, (total, available): (u64, u64)) {
         let used = total.saturating_sub(available);
         if let Some((then, before)) = self.last.replace((now, used))
             && then < now
@@ -136,7 +136,7 @@ impl Sensors {
 
     /// Reads the run queue, the pressure and the limits; to be called once a second.
     pub fn sample(&mut self, now: Millis) {
-        let runnable = self.queue.look(&self.scope, now);
+        let runnable = self.queue.sample(&self.scope, now);
         self.load.sample(runnable);
         self.recent.sample(runnable);
         let throttled = self.scope.throttled_ns().map(|ns| (now, ns));
@@ -145,8 +145,8 @@ impl Sensors {
             _ => 0.0,
         };
         self.throttled = throttled;
-        self.memory.look(now, memory());
-        self.got.look();
+        self.memory.sample(now, memory());
+        self.got.sample();
         self.cpus = cpus(self.got.part());
         self.pressure = Pressure::of(&self.scope);
     }

@@ -15,14 +15,14 @@ macro_rules! label {
 
             /// The value as the label shows it.
             #[must_use]
-            pub fn word(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $word),+ }
             }
         }
 
         impl EncodeLabelValue for $name {
             fn encode(&self, encoder: &mut LabelValueEncoder) -> fmt::Result {
-                EncodeLabelValue::encode(&self.word(), encoder)
+                EncodeLabelValue::encode(&self.name(), encoder)
             }
         }
     };

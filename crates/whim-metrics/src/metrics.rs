@@ -81,7 +81,7 @@ label_sets! {
 impl From<Cause> for OfCause {
     fn from(cause: Cause) -> Self {
         Self {
-            cause: cause.word(),
+            cause: cause.name(),
         }
     }
 }
@@ -89,7 +89,7 @@ impl From<Cause> for OfCause {
 impl From<Phase> for OfPhase {
     fn from(phase: Phase) -> Self {
         Self {
-            phase: phase.word(),
+            phase: phase.name(),
         }
     }
 }

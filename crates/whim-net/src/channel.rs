@@ -15,12 +15,12 @@ use whim_journey::frame::{Frame, Header, Kind};
 use whim_journey::session::Stamp;
 
 use crate::inbox::{Inbox, InboxError, PREFACE, PREFACE_GONE};
-pub use crate::link::{ChannelError, Received};
-use crate::link::{Deadline, Link};
 use crate::name::{PeerExpectation, PeerIdentity};
 use crate::revocation::RevocationList;
 use crate::tls::session::Session;
 use crate::tls::{self, Credentials};
+pub use crate::transport::{ChannelError, Received};
+use crate::transport::{Deadline, Transport};
 
 /// [`Channel::receive`] reads nothing more while received frames of so many bytes have not been
 /// fetched.
@@ -40,7 +40,7 @@ impl From<InboxError> for ChannelError {
 
 /// One connection between two supervisors.
 pub struct Channel {
-    link: Link,
+    link: Transport,
     inbox: Inbox,
     peer: PeerIdentity,
     /// Why the last `queue` failed; the next `flush` returns it.
@@ -74,7 +74,7 @@ impl Channel {
         let session = Session::client(config, server_name)?;
         let stream = TcpStream::connect_timeout(&address, deadline.left()?)
             .map_err(|source| ChannelError::Connect { address, source })?;
-        let mut channel = Self::open(Link::new(stream, session)?, Inbox::new(true), deadline)?;
+        let mut channel = Self::open(Transport::new(stream, session)?, Inbox::new(true), deadline)?;
         let deadline = deadline.doing("waiting to be accepted");
         while channel.inbox.preface_missing() {
             let inbox = &mut channel.inbox;
@@ -126,7 +126,7 @@ impl Channel {
         let deadline = Deadline::new(timeout, "accepting a connection");
         let revocations = RevocationList::new(credentials.revoked.clone());
         let config = tls::server_config(credentials, revocations, expect)?;
-        let link = Link::new(stream, Session::server(config)?)?;
+        let link = Transport::new(stream, Session::server(config)?)?;
         let mut channel = Self::open(link, Inbox::new(false), deadline)?;
         channel.link.seal(&[IoSlice::new(preface)])?;
         let inbox = &mut channel.inbox;
@@ -160,7 +160,11 @@ impl Channel {
         )
     }
 
-    fn open(mut link: Link, mut inbox: Inbox, deadline: Deadline) -> Result<Self, ChannelError> {
+    fn open(
+        mut link: Transport,
+        mut inbox: Inbox,
+        deadline: Deadline,
+    ) -> Result<Self, ChannelError> {
         let shaking = deadline.doing("agreeing on keys");
         link.handshake(shaking, &mut |bytes| Ok(inbox.take(bytes)?))?;
         let peer = link.session().peer()?;

@@ -16,7 +16,6 @@ use thiserror::Error;
 use whim_secret::address::{AddressError, parse_host};
 use whim_secret::token::{self, Token};
 
-use crate::link::{ChannelError, Deadline, Link, Received};
 use crate::name::{NodeName, SERVER_NAME_JOIN};
 use crate::roster::{ROSTER_LENGTH_MAX, SignedRoster};
 use crate::state::{NodeOptions, RenewRequest, State, StateError, Vacant};
@@ -24,6 +23,7 @@ use crate::tls::issue::Issued;
 use crate::tls::session::Session;
 use crate::tls::{self, Refusal, TlsError, authority_pin};
 use crate::token::TokenRefusal;
+use crate::transport::{ChannelError, Deadline, Received, Transport};
 
 /// Version of this exchange.
 pub const JOIN_VERSION: u16 = 1;
@@ -295,7 +295,7 @@ fn ask(
     let session = Session::client(config, SERVER_NAME_JOIN).map_err(StateError::from)?;
     let failed = |error| diagnose(address, error);
     let deadline = Deadline::new(options.timeout, "joining");
-    let mut wire = Wire::new(Link::new(stream, session).map_err(failed)?);
+    let mut wire = Wire::new(Transport::new(stream, session).map_err(failed)?);
     wire.handshake(deadline).map_err(failed)?;
     wire.send(&request, deadline).map_err(failed)?;
     wire.receive(ANSWER_MAX, deadline).map_err(failed)
@@ -355,7 +355,7 @@ pub fn serve(
     let config = lock().join_server_config(now())?;
     let session = Session::server(config).map_err(ChannelError::from)?;
     let deadline = Deadline::new(timeout, "answering a new node");
-    let mut wire = Wire::new(Link::new(stream, session)?);
+    let mut wire = Wire::new(Transport::new(stream, session)?);
     wire.handshake(deadline)?;
     let request: JoinRequest = wire.receive(REQUEST_MAX, deadline)?;
     // The state is locked only while it is used, and never while we wait for a slow stranger.
@@ -387,12 +387,12 @@ pub enum ServeError {
 
 /// Length-prefixed JSON over a link.
 struct Wire {
-    link: Link,
+    link: Transport,
     received: Vec<u8>,
 }
 
 impl Wire {
-    fn new(link: Link) -> Self {
+    fn new(link: Transport) -> Self {
         Self {
             link,
             received: Vec::new(),
@@ -495,7 +495,7 @@ mod tests {
                 let session = Session::client(config, SERVER_NAME_JOIN).expect("a session");
                 let stream = TcpStream::connect(address).expect("connected");
                 let deadline = Deadline::new(TIMEOUT, "joining");
-                let mut wire = Wire::new(Link::new(stream, session).expect("a link"));
+                let mut wire = Wire::new(Transport::new(stream, session).expect("a link"));
                 wire.handshake(deadline).expect("keys");
                 say(&mut wire, deadline);
                 // The answer is checked at the other end.

@@ -12,7 +12,6 @@ mod inbox;
 pub mod join;
 mod kept;
 pub mod line;
-mod link;
 pub mod name;
 pub mod port;
 pub mod removal;
@@ -21,6 +20,7 @@ pub mod roster;
 pub mod state;
 pub mod tls;
 pub mod token;
+mod transport;
 
 pub use channel::{Channel, ChannelError, Received};
 pub use door::{Door, Fresh};

@@ -317,11 +317,11 @@ impl Running {
         self.wait_by(Self::poll_gently)
     }
 
-    fn wait_by(self, look: fn(Self) -> Result<Polled, TraceError>) -> Result<Waited, TraceError> {
+    fn wait_by(self, poll: fn(Self) -> Result<Polled, TraceError>) -> Result<Waited, TraceError> {
         let (tid, mut running) = (self.tid, self);
         let mut patience = Patience::new();
         loop {
-            match look(running)? {
+            match poll(running)? {
                 Polled::Event(event) => return Ok(event),
                 Polled::Still(still) => running = still,
             }

@@ -129,7 +129,7 @@ fn print_moves(moves: &[MoveRow]) {
                 row.program.clone(),
                 row.from.clone(),
                 row.to.clone(),
-                row.cause.word().to_owned(),
+                row.cause.name().to_owned(),
                 outcome,
                 timed(row.freeze_ms),
                 timed(row.total_ms),

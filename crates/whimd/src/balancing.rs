@@ -78,8 +78,8 @@ struct View {
     moving: bool,
 }
 
-/// Looks at all programs once, and begins the moves that were decided.
-pub(crate) async fn look(daemon: &Arc<Daemon>) {
+/// Scans at all programs once, and begins the moves that were decided.
+pub(crate) async fn round(daemon: &Arc<Daemon>) {
     let looking = Arc::clone(daemon);
     let relocations = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
     for relocation in relocations.unwrap_or_default() {
@@ -139,7 +139,7 @@ pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
         .and_then(|candidate| candidate.options.class);
     let lasts = class == Some(RunClass::Batch) || daemon.balancing().lives.last(uid, &stat.name);
     if daemon.config().balance.enabled && lasts {
-        look(daemon).await;
+        round(daemon).await;
     }
 }
 
@@ -171,7 +171,9 @@ fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     let nodes = u32::try_from(view.names.len()).unwrap_or(u32::MAX);
     balancing.balancer.sampled = view.sampled;
     let known = known_with(&view, urgency, growth, &programs);
-    let relocations = balancing.balancer.look(view.now, nodes, &known, &programs);
+    let relocations = balancing
+        .balancer
+        .decide(view.now, nodes, &known, &programs);
     save_lives(daemon.settings(), &mut balancing, view.now);
     let records = programs
         .iter()
@@ -379,7 +381,7 @@ fn programs(
     programs
 }
 
-/// Looks at one program, wherever it is.
+/// Scans at one program, wherever it is.
 fn watch_one(
     daemon: &Daemon,
     balancing: &mut Balancing,
@@ -433,7 +435,7 @@ fn watch_one(
     watched.threads = stat.threads;
     // In the middle of a move neither side shows what the program does.
     if !daemon.is_moving(stat.pid) {
-        watched.look(view.now, &place, seen, told);
+        watched.sample(view.now, &place, seen, told);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) async fn learn_speed(daemon: Arc<Daemon>) {
     while daemon.sensors().speed().estimated {
         interval.tick().await;
         let load = daemon.sensors().own_load();
-        if !idle.look(load) {
+        if !idle.sample(load) {
             continue;
         }
         let Ok(value) = tokio::task::spawn_blocking(speed::measure).await else {
@@ -57,7 +57,7 @@ pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
             tracing::error!(%error, "looking at the processes failed");
         }
         watching::refresh_all(&daemon).await;
-        balancing::look(&daemon).await;
+        balancing::round(&daemon).await;
         looked.notify_one();
         hosting::sweep(&daemon).await;
     }

@@ -64,12 +64,12 @@ fn balancer() -> Balancer {
 }
 
 /// One look of a balancer at two nodes that are as the programs make them.
-fn look(balancer: &mut Balancer, now: Millis, programs: &[Program]) -> Vec<Relocation> {
+fn decide(balancer: &mut Balancer, now: Millis, programs: &[Program]) -> Vec<Relocation> {
     let nodes = [HOME, OTHER].map(|node| Known {
         at: now,
         ..known(node, programs)
     });
-    balancer.look(now, 2, &nodes, programs)
+    balancer.decide(now, 2, &nodes, programs)
 }
 
 /// The verdict on the first of two programs at home, after `change` was applied to it.
@@ -79,7 +79,7 @@ fn verdict(change: impl Fn(&mut Program)) -> Verdict {
     // The other one stays, whatever happens.
     programs[1].fixed = Some(Fixed::Told);
     change(&mut programs[0]);
-    look(&mut balancer, 1_000, &programs);
+    decide(&mut balancer, 1_000, &programs);
     balancer.record(1).expect("a record").verdict
 }
 
@@ -90,7 +90,7 @@ fn moves(verdict: Verdict) -> bool {
 #[test]
 fn one_of_two_goes_to_the_free_node() {
     let mut balancer = balancer();
-    let relocations = look(&mut balancer, 1_000, &[program(1), program(2)]);
+    let relocations = decide(&mut balancer, 1_000, &[program(1), program(2)]);
     let [relocation] = relocations[..] else {
         panic!("{relocations:?}");
     };
@@ -152,7 +152,7 @@ fn nobody_goes_where_there_is_no_room() {
         // There is room at home, so it is the load that speaks for a move.
         let mut nodes = [HOME, OTHER].map(|node| known(node, &programs));
         nodes[0].node.size.memory = 10_000.0 * MB;
-        balancer.look(1_000, 2, &nodes, &programs);
+        balancer.decide(1_000, 2, &nodes, &programs);
         balancer.record(1).expect("a record").verdict
     };
     assert_eq!(
@@ -181,7 +181,7 @@ fn a_terminal_brings_its_program_home_and_keeps_it() {
         terminal: true,
         ..away(1)
     };
-    let relocations = look(&mut balancer, 1_000, &[sits]);
+    let relocations = decide(&mut balancer, 1_000, &[sits]);
     assert_eq!(
         (relocations[0].to, relocations[0].cause),
         (HOME, Cause::Terminal)
@@ -196,7 +196,7 @@ fn who_loses_too_much_away_goes_home_without_having_rested() {
         asks.task.loses_away = loses;
         asks.task.here = 1.0;
         let mut balancer = balancer();
-        look(&mut balancer, 1_000, &[asks])
+        decide(&mut balancer, 1_000, &[asks])
     };
     let relocations = loses(0.21);
     assert_eq!(
@@ -215,13 +215,13 @@ fn a_home_that_takes_no_guests_takes_its_own() {
         takes: node == OTHER,
         ..known(node, std::slice::from_ref(&asks))
     });
-    let relocations = balancer().look(1_000, 2, &nodes, &[asks]);
+    let relocations = balancer().decide(1_000, 2, &nodes, &[asks]);
     assert_eq!(relocations[0].to, HOME);
     let blocked = [HOME, OTHER].map(|node| Known {
         takes: node == HOME,
         ..known(node, &[program(1), program(2)])
     });
-    let relocations = balancer().look(1_000, 2, &blocked, &[program(1), program(2)]);
+    let relocations = balancer().decide(1_000, 2, &blocked, &[program(1), program(2)]);
     assert!(relocations.is_empty());
 }
 
@@ -230,9 +230,9 @@ fn a_move_that_has_begun_counts_as_done() {
     let mut balancer = balancer();
     let programs = [program(1), program(2), program(3)];
     // One goes, and then its target is as full as this node.
-    assert_eq!(look(&mut balancer, 1_000, &programs).len(), 1);
+    assert_eq!(decide(&mut balancer, 1_000, &programs).len(), 1);
     for second in 2..30 {
-        assert!(look(&mut balancer, second * 1000, &programs).is_empty());
+        assert!(decide(&mut balancer, second * 1000, &programs).is_empty());
     }
     let moved = |balancer: &Balancer| {
         let of = |process| balancer.record(process).map(|record| record.verdict);
@@ -253,9 +253,9 @@ fn a_move_that_has_begun_counts_as_done() {
             },
             false => program,
         });
-    assert!(balancer.look(31_000, 2, &nodes, &now).is_empty());
+    assert!(balancer.decide(31_000, 2, &nodes, &now).is_empty());
     // Now they do.
-    assert!(look(&mut balancer, 40_000, &now).is_empty());
+    assert!(decide(&mut balancer, 40_000, &now).is_empty());
 }
 
 /// Lets one of the programs at home be sent away, and arrive so many milliseconds after the look at 1 s.
@@ -267,7 +267,7 @@ fn send_one(
     takes: Millis,
 ) -> Vec<Program> {
     let known: Vec<Known> = nodes.iter().map(|node| known(*node, programs)).collect();
-    let relocations = balancer.look(1_000, 3, &known, programs);
+    let relocations = balancer.decide(1_000, 3, &known, programs);
     balancer.ended(1_000 + takes, relocations[0].process, true);
     let mut now = programs.to_vec();
     for program in &mut now {
@@ -294,12 +294,12 @@ fn who_has_moved_is_not_moved_again_before_its_nodes_show_that() {
     alone[0].task.here = 3.0;
     (alone[0].task.loses_here, alone[0].task.loses_away) = (0.3, 0.3);
     for now in [2_000, 3_000, 4_000, 5_000] {
-        assert!(look(&mut balancer, now, &alone).is_empty(), "{now}");
+        assert!(decide(&mut balancer, now, &alone).is_empty(), "{now}");
         let record = balancer.record(1).expect("a record");
         assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
     }
     // Now its nodes show the move.
-    let relocations = look(&mut balancer, 6_000, &alone);
+    let relocations = decide(&mut balancer, 6_000, &alone);
     assert_eq!(
         (relocations[0].to, relocations[0].cause),
         (HOME, Cause::Calls)
@@ -320,7 +320,7 @@ fn who_came_from_a_node_that_fell_silent_is_judged_again() {
             at: if node == HOME { at } else { 1_000 },
             ..known(node, &now)
         });
-        balancer.look(at, 2, &said, &now);
+        balancer.decide(at, 2, &said, &now);
         balancer.record(1).expect("a record").verdict
     };
     assert_eq!(
@@ -356,14 +356,14 @@ fn who_waits_for_its_crowded_home_still_counts_where_it_was_sent() {
             at: 10_000 + takes,
             ..known(node, &now)
         });
-        let relocations = balancer.look(10_000 + takes, 3, &said, &now);
+        let relocations = balancer.decide(10_000 + takes, 3, &said, &now);
         assert_eq!(relocations[0].process, 3);
         assert_ne!(relocations[0].to, place, "{takes}");
         // Later, the demand that it shows is believed.
         now[1].task.here = 10.0;
         let mut later = Balancer::new(HOME, Rules::default(), Habits::default());
         later.wanted.clone_from(&balancer.wanted);
-        let relocations = later.look(10_000 + takes, 3, &said, &now);
+        let relocations = later.decide(10_000 + takes, 3, &said, &now);
         came += u32::from(relocations[0].to == place);
     }
     assert!(came > 0);
@@ -375,7 +375,7 @@ fn a_node_has_in_use_what_our_own_programs_use_there() {
     let mut balancer = balancer();
     // The sensors have seen none of the programs yet.
     let nodes = [HOME, OTHER, NodeId(3), NodeId(4)].map(|node| known(node, &[]));
-    let relocations = balancer.look(1_000, 4, &nodes, &programs);
+    let relocations = balancer.decide(1_000, 4, &nodes, &programs);
     let mut targets: Vec<NodeId> = relocations.iter().map(|relocation| relocation.to).collect();
     targets.sort_unstable();
     assert_eq!(targets, [OTHER, NodeId(3), NodeId(4)]);
@@ -387,13 +387,13 @@ fn no_more_moves_go_on_at_a_time_than_may() {
     let mut balancer = balancer();
     // One move is reserved for memory.
     let most = Pace::AT_ONCE - 1;
-    assert_eq!(look(&mut balancer, 1_000, &programs).len(), most);
+    assert_eq!(decide(&mut balancer, 1_000, &programs).len(), most);
     let paced = (1..=40).filter(|process| {
         let record = balancer.record(*process).expect("a record");
         matches!(record.verdict, Verdict::Paced(_))
     });
     assert!(paced.count() > 0);
-    assert!(look(&mut balancer, 2_000, &programs).is_empty());
+    assert!(decide(&mut balancer, 2_000, &programs).is_empty());
 }
 
 #[test]
@@ -407,10 +407,10 @@ fn failures_put_off_the_next_try_longer_and_longer() {
     ] {
         // Other programs come and go, so that pace would allow a move.
         balancer.pace.news(now);
-        assert_eq!(look(&mut balancer, now, &programs).len(), 1, "{now}");
+        assert_eq!(decide(&mut balancer, now, &programs).len(), 1, "{now}");
         balancer.ended(now, 1, false);
         assert_eq!(balancer.under_way(), 0);
-        assert!(look(&mut balancer, now + wait - 1, &programs).is_empty());
+        assert!(decide(&mut balancer, now + wait - 1, &programs).is_empty());
         let record = balancer.record(1).expect("a record");
         assert_eq!(record.verdict, Verdict::Failed { wait_ms: 1 });
         // It could only be moved six times in an hour.
@@ -418,7 +418,7 @@ fn failures_put_off_the_next_try_longer_and_longer() {
         now += wait;
     }
     balancer.pace.news(now);
-    assert_eq!(look(&mut balancer, now, &programs).len(), 1);
+    assert_eq!(decide(&mut balancer, now, &programs).len(), 1);
     balancer.ended(now, 1, true);
     assert!(balancer.failed.is_empty());
 }
@@ -432,14 +432,14 @@ fn so_many_moves_an_hour_and_no_more() {
         balancer.pace.note(second * 1000, 1, Cause::Load);
     }
     balancer.pace.news(7_000);
-    assert!(look(&mut balancer, 7_000, &programs).is_empty());
+    assert!(decide(&mut balancer, 7_000, &programs).is_empty());
     let spent = Verdict::Spent {
         cause: Cause::Load,
         most: 6,
     };
     assert_eq!(balancer.record(1).expect("a record").verdict, spent);
     balancer.pace.news(3_601_000);
-    assert_eq!(look(&mut balancer, 3_601_000, &programs).len(), 1);
+    assert_eq!(decide(&mut balancer, 3_601_000, &programs).len(), 1);
 }
 
 #[test]
@@ -451,44 +451,44 @@ fn without_news_a_wish_has_to_last() {
         light.task.cpus = 0.0;
         light
     }];
-    look(&mut balancer, 0, &alone);
+    decide(&mut balancer, 0, &alone);
     // The second program would be news for half a minute when it begins to compute.
     balancer.heavy.insert(2);
     let news = |balancer: &Balancer, now| balancer.pace.has_news(now);
     let first = 100_000;
     assert!(!news(&balancer, first));
     for now in (first..first + STEADY).step_by(1000) {
-        assert!(look(&mut balancer, now, &both).is_empty());
+        assert!(decide(&mut balancer, now, &both).is_empty());
     }
     // It pauses for a moment, so the time begins anew.
-    assert!(look(&mut balancer, first + STEADY, &alone).is_empty());
+    assert!(decide(&mut balancer, first + STEADY, &alone).is_empty());
     let again = first + STEADY + 1000;
     for now in (again..again + STEADY).step_by(1000) {
-        assert!(look(&mut balancer, now, &both).is_empty());
+        assert!(decide(&mut balancer, now, &both).is_empty());
         let record = balancer.record(1).expect("a record");
         assert!(matches!(record.verdict, Verdict::Paced(_)), "{record:?}");
     }
-    assert_eq!(look(&mut balancer, again + STEADY, &both).len(), 1);
+    assert_eq!(decide(&mut balancer, again + STEADY, &both).len(), 1);
 }
 
 #[test]
 fn what_computes_again_after_it_came_home_is_news() {
     let mut balancer = balancer();
     let computes = [away(1), program(2)];
-    look(&mut balancer, 0, &computes);
+    decide(&mut balancer, 0, &computes);
     let mut reads = computes.clone();
     reads[0].task.cpus = 0.3;
     reads[0].task.loses_here = 0.7;
     reads[0].task.loses_away = 0.7;
-    let relocations = look(&mut balancer, 100_000, &reads);
+    let relocations = decide(&mut balancer, 100_000, &reads);
     assert_eq!(relocations[0].cause, Cause::Calls);
     balancer.ended(100_500, 1, true);
     reads[0].at = HOME;
     reads[0].task.loses_here = 0.0;
-    assert!(look(&mut balancer, 110_000, &reads).is_empty());
+    assert!(decide(&mut balancer, 110_000, &reads).is_empty());
     assert!(!balancer.pace.has_news(110_000));
     let both = [program(1), program(2)];
-    assert_eq!(look(&mut balancer, 120_000, &both).len(), 1);
+    assert_eq!(decide(&mut balancer, 120_000, &both).len(), 1);
 }
 
 #[test]
@@ -504,17 +504,17 @@ fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
         fixed: Some(Fixed::Told),
         ..program(2)
     };
-    let relocations = look(&mut balancer, 100_000, &[reads, stays.clone()]);
+    let relocations = decide(&mut balancer, 100_000, &[reads, stays.clone()]);
     assert_eq!(
         (relocations[0].process, relocations[0].cause),
         (1, Cause::Calls)
     );
     balancer.ended(100_500, 1, true);
     let both = [program(1), stays];
-    assert!(look(&mut balancer, 399_000, &both).is_empty());
+    assert!(decide(&mut balancer, 399_000, &both).is_empty());
     let record = balancer.record(1).expect("a record");
     assert_eq!(record.verdict, Verdict::Stay(Stay::JustCame));
-    let relocations = look(&mut balancer, 400_000, &both);
+    let relocations = decide(&mut balancer, 400_000, &both);
     assert_eq!((relocations[0].process, relocations[0].to), (1, OTHER));
 }
 
@@ -522,11 +522,11 @@ fn what_came_home_for_its_calls_is_not_sent_away_at_once() {
 fn a_record_knows_since_when_the_verdict_is_of_its_kind() {
     let mut balancer = balancer();
     let alone = [program(1)];
-    look(&mut balancer, 1_000, &alone);
-    look(&mut balancer, 2_000, &alone);
+    decide(&mut balancer, 1_000, &alone);
+    decide(&mut balancer, 2_000, &alone);
     let record = *balancer.record(1).expect("a record");
     assert_eq!((record.since, record.at), (1_000, 2_000));
-    look(&mut balancer, 3_000, &[]);
+    decide(&mut balancer, 3_000, &[]);
     assert!(balancer.record(1).is_none());
 }
 
@@ -557,8 +557,8 @@ fn memory_that_will_be_lacking_makes_the_smallest_go_that_helps() {
         nodes
     };
     let calm = nodes(1.0 * MB);
-    assert!(balancer.look(1_000, 2, &calm, &programs).is_empty());
-    let relocations = balancer.look(1_000, 2, &nodes(20.0 * MB), &programs);
+    assert!(balancer.decide(1_000, 2, &calm, &programs).is_empty());
+    let relocations = balancer.decide(1_000, 2, &nodes(20.0 * MB), &programs);
     let chosen: Vec<(u64, Cause)> = relocations.iter().map(|o| (o.process, o.cause)).collect();
     assert_eq!(chosen, [(1, Cause::Memory)]);
 }
@@ -577,8 +577,12 @@ fn a_node_whose_own_memory_grows_gets_nothing_that_it_will_have_no_room_for() {
         nodes[1].growth = growth;
         nodes
     };
-    assert!(balancer.look(0, 2, &nodes(20.0 * MB), &programs).is_empty());
-    assert_eq!(balancer.look(0, 2, &nodes(0.0), &programs).len(), 1);
+    assert!(
+        balancer
+            .decide(0, 2, &nodes(20.0 * MB), &programs)
+            .is_empty()
+    );
+    assert_eq!(balancer.decide(0, 2, &nodes(0.0), &programs).len(), 1);
 }
 
 #[test]
@@ -593,7 +597,7 @@ fn those_who_decide_at_the_same_moment_choose_different_targets() {
         let nodes = [own, NodeId(2), NodeId(3), NodeId(4), NodeId(5)];
         let nodes = nodes.map(|node| known(node, &programs));
         let mut balancer = Balancer::new(own, Rules::default(), Habits::default());
-        balancer.look(1_000, 5, &nodes, &programs)[0].to
+        balancer.decide(1_000, 5, &nodes, &programs)[0].to
     };
     let targets: HashSet<NodeId> = (0..20).map(target).collect();
     assert_eq!(targets.len(), 4);
@@ -612,7 +616,7 @@ fn who_shares_a_node_with_others_guests_waits_for_its_turn() {
             let now = 1_000_000 + second * 1000;
             nodes.iter_mut().for_each(|node| node.at = now);
             balancer.pace.news(now);
-            !balancer.look(now, 2, &nodes, &guest).is_empty()
+            !balancer.decide(now, 2, &nodes, &guest).is_empty()
         })
     };
     let all: Vec<u64> = (1..40).filter_map(waits).collect();
@@ -634,8 +638,8 @@ fn turns(fair: bool, change: impl Fn(&mut [Program])) -> Vec<Relocation> {
     // Of the two programs, the second has got more.
     programs[1].task.done = 110.0;
     change(&mut programs);
-    assert_eq!(look(&mut balancer, 1_000, &programs), []);
-    look(&mut balancer, 1_000 + Pace::NEWS_LASTS, &programs)
+    assert_eq!(decide(&mut balancer, 1_000, &programs), []);
+    decide(&mut balancer, 1_000 + Pace::NEWS_LASTS, &programs)
 }
 
 #[test]

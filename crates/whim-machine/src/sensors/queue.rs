@@ -39,7 +39,7 @@ const WHOLE_LASTS: u32 = 10;
 impl Queue {
     /// Takes a sample. The first one, and each where the kernel sums up nothing, counts the threads of that
     /// moment instead of an average.
-    pub fn look(&mut self, scope: &Scope, now: Millis) -> f64 {
+    pub fn sample(&mut self, scope: &Scope, now: Millis) -> f64 {
         self.looks = self.looks.wrapping_add(1);
         let idle = self.used(scope, now).filter(|used| *used < IDLE);
         if let (Some(used), Some(left)) = (idle, self.whole.checked_sub(1)) {
@@ -197,7 +197,7 @@ mod tests {
         let mut queue = Queue::default();
         let mut left = Vec::new();
         for second in 1..=u64::from(WHOLE_LASTS) + 2 {
-            queue.look(&scope, second * 1000);
+            queue.sample(&scope, second * 1000);
             left.push(queue.whole);
         }
         let down = (0..WHOLE_LASTS).rev();
@@ -210,7 +210,7 @@ mod tests {
         // While something works, the threads are listed each time.
         queue.whole = 1;
         write("cpuacct.usage", "900000000000000");
-        queue.look(&scope, 60_000);
+        queue.sample(&scope, 60_000);
         assert_eq!(queue.whole, WHOLE_LASTS);
     }
 

@@ -136,7 +136,7 @@ pub struct Idle(u32);
 
 impl Idle {
     /// To be called once a second; true once the node has been idle for a minute.
-    pub fn look(&mut self, load_per_cpu: f64) -> bool {
+    pub fn sample(&mut self, load_per_cpu: f64) -> bool {
         self.0 = if load_per_cpu <= IDLE_LOAD {
             self.0 + 1
         } else {
@@ -169,10 +169,10 @@ mod tests {
     #[test]
     fn a_minute_without_a_pause_is_idle() {
         let mut idle = Idle::default();
-        assert!((0..IDLE_LOOKS - 1).all(|_| !idle.look(0.0)));
-        assert!(!idle.look(0.5), "busy for a moment");
-        assert!((0..IDLE_LOOKS - 1).all(|_| !idle.look(0.1)));
-        assert!(idle.look(0.0));
+        assert!((0..IDLE_LOOKS - 1).all(|_| !idle.sample(0.0)));
+        assert!(!idle.sample(0.5), "busy for a moment");
+        assert!((0..IDLE_LOOKS - 1).all(|_| !idle.sample(0.1)));
+        assert!(idle.sample(0.0));
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Default for Got {
 
 impl Got {
     /// Takes a sample; to be called once a second.
-    pub(super) fn look(&mut self) {
+    pub(super) fn sample(&mut self) {
         let line = processes::short("/proc/stat").unwrap_or_default();
         if let Some(now) = ticks(&line) {
             self.take(now);
@@ -99,7 +99,7 @@ mod tests {
             assert_eq!(ticks(odd), None, "{odd}");
         }
         let mut got = Got::default();
-        got.look();
+        got.sample();
         assert!(got.last.is_some());
     }
 

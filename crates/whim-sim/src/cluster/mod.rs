@@ -325,7 +325,7 @@ impl Cluster {
             self.trace(node);
         }
         if self.setting.balance {
-            self.look(node);
+            self.decide(node);
         }
     }
 

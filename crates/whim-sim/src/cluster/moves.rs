@@ -24,14 +24,14 @@ pub(super) struct Transfer {
 
 impl Cluster {
     /// A node looks at its own programs.
-    pub(super) fn look(&mut self, own: usize) {
+    pub(super) fn decide(&mut self, own: usize) {
         let programs = self.own_programs(own);
         if programs.is_empty() && self.nodes[own].balancer.under_way() == 0 {
             // It keeps track of nodes that come and go, which is news only if there is somebody to move.
             let known = Vec::new();
             self.nodes[own]
                 .balancer
-                .look(millis(self.now), 1, &known, &[]);
+                .decide(millis(self.now), 1, &known, &[]);
             return;
         }
         // Nobody is asked about nodes for the sake of programs that end in a moment.
@@ -45,7 +45,7 @@ impl Cluster {
         let now = millis(self.now);
         let node = &mut self.nodes[own];
         node.balancer.sampled = node.view.entries().len() > sample::ALL_UP_TO;
-        let relocations = node.balancer.look(now, count, &known, &programs);
+        let relocations = node.balancer.decide(now, count, &known, &programs);
         self.outcome.looks += 1;
         for relocation in relocations {
             if !self.depart(own, &relocation) {

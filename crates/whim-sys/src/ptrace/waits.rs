@@ -42,7 +42,7 @@ pub(super) enum Glance {
 /// wait and the resumption, the thread would go on without the signal.
 pub(super) fn glance(tid: Tid) -> Result<Glance, TraceError> {
     let id = libc::id_t::try_from(tid).map_err(|_| TraceError::Died)?;
-    Ok(look((libc::P_PID, id), tid, 0)?.1)
+    Ok(peek((libc::P_PID, id), tid, 0)?.1)
 }
 
 /// The next event of any tracee of the calling thread; `None` when there is none now. A signal that
@@ -53,7 +53,7 @@ pub(super) fn glance(tid: Tid) -> Result<Glance, TraceError> {
 /// # Errors
 /// [`TraceError::Died`] when the thread has no tracees.
 pub fn wait_any_gently() -> Result<Option<(Tid, Status)>, TraceError> {
-    match look((libc::P_ALL, 0), 0, libc::__WNOTHREAD)? {
+    match peek((libc::P_ALL, 0), 0, libc::__WNOTHREAD)? {
         (_, Glance::Nothing) => Ok(None),
         (tid, Glance::Signal(signal)) => Ok(Some((tid, Status::Stopped(Stop::Signal(signal))))),
         (tid, Glance::Other) => wait_raw(tid, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG),
@@ -61,7 +61,7 @@ pub fn wait_any_gently() -> Result<Option<(Tid, Status)>, TraceError> {
 }
 
 /// Which thread has something to report, and what it is. The report stays with the kernel.
-fn look(
+fn peek(
     (kind, id): (libc::idtype_t, libc::id_t),
     tid: Tid,
     more: c_int,

@@ -107,7 +107,7 @@ impl Watched {
     }
 
     /// Takes a sample. `told`: its last change of place was asked for, by a user or by us.
-    pub(super) fn look(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
+    pub(super) fn sample(&mut self, now: Millis, place: &Place, seen: Seen, told: bool) {
         if place.node != self.node {
             if place.is_home && !told {
                 self.trips += 1.0;
@@ -280,7 +280,7 @@ mod tests {
                 bytes: each.bytes * second,
                 reaped: each.reaped * second,
             };
-            watched.look(second * 1000, place, seen, false);
+            watched.sample(second * 1000, place, seen, false);
         }
     }
 
@@ -339,13 +339,13 @@ mod tests {
     fn trips_that_were_not_asked_for_count() {
         let mut watched = Watched::new(1, "n2", 0.0);
         let seen = Seen::default();
-        watched.look(0, &place("n2", false), seen, false);
-        watched.look(1_000, &place("n2", false), seen, false);
-        watched.look(2_000, &place("n1", true), seen, true);
+        watched.sample(0, &place("n2", false), seen, false);
+        watched.sample(1_000, &place("n2", false), seen, false);
+        watched.sample(2_000, &place("n1", true), seen, true);
         assert!(watched.trips() < 1e-9);
-        watched.look(3_000, &place("n2", false), seen, true);
-        watched.look(4_000, &place("n2", false), seen, true);
-        watched.look(5_000, &place("n1", true), seen, false);
+        watched.sample(3_000, &place("n2", false), seen, true);
+        watched.sample(4_000, &place("n2", false), seen, true);
+        watched.sample(5_000, &place("n1", true), seen, false);
         assert!(watched.trips() > 0.3, "{}", watched.trips());
     }
 

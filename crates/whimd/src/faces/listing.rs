@@ -282,7 +282,7 @@ async fn sentences(
         Ok((stat, process)) => {
             let came_home = came_home(daemon, &stat).await;
             // What is read by its pid is of no other process, if it still lives after that.
-            process.look(|_| sentences_of(daemon, caller, &stat, came_home))
+            process.by_pid(|_| sentences_of(daemon, caller, &stat, came_home))
         }
         Err(error) => Err(error),
     };

@@ -174,7 +174,7 @@ fn take_up(
     let declaration = Declaration::by(caller, was);
     let mut candidate = Candidate {
         declared: true,
-        job: process.look(|pid| {
+        job: process.by_pid(|pid| {
             daemon
                 .census()
                 .job_of(pid, Patience::Long, &daemon.config().balance)

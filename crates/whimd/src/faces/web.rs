@@ -28,7 +28,7 @@ use crate::faces::telling;
 use crate::past::events::now_ms;
 use whim_control::config;
 use whim_control::history::{HistoryRow, SampleRow};
-use whim_control::protocol::{Answer, Link, Request};
+use whim_control::protocol::{Answer, Invitation, Request};
 use whim_machine::processes::{self, Caller};
 use whim_machine::sensors::float;
 
@@ -85,7 +85,7 @@ impl WebPage {
         self: &Arc<Self>,
         daemon: &Arc<Daemon>,
         caller: &Caller,
-    ) -> Result<Link, PageError> {
+    ) -> Result<Invitation, PageError> {
         let mut served = self.0.lock().await;
         let page = match served.take() {
             Some(page) => page,
@@ -102,7 +102,7 @@ impl WebPage {
             ..caller.clone()
         };
         let path = page.web.invite(caller.uid, who)?;
-        Ok(Link {
+        Ok(Invitation {
             url: format!("{}{path}", page.base),
             good_for_seconds: LINK_LASTS / 1000,
             certificate_sha256: page.fingerprint.clone(),

@@ -37,7 +37,7 @@ pub(crate) struct Presence {
 impl Presence {
     /// Takes a sample. After `idle_ms` without activity nobody is there. Returns whether the owner is
     /// there, if that has changed.
-    pub(crate) fn look(&mut self, now: Millis, active: bool, idle_ms: Millis) -> Option<bool> {
+    pub(crate) fn sample(&mut self, now: Millis, active: bool, idle_ms: Millis) -> Option<bool> {
         if active {
             self.last_active = Some(now);
         }
@@ -67,7 +67,7 @@ pub(crate) async fn watch(daemon: Arc<Daemon>) {
         }
         let used = terminals_are_used(&owner.terminals, SystemTime::now());
         let idle_ms = owner.idle.saturating_mul(1000);
-        match presence.look(daemon.clock_ms(), asked.1 || used, idle_ms) {
+        match presence.sample(daemon.clock_ms(), asked.1 || used, idle_ms) {
             Some(true) => arrives(&daemon),
             Some(false) => {
                 daemon
@@ -168,13 +168,13 @@ mod tests {
     #[test]
     fn the_owner_is_here_until_nothing_was_done_for_a_while() {
         let mut presence = Presence::default();
-        assert_eq!(presence.look(0, false, 1000), None);
-        assert_eq!(presence.look(100, true, 1000), Some(true));
-        assert_eq!(presence.look(200, true, 1000), None);
-        assert_eq!(presence.look(1199, false, 1000), None);
-        assert_eq!(presence.look(1200, false, 1000), Some(false));
-        assert_eq!(presence.look(1300, true, 0), Some(true));
-        assert_eq!(presence.look(1301, false, 0), Some(false));
+        assert_eq!(presence.sample(0, false, 1000), None);
+        assert_eq!(presence.sample(100, true, 1000), Some(true));
+        assert_eq!(presence.sample(200, true, 1000), None);
+        assert_eq!(presence.sample(1199, false, 1000), None);
+        assert_eq!(presence.sample(1200, false, 1000), Some(false));
+        assert_eq!(presence.sample(1300, true, 0), Some(true));
+        assert_eq!(presence.sample(1301, false, 0), Some(false));
     }
 
     #[test]

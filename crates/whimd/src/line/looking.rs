@@ -1,4 +1,4 @@
-//! Looks at what belongs to users: nobody knows how long one takes. A program's file may lie on a file server
+//! Scans at what belongs to users: nobody knows how long one takes. A program's file may lie on a file server
 //! that is away, or on a file system that its user serves herself; and who reads /proc/PID/maps, cmdline or
 //! environ waits for the lock of that address space, which its threads can hold: one reads a page that never
 //! comes (a file system of hers in a namespace of hers), another waits to map something.
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use whim_image::sharing::Looks;
+use whim_image::sharing::Scans;
 use whim_image::stay::StayReason;
 
 use crate::locks::lock;
@@ -67,7 +67,7 @@ pub(crate) enum NotSeen {
 /// Whose process it is, its number, and when it began.
 type Subject = (u32, i32, u64);
 
-/// Looks at one user's processes.
+/// Scans at one user's processes.
 #[derive(Debug, Default)]
 struct OfUser {
     under_way: usize,
@@ -76,11 +76,11 @@ struct OfUser {
     late: Vec<Subject>,
 }
 
-/// Looks at processes, those that are under way and what is known of earlier ones.
+/// Scans at processes, those that are under way and what is known of earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Looking {
     /// Who had its memory for itself, at the last look.
-    sharing: Mutex<Looks>,
+    sharing: Mutex<Scans>,
     users: Mutex<HashMap<u32, OfUser>>,
     /// Rung when one has come back.
     back: Condvar,

@@ -185,7 +185,7 @@ impl Pulse {
         }
     }
 
-    /// Looks at the list of members, and at whether there is one.
+    /// Scans at the list of members, and at whether there is one.
     fn members(&mut self) {
         let cluster = &self.daemon.cluster();
         let joined = cluster.identity().map(|own| (own, cluster.version()));

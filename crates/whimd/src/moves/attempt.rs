@@ -204,7 +204,7 @@ impl Attempt {
                     report.bytes,
                     report.freeze_ms,
                     elapsed.as_secs_f64() * 1000.0,
-                    self.cause.word()
+                    self.cause.name()
                 );
                 daemon.events().add(Some(self.pid), "moved", text);
                 remember(daemon.census(), self.pid, report, self.cause);
@@ -246,7 +246,7 @@ impl Attempt {
                         node => node.to_owned(),
                     },
                     outcome: Outcome::Failed,
-                    phase: Some(phase.word().to_owned()),
+                    phase: Some(phase.name().to_owned()),
                     reason: Some(error.to_string()),
                     ..row
                 }

@@ -124,7 +124,7 @@ impl LastMove {
             self.to,
             whim_monitor::moment::moment(self.at_ms),
             self.cause.because(),
-            self.cause.word()
+            self.cause.name()
         )
     }
 }

@@ -105,7 +105,7 @@ impl Census {
         found
     }
 
-    /// Looks at all processes: forgets the dead, finds descendants, measures CPU use. `now`: milliseconds
+    /// Scans at all processes: forgets the dead, finds descendants, measures CPU use. `now`: milliseconds
     /// since the daemon began.
     pub(crate) fn refresh(&self, rules: &Balance, now: u64) {
         let sessions = &rules.sessions;

@@ -52,7 +52,7 @@ fn found(
     if !daemon.settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
-    let job = process.look(|pid| {
+    let job = process.by_pid(|pid| {
         daemon
             .census()
             .job_of(pid, Patience::Long, &daemon.config().balance)
@@ -123,8 +123,8 @@ pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String
         let at = journey.location();
         return Ok(format!("Process {pid} is known already: it is on {at}"));
     }
-    let reasons = target.process.look(|pid| stay::reasons(daemon, pid))?;
-    let command = target.process.look(|pid| daemon.looking().command(pid))?;
+    let reasons = target.process.by_pid(|pid| stay::reasons(daemon, pid))?;
+    let command = target.process.by_pid(|pid| daemon.looking().command(pid))?;
     Ok(match reasons.first() {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
@@ -237,7 +237,7 @@ async fn leave(
         journey: new_journey(pid)?,
         pid,
         start_time: target.stat.start_time,
-        command: target.process.look(|pid| daemon.looking().command(pid))?,
+        command: target.process.by_pid(|pid| daemon.looking().command(pid))?,
         home: daemon.cluster().node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),

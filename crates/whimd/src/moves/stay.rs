@@ -17,20 +17,20 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 /// The reasons, each a sentence; empty if the process may move.
 #[must_use]
 pub(crate) fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
-    look(daemon, pid, Patience::Long).0
+    find(daemon, pid, Patience::Long).0
 }
 
 /// The first of these reasons, for a list of processes, which must not wait long for each.
 #[must_use]
 pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
-    look(daemon, pid, Patience::Brief).0.into_iter().next()
+    find(daemon, pid, Patience::Brief).0.into_iter().next()
 }
 
 /// The reasons of a process that is to move now. A reason that may be over in a moment is waited for.
 pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
-        let (reasons, passing) = look(daemon, pid, Patience::Long);
+        let (reasons, passing) = find(daemon, pid, Patience::Long);
         if !passing || Instant::now() >= end {
             return reasons;
         }
@@ -39,7 +39,7 @@ pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
 }
 
 /// All reasons, and whether the only one may be over in a moment.
-fn look(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
+fn find(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let settings = &daemon.settings();
     let policy = Policy {
         allow_root: daemon.config().allow_root,

@@ -11,7 +11,7 @@ use crate::past::history::FILE;
 use crate::past::history::History;
 use crate::past::history_file::{HistoryError, SAMPLES_TOLD_MAX};
 use crate::past::recorder::Batch;
-use whim_control::history::{HistoryRow, Keep, Look, MINUTE, MoveRow, SampleRow, span, thin};
+use whim_control::history::{HistoryRow, Keep, MINUTE, MoveRow, Sample, SampleRow, span, thin};
 use whim_machine::processes::Caller;
 use whim_machine::sensors::float;
 
@@ -19,19 +19,19 @@ use whim_machine::sensors::float;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The daemon's end waits no longer for the last write.
 const END_MAX: Duration = Duration::from_secs(2);
-fn look(daemon: &Daemon) -> Option<Batch> {
+fn sample(daemon: &Daemon) -> Option<Batch> {
     let report = daemon.sensors().report();
     let used = report
         .memory_total_bytes
         .saturating_sub(report.memory_available_bytes);
-    let look = Look {
+    let sample = Sample {
         load: report.load,
         cpus: report.cpus,
         memory_used_bytes: float(used),
         memory_total_bytes: report.memory_total_bytes,
         guests: daemon.guests().count().into(),
     };
-    lock(&daemon.history().recorder).look(now_ms(), &look)
+    lock(&daemon.history().recorder).add(now_ms(), &sample)
 }
 
 /// Writes, and says what went wrong, once.
@@ -65,7 +65,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        if let Some(batch) = look(&daemon) {
+        if let Some(batch) = sample(&daemon) {
             let daemon = Arc::clone(&daemon);
             let written = tokio::task::spawn_blocking(move || write(&daemon, &batch)).await;
             if let Err(error) = written {

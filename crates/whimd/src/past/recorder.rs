@@ -3,7 +3,7 @@
 //! The core: it takes the time and what was seen, and gives minutes to be written. [`crate::past::history_file`] is
 //! where they are kept, [`crate::past::history_task`] what brings both together.
 
-use whim_control::history::{Look, MoveRow, SampleRow};
+use whim_control::history::{MoveRow, Sample, SampleRow};
 
 /// Moves that wait for the end of their minute; more are not noted.
 pub(crate) const WAITING_MAX: usize = 1000;
@@ -30,8 +30,8 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Takes a look at this node; gives what is to be written when a minute is over with it.
-    pub(crate) fn look(&mut self, now_ms: u64, look: &Look) -> Option<Batch> {
-        let fresh = SampleRow::of(now_ms, look);
+    pub(crate) fn add(&mut self, now_ms: u64, sample: &Sample) -> Option<Batch> {
+        let fresh = SampleRow::of(now_ms, sample);
         match &mut self.now.sample {
             Some(sample) if sample.time_ms == fresh.time_ms => {
                 sample.take(&fresh);
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use whim_control::history::{MINUTE, Outcome};
 
-    fn look(load: f64) -> Look {
-        Look {
+    fn sample(load: f64) -> Sample {
+        Sample {
             load,
             cpus: 2.0,
             memory_used_bytes: load * 1024.0,
@@ -109,11 +109,11 @@ mod tests {
         let mut recorder = Recorder::default();
         let begin = 100 * MINUTE;
         for (second, load) in [(0, 1.0), (5, 4.0), (59, 1.0)] {
-            assert_eq!(recorder.look(begin + second * 1000, &look(load)), None);
+            assert_eq!(recorder.add(begin + second * 1000, &sample(load)), None);
         }
         assert!(recorder.note(row(7)));
         let over = recorder
-            .look(begin + MINUTE, &look(9.0))
+            .add(begin + MINUTE, &sample(9.0))
             .expect("it is over");
         let sample = over.sample.expect("one");
         assert_eq!((sample.time_ms, sample.looks), (begin, 3));
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn a_clock_that_is_put_back_ends_a_minute() {
         let mut recorder = Recorder::default();
-        assert_eq!(recorder.look(100 * MINUTE, &look(1.0)), None);
-        let over = recorder.look(50 * MINUTE, &look(2.0)).expect("it is over");
+        assert_eq!(recorder.add(100 * MINUTE, &sample(1.0)), None);
+        let over = recorder.add(50 * MINUTE, &sample(2.0)).expect("it is over");
         assert_eq!(over.sample.map(|sample| sample.time_ms), Some(100 * MINUTE));
     }
 

@@ -1,18 +1,18 @@
 use super::*;
 use crate::past::recorder::Recorder;
-use whim_control::history::{Look, Outcome};
+use whim_control::history::{Outcome, Sample};
 
 /// A minute of a day in November.
 const NOW: u64 = 1_790_000_040_000 / MINUTE * MINUTE;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 fn sample(time_ms: u64, load: f64) -> SampleRow {
-    let look = Look {
+    let look = Sample {
         load,
-        ..Look::default()
+        ..Sample::default()
     };
     let mut recorder = Recorder::default();
-    recorder.look(time_ms, &look);
+    recorder.add(time_ms, &look);
     recorder.end().sample.expect("one")
 }
 

@@ -16,7 +16,7 @@ use crate::tls::{Refusal, TlsError};
 /// Size of the buffer for one read(2), in bytes: more than one 64 KiB buffer with its headers, but small enough
 /// not to push the plaintext out of the cache.
 const READ_LENGTH: usize = 128 << 10;
-/// The most bytes of ciphertext that one call of [`Link::receive`] reads, so that a fast peer cannot keep its
+/// The most bytes of ciphertext that one call of [`Transport::receive`] reads, so that a fast peer cannot keep its
 /// caller from other work.
 const RECEIVE_MAX: usize = 4 << 20;
 
@@ -107,7 +107,7 @@ impl Deadline {
 /// Receives plaintext, in the order in which it was sent.
 pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), ChannelError> + 'a;
 
-pub(crate) struct Link {
+pub(crate) struct Transport {
     stream: TcpStream,
     session: Session,
     buffer: Vec<u8>,
@@ -136,7 +136,7 @@ impl io::Write for Outlet<'_> {
     }
 }
 
-impl Link {
+impl Transport {
     /// Takes over a connected socket: it is nonblocking from here on, and small writes are sent at once.
     pub(crate) fn new(stream: TcpStream, session: Session) -> Result<Self, ChannelError> {
         stream.set_nonblocking(true).map_err(ChannelError::Lost)?;
@@ -179,7 +179,7 @@ impl Link {
         self.flush_blocking(deadline, sink)
     }
 
-    /// As [`Link::receive`], but on failure the peer is told the reason, while it still listens.
+    /// As [`Transport::receive`], but on failure the peer is told the reason, while it still listens.
     fn receive_handshake(&mut self, sink: &mut Sink<'_>) -> Result<Received, ChannelError> {
         self.receive(sink).inspect_err(|_| {
             let _ = self.flush();
@@ -306,7 +306,7 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
