@@ -1,4 +1,4 @@
-//! Reported calls: decided by the table, executed here, at home or by going home.
+//! Reported calls. The table decides whether a call is executed here, at home, or by going home.
 
 use crate::cut::end_call;
 use crate::error::GuestError;
@@ -28,14 +28,14 @@ pub(crate) struct Reply {
     pub tid: i32,
     pub sequence: u64,
     pub result: i64,
-    /// Bytes of the tail for each region.
+    /// How many bytes of the tail belong to each region.
     pub outputs: Vec<u32>,
     pub mapping: Option<MappingId>,
     pub tail: Vec<u8>,
 }
 
 impl Guest {
-    /// Takes reported calls and decides them.
+    /// Receives reported calls and decides them.
     ///
     /// # Errors
     /// Tracing failed.
@@ -67,7 +67,7 @@ impl Guest {
             ..
         } = notification;
         let Some(thread) = self.threads.get_mut(&host_tid) else {
-            // A thread that we have seen ending.
+            // We have seen this thread end.
             self.listener
                 .respond(id, Response::Result(-i64::from(libc::EINTR)))?;
             return Ok(());
@@ -115,7 +115,7 @@ impl Guest {
         Some(waiting.call)
     }
 
-    /// Whether pages have to come first; they are asked for.
+    /// Whether pages have to come first. If so, they are asked for.
     pub(crate) fn must_wait(&self) -> bool {
         let needed = self.memory.take_needed();
         let wait = !needed.is_empty();
@@ -165,7 +165,7 @@ impl Guest {
         self.say(ToHome::GoHome { tid, reason });
     }
 
-    /// The next sequence number of a thread, and what it waits for now.
+    /// Notes what a thread waits for now; returns its number and its next sequence number.
     pub(crate) fn waits(&mut self, host_tid: i32, kind: Kind) -> Option<(i32, u64)> {
         let thread = self.threads.get_mut(&host_tid)?;
         thread.sequence += 1;
@@ -203,7 +203,8 @@ impl Guest {
         let call = waiting.call;
         let masked = self.mask_for_home(host_tid, &call, waiting.again);
         if waiting.cancelled && forward.may_block {
-            // A handler came while its pages were fetched; the call begins after it.
+            // A handler became due while the call's pages were fetched. The call begins after the
+            // handler.
             return self.respond(host_tid, Response::Result(ERESTARTNOINTR));
         }
         if forward.wait_mask.is_some() && self.has_deliverable(host_tid, forward.wait_mask) {
@@ -295,7 +296,8 @@ impl Guest {
         let [_, length, protection, flags, fd, offset] = call.args;
         let aligned = length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
         if aligned == 0 || offset % PAGE_SIZE != 0 {
-            // The kernel decides which error it is, where nothing can be mapped by mistake.
+            // The kernel's errors: ENOMEM for a length that overflows, EINVAL for all else. The
+            // kernel itself is not asked, so that nothing is mapped by mistake.
             let errno = if length > 0 && aligned == 0 {
                 libc::ENOMEM
             } else {
@@ -383,7 +385,7 @@ impl Guest {
             .threads
             .get(&host_tid)
             .and_then(|thread| thread.waiting.as_ref());
-        // Its mask acts from now on, also on what came before.
+        // The call's mask acts from now on, also on signals that came before.
         let interrupted =
             forwarded.wait_mask.is_some() && self.has_deliverable(host_tid, forwarded.wait_mask);
         let cancelled = interrupted || waiting.is_some_and(|waiting| waiting.cancelled);
@@ -460,7 +462,8 @@ impl Guest {
             // The guest may have unmapped it meanwhile, in another thread.
             let _ = self.memory.write(*address, bytes);
         }
-        // One that moved while it waited has a call that only asks for the result.
+        // If the thread moved while it waited, the reported call only asks for the result. The call
+        // itself is in `in_flight`.
         let moved = self
             .threads
             .get_mut(&host_tid)
@@ -491,8 +494,8 @@ impl Guest {
         self.go_on_with(host_tid, stopped, result)
     }
 
-    /// Home's call was interrupted. Only if a handler is to run here may the kernel see that; else
-    /// the call is made again.
+    /// The call was interrupted at home. The kernel here may see that only if a handler is to run
+    /// here. Otherwise the call is made again.
     fn interrupted(
         &mut self,
         host_tid: i32,
@@ -513,12 +516,13 @@ impl Guest {
         self.respond(host_tid, Response::Result(result))
     }
 
-    /// Home has interrupted the thread's call with this result: what its kernel is told now.
+    /// Home has interrupted the thread's call with this result. Returns the result for the kernel
+    /// here.
     fn tells_interrupted(&mut self, host_tid: i32, result: i64) -> i64 {
         if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.told_interrupted = true;
         }
-        // A restart block would be that of this thread's last sleep here.
+        // The kernel would use the restart block of this thread's last sleep here.
         if result == ERESTART_RESTARTBLOCK {
             ERESTARTNOHAND
         } else {
@@ -526,7 +530,8 @@ impl Guest {
         }
     }
 
-    /// The call is sent home once more; if job control has stopped the process, when it goes on.
+    /// Sends the call home once more. If job control has stopped the process, that happens when the
+    /// process goes on.
     fn make_again(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let waiting = self
             .threads
@@ -555,7 +560,7 @@ impl Guest {
             return self.respond(host_tid, Response::Result(-i64::from(libc::EINTR)));
         };
         let result = if forwarded.is_quick {
-            // No signal ends such a call: home has never got it.
+            // No signal ends such a call, so home has never received it.
             ERESTARTNOINTR
         } else {
             self.tells_interrupted(host_tid, result)
@@ -567,7 +572,7 @@ impl Guest {
         self.go_on(host_tid, stopped)
     }
 
-    /// A thread that was taken out of its call goes on behind it, with this result.
+    /// Lets a thread that was taken out of its call go on after the call, with this result.
     pub(crate) fn go_on_with(
         &mut self,
         host_tid: i32,
@@ -589,7 +594,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Home has mapped the file in its attic: memory of our own comes here, filled from there.
+    /// Home has mapped the file in its attic. The guest gets memory of its own here, which is
+    /// filled from the attic.
     fn mapped(&mut self, host_tid: i32, call: &Syscall, reply: &Reply) -> Result<(), GuestError> {
         let Some(mapping) = reply.mapping else {
             let result = reply.result.min(-1);
@@ -622,7 +628,7 @@ impl Guest {
     }
 }
 
-/// Notes a new file mapping, and registers it.
+/// Notes a new file mapping, and registers it with the userfaultfd.
 fn show(shared: &Shared, start: u64, length: u64, mapping: MappingId) -> Result<(), GuestError> {
     let end = start + length.next_multiple_of(PAGE_SIZE);
     let piece = Piece {
@@ -631,7 +637,7 @@ fn show(shared: &Shared, start: u64, length: u64, mapping: MappingId) -> Result<
         mapping,
         offset: 0,
     };
-    // First the table: a fault must find it.
+    // The table comes first, because a fault must find the mapping in it.
     shared.table().insert(piece);
     shared
         .uffd

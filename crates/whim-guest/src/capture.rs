@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const PAGES_IN_FRAME: usize = 1 << 20;
 const SIGNALS: u64 = 64;
 const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
-/// Operations that one thread's list takes in the runner's memory.
+/// Room for the list of one thread in the runner's memory, in operations.
 const OWN_MAX: usize = 4;
 /// Space for the answers of one thread: `stack_t`, and an address.
 const ANSWER: usize = 32;
@@ -34,7 +34,7 @@ const PR_GET_TID_ADDRESS: u64 = 40;
 /// Time in which a pending signal is delivered to a thread that was let go for it.
 const DELIVERY_WITHIN: Duration = Duration::from_millis(5);
 
-/// Takes pages one run after the other: address and bytes.
+/// Receives pages, one run after the other: address and bytes.
 pub(crate) type PageSink<'a> = dyn FnMut(&mut Guest, u64, &[u8]) -> Result<(), GuestError> + 'a;
 
 impl Guest {
@@ -89,7 +89,7 @@ impl Guest {
         }
     }
 
-    /// A thread in a reported call leaves it. If home executes that call, the thread will ask for
+    /// Lets a thread leave its reported call. If home executes that call, the thread will ask for
     /// its result.
     fn leave_call(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let Some(thread) = self.threads.get_mut(&host_tid) else {
@@ -117,8 +117,9 @@ impl Guest {
         }
     }
 
-    /// Brings a stopped thread to where its registers tell everything: a signal that interrupts a
-    /// call here is delivered here, because only this kernel knows that it interrupts.
+    /// Brings a stopped thread to a point where its registers tell everything. A signal that
+    /// interrupts a call here is delivered here, because only this kernel knows that it interrupts
+    /// the call.
     fn settle(&mut self, host_tid: i32, stopped: Stopped) -> Result<(), GuestError> {
         let mut stopped = stopped;
         let thread = self.threads.get(&host_tid);
@@ -148,7 +149,7 @@ impl Guest {
                         stopped.resume(signal)?;
                     }
                     Effect::Stops => {
-                        // The process stops where it goes to.
+                        // The process stops where it moves to.
                         self.keep(host_tid, signal, info);
                         stopped.resume(0)?;
                     }
@@ -173,8 +174,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Lets a thread go for the delivery of its pending signal. Another thread may have taken the
-    /// signal: then the thread is stopped again.
+    /// Lets a thread run for the delivery of its pending signal. If no delivery comes, because
+    /// another thread has taken the signal, the thread is stopped again.
     fn await_delivery(&mut self, stopped: Stopped) -> Result<Stopped, GuestError> {
         let host_tid = stopped.tid();
         let begun = std::time::Instant::now();
@@ -334,7 +335,7 @@ impl Guest {
         let deadline_ns = thread.deadline_ns;
         let cut = was_cut(&state.registers) && registers.rip == state.registers.rip;
         if cut && deadline_ns.is_some() {
-            // One that the kernel would have gone on with: it is made again.
+            // The kernel would have gone on with this wait. Elsewhere the call is made again.
             registers.rax = state.registers.orig_rax;
             registers.rip -= 2;
         }
@@ -368,8 +369,8 @@ impl Guest {
         })
     }
 
-    /// Asks the threads themselves what nobody else can tell; each has its registers and mask back
-    /// afterwards.
+    /// Asks the threads themselves for what nothing else can tell. Afterwards each has its
+    /// registers and mask back.
     fn ask(&mut self, host_tids: &[i32], states: &[State]) -> Result<Answers, GuestError> {
         let mut arguments = self.runner.arguments();
         let space = arguments.add(&vec![0; host_tids.len() * ANSWER]);
@@ -384,7 +385,8 @@ impl Guest {
                 Syscall::new(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, into + 24]),
             ]);
         }
-        // Those of the process come behind all others, where the leader's list may be long.
+        // The questions about the whole process are in the leader's list. It is stored behind all
+        // others, where it may be long.
         let mut leaders = lists.remove(0);
         leaders.push(Syscall::new(libc::SYS_brk, &[0]));
         for (index, which) in (0..).zip(CPU_TIMERS) {
@@ -408,7 +410,8 @@ impl Guest {
         Ok(answers)
     }
 
-    /// Runs the leader's list and, at the same time, those of the others; gives the leader's results.
+    /// Runs the leader's list and, at the same time, those of the others; returns the leader's
+    /// results.
     fn run_lists(
         &mut self,
         host_tids: &[i32],
@@ -435,7 +438,7 @@ impl Guest {
             };
             stopped.set_signal_mask(working_mask())?;
             if trap_ignored {
-                // An int3 would reset the action: call by call instead.
+                // An int3 would reset the action of SIGTRAP, so the calls are made one by one.
                 for operation in list {
                     let (back, result) = runner.step(stopped, operation)?;
                     stopped = back;
@@ -462,8 +465,8 @@ impl Guest {
         Ok(runner.results(skip, count)?)
     }
 
-    /// Gives a thread its own registers and mask back. Behind a syscall stop the kernel would not
-    /// restart a call: there it is rewound.
+    /// Gives a thread its own registers and mask back. After a syscall stop the kernel would not
+    /// restart a call, so there the registers are rewound.
     fn put_back(
         &mut self,
         host_tid: i32,
@@ -523,7 +526,7 @@ impl Guest {
         })
     }
 
-    /// Gives every page that the image needs and home does not have, in ascending order.
+    /// Passes on every page that the image needs and home does not have, in ascending order.
     ///
     /// # Errors
     /// The guest ended, or the sink failed.
@@ -568,8 +571,8 @@ impl Guest {
         Ok(())
     }
 
-    /// How many bytes can be read before the first page that is not there at home either: of that the
-    /// kernel knows no more than that there must be no access to it.
+    /// How many bytes can be read before the first page that does not exist at home either. All
+    /// that this kernel knows about such a page is that it must not be accessed.
     fn readable(&self, mapping: &Mapping, start: u64, end: u64) -> u64 {
         let Backing::File { id, offset } = mapping.backing else {
             return end - start;
@@ -583,8 +586,8 @@ impl Guest {
         first.unwrap_or(end) - start
     }
 
-    /// Passes on the pages that travel: not those of zeros, where zeros are what is there anyway;
-    /// not those that are as home has them.
+    /// Passes on the pages that travel. Pages of zeros do not, where memory is zero anyway, nor do
+    /// pages that are as home has them.
     fn sift(
         &mut self,
         mapping: &Mapping,
@@ -620,7 +623,7 @@ impl Guest {
         Ok(())
     }
 
-    /// The move has failed: everybody goes on.
+    /// The move has failed: all threads go on.
     ///
     /// # Errors
     /// Tracing failed.
@@ -688,7 +691,7 @@ fn image_registers(thread: &Thread, registers: &Registers) -> (Registers, Activi
     let mut image = if thread.awaits {
         asking(registers)
     } else if thread.is_about_to_ask(registers) {
-        // It came here waiting, and has not come to ask yet.
+        // The thread came here waiting, and has not asked for the result yet.
         again
     } else {
         return (again, Activity::Computing);
@@ -697,7 +700,7 @@ fn image_registers(thread: &Thread, registers: &Registers) -> (Registers, Activi
         number: u64::MAX,
         args: [0; 6],
     });
-    // For the next side, to know where the outputs belong.
+    // From this the next side knows where the outputs belong.
     image.orig_rax = call.number;
     (image, Activity::AwaitsHome)
 }

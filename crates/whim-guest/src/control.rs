@@ -26,11 +26,11 @@ pub enum ControlError {
     Unfinished,
 }
 
-/// A command, and who waits for the answer.
+/// A command, and the connection to which its answer goes.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub command: Command,
-    /// With `Command::Channel`.
+    /// Comes with `Command::Channel`.
     pub connection: Option<TcpStream>,
     stream: UnixStream,
 }

@@ -1,17 +1,19 @@
-//! What the registers of a stopped thread tell of the call in which it was stopped, and how it goes on.
+//! What the registers of a stopped thread say about the call in which it was stopped, and with
+//! which registers the thread goes on.
 
 use whim_image::freeze_calls::{EINTR, ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS};
 use whim_model::{AWAIT_NUMBER, Registers};
 use whim_sys::ptrace::{Stopped, TraceError};
 
-/// Whether the thread stands behind a system call that did not end, or ended because of a stop.
+/// Whether the thread has left a system call that did not end, or that ended because of a stop.
 pub(crate) fn was_cut(registers: &Registers) -> bool {
     let in_call = registers.orig_rax.cast_signed() >= 0;
     let result = registers.rax.cast_signed();
     in_call && ((ERESTART_RESTARTBLOCK..=ERESTARTSYS).contains(&result) || result == EINTR)
 }
 
-/// The call is made again from its beginning.
+/// Registers with which the thread makes its call again from the beginning, if the call may be
+/// repeated.
 pub(crate) fn rewound(registers: &Registers) -> Registers {
     let result = registers.rax.cast_signed();
     let number = registers.orig_rax.cast_signed();
@@ -36,8 +38,9 @@ pub(crate) fn rewound(registers: &Registers) -> Registers {
     registers
 }
 
-/// Whether a call with a restart block may begin anew. A futex's relative timeout would be waited
-/// for in full again; a wait for a futex may end for no reason, so it does.
+/// Whether a call with a restart block may begin anew. A wait for a futex with a relative timeout
+/// may not, because the whole timeout would be waited for again. Such a wait may end for no reason,
+/// so it ends.
 fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
     const COMMAND: u64 = 0x7f;
     const FUTEX_WAIT: u64 = 0;
@@ -48,8 +51,8 @@ fn starts_anew(number: i64, operation: u64, timeout: u64) -> bool {
     }
 }
 
-/// Registers with which a thread that was merely stopped goes on: of a call that a stop ends with
-/// EINTR, the kernel is told to begin it again unless a handler runs.
+/// Registers with which a thread that was merely stopped goes on. If a stop has ended the thread's
+/// call with EINTR, they tell the kernel to begin the call again unless a handler runs.
 pub(crate) fn without_stop(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if registers.orig_rax.cast_signed() == libc::SYS_rt_sigtimedwait
@@ -70,7 +73,7 @@ pub(crate) fn asking(registers: &Registers) -> Registers {
     }
 }
 
-/// Leaves a stopped thread behind its call, with this result.
+/// Ends the call of a stopped thread with this result.
 pub(crate) fn end_call(thread: &Stopped, result: i64) -> Result<(), TraceError> {
     let mut registers = thread.registers()?;
     registers.rax = result.cast_unsigned();

@@ -1,14 +1,16 @@
-//! What is written down of a fault that ends the program on this host.
+//! What is logged about a fault that ends the program on this host.
 //!
-//! It may be the program's own, and then it says what a core file would begin with. It may be ours: a page
-//! that did not come, or came wrong. The program ends at home, where nothing of this is left.
+//! The fault may be the program's own. Then the log says what a core file would begin with. Or it
+//! may be ours: a page that did not come, or came wrong. The program ends at home, where no trace
+//! of the fault is left.
 
 use crate::tickets::word;
 use whim_sys::procmap::{Entry, Maps};
 use whim_sys::ptrace::{RawSigInfo, Stopped};
 
-/// A sentence about a fault that the processor has reported, if the signal is one. Of the program's memory
-/// nothing is in it but addresses. `blocked`: the thread's signals, as bits.
+/// Describes, in a sentence, a fault that the processor has reported; `None` if the signal is no
+/// such fault. Of the program's memory, the sentence contains nothing but addresses. `blocked`: the
+/// signals that the thread blocks, as bits.
 pub(crate) fn describe(
     stopped: &Stopped,
     signal: i32,
@@ -33,14 +35,14 @@ pub(crate) fn describe(
     ))
 }
 
-/// Whether the kernel sent it for what an instruction did: who else sends such a signal says so by a code
-/// that is not positive.
+/// Whether the kernel sent the signal for what an instruction did. If the signal has another
+/// sender, its code is not positive.
 fn is_fault(signal: i32, code: i32) -> bool {
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
     faults.contains(&signal) && code > 0
 }
 
-/// `si_addr`: what was accessed, or which instruction it was.
+/// `si_addr`: the address that was accessed, or that of the instruction.
 pub(crate) fn address(info: &RawSigInfo) -> u64 {
     let bytes = info.get(16..24).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_ne_bytes)
@@ -71,7 +73,7 @@ mod tests {
         const SEGV_MAPERR: i32 = 1;
         const SI_KERNEL: i32 = 0x80;
         assert!(is_fault(libc::SIGSEGV, SEGV_MAPERR) && is_fault(libc::SIGSEGV, SI_KERNEL));
-        // Sent by kill and by tgkill; and one that is none.
+        // Two that were sent by kill and by tgkill, and a signal that never is a fault.
         assert!(!is_fault(libc::SIGSEGV, 0) && !is_fault(libc::SIGBUS, -6));
         assert!(!is_fault(libc::SIGTERM, SI_KERNEL));
     }

@@ -1,4 +1,4 @@
-//! The guest process: its threads, their stops, and what is done to stopped ones.
+//! The guest process: its threads, their stops, and what is done to stopped threads.
 
 use crate::cut;
 use crate::error::GuestError;
@@ -38,9 +38,9 @@ pub(crate) struct Holds {
     pub lease: bool,
     /// Frozen for a move.
     pub move_away: bool,
-    /// It goes home, because there is too little memory for it here.
+    /// The guest goes home, because there is too little memory for it here.
     pub memory: bool,
-    /// It waits until another guest that goes home has left its memory.
+    /// The guest waits until another guest that goes home has freed its memory.
     pub pressure: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Trace {
 /// What a thread waits for in its reported call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// For pages of its arguments; then it is decided.
+    /// For pages of its arguments; when they are here, the call is decided.
     Undecided,
     /// For the result of a forwarded call.
     Forward(Forwarded),
@@ -75,9 +75,9 @@ pub(crate) enum Kind {
     NewThread(NewThread),
     /// For home to end the thread's deputy.
     ThreadExit,
-    /// For the end.
+    /// For the process to end.
     ProcessExit,
-    /// For the freeze that takes it home.
+    /// For the freeze that takes the process home.
     GoHome,
 }
 
@@ -86,12 +86,12 @@ pub(crate) enum Kind {
 pub(crate) struct Forwarded {
     /// Address and length of each region.
     pub regions: Vec<(u64, u64)>,
-    /// Mask that acts while it waits.
+    /// Signal mask that is in force while the call waits.
     pub wait_mask: Option<u64>,
     pub after: After,
-    /// Home answers at once: the call never waits for somebody else.
+    /// Home answers at once, because the call never blocks.
     pub is_quick: bool,
-    /// It asks for the result of a call that was in flight when the thread moved.
+    /// The call asks for the result of another one that was in flight when the thread moved.
     pub is_await: bool,
 }
 
@@ -116,24 +116,24 @@ pub(crate) struct Waiting {
     pub sequence: u64,
     /// A handler is to run: the call is given up as soon as possible.
     pub cancelled: bool,
-    /// Home has interrupted it, and it is made again.
+    /// Home has interrupted the call, which is made again.
     pub again: bool,
 }
 
 /// A thread of the guest.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// In its own pid namespace, as home knows it.
+    /// Its number in its own pid namespace, as home knows it.
     pub tid: i32,
-    /// As we see it.
+    /// Its number in our pid namespace.
     pub host_tid: i32,
     pub trace: Trace,
     pub waiting: Option<Waiting>,
-    /// Of its last message to home.
+    /// Sequence number of its last message to home.
     pub sequence: u64,
     /// The call in flight at home when the thread came here.
     pub in_flight: Option<Syscall>,
-    /// Its sequence number; 0 if it left home in it.
+    /// Sequence number of the call in flight; 0 if the thread left home in it.
     pub awaited: u64,
     /// A signal whose delivery must happen at home.
     pub fatal: Option<QueuedSignal>,
@@ -143,18 +143,18 @@ pub(crate) struct Thread {
     pub told_interrupted: bool,
     /// Registers of a call that a handler interrupts under another mask.
     pub suspended: Option<Registers>,
-    /// It left a call that home executes, and will ask for its result.
+    /// The thread left a call that home executes, and will ask for its result.
     pub awaits: bool,
-    /// It stands where our own code ended, not where a signal came.
+    /// The thread stands where our own work ended, not where a signal came.
     pub at_our_stop: bool,
-    /// Of a wait that a freeze has cut off: when its time is over, by this host's CLOCK_MONOTONIC.
+    /// End of a wait that a freeze has cut off, by this host's CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
-    /// It makes such a wait again.
+    /// A wait that an earlier freeze has cut off, and that the thread makes again.
     pub timed: Option<Timed>,
     pub cpu: Since,
 }
 
-/// What of the image does not change during a stay.
+/// The parts of the image that do not change during a stay.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub layout: MemoryLayout,
@@ -176,11 +176,11 @@ pub(crate) struct Outgoing {
 /// The guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    /// In its own pid namespace, as home knows it.
+    /// Its number in its own pid namespace, as home knows it.
     pub pid: i32,
-    /// As we see it.
+    /// Its number in our pid namespace.
     pub host_tid: i32,
-    /// By number as we see it.
+    /// By `host_tid`.
     pub threads: BTreeMap<i32, Thread>,
     pub listener: Listener,
     pub runner: Runner,
@@ -191,26 +191,26 @@ pub(crate) struct Guest {
     pub tickets: Tickets,
     pub holds: Holds,
     pub outbox: Vec<Outgoing>,
-    /// Notifications that were read while somebody waited for something else.
+    /// Notifications that were read while we waited for something else.
     pub backlog: Vec<Notification>,
     /// The process has ended.
     pub gone: bool,
     pub calls: u64,
     pub cpu: Since,
-    /// SIGCONT that came from home during this stay.
+    /// How many SIGCONT have come from home during this stay.
     pub continues: u32,
-    /// How many had come when a stop was last left with this host's kernel.
+    /// Value of `continues` when a stop signal was last left with this host's kernel.
     pub stop_queued: Option<u32>,
-    /// Gives new threads their numbers; none once that has failed.
+    /// Gives new threads their numbers; `None` once that has failed.
     pub numbers: Option<Numbers>,
-    /// A thread that has just been made, as we see it.
+    /// `host_tid` of a thread that has just been made.
     pub born: Option<i32>,
-    /// Where the host's kernel has another vDSO than home's: a copy of that.
+    /// A copy of home's vDSO, if the host's kernel has another one.
     pub proxy: Option<Proxy>,
 }
 
 impl Thread {
-    /// Interrupts the thread where it runs.
+    /// Interrupts the thread, if it runs.
     ///
     /// # Errors
     /// Tracing failed.
@@ -227,14 +227,14 @@ impl Thread {
         Ok(())
     }
 
-    /// Whether it is about to ask for the call that was in flight when it came here.
+    /// Whether the thread is about to ask for the call that was in flight when it came here.
     #[must_use]
     pub(crate) fn is_about_to_ask(&self, registers: &Registers) -> bool {
         self.in_flight.is_some() && !self.awaits && cut::rewound(registers).rax == AWAIT_NUMBER
     }
 
-    /// Home goes on with the forwarded call that the thread waits in, and the thread is to ask for
-    /// its result; false if it waits in no such call.
+    /// Leaves the forwarded call in which the thread waits to home. The thread is to ask for its
+    /// result. Returns false if the thread waits in no such call.
     pub(crate) fn leaves_its_call_to_home(&mut self) -> bool {
         let Some(waiting) = &self.waiting else {
             return false;
@@ -329,14 +329,14 @@ impl Guest {
         })
     }
 
-    /// Whether reported calls may be read now, as far as the guest is concerned: a call that is not
-    /// read yet can still be taken back.
+    /// Whether reported calls may be read now, as far as the guest is concerned. A call that has
+    /// not been read yet can still be taken back.
     #[must_use]
     pub(crate) fn listens(&self) -> bool {
         !self.holds.any() && !self.gone
     }
 
-    /// Whether a thread waits for an answer of home that may be quick.
+    /// Whether a thread waits for an answer from home that may come quickly.
     #[must_use]
     pub(crate) fn expects_answer(&self) -> bool {
         self.threads.values().any(|thread| {
@@ -364,7 +364,7 @@ impl Guest {
         self.threads.values_mut().find(|thread| thread.tid == tid)
     }
 
-    /// Signal sets of a thread; of one that is ending, the empty ones.
+    /// Signal sets of a thread; empty sets if the thread is ending.
     #[must_use]
     pub(crate) fn status(&self, host_tid: i32) -> Status {
         Status::read(self.host_tid, host_tid).unwrap_or_default()
@@ -414,8 +414,8 @@ impl Guest {
         }
     }
 
-    /// Begins to hold all threads. Those that wait in a reported call stay there; their interrupt
-    /// catches them when the call returns.
+    /// Begins to hold all threads. Threads that wait in a reported call stay there; the interrupt
+    /// stops them when the call returns.
     ///
     /// # Errors
     /// Tracing failed.
@@ -426,7 +426,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Deals with everything that the kernel has to tell about the guest's threads.
+    /// Handles all that the kernel reports about the guest's threads.
     ///
     /// # Errors
     /// Tracing failed.
@@ -457,7 +457,7 @@ impl Guest {
         }
     }
 
-    /// A thread is no more.
+    /// A thread has ended.
     pub(crate) fn ended(&mut self, host_tid: i32) {
         if let Some(thread) = self.threads.remove(&host_tid) {
             self.context.threads.retain(|tid| *tid != thread.tid);
@@ -467,15 +467,15 @@ impl Guest {
         }
     }
 
-    /// A thread has stopped, and nobody has been waiting for that.
+    /// A thread has stopped, and no code of ours has been waiting for that.
     fn stopped(&mut self, stopped: Stopped) -> Result<(), GuestError> {
         let host_tid = stopped.tid();
         if self.holds.any() {
-            // Another stop than that of the interrupt serves as well: it holds the thread.
+            // Any other stop serves as well as that of the interrupt, because it holds the thread.
             self.set_trace(host_tid, Trace::Stopped(stopped));
             return Ok(());
         }
-        // Whatever comes next must be able to interrupt it again.
+        // The code that follows must be able to interrupt the thread again.
         self.set_trace(host_tid, Trace::Running);
         let result = match stopped.stop() {
             Stop::Signal(signal) => self.deliver(stopped, signal),
@@ -511,8 +511,8 @@ impl Guest {
         Ok(())
     }
 
-    /// Takes a thread out of its reported call, whose result becomes -ERESTARTNOINTR: gives the
-    /// thread, stopped, with the registers that the call left.
+    /// Takes a thread out of its reported call, whose result becomes -ERESTARTNOINTR. Returns the
+    /// stopped thread, with the registers that the call left.
     ///
     /// # Errors
     /// The thread ended.
@@ -537,8 +537,8 @@ impl Guest {
         }
     }
 
-    /// Executes one system call in a stopped thread. Registers and mask are afterwards those of
-    /// before. A call that the filter reports is let through.
+    /// Executes one system call in a stopped thread. Afterwards its registers and mask are as they
+    /// were before. A call that the filter reports is let through.
     ///
     /// # Errors
     /// The thread ended.
@@ -561,7 +561,8 @@ impl Guest {
         Ok((exit, result))
     }
 
-    /// Waits for a syscall stop; meanwhile the thread may be reported by the filter.
+    /// Waits for a syscall stop. If the filter reports the thread's call meanwhile, it is let
+    /// through.
     fn syscall_stop(&mut self, running: Running) -> Result<Stopped, GuestError> {
         let host_tid = running.tid();
         let mut running = running;
@@ -575,7 +576,8 @@ impl Guest {
                         self.born = i32::try_from(stopped.event_message()?).ok();
                         running = stopped.resume_to_syscall(0)?;
                     }
-                    // Due since before this work: the thread stands still as it should.
+                    // This interrupt was sent before this work began. The thread is stopped after
+                    // the work, as it should be.
                     Stop::Interrupt => running = stopped.resume_to_syscall(0)?,
                     _ => return Err(runner::unexpected(&stopped).into()),
                 },
@@ -595,7 +597,7 @@ impl Guest {
         }
     }
 
-    /// Lets a reported call of this thread through, and keeps those of others for later.
+    /// Lets a reported call of this thread through, and keeps the calls of other threads for later.
     fn pass_through(&mut self, host_tid: i32) -> Result<(), GuestError> {
         let mut set = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::from(1u8);

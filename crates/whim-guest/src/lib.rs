@@ -2,13 +2,14 @@
 //!
 //! - [`sandbox`]: the empty namespaces and the blank process in them.
 //! - `arrival`: from the blank process to the guest.
-//! - [`supervisor`]: the one loop; `link` and `control` are its connections, `reception` is
-//!   where they come in.
-//! - `guest`: threads and their stops; `calls` and `signals` are what happens to them. `cut`
-//!   reads the registers of a stopped call, `unread` is where a handler meets one that has not begun;
-//!   `times` adds up their CPU time, `waits` what is left of their waits.
+//! - [`supervisor`]: the main loop. `link` and `control` are its connections, and `reception`
+//!   accepts them.
+//! - `guest`: threads and their stops. `calls` and `signals` handle what happens to the threads.
+//!   `cut` reads the registers of a stopped call. `unread` handles a signal whose handler is due
+//!   before a reported call has begun. `times` adds up the threads' CPU time, and `waits` computes
+//!   what is left of their timed waits.
 //! - [`pager`], [`table`], `memory`: pages that come from home when they are needed.
-//! - `capture`: the way out.
+//! - `capture`: the way out, from the guest to an image.
 #![forbid(unsafe_code)]
 
 mod arrival;

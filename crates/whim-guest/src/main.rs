@@ -12,7 +12,7 @@ use whim_sys::crash;
 
 /// Longest job, in bytes.
 const JOB_MAX: u64 = 4 << 20;
-/// Longest file that this supervisor writes, in bytes: that is its log.
+/// Longest file that this supervisor may write, in bytes. The only file is its log.
 const FILE_MAX: u64 = 16 << 20;
 
 fn main() -> ExitCode {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // It would tell of a full disk on standard error, which is on that disk, and panic.
+        // It would report a full disk on standard error, which is on that same disk, and panic.
         .log_internal_errors(false)
         .with_ansi(false)
         .init();
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Guests lock what their homes have locked, up to what a host takes; where this node does not let
-/// us, it is locked again at home.
+/// Guests lock the memory that they have locked at home, up to the limit that a host accepts. Where
+/// this node does not let us, the memory is locked again when the guest is back home.
 fn allow_locking() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let wanted = Policy::default().locked_max;
@@ -55,7 +55,8 @@ fn run() -> anyhow::Result<()> {
     sandbox::allow_files()?;
     // Before anything secret is in memory, which the sandbox's processes would inherit.
     let sandbox = Sandbox::prepare()?;
-    // Of the processes made so far, the guest's will have limits of its own.
+    // The processes made so far do not inherit this limit. The guest, which comes from them, gets
+    // limits of its own.
     whim_sys::credentials::limit_files(FILE_MAX)?;
     let job: GuestJob = job::read(std::io::stdin().lock(), JOB_MAX)?;
     match &job.crash_at {

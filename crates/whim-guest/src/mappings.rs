@@ -1,4 +1,4 @@
-//! The guest's address space as the image has it.
+//! The guest's address space, as an image describes it.
 
 use crate::guest::Guest;
 use crate::table::Table;
@@ -7,8 +7,8 @@ use whim_image::vdso::Proxy;
 use whim_model::{Backing, Mapping, MappingFlags, Protection};
 
 impl Guest {
-    /// The guest's mappings, with what home knows of them. Where a copy stands for home's vDSO, they
-    /// are told as home has them: the kernel's.
+    /// The guest's mappings, with the files that home keeps for them. If a copy stands in for
+    /// home's vDSO, the kernel's mappings are given as home has them.
     pub(crate) fn mappings(&self, entries: &[MapEntry], flags: &FlagTable) -> Vec<Mapping> {
         let proxy = self.standing_proxy(entries);
         let table = self.shared.table();
@@ -17,7 +17,8 @@ impl Guest {
             if entry.range.overlaps(self.origin.reserved) {
                 continue;
             }
-            // With a copy, what is the host's kernel's own could not be taken away.
+            // Beside the copy there may be mappings of the host's own kernel that could not be
+            // removed.
             if proxy.is_some_and(|proxy| proxy.covers(entry.range) || entry.is_kernel()) {
                 continue;
             }
@@ -30,7 +31,7 @@ impl Guest {
         found
     }
 
-    /// The copy of home's vDSO, unless the program has taken it away.
+    /// The copy of home's vDSO, unless the program has unmapped it.
     fn standing_proxy(&self, entries: &[MapEntry]) -> Option<&Proxy> {
         let proxy = self.proxy.as_ref()?;
         let (code, _) = proxy.contents();
@@ -39,7 +40,7 @@ impl Guest {
     }
 }
 
-/// One mapping, cut where the files change that home keeps for it.
+/// One mapping, cut wherever the file that home keeps for it changes.
 fn pieces(entry: &MapEntry, flags: MappingFlags, table: &Table) -> Vec<Mapping> {
     let mut found = Vec::new();
     let protection: Protection = entry.protection;

@@ -10,8 +10,8 @@ use whim_model::Syscall;
 use whim_sys::process_vm;
 use whim_sys::procmap::{Maps, ProcmapError};
 
-/// Memory of one guest. Pages that have not come from home yet are not waited for: they are noted,
-/// and whoever asked tries again when they are here.
+/// Memory of one guest. It does not wait for pages that have not come from home yet. It notes them,
+/// and the caller tries again when they are here.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pid: i32,
@@ -32,12 +32,12 @@ impl Memory {
         })
     }
 
-    /// Pages that were missing since the last question.
+    /// Returns the pages that have been found missing since the last call.
     pub(crate) fn take_needed(&self) -> Vec<Range> {
         self.needed.take()
     }
 
-    /// Notes the pages of a range that are missing; false when one is.
+    /// Notes the pages of a range that are missing; returns false if there are any.
     pub(crate) fn is_here(&self, address: u64, length: u64) -> bool {
         let missing = self.shared.table().missing(address, length);
         let here = missing.is_empty();
@@ -45,8 +45,8 @@ impl Memory {
         here
     }
 
-    /// Notes what is missing of the memory that the kernel may touch for a call which runs here, if
-    /// the kernel cannot fetch it itself.
+    /// Notes the missing pages of the memory that the kernel may touch for a call which runs here,
+    /// if the kernel's own page faults cannot be served.
     pub(crate) fn prepare(&self, call: &Syscall) {
         if self.shared.uffd.is_user_mode_only() {
             for (address, length) in whim_calls::touched(call, self) {

@@ -1,4 +1,4 @@
-//! Numbers as the kernel takes them.
+//! Numbers as the kernel reads them.
 
 /// The low half of an argument: the kernel ignores the high half of an `int`.
 #[allow(

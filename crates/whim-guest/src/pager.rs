@@ -1,5 +1,5 @@
-//! Serves the guest's page faults from home: a thread of its own, because whoever touches a
-//! missing page of the guest, our main thread included, waits for it.
+//! Serves the guest's page faults from home. The pager is a thread of its own, because every thread
+//! that touches a missing page of the guest, our main thread included, has to wait for that page.
 
 use crate::table::{Arrival, Page, Piece, Table};
 use nix::errno::Errno;
@@ -26,10 +26,10 @@ use xxhash_rust::xxh3::xxh3_64;
 const BLOCK: u64 = 64 << 10;
 /// Bytes fetched for a fault that goes on where the last one ended.
 const BLOCK_SEQUENTIAL: u64 = 256 << 10;
-/// The main thread ends the supervisor at once when the pager has ended, unless it waits in the kernel
-/// for a page that nobody brings any more.
+/// Time that the main thread has to end the supervisor once the pager has ended. The main thread
+/// does so at once, unless it waits in the kernel for a page that will never come.
 const UNHEARD_MAX: Duration = Duration::from_secs(5);
-/// Requests that home answers at the same time, at most.
+/// Most page requests that home has to answer at the same time.
 pub const IN_FLIGHT_MAX: usize = 256;
 
 const _: () = assert!(BLOCK_SEQUENTIAL <= PAGE_REQUEST_MAX as u64);
@@ -54,9 +54,10 @@ pub struct Shared {
     table: Mutex<Table>,
     pub uffd: Uffd,
     wishes: Mutex<Vec<Range>>,
-    /// The pager is to look at the wishes.
+    /// Tells the pager to read the wishes.
     wake: EventFd,
-    /// Pages that the main thread wishes have come, or the pager has failed.
+    /// Becomes readable when pages that the main thread wished for have come, or when the pager has
+    /// failed.
     pub arrived: EventFd,
     awaited: AtomicBool,
     failure: Mutex<Option<String>>,
@@ -98,11 +99,11 @@ impl Shared {
     pub fn wish(&self, ranges: Vec<Range>) {
         lock(&self.wishes).extend(ranges);
         self.awaited.store(true, Ordering::Release);
-        // It can only fail when the counter is at its limit: then the pager is awake anyway.
+        // This can only fail when the counter is at its limit, and then the pager is awake anyway.
         let _ = self.wake.write(1);
     }
 
-    /// Takes note of `arrived`; an error when the pager has ended.
+    /// Resets `arrived`; returns an error if the pager has ended.
     ///
     /// # Errors
     /// Why it ended.
@@ -131,18 +132,18 @@ struct Pager {
     next: u64,
     in_flight: HashMap<u64, Asked>,
     pages: HashSet<Page>,
-    /// Pages for which somebody waits.
+    /// Pages that are being waited for.
     demanded: HashSet<Page>,
-    /// Wished for, but too much is in flight.
+    /// Requests that are not sent yet, because too many are in flight.
     waiting: Vec<Asked>,
     /// Mapping and end of the last fault's block.
     last: Option<(MappingId, u64)>,
-    /// Where the guest's guard pages are, if the kernel tells.
+    /// Finds the guest's guard pages, if the kernel reports them.
     guards: Option<Pagemap>,
 }
 
-/// Starts the pager. It ends the guest if it loses home, because then nobody can serve the guest's
-/// faults, and whoever waits for one must not wait for ever.
+/// Starts the pager. It ends the guest if it loses home, because then nothing can serve the guest's
+/// faults, and a thread that waits for a page must not wait for ever.
 ///
 /// # Errors
 /// No thread to be had.
@@ -171,7 +172,7 @@ pub fn start(
             }
         };
         *lock(&pager.shared.failure) = Some(reason);
-        // It has ended already, if this fails.
+        // If this fails, the guest has ended already.
         let _ = guest.signal(libc::SIGKILL);
         let _ = pager.shared.arrived.write(1);
         thread::sleep(UNHEARD_MAX);
@@ -229,19 +230,19 @@ impl Pager {
         Ok(())
     }
 
-    /// Pages that the main thread has missed may have come before it said so, with those of a fault:
-    /// nothing is asked of home then, and no reply would ever tell that they are here.
+    /// Pages that the main thread missed may have come, with those of a fault, before it wished for
+    /// them. Then nothing is asked of home, and no reply would ever tell that they are here.
     fn answer_for_what_is_here(&self, wishes: &[Range]) {
         let table = self.shared.table();
         let is_here = |range: &Range| table.missing(range.start, range.len()).is_empty();
         if wishes.iter().any(is_here) {
-            // Who still misses others asks again.
+            // If other pages are still missing, the main thread wishes for them again.
             let _ = self.shared.arrived.write(1);
         }
     }
 
     /// Reads what the kernel reports. The table is locked from before the read until its changes
-    /// are noted: the read lets a thread go that has just moved or unmapped memory.
+    /// are noted, because the read lets a thread go on that has just moved or unmapped memory.
     fn faults(&mut self) -> Result<(), PagerError> {
         let mut events = Vec::new();
         let mut missing = Vec::new();
@@ -273,7 +274,8 @@ impl Pager {
     fn fault(&mut self, address: u64) -> Result<(), PagerError> {
         let found = self.shared.table().at(address);
         let Some(piece) = found else {
-            // Registered, but not in the table: the end of a mapping that mremap has made longer.
+            // The address is registered, but not in the table: mremap has made a mapping longer,
+            // and this is its new end.
             return self.refuse(address, PAGE_SIZE);
         };
         let page = piece.page(address);
@@ -359,7 +361,7 @@ impl Pager {
     fn replies(&mut self) -> Result<(), PagerError> {
         let state = self.line.receive()?;
         while let Some(frame) = self.line.next_frame() {
-            // Heartbeats and frames of an older stay say nothing here.
+            // Heartbeats and frames of an older stay mean nothing here.
             if frame.kind == Kind::PageReply && frame.epoch == self.epoch {
                 self.reply(&frame.payload)?;
             }
@@ -397,10 +399,10 @@ impl Pager {
         Ok(())
     }
 
-    /// Home has no more than `done` bytes of what was asked: behind them its file may have ended.
-    /// Where somebody waits for a page, home is asked for that one alone; and if it has nothing of
-    /// that either, an access to it is a SIGBUS, as at home. Pages that were only fetched along stay
-    /// as they are: the file may have grown when they are needed.
+    /// Home has no more than `done` bytes of what was asked for; its file may end there. If a
+    /// missing page is being waited for, home is asked for that page alone. If home does not have
+    /// that page either, an access to it is a SIGBUS, as at home. Pages that were only fetched
+    /// along stay missing, because the file may have grown by the time they are needed.
     fn beyond(&mut self, asked: Asked, done: u64) -> Result<(), PagerError> {
         let alone = asked.length == PAGE_SIZE;
         for offset in (asked.offset + done..asked.offset + asked.length).step_by(4096) {
@@ -426,7 +428,7 @@ impl Pager {
         if self.shared.uffd.poison(address, length).is_ok() {
             return Ok(());
         }
-        // Before Linux 6.6 zeros must stand for the SIGBUS.
+        // Linux before 6.6 cannot poison a page, so zeros take the place of the SIGBUS.
         self.shared
             .uffd
             .zero(address, length)
@@ -437,8 +439,8 @@ impl Pager {
             })
     }
 
-    /// Puts bytes of a mapping wherever the guest shows them. A page is noted when it is there, not
-    /// before: the main thread lets the kernel touch what is noted.
+    /// Puts bytes of a mapping wherever the guest has mapped them. A page is noted only once it is
+    /// there, because the main thread lets the kernel touch every page that is noted.
     fn place(&mut self, mapping: MappingId, offset: u64, bytes: &[u8]) -> Result<(), PagerError> {
         for at in (offset..offset + bytes.len() as u64).step_by(4096) {
             self.demanded.remove(&(mapping, at / PAGE_SIZE));
@@ -458,7 +460,8 @@ impl Pager {
             done = from + count;
             self.note(mapping, piece.offset, &bytes[from..done]);
             if again {
-                // The address space is changing; the change goes on when its event has been read.
+                // The address space is changing, and the change can only go on once its event has
+                // been read.
                 self.faults()?;
             }
         }
@@ -472,7 +475,8 @@ impl Pager {
         }
     }
 
-    /// The first guard page in a range: UFFDIO_COPY would put a page in its place.
+    /// The first run of guard pages in a range. UFFDIO_COPY would put ordinary pages in their
+    /// place.
     fn first_guard(&self, address: u64, length: usize) -> Option<Range> {
         let end = address + length as u64;
         let runs = self.guards.as_ref()?.runs(address, end).ok()?;
@@ -483,13 +487,13 @@ impl Pager {
         })
     }
 
-    /// Places as much as can be placed in one go; bytes that are done with, and whether faults have to
-    /// be read before the rest.
+    /// Places as much as can be placed in one go. Returns how many bytes are done with, and whether
+    /// faults have to be read before the rest.
     fn copy(&mut self, address: u64, bytes: &[u8]) -> Result<(usize, bool), PagerError> {
         let mut bytes = bytes;
         if let Some(guard) = self.first_guard(address, bytes.len()) {
             if guard.start == address {
-                // Whoever waits here came before the guard did.
+                // A thread that waits here had its fault before the guard was set.
                 let _ = self.shared.uffd.wake(address, guard.len());
                 let skipped = usize::try_from(guard.len()).unwrap_or(usize::MAX);
                 return Ok((skipped.min(bytes.len()), false));
@@ -509,7 +513,8 @@ impl Pager {
             Placed::Whole | Placed::Gone => Ok((bytes.len(), false)),
             Placed::UntilPresent(count) => {
                 let count = usize::try_from(count).unwrap_or(0);
-                // The page behind is there already: let go whoever came too late to see it.
+                // The next page is there already. Wake the threads that had their fault before it
+                // came.
                 let present = if count == 0 { 4096 } else { 0 };
                 if present > 0 {
                     let _ = self.shared.uffd.wake(address, PAGE_SIZE);

@@ -1,8 +1,8 @@
-//! Signals: home's, the guest's own, and the way of both to the handler.
+//! Signals from home and from the guest itself, and the way of both to the handler.
 //!
-//! The kernel lets nobody queue a signal for another process with the siginfo of a real one. So a
-//! signal from home is queued with a ticket in the place of its siginfo; when it is about to be
-//! delivered the thread stops, and gets the true one.
+//! The kernel does not let a process queue a signal for another one with the siginfo of a real
+//! signal. So a signal from home is queued with a ticket in the place of its siginfo. When it is
+//! about to be delivered, the thread stops, and we give it the true siginfo.
 
 use crate::cut::{asking, without_stop};
 use crate::error::GuestError;
@@ -38,7 +38,7 @@ fn queued(signal: i32, info: [u8; 128]) -> Option<QueuedSignal> {
     Some(QueuedSignal { signal, info })
 }
 
-/// Whether it is a terminal's answer to a call of the background.
+/// Whether the signal is the terminal's answer to a call of a background process.
 fn refuses_background(signal: i32, info: &[u8]) -> bool {
     const SI_KERNEL: i32 = 0x80;
     matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && word(info, 8) == SI_KERNEL
@@ -51,7 +51,7 @@ fn called(text: &str) -> (Option<i64>, SplitWhitespace<'_>) {
     (number, words)
 }
 
-/// What stops a process by default.
+/// Signals that stop a process by default.
 const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 fn bit(signal: i32) -> u64 {
@@ -79,7 +79,7 @@ impl Guest {
         }
     }
 
-    /// A handler of the thread is about to run if its call returns -ERESTART.
+    /// Whether a handler of the thread is to run if its call returns -ERESTART.
     #[must_use]
     pub(crate) fn has_deliverable(&self, host_tid: i32, wait_mask: Option<u64>) -> bool {
         let status = self.status(host_tid);
@@ -87,7 +87,7 @@ impl Guest {
         status.all_pending() & !blocked & status.caught != 0
     }
 
-    /// A thread stands before the delivery of a signal.
+    /// A signal is about to be delivered to a thread.
     ///
     /// # Errors
     /// Tracing failed.
@@ -111,7 +111,7 @@ impl Guest {
             self.say(ToHome::GoHome { tid, reason });
             self.set_trace(host_tid, Trace::Stopped(stopped));
             if let Some(thread) = self.threads.get_mut(&host_tid) {
-                // The signal is of this host's making: it goes nowhere.
+                // This host has caused the signal, so nobody gets it.
                 thread.at_our_stop = true;
             }
             return Ok(());
@@ -155,29 +155,30 @@ impl Guest {
         Ok(())
     }
 
-    /// Whether a SIGCONT has come since the stop that is about to be delivered was left with the kernel,
-    /// which ends a stop that it has begun to deliver in the same way. Home has told of that SIGCONT
-    /// already: if the stop were asked for now, nothing would end it.
+    /// Whether a SIGCONT has come since the stop signal that is about to be delivered was left with
+    /// the kernel. (The kernel itself drops a stop in the same way after it has begun to deliver
+    /// it.) Home has reported that SIGCONT already, so if the stop were asked for now, nothing
+    /// would end it.
     fn was_ended_before(&mut self) -> bool {
         let queued = self.stop_queued.take();
         queued.is_some_and(|continues| continues < self.continues)
     }
 
-    /// Whether a stop waits to be let in by a thread.
+    /// Whether a stop signal is pending in a thread or in the process.
     fn has_pending_stop(&self) -> bool {
         let stops = STOPS.into_iter().fold(0, |all, stop| all | bit(stop));
         let mut host_tids = self.threads.keys();
         host_tids.any(|host_tid| self.status(*host_tid).all_pending() & stops != 0)
     }
 
-    /// To be called for each signal that is left with the kernel, until a thread lets it in.
+    /// To be called for each signal that is left pending in the kernel until a thread receives it.
     fn leaves_with_kernel(&mut self, signal: i32) {
         if STOPS.contains(&signal) {
             self.stop_queued = Some(self.continues);
         }
     }
 
-    /// A thread has looked for data that home's vDSO finds at home alone.
+    /// Whether a thread has accessed data that home's vDSO finds only at home.
     fn is_in_homes_code(&self, stopped: &Stopped, info: &RawSigInfo) -> Result<bool, GuestError> {
         let (Some(proxy), libc::SIGSEGV) = (&self.proxy, word(info, 0)) else {
             return Ok(false);
@@ -186,7 +187,9 @@ impl Guest {
         Ok(proxy.is_unfinished(rip, fault::address(info)))
     }
 
-    /// A handler's frame must not remember the middle of a function that is there at this host only.
+    /// Moves a thread that is in the copied vDSO back to the beginning of the function it is in,
+    /// because a handler's frame must not point into the middle of a function that exists on this
+    /// host only.
     fn leave_proxy(&self, stopped: &Stopped) -> Result<(), GuestError> {
         let Some(proxy) = &self.proxy else {
             return Ok(());
@@ -199,7 +202,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Death is dealt at home, where core dump and exit status belong.
+    /// The signal ends the process at home, where core dump and exit status belong.
     fn ends_at_home(&mut self, host_tid: i32, signal: i32, info: RawSigInfo) {
         let Ok(number) = u8::try_from(signal) else {
             return;
@@ -215,22 +218,22 @@ impl Guest {
         }
     }
 
-    /// The thread gets a signal where it goes to.
+    /// Keeps a signal, which the thread gets where it moves to.
     pub(crate) fn keep(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
         if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.postponed.extend(queued(signal, info));
         }
     }
 
-    /// As `keep`; the signal is the thread's end.
+    /// Like `keep`, for the signal that ends the thread.
     pub(crate) fn keep_fatal(&mut self, host_tid: i32, signal: i32, info: [u8; 128]) {
         if let Some(thread) = self.threads.get_mut(&host_tid) {
             thread.fatal = queued(signal, info);
         }
     }
 
-    /// Job control acts at home. Nobody here runs on until home says so: the call that has sent the
-    /// signal must not come back before the stop.
+    /// Job control acts at home. No thread here runs on until home says so, because the call that
+    /// has sent the signal must not return before the stop.
     fn stops_at_home(
         &mut self,
         host_tid: i32,
@@ -294,19 +297,20 @@ impl Guest {
         let chosen = target.or_else(|| self.chosen(signal));
         let blocked = chosen.is_none_or(|host_tid| self.blocked(host_tid) & bit(signal) != 0);
         if blocked && tid.is_some() && refuses_background(signal, &info) {
-            // The kernel would not have sent it to a thread that blocks it: home could not know
-            // (`mask_for_home`). The call is made again, with the mask.
+            // The kernel would not have sent the signal to a thread that blocks it, but home could
+            // not know that (see `mask_for_home`). The call is made again, with the mask.
             return Ok(());
         }
         // Trap: signal-as-a-wait-begins
         if blocked || chosen.is_some_and(|host_tid| self.may_begin_to_wait(host_tid, signal)) {
-            // No delivery stop comes where the true siginfo could be put in place of a ticket, or it is
-            // not known whether one comes: the kernel decides.
+            // Either there will be no delivery stop at which the true siginfo could replace a
+            // ticket, or it is not known whether there will be one. So the signal is queued as it
+            // is, and the kernel decides.
             let executor = target.unwrap_or(self.host_tid);
             return self.queue_exactly(executor, target.is_some(), signal, &info);
         }
         match self.effect(signal) {
-            // The kernel discards the stops that wait.
+            // The kernel discards the pending stop signals.
             Effect::Nothing if signal == libc::SIGCONT && self.has_pending_stop() => {
                 self.queue(target, None, signal, info)
             }
@@ -320,9 +324,9 @@ impl Guest {
         }
     }
 
-    /// Signals that the thread blocks and that the kernel looks at when a process of the background
-    /// uses the terminal. Asking for the mask takes time: for reads and writes it is asked for only
-    /// when the terminal has refused them once (`again`).
+    /// Which of the signals SIGTTIN and SIGTTOU the thread blocks. The kernel looks at them when a
+    /// background process uses the terminal. Reading the mask takes time, so for reads and writes
+    /// it is read only after the terminal has refused them once (`again`).
     pub(crate) fn mask_for_home(&self, host_tid: i32, call: &Syscall, again: bool) -> u64 {
         if !again && !whim_calls::is_terminal_control(call) {
             return 0;
@@ -331,8 +335,8 @@ impl Guest {
         self.blocked(host_tid) & (bit(libc::SIGTTIN) | bit(libc::SIGTTOU))
     }
 
-    /// A thread that waits for this signal by `sigwaitinfo` or its kin. The kernel shows the signal
-    /// as not blocked meanwhile.
+    /// A thread that waits for this signal in `sigwaitinfo` or a similar call. Meanwhile the kernel
+    /// shows the signal as not blocked.
     fn waiter(&self, target: Option<i32>, signal: i32) -> Option<i32> {
         let candidates = self
             .threads
@@ -344,14 +348,15 @@ impl Guest {
         })
     }
 
-    /// The call in which the thread sleeps with its arguments, or that it runs.
+    /// The call in which the thread sleeps, with its arguments; or that the thread is running.
     fn sleeps_in(&self, host_tid: i32) -> String {
         let path = format!("/proc/{}/task/{host_tid}/syscall", self.host_tid);
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// Whether a thread that seems not to block the signal may be on its way into a wait for it, or out of
-    /// one. The signal would be taken for one that nobody waits for, and be lost, or end the program.
+    /// Whether a thread that seems not to block the signal may be on its way into a wait for it, or
+    /// out of such a wait. The signal would then be mistaken for one that no thread waits for, and
+    /// be lost or end the program.
     fn may_begin_to_wait(&self, host_tid: i32, signal: i32) -> bool {
         let Some(thread) = self.threads.get(&host_tid) else {
             return false;
@@ -380,9 +385,9 @@ impl Guest {
         matches!(read, Some(Ok(()))) && u64::from_ne_bytes(bytes) & bit(signal) != 0
     }
 
-    /// Queues a signal with its true siginfo, which only the thread itself may do: it is stopped for
-    /// that, and goes on where it was. Only the leader may queue one for the process (in another
-    /// thread the kernel would not believe who it comes from).
+    /// Queues a signal with its true siginfo. Only the thread itself may do that, so it is stopped
+    /// for it, and then goes on where it was. Only the leader may queue a signal for the process,
+    /// because in another thread the kernel would not believe the sender in the siginfo.
     fn queue_exactly(
         &mut self,
         host_tid: i32,
@@ -429,7 +434,8 @@ impl Guest {
         if result < 0 {
             tracing::warn!(result, "a signal could not be queued");
         }
-        // Behind a syscall stop the kernel does not restart calls: one more stop.
+        // After a syscall stop the kernel does not restart calls, so the thread is stopped once
+        // more.
         // Trap: restart-numbers-leak
         Running::assume(host_tid).interrupt()?;
         stopped.resume(0)?;
@@ -457,8 +463,8 @@ impl Guest {
         self.status(host_tid).blocked
     }
 
-    /// The thread that the kernel takes for a signal to the process: the leader, else the first
-    /// that does not block it.
+    /// The thread that the kernel chooses for a signal to the process: the leader, or else the
+    /// first thread that does not block the signal.
     fn chosen(&self, signal: i32) -> Option<i32> {
         let others = self
             .threads
@@ -533,7 +539,7 @@ impl Guest {
             None => None,
         };
         if let Some(executor) = self.keeps(target, signal.signal) {
-            // What it does is decided when somebody lets it in.
+            // What the signal does is decided when a thread receives it.
             if signal.info == 0 {
                 return self.keep_own(host_tid, executor, target.is_some(), &signal);
             }
@@ -546,7 +552,7 @@ impl Guest {
                 return Ok(());
             }
             Effect::Stops => {
-                // It comes back to us from home.
+                // The signal comes back to us from home.
                 return self.forward(host_tid, signal.forward, crate::guest::After::Result);
             }
             Effect::Nothing | Effect::Caught => {}
@@ -556,19 +562,20 @@ impl Guest {
         let waits = chosen.is_some_and(|chosen| self.threads.get(&chosen).is_some_and(reported));
         // Trap: own-signals-do-not-interrupt
         if !waits {
-            // The kernel does it, exactly.
+            // The kernel executes the call itself, which is exact.
             return self.respond(host_tid, Response::Continue);
         }
         let Some(info) = self.own_info(&signal) else {
             return self.respond(host_tid, Response::Continue);
         };
-        // The signal must be there before the call that it interrupts comes back.
+        // The signal must be queued before the call that it interrupts returns.
         self.queue(target, chosen, signal.signal, info)?;
         self.respond(host_tid, Response::Result(0))
     }
 
-    /// The thread in which a signal is taken without being delivered, by `sigwaitinfo` or later:
-    /// then its siginfo must be the true one from the beginning.
+    /// The thread that has to queue a signal which is not delivered now, because a `sigwaitinfo`
+    /// receives it or because it is blocked. Its siginfo must then be the true one from the
+    /// beginning.
     fn keeps(&self, target: Option<i32>, signal: i32) -> Option<i32> {
         if matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
             return None;
@@ -581,8 +588,8 @@ impl Guest {
         blocked.then(|| target.unwrap_or(self.host_tid))
     }
 
-    /// Queues a signal that the guest sends to itself. The guest's kernel would say that it comes
-    /// from another user, for it knows the guest under another uid than home's.
+    /// Queues a signal that the guest sends to itself. This host's kernel would say that the signal
+    /// comes from another user, because it knows the guest under another uid than home's.
     fn keep_own(
         &mut self,
         host_tid: i32,
@@ -602,7 +609,7 @@ impl Guest {
         self.go_on_with(host_tid, stopped, result)
     }
 
-    /// Lets a stopped thread queue a signal for itself, or the leader for the process.
+    /// Makes a stopped thread queue a signal for itself, or, if it is the leader, for the process.
     fn inject_signal(
         &mut self,
         stopped: Stopped,
@@ -627,7 +634,7 @@ impl Guest {
         self.inject(stopped, &operation)
     }
 
-    /// The siginfo that the kernel would make.
+    /// The siginfo that home's kernel would make for a signal that the guest sends to itself.
     fn own_info(&self, signal: &Signal) -> Option<RawSigInfo> {
         use whim_calls::GuestMemory;
         const SI_TKILL: i32 = -6;
@@ -647,9 +654,10 @@ impl Guest {
         Some(info)
     }
 
-    /// A handler interrupts a call that waits under a mask of its own (ppoll and its kin). The
-    /// kernel's own `rt_sigsuspend` does exactly what is needed with the mask; at the delivery the
-    /// registers become those of the call again.
+    /// A handler interrupts a call that waits under a mask of its own (ppoll and similar calls).
+    /// The thread makes the call `rt_sigsuspend` instead, with which the kernel does exactly what
+    /// is needed with the mask. At the delivery the registers become those of the interrupted call
+    /// again.
     ///
     /// # Errors
     /// Tracing failed.
@@ -675,8 +683,8 @@ impl Guest {
     }
 }
 
-/// The registers of the call that a handler interrupts: it returns EINTR. If no handler runs, it is
-/// made again.
+/// Restores the registers of the call that a handler interrupts: the call returns EINTR. If no
+/// handler runs, the call is made again.
 fn restore_suspended(
     stopped: &Stopped,
     registers: whim_model::Registers,

@@ -33,12 +33,13 @@ use whim_sys::credentials::{self, CredentialError};
 use whim_sys::inherited;
 use whim_sys::priority::Priority;
 
-/// Time for the last words to leave.
+/// Time in which the last messages to home have to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// While an answer is due and answers are quick, the loop looks for it for so long before it sleeps:
-/// a wake-up costs more.
+/// While an answer is due and answers are quick, the loop polls for this long before it sleeps,
+/// because a wake-up costs more.
 const SPIN: Duration = Duration::from_micros(50);
-/// A yield that takes longer means that others need the CPU: no spinning for a while.
+/// A yield that takes longer means that others need the CPU, so the loop stops spinning for a
+/// while.
 const YIELD_MAX: Duration = Duration::from_micros(100);
 const SPIN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -80,7 +81,7 @@ pub enum SupervisorError {
 #[derive(Debug)]
 enum Destination {
     Home,
-    /// By this connection, under this epoch.
+    /// To the next host, over this connection and under this epoch.
     Onward(Box<Channel>, u32),
 }
 
@@ -95,20 +96,20 @@ pub struct Supervisor {
     children: SignalFd,
     calls: Option<Line>,
     pages: Option<Line>,
-    /// Both are there, or were: home may begin.
+    /// `calls` and `pages` are both connected, or were: home may begin.
     paired: bool,
     source: Option<Channel>,
     arrival: Arrival,
     guest: Option<Guest>,
     tails: Tails,
-    /// A freeze that waits for answers which cannot be taken back.
+    /// Destination of a freeze that waits for answers which cannot be taken back.
     wanted: Option<Destination>,
-    /// A next host that is being connected.
+    /// The next host, while we connect to it.
     next: Option<Next>,
     begun: Instant,
-    /// What is decided about the guest; its times are since `begun`.
+    /// What is decided about the guest; its times count from `begun`.
     stay: Stay,
-    /// When the loop came by last, and how long it has slept at most since then.
+    /// When the loop last began a turn, and how long it has slept at most since then.
     turned: Instant,
     slept: Duration,
     /// No spinning before this moment.
@@ -116,7 +117,7 @@ pub struct Supervisor {
     /// The last answers came quickly.
     quick: bool,
     limits: Limits,
-    /// When the guest's memory is to be looked at again.
+    /// When the guest's memory is to be checked again.
     memory_due: Instant,
     done: bool,
 }
@@ -202,7 +203,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Tells home why, if anybody listens.
+    /// Tells home of the error, if there is a connection.
     fn fail(&mut self, error: &SupervisorError) {
         let phase = match &self.guest {
             Some(_) => Phase::Away,
@@ -260,7 +261,7 @@ impl Supervisor {
         self.check_end()
     }
 
-    /// Writes what waits.
+    /// Sends what is queued, as far as it can be written at once.
     fn send(&mut self) -> Result<(), SupervisorError> {
         let Some(calls) = &mut self.calls else {
             return Ok(());
@@ -274,7 +275,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Writes all that waits before it returns.
+    /// Sends all that is queued before it returns.
     fn send_all(&mut self) -> Result<(), SupervisorError> {
         self.send()?;
         if let Some(calls) = &mut self.calls
@@ -326,7 +327,7 @@ impl Supervisor {
         let patience = PollTimeout::try_from(self.slept).unwrap_or(PollTimeout::MAX);
         let ready = self.look(patience)?;
         if due && ready.calls {
-            // The first quick answer after slow ones is worth looking for again.
+            // After slow answers, the first quick one makes polling worthwhile again.
             self.quick = begun.elapsed() < SPIN * 4;
         }
         Ok(ready)
@@ -352,9 +353,10 @@ impl Supervisor {
             .as_ref()
             .is_some_and(|calls| calls.queued_bytes() > 0);
         let guest = self.guest.as_ref();
-        // A full line takes no more calls: the program waits until home has what was sent.
+        // A full line accepts no more calls: the program waits until home has what was sent.
         let full = self.calls.as_ref().is_some_and(Line::is_full);
-        // One that is to leave begins nothing more: what is not read yet can still be taken back.
+        // A guest that is to leave begins nothing more, because a call that has not been read yet
+        // can still be taken back.
         let forwards = self.stay.may_forward() && !full && self.wanted.is_none();
         let listens = guest.filter(|guest| forwards && guest.listens());
         let calls = self.calls.as_ref();
@@ -415,8 +417,9 @@ impl Supervisor {
             if self.done {
                 return Ok(());
             }
-            // If home wants it, it is to stand before it learns the result that stands behind: home may have called
-            // it for what has changed meanwhile.
+            // If home wants the guest, the guest must be frozen before it learns a result that
+            // comes behind that request, because home may have made the request for what has
+            // changed meanwhile.
             self.freeze_if_settled()?;
         }
         if state == Received::Closed {
@@ -425,8 +428,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Home has said something that has not been looked at. What it says before both of its
-    /// connections are there waits for the other.
+    /// Whether home has sent frames that have not been handled. Frames that come before both
+    /// connections are there wait for the other connection.
     fn has_frames(&self) -> bool {
         self.paired && self.calls.as_ref().is_some_and(Line::has_frames)
     }
@@ -574,7 +577,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Frames of the guest being left, if the process comes from another host.
+    /// Reads frames from the guest being left, if the process comes from another host.
     fn read_source(&mut self) -> Result<(), SupervisorError> {
         let Some(source) = &mut self.source else {
             return Ok(());
@@ -619,7 +622,7 @@ impl Supervisor {
         }
     }
 
-    /// Silence, heartbeats, and what waits for a time.
+    /// Handles home's silence, heartbeats, and all that waits for a point in time.
     fn look_at_clocks(&mut self) -> Result<(), SupervisorError> {
         if let Some(guest) = &mut self.guest {
             guest.end_waits()?;
@@ -639,12 +642,12 @@ impl Supervisor {
         self.calls.as_ref().is_some_and(Line::is_connected)
     }
 
-    /// Does what the state of the stay demands after this.
+    /// Does what the state of the stay demands after this event.
     fn decide(&mut self, event: StayEvent) -> Result<(), SupervisorError> {
         for action in self.stay.handle(self.begun.elapsed(), event) {
             match action {
                 Action::Start => self.start()?,
-                // Calls are looked for from now on.
+                // From now on `look` lets calls be read.
                 Action::Flow => {}
                 Action::Hold => self.hold(true)?,
                 Action::Release => self.hold(false)?,
@@ -685,7 +688,8 @@ impl Supervisor {
 
     fn report(&mut self) -> Result<(), SupervisorError> {
         let clocks = self.arrival.ahead().clocks()?;
-        // Of a guest on its way in: what has come of it, so that home sees whether it is being sent.
+        // While a guest is on its way in, home is told how much of it has come, and so sees whether
+        // it is being sent.
         let (mut cpu_away, mut resident_bytes) = (CpuTime::default(), self.arrival.bytes());
         if let Some(guest) = &mut self.guest {
             cpu_away = guest.cpu_away();
@@ -698,7 +702,8 @@ impl Supervisor {
         })
     }
 
-    /// A guest that has ended without home's word was killed here: by our own pager, if that failed.
+    /// Handles the end of a guest. If it has ended without an order of home, it was killed here; by
+    /// our own pager, if the pager has failed.
     fn check_end(&mut self) -> Result<(), SupervisorError> {
         let Some(guest) = self.guest.as_ref().filter(|guest| guest.gone) else {
             return Ok(());
@@ -707,7 +712,7 @@ impl Supervisor {
             return Ok(());
         }
         if !guest.holds.move_away {
-            // Its death is seen before or after the pager's word.
+            // The guest's death may be seen before or after the pager's report.
             guest
                 .shared
                 .take_arrived()

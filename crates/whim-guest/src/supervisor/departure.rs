@@ -33,7 +33,7 @@ impl Supervisor {
         }
     }
 
-    /// Says so: home decides whether the guest goes on here.
+    /// Tells home that the guest could not be sent onward. Home decides whether it goes on here.
     pub(super) fn not_onward(
         &mut self,
         error: &dyn std::fmt::Display,
@@ -45,8 +45,8 @@ impl Supervisor {
         })
     }
 
-    /// How long the next host may take nothing. Home hears nothing from us meanwhile, and must not
-    /// give us up because another host stands still.
+    /// How long the next host may accept nothing. Home hears nothing from us meanwhile, and must
+    /// not give us up because another host stands still.
     fn stall_max(&self) -> Duration {
         self.lease
             .map_or(STALL_MAX, |lease| (lease / 2).min(STALL_MAX))
@@ -95,7 +95,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Sends the pages, to the next host or to home; home hears from us meanwhile.
+    /// Sends the pages to the next host or to home. Home gets heartbeats from us meanwhile.
     fn send_pages(
         &mut self,
         image: &ProcessImage,

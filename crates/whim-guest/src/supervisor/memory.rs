@@ -7,8 +7,8 @@ use whim_journey::lease::HEARTBEAT_MAX;
 use whim_journey::message::ToHome;
 
 impl Supervisor {
-    /// Near the limit of this host's guests, one of them stands still and goes home; of the others,
-    /// those that grow meanwhile wait.
+    /// Near the memory limit of this host's guests, one guest is stopped and goes home. Those of
+    /// the others that grow meanwhile have to wait.
     pub(super) fn watch_memory(&mut self) -> Result<(), SupervisorError> {
         let Some(guest) = self.guest.as_mut().filter(|_| self.stay.is_valid()) else {
             return Ok(());
@@ -38,7 +38,7 @@ impl Supervisor {
     }
 
     fn leave_for_memory(&mut self, reason: String) -> Result<(), SupervisorError> {
-        // Home looks whether it has room for what the guest uses.
+        // From this, home checks whether it has room for what the guest uses.
         self.report()?;
         let Some(guest) = &mut self.guest else {
             return Ok(());

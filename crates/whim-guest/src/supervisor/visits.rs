@@ -1,4 +1,4 @@
-//! What comes by the reception: the daemon's requests, and connections.
+//! Handles what the reception brings: the daemon's requests, and connections.
 
 use super::{Destination, Supervisor, SupervisorError};
 use crate::control;
@@ -17,7 +17,7 @@ impl Supervisor {
             match visit {
                 Visit::Request(request) => self.command(request),
                 Visit::Connection(role, fresh) => self.connected(role, *fresh)?,
-                // Home may have thought better of it meanwhile.
+                // Home may have changed its mind meanwhile.
                 Visit::Onward(next, _) if self.next.as_ref() != Some(&next) => {}
                 Visit::Onward(next, Ok(channel)) => {
                     self.next = None;
@@ -38,7 +38,7 @@ impl Supervisor {
                 let status = self.status();
                 request.answer(&Event::Status { status });
             }
-            // Taken by the reception.
+            // Handled by the reception.
             Command::Channel => {}
             Command::Move { .. }
             | Command::Bring { .. }
@@ -71,7 +71,8 @@ impl Supervisor {
             ChannelRole::Pages => self.pages = line(fresh, &self.reception.pages),
             ChannelRole::Source => {
                 self.source = Some(fresh.channel);
-                // What came with its first message makes no descriptor readable.
+                // Data that came with its first message has been read already, and makes no
+                // descriptor readable.
                 return self.read_source();
             }
         }
