@@ -17,7 +17,7 @@ use whim_net::Line;
 use whim_sys::pagemap::Pagemap;
 use whim_sys::pidfd::Pidfd;
 
-/// Nobody waits longer for a clock: the two machines' clocks run at almost the same pace.
+/// Longest wait for a clock: the two machines' clocks run at almost the same pace.
 const CLOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ pub enum ArrivalError {
     Turn(&'static str),
 }
 
-/// How far it is.
+/// How far the arrival has come.
 #[derive(Debug)]
 enum Stage {
     /// Nothing has been asked for.
@@ -138,7 +138,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// Takes a piece of the image. With the last one the process gets its mappings, and the pager
+    /// Accepts a piece of the image. With the last one the process gets its mappings, and the pager
     /// starts with `pages`, the line to home's attic.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// Takes a frame of pages: the address, then their contents.
+    /// Accepts a frame of pages: the address, then their contents.
     ///
     /// # Errors
     /// They belong to no mapping, or there is no memory.
@@ -256,8 +256,8 @@ impl Arrival {
         Ok(())
     }
 
-    /// Home has committed: the guest is one. Its threads are still stopped. Its clocks are not
-    /// behind those of the original at the freeze.
+    /// Home has committed: the process is the guest now. Its threads are still stopped. This waits
+    /// until its clocks are not behind those of the original at the freeze.
     ///
     /// # Errors
     /// Out of turn, or the process is gone.

@@ -1,15 +1,16 @@
-//! The memory limit of a host's guests: near it one of them is stopped and goes home, rather than
-//! be killed.
+//! The memory limit of a host's guests. Near the limit one of them is stopped and goes home, rather
+//! than be killed.
 //!
-//! The limit is the host's share for all guests together, so every supervisor looks at the sum and
-//! comes to the same conclusion without asking anybody: the daemon may be gone just then. When the
-//! sum comes near the limit, the guest that uses most leaves. Whoever leaves holds a lock until its
-//! memory is free, so that only one goes where one is enough; the others run on, but one that grows
-//! meanwhile stands still until there is room again.
+//! The limit is the host's share for all guests together. Every supervisor looks at the sum and
+//! comes to the same conclusion without asking anybody, because the daemon may be gone just then.
+//! When the sum comes near the limit, the guest that uses most leaves. Its supervisor holds a lock
+//! until its memory is free, so that only one guest goes where one is enough. The others run on,
+//! but a guest that grows meanwhile stands still until there is room again.
 //!
-//! Guests may fill what is left faster than anybody looks. So their group is made such that the
-//! kernel lets them wait at the limit (version 1) or slows them down before it (version 2); and when
-//! one is to go, they get a little more room, because a thread that waits for memory does not stop.
+//! Guests may fill what is left faster than any supervisor checks it. So their group is made such
+//! that the kernel lets them wait at the limit (version 1) or slows them down before it (version
+//! 2). When a guest is to go, they get a little more room, because a thread that waits for memory
+//! does not stop.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -19,21 +20,23 @@ use std::time::{Duration, Instant};
 
 /// Part of the limit at which a guest goes home.
 const PERCENT: u64 = 90;
-/// One CPU fills no more than this in a millisecond.
+/// Most memory that one CPU fills in a millisecond, in bytes.
 const GROWTH_PER_MS: u64 = 4 << 20;
-/// Looking more often would cost more than it tells.
+/// Checking more often would cost more than it is worth.
 const LOOK_MIN: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Room in which the threads of a guest that is to go can stop: each may be about to get a huge page.
 const SPARE_MIN: u64 = 16 << 20;
 const SPARE_PER_THREAD: u64 = 2 << 20;
-/// Part of the limit by which those that stay may grow, all together, while another one leaves.
+/// Part of the limit by which the guests that stay may grow, all together, while another one
+/// leaves.
 const GROWTH_PERCENT: u64 = 4;
-/// A guest that has stood still for so long goes home too: who was to make room does not get on.
+/// A guest that has stood still for so long goes home too, because the guest that was to make room
+/// makes no progress.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for the memory of a guest that has ended.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
-/// Digits of the largest number of bytes, and a line's end.
+/// Room for the digits of the largest number of bytes, and a line's end.
 const NUMBER_MAX: usize = 32;
 
 /// What is to become of a guest.
@@ -46,13 +49,13 @@ pub(crate) enum Verdict {
     Leaves,
 }
 
-/// What was seen of memory.
+/// What a check of the memory has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub verdict: Verdict,
-    /// When to look again.
+    /// Time until the next check.
     pub again: Duration,
-    /// Used by this guest, and by all of this node.
+    /// Bytes used by this guest, and by all guests of this node.
     pub own: u64,
     pub all: u64,
     pub limit: u64,
@@ -61,22 +64,24 @@ pub(crate) struct Look {
 /// Limit and use of memory. The files are opened while we have the right to do so.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// If the daemon does not tell.
+    /// The limit to use if `share` gives none.
     limit: u64,
-    /// The daemon's word on the limit; locked by whoever leaves.
+    /// The file in which the daemon gives the limit. The supervisor whose guest leaves locks it.
     share: Option<File>,
     own: Option<File>,
     all: Option<File>,
-    /// Where each guest has a group, the name of ours, and of the file that tells what it uses.
+    /// The directory in which each guest has a group, the name of our group, and the name of the
+    /// file in a group that gives its use.
     siblings: Option<(PathBuf, PathBuf, &'static str)>,
-    /// Where more room is given, and whether as a number (version 1) or by lifting a brake.
+    /// Limits that are raised to give more room.
     room: Vec<Room>,
     pressure: Pressure,
     leaves: bool,
     cpus: u64,
 }
 
-/// A limit of the group of all guests that can be raised.
+/// A limit of the group of all guests that can be raised: as a number (version 1) or by lifting a
+/// brake (version 2).
 #[derive(Debug)]
 struct Room {
     file: File,
@@ -85,10 +90,10 @@ struct Room {
     before: Option<String>,
 }
 
-/// What a guest remembers of a time of little memory.
+/// What is remembered of a guest while memory is short.
 #[derive(Debug, Default)]
 struct Pressure {
-    /// What it used when that began.
+    /// What the guest used when the shortage began.
     began_with: Option<u64>,
     waits_since: Option<Instant>,
 }
@@ -136,7 +141,7 @@ impl Look {
 
 impl Limits {
     /// `groups` are the directories of the guest's groups, each in the group of all guests; `share`
-    /// is the file in which the daemon says what these may use together.
+    /// is the file in which the daemon says what all guests may use together.
     #[must_use]
     pub(crate) fn open(limit: Option<u64>, groups: &[String], share: Option<&str>) -> Self {
         let uses = ["memory.usage_in_bytes", "memory.current"];
@@ -180,7 +185,7 @@ impl Limits {
         self.share.as_ref().and_then(number).unwrap_or(self.limit)
     }
 
-    /// Looks at what is used; `resident` counts where no group does.
+    /// Checks how much memory is used. `resident` gives the guest's own use if no group counts it.
     pub(crate) fn look(&mut self, resident: impl FnOnce() -> u64, now: Instant) -> Look {
         let own = self.own.as_ref().and_then(number);
         let own = own.unwrap_or_else(resident);
@@ -215,7 +220,7 @@ impl Limits {
         }
         let allowance = limit / 100 * GROWTH_PERCENT / count;
         let verdict = self.pressure.judge(own, allowance, now);
-        // Each look is at all of them.
+        // Each check reads the use of all guests, so with more guests it is made less often.
         let again = LOOK_MIN.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
         (verdict, again.min(LOOK_MAX))
     }
@@ -232,7 +237,7 @@ impl Limits {
             .collect()
     }
 
-    /// Whether we are the one that leaves. The lock ends with this process, however it ends.
+    /// Whether our guest is the one that leaves. The lock ends with this process, however it ends.
     fn lock(&mut self) -> bool {
         self.leaves = match &self.share {
             Some(share) => self.leaves || share.try_lock().is_ok(),
@@ -242,7 +247,7 @@ impl Limits {
     }
 
     /// Gives a guest of so many threads, which is to go, room until it has stopped. To be called
-    /// again after the time that it returns: others take of that room.
+    /// again after the time that it returns, because other guests take some of that room.
     pub(crate) fn let_stop(&mut self, threads: usize, is_stopping: bool) -> Duration {
         if is_stopping {
             self.give_room(threads);
@@ -277,8 +282,8 @@ impl Limits {
         }
     }
 
-    /// After the end of a guest that has left: returns when its memory is free, so that no other one
-    /// takes what it still has for its own concern.
+    /// Waits, after the end of a guest that has left, until its memory is free. Otherwise the next
+    /// guest would leave for memory that this one still holds.
     pub(crate) fn await_release(&self) {
         let Some(own) = self.own.as_ref().filter(|_| self.leaves) else {
             return;
@@ -318,7 +323,7 @@ mod tests {
 
     const MB: u64 = 1 << 20;
 
-    /// A group of guests as files, of which the first is ours.
+    /// A group of guests as files. `uses`: the bytes that each guest uses.
     fn group(uses: &[u64]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().expect("a directory");
         for (number, used) in uses.iter().enumerate() {
@@ -372,7 +377,7 @@ mod tests {
         let mut guests: Vec<Limits> = (0..3).map(|guest| limits(place, guest)).collect();
         assert_eq!(verdict(&mut guests[0], now), Verdict::RunsOn);
         assert_eq!(verdict(&mut guests[1], now), Verdict::Leaves);
-        // Now another one is the largest; but one is leaving already.
+        // Now another guest is the largest, but one is leaving already.
         uses(place, 2, 600 * MB);
         let mut late = limits(place, 2);
         assert_eq!(verdict(&mut late, now), Verdict::RunsOn);

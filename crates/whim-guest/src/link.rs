@@ -1,4 +1,4 @@
-//! The connections of one stay, and what is said on them.
+//! The connections of one stay, and the messages on them.
 
 use crate::guest::Outgoing;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -60,11 +60,11 @@ pub(crate) struct Parties {
 }
 
 impl Parties {
-    /// Takes a connection that the daemon has handed over: handshake, first message, and whether
-    /// the peer may be what it wants to be.
+    /// Accepts a connection that the daemon has handed over: makes the handshake, reads the first
+    /// message, and checks whether the peer may be what it claims to be.
     ///
     /// # Errors
-    /// It may not.
+    /// The handshake fails, or the peer may not be what it claims to be.
     pub(crate) fn accept(
         &self,
         stream: TcpStream,
@@ -85,7 +85,8 @@ impl Parties {
         if !(hello.version_min..=hello.version_max).contains(&PROTOCOL_VERSION) {
             return Err(refuse_version(channel, &hello));
         }
-        // Every member can make a certificate for every journey: it counts on the right node alone.
+        // Every member can make a certificate for every journey, so a certificate counts only if it
+        // is from the right node.
         let (wanted, node) = match hello.role {
             ChannelRole::Calls | ChannelRole::Pages => (Role::Home, Some(&self.home)),
             ChannelRole::Source => (Role::Guest, self.source.as_ref()),
@@ -104,7 +105,7 @@ impl Parties {
     /// Connects to the supervisor that waits on the next host.
     ///
     /// # Errors
-    /// It cannot be reached, or is not whom we expect.
+    /// The supervisor cannot be reached, or the peer is not the one that we expect.
     pub(crate) fn connect_onward(&self, next: &Next) -> Result<Channel, LinkError> {
         let expect = PeerExpectation::Journey {
             id: JourneyId::new(self.journey.clone())?,
@@ -152,8 +153,8 @@ impl Parties {
     }
 }
 
-/// Says which versions there are, in the message of a failure, which every version understands: whoever
-/// reads it at home is told what to do, instead of seeing a connection that breaks.
+/// Says which versions there are, in a failure message, which every version understands. So a user
+/// who reads it at home is told what to do, instead of seeing a connection that breaks.
 fn refuse_version(mut channel: Channel, hello: &Hello) -> LinkError {
     let refusal = LinkError::Version {
         node: channel.peer().node.to_string(),
@@ -181,10 +182,10 @@ pub(crate) struct Next {
     pub epoch: u32,
 }
 
-/// Queues a message; its tail goes in front of it as far as it does not fit.
+/// Queues a message. The part of its tail that does not fit into its frame goes in front of it.
 ///
 /// # Errors
-/// The tail is longer than home takes.
+/// The tail is longer than home accepts.
 pub(crate) fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
     if out.tail.len() > TAIL_MAX {
         return Err(MessageError::TailTooLong(out.tail.len() as u64).into());
@@ -209,7 +210,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Takes a piece; gives the image with the last one.
+    /// Adds a piece; returns the image with the last one.
     ///
     /// # Errors
     /// Out of order, too long, or not an image.

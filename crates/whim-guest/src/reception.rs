@@ -1,6 +1,6 @@
-//! Where the daemon comes with requests and connections: a thread of its own, because the main
-//! thread may be in the middle of a long step, and a connection that takes the place of a lost one
-//! is what that step waits for.
+//! Accepts requests and connections from the daemon. This is done in a thread of its own, because
+//! the main thread may be in the middle of a long step, and a connection that takes the place of a
+//! lost one may be just what that step waits for.
 
 use crate::control::{self, Request};
 use crate::link::{LinkError, Next, Parties};
@@ -18,9 +18,9 @@ use whim_journey::job::Command;
 use whim_journey::message::ChannelRole;
 use whim_net::{Channel, Door, Fresh};
 
-/// Connections whose handshakes go on at the same time.
+/// Most connections whose handshakes go on at the same time.
 const GREETINGS_MAX: usize = 8;
-/// When no connection can be taken, for want of descriptors, it is tried again after this.
+/// When no connection can be accepted, for want of descriptors, it is tried again after this time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Error)]
@@ -41,7 +41,7 @@ pub(crate) enum Visit {
     Onward(Next, Result<Box<Channel>, LinkError>),
 }
 
-/// Brings visits to the main thread, from any other.
+/// Brings visits to the main thread, from any other thread.
 #[derive(Clone, Debug)]
 struct Teller {
     visits: Sender<Visit>,
@@ -67,7 +67,7 @@ pub(crate) struct Reception {
     pub pages: Arc<Door>,
 }
 
-/// The thread's own.
+/// State of the thread that accepts connections.
 struct Porter {
     parties: Parties,
     teller: Teller,
@@ -79,7 +79,7 @@ struct Porter {
 /// Where connections for one line come in.
 struct Entrance {
     door: Arc<Door>,
-    /// The main thread knows of it.
+    /// The main thread has been told of the first connection.
     opened: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl Entrance {
 }
 
 impl Reception {
-    /// Starts to take what comes by this socket.
+    /// Starts to accept what comes by this socket.
     ///
     /// # Errors
     /// No descriptor or thread to be had.
@@ -136,13 +136,14 @@ impl Reception {
         Ok(reception)
     }
 
-    /// Listens no more: whoever comes now meets nobody, and need not wait for our end to see that.
+    /// Stops listening. A client that connects now is refused at once, and need not wait for our
+    /// end to see that.
     pub(crate) fn retire(&self) {
         whim_sys::inherited::retire(&self.listener);
     }
 
-    /// Connects to the next host, and brings the outcome as a visit. A thread of its own: a next host
-    /// that does not answer must not keep us from answering home.
+    /// Connects to the next host, and brings the outcome as a visit. This is done in a thread of
+    /// its own, because a next host that does not answer must not keep us from answering home.
     ///
     /// # Errors
     /// No thread to be had.
@@ -160,14 +161,15 @@ impl Reception {
         Ok(())
     }
 
-    /// What has come since this was asked last.
+    /// What has come since the last call.
     pub(crate) fn visits(&self) -> impl Iterator<Item = Visit> {
         let _ = self.teller.wake.read();
         std::iter::from_fn(|| self.visits.try_recv().ok())
     }
 }
 
-/// Whether nobody is listened to any more: what takes no connections any more never waits for one.
+/// Whether we have stopped listening: then `accept` fails at once, and never waits for a
+/// connection.
 fn has_retired(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidInput, WouldBlock};
     matches!(error.kind(), InvalidInput | WouldBlock)
@@ -200,7 +202,7 @@ impl Porter {
             tracing::warn!("a connection was refused: too many are being greeted");
             return;
         }
-        // Whoever connects and says nothing keeps only himself waiting.
+        // A peer that connects and says nothing keeps only itself waiting.
         let porter = Arc::clone(self);
         let thread = std::thread::Builder::new().name("greeting".into());
         let greeting = thread.spawn(move || {
@@ -228,7 +230,7 @@ impl Porter {
                 return self.teller.tell(Visit::Connection(role, Box::new(fresh)));
             }
         };
-        // One that takes the place of another may be the first to get here.
+        // A connection that takes the place of another one may be the first to get here.
         if !entrance.opened.swap(true, Ordering::AcqRel) || fresh.resume.is_none() {
             self.teller.tell(Visit::Connection(role, Box::new(fresh)));
         } else {

@@ -5,8 +5,8 @@
 //! supervisor --- zygote (the private identity) --- init (pid 1 of the sandbox) --- guest
 //! ```
 //! The zygote is a copy of the supervisor, made before any key is read into memory. It takes the
-//! private identity first: the new user namespace belongs to that identity, which is what lets the
-//! supervisor, under the same identity and without a capability, trace the guest.
+//! private identity first, so that the new user namespace belongs to that identity. That lets the
+//! supervisor, which has the same identity and no capability, trace the guest.
 
 mod inside;
 
@@ -23,11 +23,12 @@ use whim_sys::pidfd::Pidfd;
 use whim_sys::ptrace::{Running, TraceError};
 use whim_sys::uffd::{Device, Uffd};
 
-/// Number under which the blank process finds `/dev/userfaultfd`.
+/// Descriptor under which the blank process finds `/dev/userfaultfd`.
 const DEVICE_NUMBER: i32 = 100;
-/// Files that a supervisor and its sandbox have to be able to open: that number is among theirs.
+/// How many files a supervisor and its sandbox must be able to open. The kernel allows only
+/// descriptors below that limit, and `DEVICE_NUMBER` is one of theirs.
 const FILES_MIN: u64 = 128;
-/// No message between the processes of a sandbox is longer.
+/// Longest message between the processes of a sandbox, in bytes.
 const MESSAGE_MAX: usize = 16 << 10;
 /// Time in which the sandbox has to answer; it only talks to the kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,8 +55,9 @@ pub enum SandboxError {
     Rebuild(#[from] RebuildError),
 }
 
-/// Raises our limit of open files to what is needed, if it may be raised. Refused here rather than
-/// where it shows: the guest that cannot place its descriptor has nobody to tell.
+/// Raises our limit of open files to what is needed, if it may be raised. If it stays too low, we
+/// fail here and not where it would show, because a guest that cannot place its descriptor has no
+/// way to report that.
 ///
 /// # Errors
 /// [`SandboxError::Files`]
@@ -74,7 +76,7 @@ pub fn allow_files() -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// What the zygote is told.
+/// The message to the zygote.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// uid and gid; `None`: those of the supervisor.
@@ -83,7 +85,7 @@ pub(crate) struct Identity {
     pub cgroups: Vec<String>,
 }
 
-/// What init is told.
+/// The message to init that asks for the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestRequest {
     /// Number of the guest in its own pid namespace.
@@ -93,21 +95,21 @@ pub struct GuestRequest {
     pub boottime_ns: i64,
 }
 
-/// What init is told before a thread is made.
+/// The message to init before a thread is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NextNumber {
     pub number: i32,
 }
 
-/// By which the guest's next thread gets the number that is wanted. The guest itself has no right to
-/// choose.
+/// Gives the guest's next thread the number that is wanted. The guest itself has no right to choose
+/// it.
 #[derive(Debug)]
 pub struct Numbers {
     socket: UnixStream,
 }
 
 impl Numbers {
-    /// The next thread of the guest has this number, if none has it yet.
+    /// Gives the next thread of the guest this number, unless another thread has it.
     ///
     /// # Errors
     /// The number is beyond this kernel's limit.
@@ -117,7 +119,7 @@ impl Numbers {
     }
 }
 
-/// What both answer.
+/// The answer of the zygote and of init.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Ready,
@@ -135,7 +137,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Forks the zygote. To be called first, by a process without threads, and before it holds a
-    /// secret. The right to serve faults of kernel mode is taken along if we have it.
+    /// secret. The sandbox gets the right to serve page faults of kernel mode, if we have it.
     ///
     /// # Errors
     /// No process or descriptor to be had.
@@ -147,7 +149,7 @@ impl Sandbox {
         match namespace::fork()? {
             Fork::Child => {
                 drop((socket, gate));
-                // The supervisor's socket is not the sandbox's affair.
+                // The supervisor's socket must not stay open in the sandbox.
                 whim_sys::inherited::close_all();
                 inside::zygote(inner, inner_gate, device)
             }
@@ -184,7 +186,7 @@ impl Sandbox {
         receive(&self.socket).map(drop)
     }
 
-    /// For a guest that has been made.
+    /// The means to choose the numbers of threads, for a guest that has been made.
     ///
     /// # Errors
     /// No descriptor to be had.
@@ -229,8 +231,8 @@ pub(crate) fn send_with(
     Ok(())
 }
 
-/// One line, and what came with it. Each side waits for an answer before it sends more, so a line
-/// never brings the beginning of the next.
+/// One line, and the descriptors that came with it. Each side waits for an answer before it sends
+/// more, so a read never brings the beginning of the next line.
 pub(crate) fn receive_line(socket: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>), SandboxError> {
     let (mut line, mut descriptors) = (Vec::new(), Vec::new());
     let mut buffer = [0; 1024];

@@ -109,7 +109,7 @@ pub struct Supervisor {
     begun: Instant,
     /// What is decided about the guest; its times count from `begun`.
     stay: Stay,
-    /// When the loop last began a turn, and how long it has slept at most since then.
+    /// When the loop last looked at the clocks, and how long it has slept at most since then.
     turned: Instant,
     slept: Duration,
     /// No spinning before this moment.

@@ -12,7 +12,7 @@ pub struct Piece {
     pub start: u64,
     pub end: u64,
     pub mapping: MappingId,
-    /// Of `start`, relative to the beginning of the mapping in the attic.
+    /// Offset of `start` from the beginning of the mapping in the attic.
     pub offset: u64,
 }
 
@@ -34,7 +34,7 @@ pub enum Arrival {
     Fetched(u64),
     /// It came with the image: the guest's own copy, which home does not have.
     Own,
-    /// It did not: behind the end of its file, home has nothing either.
+    /// It did not come. It is behind the end of its file, where home has nothing either.
     Nothing,
 }
 
@@ -74,7 +74,7 @@ impl Table {
         (address < piece.end).then_some(*piece)
     }
 
-    /// Takes a range out; gives what was in it.
+    /// Removes a range; returns what was in it.
     pub fn remove(&mut self, range: Range) -> Vec<Piece> {
         let taken: Vec<Piece> = self.overlapping(range).collect();
         for piece in &taken {

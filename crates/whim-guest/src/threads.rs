@@ -1,8 +1,9 @@
-//! Threads that the guest makes: in pairs, one here and its deputy at home.
+//! Threads that the guest makes. Each has two halves: one here, and its deputy at home.
 //!
-//! Home's half comes first, because its number is the thread's; the half here is made under that
-//! number. What `clone` may do here is what was looked at: its arguments are registers that are ours.
-//! Where one half cannot be had, the other goes again, and the process goes home for its new thread.
+//! Home's half comes first, because its number is the thread's. The half here is then made under
+//! that number. `clone` may do here only what has been checked, because we set the registers that
+//! are its arguments. If one half cannot be made, the other is removed, and the process goes home
+//! for its new thread.
 
 use crate::cut::end_call;
 use crate::error::GuestError;
@@ -19,17 +20,18 @@ use whim_sys::ptrace::{Running, Stopped, TraceError, Waited};
 const NO_NUMBERS: &str = "threads cannot be made on this host";
 const NO_DEPUTY: &str = "home has no thread for it";
 
-/// Numbers of threads before this one's epoch, and its own: calls of a stay are counted on.
+/// The upper half of a sequence number is the epoch. A new thread's numbers begin with the epoch of
+/// its maker.
 const EPOCH_SHIFT: u32 = 32;
 
 impl Guest {
-    /// A thread asks for another one.
+    /// A thread asks for a new thread.
     pub(crate) fn new_thread(&mut self, host_tid: i32, new: NewThread) {
         if self.numbers.is_none() {
             self.go_home(host_tid, NO_NUMBERS);
             return;
         }
-        // The kernel writes these, and must not meet a page that is not here.
+        // The kernel writes these words, and must not meet a page that is not here.
         for word in new.written() {
             self.memory.is_here(word, 4);
         }
@@ -45,7 +47,7 @@ impl Guest {
         }
     }
 
-    /// Home has made the deputy of the thread that `host` asked for, or says why not.
+    /// Home has made the deputy of the thread that `host_tid` asked for, or has failed to.
     pub(crate) fn begin_thread(
         &mut self,
         host_tid: i32,
@@ -80,7 +82,7 @@ impl Guest {
         made.map(drop)
     }
 
-    /// Takes the maker out of its call, and has it make the thread; false if it could not.
+    /// Takes the maker out of its call, and has it make the thread. Returns false if it could not.
     fn make_thread(
         &mut self,
         host_tid: i32,
@@ -117,7 +119,8 @@ impl Guest {
         }
     }
 
-    /// The new thread stands behind the maker's call, with what that gives it.
+    /// Puts the new thread behind the maker's call, with the registers and the mask that the call
+    /// gives it.
     fn set_off(
         &self,
         maker: &Stopped,
@@ -138,7 +141,7 @@ impl Guest {
         Ok(())
     }
 
-    /// From here on it is one of the guest's threads.
+    /// From here on the thread is one of the guest's.
     fn admit(&mut self, thread: Stopped, number: i32, sequence: u64) -> Result<(), GuestError> {
         let host_tid = thread.tid();
         let began = times::of_thread(self.host_tid, host_tid);
@@ -176,7 +179,7 @@ impl Guest {
         }
     }
 
-    /// A thread has another share of the CPU at home. Here it has no more than this host gives it.
+    /// Home has changed a thread's share of the CPU. Here it gets no more than this host gives it.
     pub(crate) fn set_priority(&self, tid: i32, priority: Priority) {
         let Some(thread) = self.threads.values().find(|thread| thread.tid == tid) else {
             return;
@@ -186,13 +189,13 @@ impl Guest {
         }
     }
 
-    /// Whether the process goes on without this thread, which is its first one. What is left of that
-    /// at home could do nothing for the process any more.
+    /// Whether the process goes on without this thread, which is its first one. What is left of the
+    /// first thread at home could do nothing for the process any more.
     pub(crate) fn outlives_first(&self, host_tid: i32) -> bool {
         host_tid == self.host_tid && self.threads.len() > 1
     }
 
-    /// Home's half is not needed: it ends as if its thread had.
+    /// Home's half is not needed. It ends as if its thread had ended.
     fn without_thread(&mut self, number: i32, sequence: u64) {
         self.say(ToHome::ThreadExit {
             tid: number,
@@ -202,8 +205,8 @@ impl Guest {
     }
 }
 
-/// It makes its call again: the kernel would see to that at the stop in which the thread left it, and
-/// does not behind a call of ours.
+/// Lets a thread make its call again. The kernel would see to that at the stop in which the thread
+/// left its call, but does not do so after a call that we have injected.
 fn make_again(thread: &Stopped) -> Result<(), TraceError> {
     const SYSCALL_LENGTH: u64 = 2;
     let mut registers = thread.registers()?;
@@ -213,7 +216,7 @@ fn make_again(thread: &Stopped) -> Result<(), TraceError> {
     thread.set_registers(&registers)
 }
 
-/// A new thread stops before its first instruction.
+/// Waits for the stop of a new thread before its first instruction.
 fn first_stop(tid: i32) -> Result<Option<Stopped>, GuestError> {
     match Running::assume(tid).wait()? {
         Waited::Stopped(stopped) => Ok(Some(stopped)),

@@ -1,13 +1,14 @@
-//! Tickets: what stands for the siginfo of a signal that is queued for the guest, until it is delivered.
+//! Tickets, each of which stands for the siginfo of a signal that is queued for the guest, until
+//! the signal is delivered.
 
 use std::collections::{HashMap, VecDeque};
 use whim_sys::ptrace::RawSigInfo;
 
-/// Tickets that wait; the kernel queues no more for a user by default.
+/// Most tickets that wait. The kernel queues no more signals for a user by default.
 const TICKETS_MAX: usize = 65_536;
 /// Upper half of a ticket's value.
 const TICKET_MARK: u32 = 0x5748_4947;
-/// Identity under which the guest's kernel sees the guest.
+/// uid under which this host's kernel sees the guest.
 const INSIDE_ID: u32 = 1;
 const AT_UID: u64 = 11;
 const SI_TIMER: i32 = -2;
@@ -30,7 +31,7 @@ pub(crate) fn word(info: &[u8], at: usize) -> i32 {
 }
 
 impl Tickets {
-    /// `auxv` tells who the process is at home.
+    /// `auxv` holds the uid of the process at home.
     #[must_use]
     pub(crate) fn new(auxv: &[u8]) -> Self {
         let uid = auxv.chunks_exact(16).find_map(|entry| {
@@ -48,7 +49,8 @@ impl Tickets {
     pub(crate) fn issue(&mut self, signal: i32, info: RawSigInfo) -> RawSigInfo {
         self.next = self.next.wrapping_add(1);
         if self.waiting.len() >= TICKETS_MAX {
-            // Of standard signals only one is queued: the tickets of the others are never seen.
+            // A standard signal is queued only once at a time, so the tickets of its repetitions
+            // are never seen.
             self.waiting.pop_front();
         }
         self.waiting.push_back((self.next, info));
@@ -86,8 +88,9 @@ impl Tickets {
         info
     }
 
-    /// A timer sends no second signal while its first one waits: the kernel counts those. `queued`:
-    /// what waits where it would go. Whether this one is counted.
+    /// Whether this signal is counted instead of queued. A timer sends no second signal while its
+    /// first one waits; the kernel counts the others. `queued`: the signals that wait where this
+    /// one would go.
     pub(crate) fn counts(&mut self, info: &RawSigInfo, queued: &[RawSigInfo]) -> bool {
         if word(info, 8) != SI_TIMER {
             return false;
@@ -114,7 +117,7 @@ impl Tickets {
         }
     }
 
-    /// The guest's kernel knows the guest under another uid than home's.
+    /// Puts home's uid in the place of the uid under which this host's kernel knows the guest.
     fn translate(&self, info: &RawSigInfo) -> RawSigInfo {
         const SI_TKILL: i32 = -6;
         let mut info = *info;
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(word(&tickets.redeem(&first), 20), 4);
         assert_eq!(word(&tickets.redeem(&first), 20), 0);
         assert!(tickets.counts(&signal(3, 0), &[first]));
-        // Somebody has taken it without a handler.
+        // The first signal has been received without a handler.
         assert!(!tickets.counts(&signal(3, 0), &[]));
         assert_eq!(word(&tickets.redeem(&first), 20), 0);
     }

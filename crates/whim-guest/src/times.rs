@@ -1,9 +1,9 @@
 //! CPU time of a guest: what home's kernel knows, what the hosts before this one have seen, and what
 //! was used here.
 //!
-//! Its CPU clocks never go back as long as it is away, and go on from home's when it leaves. Back at
-//! home nobody can add anything: there the process has no tracer and no filter, and the kernel lets
-//! nobody set a CPU clock.
+//! The guest's CPU clocks go on from home's when it leaves, and never go back as long as it is
+//! away. When it is back home, nothing can be added: the process has no tracer and no filter there,
+//! and the kernel lets nobody set a CPU clock.
 
 use crate::guest::{Guest, Thread};
 use crate::numbers::low;
@@ -13,10 +13,11 @@ use whim_model::CpuTime;
 use whim_model::Syscall;
 
 const SECOND: u64 = 1_000_000_000;
-/// One of the ticks in which /proc counts (USER_HZ is 100 everywhere).
+/// Length of the ticks in which /proc counts, in nanoseconds (USER_HZ is 100 everywhere).
 const TICK_NS: u64 = 10_000_000;
 
-/// CPU time used since it left home, and how far this host's count was when it came.
+/// CPU time used since a process or thread left home: what it used on other hosts, and this host's
+/// count when it arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Since {
     before: CpuTime,
@@ -71,8 +72,8 @@ pub(crate) fn of_process(process: i32) -> CpuTime {
 pub(crate) fn of_thread(process: i32, thread: i32) -> CpuTime {
     let directory = format!("/proc/{process}/task/{thread}");
     let mut time = ticks(&format!("{directory}/stat"));
-    // The CPU clock of another process's thread is not for us. This is its value when the thread
-    // last left a CPU: exact for one that waits, as the one that asks does.
+    // We may not read the CPU clock of another process's thread. This is its value when the thread
+    // last left a CPU. That is exact for a thread that waits, as the thread that asks does.
     let text = std::fs::read_to_string(format!("{directory}/schedstat")).unwrap_or_default();
     let exact = text.split_whitespace().next();
     if let Some(exact) = exact.and_then(|exact| exact.parse().ok()) {

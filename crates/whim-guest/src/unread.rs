@@ -1,10 +1,11 @@
-//! Handlers that are due before the call in which their signal finds a thread has begun.
+//! Handlers that become due when a thread has made a reported call, but that call has not begun.
 //!
-//! Until we have read a reported call, any signal ends it: the kernel makes -ERESTARTSYS of it, and of
-//! that EINTR where the handler has no SA_RESTART. But such a call has not begun. One that never waits (a
-//! `close`, a `fork`, a `sigaction`) never ends with EINTR, so the handler runs, and then the call begins.
-//! One that may wait is to be ended by the signal if it waits, and not if there is nothing to wait for,
-//! which home alone can tell: it begins, and then the signal comes.
+//! Until we have read a reported call, any signal ends it: the kernel makes -ERESTARTSYS of it, and
+//! EINTR of that if the handler has no SA_RESTART. But such a call has not begun. A call that never
+//! waits (a `close`, a `fork`, a `sigaction`) never ends with EINTR, so the handler runs first, and
+//! then the call begins. A call that may wait is to be ended by the signal if it waits, but not if
+//! there is nothing to wait for. Only home can tell which is the case, so the call begins first,
+//! and then the signal comes.
 
 use crate::cut::rewound;
 use crate::error::GuestError;
@@ -16,9 +17,9 @@ use whim_model::{QueuedSignal, Registers};
 use whim_sys::ptrace::{RawSigInfo, Stopped};
 
 impl Guest {
-    /// Whether a signal whose handler is about to run has been kept until the thread's call has begun. So
-    /// it is, too, if the thread is about to ask for a call with which it came here: the handler's own calls
-    /// would get between.
+    /// Keeps a signal whose handler is about to run until the thread's call has begun, if need be.
+    /// Returns whether it did so. It also does so if the thread is about to ask for the result of a
+    /// call in which it came here, because the handler's own calls would come in between.
     ///
     /// # Errors
     /// Tracing failed.
@@ -54,7 +55,7 @@ impl Guest {
         Ok(false)
     }
 
-    /// The reported call of a thread, if a signal has ended it before we have read it.
+    /// What the reported call of a thread may do, if a signal has ended it before we have read it.
     fn unread(&self, thread: &Thread, registers: &Registers) -> Option<Unread> {
         let number = registers.orig_rax;
         let ended = number.cast_signed() >= 0 && registers.rax.cast_signed() == ERESTARTSYS;
@@ -63,7 +64,7 @@ impl Guest {
         }
         let args = registers.arguments();
         let decision = resolve(&Syscall { number, args }, &self.context, &self.memory);
-        // Pages that it lacks are asked for when it is read.
+        // The pages that are missing for the call are asked for when it is read.
         let _ = self.memory.take_needed();
         Some(match decision {
             Decision::Forward(forward) if forward.may_block => Unread::MayWait,
@@ -71,7 +72,7 @@ impl Guest {
         })
     }
 
-    /// Queues what was postponed for a thread, once its call has begun.
+    /// Queues the signals that were postponed for a thread, once its call has begun.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -84,7 +85,7 @@ impl Guest {
         self.requeue_postponed(host_tid)
     }
 
-    /// Queues what was postponed for a thread.
+    /// Queues the signals that were postponed for a thread.
     ///
     /// # Errors
     /// The kernel refuses.

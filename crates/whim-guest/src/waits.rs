@@ -1,9 +1,9 @@
-//! Waits with a relative time that a move cuts in two.
+//! Waits with a relative timeout that a move cuts in two.
 //!
-//! Where such a wait is cut off, what is left of its time is looked at and travels with the thread.
-//! On the next host the thread makes the call again, with its whole time, because the time stands in
-//! the program's own memory; so we are its clock here: the thread is followed through the call, and
-//! when the time is over the call ends as the kernel would have ended it.
+//! When such a wait is cut off, we find out what is left of its time, which travels with the
+//! thread. On the next host the thread makes the call again with its whole timeout, because that
+//! stands in the program's own memory. So we keep the time there: we follow the thread through the
+//! call, and when the time is over we end the call as the kernel would have ended it.
 
 use crate::clocks::Ahead;
 use crate::cut::{end_call, was_cut};
@@ -16,7 +16,7 @@ use whim_model::{Activity, ProcessImage, Registers};
 use whim_sys::process_vm;
 use whim_sys::ptrace::{Phase, Running, Stopped};
 
-/// A thread that sleeps in such a call, looked at before it is stopped.
+/// A thread that sleeps in such a call, observed before it is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleeper {
     host_tid: i32,
@@ -29,7 +29,7 @@ pub(crate) struct Sleeper {
 pub(crate) struct Timed {
     /// By this host's CLOCK_MONOTONIC, in nanoseconds.
     deadline_ns: u64,
-    /// The call, once it has been entered.
+    /// Number of the call, once it has been entered.
     number: Option<u64>,
     in_call: bool,
     expired: bool,
@@ -57,7 +57,7 @@ impl Guest {
         }
     }
 
-    /// Lets a thread go on; one that makes a wait again is followed.
+    /// Lets a thread go on. If it is to make a wait again, it is followed.
     pub(crate) fn resume_in_time(&mut self, stopped: Stopped) -> Result<(), GuestError> {
         let thread = self.threads.get(&stopped.tid());
         if thread.is_some_and(|thread| thread.timed.is_some()) {
@@ -129,7 +129,7 @@ impl Guest {
         Ok(())
     }
 
-    /// How long no wait ends.
+    /// Time until the next wait ends.
     #[must_use]
     pub(crate) fn until_end_of_wait(&self) -> Duration {
         let timed = self.threads.values().filter_map(|thread| thread.timed);
@@ -142,7 +142,7 @@ impl Guest {
         })
     }
 
-    /// Interrupts all threads, and tells of those that sleep in a call with a time.
+    /// Interrupts all threads; returns those that sleep in a call with a timeout.
     ///
     /// # Errors
     /// Tracing failed.
@@ -175,7 +175,7 @@ impl Guest {
         Ok(sleepers)
     }
 
-    /// Notes until when those wait that are stopped in their call now.
+    /// Notes until when the threads wait that are stopped in such a call now.
     ///
     /// # Errors
     /// Tracing failed.
@@ -188,14 +188,14 @@ impl Guest {
             };
             let mut registers = stopped.registers()?;
             if let Some(timed) = thread.timed.filter(|timed| timed.is_at(&registers)) {
-                // The kernel's own time for it began here.
+                // The kernel's own timeout for this call began on this host, so it does not count.
                 thread.deadline_ns = Some(timed.deadline_ns);
                 continue;
             }
             if thread.awaits || !was_cut(&registers) {
                 continue;
             }
-            // One that was not asleep yet has slept for no time that counts.
+            // A thread that was not asleep yet has slept for no time that counts.
             let before = sleepers
                 .iter()
                 .find(|one| one.host_tid == thread.host_tid && one.number == registers.orig_rax)
@@ -210,7 +210,7 @@ impl Guest {
 }
 
 impl Timed {
-    /// Whether the thread stands in its call, or before it for the first time.
+    /// Whether the thread is in its call, or about to enter it for the first time.
     fn is_at(&self, registers: &Registers) -> bool {
         self.number
             .is_none_or(|number| [number, RESTART_SYSCALL].contains(&registers.orig_rax))
@@ -229,7 +229,8 @@ fn rest_ns(process: i32, registers: &Registers, elapsed: impl FnOnce() -> u64) -
     if told == 0 {
         return Some(total.saturating_sub(elapsed()));
     }
-    // The kernel has written it there; often that is where the whole was read from.
+    // The kernel has written the rest there, often to the same place from which it read the
+    // timeout.
     let mut bytes = [0; 16];
     process_vm::read_exact(process, told, &mut bytes).ok()?;
     let (seconds, rest) = bytes.split_at(8);

@@ -21,7 +21,7 @@ use whim_sys::namespace::{self, Set};
 use whim_sys::spawn::{self, Cloned, Namespaces, Program, SpawnError};
 use whim_sys::uffd::Device;
 
-/// The guest's uid and gid inside: neither root nor anybody.
+/// The guest's uid and gid inside the sandbox: neither root's nor those of `nobody`.
 const INSIDE_ID: u32 = 1;
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -52,7 +52,7 @@ pub(super) fn zygote(socket: UnixStream, gate: UnixStream, device: Option<Device
         Ok(Cloned::Child) => init(&socket, gate, device, uid, gid),
         Ok(Cloned::Parent { pid, pidfd }) => {
             drop((socket, gate, device, pidfd));
-            // Whatever it says: init has ended, and with it everything in the sandbox.
+            // Whatever the result is, init has ended, and with it everything in the sandbox.
             let _ = waitpid(Pid::from_raw(pid), None);
             exit(0)
         }
@@ -74,8 +74,8 @@ fn become_private(socket: &UnixStream) -> Outcome<(u32, u32)> {
     }
     if let Some(id) = identity.private_id {
         credentials::become_identity(id, id, &[], &[])?;
-        // The change of identity has made us undumpable, and with that the files of /proc that
-        // set up the new namespace root's. Nothing in this memory is secret.
+        // The change of identity has made us undumpable, so that root owns the files of /proc that
+        // set up the new namespace. Nothing in this memory is secret.
         credentials::set_dumpable(true)?;
         namespace::set_parent_death_signal(Some(Signal::SIGKILL))?;
     }
@@ -94,7 +94,8 @@ fn init(socket: &UnixStream, gate: UnixStream, device: Option<Device>, uid: u32,
     if let Err(error) = make_guest(socket, gate, device, offsets) {
         fail(socket, error.as_ref());
     }
-    // Until the supervisor ends; then this process does, and the kernel kills whoever is left.
+    // This goes on until the supervisor ends. Then this process ends too, and the kernel kills
+    // every process that is left.
     while let Ok((line, _)) = receive_line(socket) {
         let answer = match choose_number(&line, numbers.as_ref()) {
             Ok(()) => Answer::Ready,
@@ -107,7 +108,8 @@ fn init(socket: &UnixStream, gate: UnixStream, device: Option<Device>, uid: u32,
     exit(0)
 }
 
-/// The file counts upward from the number before the next one.
+/// Chooses the number of the next thread. The kernel counts upward from the number in the file, so
+/// the number before the wanted one is written.
 fn choose_number(line: &[u8], numbers: Option<&File>) -> Outcome<()> {
     let request: NextNumber = serde_json::from_slice(line)?;
     let mut numbers = numbers.ok_or("this kernel lets nobody choose numbers of threads")?;
@@ -117,13 +119,13 @@ fn choose_number(line: &[u8], numbers: Option<&File>) -> Outcome<()> {
     Ok(())
 }
 
-/// Empties the view: an empty, read-only root, no network, a name that tells nothing.
-/// Gives the file by which clocks are set, and the one by which numbers of threads are.
+/// Empties the view: an empty, read-only root, no network, a host name that tells nothing. Returns
+/// the file by which the clocks are set, and the file by which the numbers of threads are.
 fn furnish(uid: u32, gid: u32) -> Outcome<(File, Option<File>)> {
     namespace::set_parent_death_signal(Some(Signal::SIGKILL))?;
     namespace::map_single_user(INSIDE_ID, uid, INSIDE_ID, gid)?;
     nix::unistd::sethostname("guest")?;
-    // Opened now, because no /proc is in sight later on.
+    // Opened now, because /proc cannot be reached later on.
     let offsets = OpenOptions::new()
         .read(true)
         .write(true)
@@ -138,7 +140,7 @@ fn furnish(uid: u32, gid: u32) -> Outcome<(File, Option<File>)> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     namespace::mount_new("tmpfs", root, flags, "size=4k,nr_inodes=2,mode=555")?;
     nix::unistd::chdir(root)?;
-    // The old root ends up below the new one, on the same directory, and is taken away.
+    // The old root ends up on top of the new one, at the same directory, and is unmounted.
     nix::unistd::pivot_root(".", ".")?;
     nix::mount::umount2(".", nix::mount::MntFlags::MNT_DETACH)?;
     nix::unistd::chdir("/")?;
@@ -158,7 +160,7 @@ fn make_guest(
     namespace::unshare(Set::TIME)?;
     let mut current = String::new();
     offsets.read_to_string(&mut current)?;
-    // The kernel takes writes at the beginning of this file only.
+    // The kernel accepts writes at the beginning of this file only.
     offsets.seek(SeekFrom::Start(0))?;
     offsets
         .write_all(clock_lines(&current, request).as_bytes())
@@ -188,8 +190,8 @@ fn number_refused(pid: i32, error: &SpawnError) -> String {
     }
 }
 
-/// What the kernel is to be told. Its offsets count from the machine's own clocks, and this host
-/// may live in a time namespace itself: `current` says how far that one is ahead.
+/// The lines for the kernel's file. Its offsets count from the machine's own clocks, but this host
+/// may live in a time namespace itself: `current` says how far that namespace is ahead.
 fn clock_lines(current: &str, request: GuestRequest) -> String {
     let own = |name: &str| {
         let mut words = current
@@ -212,8 +214,8 @@ fn clock_lines(current: &str, request: GuestRequest) -> String {
     line("monotonic", request.monotonic_ns) + &line("boottime", request.boottime_ns)
 }
 
-/// The guest, until it executes the stub: keeps one capability, for its threads' numbers, until it
-/// has them, and nothing else.
+/// The guest, until it executes the stub. It keeps nothing but one capability, and that only until
+/// its threads have their numbers.
 fn guest(mut gate: UnixStream, device: Option<Device>, program: &Program) -> ! {
     let mut byte = [0; 1];
     if !matches!(gate.read(&mut byte), Ok(1)) {
