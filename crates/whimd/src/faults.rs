@@ -1,7 +1,7 @@
 //! Crash points for the fault tests: where this daemon, and the supervisors that it starts, end.
 //!
-//! A test writes a plan (see [`crash::arm_by`]) into a file and thereby arms it once: whoever reads the
-//! file removes it, so a daemon that is started again after its crash does not meet the same point.
+//! A test writes a plan (see [`crash::arm_by`]) into a file and thereby arms it once: the daemon that reads
+//! the file removes it, so a daemon that is started again after its crash does not meet the same point.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ impl Faults {
         Some(plan)
     }
 
-    /// Where the home supervisor that is started next ends.
+    /// Where the home supervisor that is started next is to end.
     #[must_use]
     pub(crate) fn of_home(&self) -> Option<String> {
         self.take("home")
     }
 
-    /// Where the guest's supervisor that is started next ends.
+    /// Where the guest supervisor that is started next is to end.
     #[must_use]
     pub(crate) fn of_guest(&self) -> Option<String> {
         self.take("guest")
@@ -50,7 +50,7 @@ impl Faults {
         if crash::passed() > 0
             && let Some(plan) = &self.plan
         {
-            // The test learns by it how many points there are.
+            // From this file the test learns how many points there are.
             let _ = fs::write(plan.with_extension("passed"), crash::passed().to_string());
         }
     }

@@ -16,15 +16,15 @@ use crate::members::word::{self, Head, Kind};
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::About;
 
-/// What comes to the control socket and from it, and what daemons say to each other.
+/// What arrives at the control socket or leaves it, and what daemons say to each other.
 pub fn control(data: &[u8]) {
     whim_control::fuzz::protocol(data);
     again_nearly::<NodeRequest>(data);
     again_nearly::<NodeReply>(data);
 }
 
-/// What a member says by datagrams: heads, words, and news of members, one after the other. The input is
-/// cut into texts by two bytes before each, its length.
+/// What a member says by datagrams: heads, words, and news of members. The input is a row of texts, each
+/// behind two bytes that are its length.
 pub fn word(data: &[u8]) {
     let (own, other) = (NodeId(1), NodeId(2));
     let life = Life {
@@ -79,7 +79,7 @@ fn words(view: &mut View<word::State>, body: &[u8]) -> Vec<swim::Send> {
     Vec::new()
 }
 
-/// Journals and files of jobs, as they are read back: a damaged line costs itself alone.
+/// Journals and files of jobs, as they are read back: a damaged line costs no other line.
 pub fn journal(data: &[u8]) {
     let read = summarize(data);
     let lines = data.split(|byte| *byte == b'\n').count();

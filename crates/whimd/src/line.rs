@@ -1,5 +1,5 @@
-//! The line between this daemon and a supervisor, which belongs to a user: what is started, what is asked and how
-//! what is heard is bounded. Nothing else reads what comes from beyond it (ARCHITECTURE.md, "The line").
+//! The line between this daemon and a supervisor, which belongs to a user: what we start, what we ask, and how
+//! we bound what we hear. Nothing else reads what supervisors say (ARCHITECTURE.md, "The line").
 
 pub(crate) mod conversation;
 pub(crate) mod directories;

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the mutex guards. No holder leaves half a change behind: what a panic interrupted is still a whole value.
+/// Locks the mutex, even if a holder panicked: no holder leaves half a change behind, so the value is still whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Who is in the cluster, how they are reached, and what they say to each other.
+//! Which nodes are in the cluster, how they are reached, and what they say to each other.
 
 pub(crate) mod cluster;
 pub(crate) mod discovery;

@@ -1,4 +1,4 @@
-//! This node's own processes: who may move, the journeys that they are on, and every way to move one.
+//! This node's own processes: which may move, the journeys that they are on, and every way to move one.
 
 pub(crate) mod attempt;
 pub(crate) mod candidacy;

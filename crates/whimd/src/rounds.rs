@@ -1,4 +1,4 @@
-//! What this node does each second, and once.
+//! What this node does each second, and what it does once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::host::share;
 use crate::line::directories::{self, Aside};
 use crate::moves::watching;
 
-/// Measures this node's speed as soon as it has nothing else to do, unless that is known.
+/// Measures this node's speed as soon as it has nothing else to do, unless the speed is known.
 pub(crate) async fn learn_speed(daemon: Arc<Daemon>) {
     let mut idle = Idle::default();
     let mut interval = tokio::time::interval(Duration::from_secs(1));
@@ -35,9 +35,9 @@ pub(crate) async fn learn_speed(daemon: Arc<Daemon>) {
     }
 }
 
-/// Runs for ever: sensors, processes, supervisors, each second.
+/// Runs for ever: each second it sees to sensors, processes and supervisors.
 pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
-    // Of supervisors' directories, what is removed bit by bit.
+    // Supervisors' directories that are left aside, and removed bit by bit.
     let aside = Arc::new(Aside::default());
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! What one daemon was started with, and where its things are.
+//! What one daemon was started with, and where its files are.
 
 use std::path::{Path, PathBuf};
 use whim_sys::credentials::Capability;
@@ -17,7 +17,7 @@ pub(crate) const SOCKET_PATH_MAX: usize = 107;
 pub(crate) struct Settings {
     pub state: PathBuf,
     pub run: PathBuf,
-    /// What the daemon was started with. What holds is [`crate::daemon::Daemon::config`].
+    /// The configuration at the start. The one in force is [`crate::daemon::Daemon::config`].
     pub configured: Config,
     /// Directory of `whim-home` and `whim-guest`.
     pub libexec: PathBuf,
@@ -39,8 +39,8 @@ impl Settings {
         ours.as_os_str() == first && capable & (1 << Capability::CHECKPOINT_RESTORE.0) != 0
     }
 
-    /// Whether our supervisors can live in another time namespace, as far as it belongs to our user
-    /// namespace or one below.
+    /// Whether our supervisors can live in another time namespace, provided that it belongs to our
+    /// user namespace or one below.
     #[must_use]
     pub(crate) fn enters_time(&self) -> bool {
         let capable = whim_sys::credentials::effective_capabilities();
@@ -52,7 +52,7 @@ impl Settings {
         self.run.join(SOCKET_NAME)
     }
 
-    /// One directory for each supervisor that lives. They are ours: see [`crate::line::directories`].
+    /// Holds one directory for each live supervisor. These are ours: see [`crate::line::directories`].
     #[must_use]
     pub(crate) fn supervisors(&self) -> PathBuf {
         self.run.join("journeys")
@@ -94,7 +94,7 @@ impl Settings {
         self.run.join("guests.share")
     }
 
-    /// What the control groups of this daemon's guests begin with: several daemons may share the
+    /// Prefix of the names of the control groups of this daemon's guests: several daemons may share the
     /// groups that they live in, and each cleans up only after itself.
     #[must_use]
     pub(crate) fn group_prefix(&self) -> String {

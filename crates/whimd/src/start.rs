@@ -1,4 +1,4 @@
-//! How the daemon begins: what it is told, what it may use, and the tasks that it consists of.
+//! How the daemon begins: its configuration, its limits, and the tasks that it consists of.
 
 use crate::daemon::Daemon;
 use crate::faces::metrics;
@@ -24,9 +24,9 @@ use whim_control::config::Config;
 use whim_control::places::{PlaceError, Places, make_directory};
 use whim_machine::class::Class;
 
-/// Every connection and every supervisor takes descriptors; the soft limit is made for programs that
-/// use select(2). Guests have the soft limits of their homes, so ours must not be lower: root may lift
-/// what it was started with.
+/// Every connection and every supervisor takes descriptors, but the soft limit is made for programs that
+/// use select(2). Guests have the soft limits of their homes, so our hard limits must not be lower: root
+/// may lift those that it was started with.
 fn raise_limits() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
     for resource in [
@@ -35,7 +35,7 @@ fn raise_limits() {
         Resource::RLIMIT_AS,
     ] {
         let raised = getrlimit(resource).and_then(|(soft, hard)| {
-            // A plain user may not, and need not if there is no limit.
+            // A plain user may not lift a limit. Where there is none, nobody needs to.
             let needed = hard != RLIM_INFINITY && nix::unistd::geteuid().is_root();
             if needed {
                 setrlimit(resource, soft, RLIM_INFINITY)
@@ -54,14 +54,14 @@ fn raise_limits() {
     }
 }
 
-/// More than there can be clients.
+/// More threads than there can be clients.
 const BLOCKING_MAX: usize = 2048;
 
-/// What crashes here, or in a supervisor, has keys and pages of programs in its memory: none of it is written
-/// down, wherever this system keeps cores.
+/// This daemon and its supervisors have keys and pages of programs in their memory: a crash must not write
+/// these down, wherever this system keeps cores.
 fn forbid_cores() {
     use nix::sys::resource::{Resource, setrlimit};
-    // Too little for a file; and the kernel asks a handler (`|` in core_pattern) at every limit but 1.
+    // Too little for a file; and the only limit at which the kernel runs no handler (`|` in core_pattern).
     const NO_CORE: u64 = 1;
     if let Err(error) = setrlimit(Resource::RLIMIT_CORE, NO_CORE, NO_CORE) {
         tracing::warn!(%error, "a crash may leave a core file");
@@ -71,9 +71,9 @@ fn forbid_cores() {
 /// Runs the daemon until it is told to end.
 ///
 /// # Errors
-/// It cannot begin: a configuration that is not valid, a port or a directory that cannot be had.
+/// The configuration is not valid, or a port or a directory is not to be had.
 pub fn main() -> Result<()> {
-    // Supervisors belong to others: what the daemon was started with is not for them.
+    // Supervisors belong to other users: the descriptors that the daemon was started with are not for them.
     whim_sys::startup::keep_descriptors()?;
     tracing_subscriber::fmt()
         .with_env_filter(
@@ -81,7 +81,7 @@ pub fn main() -> Result<()> {
                 .unwrap_or_else(|_| "info".into()),
         )
         .with_writer(|| crate::past::logs::Lines)
-        // It would tell of a full disk on standard error, which is on that disk, and panic.
+        // It would report a full disk on standard error, which is on that disk, and panic.
         .log_internal_errors(false)
         .with_ansi(false)
         .init();
@@ -105,7 +105,7 @@ pub fn main() -> Result<()> {
 /// Puts arguments, configuration and defaults together.
 ///
 /// # Errors
-/// A configuration that is not valid, that others may change, or that is not there although named.
+/// The configuration is not valid, or others may change it, or it is not there although it was named.
 fn settings(arguments: Arguments) -> Result<Settings> {
     let places = Places::here();
     let path = arguments.config.clone().unwrap_or(places.config);
@@ -143,8 +143,8 @@ fn settings(arguments: Arguments) -> Result<Settings> {
     })
 }
 
-/// Nothing below them is reached by name but by the daemon: supervisors are handed what is theirs. (Those
-/// of an older daemon have it open.)
+/// Only the daemon reaches anything below these directories by name: supervisors are handed descriptors of
+/// what is theirs. (Supervisors of an older daemon have it open.)
 fn make_directories(settings: &Settings) -> Result<(), PlaceError> {
     for (path, mode) in [
         (&settings.state, 0o711),

@@ -1,5 +1,5 @@
-//! The port of this node: whoever connects is sent to the supervisor, the join, or the daemon that
-//! the connection asks for; everything else is refused and logged.
+//! The port of this node: each connection is handed to the supervisor, the join, or the daemon that it
+//! asks for; all others are refused and logged.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,23 +20,24 @@ use crate::members::cluster::Standing;
 use crate::members::handshakes::Handshakes;
 use crate::members::peers::{self, FrameError, NodeReply, NodeRequest};
 
-/// A connection says whom it is for within this time.
+/// A connection says what it is for within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// A handshake of a daemon is done within this time.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A daemon that says nothing for this long has gone; it connects again when it comes back.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections that have not shown yet who they are, or have not been handed on; more wait their turn.
+/// Connections whose peers have not identified themselves yet, or that have not been handed on; further
+/// ones wait their turn.
 pub const HELLOS_MAX: usize = 256;
 
-/// So many numbers are tried where any port will do: the other protocol's may be taken.
+/// How many ports are tried where any will do: the same number may be taken for the other protocol.
 const PORTS_TRIED: u32 = 16;
 
 /// Opens the port, for connections and for datagrams: as asked, or on IPv4 alone where the machine has
 /// no IPv6.
 ///
 /// # Errors
-/// It is taken, or not ours to take.
+/// The port is taken, or we may not open it.
 pub(crate) async fn open(address: SocketAddr) -> std::io::Result<(TcpListener, UdpSocket)> {
     let mut tried = 1;
     loop {
@@ -85,7 +86,7 @@ async fn accept(daemon: Arc<Daemon>, listener: TcpListener, handshakes: Arc<Hand
                 });
             }
             Err(error) => {
-                // Out of descriptors, mostly: others end and free some.
+                // Mostly we are out of descriptors: other connections end and free some.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -109,7 +110,7 @@ async fn sort(
     let name = name.map_err(|e| e.to_string())?.unwrap_or_default();
     let route = Route::of(&name)
         .ok_or_else(|| format!("it asks for {name:?}, which is nothing of ours"))?;
-    // Whoever has shown who he is talks on without one.
+    // A peer that has identified itself talks on without further turns.
     handshakes.turn().await;
     match route {
         Route::Node => converse(daemon, stream, from, permit).await,
@@ -155,7 +156,7 @@ async fn converse(
         daemon.membership().tell_removed(&peer, &mut stream).await;
         return Err(format!("{peer} was removed from the cluster"));
     }
-    // Members may stay.
+    // Connections of members may stay.
     drop(permit);
     let mut keyed = false;
     loop {
@@ -168,7 +169,7 @@ async fn converse(
         let reply = match (daemon.cluster().standing(&peer), request) {
             (Standing::Removed, _) => {
                 let reply = daemon.membership().removed_reply(&peer);
-                // Who does not listen is not told.
+                // A node that does not listen is not told.
                 let _ = peers::send(&mut stream, &reply).await;
                 return Err(format!("{peer} was removed from the cluster"));
             }
@@ -179,7 +180,7 @@ async fn converse(
                     Err(error) => refused(&error),
                 }
             }
-            // A list proves itself by its signature, and may be what tells us of the sender.
+            // A list is proved by its signature, and may be the first to name the sender to us.
             (Standing::Member, request) | (_, request @ NodeRequest::Members { .. }) => {
                 answer(daemon, &peer, request).await
             }
@@ -295,7 +296,7 @@ mod tests {
         attempt.failed(reason);
     }
 
-    /// A second member, which knows the first one by that one's port.
+    /// A second member, which knows the port of the first one.
     async fn joined(directory: &Path, daemon: &Arc<Daemon>) -> Arc<Cluster> {
         let token = daemon
             .cluster()
@@ -366,12 +367,12 @@ mod tests {
             again.expect_err("hung up");
             attempt.failed("it is told when it was removed, and hung up on");
         }
-        // A session of before is over with its next question.
+        // A session from before the removal ends with its next question.
         let reply = asked(&mut before, &NodeRequest::WantMembers).await;
         let reply = reply.expect("an answer");
         assert!(matches!(reply, NodeReply::Removed { .. }), "{reply:?}");
         assert!(!daemon.report().draining);
-        // It believes what the CA has signed, and keeps it.
+        // The removed node believes what the CA has signed, and keeps it.
         assert_eq!(n2.removed(), None);
         let error = n2.call("n1", &NodeRequest::WantMembers, PATIENCE).await;
         let error = error.expect_err("refused");

@@ -17,7 +17,7 @@ use crate::members::membership::{ANSWER_TIMEOUT, date, to_value};
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::members::word::About;
 
-/// Certificates and addresses are looked at this often.
+/// How often certificates and addresses are checked.
 const UPKEEP: Duration = Duration::from_secs(60);
 /// This node's standing, and what others have to do with it, are looked at so often without a change.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,8 +42,8 @@ pub(crate) async fn watch(daemon: Arc<Daemon>) {
     }
 }
 
-/// What has to do with nodes that are no members any more: our processes come home from there, and
-/// their guests go.
+/// Parts with nodes that are no members any more: our processes come home from there, and their guests
+/// go.
 fn evict(daemon: &Arc<Daemon>) {
     if !daemon.cluster().is_member() {
         return;
@@ -58,7 +58,7 @@ fn evict(daemon: &Arc<Daemon>) {
     }
 }
 
-/// Somebody was admitted, or not.
+/// Notes that a node was admitted, or came with a token that was used before.
 pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
     let with = |token: Option<String>| token.unwrap_or_else(|| "of no known form".into());
     match served {
@@ -67,7 +67,7 @@ pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
             daemon.events().add(None, "joined", text);
             daemon.membership().push();
         }
-        // Whoever shows this knows the whole token: it has come into two hands.
+        // The node that came knows the whole token, so it has come into two hands.
         Served::Refused(Asked { node, token, from }, JoinRefusal::Token(TokenRefusal::Used)) => {
             let text = format!(
                 "Node {node}, from {from}, by token {}, which was used before",
@@ -135,7 +135,8 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeReq
     })
 }
 
-/// `whim remove NODE`: out of the list, refused here at once and elsewhere with the next message.
+/// `whim remove NODE`: strikes it off the list. It is refused here at once, and elsewhere with the next
+/// message.
 ///
 /// # Errors
 /// We do not hold the CA, or there is no such member.
@@ -203,7 +204,7 @@ pub(crate) async fn leave(
             Ok(NodeReply::Refused { reason }) if !force => {
                 return Err(ClusterError::Refused { holder, reason });
             }
-            // Refused by its certificate: it was removed there before.
+            // This node's certificate was refused: it was removed there before.
             Ok(_) | Err(CallError::Refused(_) | CallError::Removed(_)) => {}
             Err(source) if !force => return Err(ClusterError::Farewell { holder, source }),
             Err(_) => {}

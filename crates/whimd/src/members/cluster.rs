@@ -110,7 +110,7 @@ fn refusal(error: &std::io::Error) -> String {
     }
 }
 
-/// What a member of a cluster has; replaced as a whole when the node joins, leaves or renews.
+/// What this node has while it is a member of a cluster.
 #[derive(Debug)]
 struct Joined {
     state: Arc<Mutex<State>>,
@@ -123,7 +123,7 @@ struct Joined {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     directory: PathBuf,
-    /// `HOST:PORT` from the configuration; empty: those of our interfaces.
+    /// `HOST:PORT` from the configuration; if empty, the addresses of our interfaces count.
     advertise: Mutex<Vec<String>>,
     port: std::sync::atomic::AtomicU16,
     class: String,
@@ -153,8 +153,8 @@ fn host_name() -> String {
         .to_ascii_lowercase()
 }
 
-/// How other daemons are answered. A handshake with a certificate that was revoked is done: who shows it is
-/// told so, and nothing else ([`Standing::Removed`]).
+/// How other daemons are answered. The handshake succeeds even with a revoked certificate, so that the node
+/// which shows it can be told that, and nothing else ([`Standing::Removed`]).
 fn server_config(credentials: &Credentials) -> Result<Arc<ServerConfig>, TlsError> {
     let nobody = RevocationList::default();
     tls::server_config(credentials, nobody, &PeerExpectation::AnyNode)
@@ -234,7 +234,7 @@ impl Cluster {
         &self.class
     }
 
-    /// The port on which we are really heard.
+    /// Notes the port on which we really listen.
     pub(crate) fn set_port(&self, port: u16) {
         self.port.store(port, std::sync::atomic::Ordering::Relaxed);
     }
@@ -244,7 +244,7 @@ impl Cluster {
         self.joined().is_some()
     }
 
-    /// Name of this node; the machine's, before it has joined.
+    /// Name of this node, or the name of the machine before it has joined.
     #[must_use]
     pub(crate) fn node(&self) -> String {
         self.joined()
@@ -252,7 +252,7 @@ impl Cluster {
             .map_or_else(host_name, |joined| joined.state().node().to_string())
     }
 
-    /// Name of this node as a member; `None`: it is none.
+    /// Name of this node as a member; `None` if it is not one.
     #[must_use]
     pub(crate) fn identity(&self) -> Option<NodeName> {
         let joined = self.joined();
@@ -283,7 +283,7 @@ impl Cluster {
             .is_some_and(|joined| joined.state().is_holder())
     }
 
-    /// Until when this node's certificate is good, in Unix seconds.
+    /// When this node's certificate expires, in Unix seconds.
     #[must_use]
     pub(crate) fn expires(&self) -> Option<u64> {
         self.joined()
@@ -329,10 +329,10 @@ impl Cluster {
             .map(|joined| joined.state().signed_roster().clone())
     }
 
-    /// Takes up a list that came from another node. True: it was newer.
+    /// Accepts a list that came from another node; returns whether it was newer than ours.
     ///
     /// # Errors
-    /// Not signed by our CA, or it cannot be written.
+    /// It is not signed by our CA, or cannot be written.
     pub(crate) fn accept_roster(&self, signed: &SignedRoster) -> Result<bool, ClusterError> {
         let newer = self.with(|joined| Ok(joined.state().accept_roster(signed)?))?;
         if newer {
@@ -350,7 +350,7 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    /// What is told to a node that is refused.
+    /// The notice for a node that is refused.
     #[must_use]
     pub(crate) fn removal_of(&self, peer: &PeerIdentity) -> Option<SignedRemoval> {
         self.joined()
@@ -366,13 +366,13 @@ impl Cluster {
         joined.state().removed().map(|removal| removal.at)
     }
 
-    /// A member says that we were removed: what that means to who has called it. It is believed if the CA
-    /// says so.
+    /// The error of a call that a member refused because, it says, we were removed. We believe that only if
+    /// the CA has signed it.
     #[must_use]
     pub(crate) fn refused_by(&self, node: &str, notice: Option<serde_json::Value>) -> CallError {
         let notice = notice.map(serde_json::from_value::<SignedRemoval>);
         let Some(Ok(notice)) = notice else {
-            // No more than the alert by which a certificate is refused.
+            // This proves no more than the alert by which a certificate is refused.
             return CallError::Refused(
                 "this node was removed from the cluster, as the other one says".into(),
             );
@@ -405,7 +405,7 @@ impl Cluster {
         }
     }
 
-    /// Whether we hear on behalf of a cluster, and how other daemons are answered.
+    /// How other daemons are answered; `None` if we are in no cluster.
     #[must_use]
     pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
         self.joined()
@@ -413,7 +413,7 @@ impl Cluster {
             .map(|joined| Arc::clone(&joined.server))
     }
 
-    /// Whom tokens have admitted within the last day, as the node that holds the CA knows.
+    /// The nodes that tokens have admitted within the last day; only the holder of the CA knows them.
     #[must_use]
     pub(crate) fn admitted(&self) -> Vec<Admitted> {
         self.joined()
@@ -523,7 +523,7 @@ impl Cluster {
         })
     }
 
-    /// `whim init`; `backup`: the CA that is taken up, as its file holds it.
+    /// `whim init`; `backup` is the content of the CA's backup file, if the CA is taken up from one.
     ///
     /// # Errors
     /// There is an identity already, or it cannot be written.
@@ -549,7 +549,7 @@ impl Cluster {
     /// `whim join HOST`.
     ///
     /// # Errors
-    /// Whether name, route, firewall, clock or token is the cause.
+    /// The error says whether name, route, firewall, clock or token is the cause.
     pub(crate) async fn join(
         self: &Arc<Self>,
         host: String,
@@ -579,10 +579,10 @@ impl Cluster {
             .unwrap_or_else(|e| Err(ClusterError::Task(e.to_string())))
     }
 
-    /// Lets the holder's state do something, and returns its result.
+    /// Calls `act` with this node's state, and returns its result.
     ///
     /// # Errors
-    /// What the state says.
+    /// The error of `act`, or this node is in no cluster.
     pub(crate) fn with_state<T>(
         &self,
         act: impl FnOnce(&mut State) -> Result<T, StateError>,
@@ -632,7 +632,7 @@ impl Cluster {
         })
     }
 
-    /// Connects to the daemon of `node`, whichever of its addresses answers first.
+    /// Connects to the daemon of `node`, at the first of its addresses that answers.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -1,7 +1,7 @@
-//! Nodes on the local network that say that they are there, where the configuration wants it.
+//! Nodes on the local network that announce themselves, where the configuration wants it.
 //!
-//! A node calls into the network which name, cluster and port it has; anybody could. So what is heard only
-//! makes a proposal, for `whim doctor` and the log. Who becomes a member is decided by a token, as always.
+//! A node calls its name, cluster and port into the network. Anybody could send such a call, so it leads to
+//! no more than a proposal, in `whim doctor` and the log. A token decides who becomes a member, as always.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,23 +13,23 @@ use whim_net::name::ClusterName;
 
 use crate::members::cluster::{Cluster, interface_addresses};
 
-/// First byte of a call: no datagram under a key begins so.
+/// First byte of a call: no datagram that is sealed with a key begins with it.
 pub(crate) const CALL: u8 = 3;
-/// No call is longer, in bytes.
+/// Longest call, in bytes.
 pub(crate) const CALL_MAX: usize = 192;
-/// Of the addresses for use within an organisation (RFC 2365).
+/// One of the addresses for use within an organisation (RFC 2365).
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 79, 46);
-/// A node calls so often,
+/// How often a node calls.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
-/// and is gone when it was not heard for so long.
+/// A node is gone when it was not heard for this long.
 const GONE: Duration = Duration::from_secs(30);
-/// So many others are remembered at a time.
+/// How many other nodes are remembered at a time.
 pub(crate) const FOUND_MAX: usize = 64;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Call {
     node: NodeName,
-    /// None: it is in none.
+    /// `None` if it is in no cluster.
     cluster: Option<ClusterName>,
     port: u16,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What could be done about it, by a node of this cluster: a sentence, and how.
+    /// What a node of cluster `ours` could do about it: what was heard, and how to proceed.
     #[must_use]
     pub(crate) fn proposal(&self, ours: Option<&ClusterName>) -> Option<(String, String)> {
         let Self { node, address, .. } = self;
@@ -63,14 +63,14 @@ impl Found {
     }
 }
 
-/// Who has called, as long ago as counts.
+/// The nodes that have called lately.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
     found: Vec<Found>,
 }
 
 impl Discovery {
-    /// A call came from this address; gives what is new by it.
+    /// Takes in a call that came from this address; returns the node if the call brings news of it.
     pub(crate) fn hear(&mut self, now: Duration, from: SocketAddr, bytes: &[u8]) -> Option<Found> {
         if bytes.len() > CALL_MAX || bytes.first() != Some(&CALL) {
             return None;
@@ -86,7 +86,7 @@ impl Discovery {
             heard: now,
         };
         self.found.retain(|known| known.heard + GONE >= now);
-        // A node has another name when it has joined.
+        // Once a node has joined, it may have another name.
         let mut known = self.found.iter_mut();
         if let Some(known) = known.find(|known| known.address == found.address) {
             let news = (&known.node, &known.cluster) != (&found.node, &found.cluster);
@@ -100,7 +100,7 @@ impl Discovery {
         Some(found)
     }
 
-    /// Those that called lately.
+    /// The nodes that called lately.
     pub(crate) fn found(&self, now: Duration) -> impl Iterator<Item = &Found> {
         self.found
             .iter()
@@ -114,10 +114,10 @@ pub(crate) async fn call(cluster: &Cluster, listening: &UdpSocket) {
         return;
     };
     for ip in own {
-        // Joined already, mostly.
+        // Mostly it fails, because the socket has joined before.
         let _ = listening.join_multicast_v4(GROUP, ip);
         let called = async {
-            // The address that a socket has decides by which interface its calls go.
+            // The address of a socket decides through which interface its calls go.
             let socket = UdpSocket::bind((ip, 0)).await?;
             socket
                 .send_to(&call, (GROUP, whim_control::config::PORT))
@@ -144,7 +144,7 @@ fn own_call(cluster: &Cluster, listening: &UdpSocket) -> Option<(Vec<u8>, Vec<Ip
     Some((bytes, own.collect()))
 }
 
-/// Whether it is this machine's own.
+/// Whether the address is this machine's own.
 #[must_use]
 pub(crate) fn is_own(ip: IpAddr) -> bool {
     interface_addresses().contains(&ip.to_canonical())

@@ -1,22 +1,22 @@
-//! How fast this node agrees on keys with whoever connects: each handshake costs it signatures, before
-//! it knows who asks.
+//! Limits how many handshakes this node begins in a second, since each costs it signatures before it
+//! knows who connects.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections a second whose handshake begins; those of strangers and of members, of daemons and of
-/// supervisors.
+/// Handshakes that begin in a second, those of strangers and of members, of daemons and of supervisors
+/// together.
 pub const HANDSHAKES_PER_SECOND: u32 = 200;
-/// After a rest, so many may begin at once: all programs of a crowd that move together, or that come
-/// back together after the network was cut.
+/// Handshakes that may begin at once after a rest: enough for all programs of a crowd that move together,
+/// or that come back together after the network was cut.
 pub const HANDSHAKES_BURST: u32 = 256;
 
-/// A bucket of turns. It fills steadily, up to the burst; who comes when it is empty gets the next turn
+/// A bucket of turns. It fills steadily, up to the burst. A caller that finds it empty gets the next turn
 /// and is told how long to wait for it, so that turns are taken in the order in which they were asked
-/// for. It knows no clock: times are since any moment, and do not go back.
+/// for. It has no clock: times count from any moment, and do not go back.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Between two turns of a long row.
+    /// Time between two turns of a long row.
     interval: Duration,
     /// How far before its time a turn may be taken.
     early: Duration,
@@ -35,7 +35,7 @@ impl Turns {
         }
     }
 
-    /// Takes a turn; how long to wait for it.
+    /// Takes a turn, and returns how long to wait for it.
     pub(crate) fn take(&mut self, now: Duration) -> Duration {
         let due = self.next.max(now);
         self.next = due + self.interval;
@@ -69,7 +69,7 @@ impl Handshakes {
         }
     }
 
-    /// Takes a turn; how long to wait for it.
+    /// Takes a turn, and returns how long to wait for it.
     pub(crate) fn take(&self) -> Duration {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.take(self.begun.elapsed())
@@ -97,7 +97,7 @@ mod tests {
         for later in 1..=HANDSHAKES_PER_SECOND {
             assert_eq!(turns.take(now), INTERVAL * later);
         }
-        // A second later those have begun, and nothing was saved.
+        // A second later those turns have been taken, and none was saved.
         assert_eq!(turns.take(now + Duration::from_secs(1)), INTERVAL);
     }
 
@@ -119,7 +119,7 @@ mod tests {
             assert_eq!(turns.take(second), Duration::ZERO);
         }
         assert_eq!(turns.take(second), INTERVAL);
-        // However long it rests.
+        // However long it rests, no more than the burst is saved.
         let mut rested = empty_at(now + Duration::from_secs(1_000_000));
         let again = rested.take(now + Duration::from_secs(1_000_000));
         assert_eq!(again, INTERVAL);

@@ -22,9 +22,9 @@ use crate::members::peers::{self, NodeReply, NodeRequest, Peers};
 use crate::members::word::About;
 use crate::past::events::now_ms;
 
-/// An answer of another daemon that takes longer does not come any more.
+/// How long we wait for an answer of another daemon.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// So much of what a removed node asks is taken, unread, in bytes.
+/// How much of a removed node's question is received and thrown away, in bytes.
 const QUESTION_MAX: u64 = 64 << 10;
 
 /// What this node knows of its cluster.
@@ -88,7 +88,7 @@ impl Membership {
     /// Agrees with a member on keys for datagrams, in a session for that alone.
     ///
     /// # Errors
-    /// It is not reached, or does not want to.
+    /// The member is not reached, or refuses.
     pub(crate) async fn agree(&self, node: &NodeName) -> Result<(), CallError> {
         let mut stream = self.cluster.connect(node.as_str()).await?;
         let sent = now_ms();
@@ -137,7 +137,7 @@ impl Membership {
         }
     }
 
-    /// Asks a member what its state leaves out.
+    /// Asks a member for the class and the labels, which its state leaves out.
     ///
     /// # Errors
     /// It is not reached, or its answer makes no sense.
@@ -149,7 +149,7 @@ impl Membership {
         }
     }
 
-    /// Takes up the list of a member that has a newer one.
+    /// Fetches the list of a member that has a newer one, and accepts it.
     ///
     /// # Errors
     /// It is not reached.
@@ -193,7 +193,7 @@ impl Membership {
         let removals: Vec<SignedRemoval> = removals
             .filter_map(|signed| serde_json::from_value(signed).ok())
             .collect();
-        // They are for whoever is refused by the list: without them it is refused with less of a reason.
+        // They are for nodes that the new list refuses: without them we refuse those with less of a reason.
         let noted = self
             .cluster
             .with_state(|state| state.accept_removals(&removals));
@@ -215,7 +215,7 @@ impl Membership {
         }
     }
 
-    /// Whoever is no member any more is not listened to from now on.
+    /// Drops the keys of nodes that are no members any more: they are not listened to from now on.
     pub(crate) fn drop_keys(&self) {
         let members = self.cluster.members();
         let is_member = |name: &NodeName| members.iter().any(|member| member.name == name.as_str());
@@ -232,7 +232,7 @@ impl Membership {
         for member in self.cluster.members().into_iter().filter(|m| m.name != own) {
             let (membership, request) = (Arc::clone(self), request.clone());
             tokio::spawn(async move {
-                // One that does not hear it now learns of it by the next datagram.
+                // A member that does not hear it now learns of it from the next datagram.
                 if let Err(error) = membership
                     .cluster
                     .call(&member.name, &request, ANSWER_TIMEOUT)
@@ -255,7 +255,7 @@ impl Membership {
         let telling = async {
             peers::send(stream, &reply).await?;
             stream.shutdown().await?;
-            // Its question is taken from it: what is unread would break the connection before our answer is
+            // Its question is received, because unread data would break the connection before our answer is
             // there.
             let mut question = stream.take(QUESTION_MAX);
             tokio::io::copy(&mut question, &mut tokio::io::sink()).await?;
@@ -265,7 +265,7 @@ impl Membership {
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, telling).await;
     }
 
-    /// The answer to whatever a node asks that was removed.
+    /// The answer to whatever a removed node asks.
     #[must_use]
     pub(crate) fn removed_reply(&self, peer: &PeerIdentity) -> NodeReply {
         let notice = self.cluster.removal_of(peer);
@@ -332,7 +332,7 @@ async fn ask(
         .map_err(late)??)
 }
 
-/// Why a member refuses this node, a sentence; `None`: as far as is known it does not.
+/// A sentence that says why a member refuses this node; `None` if it does not, as far as is known.
 #[must_use]
 pub(crate) fn refusal(node: &str, removed: Option<u64>) -> Option<String> {
     removed.map(|at| format!("{node} refuses this node: it was removed on {}", date(at)))

@@ -16,12 +16,12 @@ use whim_control::protocol::{NodeState, ProcessRow};
 use whim_machine::class::{Class, Features};
 use whim_machine::sensors::{Report, float};
 
-/// Bytes a second of a move, until one has measured it: what one gigabit carries.
+/// Assumed speed of a move in bytes a second, until a move has measured it: what one gigabit carries.
 const RATE: f64 = 100e6;
-/// No frame between daemons is longer, in bytes. The longest is a list of members: a text inside another,
-/// whose quotes are doubled; with notices of removals, which are texts too.
+/// Longest frame between daemons, in bytes: a list of members with notices of removals. Each of these is a
+/// text inside another one, in which its quotes are doubled.
 pub(crate) const FRAME_MAX: usize = 2 * ROSTER_LENGTH_MAX + NOTICES_LENGTH_MAX + 4096;
-/// What all notices of removals take in it.
+/// What all notices of removals take in a frame, in bytes.
 const NOTICES_LENGTH_MAX: usize = REMOVALS_MAX * (2 * REMOVAL_LENGTH_MAX + 512);
 
 /// Processes that a draining node names; the others are counted.
@@ -51,12 +51,12 @@ pub(crate) struct AdmitRequest {
     pub source: Option<String>,
 }
 
-/// What a daemon asks of another one. JSON, so that a newer node's additions are passed over by an
-/// older one; each request is answered by one [`NodeReply`].
+/// What a daemon asks of another one. It is JSON, so that an older node passes over the additions of a
+/// newer one. Each request is answered by one [`NodeReply`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub(crate) enum NodeRequest {
-    /// Let this session give us keys for datagrams; once in a session.
+    /// Let this session give us keys for datagrams; it does so only once.
     Keys {
         time_ms: u64,
     },
@@ -70,18 +70,18 @@ pub(crate) enum NodeRequest {
         journey: String,
         epoch: u32,
     },
-    /// The host of this journey, which is the sender, wants to be rid of its guest. Answered when it has
-    /// left.
+    /// The host of this journey, which is the sender, wants to be rid of its guest. Answered when the
+    /// guest has left.
     TakeAway {
         journey: String,
         epoch: u32,
     },
-    /// An administrator of the sender's drains this node, or no longer; asked again and again, it tells
-    /// what is left.
+    /// An administrator of the sender's drains the receiver, or drains it no longer. The sender asks again
+    /// and again, and is told what is left.
     Drain {
         on: bool,
     },
-    /// A signed list of members, of the one who holds the CA, and its notices of removals.
+    /// A list of members and notices of removals, all signed by the node that holds the CA.
     Members {
         signed: serde_json::Value,
         #[serde(default)]
@@ -124,14 +124,14 @@ pub(crate) enum NodeReply {
         #[serde(default)]
         removals: Vec<serde_json::Value>,
     },
-    /// To a node that was removed, whatever it asks: what the CA says of that; nothing else is told.
+    /// To a node that was removed, whatever it asks: what the CA says of that, and nothing else.
     Removed {
         notice: Option<serde_json::Value>,
     },
     Renewed {
         certificate: serde_json::Value,
     },
-    /// Without arguments of commands; of more than fit, the busiest.
+    /// Without arguments of commands; the busiest, if not all fit.
     Processes {
         rows: Vec<ProcessRow>,
     },
@@ -144,7 +144,7 @@ pub(crate) enum NodeReply {
     Refused {
         reason: String,
     },
-    /// A process is not taken away: whoever carries its journey does not answer.
+    /// A process is not taken away: the supervisor that carries its journey does not answer.
     Unanswered {
         reason: String,
     },
@@ -191,7 +191,7 @@ pub(crate) async fn send<M: Serialize>(
     Ok(())
 }
 
-/// Receives one message; its length is checked first, and room is made for what has come.
+/// Receives one message; its length is checked first, and memory is taken only for bytes that have come.
 ///
 /// # Errors
 /// See [`FrameError`].
@@ -218,7 +218,7 @@ pub(crate) async fn receive<M: DeserializeOwned>(
 /// What we know of another node.
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
-    /// When it told this of itself.
+    /// When the node reported this of itself.
     pub heard: Instant,
     pub report: Report,
     /// Its clock minus ours, in milliseconds, as its last message showed it; 0 while none has.
@@ -231,14 +231,14 @@ pub(crate) struct Peers {
     by_name: HashMap<String, Health>,
     reached: HashMap<String, Reach>,
     skews: HashMap<String, i64>,
-    /// This node was removed, then, in Unix seconds: whoever has heard of it refuses us.
+    /// When this node was removed, in Unix seconds: members that have heard of it refuse us.
     pub refused_since: Option<u64>,
     /// Bytes a second that the last move to a node achieved.
     rates: HashMap<String, f64>,
 }
 
 impl Peers {
-    /// Takes up what a node told of itself at this moment.
+    /// Notes what a node reported of itself at the time `heard`.
     pub(crate) fn heard(&mut self, name: &str, report: Report, heard: Instant) {
         let skew_ms = self.skews.get(name).copied().unwrap_or(0);
         let health = Health {
@@ -249,12 +249,12 @@ impl Peers {
         self.by_name.insert(name.to_string(), health);
     }
 
-    /// Whether a node is reached.
+    /// Notes whether a node is reached.
     pub(crate) fn stands(&mut self, name: &str, reach: Reach) {
         self.reached.insert(name.to_string(), reach);
     }
 
-    /// How far a node's clock is from ours.
+    /// Notes how far a node's clock is from ours.
     pub(crate) fn differs(&mut self, name: &str, skew_ms: i64) {
         if let Some(health) = self.by_name.get_mut(name) {
             health.skew_ms = skew_ms;
@@ -276,7 +276,7 @@ impl Peers {
         self.skews.remove(name);
     }
 
-    /// State of a member; one of which nothing is known is down.
+    /// State of a member; a member of which nothing is known is down.
     #[must_use]
     pub(crate) fn state(&self, name: &str) -> NodeState {
         match self.reached.get(name) {
@@ -299,7 +299,7 @@ impl Peers {
         }
     }
 
-    /// Bytes a second at which programs move, in the mean of the nodes to which it was measured.
+    /// Bytes a second at which programs move, averaged over the nodes to which it was measured.
     #[must_use]
     pub(crate) fn rate(&self) -> f64 {
         let count = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);

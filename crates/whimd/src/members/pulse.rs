@@ -27,40 +27,41 @@ use crate::past::events::now_ms;
 use crate::settings::Settings;
 use setups::{Setups, Upshot};
 
-/// Each node tells of itself, and of others, when it has looked at itself: once a second. It does not wait
-/// longer for that,
+/// Each node reports on itself, and on others, when it has sampled its own state: once a second. It does not
+/// wait for that longer than this.
 const TOLD_LATEST: Duration = Duration::from_millis(1500);
-/// and after it waited it does not hurry.
+/// Least time between two reports: a node that has waited does not hurry then.
 const TOLD_EARLIEST: Duration = Duration::from_millis(500);
-/// In a cluster of up to so many everybody tells everybody else: nobody's word is older than a second
-/// there, and each node sends fewer datagrams than are words in a window. In larger ones it tells one
-/// node, chosen by chance.
+/// In a cluster of up to so many nodes, each reports to every other one: no word is older than a second
+/// there, and each node sends fewer datagrams than there are words in a window. In a larger cluster it
+/// reports to one node, chosen at random.
 pub(crate) const ALL_MAX: usize = 9;
-/// What waits for keys with one node; the oldest gives way.
+/// How many messages wait for keys with one node; the oldest gives way.
 const WAITING_MAX: usize = 4;
-/// So many datagrams are taken before something else has its turn.
+/// How many datagrams are received before something else has its turn.
 const BATCH: usize = 64;
-/// The list of members is not asked for more often.
+/// Least time between two requests for the list of members.
 const ROSTER_PAUSE: Duration = Duration::from_millis(500);
-/// A node that spoke to us so lately is up, whatever is suspected: where round trips are long and messages
-/// get lost, single probes fail all the time. One that died is suspected by then, and down soon after.
+/// A node from which something came within this time is up, even if it is suspected: where round trips are
+/// long and messages get lost, single probes fail all the time. When the time is over, a node that died is
+/// suspected, and it is down soon after.
 const SPOKE: Duration = Duration::from_secs(2);
-/// In the state directory: the number of this node's last life.
+/// File in the state directory with the number of this node's last life.
 const LIFE: &str = "life";
 /// Descriptions of nodes that are kept; most nodes of a cluster share theirs.
 const ABOUTS_MAX: usize = 2048;
 
-/// A text that waits to be sealed.
+/// Messages that wait to be sealed.
 type Waiting = VecDeque<(Kind, Vec<u8>)>;
 
-/// What the task has.
+/// The state of the task.
 struct Pulse {
     daemon: Arc<Daemon>,
     socket: UdpSocket,
     chance: Pcg64Mcg,
     /// While this node is in a cluster.
     swim: Option<Swim>,
-    /// As what, and with which list of members.
+    /// This node's name as a member, and the version of its list of members.
     joined: Option<(NodeName, u64)>,
     names: BTreeMap<NodeId, NodeName>,
     reached: HashMap<NodeId, Reach>,
@@ -73,13 +74,13 @@ struct Pulse {
     setups: Setups,
     roster_asked: Option<Duration>,
     tell: Duration,
-    /// When to call into the network, where that is wanted.
+    /// When to call into the network next, where the configuration wants that.
     call: Option<Duration>,
 }
 
 /// Runs for ever.
 ///
-/// `looked`: rung when there is something new to tell of this node, once a second.
+/// `looked` is rung when there is something new to report of this node, once a second.
 pub(crate) async fn run(daemon: Arc<Daemon>, socket: UdpSocket, looked: Arc<Notify>) {
     let (upshots, mut happened) = mpsc::unbounded_channel();
     let mut pulse = Pulse::new(daemon, socket, upshots);
@@ -110,7 +111,7 @@ impl Pulse {
         let about = About::of(&daemon.report());
         let digest = about.digest();
         let call = daemon.config().discover.then_some(Duration::ZERO);
-        // Not for secrets: which member comes next.
+        // It makes no secrets: it decides which member comes next.
         let seed = whim_net::tls::digest::random().map_or_else(|_| now_ms(), u64::from_le_bytes);
         Self {
             setups: Setups::new(Arc::clone(&daemon), upshots),
@@ -132,7 +133,7 @@ impl Pulse {
         }
     }
 
-    /// This node has looked at itself.
+    /// This node has sampled its own state: it reports now, unless it has just done so.
     fn looked(&mut self) {
         let now = self.daemon.clock();
         if now + TOLD_LATEST >= self.tell + TOLD_EARLIEST {
@@ -146,7 +147,7 @@ impl Pulse {
         others.fold(self.tell, Duration::min)
     }
 
-    /// Says to the networks of this machine that it is there.
+    /// Announces this node in the networks of this machine, when it is time.
     async fn call(&mut self) {
         let now = self.daemon.clock();
         if self.call.is_some_and(|due| due <= now) {
@@ -155,7 +156,7 @@ impl Pulse {
         }
     }
 
-    /// Somebody called. It proves nothing: it is noted, no more.
+    /// Notes that somebody called. A call proves nothing, so no more is done.
     fn called(&self, from: SocketAddr, call: &[u8]) {
         if self.call.is_none() {
             return;
@@ -229,7 +230,7 @@ impl Pulse {
         self.swim(now, Event::Members(&ids));
     }
 
-    /// Lets the membership core take up what happened, and sends what it says.
+    /// Hands an event to the membership core, and sends the messages that come of it.
     fn swim(&mut self, now: Duration, event: Event<'_>) {
         let Some(swim) = &mut self.swim else {
             return;
@@ -254,7 +255,7 @@ impl Pulse {
         self.note_reached();
     }
 
-    /// Tells the rest of the daemon who is reached, as far as that has changed.
+    /// Tells the rest of the daemon which nodes are reached, as far as that has changed.
     fn note_reached(&mut self) {
         let Some(swim) = &self.swim else {
             return;
@@ -291,7 +292,7 @@ impl Pulse {
         }
     }
 
-    /// Tells of this node's load, and of others'.
+    /// Sends out this node's load, and what it knows of others'.
     fn tell_words(&mut self) {
         let own = self.view_owner();
         let up = |reach: Option<&Reach>| reach.is_some_and(|reach| *reach != Reach::Down);
@@ -327,13 +328,13 @@ impl Pulse {
         }
     }
 
-    /// What this node is now.
+    /// The state of this node now.
     fn state(&self) -> State {
         word::encode(&self.daemon.report(), self.own_about.1)
     }
 
-    /// Somebody who is about to decide asks what this node is now: an answer is no longer than what others
-    /// would tell of it anyhow.
+    /// A node that is about to decide asks for the state of this one: an answer is no longer than what other
+    /// nodes would tell of it anyhow.
     fn tell_own(&mut self, to: &NodeName) {
         let Some(node) = self.view_owner() else {
             return;
@@ -348,8 +349,8 @@ impl Pulse {
         }
     }
 
-    /// In a large cluster what is known of most nodes is old. While there is something to be decided, some
-    /// are asked, others each time, and only what is fresh counts (`balancing`).
+    /// In a large cluster what is known of most nodes is old. While there is something to decide, we ask some
+    /// nodes, different ones each time, and only fresh words count (`balancing`).
     fn ask_some(&mut self, live: &[NodeName]) {
         let above = self.daemon.config().balance.ask_above;
         if live.len() <= above || self.daemon.candidates().is_empty() {
@@ -398,7 +399,7 @@ impl Pulse {
         }
     }
 
-    /// A datagram that cannot be sent now is one that is lost: all is said again.
+    /// A datagram that cannot be sent now counts as lost: everything is sent again.
     fn put(&self, datagram: &[u8], to: SocketAddr) {
         let wide = self.socket.local_addr().is_ok_and(|own| own.is_ipv6());
         let ip = match to.ip() {
@@ -433,13 +434,13 @@ impl Pulse {
             Ok(Ok(Received::Text { from, text })) => self.take(&from, &text),
             Ok(Ok(Received::Doubted { node })) => self.setups.want(&node),
             Ok(Ok(Received::Answer(answer))) => self.put(&answer, from),
-            // Anybody may send anything: it is not worth a line each.
+            // Anybody may send anything, so this is not worth a warning each time.
             Ok(Err(error)) => tracing::debug!(%from, %error, "a datagram is refused"),
             Err(_) => {}
         }
     }
 
-    /// A member has said this.
+    /// Takes in a text that a member has sent.
     fn take(&mut self, from: &NodeName, text: &[u8]) {
         self.setups.heard(from);
         self.spoke
@@ -506,7 +507,8 @@ impl Pulse {
         }
     }
 
-    /// Hands the newest word of a node on to the rest of the daemon, with what it leaves out.
+    /// Hands the newest word of a node on to the rest of the daemon, with the class and the labels, which it
+    /// leaves out.
     fn note_word(&mut self, node: NodeId) {
         let (Some(entry), Some(name)) = (self.view.of(node), self.names.get(&node)) else {
             return;
@@ -527,14 +529,14 @@ impl Pulse {
             .heard(name.as_str(), report, heard.unwrap_or_else(Instant::now));
     }
 
-    /// Takes up how something ended that was begun elsewhere.
+    /// Takes up the outcome of a session that [`Setups`] began.
     fn settle(&mut self, upshot: Upshot) {
         match upshot {
             Upshot::Keys { node, result } => {
                 self.setups.done(&node, result.is_ok());
                 match result {
                     Ok(()) if !self.waiting.contains_key(&node) => {
-                        // It does not know before it hears from us that we have the keys.
+                        // Only when it hears from us does it know that we have the keys.
                         self.send(&node, Kind::Hello, Vec::new());
                     }
                     Ok(()) => self.flush(&node),
@@ -563,7 +565,7 @@ impl Pulse {
                 .collect();
             self.abouts.retain(|digest, _| used.contains(digest));
         }
-        // By what it says, not by what was asked for: nobody describes another one.
+        // Filed by the digest of what it says, not by the one we asked for: no node describes another one.
         self.abouts.insert(about.digest(), about);
     }
 

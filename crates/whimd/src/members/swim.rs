@@ -1,17 +1,17 @@
-//! Which members are reached, found out by all of them together: SWIM.
+//! Finds out which members are reached, by all of them together: SWIM.
 //!
 //! Each node probes one member after the other, by itself and, where that gets no answer, through others.
-//! One that nobody reaches is suspected, says that it lives if it can, and is down if it does not. What one
-//! finds travels with the probes to all, so that each node sends about the same in a cluster of any size.
+//! A member that nobody reaches is suspected. If it lives it denies that; if it does not, it is down. What a
+//! node finds travels with the probes to all, so each node sends about the same in a cluster of any size.
 //!
-//! Who *is* a member is not decided here: the list that the CA signed says so. A member that is not
-//! reached is spoken to again and again, so that a network that was split grows together, and a node that
+//! Which nodes *are* members is not decided here: the list that the CA signed says so. A member that is not
+//! reached is contacted again and again, so that a network that was split grows together, and a node that
 //! was restarted is found.
 //!
-//! Sans-I/O: times are since any moment and do not go back; chance comes from a seed.
+//! Sans-I/O: times count from any moment and do not go back; randomness comes from a seed.
 //!
-//! Source: Das, Gupta, Motivala, *SWIM* (DSN 2002), as the crate `foca` has it. It is given nothing to do
-//! for what it does not do: a node that itself stood still suspects nobody for that ([`STALL`]).
+//! Source: Das, Gupta, Motivala, *SWIM* (DSN 2002), as the crate `foca` implements it. `foca` does not notice
+//! that this node itself stood still; we see to it that the node suspects nobody for that ([`STALL`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU8, NonZeroUsize};
@@ -23,41 +23,42 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 use whim_balance::NodeId;
 
-/// Each node probes another one so often. In a cluster of any size a node is probed by somebody once in
-/// such a period on average, and with 99.9 % chance once in seven.
+/// How often each node probes another one. In a cluster of any size a node is probed once in such a period
+/// on average, and with a chance of 99.9 % at least once in seven.
 pub(crate) const PROBE_PERIOD: Duration = Duration::from_millis(600);
-/// Without an answer after so long, others are asked to probe, too.
+/// Without an answer within this time, other nodes are asked to probe, too.
 pub(crate) const PROBE_DIRECT: Duration = Duration::from_millis(250);
-/// So many others.
+/// How many other nodes are asked.
 const HELPERS: usize = 3;
-/// A suspected node has so long to say that it lives, and somewhat longer in a large cluster, where it
-/// takes longer to hear of it.
+/// How long a suspected node has to say that it lives. It has somewhat longer in a large cluster, where it
+/// takes longer to hear of the suspicion.
 pub(crate) const SUSPECTED: Duration = Duration::from_millis(2_500);
 const SUSPECTED_MORE: Duration = Duration::from_millis(100);
-/// What is new is told so often, to so many.
+/// How often news is sent, and to how many nodes.
 const TOLD_EVERY: Duration = Duration::from_millis(200);
 const TOLD_TO: usize = 3;
-/// Members that are not reached are spoken to so often, and so many of them; in large clusters more.
+/// How often members that are not reached are contacted, and how many of them: in large clusters a part of
+/// them, if that is more.
 const CALLED_EVERY: Duration = Duration::from_secs(1);
 const CALLED: usize = 8;
 const CALLED_PART: usize = 16;
-/// Who is suspected is told so, by each that suspects it, so often; and so many at a time.
+/// How often each node tells the members that it suspects that it does, and how many at a time.
 const WARNED_EVERY: Duration = Duration::from_millis(400);
 const WARNED: usize = 8;
-/// What is known of all others is asked for once more so often.
+/// How often a node asks another one anew for all that it knows of the members.
 const ASKED_EVERY: Duration = Duration::from_secs(30);
-/// That an earlier life of a node has ended is remembered for so long.
+/// How long it is remembered that an earlier life of a node has ended.
 const REMEMBERED: Duration = Duration::from_secs(24 * 60 * 60);
-/// A node that looks at its clock so late stood still itself.
+/// A node that ticks later than due by more than this stood still itself.
 pub(crate) const STALL: Duration = Duration::from_millis(300);
-/// No message is longer, in bytes.
+/// Longest message, in bytes.
 pub(crate) const MESSAGE_MAX: usize = 480;
 
-/// A life of a node: one that was taken for dead, or was restarted, has another one.
+/// A life of a node. A node that was taken for dead, or was restarted, begins another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Life {
     pub node: NodeId,
-    /// A later one has a higher number.
+    /// A later life has a higher number.
     pub number: u32,
 }
 
@@ -90,13 +91,13 @@ pub(crate) enum Reach {
 pub(crate) enum Event<'a> {
     /// These are the members now, this node perhaps among them.
     Members(&'a BTreeSet<NodeId>),
-    /// From this node, which is proved.
+    /// A message that is proved to come from this node.
     Message { from: NodeId, bytes: &'a [u8] },
     /// It is time: see [`Swim::due`].
     Tick,
 }
 
-/// What is to be sent.
+/// A message that is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Send {
     pub to: NodeId,
@@ -110,7 +111,7 @@ pub(crate) struct Swim {
     timers: Timers,
     members: BTreeSet<NodeId>,
     call: Duration,
-    /// While somebody is suspected.
+    /// When to warn suspected members next; `None` while there are none.
     warn: Option<Duration>,
 }
 
@@ -120,13 +121,13 @@ impl std::fmt::Debug for Swim {
     }
 }
 
-/// By the time when they are due, and the order in which they were set.
+/// The timers of `foca`, by the time when they are due and the order in which they were set.
 #[derive(Debug, Default)]
 struct Timers {
     due: BTreeMap<(Duration, u64), Timer<Life>>,
     set: u64,
-    /// The one that tells what is new, apart: it waits while there is nothing to tell, so that an idle
-    /// node sleeps.
+    /// The timer for sending news is kept apart: it waits while there is none, so that an idle node
+    /// sleeps.
     tell: Option<(Duration, Timer<Life>)>,
     news: bool,
 }
@@ -151,7 +152,7 @@ impl Timers {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Whether there is something to tell.
+    /// Notes whether there is news to send.
     fn tell(&mut self, now: Duration, news: bool) {
         if news
             && !self.news
@@ -174,7 +175,7 @@ impl Timers {
     }
 }
 
-/// Where foca leaves what it wants.
+/// Collects the timers and messages that `foca` asks for.
 struct Out<'a> {
     now: Duration,
     timers: &'a mut Timers,
@@ -218,7 +219,7 @@ fn config(members: usize) -> Config {
             frequency: ASKED_EVERY,
             num_members: some(1),
         }),
-        // We do that ourselves: foca does nothing while it knows nobody, as after a cut between two.
+        // We do that ourselves: foca does nothing while it knows no live node, as after a cut between two.
         periodic_announce_to_down_members: None,
         periodic_gossip: Some(PeriodicParams {
             frequency: TOLD_EVERY,
@@ -261,7 +262,7 @@ impl Swim {
         others.fold(self.call, Duration::min)
     }
 
-    /// How those stand that have been heard of, members or not, in no order.
+    /// All nodes that have been heard of, members or not, and whether they are reached; in no order.
     pub(crate) fn known(&self) -> impl Iterator<Item = (NodeId, Reach)> {
         self.foca.iter_membership_state().map(|member| {
             let reach = match member.state() {
@@ -273,7 +274,7 @@ impl Swim {
         })
     }
 
-    /// Takes up what happened; what is to be sent for it.
+    /// Handles an event, and returns the messages that are to be sent for it.
     pub(crate) fn handle(&mut self, now: Duration, event: Event<'_>) -> Vec<Send> {
         let own = self.own();
         let mut sends = match event {
@@ -306,7 +307,7 @@ impl Swim {
     fn take_members(&mut self, now: Duration, members: &BTreeSet<NodeId>) -> Vec<Send> {
         let gone: Vec<_> = self.members.difference(members).copied().collect();
         self.members.clone_from(members);
-        // Only what may not change while foca runs could be refused.
+        // foca refuses only changes of what is fixed while it runs; we change none of that.
         let _ = self.foca.set_config(config(members.len()));
         self.call = now;
         let known = self.foca.iter_members().map(|member| *member.id());
@@ -318,7 +319,7 @@ impl Swim {
     }
 
     fn take_message(&mut self, now: Duration, from: NodeId, bytes: &[u8]) -> Vec<Send> {
-        // Nobody speaks for another one.
+        // No node speaks for another one.
         let header = postcard::take_from_bytes::<foca::Header<Life>>(bytes);
         if !header.is_ok_and(|(header, _)| header.src.node == from) {
             tracing::debug!("a message of another sender, or of none, is refused");
@@ -352,16 +353,16 @@ impl Swim {
         sends
     }
 
-    /// Tells members to their faces that they are suspected: those that live say so at once. Without it a
-    /// node whose own life was renewed, by which foca forgets when it wanted to decide, would suspect
-    /// others for ever, as they answer, and never learn what they should deny.
+    /// Tells members directly that they are suspected: those that live deny it at once. Without this a node
+    /// whose own life was renewed would suspect others for ever: foca then forgets when it wanted to decide,
+    /// and the others, which answer its probes, never learn what they should deny.
     fn warnings(&self) -> Vec<Send> {
         let members = self.foca.iter_members();
         let suspects = members.filter(|member| member.state() == foca::State::Suspect);
         let warning = |suspect: &foca::Member<Life>| {
             let header = foca::Header {
                 src: self.own(),
-                // Of ours foca does not tell; a lower one says nothing new.
+                // foca does not tell us our own one; a lower one says nothing new.
                 src_incarnation: 0,
                 dst: *suspect.id(),
                 message: foca::Message::Gossip,
@@ -375,7 +376,7 @@ impl Swim {
         suspects.take(WARNED).filter_map(warning).collect()
     }
 
-    /// Speaks to members that are not reached.
+    /// Contacts members that are not reached.
     fn call_out(&mut self, now: Duration) -> Vec<Send> {
         let own = self.own().node;
         let active: BTreeSet<_> = self
@@ -392,7 +393,7 @@ impl Swim {
         let mut sends = Vec::new();
         for _ in 0..most.min(silent.len()) {
             let node = silent.swap_remove(self.chance.random_range(0..silent.len()));
-            // Whatever its life is called: it may never have been heard of.
+            // Any number will do for its life, of which we may never have heard.
             let life = Life { node, number: 0 };
             let mut out = Self::out(now, &mut self.timers);
             let result = self.foca.announce(life, &mut out);

@@ -7,14 +7,13 @@
 //! | number | milliseconds since 1970 by the sender's clock |
 //! | rest | nothing, a message of [`crate::members::swim`], or words |
 //!
-//! Words tell of the load of nodes ([`whim_balance::window`]): for each one byte that is the length of what
-//! follows, then the node (8 bytes), the word's age, and the state. A *number* has seven bits to a byte, the
-//! lowest first, and the eighth where more follow.
+//! Words tell of the load of nodes ([`whim_balance::window`]). Each begins with one byte, the length of what
+//! follows: the node (8 bytes), the word's age, and the state. A *number* has seven bits in each byte, the
+//! lowest first; the eighth bit is set where more bytes follow.
 //!
-//! A state is numbers alone, in a fixed order. A later version appends: an older one passes over what
-//! follows the numbers that it knows, takes for 0 those that did not come, and hands on the state as it
-//! is. What is long and changes rarely, the class and the labels, is there by its digest only: see
-//! [`About`].
+//! A state consists of numbers in a fixed order, to which later versions append. A node passes over what
+//! follows the numbers that it knows, takes missing ones for 0, and hands on the state as it is. The class
+//! and the labels, which are long and change rarely, are represented by their digest only: see [`About`].
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -27,18 +26,18 @@ use whim_control::config::LABELS_MAX;
 use whim_machine::class::Class;
 use whim_machine::sensors::{Pressure, Report, Speed};
 
-/// No state is longer, in bytes.
+/// Longest state, in bytes.
 pub(crate) const STATE_MAX: usize = 160;
 /// Node, age and state of the longest word.
 const WORD_MAX: usize = 8 + NUMBER_MAX + STATE_MAX;
 const NUMBER_MAX: usize = 10;
-/// What stands before the rest, at most.
+/// Longest head, in bytes.
 pub(crate) const HEAD_MAX: usize = 1 + 2 * NUMBER_MAX;
-/// So much is left for the rest.
+/// Longest body, in bytes.
 pub(crate) const BODY_MAX: usize = TEXT_MAX - HEAD_MAX;
 const _: () = assert!(crate::members::swim::MESSAGE_MAX <= BODY_MAX && WORD_MAX < 256);
 
-/// As others tell it: handed on unread.
+/// A state as it came from another node: it is handed on unread.
 pub(crate) type State = Arc<[u8]>;
 
 /// The number by which messages name a node: a part of the digest of its name.
@@ -64,7 +63,7 @@ pub(crate) enum Kind {
     Ask = 3,
 }
 
-/// What stands before everything.
+/// What stands before every body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub kind: Kind,
@@ -83,7 +82,7 @@ impl Head {
         text
     }
 
-    /// Head and body of a text; `None`: it is of a kind that this version does not know.
+    /// Head and body of a text; `None` if this version does not know its kind, or the head is not whole.
     #[must_use]
     pub(crate) fn read(text: &[u8]) -> Option<(Self, &[u8])> {
         let (kind, mut rest) = text.split_first()?;
@@ -134,7 +133,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Words as bodies of datagrams: as many as it takes.
+/// Packs words into as many bodies of datagrams as it takes.
 #[must_use]
 pub(crate) fn pack(words: &[Word<State>]) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
@@ -183,7 +182,7 @@ fn unpack_word(bytes: &[u8]) -> Option<Word<State>> {
     })
 }
 
-/// What of a report is long and stays as it is.
+/// The part of a report that is long and rarely changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct About {
     pub class: Class,
@@ -199,13 +198,13 @@ impl About {
         }
     }
 
-    /// By which a state names it.
+    /// The digest by which a state names it.
     #[must_use]
     pub(crate) fn digest(&self) -> u64 {
         digest(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// Whether a configuration could say so.
+    /// Whether a configuration could hold these labels.
     #[must_use]
     pub(crate) fn is_sound(&self) -> bool {
         let short = |label: &String| label.len() <= 63;
@@ -254,7 +253,7 @@ pub(crate) fn encode(report: &Report, about: u64) -> State {
     bytes.into()
 }
 
-/// Digest of what is not in a state, and the rest of the report.
+/// Digest of what is not in a state ([`About`]), and the rest of the report.
 #[must_use]
 pub(crate) fn decode(state: &[u8]) -> Option<(u64, Report)> {
     let (about, mut rest) = state.split_first_chunk::<8>()?;
@@ -290,9 +289,9 @@ pub(crate) fn decode(state: &[u8]) -> Option<(u64, Report)> {
     Some((u64::from_le_bytes(*about), report))
 }
 
-/// In thousandths; what is no number of that kind is the nearest that is.
+/// In thousandths; a value that cannot be told so becomes the nearest that can.
 fn fixed(value: f64) -> u64 {
-    // A cast of a fraction stays within what it is cast to.
+    // A cast of a float stays within the range of its target.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let thousandths = (value * 1000.0).round() as u32;
     thousandths.into()
@@ -302,7 +301,7 @@ fn fraction(thousandths: u64) -> f64 {
     f64::from(u32::try_from(thousandths).unwrap_or(u32::MAX)) / 1000.0
 }
 
-/// With 24 bits of it, however large or small.
+/// With 24 significant bits, however large or small it is.
 fn float(value: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation)]
     let bits = (value as f32).to_bits();
@@ -314,7 +313,7 @@ fn of_float(bits: u64) -> f64 {
     if value.is_finite() { value.into() } else { 0.0 }
 }
 
-/// In hundredths, and one more: 0 where nothing is known.
+/// In hundredths, plus one; 0 where nothing is known.
 fn percent(value: Option<f64>) -> u64 {
     value.map_or(0, |value| 1 + fixed(value) / 10)
 }
@@ -385,7 +384,7 @@ mod tests {
         let state = encode(&report(), 5);
         let longer = [&state[..], &[1, 0x80, 0x7f]].concat();
         assert_eq!(decode(&longer), Some((5, report())));
-        // An older node sends no last number, which has three bytes here.
+        // An older node does not send the last number, which has three bytes here.
         let (_, told) = decode(&state[..state.len() - 3]).expect("understood");
         let less = Report {
             guests_left_bytes: 0,
@@ -409,7 +408,7 @@ mod tests {
         assert!(bodies.iter().all(|body| body.len() <= BODY_MAX));
         let back: Vec<_> = bodies.iter().flat_map(|body| unpack(body)).collect();
         assert_eq!(back, words);
-        // What a small cluster tells each other every second is one datagram.
+        // What nodes of a small cluster tell each other every second is one datagram.
         assert_eq!(pack(&words[..7]).len(), 1);
     }
 
@@ -424,7 +423,7 @@ mod tests {
         let bodies = pack(&words);
         let back: Vec<_> = bodies.iter().flat_map(|body| unpack(body)).collect();
         assert_eq!(back, [words[0].clone(), words[2].clone()]);
-        // What is cut ends the message, and a word that makes no sense is left out alone.
+        // A word that is cut off ends the message; one that makes no sense is merely left out.
         let body = [&[3, 1, 2, 3][..], &bodies[0], &[200, 1]].concat();
         assert_eq!(unpack(&body), unpack(&bodies[0]));
     }

@@ -1,4 +1,5 @@
-//! What takes a TLS session: keys, and descriptions of nodes. Few at a time, and none again and again.
+//! What needs a TLS session: keys, and descriptions of nodes. Few sessions run at a time, and a pause follows
+//! each in which keys were agreed on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,17 +14,17 @@ use crate::members::word::About;
 
 /// Sessions at the same time.
 const SESSIONS_MAX: usize = 16;
-/// After keys were agreed on with a node, new ones are not wanted for so long, whoever says so; after each
-/// further time that no datagram came of it for twice as long.
+/// After keys were agreed on with a node, no new ones are agreed on for this long, whatever asks for them.
+/// Each further time that no datagram followed, the pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// After so long a node that was not reached is tried again, and so on.
+/// After this time a node that was not reached is tried again; each further pause is twice as long.
 const RETRY: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(4);
-/// So many times keys are agreed on in vain before that is worth a warning.
+/// How many times keys are agreed on in vain before that is worth a warning.
 const IN_VAIN: u32 = 3;
 
-/// How something ended.
+/// How a session ended.
 #[derive(Debug)]
 pub(super) enum Upshot {
     Keys {
@@ -41,7 +42,7 @@ struct Setup {
     running: bool,
     /// Not before this time.
     next: Duration,
-    /// Since a datagram came from there.
+    /// How many sessions have ended since a datagram came from the node.
     tried: u32,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Setups {
     upshots: mpsc::UnboundedSender<Upshot>,
     sessions: Arc<Semaphore>,
     by_node: HashMap<NodeName, Setup>,
-    /// Digests that were asked for, and have not been told.
+    /// Digests whose descriptions were asked for, and have not come.
     asked: HashSet<u64>,
 }
 
@@ -94,7 +95,7 @@ impl Setups {
         } else {
             (RETRY, RETRY_MAX)
         };
-        // They refuse us, but a list to come may name us again.
+        // The others refuse us, but a later list may name us again.
         let (first, most) = match self.daemon.cluster().removed() {
             Some(_) => (PAUSE_MAX, PAUSE_MAX),
             None => (first, most),
@@ -109,7 +110,7 @@ impl Setups {
         }
     }
 
-    /// A datagram came from there: if it is not reached any more, that is tried at once.
+    /// A datagram came from the node: new keys, if they are wanted, need not wait longer than a first time.
     pub(super) fn heard(&mut self, node: &NodeName) {
         if let Some(setup) = self.by_node.get_mut(node)
             && setup.tried > 0
@@ -123,7 +124,7 @@ impl Setups {
         self.by_node.remove(node);
     }
 
-    /// Asks a node what this digest is of.
+    /// Asks a node for the description that has this digest.
     pub(super) fn ask_about(&mut self, node: &NodeName, digest: u64) {
         if !self.asked.insert(digest) {
             return;
@@ -137,7 +138,7 @@ impl Setups {
         });
     }
 
-    /// It was told, or not; the next word of a node asks again if need be.
+    /// The description came, or not; after the next word of a node we ask again if need be.
     pub(super) fn told(&mut self, digest: u64) {
         self.asked.remove(&digest);
     }

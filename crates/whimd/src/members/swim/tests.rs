@@ -7,7 +7,7 @@ struct World {
     nodes: Vec<Option<Swim>>,
     now: Duration,
     chance: Pcg64Mcg,
-    /// In percent.
+    /// Messages that are lost, in percent.
     loss: u32,
     /// Nodes of different sides do not reach each other.
     sides: Vec<u8>,
@@ -17,11 +17,11 @@ struct World {
     /// The longest message.
     longest: usize,
     members: BTreeSet<NodeId>,
-    /// Nodes that live and were held for dead by one that reaches them.
+    /// Pairs of a node and another one that it reaches, and yet holds for dead.
     wronged: BTreeSet<(usize, usize)>,
-    /// When and where somebody was.
+    /// When a pair came to be wronged, and which.
     falls: Vec<(Duration, usize, usize)>,
-    /// Stands still, and what waits for it.
+    /// The node that stands still; the messages in `held` wait for it.
     stopped: Option<usize>,
     held: Vec<u64>,
 }
@@ -57,7 +57,7 @@ impl World {
         world
     }
 
-    /// All know each other, as in a cluster that has been up for long.
+    /// All nodes know each other, as in a cluster that has been up for long.
     fn settled(count: usize, seed: u64) -> Self {
         let mut world = Self::new(count, seed);
         for (node, swim) in world.nodes.iter_mut().enumerate() {
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// The time until `seen` holds, looked at ten times a second.
+    /// The time until `seen` holds, which is checked ten times a second.
     fn until(&mut self, most: Duration, seen: impl Fn(&Self) -> bool) -> Option<Duration> {
         let begun = self.now;
         while self.now < begun + most {
@@ -184,7 +184,7 @@ impl World {
         (0..self.nodes.len()).all(|node| self.all_see(node, Reach::Up))
     }
 
-    /// Notes who is held for dead although he lives and is reached.
+    /// Notes which nodes are held for dead although they live and are reached.
     fn judge(&mut self) {
         for node in 0..self.nodes.len() {
             for other in 0..self.nodes.len() {
@@ -231,7 +231,7 @@ fn nodes_that_start_find_each_other_and_one_that_returns_is_found() {
         let most = Duration::from_secs(30);
         let took = world.until(most, World::all_up);
         println!("{count} nodes: all up after {:?}", took.expect("all up"));
-        // Back before anybody has noticed.
+        // It is back before anybody has noticed.
         world.start(1, 2);
         world.until(most, World::all_up).expect("all up");
         world.nodes[1] = None;
@@ -277,7 +277,7 @@ fn a_cut_of_any_length_heals() {
             world.sides[0] = 1;
             world.run(Duration::from_millis(200 * length));
             world.sides[0] = 0;
-            // Not just for a moment: whoever is suspected may be down soon.
+            // Not just for a moment: a suspected node may be down soon.
             let most = Duration::from_secs(20);
             let healed = world.until(most, World::all_up);
             assert!(healed.is_some(), "{count} nodes, {length}");
@@ -312,7 +312,8 @@ fn nobody_is_held_for_dead_while_one_message_in_ten_is_lost() {
 fn who_stood_still_suspects_nobody_and_is_back_at_once() {
     let mut world = World::settled(5, 6);
     world.run(MS * 2_000);
-    // It is stopped while it waits for an answer, and goes on: for the others it was dead.
+    // The node is stopped while it waits for an answer, and goes on when the others hold it
+    // for dead.
     let probes = |(_, from, bytes): &(usize, NodeId, Vec<u8>)| {
         let header = postcard::from_bytes::<foca::Header<Life>>(bytes).expect("a message");
         *from == id(0) && matches!(header.message, foca::Message::Ping(_))
