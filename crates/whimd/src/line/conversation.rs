@@ -1,5 +1,5 @@
-//! Talking to a supervisor, as to a peer that may be anybody: nothing of what it says is without a
-//! limit, and nobody waits for it for ever.
+//! Talking to a supervisor, as to a peer that may be anybody: everything that it says has a limit, and
+//! nobody waits for it for ever.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,16 +12,16 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use whim_journey::job::{Command, Event};
 
-/// No line of a supervisor is longer, in bytes.
+/// Longest line of a supervisor, in bytes.
 const LINE_MAX: u64 = 64 << 10;
-/// All that it says in one conversation, in bytes and in events.
+/// Limits of all that it says in one conversation, in bytes and in events.
 const SAID_MAX: u64 = 16 << 20;
 const EVENTS_MAX: u32 = 1 << 16;
-/// One that carries a move says every few seconds that it goes on.
+/// Longest silence: a supervisor that carries a move says every few seconds that it goes on.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Nobody waits longer for one move.
 pub(crate) const LASTS_MAX: Duration = Duration::from_secs(3600);
-/// A supervisor takes a passed connection within this time, or is hung.
+/// A supervisor accepts a passed connection within this time, or it hangs.
 const PASS_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Error)]
@@ -63,7 +63,7 @@ pub(crate) enum SupervisorError {
 }
 
 impl SupervisorError {
-    /// Whether it is there, and nothing is to be had from it.
+    /// Whether the supervisor is there, but of no use.
     #[must_use]
     pub(crate) fn is_useless(&self) -> bool {
         matches!(self, Self::Mute(_) | Self::Endless(_) | Self::Absurd { .. })
@@ -76,15 +76,15 @@ pub(crate) struct Conversation {
     path: PathBuf,
     stream: BufReader<UnixStream>,
     begun: Instant,
-    /// How long it may say nothing.
+    /// How long the supervisor may say nothing.
     patience: Duration,
     said: u64,
     events: u32,
 }
 
 impl Conversation {
-    /// Connects and sends one command. Whoever listens there has to be ours, or that of an older daemon
-    /// under the uid `older`.
+    /// Connects and sends one command. The socket has to be made by us, or, under the uid `older`, by a
+    /// supervisor of an older daemon.
     ///
     /// # Errors
     /// [`SupervisorError::Gone`] when nothing listens there.
@@ -98,7 +98,7 @@ impl Conversation {
             if whim_net::port::is_gone(&error) {
                 return SupervisorError::Gone(path);
             }
-            // Its queue is full: it has not listened for long.
+            // Its queue is full: it has not accepted a connection for long.
             if error.kind() == io::ErrorKind::WouldBlock {
                 return SupervisorError::Mute(path);
             }
@@ -132,13 +132,13 @@ impl Conversation {
         })
     }
 
-    /// pid of who listens there, as the kernel noted it when the socket was made.
+    /// pid of the process that listens there, as the kernel noted it when the socket was made.
     #[must_use]
     pub(crate) fn listener(&self) -> Option<i32> {
         self.stream.get_ref().peer_cred().ok()?.pid()
     }
 
-    /// It has said what has no place here.
+    /// The error for an event that has no place in a move.
     #[must_use]
     pub(crate) fn nonsense(&self) -> SupervisorError {
         self.absurd("what it says has no place in a move")
@@ -155,7 +155,8 @@ impl Conversation {
     ///
     /// # Errors
     /// [`SupervisorError::Broken`] when the supervisor ends, [`SupervisorError::Absurd`] when it sends
-    /// what is no event, or too much; [`SupervisorError::Mute`] and [`SupervisorError::Endless`] when it takes too long.
+    /// something that is no event, or too much; [`SupervisorError::Mute`] and [`SupervisorError::Endless`]
+    /// when it takes too long.
     pub(crate) async fn next(&mut self) -> Result<Event, SupervisorError> {
         let broken = |reason: String| SupervisorError::Broken {
             path: self.path.clone(),
@@ -190,7 +191,7 @@ impl Conversation {
 /// Hands a raw connection to a supervisor.
 ///
 /// # Errors
-/// [`SupervisorError::Gone`] when nothing listens there, otherwise it is hung.
+/// [`SupervisorError::Gone`] when nothing listens there; otherwise the supervisor hangs.
 pub(crate) async fn pass(path: PathBuf, connection: Arc<TcpStream>) -> Result<(), SupervisorError> {
     let task = tokio::task::spawn_blocking(move || {
         let broken = |reason: String| SupervisorError::Broken {
@@ -302,7 +303,7 @@ mod tests {
         let Some(begun) = Instant::now().checked_sub(LASTS_MAX) else {
             return;
         };
-        // One that only says that it goes on is given up too, in the end.
+        // A supervisor that only says that it goes on is given up too, in the end.
         let (mut conversation, _stream) = scene.begin().await;
         conversation.begun = begun;
         let error = conversation.next().await.expect_err("too long");

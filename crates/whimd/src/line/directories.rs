@@ -1,9 +1,9 @@
-//! Directories of supervisors' sockets. They are the daemon's own: a supervisor is handed what it needs
-//! of them, and its user reaches nothing there by name.
+//! Directories of supervisors' sockets. They are the daemon's own: a supervisor is handed the descriptors
+//! that it needs, and its user reaches nothing there by name.
 //!
-//! An older daemon gave them to the users whose supervisors they were. What such a daemon has left is
-//! taken over, and then holds whatever its user has put there: it is removed without following
-//! anything, one level at a time, so much in a second.
+//! An older daemon gave them to the users of the supervisors. Directories that such a daemon has left are
+//! taken over, and may hold whatever their users have put there. So they are removed without following
+//! anything, one level at a time, and so many entries a second.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -24,9 +24,9 @@ use nix::unistd::{UnlinkatFlags, fchown, getegid, geteuid, unlinkat};
 
 use crate::settings::{SOCKET_FILE, socket_in};
 
-/// Entries of directories left aside that are removed in one step, of all of them together.
+/// Entries that are removed in one step, from all directories left aside together.
 pub(crate) const STEP_MAX: u32 = 10_000;
-/// What a directory that is left aside is called behind its name.
+/// Extension of the name of a directory that is left aside.
 const ASIDE: &str = "old";
 
 /// Makes a directory that is ours alone, and listens there.
@@ -46,12 +46,12 @@ pub(crate) fn listen(directory: &Path) -> io::Result<UnixListener> {
 /// name: see [`Aside::clear`].
 ///
 /// # Errors
-/// Of the file system; that it is gone is none.
+/// Of the file system; it is none if the directory is gone.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     let (parent, name) = split(directory)?;
     match open_below(&parent, &name) {
         Ok(opened) => {
-            // Whether there is one, and whether it is one, shows when the directory is to go.
+            // If this fails, or there is something else, the removal of the directory will show it.
             let _ = unlinkat(&opened, SOCKET_FILE, UnlinkatFlags::NoRemoveDir);
         }
         Err(Errno::ENOENT) => return Ok(()),
@@ -68,7 +68,7 @@ pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// As [`remove`], for whoever has nobody to tell.
+/// As [`remove`], for a caller that has nobody to tell of an error.
 pub(crate) fn discard(directory: &Path) {
     if let Err(error) = remove(directory) {
         tracing::warn!(%error, directory = %directory.display(), "a supervisor's directory stays");
@@ -114,7 +114,7 @@ fn leave_aside(parent: &OwnedFd, name: &CStr) -> io::Result<()> {
 }
 
 /// Takes over what belongs to others below this directory, which is ours: the directories that an older
-/// daemon gave to supervisors. Tells whose each was.
+/// daemon gave to supervisors. Returns the name of each, and the uid of its owner.
 #[must_use]
 pub(crate) fn take_over(supervisors: &Path) -> Vec<(String, u32)> {
     let Ok(parent) = open_directory(supervisors) else {
@@ -143,7 +143,7 @@ fn take_over_one(parent: &OwnedFd, name: &CStr) -> io::Result<Option<u32>> {
         return Ok(None);
     }
     own(&opened)?;
-    // It may be anything, such as a link to the socket of somebody who obeys root.
+    // What is called like the socket may be anything, such as a link to that of a program that obeys root.
     let socket = fstatat(&opened, SOCKET_FILE, AtFlags::AT_SYMLINK_NOFOLLOW);
     if socket.is_ok_and(|found| !is_kind(&found, SFlag::S_IFSOCK)) {
         let _ = unlinkat(&opened, SOCKET_FILE, UnlinkatFlags::NoRemoveDir);
@@ -151,13 +151,13 @@ fn take_over_one(parent: &OwnedFd, name: &CStr) -> io::Result<Option<u32>> {
     Ok(Some(owner))
 }
 
-/// Nobody else changes what is in it from now on.
+/// Makes the directory ours: nobody else changes what is in it from now on.
 fn own(directory: &OwnedFd) -> Result<(), Errno> {
     fchown(directory, Some(geteuid()), Some(getegid()))?;
     fchmod(directory, Mode::S_IRWXU)
 }
 
-/// What is in a directory, at most as much as is removed in one step.
+/// Names of the entries of a directory, at most as many as are removed in one step.
 fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut listed = Dir::from_fd(directory.try_clone()?)?;
     let most = usize::try_from(STEP_MAX).unwrap_or(usize::MAX);
@@ -172,12 +172,12 @@ fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
 /// Directories that are left aside.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
-    /// Those that cannot be removed: each is told of once.
+    /// Those that cannot be removed: each is logged once.
     given_up: Mutex<BTreeSet<OsString>>,
 }
 
 impl Aside {
-    /// Removes so many entries of what was left aside below this directory.
+    /// Removes at most `step` entries of what was left aside below this directory.
     pub(crate) fn clear(&self, supervisors: &Path, step: u32) {
         let mut left = step;
         let entries = std::fs::read_dir(supervisors)
@@ -227,7 +227,7 @@ fn clear_one(directory: &Path, left: &mut u32) -> io::Result<()> {
 }
 
 /// Removes an entry of `top`. If it is a directory in which there are others, these become entries of
-/// `top`: however deep a tree is, no more than two of its directories are open, and nothing here calls
+/// `top`. So, however deep a tree is, no more than two of its directories are open, and nothing here calls
 /// itself.
 fn remove_entry(top: &OwnedFd, name: &CStr, left: &mut u32) -> io::Result<()> {
     if remove_file(top, name, left)? {
@@ -241,7 +241,7 @@ fn remove_entry(top: &OwnedFd, name: &CStr, left: &mut u32) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let fresh = || CString::new(format!("raised-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let opened = open_below(top, name)?;
-    // Not into what is mounted there.
+    // We do not go into what is mounted there.
     if fstat(&opened)?.st_dev != fstat(top)?.st_dev {
         return Err(Errno::EXDEV.into());
     }
@@ -301,7 +301,7 @@ mod tests {
         assert!(!link.exists() && other.join(SOCKET_FILE).exists());
     }
 
-    /// As many levels as end a daemon that calls itself for each.
+    /// Enough levels to crash a daemon that calls itself for each.
     const LEVELS: u32 = 20_000;
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a supervisor says is the word of whoever owns it, and may be anything: it is bounded and made
-//! harmless here before anybody believes it, and counts for its own journey alone.
+//! A supervisor belongs to a user, so what it says may be anything. Here that is bounded and made harmless
+//! before anybody believes it, and it counts for the supervisor's own journey alone.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ use whim_monitor::plain::{is_harmless, sentence};
 
 /// Longest name of a call, in characters.
 const CALL_MAX: usize = 64;
-/// Steps of one move.
+/// Phases that one move may report.
 const PHASES_MAX: usize = 64;
-/// Sentences while a process moves.
+/// Notices that one move may give.
 const NOTICES_MAX: u32 = 16;
-/// How far a move has come is told on no more often.
+/// Least time between two reports of progress that are passed on.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// No process has more memory, in bytes.
 const BYTES_MAX: u64 = 1 << 47;
-/// No process has used more CPU time, in nanoseconds, nor made more calls: 500 years of one.
+/// CPU time, in nanoseconds, and numbers of calls count no further: that is 208 days of one CPU.
 const COUNT_MAX: u64 = 1 << 54;
 /// No move takes longer: a year, in milliseconds.
 const TIME_MAX_MS: f64 = 366.0 * 86_400_000.0;
 
-/// The name of a node, whether there is one of that name or not.
+/// The name, if a node can have it, whether there is such a node or not.
 #[must_use]
 pub(crate) fn node(name: &str) -> Option<String> {
     NodeName::new(name)
@@ -31,7 +31,7 @@ pub(crate) fn node(name: &str) -> Option<String> {
         .map(|name| name.as_str().to_owned())
 }
 
-/// The name of a call.
+/// The name of a call, bounded and harmless.
 #[must_use]
 pub(crate) fn call(name: &str) -> String {
     let letters = name.chars().take(CALL_MAX);
@@ -68,7 +68,7 @@ pub(crate) fn status(
     })
 }
 
-/// How a move went.
+/// The report of a move, bounded and harmless.
 #[must_use]
 pub(crate) fn report(said: MoveReport) -> MoveReport {
     let name = |name: &str| node(name).unwrap_or_default();
@@ -85,10 +85,10 @@ pub(crate) fn report(said: MoveReport) -> MoveReport {
     }
 }
 
-/// What is made of an event in the course of a move.
+/// What follows from an event in the course of a move.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Heard {
-    /// For whoever waits.
+    /// Tell this to the client that waits.
     Tell(Event),
     Nothing,
     Done(MoveReport),
@@ -96,11 +96,11 @@ pub(crate) enum Heard {
         reason: String,
         stays: bool,
     },
-    /// Nobody who carries a move says that.
+    /// No supervisor that carries a move says that.
     Nonsense,
 }
 
-/// One move, as its supervisor tells it.
+/// What the supervisor of one move has reported so far.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     phases: usize,
@@ -109,7 +109,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Takes what comes next.
+    /// Takes in the next event.
     pub(crate) fn hear(&mut self, event: Event, now: Instant) -> Heard {
         match event {
             Event::Working => Heard::Nothing,

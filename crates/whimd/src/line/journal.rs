@@ -1,4 +1,4 @@
-//! The journal of a journey, which its home supervisor writes: its user's word, bounded.
+//! The journal of a journey, which its home supervisor writes. As its user may have made it up, it is bounded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ pub(crate) struct JournalSummary {
     pub acknowledged: u32,
     pub done: u32,
     pub last_host: Option<String>,
-    /// Why it came home, if nobody asked for it.
+    /// Why the process came home, if nobody asked for it.
     pub came_home_for: Option<String>,
     pub last_move: Option<MoveReport>,
     pub epoch: u32,
@@ -42,14 +42,14 @@ pub(crate) struct JournalSummary {
     pub calls: BTreeMap<String, u64>,
     /// Limits of the process that its supervisor had raised and not yet put back when it ended.
     pub raised: Vec<Raised>,
-    /// CPU time that the process has used away. The later word of a journey counts: it holds all.
+    /// CPU time that the process has used away. The last line about it counts, as it holds the sum.
     pub cpu_away: CpuTime,
     /// What called the process home, and how often.
     pub homeward: BTreeMap<String, u32>,
 }
 
 /// Reads a journal; damaged lines (a full disk, a crash in the middle) are passed over. Its user decides how
-/// long it is, up to the limit: so it is read beside what the daemon does for others.
+/// long it is, up to the limit, so it is read on a thread where it holds up nothing that is done for others.
 pub(crate) async fn read_journal(path: PathBuf) -> JournalSummary {
     let read = tokio::task::spawn_blocking(move || read_now(&path));
     read.await.unwrap_or_default()
@@ -73,7 +73,7 @@ pub(crate) fn summarize(journal: impl BufRead) -> JournalSummary {
 }
 
 impl JournalSummary {
-    /// Takes one line: it is as much the word of the journey's user as what a supervisor says.
+    /// Takes in one line: the journey's user may have made it up, as everything that a supervisor says.
     fn take(&mut self, event: Event) {
         match event {
             Event::Commit { epoch, to } => {
@@ -96,7 +96,7 @@ impl JournalSummary {
                     raised: limit(raised),
                 });
             }
-            // Before it notes either, the supervisor has put them back.
+            // The supervisor puts the limits back before it notes either of these events.
             Event::Acknowledged { .. } => {
                 self.acknowledged = self.acknowledged.saturating_add(1);
                 self.raised.clear();

@@ -3,10 +3,10 @@
 //! environ waits for the lock of that address space, which its threads can hold: one reads a page that never
 //! comes (a file system of hers in a namespace of hers), another waits to map something.
 //!
-//! So each look has a thread of its own, and who waits for it does so for a while only. A thread that does not
+//! So each look has a thread of its own, and its caller waits for a limited time only. A thread that does not
 //! come back is left behind, and its process is not looked at again until it has. Of each user's processes only
-//! so many are looked at at a time, and only so many askers wait for that: she keeps no one but herself
-//! waiting. What is behind no such lock (stat, status, statm, links) is read at once.
+//! so many are looked at at a time, and only so many callers wait for that, so that she keeps no one but herself
+//! waiting. What is behind no such lock (stat, status, statm, links) is read directly.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -19,16 +19,16 @@ use crate::locks::lock;
 use crate::settings::CLIENTS_OF_USER_MAX;
 use whim_machine::processes;
 
-/// So many processes of one user are looked at at a time, those that are late among them.
+/// How many processes of one user are looked at at a time, those that are late among them.
 const AT_A_TIME: usize = 2;
 
-/// How long a look is waited for, and by how many.
+/// How long a caller waits for a look, and how many callers may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Others wait for it, too, to whom this user's processes are some of many.
+    /// Other users wait for it, too, to whom this user's processes are some of many.
     Brief,
-    /// He alone waits who has asked for it: a process may have tens of thousands of mappings, and a user may start
-    /// as many programs at once as she may have connections.
+    /// Only the client that has asked for it waits. A process may have tens of thousands of mappings, and a user may
+    /// start as many programs at once as she may have connections.
     Long,
 }
 
@@ -40,7 +40,7 @@ impl Patience {
         }
     }
 
-    /// So many may wait for their turn.
+    /// How many callers may wait for their turn.
     fn waiting_max(self) -> usize {
         match self {
             Self::Brief => 8,
@@ -64,7 +64,7 @@ pub(crate) enum NotSeen {
     Busy,
 }
 
-/// Whose process it is, its number, and when it began.
+/// A process: the uid of its user, its pid, and its start time.
 type Subject = (u32, i32, u64);
 
 /// Scans at one user's processes.
@@ -72,17 +72,17 @@ type Subject = (u32, i32, u64);
 struct OfUser {
     under_way: usize,
     waiting: usize,
-    /// Those that were not waited for any longer.
+    /// Processes whose looks nobody waits for any longer.
     late: Vec<Subject>,
 }
 
 /// Scans at processes, those that are under way and what is known of earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct Looking {
-    /// Who had its memory for itself, at the last look.
+    /// Which processes had their memory for themselves at the last look.
     sharing: Mutex<Scans>,
     users: Mutex<HashMap<u32, OfUser>>,
-    /// Rung when one has come back.
+    /// Rung when a look has come back.
     back: Condvar,
 }
 
@@ -99,18 +99,18 @@ impl Drop for Turn {
 }
 
 impl Looking {
-    /// Whether somebody else has the memory of this process.
+    /// The reason to stay if another process shares the memory of this one.
     pub(crate) fn shares(&self, pid: i32) -> Option<StayReason> {
         lock(&self.sharing).reason(pid)
     }
 
-    /// Its command line, or its name in brackets, if that cannot be read in time.
+    /// The command line of a process, or its name in brackets if the command line cannot be read in time.
     pub(crate) fn command(self: &Arc<Self>, pid: i32) -> String {
         self.look(pid, Patience::Brief, move || processes::command(pid))
             .unwrap_or_else(|_| processes::bracketed(pid))
     }
 
-    /// What `look` finds at this process.
+    /// Runs `look` for this process, and returns what it finds.
     ///
     /// # Errors
     /// [`NotSeen`]
@@ -123,7 +123,7 @@ impl Looking {
         let its = processes::credentials(pid).map_err(|_| NotSeen::Gone)?;
         let stat = processes::stat(pid).map_err(|_| NotSeen::Gone)?;
         let subject = (its.uids[0], pid, stat.start_time);
-        // What else this thread of the runtime has to do is done by another one meanwhile.
+        // Another thread of the runtime does meanwhile what else this one has to do.
         tokio::task::block_in_place(|| self.within_time(subject, patience, look))
     }
 
@@ -143,9 +143,9 @@ impl Looking {
         let begun = std::thread::Builder::new()
             .name("look".into())
             .spawn(move || {
-                // After it has sent; and if it panics.
+                // Dropped after the thread has sent, and if it panics.
                 let _turn = turn;
-                // Nobody may wait for it any more.
+                // Perhaps nobody waits for it any more.
                 let _ = sender.send(look());
             });
         if begun.is_err() {
@@ -156,7 +156,7 @@ impl Looking {
             return Ok(found);
         }
         let mut users = lock(&self.users);
-        // It takes itself off the list after it has sent.
+        // The thread takes its process off the list only after it has sent.
         match found.try_recv() {
             Ok(found) => return Ok(found),
             Err(mpsc::TryRecvError::Disconnected) => {}
@@ -167,14 +167,14 @@ impl Looking {
         Err(NotSeen::Late)
     }
 
-    /// Waits for its turn.
+    /// Waits for a turn to look.
     fn begin(&self, subject: Subject, patience: Patience, end: Instant) -> Result<(), NotSeen> {
         let mut users = lock(&self.users);
         let own = users.entry(subject.0).or_default();
         if own.late.contains(&subject) {
             return Err(NotSeen::Late);
         }
-        // Those that are late take places of others of hers for good: nobody waits for these.
+        // Late looks may hold this user's places for good, so nobody waits for such a place.
         if own.late.len() >= AT_A_TIME || own.waiting >= patience.waiting_max() {
             return Err(NotSeen::Busy);
         }

@@ -20,25 +20,25 @@ use crate::line::directories;
 use crate::past::logs;
 use crate::settings::SOCKET_PATH_MAX;
 
-/// The first line of a supervisor is no longer, in bytes.
+/// Longest first line of a supervisor, in bytes.
 const LINE_MAX: u64 = 64 << 10;
 /// A supervisor that is not ready by then is given up.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How to start one. Its job is made once the number of its listening socket is known.
+/// How to start a supervisor. Its job is made once the number of its listening socket is known.
 pub(crate) struct Start<'a, M> {
     pub program: PathBuf,
     pub job: M,
     /// Directory of its socket; made here.
     pub directory: &'a Path,
-    /// What it is handed beside its socket.
+    /// Descriptors that it is handed beside its socket.
     pub inherited: Vec<OwnedFd>,
     pub launch: Launch,
     pub log: PathBuf,
     pub faults: &'a Faults,
 }
 
-/// Names a full disk, since that is what an operator meets.
+/// Makes an error of `source`; names a full disk, since that is what an operator meets.
 #[must_use]
 pub(crate) fn at(path: &Path, source: io::Error) -> SupervisorError {
     match source.kind() {
@@ -103,7 +103,7 @@ impl<J: Serialize, M: FnOnce(RawFd) -> J> Start<'_, M> {
                 program: self.program.clone(),
                 reason: why_not(&error),
             })?;
-        // They are the supervisor's alone: it is gone when nobody has them any more.
+        // They are the supervisor's alone: it counts as gone once nobody has them any more.
         drop(handed);
         self.faults.point("supervisor-spawned");
         let ready = hand_over(&mut child, &job);
@@ -153,7 +153,7 @@ async fn hand_over(child: &mut Child, job: &impl Serialize) -> Result<(), Option
     let mut line = serde_json::to_vec(job).map_err(|e| Some(e.to_string()))?;
     line.push(b'\n');
     let mut input = child.stdin.take().ok_or(None)?;
-    // One that ends before it has read its job may still have said why.
+    // A supervisor that ends before it has read its job may still have said why.
     let written = input.write_all(&line).await;
     drop(input);
     let output = child.stdout.take().ok_or(None)?;

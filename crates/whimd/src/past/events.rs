@@ -58,7 +58,7 @@ impl Events {
             time_ms: now_ms(),
             pid,
             what: what.to_string(),
-            // What others have said stands in it: members, users, supervisors.
+            // It quotes what others have said: members, users, supervisors.
             text: sentence(&text.into()),
         };
         tracing::info!(pid, what, "{}", row.text);
@@ -96,7 +96,7 @@ impl Events {
     }
 
     /// The lines that came after the first `known` of this daemon's, as far as they are remembered, and how
-    /// many there have been now.
+    /// many there have been by now.
     #[must_use]
     pub(crate) fn after(&self, known: u64) -> (Vec<LogRow>, u64) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

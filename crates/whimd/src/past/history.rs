@@ -8,7 +8,7 @@ use crate::locks::lock;
 use crate::past::history_file::HistoryFile;
 use crate::past::recorder::Recorder;
 
-/// In the state directory.
+/// Name of the file in the state directory.
 pub(crate) const FILE: &str = "history.redb";
 
 /// What is known, and where it is kept.
@@ -17,12 +17,12 @@ pub(crate) struct History {
     pub(super) keep: Keep,
     pub(super) recorder: Mutex<Recorder>,
     pub(super) file: Mutex<HistoryFile>,
-    /// The last write failed, and that was said.
+    /// Whether the last write failed, which was reported then.
     pub(super) failing: AtomicBool,
 }
 
 impl History {
-    /// Of a daemon with this state directory; the file is opened when there is something to write.
+    /// The history in this state directory; the file is opened when there is something to write.
     #[must_use]
     pub(crate) fn new(state: &std::path::Path, keep: Option<Keep>) -> Self {
         let usual = || Keep::usual(&std::fs::read_to_string("/proc/cmdline").unwrap_or_default());
@@ -35,7 +35,7 @@ impl History {
         }
     }
 
-    /// A move has ended.
+    /// Notes a move that has ended.
     pub(crate) fn note(&self, row: MoveRow) {
         if self.keep != Keep::Off && !lock(&self.recorder).note(row) {
             tracing::debug!("more moves in a minute than the history takes");

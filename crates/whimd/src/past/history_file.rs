@@ -1,8 +1,8 @@
 //! The file of this node's history: a `redb` database in the state directory.
 //!
-//! One durable commit a minute. What is older than is to be kept goes with the same commit, and what is more
-//! than its limit. Nobody needs the file: one that is damaged is set aside, and whatever goes wrong costs
-//! history alone.
+//! There is one durable commit a minute. It also removes what is too old to be kept, and the oldest moves
+//! beyond their limit. Nothing depends on the file: a damaged one is set aside, and whatever goes wrong
+//! costs history alone.
 
 use redb::TableDefinition;
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -18,16 +18,17 @@ use whim_control::history::{Keep, MINUTE, MoveRow, SampleRow, add, span};
 
 /// What the database keeps in memory, in bytes.
 pub(crate) const CACHE_MAX: usize = 4 << 20;
-/// Moves that are kept, however young they are.
+/// How many moves are kept, however young the oldest are.
 pub(crate) const MOVES_MAX: u64 = 50_000;
-/// Samples that one answer holds: more are put together.
+/// Samples that one answer holds: if there are more, they are merged.
 pub(crate) const SAMPLES_TOLD_MAX: u64 = 1500;
-/// Moves that one answer holds: of more, the last.
+/// Moves that one answer holds: if there are more, the last of them.
 pub(crate) const MOVES_TOLD_MAX: usize = 2000;
-/// Of the future is what a clock told that was wrong: beyond this, in milliseconds, it goes.
+/// Rows from the future were written while the clock was wrong. Beyond this, in milliseconds, they are
+/// removed.
 const AHEAD_MAX: u64 = 24 * 60 * MINUTE;
 
-/// Minutes, by the beginning of each; [`SampleRow`] as `postcard` codes it. Other rows are another table.
+/// Minutes, by the beginning of each; [`SampleRow`] as `postcard` encodes it. Other rows need another table.
 const SAMPLES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("samples-1");
 /// Moves, by their time and a number that keeps moves of one millisecond apart; [`MoveRow`] likewise.
 const MOVES: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("moves-1");
@@ -76,8 +77,8 @@ fn is_damage(error: &redb::Error) -> bool {
     }
 }
 
-/// Runs what may stumble over a damaged file: the database is written such that it need not, but a panic in
-/// it is no reason for the daemon to end.
+/// Runs what may stumble over a damaged file. The database is meant not to panic then, but if it does, that
+/// is no reason for the daemon to end.
 fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let what = "reading it ended in a panic";
@@ -111,7 +112,7 @@ impl HistoryFile {
             Ok(()) => Ok(()),
             Err(error) if is_damage(&error) => Err(self.set_aside(&error)),
             Err(error) => {
-                // After an error of the disk the database wants to be opened anew.
+                // After an error of the disk the database has to be opened anew.
                 self.database = None;
                 Err(HistoryError::Unwritten {
                     path: self.path.clone(),
@@ -121,8 +122,8 @@ impl HistoryFile {
         }
     }
 
-    /// Samples and moves of a time, in its order, samples put together where there are more than
-    /// [`SAMPLES_TOLD_MAX`]; the first not before `from_ms`, the last before `to_ms`.
+    /// Samples and moves from `from_ms` on and before `to_ms`, in the order of time. Samples are merged if
+    /// there are more than [`SAMPLES_TOLD_MAX`].
     ///
     /// # Errors
     /// [`HistoryError::Off`], [`HistoryError::Unopened`], [`HistoryError::Damaged`],
@@ -166,7 +167,7 @@ impl HistoryFile {
         }
     }
 
-    /// The one that was set aside before goes: there is never more than one.
+    /// Sets the file aside, in place of the one that was set aside before: there is never more than one.
     fn set_aside(&mut self, error: &redb::Error) -> HistoryError {
         self.database = None;
         let aside = self.path.with_extension("damaged");
@@ -182,13 +183,13 @@ impl HistoryFile {
 }
 
 fn open(path: &Path) -> Result<Database, redb::Error> {
-    // For nobody else to read: the database would make its file as the umask has it.
+    // Nobody else may read the file, but the database would make it as the umask has it.
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     drop(options.mode(0o600).open(path)?);
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE_MAX);
-    // All of it is read, once: damage shows now, and not when somebody asks.
+    // The whole file is read once, so that damage shows now, and not when somebody asks.
     builder.set_check_integrity_on_open(true);
     Ok(builder.create(path)?)
 }
@@ -245,7 +246,7 @@ fn fetch(
     if from_ms >= to_ms {
         return Ok((samples, moves));
     }
-    // Of a database that was just made there are no tables.
+    // A database that was just made has no tables.
     if let Some(table) = there(transaction.open_table(SAMPLES))? {
         let span_ms = span_of(&table, from_ms, to_ms)?;
         for entry in table.range(from_ms..to_ms)? {
@@ -264,8 +265,8 @@ fn fetch(
     Ok((samples, moves))
 }
 
-/// For how long a sample has to stand so that an answer holds them: what is there counts, not what is asked
-/// for.
+/// How much time each sample of an answer has to cover, so that the answer holds all. That depends on the
+/// samples that there are, not on the time that was asked for.
 fn span_of(
     table: &impl ReadableTable<u64, &'static [u8]>,
     from_ms: u64,
@@ -290,7 +291,7 @@ fn encode(row: &impl serde::Serialize) -> Vec<u8> {
     postcard::to_stdvec(row).unwrap_or_default()
 }
 
-/// A row that makes no sense is passed over.
+/// Decodes a row; `None` if it makes no sense: it is passed over.
 fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     postcard::from_bytes(bytes).ok()
 }

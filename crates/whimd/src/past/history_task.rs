@@ -1,4 +1,4 @@
-//! This node's history as it is made: looks at the node, and a write each minute.
+//! Makes this node's history: samples the node every few seconds, and writes each minute.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +15,9 @@ use whim_control::history::{HistoryRow, Keep, MINUTE, MoveRow, Sample, SampleRow
 use whim_machine::processes::Caller;
 use whim_machine::sensors::float;
 
-/// The node is looked at this often. Its load stays up for some seconds: none of its peaks is missed.
+/// How often the node is sampled. Its load stays up for some seconds, so none of its peaks is missed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The daemon's end waits no longer for the last write.
+/// How long the daemon waits for the last write when it ends.
 const END_MAX: Duration = Duration::from_secs(2);
 fn sample(daemon: &Daemon) -> Option<Batch> {
     let report = daemon.sensors().report();
@@ -34,7 +34,7 @@ fn sample(daemon: &Daemon) -> Option<Batch> {
     lock(&daemon.history().recorder).add(now_ms(), &sample)
 }
 
-/// Writes, and says what went wrong, once.
+/// Writes a batch, and reports what went wrong, once.
 fn write(daemon: &Daemon, batch: &Batch) {
     let history = &daemon.history();
     let written = lock(&history.file).write(now_ms(), batch);
@@ -75,7 +75,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     }
 }
 
-/// Writes what there is: the daemon ends.
+/// Writes what there is, since the daemon ends.
 pub(crate) async fn end(daemon: &Arc<Daemon>) {
     let batch = lock(&daemon.history().recorder).end();
     if daemon.history().keep == Keep::Off || batch.is_empty() {
@@ -86,11 +86,11 @@ pub(crate) async fn end(daemon: &Arc<Daemon>) {
     let _ = tokio::time::timeout(END_MAX, written).await;
 }
 
-/// Rows of `whim history`: minutes, put together where they are many, and moves, of which others see no
-/// more than who moved where.
+/// Rows of `whim history`: minutes, merged where they are many, and moves, without the reasons of those
+/// that the caller may not see.
 ///
 /// # Errors
-/// Nothing is kept, or it cannot be read.
+/// No history is kept, or it cannot be read.
 pub(crate) async fn rows(
     daemon: &Arc<Daemon>,
     caller: &Caller,
@@ -131,7 +131,7 @@ fn read(
     Ok(told(samples, moves, caller))
 }
 
-/// In the order of their times, without what this one may not see.
+/// Rows in the order of their times, without what this caller may not see.
 fn told(samples: Vec<SampleRow>, moves: Vec<MoveRow>, caller: &Caller) -> Vec<HistoryRow> {
     let first = samples.first().map_or(0, |sample| sample.time_ms);
     let last = samples.last().map_or(0, |sample| sample.time_ms + MINUTE);

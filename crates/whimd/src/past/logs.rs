@@ -8,9 +8,9 @@ use std::time::SystemTime;
 
 use whim_monitor::plain;
 
-/// No line of the daemon's log is longer, in bytes: what anybody has sent may be quoted in one.
+/// Longest line of the daemon's log, in bytes: a line may quote what anybody has sent.
 const LINE_MAX: usize = 2048;
-/// What stands in place of the rest.
+/// Stands in place of what is cut off.
 const REST: &[u8] = b" ...\n";
 
 /// Writes to standard error; each write is one line.
@@ -44,7 +44,7 @@ fn bounded(line: &[u8]) -> Vec<u8> {
 /// Logs of supervisors of one kind that are kept. Most have a line or none.
 const LOGS_KEPT: usize = 1000;
 
-/// Removes the oldest logs of the kind of `log` (what stands behind the first dot of its name), so that
+/// Removes the oldest logs of the kind of `log` (what follows the first dot of its name), so that
 /// there is room for it.
 pub(crate) fn make_room(log: &Path) {
     keep_newest(log, LOGS_KEPT - 1);
@@ -65,7 +65,7 @@ fn keep_newest(log: &Path, kept: usize) {
         written.unwrap_or(SystemTime::UNIX_EPOCH)
     });
     for path in &all[..all.len() - kept] {
-        // A supervisor that still writes into one has it as long as it lives.
+        // A supervisor that still writes into one of these keeps it as long as it lives.
         let _ = fs::remove_file(path);
     }
 }

@@ -1,7 +1,7 @@
-//! What this node was like, and what moved: a ring of minutes and of moves.
+//! Collects what this node was like, and what moved, minute by minute.
 //!
-//! The core: it takes the time and what was seen, and gives minutes to be written. [`crate::past::history_file`] is
-//! where they are kept, [`crate::past::history_task`] what brings both together.
+//! This is the core: it is given the time and samples, and returns minutes to be written.
+//! [`crate::past::history_file`] keeps them, and [`crate::past::history_task`] brings both together.
 
 use whim_control::history::{MoveRow, Sample, SampleRow};
 
@@ -22,14 +22,14 @@ impl Batch {
     }
 }
 
-/// What has not been written.
+/// What has not been written yet.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     now: Batch,
 }
 
 impl Recorder {
-    /// Takes a look at this node; gives what is to be written when a minute is over with it.
+    /// Adds a look at this node. If a minute is over with it, returns what is to be written.
     pub(crate) fn add(&mut self, now_ms: u64, sample: &Sample) -> Option<Batch> {
         let fresh = SampleRow::of(now_ms, sample);
         match &mut self.now.sample {
@@ -37,7 +37,7 @@ impl Recorder {
                 sample.take(&fresh);
                 None
             }
-            // Clocks are put back, too: that is another minute as well.
+            // Clocks are put back, too: that begins another minute as well.
             Some(_) => {
                 let over = std::mem::take(&mut self.now);
                 self.now.sample = Some(fresh);
@@ -50,7 +50,7 @@ impl Recorder {
         }
     }
 
-    /// Takes a move that has ended; false when too many wait already.
+    /// Adds a move that has ended; returns false if too many wait already.
     pub(crate) fn note(&mut self, row: MoveRow) -> bool {
         let fits = self.now.moves.len() < WAITING_MAX;
         if fits {
@@ -59,13 +59,13 @@ impl Recorder {
         fits
     }
 
-    /// What there is, although its minute is not over.
+    /// What has been collected, although its minute is not over.
     #[must_use]
     pub(crate) fn waiting(&self) -> &Batch {
         &self.now
     }
 
-    /// The same, to be written: nothing more will come.
+    /// Takes out the same, to be written, because nothing more will come.
     pub(crate) fn end(&mut self) -> Batch {
         std::mem::take(&mut self.now)
     }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((sample.load.min, sample.load.max), (1.0, 4.0));
         assert!((sample.load.mean - 2.0).abs() < 1e-9, "{sample:?}");
         assert_eq!(over.moves, [row(7)]);
-        // The next one has begun, with nothing of the last.
+        // The next minute has begun, with nothing of the last.
         let waiting = recorder.waiting();
         assert_eq!(waiting.sample.as_ref().map(|s| s.load.min), Some(9.0));
         assert!(waiting.moves.is_empty());

@@ -2,7 +2,7 @@ use super::*;
 use crate::past::recorder::Recorder;
 use whim_control::history::{Outcome, Sample};
 
-/// A minute of a day in November.
+/// A minute of a day in September 2026.
 const NOW: u64 = 1_790_000_040_000 / MINUTE * MINUTE;
 const DAY: u64 = 24 * 60 * MINUTE;
 
@@ -112,7 +112,7 @@ fn nothing_is_kept_where_nothing_is_wanted() {
     assert!(!path.exists());
 }
 
-/// What a daemon leaves that is killed: its file, as it was written.
+/// What a killed daemon leaves: its file, as it was written.
 #[test]
 fn what_a_killed_daemon_wrote_is_there() {
     let directory = tempfile::tempdir().expect("directory");
@@ -157,7 +157,7 @@ fn a_damaged_file_is_set_aside() {
         fs::write(&path, &bytes).expect("written");
         let mut file = file(directory.path());
         match file.read(0, u64::MAX) {
-            // Nothing is there that was hit.
+            // No row is there that was hit.
             Ok((samples, moves)) => assert!(samples.len() <= 40 && moves.len() <= 200),
             Err(HistoryError::Damaged {
                 path: of,
@@ -170,7 +170,7 @@ fn a_damaged_file_is_set_aside() {
             }
             Err(error) => panic!("{error}"),
         }
-        // Whatever it was, history goes on.
+        // Whatever the damage was, history goes on.
         file.write(NOW, &batch(NOW, 7..8)).expect("written");
         assert!(held(&mut file).1.contains(&7));
         drop(file);
@@ -184,7 +184,7 @@ fn the_file_does_not_grow_for_ever() {
     let directory = tempfile::tempdir().expect("directory");
     let mut file = file(directory.path());
     let mut lengths = Vec::new();
-    // A look every four minutes, with the moves of four.
+    // A look every four minutes, with the moves of these four.
     for look in 0..3 * 360_u64 {
         let now = NOW + look * 4 * MINUTE;
         file.write(now, &batch(now, 0..8)).expect("written");
@@ -207,7 +207,7 @@ fn more_samples_than_an_answer_holds_are_put_together() {
     let mut file = HistoryFile::new(directory.path().join("history.redb"), Keep::Days(30));
     file.write(NOW, &batch(NOW, 0..0)).expect("written");
     let most = SAMPLES_TOLD_MAX;
-    // All in one, which nobody but a test does.
+    // All in one transaction, which nothing but a test does.
     let database = file.database.as_ref().expect("open");
     let transaction = database.begin_write().expect("begun");
     {
