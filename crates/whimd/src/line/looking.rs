@@ -25,7 +25,7 @@ const AT_A_TIME: usize = 2;
 /// How long a caller waits for a look, and how many callers may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Other users wait for it, too, to whom this user's processes are some of many.
+    /// Others wait for it, too, and to them this user's processes are only some of many.
     Brief,
     /// Only the client that has asked for it waits. A process may have tens of thousands of mappings, and a user may
     /// start as many programs at once as she may have connections.
