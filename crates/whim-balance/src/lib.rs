@@ -11,11 +11,11 @@ pub mod balancer;
 pub mod candidate;
 pub mod cost;
 pub mod decide;
+pub mod gossip;
 pub mod load;
 pub mod pace;
 pub mod sample;
 mod usher;
-pub mod window;
 
 use serde::{Deserialize, Serialize};
 

@@ -152,7 +152,7 @@ pub fn all() -> HashMap<i32, Stat> {
         .collect()
 }
 
-/// Waits for the holder of the lock of its address space: see `line/looking.rs` of whimd.
+/// Waits for the holder of the lock of its address space: see `line/probes.rs` of whimd.
 ///
 /// Command line with blanks between the words, at most 4,096 bytes; the name in brackets for a
 /// process without one.

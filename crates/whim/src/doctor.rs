@@ -21,7 +21,7 @@ fn finding(subject: &str, grade: Grade, found: impl Into<String>, mend: &str) ->
     }
 }
 
-/// Scans at everything, prints it, and tells whether programs can move.
+/// Looks at everything, prints it, and tells whether programs can move.
 pub(crate) fn examine(client: Result<Client, ControlError>, json: bool) -> bool {
     let mut findings = vec![kernel(), pidfd(), seccomp(), clear_refs()];
     // A daemon of somebody else has that one's rights, not ours.

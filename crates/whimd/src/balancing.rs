@@ -16,7 +16,7 @@ use whim_balance::{Millis, NodeId};
 use whim_journey::job::State;
 
 use crate::daemon::Daemon;
-use crate::members::word::node_id as id;
+use crate::members::gossip::node_id as id;
 use crate::moves::attempt::MoveError;
 use crate::moves::candidacy;
 use crate::moves::candidate::Candidate;
@@ -78,10 +78,10 @@ struct View {
     moving: bool,
 }
 
-/// Scans at all programs once, and begins the moves that were decided.
+/// Looks at all programs once, and begins the moves that were decided.
 pub(crate) async fn round(daemon: &Arc<Daemon>) {
-    let looking = Arc::clone(daemon);
-    let relocations = tokio::task::spawn_blocking(move || decide_all(&looking)).await;
+    let shared = Arc::clone(daemon);
+    let relocations = tokio::task::spawn_blocking(move || decide_all(&shared)).await;
     for relocation in relocations.unwrap_or_default() {
         let daemon = Arc::clone(daemon);
         tokio::spawn(async move { carry_out(&daemon, relocation).await });
@@ -381,7 +381,7 @@ fn programs(
     programs
 }
 
-/// Scans at one program, wherever it is.
+/// Looks at one program, wherever it is.
 fn watch_one(
     daemon: &Daemon,
     balancing: &mut Balancing,

@@ -14,7 +14,7 @@ use crate::balancing::state::{Balancing, LIVES};
 use crate::faces::watched::Watched;
 use crate::host::guests::Guests;
 use crate::host::orders::{self, Orders};
-use crate::line::looking::Looking;
+use crate::line::probes::Probes;
 use crate::locks::lock;
 use crate::members::cluster::Cluster;
 use crate::members::membership::Membership;
@@ -43,7 +43,7 @@ pub(crate) struct Daemon {
     guests: Mutex<Guests>,
     under_way: Mutex<UnderWay>,
     orders: Mutex<Orders>,
-    looking: Arc<Looking>,
+    probes: Arc<Probes>,
     balancing: Mutex<Balancing>,
     /// What the monitors are told.
     watched: Watched,
@@ -60,8 +60,8 @@ impl Daemon {
         let class = Class::here(&settings.configured.cpu.hide);
         let events = Events::open(settings.log("events").with_extension("jsonl"));
         let journeys = Journeys::load(&settings.journeys());
-        let looking = Arc::<Looking>::default();
-        let census = Census::load(&settings.state, Arc::clone(&looking));
+        let probes = Arc::<Probes>::default();
+        let census = Census::load(&settings.state, Arc::clone(&probes));
         let mut guests = Guests::default();
         let ids = std::fs::read(settings.state.join("uids.json")).unwrap_or_default();
         guests.ids = serde_json::from_slice(&ids).unwrap_or_default();
@@ -88,7 +88,7 @@ impl Daemon {
             guests: Mutex::new(guests),
             under_way: Mutex::default(),
             orders: Mutex::new(orders),
-            looking,
+            probes,
             balancing: Mutex::new(balancing),
             watched: Watched::default(),
             metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
@@ -125,8 +125,8 @@ impl Daemon {
     }
 
     #[must_use]
-    pub(crate) fn looking(&self) -> &Arc<Looking> {
-        &self.looking
+    pub(crate) fn probes(&self) -> &Arc<Probes> {
+        &self.probes
     }
 
     #[must_use]

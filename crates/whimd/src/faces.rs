@@ -1,4 +1,4 @@
-//! Where this node is asked, and answers: the command line, the monitors, the page, metrics, other nodes.
+//! The interfaces of this node: the command line, the monitors, the page, metrics, other nodes.
 
 pub(crate) mod clients;
 pub(crate) mod health;

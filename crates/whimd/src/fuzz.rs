@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use whim_balance::NodeId;
-use whim_balance::window::View;
+use whim_balance::gossip::View;
 use whim_control::fuzz::{again, again_nearly};
 use whim_journey::job::{Command, Event, GuestJob, HomeJob, Status};
 use whim_net::datagram::TEXT_MAX;
 
 use crate::host::guests::PrivateIds;
 use crate::line::journal::summarize;
+use crate::members::gossip::{self, Head, Kind};
 use crate::members::peers::{NodeReply, NodeRequest};
 use crate::members::swim::{self, Life, Swim};
-use crate::members::word::{self, Head, Kind};
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::About;
 
@@ -23,9 +23,9 @@ pub fn control(data: &[u8]) {
     again_nearly::<NodeReply>(data);
 }
 
-/// What a member says by datagrams: heads, words, and news of members. The input is a row of texts, each
+/// What a member says by datagrams: heads, rumors, and news of members. The input is a row of texts, each
 /// behind two bytes that are its length.
-pub fn word(data: &[u8]) {
+pub fn rumor(data: &[u8]) {
     let (own, other) = (NodeId(1), NodeId(2));
     let life = Life {
         node: own,
@@ -49,7 +49,7 @@ pub fn word(data: &[u8]) {
         let (from, bytes) = (other, body);
         let mut sends = match head.kind {
             Kind::Swim => swim.handle(now, swim::Event::Message { from, bytes }),
-            Kind::Words => words(&mut view, body),
+            Kind::Rumors => rumors(&mut view, body),
             Kind::Hello | Kind::Ask => Vec::new(),
         };
         if swim.due() <= now {
@@ -61,19 +61,23 @@ pub fn word(data: &[u8]) {
     }
 }
 
-fn words(view: &mut View<word::State>, body: &[u8]) -> Vec<swim::Send> {
-    let words = word::unpack(body);
-    view.merge(200_000, &words);
-    assert!(words.iter().all(|word| word.state.len() <= word::STATE_MAX));
-    let again = word::pack(&words);
-    assert!(again.iter().all(|body| body.len() <= word::BODY_MAX));
-    let again: Vec<_> = again.iter().flat_map(|body| word::unpack(body)).collect();
-    assert_eq!(again, words);
-    for word in words {
-        if let Some((about, report)) = word::decode(&word.state) {
+fn rumors(view: &mut View<gossip::State>, body: &[u8]) -> Vec<swim::Send> {
+    let rumors = gossip::unpack(body);
+    view.merge(200_000, &rumors);
+    assert!(
+        rumors
+            .iter()
+            .all(|rumor| rumor.state.len() <= gossip::STATE_MAX)
+    );
+    let again = gossip::pack(&rumors);
+    assert!(again.iter().all(|body| body.len() <= gossip::BODY_MAX));
+    let again: Vec<_> = again.iter().flat_map(|body| gossip::unpack(body)).collect();
+    assert_eq!(again, rumors);
+    for rumor in rumors {
+        if let Some((about, report)) = gossip::decode(&rumor.state) {
             let numbers = [report.load, report.cpus, report.urgency, report.running];
             assert!(numbers.iter().all(|number| number.is_finite()));
-            let _ = word::encode(&report, about);
+            let _ = gossip::encode(&report, about);
         }
     }
     Vec::new()
@@ -119,8 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn corpus_of_words() {
-        replay("word", super::word);
+    fn corpus_of_rumors() {
+        replay("rumor", super::rumor);
     }
 
     #[test]

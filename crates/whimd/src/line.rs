@@ -5,5 +5,5 @@ pub(crate) mod conversation;
 pub(crate) mod directories;
 pub(crate) mod hearsay;
 pub(crate) mod journal;
-pub(crate) mod looking;
+pub(crate) mod probes;
 pub(crate) mod supervisor;

@@ -94,7 +94,7 @@ pub fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // State is written with fsync: one slow disk must not hold up heartbeats.
         .worker_threads(4)
-        // Each client may wait for a look on a thread of its own (`crate::line::looking`).
+        // Each client may wait for a look on a thread of its own (`crate::line::probes`).
         .max_blocking_threads(BLOCKING_MAX)
         .enable_all()
         .build()

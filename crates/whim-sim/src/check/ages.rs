@@ -3,7 +3,7 @@
 use super::{Figure, Found, Limit};
 use crate::cluster::{Cluster, Setting};
 use crate::scenario;
-use whim_balance::window::{WINDOW, expected_age};
+use whim_balance::gossip::{RUMORS_MAX, expected_age};
 
 /// Clusters of 128, 256 ... nodes, up to so many.
 #[must_use]
@@ -12,7 +12,7 @@ pub(super) fn one(seed: u64, most: usize) -> Found {
     let figure = |nodes: usize| {
         let setting = Setting::new(seed, scenario::equal(nodes), 200.0);
         let count = u32::try_from(nodes).unwrap_or(u32::MAX);
-        let window = u32::try_from(WINDOW).unwrap_or(u32::MAX);
+        let window = u32::try_from(RUMORS_MAX).unwrap_or(u32::MAX);
         let expected = expected_age(count, window);
         let measured = Cluster::new(setting).mean_age(120);
         let what = format!("{nodes} nodes: mean age, off the expected {expected:.2} s by");

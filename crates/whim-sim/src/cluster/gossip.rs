@@ -4,8 +4,8 @@ use super::node::Told;
 use super::{Cluster, SECOND, id, millis, number, seconds};
 use rand::RngExt;
 use whim_balance::balancer::Known;
+use whim_balance::gossip::Entry;
 use whim_balance::sample;
-use whim_balance::window::Entry;
 
 /// Clusters of up to so many nodes tell everybody each second.
 const ALL: usize = 9;
@@ -24,30 +24,30 @@ impl Cluster {
         if !members.are_all() {
             view.forget(|node| !members.has(number(node)));
         }
-        let words = view.message(now, ());
-        self.outcome.words += words.len() as u64;
+        let rumors = view.message(now, ());
+        self.outcome.words += rumors.len() as u64;
         if all <= ALL {
             for other in (0..all).filter(|other| *other != own) {
-                self.hear(own, other, &words);
+                self.hear(own, other, &rumors);
             }
             return;
         }
         let other = self.chance.random_range(0..all - 1);
         let other = other + usize::from(other >= own);
-        self.hear(own, other, &words);
+        self.hear(own, other, &rumors);
     }
 
-    fn hear(&mut self, from: usize, to: usize, words: &[whim_balance::window::Word<()>]) {
+    fn hear(&mut self, from: usize, to: usize, rumors: &[whim_balance::gossip::Rumor<()>]) {
         if self.reach(from, to) {
             let now = millis(self.now);
-            self.nodes[to].view.merge(now, words);
+            self.nodes[to].view.merge(now, rumors);
         }
     }
 
     fn known_of(&self, own: usize, entry: &Entry<()>) -> Known {
         let node = number(entry.node);
         let age = millis(self.now).saturating_sub(entry.at);
-        // Nodes speak at moments of their own: what was said since this word is the rest of its age.
+        // Nodes speak at moments of their own: what was said since this rumor is the rest of its age.
         let ago = usize::try_from(age / 1000).unwrap_or(usize::MAX);
         let told = self.nodes[node].told(ago);
         let takes = self.believes(own, node);
@@ -101,7 +101,7 @@ impl Cluster {
         known
     }
 
-    /// The mean age of what nodes know of each other, in seconds; and how many words that is.
+    /// The mean age of what nodes know of each other, in seconds; and how many rumors that is.
     #[must_use]
     pub(crate) fn ages(&self) -> (f64, usize) {
         let entries = self.nodes.iter().flat_map(|node| node.view.entries());

@@ -7,8 +7,8 @@ use whim_balance::NodeId;
 use whim_balance::balancer::{Balancer, Known};
 use whim_balance::cost::Size;
 use whim_balance::decide::{self, Node as Seen};
+use whim_balance::gossip::{self, View};
 use whim_balance::load::Recent;
-use whim_balance::window::{self, View};
 
 /// What a node has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub(crate) struct Told {
     pub growth: f64,
 }
 
-/// Words are kept for so many seconds: what is older than [`window::AGE_MAX_MS`] is in no view.
+/// Words are kept for so many seconds: what is older than [`gossip::AGE_MAX_MS`] is in no view.
 const KEPT: usize = 122;
 
 pub(crate) struct Node {
@@ -62,7 +62,7 @@ pub(crate) struct Node {
     pub peak: f64,
 }
 
-const _: () = assert!(KEPT as u64 * 1000 > window::AGE_MAX_MS + 1000);
+const _: () = assert!(KEPT as u64 * 1000 > gossip::AGE_MAX_MS + 1000);
 
 impl Node {
     #[must_use]

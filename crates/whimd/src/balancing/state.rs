@@ -10,7 +10,7 @@ use whim_machine::processes::Stat;
 use super::lives::Lives;
 use super::watch::Watched;
 use crate::host::guests::Stay;
-use crate::members::word::node_id as id;
+use crate::members::gossip::node_id as id;
 
 /// File of the model of past lives, in the directory of the daemon's state.
 pub(crate) const LIVES: &str = Lives::FILE;

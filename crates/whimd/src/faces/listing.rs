@@ -9,7 +9,7 @@ use whim_model::CpuTime;
 use crate::balancing;
 use crate::daemon::Daemon;
 use crate::line::journal::{JournalSummary, read_journal};
-use crate::line::looking::Looking;
+use crate::line::probes::Probes;
 use crate::members::membership;
 use crate::members::peers::Health;
 use crate::moves::attempt::MoveError;
@@ -152,7 +152,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
         command: match Instant::now() < enough {
-            true => daemon.looking().command(stat.pid),
+            true => daemon.probes().command(stat.pid),
             false => processes::bracketed(stat.pid),
         },
     }
@@ -305,7 +305,7 @@ fn sentences_of(
     let candidate = daemon.candidates().get(pid).cloned();
     let mut text = vec![format!(
         "Process {pid}: {}",
-        command(daemon.looking(), caller, pid)
+        command(daemon.probes(), caller, pid)
     )];
     let last_move = candidate.as_ref().and_then(|one| one.last_move.as_ref());
     let last_move = last_move.map(LastMove::sentence);
@@ -328,7 +328,7 @@ fn sentences_of(
     if tracer != 0 {
         text.push(format!(
             "It is traced by {tracer} ({}).",
-            command(daemon.looking(), caller, tracer)
+            command(daemon.probes(), caller, tracer)
         ));
     }
     text.extend(candidacy::reason(daemon, pid));
@@ -348,8 +348,8 @@ fn sentences_of(
 }
 
 /// The command line of a process, or as much of it as this caller may see.
-fn command(looking: &Arc<Looking>, caller: &Caller, pid: i32) -> String {
-    let command = looking.command(pid);
+fn command(probes: &Arc<Probes>, caller: &Caller, pid: i32) -> String {
+    let command = probes.command(pid);
     let user = processes::credentials(pid).map(|credentials| credentials.uids[0]);
     match user.is_ok_and(|uid| caller.may_see(uid)) {
         true => command,

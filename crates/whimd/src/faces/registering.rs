@@ -17,7 +17,7 @@ use crate::balancing;
 use crate::daemon::Daemon;
 use crate::faces::lines::REQUEST_TIMEOUT;
 use crate::faces::options::{check_options, portable};
-use crate::line::looking::{NotSeen, Patience};
+use crate::line::probes::{NotSeen, Patience};
 use crate::moves::attempt::MoveError;
 use crate::moves::candidate::{Candidate, Declaration};
 use crate::moves::candidates::Full;

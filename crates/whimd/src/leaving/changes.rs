@@ -13,9 +13,9 @@ use crate::daemon::Daemon;
 use crate::host::hosting;
 use crate::leaving::eviction;
 use crate::members::cluster::{self, CallError, ClusterError};
+use crate::members::gossip::About;
 use crate::members::membership::{ANSWER_TIMEOUT, date, to_value};
 use crate::members::peers::{NodeReply, NodeRequest};
-use crate::members::word::About;
 
 /// How often certificates and addresses are checked.
 const UPKEEP: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ fn note_standing(daemon: &Daemon) {
 pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
     let result = match request {
         NodeRequest::Members { signed, removals } => {
-            return daemon.membership().take_roster(signed, removals);
+            return daemon.membership().accept_roster(signed, removals);
         }
         NodeRequest::WantMembers => match daemon.cluster().signed_roster() {
             Some(signed) => to_value(&signed).map(|signed| NodeReply::Members {

@@ -269,8 +269,8 @@ pub(crate) async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
 
 /// What this node has left.
 async fn look_left(daemon: &Arc<Daemon>) -> Left {
-    let looking = Arc::clone(daemon);
-    let left = tokio::task::spawn_blocking(move || left(&looking)).await;
+    let shared = Arc::clone(daemon);
+    let left = tokio::task::spawn_blocking(move || left(&shared)).await;
     left.unwrap_or_else(|error| {
         tracing::error!(%error, "looking at the processes failed");
         // What is left is not known, so the node must not look empty.

@@ -18,8 +18,8 @@ use whim_net::tls::{Part, Secret};
 use crate::locks::lock;
 use crate::members::cluster::{self, CallError, Cluster, ClusterError};
 use crate::members::discovery::Discovery;
+use crate::members::gossip::About;
 use crate::members::peers::{self, NodeReply, NodeRequest, Peers};
-use crate::members::word::About;
 use crate::past::events::now_ms;
 
 /// How long we wait for an answer of another daemon.
@@ -157,7 +157,7 @@ impl Membership {
         let request = NodeRequest::WantMembers;
         let reply = self.cluster.call(node, &request, ANSWER_TIMEOUT).await?;
         if let NodeReply::Members { signed, removals } = reply {
-            self.take_roster(signed, removals);
+            self.accept_roster(signed, removals);
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Membership {
             .collect()
     }
 
-    pub(crate) fn take_roster(
+    pub(crate) fn accept_roster(
         &self,
         signed: serde_json::Value,
         removals: Vec<serde_json::Value>,
@@ -244,8 +244,8 @@ impl Membership {
         }
     }
 
-    /// What a node is told that was removed, before it is hung up on: what the CA says of it, and no more. What
-    /// it says meanwhile is not looked at.
+    /// Tells a node that was removed what the CA says of it, and no more, before we hang up. What the node says
+    /// meanwhile is not looked at.
     pub(crate) async fn tell_removed(
         &self,
         peer: &PeerIdentity,
@@ -261,7 +261,7 @@ impl Membership {
             tokio::io::copy(&mut question, &mut tokio::io::sink()).await?;
             Ok::<(), peers::FrameError>(())
         };
-        // Who does not listen is not told.
+        // A node that does not listen is not told.
         let _ = tokio::time::timeout(ANSWER_TIMEOUT, telling).await;
     }
 

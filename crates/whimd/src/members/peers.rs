@@ -10,8 +10,8 @@ use whim_journey::job::Slot;
 use whim_net::removal::{REMOVAL_LENGTH_MAX, REMOVALS_MAX};
 use whim_net::roster::ROSTER_LENGTH_MAX;
 
+use crate::members::gossip::About;
 use crate::members::swim::Reach;
-use crate::members::word::About;
 use whim_control::protocol::{NodeState, ProcessRow};
 use whim_machine::class::{Class, Features};
 use whim_machine::sensors::{Report, float};

@@ -1,5 +1,5 @@
 //! The life of this node among the others: a task that sends and receives datagrams, and lets
-//! [`crate::members::swim`] and [`whim_balance::window`] decide what is in them.
+//! [`crate::members::swim`] and [`whim_balance::gossip`] decide what is in them.
 
 mod setups;
 
@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
-use whim_balance::window::{View, Word};
+use whim_balance::gossip::{Rumor, View};
 use whim_balance::{NodeId, sample};
 use whim_net::NodeName;
 use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
@@ -21,8 +21,8 @@ use whim_net::datagram::{DATAGRAM_MAX, DatagramError, Received};
 use crate::daemon::Daemon;
 use crate::members::cluster;
 use crate::members::discovery;
+use crate::members::gossip::{self, About, Head, Kind, State, node_id};
 use crate::members::swim::{self, Event, Life, Reach, Swim};
-use crate::members::word::{self, About, Head, Kind, State, node_id};
 use crate::past::events::now_ms;
 use crate::settings::Settings;
 use setups::{Setups, Upshot};
@@ -32,8 +32,8 @@ use setups::{Setups, Upshot};
 const TOLD_LATEST: Duration = Duration::from_millis(1500);
 /// Least time between two reports: a node that has waited does not hurry then.
 const TOLD_EARLIEST: Duration = Duration::from_millis(500);
-/// In a cluster of up to so many nodes, each reports to every other one: no word is older than a second
-/// there, and each node sends fewer datagrams than there are words in a window. In a larger cluster it
+/// In a cluster of up to so many nodes, each reports to every other one: no rumor is older than a second
+/// there, and each node sends fewer datagrams than there are rumors in a message. In a larger cluster it
 /// reports to one node, chosen at random.
 pub(crate) const ALL_MAX: usize = 9;
 /// How many messages wait for keys with one node; the oldest gives way.
@@ -179,14 +179,14 @@ impl Pulse {
         if self.tell <= now {
             self.tell = now + TOLD_LATEST;
             self.members();
-            self.tell_words();
+            self.send_rumors();
         }
         if self.swim.as_ref().is_some_and(|swim| swim.due() <= now) {
             self.swim(now, Event::Tick);
         }
     }
 
-    /// Scans at the list of members, and at whether there is one.
+    /// Takes up a new list of members, and notices that this node has joined or left.
     fn members(&mut self) {
         let cluster = &self.daemon.cluster();
         let joined = cluster.identity().map(|own| (own, cluster.version()));
@@ -293,7 +293,7 @@ impl Pulse {
     }
 
     /// Sends out this node's load, and what it knows of others'.
-    fn tell_words(&mut self) {
+    fn send_rumors(&mut self) {
         let own = self.view_owner();
         let up = |reach: Option<&Reach>| reach.is_some_and(|reach| *reach != Reach::Down);
         let others = self.names.iter().filter(|(id, _)| Some(**id) != own);
@@ -319,18 +319,18 @@ impl Pulse {
         if nodes.is_empty() {
             return;
         }
-        let words = self.view.message(self.daemon.clock_ms(), self.state());
-        let bodies = word::pack(&words);
+        let rumors = self.view.message(self.daemon.clock_ms(), self.state());
+        let bodies = gossip::pack(&rumors);
         for node in nodes {
             for body in &bodies {
-                self.send(node, Kind::Words, body.clone());
+                self.send(node, Kind::Rumors, body.clone());
             }
         }
     }
 
     /// The state of this node now.
     fn state(&self) -> State {
-        word::encode(&self.daemon.report(), self.own_about.1)
+        gossip::encode(&self.daemon.report(), self.own_about.1)
     }
 
     /// A node that is about to decide asks for the state of this one: an answer is no longer than what other
@@ -339,18 +339,18 @@ impl Pulse {
         let Some(node) = self.view_owner() else {
             return;
         };
-        let own = Word {
+        let own = Rumor {
             node,
             age_ms: 0,
             state: self.state(),
         };
-        for body in word::pack(&[own]) {
-            self.send(to, Kind::Words, body);
+        for body in gossip::pack(&[own]) {
+            self.send(to, Kind::Rumors, body);
         }
     }
 
     /// In a large cluster what is known of most nodes is old. While there is something to decide, we ask some
-    /// nodes, different ones each time, and only fresh words count (`balancing`).
+    /// nodes, different ones each time, and only fresh rumors count (`balancing`).
     fn ask_some(&mut self, live: &[NodeName]) {
         let above = self.daemon.config().balance.ask_above;
         if live.len() <= above || self.daemon.candidates().is_empty() {
@@ -468,7 +468,7 @@ impl Pulse {
                 };
                 self.swim(self.daemon.clock(), event);
             }
-            Kind::Words => self.take_words(body),
+            Kind::Rumors => self.receive_rumors(body),
             Kind::Ask => self.tell_own(from),
         }
     }
@@ -488,32 +488,32 @@ impl Pulse {
         });
     }
 
-    fn take_words(&mut self, body: &[u8]) {
-        let words = word::unpack(body);
+    fn receive_rumors(&mut self, body: &[u8]) {
+        let rumors = gossip::unpack(body);
         let now = self.daemon.clock_ms();
         let own = self.view_owner();
         let known =
-            |word: &Word<State>| Some(word.node) != own && self.names.contains_key(&word.node);
-        let words: Vec<_> = words.into_iter().filter(known).collect();
-        let before: Vec<_> = words
+            |rumor: &Rumor<State>| Some(rumor.node) != own && self.names.contains_key(&rumor.node);
+        let rumors: Vec<_> = rumors.into_iter().filter(known).collect();
+        let before: Vec<_> = rumors
             .iter()
-            .map(|word| self.view.of(word.node).map(|entry| entry.at))
+            .map(|rumor| self.view.of(rumor.node).map(|entry| entry.at))
             .collect();
-        self.view.merge(now, &words);
-        for (word, before) in words.iter().zip(before) {
-            if self.view.of(word.node).map(|entry| entry.at) != before {
-                self.note_word(word.node);
+        self.view.merge(now, &rumors);
+        for (rumor, before) in rumors.iter().zip(before) {
+            if self.view.of(rumor.node).map(|entry| entry.at) != before {
+                self.note_rumor(rumor.node);
             }
         }
     }
 
-    /// Hands the newest word of a node on to the rest of the daemon, with the class and the labels, which it
+    /// Hands the newest rumor of a node on to the rest of the daemon, with the class and the labels, which it
     /// leaves out.
-    fn note_word(&mut self, node: NodeId) {
+    fn note_rumor(&mut self, node: NodeId) {
         let (Some(entry), Some(name)) = (self.view.of(node), self.names.get(&node)) else {
             return;
         };
-        let Some((digest, mut report)) = word::decode(&entry.state) else {
+        let Some((digest, mut report)) = gossip::decode(&entry.state) else {
             return;
         };
         let Some(about) = self.abouts.get(&digest) else {
@@ -549,7 +549,7 @@ impl Pulse {
                     Ok(about) => {
                         self.keep_about(about);
                         let nodes: Vec<_> = self.view.entries().iter().map(|e| e.node).collect();
-                        nodes.into_iter().for_each(|node| self.note_word(node));
+                        nodes.into_iter().for_each(|node| self.note_rumor(node));
                     }
                     Err(error) => tracing::debug!(%error, "a member did not describe itself"),
                 }
@@ -561,7 +561,7 @@ impl Pulse {
         if self.abouts.len() >= ABOUTS_MAX {
             let states = self.view.entries().iter();
             let used: BTreeSet<_> = states
-                .filter_map(|entry| Some(word::decode(&entry.state)?.0))
+                .filter_map(|entry| Some(gossip::decode(&entry.state)?.0))
                 .collect();
             self.abouts.retain(|digest, _| used.contains(digest));
         }

@@ -278,8 +278,8 @@ impl Swim {
     pub(crate) fn handle(&mut self, now: Duration, event: Event<'_>) -> Vec<Send> {
         let own = self.own();
         let mut sends = match event {
-            Event::Members(members) => self.take_members(now, members),
-            Event::Message { from, bytes } => self.take_message(now, from, bytes),
+            Event::Members(members) => self.set_members(now, members),
+            Event::Message { from, bytes } => self.receive(now, from, bytes),
             Event::Tick => self.tick(now),
         };
         if self.own() != own {
@@ -304,7 +304,7 @@ impl Swim {
         Out { now, timers, sends }
     }
 
-    fn take_members(&mut self, now: Duration, members: &BTreeSet<NodeId>) -> Vec<Send> {
+    fn set_members(&mut self, now: Duration, members: &BTreeSet<NodeId>) -> Vec<Send> {
         let gone: Vec<_> = self.members.difference(members).copied().collect();
         self.members.clone_from(members);
         // foca refuses only changes of what is fixed while it runs; we change none of that.
@@ -318,7 +318,7 @@ impl Swim {
         done(result, out.sends)
     }
 
-    fn take_message(&mut self, now: Duration, from: NodeId, bytes: &[u8]) -> Vec<Send> {
+    fn receive(&mut self, now: Duration, from: NodeId, bytes: &[u8]) -> Vec<Send> {
         // No node speaks for another one.
         let header = postcard::take_from_bytes::<foca::Header<Life>>(bytes);
         if !header.is_ok_and(|(header, _)| header.src.node == from) {

@@ -16,7 +16,7 @@ use whim_metrics::labels::Refusal;
 
 use crate::daemon::Daemon;
 use crate::line::conversation::SupervisorError;
-use crate::line::looking::NotSeen;
+use crate::line::probes::NotSeen;
 use crate::members::cluster::{CallError, ClusterError};
 use crate::moves::candidate::{Candidate, LastMove};
 use crate::moves::census::Census;
@@ -307,10 +307,7 @@ fn remember(census: &Census, pid: i32, report: &MoveReport, cause: Cause) {
 /// A process and where it is, for the history.
 fn row(daemon: &Daemon, (pid, cause): (i32, Cause), journey: Option<&Journey>) -> MoveRow {
     let own = daemon.cluster().node();
-    let command = journey.map_or_else(
-        || daemon.looking().command(pid),
-        |j| j.about.command.clone(),
-    );
+    let command = journey.map_or_else(|| daemon.probes().command(pid), |j| j.about.command.clone());
     // The owner of a process that is gone cannot be found any more. The process was moved by its user,
     // or by an administrator.
     let asked = journey.map_or(0, |journey| journey.about.requested_by);

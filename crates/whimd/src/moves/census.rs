@@ -7,7 +7,7 @@ use whim_control::config::Balance;
 use whim_machine::batch::Job;
 use whim_machine::{cgroup, processes};
 
-use crate::line::looking::{Looking, NotSeen, Patience};
+use crate::line::probes::{NotSeen, Patience, Probes};
 use crate::locks::lock;
 use crate::moves::candidate::Candidate;
 use crate::moves::candidates::Candidates;
@@ -32,19 +32,19 @@ pub(crate) struct Census {
     file: PathBuf,
     candidates: Mutex<Candidates>,
     seen: Mutex<Seen>,
-    looking: Arc<Looking>,
+    probes: Arc<Probes>,
 }
 
 impl Census {
     /// With the candidates that an earlier daemon has left in its state directory.
     #[must_use]
-    pub(crate) fn load(state: &Path, looking: Arc<Looking>) -> Self {
+    pub(crate) fn load(state: &Path, probes: Arc<Probes>) -> Self {
         let file = state.join(FILE);
         Self {
             candidates: Mutex::new(Candidates::load(&file)),
             file,
             seen: Mutex::default(),
-            looking,
+            probes,
         }
     }
 
@@ -74,7 +74,7 @@ impl Census {
             return Ok(None);
         }
         let look = move || Job::of(pid).map(Arc::new);
-        self.looking.look(pid, patience, look)
+        self.probes.probe(pid, patience, look)
     }
 
     fn in_its_job(&self, candidate: Candidate, rules: &Balance) -> Option<Candidate> {
@@ -105,7 +105,7 @@ impl Census {
         found
     }
 
-    /// Scans at all processes: forgets the dead, finds descendants, measures CPU use. `now`: milliseconds
+    /// Looks at all processes: forgets the dead, finds descendants, measures CPU use. `now`: milliseconds
     /// since the daemon began.
     pub(crate) fn refresh(&self, rules: &Balance, now: u64) {
         let sessions = &rules.sessions;

@@ -205,7 +205,7 @@ impl Journey {
     }
 
     /// Takes a new status; `now_ms` rises steadily.
-    pub(crate) fn take_status(&mut self, status: Status, now_ms: u64) {
+    pub(crate) fn note_status(&mut self, status: Status, now_ms: u64) {
         match self.seen {
             Some((then, cpu_ns)) if now_ms >= then + 200 => {
                 let micros = status.cpu_ns.saturating_sub(cpu_ns) / 1000;

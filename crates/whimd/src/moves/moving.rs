@@ -11,7 +11,7 @@ use whim_machine::processes::{Caller, Credentials, ProcessError, Stat};
 use crate::daemon::Daemon;
 use crate::line::conversation::{Conversation, SupervisorError};
 use crate::line::hearsay::{Account, Heard};
-use crate::line::looking::Patience;
+use crate::line::probes::Patience;
 use crate::members::membership::Membership;
 use crate::moves::attempt::{Answers, Attempt, HOME, MoveError, Target, count_refusal};
 use crate::moves::candidate::{Candidate, Declaration};
@@ -124,7 +124,7 @@ pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String
         return Ok(format!("Process {pid} is known already: it is on {at}"));
     }
     let reasons = target.process.by_pid(|pid| stay::reasons(daemon, pid))?;
-    let command = target.process.by_pid(|pid| daemon.looking().command(pid))?;
+    let command = target.process.by_pid(|pid| daemon.probes().command(pid))?;
     Ok(match reasons.first() {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
@@ -237,7 +237,7 @@ async fn leave(
         journey: new_journey(pid)?,
         pid,
         start_time: target.stat.start_time,
-        command: target.process.by_pid(|pid| daemon.looking().command(pid))?,
+        command: target.process.by_pid(|pid| daemon.probes().command(pid))?,
         home: daemon.cluster().node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),

@@ -8,7 +8,7 @@ use whim_monitor::plain::sentence;
 use whim_sys::yama::Scope;
 
 use crate::daemon::Daemon;
-use crate::line::looking::{NotSeen, Patience};
+use crate::line::probes::{NotSeen, Patience};
 
 /// How long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
@@ -52,9 +52,9 @@ fn find(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
     let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
-    let looking = Arc::clone(daemon.looking());
-    let look = move || stay::reasons_by(pid, &policy, |pid| looking.shares(pid));
-    let found = match daemon.looking().look(pid, patience, look) {
+    let probes = Arc::clone(daemon.probes());
+    let look = move || stay::reasons_by(pid, &policy, |pid| probes.shares(pid));
+    let found = match daemon.probes().probe(pid, patience, look) {
         Ok(found) => found,
         Err(NotSeen::Gone) => vec![StayReason::Gone],
         Err(error) => return (vec![format!("{error}.")], false),

@@ -51,7 +51,7 @@ pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
     }
     look_at_journal(daemon, id, now).await;
     match answer {
-        Ok((Event::Status { status }, listener)) => take_status(daemon, &about, status, listener),
+        Ok((Event::Status { status }, listener)) => note_status(daemon, &about, status, listener),
         Err(SupervisorError::Gone(_)) => finish(daemon, id).await,
         // It is busy, or in the middle of a step: its last status stands.
         Ok(_) | Err(_) => {}
@@ -105,7 +105,7 @@ async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
 }
 
 /// Accepts the status that a supervisor reports of its own journey, as far as it can be true.
-fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i32>) {
+fn note_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i32>) {
     // A supervisor of an older daemon listens itself. Ours get their socket from us, so the kernel names
     // us as the listener.
     let older = about.notes.older.and(listener);
@@ -130,7 +130,7 @@ fn take_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i3
     };
     let now = daemon.clock_ms();
     if let Some(journey) = daemon.journeys().by_id.get_mut(&about.journey) {
-        journey.take_status(status, now);
+        journey.note_status(status, now);
     }
 }
 

@@ -10,7 +10,7 @@ use whim_net::NodeName;
 
 use crate::daemon::Daemon;
 use crate::members::cluster::CallError;
-use crate::members::word::About;
+use crate::members::gossip::About;
 
 /// Sessions at the same time.
 const SESSIONS_MAX: usize = 16;

@@ -1,9 +1,9 @@
-//! Scans at what belongs to users: nobody knows how long one takes. A program's file may lie on a file server
+//! Looks at processes of users: nobody knows how long one takes. A program's file may lie on a file server
 //! that is away, or on a file system that its user serves herself; and who reads /proc/PID/maps, cmdline or
 //! environ waits for the lock of that address space, which its threads can hold: one reads a page that never
 //! comes (a file system of hers in a namespace of hers), another waits to map something.
 //!
-//! So each look has a thread of its own, and its caller waits for a limited time only. A thread that does not
+//! So each probe has a thread of its own, and its caller waits for a limited time only. A thread that does not
 //! come back is left behind, and its process is not looked at again until it has. Of each user's processes only
 //! so many are looked at at a time, and only so many callers wait for that, so that she keeps no one but herself
 //! waiting. What is behind no such lock (stat, status, statm, links) is read directly.
@@ -22,7 +22,7 @@ use whim_machine::processes;
 /// How many processes of one user are looked at at a time, those that are late among them.
 const AT_A_TIME: usize = 2;
 
-/// How long a caller waits for a look, and how many callers may.
+/// How long a caller waits for a probe, and how many callers may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Others wait for it, too, and to them this user's processes are only some of many.
@@ -67,38 +67,38 @@ pub(crate) enum NotSeen {
 /// A process: the uid of its user, its pid, and its start time.
 type Subject = (u32, i32, u64);
 
-/// Scans at one user's processes.
+/// Looks at one user's processes.
 #[derive(Debug, Default)]
 struct OfUser {
     under_way: usize,
     waiting: usize,
-    /// Processes whose looks nobody waits for any longer.
+    /// Processes whose probes nobody waits for any longer.
     late: Vec<Subject>,
 }
 
-/// Scans at processes, those that are under way and what is known of earlier ones.
+/// The probes of processes that are under way, and what earlier ones have found.
 #[derive(Debug, Default)]
-pub(crate) struct Looking {
-    /// Which processes had their memory for themselves at the last look.
+pub(crate) struct Probes {
+    /// Which processes had their memory for themselves at the last probe.
     sharing: Mutex<Scans>,
     users: Mutex<HashMap<u32, OfUser>>,
-    /// Rung when a look has come back.
+    /// Rung when a probe has come back.
     back: Condvar,
 }
 
-/// A look that is under way.
+/// A probe that is under way.
 struct Turn {
-    looking: Arc<Looking>,
+    probes: Arc<Probes>,
     subject: Subject,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.looking.came_back(self.subject);
+        self.probes.came_back(self.subject);
     }
 }
 
-impl Looking {
+impl Probes {
     /// The reason to stay if another process shares the memory of this one.
     pub(crate) fn shares(&self, pid: i32) -> Option<StayReason> {
         lock(&self.sharing).reason(pid)
@@ -106,47 +106,47 @@ impl Looking {
 
     /// The command line of a process, or its name in brackets if the command line cannot be read in time.
     pub(crate) fn command(self: &Arc<Self>, pid: i32) -> String {
-        self.look(pid, Patience::Brief, move || processes::command(pid))
+        self.probe(pid, Patience::Brief, move || processes::command(pid))
             .unwrap_or_else(|_| processes::bracketed(pid))
     }
 
-    /// Runs `look` for this process, and returns what it finds.
+    /// Runs `probe` for this process, and returns what it finds.
     ///
     /// # Errors
     /// [`NotSeen`]
-    pub(crate) fn look<T: Send + 'static>(
+    pub(crate) fn probe<T: Send + 'static>(
         self: &Arc<Self>,
         pid: i32,
         patience: Patience,
-        look: impl FnOnce() -> T + Send + 'static,
+        probe: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotSeen> {
         let its = processes::credentials(pid).map_err(|_| NotSeen::Gone)?;
         let stat = processes::stat(pid).map_err(|_| NotSeen::Gone)?;
         let subject = (its.uids[0], pid, stat.start_time);
         // Another thread of the runtime does meanwhile what else this one has to do.
-        tokio::task::block_in_place(|| self.within_time(subject, patience, look))
+        tokio::task::block_in_place(|| self.within_time(subject, patience, probe))
     }
 
     fn within_time<T: Send + 'static>(
         self: &Arc<Self>,
         subject: Subject,
         patience: Patience,
-        look: impl FnOnce() -> T + Send + 'static,
+        probe: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotSeen> {
         let end = Instant::now() + patience.duration();
         self.begin(subject, patience, end)?;
         let turn = Turn {
-            looking: Arc::clone(self),
+            probes: Arc::clone(self),
             subject,
         };
         let (sender, found) = mpsc::channel();
         let begun = std::thread::Builder::new()
-            .name("look".into())
+            .name("probe".into())
             .spawn(move || {
                 // Dropped after the thread has sent, and if it panics.
                 let _turn = turn;
                 // Perhaps nobody waits for it any more.
-                let _ = sender.send(look());
+                let _ = sender.send(probe());
             });
         if begun.is_err() {
             return Err(NotSeen::Busy);
@@ -167,14 +167,14 @@ impl Looking {
         Err(NotSeen::Late)
     }
 
-    /// Waits for a turn to look.
+    /// Waits for a turn to probe.
     fn begin(&self, subject: Subject, patience: Patience, end: Instant) -> Result<(), NotSeen> {
         let mut users = lock(&self.users);
         let own = users.entry(subject.0).or_default();
         if own.late.contains(&subject) {
             return Err(NotSeen::Late);
         }
-        // Late looks may hold this user's places for good, so nobody waits for such a place.
+        // Late probes may hold this user's places for good, so nobody waits for such a place.
         if own.late.len() >= AT_A_TIME || own.waiting >= patience.waiting_max() {
             return Err(NotSeen::Busy);
         }
@@ -212,24 +212,24 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(5);
 
-    /// A look that comes back when the sender is dropped.
-    fn held_up(looking: &Arc<Looking>, subject: Subject) -> mpsc::Sender<()> {
+    /// A probe that comes back when the sender is dropped.
+    fn held_up(probes: &Arc<Probes>, subject: Subject) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel::<()>();
-        let look = move || held.recv().is_ok();
+        let probe = move || held.recv().is_ok();
         assert_eq!(
-            looking.within_time(subject, Patience::Brief, look),
+            probes.within_time(subject, Patience::Brief, probe),
             Err(NotSeen::Late)
         );
         hold
     }
 
-    fn sees(looking: &Arc<Looking>, subject: Subject) -> Result<i32, NotSeen> {
-        looking.within_time(subject, Patience::Long, || 7)
+    fn sees(probes: &Arc<Probes>, subject: Subject) -> Result<i32, NotSeen> {
+        probes.within_time(subject, Patience::Long, || 7)
     }
 
-    fn comes_back(looking: &Arc<Looking>, subject: Subject) {
+    fn comes_back(probes: &Arc<Probes>, subject: Subject) {
         let end = Instant::now() + Duration::from_secs(10);
-        while sees(looking, subject) != Ok(7) {
+        while sees(probes, subject) != Ok(7) {
             assert!(Instant::now() < end, "{subject:?}");
             std::thread::yield_now();
         }
@@ -237,43 +237,43 @@ mod tests {
 
     #[test]
     fn one_that_is_held_up_is_left_behind_until_it_comes_back() {
-        let looking = Arc::new(Looking::default());
+        let probes = Arc::new(Probes::default());
         let (slow, other) = ((1, 10, 100), (1, 11, 100));
-        let hold = held_up(&looking, slow);
+        let hold = held_up(&probes, slow);
         let begun = Instant::now();
-        assert_eq!(sees(&looking, slow), Err(NotSeen::Late));
+        assert_eq!(sees(&probes, slow), Err(NotSeen::Late));
         assert!(begun.elapsed() < LONG / 2, "nobody waits for it once more");
-        assert_eq!(sees(&looking, other), Ok(7));
+        assert_eq!(sees(&probes, other), Ok(7));
         drop(hold);
-        comes_back(&looking, slow);
+        comes_back(&probes, slow);
     }
 
     #[test]
     fn a_user_keeps_nobody_else_waiting() {
-        let looking = Arc::new(Looking::default());
-        let holds = [0, 1].map(|pid| held_up(&looking, (1, pid, 0)));
+        let probes = Arc::new(Probes::default());
+        let holds = [0, 1].map(|pid| held_up(&probes, (1, pid, 0)));
         assert_eq!(holds.len(), AT_A_TIME);
         let begun = Instant::now();
-        assert_eq!(sees(&looking, (1, 2, 0)), Err(NotSeen::Busy));
+        assert_eq!(sees(&probes, (1, 2, 0)), Err(NotSeen::Busy));
         assert!(
             begun.elapsed() < LONG / 2,
             "nobody waits for a place of hers"
         );
-        assert_eq!(sees(&looking, (2, 2, 0)), Ok(7));
+        assert_eq!(sees(&probes, (2, 2, 0)), Ok(7));
         drop(holds);
-        comes_back(&looking, (1, 2, 0));
-        comes_back(&looking, (1, 0, 0));
+        comes_back(&probes, (1, 2, 0));
+        comes_back(&probes, (1, 0, 0));
     }
 
     #[test]
     fn many_who_ask_take_turns() {
-        let looking = Arc::new(Looking::default());
+        let probes = Arc::new(Probes::default());
         let most = Arc::new(Mutex::new((0usize, 0usize)));
         std::thread::scope(|scope| {
             for pid in 0..100 {
-                let (looking, most) = (Arc::clone(&looking), Arc::clone(&most));
+                let (probes, most) = (Arc::clone(&probes), Arc::clone(&most));
                 scope.spawn(move || {
-                    let look = move || {
+                    let probe = move || {
                         let mut now = lock(&most);
                         now.0 += 1;
                         now.1 = now.1.max(now.0);
@@ -282,7 +282,7 @@ mod tests {
                         lock(&most).0 -= 1;
                     };
                     assert_eq!(
-                        looking.within_time((1, pid, 0), Patience::Long, look),
+                        probes.within_time((1, pid, 0), Patience::Long, probe),
                         Ok(())
                     );
                 });
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_panics_keeps_no_place() {
-        let looking = Arc::new(Looking::default());
+    fn a_probe_that_panics_keeps_no_place() {
+        let probes = Arc::new(Probes::default());
         for _ in 0..=AT_A_TIME {
             let found =
-                looking.within_time((1, 1, 0), Patience::Long, || -> i32 { panic!("as a test") });
+                probes.within_time((1, 1, 0), Patience::Long, || -> i32 { panic!("as a test") });
             assert_eq!(found, Err(NotSeen::Late));
         }
-        assert_eq!(sees(&looking, (1, 1, 0)), Ok(7));
+        assert_eq!(sees(&probes, (1, 1, 0)), Ok(7));
     }
 }

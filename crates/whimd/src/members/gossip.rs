@@ -5,10 +5,10 @@
 //! | 1 byte | what the rest is: [`Kind`] |
 //! | number | version of the sender's list of members |
 //! | number | milliseconds since 1970 by the sender's clock |
-//! | rest | nothing, a message of [`crate::members::swim`], or words |
+//! | rest | nothing, a message of [`crate::members::swim`], or rumors |
 //!
-//! Words tell of the load of nodes ([`whim_balance::window`]). Each begins with one byte, the length of what
-//! follows: the node (8 bytes), the word's age, and the state. A *number* has seven bits in each byte, the
+//! Rumors tell of the load of nodes ([`whim_balance::gossip`]). Each begins with one byte, the length of what
+//! follows: the node (8 bytes), the rumor's age, and the state. A *number* has seven bits in each byte, the
 //! lowest first; the eighth bit is set where more bytes follow.
 //!
 //! A state consists of numbers in a fixed order, to which later versions append. A node passes over what
@@ -18,7 +18,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use whim_balance::NodeId;
-use whim_balance::window::Word;
+use whim_balance::gossip::Rumor;
 use whim_net::datagram::TEXT_MAX;
 use whim_net::tls::digest::sha256;
 
@@ -28,14 +28,14 @@ use whim_machine::sensors::{Pressure, Report, Speed};
 
 /// Longest state, in bytes.
 pub(crate) const STATE_MAX: usize = 160;
-/// Node, age and state of the longest word.
-const WORD_MAX: usize = 8 + NUMBER_MAX + STATE_MAX;
+/// Node, age and state of the longest rumor.
+const RUMOR_MAX: usize = 8 + NUMBER_MAX + STATE_MAX;
 const NUMBER_MAX: usize = 10;
 /// Longest head, in bytes.
 pub(crate) const HEAD_MAX: usize = 1 + 2 * NUMBER_MAX;
 /// Longest body, in bytes.
 pub(crate) const BODY_MAX: usize = TEXT_MAX - HEAD_MAX;
-const _: () = assert!(crate::members::swim::MESSAGE_MAX <= BODY_MAX && WORD_MAX < 256);
+const _: () = assert!(crate::members::swim::MESSAGE_MAX <= BODY_MAX && RUMOR_MAX < 256);
 
 /// A state as it came from another node: it is handed on unread.
 pub(crate) type State = Arc<[u8]>;
@@ -58,7 +58,7 @@ pub(crate) enum Kind {
     /// I am here, and have our keys.
     Hello = 0,
     Swim = 1,
-    Words = 2,
+    Rumors = 2,
     /// Tell me of yourself, now.
     Ask = 3,
 }
@@ -89,7 +89,7 @@ impl Head {
         let kind = match kind {
             0 => Kind::Hello,
             1 => Kind::Swim,
-            2 => Kind::Words,
+            2 => Kind::Rumors,
             3 => Kind::Ask,
             _ => return None,
         };
@@ -133,14 +133,14 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Packs words into as many bodies of datagrams as it takes.
+/// Packs rumors into as many bodies of datagrams as it takes.
 #[must_use]
-pub(crate) fn pack(words: &[Word<State>]) -> Vec<Vec<u8>> {
+pub(crate) fn pack(rumors: &[Rumor<State>]) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
-    for word in words {
-        let mut bytes = word.node.0.to_le_bytes().to_vec();
-        put(&mut bytes, word.age_ms.into());
-        bytes.extend_from_slice(&word.state);
+    for rumor in rumors {
+        let mut bytes = rumor.node.0.to_le_bytes().to_vec();
+        put(&mut bytes, rumor.age_ms.into());
+        bytes.extend_from_slice(&rumor.state);
         let Ok(length) = u8::try_from(bytes.len()) else {
             continue;
         };
@@ -158,24 +158,24 @@ pub(crate) fn pack(words: &[Word<State>]) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// The words of a body; those that cannot be understood are left out.
+/// The rumors of a body; those that cannot be understood are left out.
 #[must_use]
-pub(crate) fn unpack(mut body: &[u8]) -> Vec<Word<State>> {
-    let mut words = Vec::new();
+pub(crate) fn unpack(mut body: &[u8]) -> Vec<Rumor<State>> {
+    let mut rumors = Vec::new();
     while let Some((length, rest)) = body.split_first() {
         let Some((bytes, rest)) = rest.split_at_checked(usize::from(*length)) else {
             break;
         };
         body = rest;
-        words.extend(unpack_word(bytes));
+        rumors.extend(unpack_rumor(bytes));
     }
-    words
+    rumors
 }
 
-fn unpack_word(bytes: &[u8]) -> Option<Word<State>> {
+fn unpack_rumor(bytes: &[u8]) -> Option<Rumor<State>> {
     let (node, mut rest) = bytes.split_first_chunk::<8>()?;
     let age = take(&mut rest)?;
-    (rest.len() <= STATE_MAX).then(|| Word {
+    (rest.len() <= STATE_MAX).then(|| Rumor {
         node: NodeId(u64::from_le_bytes(*node)),
         age_ms: u32::try_from(age).unwrap_or(u32::MAX),
         state: rest.into(),
@@ -326,7 +326,7 @@ fn of_percent(number: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whim_balance::window::WINDOW;
+    use whim_balance::gossip::RUMORS_MAX;
 
     fn report() -> Report {
         Report {
@@ -396,34 +396,34 @@ mod tests {
 
     #[test]
     fn a_whole_window_travels_in_small_datagrams() {
-        let word = |number: usize| Word {
+        let rumor = |number: usize| Rumor {
             node: NodeId(number as u64 * 77),
             age_ms: u32::try_from(number * 100).expect("small"),
             state: encode(&report(), number as u64),
         };
-        let words: Vec<_> = (0..=WINDOW).map(word).collect();
-        let bodies = pack(&words);
+        let rumors: Vec<_> = (0..=RUMORS_MAX).map(rumor).collect();
+        let bodies = pack(&rumors);
         println!("{} datagrams", bodies.len());
         assert!(bodies.len() <= 10);
         assert!(bodies.iter().all(|body| body.len() <= BODY_MAX));
         let back: Vec<_> = bodies.iter().flat_map(|body| unpack(body)).collect();
-        assert_eq!(back, words);
+        assert_eq!(back, rumors);
         // What nodes of a small cluster tell each other every second is one datagram.
-        assert_eq!(pack(&words[..7]).len(), 1);
+        assert_eq!(pack(&rumors[..7]).len(), 1);
     }
 
     #[test]
     fn states_are_taken_up_to_their_limit() {
-        let word = |length: usize| Word {
+        let rumor = |length: usize| Rumor {
             node: NodeId(5),
             age_ms: 1,
             state: vec![7; length].into(),
         };
-        let words = [word(STATE_MAX), word(STATE_MAX + 1), word(0)];
-        let bodies = pack(&words);
+        let rumors = [rumor(STATE_MAX), rumor(STATE_MAX + 1), rumor(0)];
+        let bodies = pack(&rumors);
         let back: Vec<_> = bodies.iter().flat_map(|body| unpack(body)).collect();
-        assert_eq!(back, [words[0].clone(), words[2].clone()]);
-        // A word that is cut off ends the message; one that makes no sense is merely left out.
+        assert_eq!(back, [rumors[0].clone(), rumors[2].clone()]);
+        // A rumor that is cut off ends the message; one that makes no sense is merely left out.
         let body = [&[3, 1, 2, 3][..], &bodies[0], &[200, 1]].concat();
         assert_eq!(unpack(&body), unpack(&bodies[0]));
     }
@@ -432,7 +432,7 @@ mod tests {
     fn heads_and_numbers_are_read_as_written() {
         for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let head = Head {
-                kind: Kind::Words,
+                kind: Kind::Rumors,
                 members: number,
                 time_ms: number / 2,
             };

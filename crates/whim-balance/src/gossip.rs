@@ -1,6 +1,6 @@
 //! How nodes hear of each other's load: each pushes its freshest reports to one other node a second.
 //!
-//! A node knows the newest report ([`Word`]) of up to [`VIEW_MAX`] nodes. It sends its own and the [`WINDOW`]
+//! A node knows the newest report ([`Rumor`]) of up to [`VIEW_MAX`] nodes. It sends its own and the [`RUMORS_MAX`]
 //! freshest ones to a member that is chosen at random. Traffic per node is the same in a cluster of any size,
 //! and no node is in the middle. Messages carry ages and not times, so clocks need not agree.
 //!
@@ -10,7 +10,7 @@ use crate::{Millis, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Reports about other nodes in a message; in a cluster of up to so many, all of them.
-pub const WINDOW: usize = 64;
+pub const RUMORS_MAX: usize = 64;
 /// The most nodes that one node knows of. In a larger cluster it knows a part of the others, and each node
 /// knows another part.
 pub const VIEW_MAX: usize = 1024;
@@ -35,7 +35,7 @@ pub struct Entry<S> {
 
 /// One report in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Word<S> {
+pub struct Rumor<S> {
     pub node: NodeId,
     /// How old it was when it was sent, in milliseconds.
     pub age_ms: u32,
@@ -84,9 +84,9 @@ impl<S: Clone> View<S> {
 
     /// What to send now: our own state, and the freshest reports of others.
     #[must_use]
-    pub fn message(&mut self, now: Millis, state: S) -> Vec<Word<S>> {
+    pub fn message(&mut self, now: Millis, state: S) -> Vec<Rumor<S>> {
         let places = self.freshest(now);
-        let own = Word {
+        let own = Rumor {
             node: self.own,
             age_ms: 0,
             state,
@@ -94,7 +94,7 @@ impl<S: Clone> View<S> {
         let others = places.into_iter().map(|place| {
             let entry = &self.entries[place];
             let age = now.saturating_sub(entry.at);
-            Word {
+            Rumor {
                 node: entry.node,
                 age_ms: u32::try_from(age).unwrap_or(u32::MAX),
                 state: entry.state.clone(),
@@ -105,19 +105,19 @@ impl<S: Clone> View<S> {
 
     /// Places of the entries that go into a message, in the order of nodes, in which the receiver needs them.
     fn freshest(&mut self, now: Millis) -> Vec<usize> {
-        if self.entries.len() <= WINDOW {
+        if self.entries.len() <= RUMORS_MAX {
             return (0..self.entries.len()).collect();
         }
         // Of a thousand reports a tenth is fresh enough, and selecting takes far longer than filtering.
         let mut ages = self.ages(now, self.likely);
-        if ages.len() < WINDOW {
+        if ages.len() < RUMORS_MAX {
             ages = self.ages(now, Millis::MAX);
         }
-        let (_, last, _) = ages.select_nth_unstable(WINDOW - 1);
+        let (_, last, _) = ages.select_nth_unstable(RUMORS_MAX - 1);
         let age = *last / PLACES;
         self.likely = age + age / 4;
         let place = |key: &u64| usize::try_from(key % PLACES).unwrap_or(0);
-        let mut places: Vec<usize> = ages[..WINDOW].iter().map(place).collect();
+        let mut places: Vec<usize> = ages[..RUMORS_MAX].iter().map(place).collect();
         places.sort_unstable();
         places
     }
@@ -125,7 +125,7 @@ impl<S: Clone> View<S> {
     /// The ages of all reports that are no older than this, with their places. Among equal ages the smaller
     /// place comes first, so that the same run gives the same messages.
     fn ages(&self, now: Millis, most: Millis) -> Vec<u64> {
-        let mut ages = Vec::with_capacity(4 * WINDOW);
+        let mut ages = Vec::with_capacity(4 * RUMORS_MAX);
         let all = self.entries.iter().enumerate();
         let all = all.map(|(place, entry)| (place, now.saturating_sub(entry.at)));
         let fresh = all.filter(|(_, age)| *age <= most);
@@ -135,16 +135,16 @@ impl<S: Clone> View<S> {
 
     /// Merges a message into the view. Reports of others about ourselves are ignored, as are reports that are
     /// too old.
-    pub fn merge(&mut self, now: Millis, words: &[Word<S>]) {
-        let words = words.iter().take(WINDOW + 1);
+    pub fn merge(&mut self, now: Millis, rumors: &[Rumor<S>]) {
+        let rumors = rumors.iter().take(RUMORS_MAX + 1);
         let credible =
-            |word: &Word<S>| word.node != self.own && Millis::from(word.age_ms) <= AGE_MAX_MS;
-        let mut news: Vec<&Word<S>> = words.filter(|word| credible(word)).collect();
-        let times = news.iter().map(|word| time_of(now, word));
+            |rumor: &Rumor<S>| rumor.node != self.own && Millis::from(rumor.age_ms) <= AGE_MAX_MS;
+        let mut news: Vec<&Rumor<S>> = rumors.filter(|rumor| credible(rumor)).collect();
+        let times = news.iter().map(|rumor| time_of(now, rumor));
         self.oldest = times.fold(self.oldest, Millis::min);
         // Of two reports about the same node, keep the newer one, or the first.
-        news.sort_by_key(|word| (word.node, word.age_ms));
-        news.dedup_by_key(|word| word.node);
+        news.sort_by_key(|rumor| (rumor.node, rumor.age_ms));
+        news.dedup_by_key(|rumor| rumor.node);
         let unknown = self.renew(now, &news);
         self.insert(now, &unknown);
         if self.entries.len() > VIEW_MAX {
@@ -155,25 +155,25 @@ impl<S: Clone> View<S> {
     /// Takes over what is newer than what is known, and returns the reports of unknown nodes. The reports are
     /// in the order of nodes, so that a view of a thousand is read once, from end to end. Searching for each
     /// report by itself took most of the time of a large simulation.
-    fn renew<'a>(&mut self, now: Millis, news: &[&'a Word<S>]) -> Vec<&'a Word<S>> {
+    fn renew<'a>(&mut self, now: Millis, news: &[&'a Rumor<S>]) -> Vec<&'a Rumor<S>> {
         let mut unknown = Vec::new();
         let mut place = 0;
-        for word in news {
+        for rumor in news {
             while self
                 .entries
                 .get(place)
-                .is_some_and(|entry| entry.node < word.node)
+                .is_some_and(|entry| entry.node < rumor.node)
             {
                 place += 1;
             }
             match self.entries.get_mut(place) {
-                Some(entry) if entry.node == word.node => {
-                    let new = entry_of(now, word);
+                Some(entry) if entry.node == rumor.node => {
+                    let new = entry_of(now, rumor);
                     if entry.at < new.at {
                         *entry = new;
                     }
                 }
-                _ => unknown.push(*word),
+                _ => unknown.push(*rumor),
             }
         }
         unknown
@@ -181,18 +181,18 @@ impl<S: Clone> View<S> {
 
     /// Inserts reports of nodes that are not known: all at once, because inserting each by itself would move
     /// half of the view, and from the end on, so that nothing is copied but what has to move.
-    fn insert(&mut self, now: Millis, unknown: &[&Word<S>]) {
+    fn insert(&mut self, now: Millis, unknown: &[&Rumor<S>]) {
         let mut known = self.entries.len();
-        let fresh = unknown.iter().map(|word| entry_of(now, word));
+        let fresh = unknown.iter().map(|rumor| entry_of(now, rumor));
         self.entries.extend(fresh);
         let mut left = unknown.len();
-        while let Some(word) = left.checked_sub(1).map(|last| unknown[last]) {
+        while let Some(rumor) = left.checked_sub(1).map(|last| unknown[last]) {
             let to = known + left - 1;
-            if known > 0 && self.entries[known - 1].node > word.node {
+            if known > 0 && self.entries[known - 1].node > rumor.node {
                 self.entries.swap(known - 1, to);
                 known -= 1;
             } else {
-                self.entries[to] = entry_of(now, word);
+                self.entries[to] = entry_of(now, rumor);
                 left -= 1;
             }
         }
@@ -237,15 +237,15 @@ fn key(time: Millis, place: usize) -> u64 {
 }
 
 /// When the node was in this state, by our clock.
-fn time_of<S>(now: Millis, word: &Word<S>) -> Millis {
-    now.saturating_sub(Millis::from(word.age_ms))
+fn time_of<S>(now: Millis, rumor: &Rumor<S>) -> Millis {
+    now.saturating_sub(Millis::from(rumor.age_ms))
 }
 
-fn entry_of<S: Clone>(now: Millis, word: &Word<S>) -> Entry<S> {
+fn entry_of<S: Clone>(now: Millis, rumor: &Rumor<S>) -> Entry<S> {
     Entry {
-        node: word.node,
-        at: time_of(now, word),
-        state: word.state.clone(),
+        node: rumor.node,
+        at: time_of(now, rumor),
+        state: rumor.state.clone(),
     }
 }
 
@@ -293,8 +293,8 @@ mod tests {
                 let now = step * STEP_MS + (sender * 1000 / nodes) as u64;
                 let other = chance.below(nodes - 1);
                 let receiver = other + usize::from(other >= sender);
-                let words = views[sender].message(now, ());
-                views[receiver].merge(now, &words);
+                let rumors = views[sender].message(now, ());
+                views[receiver].merge(now, &rumors);
             }
             if step > steps / 2 {
                 let now = (step + 1) * STEP_MS;
@@ -310,28 +310,28 @@ mod tests {
     #[test]
     fn the_newest_words_are_kept_and_sent() {
         let mut view: View<u64> = View::new(NodeId(0));
-        let word = |node: u64, age_ms: u32| Word {
+        let rumor = |node: u64, age_ms: u32| Rumor {
             node: NodeId(node),
             age_ms,
             state: node,
         };
         for node in 1..=VIEW_MAX as u64 + 10 {
             let age = u32::try_from(node).expect("small");
-            view.merge(1_000_000, &[word(node, age)]);
+            view.merge(1_000_000, &[rumor(node, age)]);
         }
         // One report too many made it forget some; nine more have come since.
         assert_eq!(view.entries().len(), KEPT + 9);
         assert!(view.of(NodeId(KEPT as u64)).is_some());
         assert!(view.of(NodeId(KEPT as u64 + 1)).is_none());
         let message = view.message(1_000_500, 77);
-        assert_eq!(message.len(), WINDOW + 1);
+        assert_eq!(message.len(), RUMORS_MAX + 1);
         assert_eq!(
             (message[0].node, message[0].age_ms, message[0].state),
             (NodeId(0), 0, 77)
         );
-        let mut others: Vec<u64> = message[1..].iter().map(|word| word.node.0).collect();
+        let mut others: Vec<u64> = message[1..].iter().map(|rumor| rumor.node.0).collect();
         others.sort_unstable();
-        assert_eq!(others, (1..=WINDOW as u64).collect::<Vec<_>>());
+        assert_eq!(others, (1..=RUMORS_MAX as u64).collect::<Vec<_>>());
         assert_eq!(
             message.iter().find(|w| w.node.0 == 3).map(|w| w.age_ms),
             Some(503)
@@ -341,21 +341,21 @@ mod tests {
     #[test]
     fn words_come_in_any_order_and_twice() {
         let mut view: View<u8> = View::new(NodeId(0));
-        let word = |node: u64, age_ms: u32, state| Word {
+        let rumor = |node: u64, age_ms: u32, state| Rumor {
             node: NodeId(node),
             age_ms,
             state,
         };
-        view.merge(9_000, &[word(5, 10, 1), word(3, 10, 2)]);
+        view.merge(9_000, &[rumor(5, 10, 1), rumor(3, 10, 2)]);
         view.merge(
             9_000,
             &[
-                word(9, 10, 3),
-                word(1, 20, 4),
-                word(4, 10, 5),
-                word(1, 5, 6),
-                word(1, 5, 7),
-                word(5, 9, 8),
+                rumor(9, 10, 3),
+                rumor(1, 20, 4),
+                rumor(4, 10, 5),
+                rumor(1, 5, 6),
+                rumor(1, 5, 7),
+                rumor(5, 9, 8),
             ],
         );
         let known = view.entries().iter();
@@ -366,20 +366,23 @@ mod tests {
     #[test]
     fn old_words_replace_nothing_and_nobody_speaks_for_us() {
         let mut view: View<&str> = View::new(NodeId(1));
-        let word = |node: u64, age_ms: u32, state| Word {
+        let rumor = |node: u64, age_ms: u32, state| Rumor {
             node: NodeId(node),
             age_ms,
             state,
         };
-        view.merge(500_000, &[word(2, 100, "new"), word(1, 0, "false")]);
-        view.merge(500_000, &[word(2, 200, "old"), word(3, 120_001, "too old")]);
+        view.merge(500_000, &[rumor(2, 100, "new"), rumor(1, 0, "false")]);
+        view.merge(
+            500_000,
+            &[rumor(2, 200, "old"), rumor(3, 120_001, "too old")],
+        );
         let known: Vec<&str> = view.entries().iter().map(|entry| entry.state).collect();
         assert_eq!(known, ["new"]);
         view.forget_old(500_000 + AGE_MAX_MS - 100);
         assert_eq!(view.entries().len(), 1);
         view.forget_old(500_000 + AGE_MAX_MS - 99);
         assert!(view.entries().is_empty());
-        view.merge(500_000, &[word(2, 100, "new"), word(3, 50, "gone")]);
+        view.merge(500_000, &[rumor(2, 100, "new"), rumor(3, 50, "gone")]);
         view.forget(|node| node == NodeId(3));
         let known: Vec<&str> = view.entries().iter().map(|entry| entry.state).collect();
         assert_eq!(known, ["new"]);
