@@ -1,6 +1,6 @@
 //! Where programs should be.
 //!
-//! Nodes measure themselves ([`load`]), report that to others ([`window`]), weigh their use ([`cost`]), and
+//! Nodes measure themselves ([`load`]), report that to others ([`gossip`]), weigh their use ([`cost`]), and
 //! decide for their own programs whether one of them is better off elsewhere. Everything here is pure: time,
 //! random numbers and what the sensors say come as arguments, so that the simulator runs the same code as the
 //! daemon.

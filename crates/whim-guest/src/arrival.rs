@@ -1,9 +1,9 @@
 //! From a blank process to a guest: the way in, as far as home's commit.
 
 use crate::clocks::Ahead;
+use crate::connections::{Assembly, ConnectionError};
 use crate::error::GuestError;
 use crate::guest::Guest;
-use crate::link::{Assembly, LinkError};
 use crate::pager::{self, PagerError, Shared};
 use crate::sandbox::{GuestRequest, Sandbox, SandboxError};
 use crate::table::{Arrival as PageArrival, Piece};
@@ -29,7 +29,7 @@ pub enum ArrivalError {
     #[error(transparent)]
     Pager(#[from] PagerError),
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Connection(#[from] ConnectionError),
     #[error(transparent)]
     Guest(#[from] GuestError),
     #[error("The pager's thread cannot be made: {0}")]

@@ -2,7 +2,7 @@
 //!
 //! - [`sandbox`]: the empty namespaces and the blank process in them.
 //! - `arrival`: from the blank process to the guest.
-//! - [`supervisor`]: the main loop. `link` and `control` are its connections, and `reception`
+//! - [`supervisor`]: the main loop. `connections` and `control` are its connections, and `reception`
 //!   accepts them.
 //! - `guest`: threads and their stops. `calls` and `signals` handle what happens to the threads.
 //!   `cut` reads the registers of a stopped call. `unread` handles a signal whose handler is due
@@ -16,13 +16,13 @@ mod arrival;
 mod calls;
 mod capture;
 mod clocks;
+mod connections;
 mod control;
 mod cut;
 mod error;
 mod fault;
 mod guest;
 mod limits;
-mod link;
 mod mappings;
 mod memory;
 mod numbers;

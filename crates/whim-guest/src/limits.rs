@@ -23,8 +23,8 @@ const PERCENT: u64 = 90;
 /// Most memory that one CPU fills in a millisecond, in bytes.
 const GROWTH_PER_MS: u64 = 4 << 20;
 /// Checking more often would cost more than it is worth.
-const LOOK_MIN: Duration = Duration::from_millis(2);
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const CHECK_MIN: Duration = Duration::from_millis(2);
+const CHECK_MAX: Duration = Duration::from_secs(1);
 /// Room in which the threads of a guest that is to go can stop: each may be about to get a huge page.
 const SPARE_MIN: u64 = 16 << 20;
 const SPARE_PER_THREAD: u64 = 2 << 20;
@@ -51,7 +51,7 @@ pub(crate) enum Verdict {
 
 /// What a check of the memory has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Reading {
     pub verdict: Verdict,
     /// Time until the next check.
     pub again: Duration,
@@ -122,7 +122,7 @@ fn number(file: &File) -> Option<u64> {
         .ok()
 }
 
-impl Look {
+impl Reading {
     /// Why a guest of this node leaves, as a sentence after "it came home because".
     #[must_use]
     pub(crate) fn reason(&self, node: &str) -> String {
@@ -186,7 +186,7 @@ impl Limits {
     }
 
     /// Checks how much memory is used. `resident` gives the guest's own use if no group counts it.
-    pub(crate) fn look(&mut self, resident: impl FnOnce() -> u64, now: Instant) -> Look {
+    pub(crate) fn read(&mut self, resident: impl FnOnce() -> u64, now: Instant) -> Reading {
         let own = self.own.as_ref().and_then(number);
         let own = own.unwrap_or_else(resident);
         let all = self.all.as_ref().and_then(number).unwrap_or(own);
@@ -198,7 +198,7 @@ impl Limits {
         } else {
             self.near(own, limit, now)
         };
-        Look {
+        Reading {
             verdict,
             again,
             own,
@@ -208,7 +208,7 @@ impl Limits {
     }
 
     fn patience(&self, left: u64) -> Duration {
-        Duration::from_millis(left / GROWTH_PER_MS / self.cpus).clamp(LOOK_MIN, LOOK_MAX)
+        Duration::from_millis(left / GROWTH_PER_MS / self.cpus).clamp(CHECK_MIN, CHECK_MAX)
     }
 
     fn near(&mut self, own: u64, limit: u64, now: Instant) -> (Verdict, Duration) {
@@ -216,13 +216,13 @@ impl Limits {
         let leads = others.iter().all(|other| *other <= own);
         let count = others.len() as u64 + 1;
         if leads && self.lock() {
-            return (Verdict::Leaves, LOOK_MIN);
+            return (Verdict::Leaves, CHECK_MIN);
         }
         let allowance = limit / 100 * GROWTH_PERCENT / count;
         let verdict = self.pressure.judge(own, allowance, now);
         // Each check reads the use of all guests, so with more guests it is made less often.
-        let again = LOOK_MIN.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
-        (verdict, again.min(LOOK_MAX))
+        let again = CHECK_MIN.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        (verdict, again.min(CHECK_MAX))
     }
 
     /// What each of the other guests uses.
@@ -251,10 +251,10 @@ impl Limits {
     pub(crate) fn let_stop(&mut self, threads: usize, is_stopping: bool) -> Duration {
         if is_stopping {
             self.give_room(threads);
-            LOOK_MIN
+            CHECK_MIN
         } else {
             self.take_room_back();
-            LOOK_MAX
+            CHECK_MAX
         }
     }
 
@@ -290,7 +290,7 @@ impl Limits {
         };
         let (begun, first) = (Instant::now(), number(own).unwrap_or(0));
         while begun.elapsed() < RELEASE_MAX && number(own).is_some_and(|used| used > first / 8) {
-            std::thread::sleep(LOOK_MIN);
+            std::thread::sleep(CHECK_MIN);
         }
     }
 }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     fn verdict(limits: &mut Limits, now: Instant) -> Verdict {
-        limits.look(|| 0, now).verdict
+        limits.read(|| 0, now).verdict
     }
 
     fn uses(directory: &Path, guest: usize, used: u64) {
@@ -357,16 +357,16 @@ mod tests {
         let mut limits = Limits::open(Some(1000 * MB), &[], None);
         limits.cpus = 1;
         let now = Instant::now();
-        let far = limits.look(|| 100 * MB, now);
+        let far = limits.read(|| 100 * MB, now);
         assert_eq!(
             (far.verdict, far.again),
             (Verdict::RunsOn, Duration::from_millis(200))
         );
-        let close = limits.look(|| 899 * MB, now);
-        assert_eq!((close.verdict, close.again), (Verdict::RunsOn, LOOK_MIN));
-        assert_eq!(limits.look(|| 900 * MB, now).verdict, Verdict::Leaves);
+        let close = limits.read(|| 899 * MB, now);
+        assert_eq!((close.verdict, close.again), (Verdict::RunsOn, CHECK_MIN));
+        assert_eq!(limits.read(|| 900 * MB, now).verdict, Verdict::Leaves);
         let mut unlimited = Limits::open(None, &[], None);
-        assert_eq!(unlimited.look(|| 1 << 50, now).verdict, Verdict::RunsOn);
+        assert_eq!(unlimited.read(|| 1 << 50, now).verdict, Verdict::RunsOn);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! the main thread may be in the middle of a long step, and a connection that takes the place of a
 //! lost one may be just what that step waits for.
 
+use crate::connections::{ConnectionError, Next, Parties};
 use crate::control::{self, Request};
-use crate::link::{LinkError, Next, Parties};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ pub(crate) enum Visit {
     /// The first connection of its kind.
     Connection(ChannelRole, Box<Fresh>),
     /// The connection to the next host that [`Reception::connect_onward`] was asked for.
-    Onward(Next, Result<Box<Channel>, LinkError>),
+    Onward(Next, Result<Box<Channel>, ConnectionError>),
 }
 
 /// Brings visits to the main thread, from any other thread.

@@ -8,11 +8,11 @@ mod visits;
 use crate::arrival::{Arrival, ArrivalError};
 use crate::calls::Reply;
 use crate::clocks::Ahead;
+use crate::connections::{self, ConnectionError, Next, Parties, STALL_MAX};
 use crate::control::ControlError;
 use crate::error::GuestError;
 use crate::guest::{Guest, Outgoing};
 use crate::limits::Limits;
-use crate::link::{self, LinkError, Next, Parties, STALL_MAX};
 use crate::reception::{Reception, ReceptionError};
 use crate::sandbox::{Sandbox, SandboxError};
 use nix::errno::Errno;
@@ -60,7 +60,7 @@ pub enum SupervisorError {
     #[error(transparent)]
     Guest(#[from] GuestError),
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Connection(#[from] ConnectionError),
     #[error("The connection to home broke: {0}")]
     Channel(#[from] ChannelError),
     #[error(transparent)]
@@ -218,7 +218,7 @@ impl Supervisor {
             tail: Vec::new(),
         };
         if let Some(calls) = &mut self.calls {
-            let _ = link::queue(calls, self.parties.epoch, &out);
+            let _ = connections::queue(calls, self.parties.epoch, &out);
         }
         self.farewell();
     }
@@ -268,7 +268,7 @@ impl Supervisor {
         };
         if let Some(guest) = &mut self.guest {
             for out in guest.outbox.drain(..) {
-                link::queue(calls, self.parties.epoch, &out)?;
+                connections::queue(calls, self.parties.epoch, &out)?;
             }
         }
         calls.flush()?;
@@ -301,7 +301,7 @@ impl Supervisor {
             message,
             tail: Vec::new(),
         };
-        link::queue(calls, self.parties.epoch, &out)?;
+        connections::queue(calls, self.parties.epoch, &out)?;
         calls.flush()?;
         Ok(())
     }
@@ -312,7 +312,7 @@ impl Supervisor {
         let due = self.guest.as_ref().is_some_and(Guest::expects_answer);
         let spin = due && self.quick && begun >= self.spin_after;
         while spin && begun.elapsed() < SPIN {
-            let ready = self.look(PollTimeout::ZERO)?;
+            let ready = self.poll(PollTimeout::ZERO)?;
             if ready.any() {
                 return Ok(ready);
             }
@@ -325,7 +325,7 @@ impl Supervisor {
         }
         self.slept = self.patience();
         let patience = PollTimeout::try_from(self.slept).unwrap_or(PollTimeout::MAX);
-        let ready = self.look(patience)?;
+        let ready = self.poll(patience)?;
         if due && ready.calls {
             // After slow answers, the first quick one makes polling worthwhile again.
             self.quick = begun.elapsed() < SPIN * 4;
@@ -347,7 +347,7 @@ impl Supervisor {
         left.max(Duration::from_millis(1))
     }
 
-    fn look(&self, patience: PollTimeout) -> Result<Ready, SupervisorError> {
+    fn poll(&self, patience: PollTimeout) -> Result<Ready, SupervisorError> {
         let queued = self
             .calls
             .as_ref()

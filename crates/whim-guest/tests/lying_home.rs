@@ -14,7 +14,7 @@ use liar::{Liar, PATIENCE, PID, prepare};
 use std::time::{Duration, Instant};
 use support::{Host, World};
 use whim_attempts::{Attempt, Party};
-use whim_home::link::Link;
+use whim_home::connections::Connections;
 use whim_journey::frame::{Kind, PROTOCOL_VERSION};
 use whim_journey::job::State;
 use whim_journey::message::{self, ChannelRole, ClockPair, Hello, PageRequest, ToGuest, ToHome};
@@ -40,7 +40,9 @@ fn each_is_refused(faults: &[Fault]) {
         liar.shows(&lie);
         // What cannot be seen before is seen when it is carried out.
         let clocks = Clocks::default();
-        let _ = liar.link.send(&ToGuest::Complete { clocks }, PATIENCE);
+        let _ = liar
+            .connections
+            .send(&ToGuest::Complete { clocks }, PATIENCE);
         attempt.failed(liar.refused(what));
     }
 }
@@ -378,7 +380,7 @@ fn frames_of_another_epoch_are_passed_over() {
     let mut liar = Liar::started(&image::image(PID, 1));
     let discard = message::encode(&ToGuest::Discard).expect("encoded");
     for epoch in [0, 2, u32::MAX] {
-        let calls = &mut liar.link.calls;
+        let calls = &mut liar.connections.calls;
         let sent = calls.send_now(Kind::ToGuest, epoch, &[&discard], PATIENCE);
         sent.expect("sent");
     }
@@ -396,7 +398,7 @@ fn data_without_messages_is_bounded() {
     let mut liar = Liar::prepared();
     let payload = [&7i32.to_le_bytes()[..], &[0; 1 << 20]].concat();
     for _ in 0..36 {
-        let (calls, epoch) = (&mut liar.link.calls, liar.link.epoch);
+        let (calls, epoch) = (&mut liar.connections.calls, liar.connections.epoch);
         if calls
             .send_now(Kind::Data, epoch, &[&payload], PATIENCE)
             .is_err()
@@ -408,11 +410,11 @@ fn data_without_messages_is_bounded() {
     let attempt = tries("fill a supervisor's memory with data of many threads");
     let mut liar = Liar::prepared();
     for tid in 0..65i32 {
-        liar.link
+        liar.connections
             .calls
             .queue(Kind::Data, 1, &[&tid.to_le_bytes(), b"x"]);
     }
-    liar.link.calls.flush().expect("sent");
+    liar.connections.calls.flush().expect("sent");
     attempt.failed(liar.refused("data of many threads"));
 }
 
@@ -526,8 +528,8 @@ fn false_pages_end_the_guest_alone() {
             liar.answers_page(request.request + 1000, 0, &[0; 4096]);
         }),
         ("pages without a number", |liar, _| {
-            let epoch = liar.link.epoch;
-            let pages = &mut liar.link.pages;
+            let epoch = liar.connections.epoch;
+            let pages = &mut liar.connections.pages;
             let sent = pages.send_now(Kind::PageReply, epoch, &[&[0; 15]], PATIENCE);
             sent.expect("sent");
         }),
@@ -731,7 +733,7 @@ fn silent_connections_are_bounded() {
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
     drop((kept, above));
     let credentials = world.credentials("n1", "lies", Role::Home);
-    Link::connect("lies", &host.slot, &credentials, None).expect("home gets in");
+    Connections::connect("lies", &host.slot, &credentials, None).expect("home gets in");
     attempt.failed("the ninth is closed at once; home gets in when they are over");
 }
 

@@ -5,7 +5,7 @@
 //! when nothing is traced any more, so that a new move may begin.
 
 use crate::client::Client;
-use crate::taking;
+use crate::seize;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -47,7 +47,7 @@ pub(crate) fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Resul
             (parting, tracer, result)
         });
         let traced = traced.context("No thread can be made")?;
-        match taking::give_up_rights() {
+        match seize::give_up_rights() {
             Ok(()) => drop(alone.send(())),
             Err(error) => {
                 drop(alone);

@@ -11,13 +11,13 @@ mod requests;
 mod watch;
 
 use crate::client::Client;
+use crate::connections::{Connections, clocks};
 use crate::convert::Original;
 use crate::deputy::DeputyEvent;
 use crate::held::HeldSignal;
 use crate::holding::Holding;
 use crate::identity::Identity;
 use crate::journal::Journal;
-use crate::link::{Link, clocks};
 use crate::moving::{Onward, Transition};
 use crate::room::Reserve;
 use crate::server::{ServeError, Server};
@@ -73,7 +73,7 @@ const FILES: u64 = 5;
 #[derive(Debug)]
 pub(crate) struct Away {
     server: Server,
-    link: Link,
+    connections: Connections,
     original: Original,
     tails: Tails,
     held: Vec<HeldSignal>,
@@ -119,14 +119,14 @@ impl Away {
     #[must_use]
     pub(crate) fn new(
         server: Server,
-        link: Link,
+        connections: Connections,
         original: Original,
         (files, reserve): (WatchedFiles, Reserve),
         lease: Option<Duration>,
     ) -> Self {
         Self {
             server,
-            link,
+            connections,
             original,
             tails: Tails::default(),
             held: Vec::new(),
@@ -175,8 +175,8 @@ impl Away {
         if let Some(notices) = self.files.notices() {
             epoll.add(notices, EpollEvent::new(EpollFlags::EPOLLIN, FILES))?;
         }
-        lines::begin(&epoll, &mut self.link.calls, CALLS)?;
-        lines::begin(&epoll, &mut self.link.pages, PAGES)?;
+        lines::begin(&epoll, &mut self.connections.calls, CALLS)?;
+        lines::begin(&epoll, &mut self.connections.pages, PAGES)?;
         self.epoll = Some(epoll);
         self.watch.begin(self.begun.elapsed());
         loop {
@@ -239,10 +239,10 @@ impl Away {
         }
         self.keep_lines()?;
         // A line that is over and has no connection has nothing left by which it could show that.
-        if self.link.calls.has_frames() || self.link.calls.is_over() {
+        if self.connections.calls.has_frames() || self.connections.calls.is_over() {
             self.read_calls(identity)?;
         }
-        if self.link.pages.has_frames() || self.link.pages.is_over() {
+        if self.connections.pages.has_frames() || self.connections.pages.is_over() {
             self.read_pages()?;
         }
         if self.next_is_over() {
@@ -258,7 +258,10 @@ impl Away {
 
     /// Time in which we did not listen does not count as silence of the host.
     fn excuse(&mut self, duration: Duration) {
-        let at = self.link.heard().saturating_duration_since(self.begun);
+        let at = self
+            .connections
+            .heard()
+            .saturating_duration_since(self.begun);
         for event in [WatchEvent::Heard { at }, WatchEvent::Stalled { duration }] {
             let _ = self.watch.handle(self.begun.elapsed(), event).count();
         }
@@ -291,7 +294,7 @@ impl Away {
 
     /// How long the loop may sleep.
     fn patience(&self) -> Duration {
-        if self.link.calls.queued_bytes() + self.link.pages.queued_bytes() > 0 {
+        if self.connections.calls.queued_bytes() + self.connections.pages.queued_bytes() > 0 {
             return Duration::from_millis(1);
         }
         let polls = match &self.transition {
@@ -303,7 +306,7 @@ impl Away {
             return Duration::from_millis(2);
         }
         let work = |line: &Line| line.has_frames() && !line.is_full();
-        if work(&self.link.calls) || work(&self.link.pages) {
+        if work(&self.connections.calls) || work(&self.connections.pages) {
             return Duration::ZERO;
         }
         let left = self.watch.patience(self.begun.elapsed());
@@ -316,13 +319,13 @@ impl Away {
     fn send_all(&mut self) -> Result<()> {
         let outgoing = std::mem::take(&mut self.server.outgoing);
         for out in outgoing {
-            self.link.queue(&out.message, &out.tail)?;
+            self.connections.queue(&out.message, &out.tail)?;
         }
-        if self.server.priorities_changed || self.link.told.is_empty() {
+        if self.server.priorities_changed || self.connections.told.is_empty() {
             self.tell_priorities()?;
         }
-        self.link.calls.flush()?;
-        self.link.pages.flush()?;
+        self.connections.calls.flush()?;
+        self.connections.pages.flush()?;
         Ok(())
     }
 
@@ -335,7 +338,7 @@ impl Away {
                 WatchAction::GiveUp { .. } if self.home_waits => {}
                 WatchAction::GiveUp { silent } => bail!(
                     "The host {} has not been heard of for {silent:.1?}",
-                    self.link.node
+                    self.connections.node
                 ),
             }
         }
@@ -344,25 +347,28 @@ impl Away {
 
     fn beat(&mut self) -> Result<()> {
         let clocks = clocks();
-        if self.link.calls.is_connected() {
-            self.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
+        if self.connections.calls.is_connected() {
+            self.connections
+                .queue(&ToGuest::Heartbeat { clocks }, &[])?;
         }
         // Another process may have changed them (`renice`).
         self.tell_priorities()?;
         self.try_home_again()?;
         self.tell_evicting();
         if let Some(Transition::Onward(onward)) = &mut self.transition {
-            onward.link.queue(&ToGuest::Heartbeat { clocks }, &[])?;
-            onward.link.calls.flush()?;
+            onward
+                .connections
+                .queue(&ToGuest::Heartbeat { clocks }, &[])?;
+            onward.connections.calls.flush()?;
         }
         Ok(())
     }
 
     fn read_calls(&mut self, identity: &Identity) -> Result<()> {
-        let state = self.link.calls.receive()?;
+        let state = self.connections.calls.receive()?;
         // Accept no more work than the line can keep results of; the guest's further calls wait meanwhile.
-        while !self.link.calls.is_full()
-            && let Some(frame) = self.link.calls.next_frame()
+        while !self.connections.calls.is_full()
+            && let Some(frame) = self.connections.calls.next_frame()
         {
             self.frame(frame, identity)?;
             if self.finish.is_some() {
@@ -370,13 +376,16 @@ impl Away {
             }
         }
         if matches!(state, Received::Closed) && !self.home_waits {
-            bail!("The host {} has closed the connection", self.link.node);
+            bail!(
+                "The host {} has closed the connection",
+                self.connections.node
+            );
         }
         Ok(())
     }
 
     fn frame(&mut self, frame: Frame, identity: &Identity) -> Result<()> {
-        if frame.epoch != self.link.epoch {
+        if frame.epoch != self.connections.epoch {
             tracing::warn!("A frame of epoch {} is refused", frame.epoch);
             return Ok(());
         }
@@ -431,11 +440,11 @@ impl Away {
     }
 
     fn read_pages(&mut self) -> Result<()> {
-        let state = self.link.pages.receive()?;
-        while !self.link.pages.is_full()
-            && let Some(frame) = self.link.pages.next_frame()
+        let state = self.connections.pages.receive()?;
+        while !self.connections.pages.is_full()
+            && let Some(frame) = self.connections.pages.next_frame()
         {
-            if frame.kind != Kind::PageRequest || frame.epoch != self.link.epoch {
+            if frame.kind != Kind::PageRequest || frame.epoch != self.connections.epoch {
                 continue;
             }
             let (request, _) = message::decode::<PageRequest>(&frame.payload)?;
@@ -443,28 +452,33 @@ impl Away {
             match self.server.pages(request) {
                 Ok(bytes) => {
                     let parts: [&[u8]; 3] = [&id, &[0; 8], &bytes];
-                    self.link
+                    self.connections
                         .pages
-                        .queue(Kind::PageReply, self.link.epoch, &parts);
+                        .queue(Kind::PageReply, self.connections.epoch, &parts);
                 }
                 Err(errno) => {
                     let mut status = [0; 8];
                     status[..4].copy_from_slice(&(errno as i32).to_le_bytes());
-                    self.link
-                        .pages
-                        .queue(Kind::PageReply, self.link.epoch, &[&id, &status]);
+                    self.connections.pages.queue(
+                        Kind::PageReply,
+                        self.connections.epoch,
+                        &[&id, &status],
+                    );
                 }
             }
         }
-        self.link.pages.flush()?;
+        self.connections.pages.flush()?;
         if matches!(state, Received::Closed) && self.transition.is_none() {
-            bail!("The host {} has closed the page connection", self.link.node);
+            bail!(
+                "The host {} has closed the page connection",
+                self.connections.node
+            );
         }
         Ok(())
     }
 
     fn deputy_events(&mut self) -> Result<()> {
-        while !self.link.calls.is_full()
+        while !self.connections.calls.is_full()
             && let Some(event) = self.server.deputy.next_event()?
         {
             match event {
@@ -513,8 +527,8 @@ impl Away {
             Ending::Gone => (ToGuest::Ended, "The process has ended".to_owned()),
             Ending::Lost(reason) => (ToGuest::Discard, reason.clone()),
         };
-        if self.link.queue(&last.0, &[]).is_ok() {
-            let _ = self.link.calls.flush();
+        if self.connections.queue(&last.0, &[]).is_ok() {
+            let _ = self.connections.calls.flush();
         }
         if let Some(Transition::Homeward(homeward)) = &mut self.transition
             && let Some(client) = &mut homeward.client
@@ -541,7 +555,7 @@ impl Away {
     fn begin_onward(
         &mut self,
         slot: whim_journey::job::Slot,
-        mut link: Link,
+        mut connections: Connections,
         client: Client,
         identity: &Identity,
     ) -> Result<()> {
@@ -549,14 +563,14 @@ impl Away {
             pid: identity.job.pid,
             threads: u32::try_from(self.server.deputy.living()).unwrap_or(u32::MAX),
             resident_bytes: self.resident_bytes,
-            clocks: link.clocks,
+            clocks: connections.clocks,
             lease_ms: identity.job.lease_ms,
         };
-        link.queue(&prepare, &[])?;
-        link.calls.flush()?;
+        connections.queue(&prepare, &[])?;
+        connections.calls.flush()?;
         let epoll = self.epoll.as_ref().context("epoll")?;
-        lines::begin(epoll, &mut link.calls, NEXT_CALLS)?;
-        let onward = Onward::new(slot, link, client, identity.lease);
+        lines::begin(epoll, &mut connections.calls, NEXT_CALLS)?;
+        let onward = Onward::new(slot, connections, client, identity.lease);
         self.transition = Some(Transition::Onward(Box::new(onward)));
         Ok(())
     }
@@ -566,7 +580,7 @@ impl Away {
             return Ok(());
         };
         onward.stopped = self.stopped;
-        match onward.receive(&mut self.link, journal) {
+        match onward.receive(&mut self.connections, journal) {
             Ok(false) => self.transition = Some(Transition::Onward(onward)),
             Ok(true) => self.arrived(*onward, journal)?,
             Err(error) => self.onward_failed(*onward, &format!("{error:#}"))?,
@@ -577,16 +591,20 @@ impl Away {
     /// The guest runs on the next host: calls come from there now.
     fn arrived(&mut self, onward: Onward, journal: &mut Journal) -> Result<()> {
         let epoll = self.epoll.as_ref().context("epoll")?;
-        for line in [&self.link.calls, &self.link.pages, &onward.link.calls] {
+        for line in [
+            &self.connections.calls,
+            &self.connections.pages,
+            &onward.connections.calls,
+        ] {
             lines::end(epoll, line);
         }
-        self.link.queue(&ToGuest::Discard, &[])?;
-        let _ = self.link.calls.flush();
-        let from = self.link.node.clone();
-        let (link, mut client, report) = onward.into_arrival(from);
-        self.link = link;
-        lines::begin(epoll, &mut self.link.calls, CALLS)?;
-        lines::begin(epoll, &mut self.link.pages, PAGES)?;
+        self.connections.queue(&ToGuest::Discard, &[])?;
+        let _ = self.connections.calls.flush();
+        let from = self.connections.node.clone();
+        let (connections, mut client, report) = onward.into_arrival(from);
+        self.connections = connections;
+        lines::begin(epoll, &mut self.connections.calls, CALLS)?;
+        lines::begin(epoll, &mut self.connections.pages, PAGES)?;
         self.watch.begin(self.begun.elapsed());
         self.left_host();
         self.moves += 1;
@@ -595,7 +613,7 @@ impl Away {
         self.lacks_memory = None;
         self.excess = None;
         journal.note(&Event::Acknowledged {
-            epoch: self.link.epoch,
+            epoch: self.connections.epoch,
         });
         journal.note(&Event::Done {
             report: report.clone(),
@@ -617,11 +635,11 @@ impl Away {
 
     fn onward_failed(&mut self, mut onward: Onward, reason: &str) -> Result<()> {
         if let Some(epoll) = &self.epoll {
-            lines::end(epoll, &onward.link.calls);
+            lines::end(epoll, &onward.connections.calls);
         }
-        let _ = onward.link.queue(&ToGuest::Discard, &[]);
-        let _ = onward.link.calls.flush();
-        self.link.queue(&ToGuest::Resume, &[])?;
+        let _ = onward.connections.queue(&ToGuest::Discard, &[]);
+        let _ = onward.connections.calls.flush();
+        self.connections.queue(&ToGuest::Resume, &[])?;
         self.release_held();
         onward.client.refuse(reason.to_owned());
         match self.wants_home.take() {
@@ -645,7 +663,7 @@ impl Away {
                     client.refuse(format!("{phase}: {reason}"));
                 }
                 self.return_failed(reason);
-                self.link.queue(&ToGuest::Resume, &[])?;
+                self.connections.queue(&ToGuest::Resume, &[])?;
                 self.release_held();
                 Ok(())
             }
@@ -670,14 +688,14 @@ impl Away {
             let (slot, mut client) = connecting.into_parts();
             match connected {
                 Ok(_) if self.stopped => client.refuse(REFUSAL),
-                Ok(link) => self.begin_onward(slot, link, client, identity)?,
+                Ok(connections) => self.begin_onward(slot, connections, client, identity)?,
                 Err(reason) => client.refuse(reason),
             }
         }
         let Some(Transition::Onward(mut onward)) = self.transition.take_if(is_onward) else {
             return Ok(());
         };
-        match onward.tick(&mut self.link, journal) {
+        match onward.tick(&mut self.connections, journal) {
             Ok(()) => {
                 self.transition = Some(Transition::Onward(onward));
                 Ok(())
@@ -691,13 +709,13 @@ impl Away {
         let Some(Transition::Homeward(homeward)) = self.transition.take() else {
             bail!("The process is not on its way home");
         };
-        let from = self.link.node.clone();
+        let from = self.connections.node.clone();
         match homeward.finish(self.server, &self.original, &mut self.held) {
             Ok(arrival) => {
                 let time = arrival.cpu_away;
                 journal.note(&Event::CpuAway { time });
-                self.link.queue(&ToGuest::Discard, &[])?;
-                let _ = self.link.calls.flush();
+                self.connections.queue(&ToGuest::Discard, &[])?;
+                let _ = self.connections.calls.flush();
                 let to = identity.job.node.clone();
                 let report = whim_journey::job::MoveReport {
                     from,
@@ -720,8 +738,8 @@ impl Away {
                 if let Some(client) = &mut self.evicting {
                     client.refuse(reason.clone());
                 }
-                let _ = self.link.queue(&ToGuest::Discard, &[]);
-                let _ = self.link.calls.flush();
+                let _ = self.connections.queue(&ToGuest::Discard, &[]);
+                let _ = self.connections.calls.flush();
                 journal.commit(&Event::Ended {
                     reason: reason.clone(),
                     status: None,

@@ -1,6 +1,6 @@
 //! The clients of this supervisor: the daemon, which asks for something on behalf of a user.
 
-use crate::taking;
+use crate::seize;
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -55,7 +55,7 @@ impl Client {
         let stream = Arc::clone(&self.stream);
         let inform = move || {
             // This thread still runs when the thread that made it has no rights any more.
-            if let Err(error) = taking::give_up_rights() {
+            if let Err(error) = seize::give_up_rights() {
                 tracing::warn!(%error, "nobody is told that the move goes on");
                 return;
             }

@@ -1,13 +1,13 @@
 //! Moves that begin away: onward to another host, and home.
 
 use crate::client::Client;
+use crate::connections::{Connections, clocks};
 use crate::convert::Original;
 use crate::held::HeldSignal;
 use crate::holding::Holding;
 use crate::homeward;
 use crate::identity::{Identity, durations};
 use crate::journal::{Journal, Syncing};
-use crate::link::{Link, clocks};
 use crate::progress::Progress;
 use crate::room;
 use crate::server::Server;
@@ -57,7 +57,7 @@ impl Transition {
 pub(crate) struct Connecting {
     slot: Slot,
     client: Client,
-    connected: Receiver<Result<Link, String>>,
+    connected: Receiver<Result<Connections, String>>,
 }
 
 impl Connecting {
@@ -68,9 +68,9 @@ impl Connecting {
         let (credentials, lease) = (identity.credentials.clone(), identity.lease);
         let target = slot.clone();
         std::thread::spawn(move || {
-            let link = Link::connect(&journey, &target, &credentials, lease);
+            let connections = Connections::connect(&journey, &target, &credentials, lease);
             // Nobody waits any more if the process has ended.
-            let _ = sender.send(link.map_err(|error| error.to_string()));
+            let _ = sender.send(connections.map_err(|error| error.to_string()));
         });
         Self {
             slot,
@@ -80,7 +80,7 @@ impl Connecting {
     }
 
     /// The connections, or why there are none, once that is known.
-    pub(crate) fn poll(&mut self) -> Option<Result<Link, String>> {
+    pub(crate) fn poll(&mut self) -> Option<Result<Connections, String>> {
         match self.connected.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
@@ -105,7 +105,7 @@ impl Connecting {
 #[derive(Debug)]
 pub(crate) struct Onward {
     slot: Slot,
-    pub link: Link,
+    pub connections: Connections,
     pub client: Client,
     /// Its times are counted from `begun`.
     going: Move,
@@ -120,10 +120,15 @@ pub(crate) struct Onward {
 
 impl Onward {
     #[must_use]
-    pub(crate) fn new(slot: Slot, link: Link, client: Client, lease: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        slot: Slot,
+        connections: Connections,
+        client: Client,
+        lease: Option<Duration>,
+    ) -> Self {
         let mut onward = Self {
             slot,
-            link,
+            connections,
             client,
             going: Move::new(Duration::ZERO, Limits::onward(lease)),
             begun: Instant::now(),
@@ -148,10 +153,10 @@ impl Onward {
     ///
     /// # Errors
     /// It refused, or its connection broke: the old guest is to go on.
-    pub(crate) fn receive(&mut self, old: &mut Link, journal: &mut Journal) -> Result<bool> {
-        let state = self.link.calls.receive()?;
-        while let Some(frame) = self.link.calls.next_frame() {
-            if frame.kind != Kind::ToHome || frame.epoch != self.link.epoch {
+    pub(crate) fn receive(&mut self, old: &mut Connections, journal: &mut Journal) -> Result<bool> {
+        let state = self.connections.calls.receive()?;
+        while let Some(frame) = self.connections.calls.next_frame() {
+            if frame.kind != Kind::ToHome || frame.epoch != self.connections.epoch {
                 continue;
             }
             let (message, _) = message::decode::<ToHome>(&frame.payload)?;
@@ -160,12 +165,20 @@ impl Onward {
             }
         }
         if matches!(state, Received::Closed) {
-            bail!("The next host {} has closed the connection", self.link.node);
+            bail!(
+                "The next host {} has closed the connection",
+                self.connections.node
+            );
         }
         Ok(false)
     }
 
-    fn message(&mut self, message: ToHome, old: &mut Link, journal: &mut Journal) -> Result<bool> {
+    fn message(
+        &mut self,
+        message: ToHome,
+        old: &mut Connections,
+        journal: &mut Journal,
+    ) -> Result<bool> {
         let step = self.going.step();
         let unexpected = format!("{message:?} came while {step:?}");
         let (event, reason) = match message {
@@ -194,7 +207,7 @@ impl Onward {
         &mut self,
         event: MoveEvent,
         reason: String,
-        (old, journal): (&mut Link, &mut Journal),
+        (old, journal): (&mut Connections, &mut Journal),
     ) -> Result<bool> {
         match self.going.handle(self.begun.elapsed(), event) {
             None => {}
@@ -208,17 +221,17 @@ impl Onward {
                 self.syncing = Some(journal.begin_commit(&entry).context(UNWRITABLE)?);
             }
             Some(Action::Commit) => {
-                self.link
+                self.connections
                     .queue(&ToGuest::Commit { clocks: clocks() }, &[])?;
-                self.link.calls.flush()?;
+                self.connections.calls.flush()?;
             }
             Some(Action::Acknowledge) => {
                 if self.stopped {
                     // Sent before its calls flow, because a stopped process does nothing.
-                    self.link.queue(&ToGuest::Stop, &[])?;
+                    self.connections.queue(&ToGuest::Stop, &[])?;
                 }
-                self.link.queue(&ToGuest::Acknowledged, &[])?;
-                self.link.calls.flush()?;
+                self.connections.queue(&ToGuest::Acknowledged, &[])?;
+                self.connections.calls.flush()?;
                 return Ok(true);
             }
             Some(Action::GiveUp) => bail!(reason),
@@ -226,7 +239,7 @@ impl Onward {
         Ok(false)
     }
 
-    fn send(&mut self, old: &mut Link) -> Result<()> {
+    fn send(&mut self, old: &mut Connections) -> Result<()> {
         let onward = ToGuest::Onward {
             addresses: self.slot.addresses.clone(),
             server_name: self.slot.server_name.clone(),
@@ -255,7 +268,7 @@ impl Onward {
     ///
     /// # Errors
     /// The disk failed, the connection broke, or it takes too long: the old guest is to go on.
-    pub(crate) fn tick(&mut self, old: &mut Link, journal: &mut Journal) -> Result<()> {
+    pub(crate) fn tick(&mut self, old: &mut Connections, journal: &mut Journal) -> Result<()> {
         if let Some(ended) = self.syncing.as_mut().and_then(Syncing::poll) {
             self.syncing = None;
             let written = ended.is_ok();
@@ -267,7 +280,10 @@ impl Onward {
                 (&mut *old, &mut *journal),
             )?;
         }
-        let at = self.link.heard().saturating_duration_since(self.begun);
+        let at = self
+            .connections
+            .heard()
+            .saturating_duration_since(self.begun);
         for event in [MoveEvent::Heard { at }, MoveEvent::Tick] {
             let limit = self.going.limit();
             let left = &old.node;
@@ -277,9 +293,9 @@ impl Onward {
         Ok(())
     }
 
-    /// Ends the move. Returns the new link, the client that asked, and the report.
+    /// Ends the move. Returns the new connections, the client that asked, and the report.
     #[must_use]
-    pub(crate) fn into_arrival(self, from: String) -> (Link, Client, MoveReport) {
+    pub(crate) fn into_arrival(self, from: String) -> (Connections, Client, MoveReport) {
         let total_ms = self.begun.elapsed().as_secs_f64() * 1000.0;
         let frozen = self
             .frozen_at
@@ -294,7 +310,7 @@ impl Onward {
             total_ms,
             reason: None,
         };
-        (self.link, self.client, report)
+        (self.connections, self.client, report)
     }
 }
 

@@ -4,12 +4,12 @@
 //! journal's commit entry and the guest's `Started` the journey is in doubt: the guest forwards
 //! nothing, the original is neither converted nor released, and at the end of the lease it resumes.
 
+use crate::connections::{ConnectionError, Connections, clocks};
 use crate::holding::Holding;
 use crate::journal::Journal;
-use crate::link::{Link, LinkError, clocks};
 use crate::room::{self, Reserve, Room, RoomError};
+use crate::seize::{SeizeError, Seized};
 use crate::subject::{Subject, SubjectError};
-use crate::taking::{Taken, TakingError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_calls::GuestMemory;
@@ -42,13 +42,13 @@ const PAGES_IN_FRAME: usize = 128 << 10;
 #[derive(Debug, Error)]
 pub(crate) enum OutwardError {
     #[error("{0}")]
-    Link(#[from] LinkError),
+    Connection(#[from] ConnectionError),
     #[error("The process could not be stopped: {0}")]
     Freeze(#[from] FreezeError),
     #[error("The state of the process could not be read: {0}")]
     Capture(#[from] CaptureError),
     #[error(transparent)]
-    Taking(#[from] TakingError),
+    Taking(#[from] SeizeError),
     #[error("{0}")]
     Room(#[from] RoomError),
     #[error("{0}")]
@@ -67,7 +67,7 @@ pub(crate) enum OutwardError {
         errno: nix::errno::Errno,
     },
     #[error("The host did not confirm the start within the lease; the process goes on here")]
-    InDoubt(#[source] LinkError),
+    InDoubt(#[source] ConnectionError),
     #[error("The journal cannot be written ({0}); free space on its disk")]
     Journal(#[from] std::io::Error),
 }
@@ -182,8 +182,8 @@ impl Outward<'_> {
     /// Whatever failed; the process goes on at home.
     pub(crate) fn go(
         &mut self,
-        link: &mut Link,
-        mut taken: Taken,
+        connections: &mut Connections,
+        mut taken: Seized,
     ) -> Result<Departed, OutwardError> {
         let ranges = current_ranges(self.pid)?;
         let total: u64 = ranges.iter().map(|range| range.len()).sum();
@@ -193,12 +193,12 @@ impl Outward<'_> {
         crash::point("before-freeze");
         self.phase(Phase::Freeze);
         let frozen_at = Instant::now();
-        let mut frozen = Taken::freeze(taken.threads, self.pid, self.holding)?;
+        let mut frozen = Seized::freeze(taken.threads, self.pid, self.holding)?;
         // On an error the process is let go as it is, because nothing may be made in a process that is not
         // ours.
         self.subject.check()?;
         crash::point("identity-checked");
-        match self.carry(&mut frozen, link, (&mut taken.files, reserved)) {
+        match self.carry(&mut frozen, connections, (&mut taken.files, reserved)) {
             Ok(carried) => Ok(Departed {
                 frozen,
                 files: taken.files,
@@ -225,30 +225,30 @@ impl Outward<'_> {
     /// Whatever failed; the process has not been stopped.
     pub(crate) fn approach(
         &mut self,
-        connect: impl FnOnce() -> Result<Link, LinkError> + Send + 'static,
-    ) -> Result<(Taken, Link), OutwardError> {
+        connect: impl FnOnce() -> Result<Connections, ConnectionError> + Send + 'static,
+    ) -> Result<(Seized, Connections), OutwardError> {
         // Checked before a right is used on the process, and once more when it is traced.
         self.subject.check()?;
-        let mut taken = crate::taking::take(self.pid, self.holding)?;
+        let mut taken = crate::seize::seize(self.pid, self.holding)?;
         self.phase(Phase::Admit);
         self.subject.check()?;
         let (pid, lease, limit) = (self.pid, self.lease, self.going.limit());
         let heard = taken.while_attended(self.holding, move || {
-            let mut link = connect()?;
-            let answer = prepare(&mut link, (pid, lease), limit);
-            Ok((link, answer))
+            let mut connections = connect()?;
+            let answer = prepare(&mut connections, (pid, lease), limit);
+            Ok((connections, answer))
         })?;
-        let (link, answer) = heard?;
+        let (connections, answer) = heard?;
         self.heard(answer, Action::Send, |said| {
             matches!(said, ToHome::Prepared).then_some(MoveEvent::Prepared)
         })?;
-        Ok((taken, link))
+        Ok((taken, connections))
     }
 
     fn carry(
         &mut self,
         frozen: &mut Frozen,
-        link: &mut Link,
+        connections: &mut Connections,
         (files, reserved): (&mut WatchedFiles, Range),
     ) -> Result<Carried, OutwardError> {
         // This comes first, because what we do to its memory is done to that of all processes which share it.
@@ -283,15 +283,15 @@ impl Outward<'_> {
             .map(|call| continuation(call, &image))
             .collect();
         self.phase(Phase::Transfer);
-        link.send_image(&image, STALL_MAX)?;
-        let (bytes, pages) = self.send_pages(&image, link)?;
+        connections.send_image(&image, STALL_MAX)?;
+        let (bytes, pages) = self.send_pages(&image, connections)?;
         crash::point("pages-sent");
-        link.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
+        connections.send(&ToGuest::Complete { clocks: clocks() }, STALL_MAX)?;
         self.phase(Phase::Rebuild);
-        self.hear(link, Action::Journal, |said| {
+        self.hear(connections, Action::Journal, |said| {
             (*said == ToHome::Ready { bytes }).then_some(MoveEvent::Ready)
         })?;
-        self.commit(link)?;
+        self.commit(connections)?;
         Ok(Carried {
             image,
             locks_future,
@@ -302,12 +302,12 @@ impl Outward<'_> {
     }
 
     /// Goes from the journal's entry to the guest's start. In between it is in doubt which of the two runs.
-    fn commit(&mut self, link: &mut Link) -> Result<(), OutwardError> {
+    fn commit(&mut self, connections: &mut Connections) -> Result<(), OutwardError> {
         self.phase(Phase::Commit);
         crash::point("before-commit");
         let entry = Event::Commit {
-            epoch: link.epoch,
-            to: link.node.clone(),
+            epoch: connections.epoch,
+            to: connections.node.clone(),
         };
         let written = self.journal.commit(&entry);
         let event = MoveEvent::Journaled {
@@ -316,12 +316,14 @@ impl Outward<'_> {
         let next = self.going.handle(self.begun.elapsed(), event);
         written?;
         crash::point("after-commit-entry");
-        let doubt = |error: LinkError| OutwardError::InDoubt(error);
+        let doubt = |error: ConnectionError| OutwardError::InDoubt(error);
         if next == Some(Action::Commit) {
             let commit = ToGuest::Commit { clocks: clocks() };
-            link.send(&commit, self.going.limit()).map_err(doubt)?;
+            connections
+                .send(&commit, self.going.limit())
+                .map_err(doubt)?;
         }
-        self.hear(link, Action::Acknowledge, |said| {
+        self.hear(connections, Action::Acknowledge, |said| {
             matches!(said, ToHome::Started { .. }).then_some(MoveEvent::Started)
         })
         .map_err(doubt)?;
@@ -333,28 +335,28 @@ impl Outward<'_> {
     /// makes of it has to bring the move to `due`; otherwise the move is given up.
     fn hear(
         &mut self,
-        link: &mut Link,
+        connections: &mut Connections,
         due: Action,
         event: impl FnOnce(&ToHome) -> Option<MoveEvent>,
-    ) -> Result<(), LinkError> {
-        let answer = link.receive(self.going.limit());
+    ) -> Result<(), ConnectionError> {
+        let answer = connections.receive(self.going.limit());
         self.heard(answer, due, event)
     }
 
     /// Handles a message of the host, as `hear` does.
     fn heard(
         &mut self,
-        answer: Result<ToHome, LinkError>,
+        answer: Result<ToHome, ConnectionError>,
         due: Action,
         event: impl FnOnce(&ToHome) -> Option<MoveEvent>,
-    ) -> Result<(), LinkError> {
+    ) -> Result<(), ConnectionError> {
         let event = answer.as_ref().ok().and_then(event);
         let event = event.unwrap_or(MoveEvent::Failed);
         let next = self.going.handle(self.begun.elapsed(), event);
         if next == Some(due) {
             return Ok(());
         }
-        Err(LinkError::Unexpected {
+        Err(ConnectionError::Unexpected {
             expected: match due {
                 Action::Send => "prepared",
                 Action::Journal => "ready",
@@ -387,7 +389,7 @@ impl Outward<'_> {
         if let Some(reason) = reasons.into_iter().next() {
             return Err(OutwardError::Stay(reason));
         }
-        let unwatched = |file: &SharedFile| !crate::taking::is_watched(files, file);
+        let unwatched = |file: &SharedFile| !crate::seize::is_watched(files, file);
         if shared_read_only_of(entries).iter().any(unwatched) {
             return Err(OutwardError::MappedMeanwhile);
         }
@@ -400,7 +402,7 @@ impl Outward<'_> {
     fn send_pages(
         &mut self,
         image: &ProcessImage,
-        link: &mut Link,
+        connections: &mut Connections,
     ) -> Result<(u64, u64), OutwardError> {
         let memory = |address| {
             move |error: std::io::Error| OutwardError::Memory {
@@ -432,7 +434,7 @@ impl Outward<'_> {
                 let length = usize::try_from((run.end - at).min(PAGES_IN_FRAME as u64))
                     .unwrap_or(PAGES_IN_FRAME);
                 read_pages(self.pid, at, &mut buffer[..length])?;
-                sent += send_nonzero(link, at, &buffer[..length], elide)?;
+                sent += send_nonzero(connections, at, &buffer[..length], elide)?;
                 at += length as u64;
                 looked += length as u64;
             }
@@ -447,19 +449,19 @@ impl Outward<'_> {
 
 /// Has the host build what it needs, which takes longer than a freeze may.
 fn prepare(
-    link: &mut Link,
+    connections: &mut Connections,
     (pid, lease): (i32, Option<Duration>),
     limit: Duration,
-) -> Result<ToHome, LinkError> {
+) -> Result<ToHome, ConnectionError> {
     let prepare = ToGuest::Prepare {
         pid,
         threads: 1,
         resident_bytes: 0,
-        clocks: link.clocks,
+        clocks: connections.clocks,
         lease_ms: lease.map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)),
     };
-    link.send(&prepare, PREPARE_WITHIN)?;
-    link.receive(limit)
+    connections.send(&prepare, PREPARE_WITHIN)?;
+    connections.receive(limit)
 }
 
 /// Whether a call that the freeze has met, and that has had no effect yet, begins anew in the guest. A call
@@ -485,7 +487,7 @@ fn read_pages(pid: i32, address: u64, buffer: &mut [u8]) -> Result<(), OutwardEr
 
 /// Sends the pages of `bytes` that are not zero (all of them, if `elide` is false).
 fn send_nonzero(
-    link: &mut Link,
+    connections: &mut Connections,
     address: u64,
     bytes: &[u8],
     elide: bool,
@@ -502,14 +504,15 @@ fn send_nonzero(
             (true, None) => begin = Some(here),
             (false, Some(from)) => {
                 let head = (address + from as u64).to_le_bytes();
-                link.calls
+                connections
+                    .calls
                     .send_now(
                         Kind::Pages,
-                        link.epoch,
+                        connections.epoch,
                         &[&head, &bytes[from..here]],
                         STALL_MAX,
                     )
-                    .map_err(LinkError::from)?;
+                    .map_err(ConnectionError::from)?;
                 sent += (here - from) as u64;
                 begin = None;
             }

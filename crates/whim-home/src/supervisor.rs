@@ -3,11 +3,11 @@
 use crate::apart::{self, Parting};
 use crate::away::{Away, Ending, Homecoming};
 use crate::client::{Client, read_command};
+use crate::connections::{ConnectionError, Connections};
 use crate::convert::{Original, convert};
 use crate::holding::Holding;
 use crate::identity::{Identity, durations};
 use crate::journal::Journal;
-use crate::link::{Link, LinkError};
 use crate::outward::{Departed, Outward, OutwardError, departure};
 use crate::subject::Subject;
 use anyhow::{Context, Result};
@@ -135,7 +135,7 @@ fn leave(
     let begun = Instant::now();
     let again = !holding.is_empty();
     let departed = depart(identity, slot, &mut client, journal, (begun, &mut *holding));
-    let (departed, link, mut phases) = match departed {
+    let (departed, connections, mut phases) = match departed {
         Ok(departed) => departed,
         Err(error) => {
             let why = (&error, again);
@@ -151,7 +151,7 @@ fn leave(
     });
     crash::step("out", Phase::Convert);
     let (bytes, pages) = (departed.bytes, departed.pages);
-    let away = match settle(departed, link, identity.lease) {
+    let away = match settle(departed, connections, identity.lease) {
         Ok(away) => away,
         Err(error) => {
             // The guest runs, but the original cannot serve it: one of the promised ends.
@@ -242,7 +242,7 @@ fn retire(listener: &UnixListener, holding: &Holding) {
     }
 }
 
-type Left = (Departed, Link, Vec<(Phase, f64)>);
+type Left = (Departed, Connections, Vec<(Phase, f64)>);
 
 fn depart(
     identity: &Identity,
@@ -274,32 +274,36 @@ fn depart(
     };
     let (journey, credentials) = (identity.job.journey.clone(), identity.credentials.clone());
     let (target, lease) = (slot.clone(), identity.lease);
-    let connect = move || Link::connect(&journey, &target, &credentials, lease);
-    let (taken, mut link) = outward.approach(connect)?;
+    let connect = move || Connections::connect(&journey, &target, &credentials, lease);
+    let (taken, mut connections) = outward.approach(connect)?;
     let departed = outward
-        .go(&mut link, taken)
-        .map_err(|error| with_reason(error, &mut link))?;
-    Ok((departed, link, phases))
+        .go(&mut connections, taken)
+        .map_err(|error| with_reason(error, &mut connections))?;
+    Ok((departed, connections, phases))
 }
 
 /// The reason that the host gave, if it gave one: a host that gives up says why before it closes the
 /// connection, and we may have been writing then.
-fn with_reason(error: OutwardError, link: &mut Link) -> OutwardError {
+fn with_reason(error: OutwardError, connections: &mut Connections) -> OutwardError {
     match error {
-        OutwardError::Link(LinkError::Channel(_)) => {
-            link.last_word().map_or(error, OutwardError::Link)
-        }
+        OutwardError::Connection(ConnectionError::Channel(_)) => connections
+            .last_word()
+            .map_or(error, OutwardError::Connection),
         other => other,
     }
 }
 
 /// Converts the original, and lets its calls in flight go on.
-fn settle(departed: Departed, mut link: Link, lease: Option<Duration>) -> Result<Away> {
+fn settle(
+    departed: Departed,
+    mut connections: Connections,
+    lease: Option<Duration>,
+) -> Result<Away> {
     let original = Original::of(&departed.image, departed.locks_future);
     let files = departed.files;
     let mut reserve = departed.reserve;
-    link.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
-    link.calls.flush()?;
+    connections.queue(&whim_journey::message::ToGuest::Acknowledged, &[])?;
+    connections.calls.flush()?;
     reserve.for_conversion();
     let mut server = convert(departed.frozen, &original)?;
     if let Some(room) = departed.room {
@@ -308,7 +312,13 @@ fn settle(departed: Departed, mut link: Link, lease: Option<Duration>) -> Result
     for continuation in departed.continuations {
         server.take_up(continuation)?;
     }
-    Ok(Away::new(server, link, original, (files, reserve), lease))
+    Ok(Away::new(
+        server,
+        connections,
+        original,
+        (files, reserve),
+        lease,
+    ))
 }
 
 /// A chain of causes as one sentence.

@@ -1,9 +1,9 @@
 //! The way out: the guest is frozen, and its image and pages are sent home or onward.
 
 use super::{Destination, Supervisor, SupervisorError};
+use crate::connections::{ConnectionError, STALL_MAX};
 use crate::error::GuestError;
 use crate::guest::Guest;
-use crate::link::{LinkError, STALL_MAX};
 use std::time::{Duration, Instant};
 use whim_journey::frame::Kind;
 use whim_journey::job::Phase;
@@ -28,7 +28,7 @@ impl Supervisor {
         match self.leave(destination) {
             Ok(()) => Ok(()),
             Err(SupervisorError::Guest(GuestError::Ended)) => Ok(()),
-            Err(error @ SupervisorError::Link(_)) if onward => self.not_onward(&error),
+            Err(error @ SupervisorError::Connection(_)) if onward => self.not_onward(&error),
             Err(error) => Err(error),
         }
     }
@@ -71,20 +71,20 @@ impl Supervisor {
             Some((channel, epoch)) => {
                 message::send_image(&image, |parts| {
                     let sent = channel.send_now(Kind::Image, *epoch, parts, stall_max);
-                    sent.map_err(LinkError::from)
+                    sent.map_err(ConnectionError::from)
                 })?;
                 self.send_pages(&image, Some((channel, *epoch)))?;
                 let complete = message::encode(&ToHome::Complete)?;
                 channel
                     .send_now(Kind::ToHome, *epoch, &[&complete], stall_max)
-                    .map_err(LinkError::from)?;
+                    .map_err(ConnectionError::from)?;
             }
             None => {
                 let epoch = self.parties.epoch;
                 if let Some(calls) = &mut self.calls {
                     message::send_image(&image, |parts| {
                         let sent = calls.send_now(Kind::Image, epoch, parts, STALL_MAX);
-                        sent.map_err(LinkError::from)
+                        sent.map_err(ConnectionError::from)
                     })?;
                 }
                 self.send_pages(&image, None)?;
@@ -118,7 +118,7 @@ impl Supervisor {
                 },
             };
             let beaten = self.beat_during_transfer();
-            sent.map_err(LinkError::from)
+            sent.map_err(ConnectionError::from)
                 .map_err(SupervisorError::from)
                 .and(beaten)
                 .map_err(|error| {

@@ -26,7 +26,7 @@ impl Supervisor {
         }
         let look = self
             .limits
-            .look(|| guest.status(guest.host_tid).resident, now);
+            .read(|| guest.status(guest.host_tid).resident, now);
         self.memory_due = now + look.again.min(HEARTBEAT_MAX);
         match look.verdict {
             Verdict::Leaves => {

@@ -3,7 +3,7 @@
 use super::image::{CODE, PROGRAM};
 use super::support::{Host, World};
 use std::time::Duration;
-use whim_home::link::{Link, LinkError};
+use whim_home::connections::{ConnectionError, Connections};
 use whim_journey::frame::Kind;
 use whim_journey::job::State;
 use whim_journey::message::{self, ClockPair, PageRequest, ToGuest, ToHome};
@@ -16,7 +16,7 @@ pub(crate) const PID: i32 = 4000;
 
 /// Home's end of the connections, and the supervisor that waits for a guest.
 pub(crate) struct Liar {
-    pub link: Link,
+    pub connections: Connections,
     pub host: Host,
     /// Its directory goes with it.
     _world: World,
@@ -28,26 +28,30 @@ impl Liar {
         let host = world.host("n2", "lies", 1);
         let credentials = world.credentials("n1", "lies", Role::Home);
         let lease = Some(Duration::from_secs(10));
-        let link = Link::connect("lies", &host.slot, &credentials, lease).expect("connected");
+        let connections =
+            Connections::connect("lies", &host.slot, &credentials, lease).expect("connected");
         Self {
-            link,
+            connections,
             host,
             _world: world,
         }
     }
 
     pub(crate) fn say(&mut self, message: &ToGuest) {
-        self.link.send(message, PATIENCE).expect("sent");
+        self.connections.send(message, PATIENCE).expect("sent");
     }
 
     pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) {
-        let epoch = self.link.epoch;
-        let sent = self.link.calls.send_now(kind, epoch, &[payload], PATIENCE);
+        let epoch = self.connections.epoch;
+        let sent = self
+            .connections
+            .calls
+            .send_now(kind, epoch, &[payload], PATIENCE);
         sent.expect("sent");
     }
 
     pub(crate) fn hears(&mut self) -> ToHome {
-        self.link.receive(PATIENCE).expect("an answer")
+        self.connections.receive(PATIENCE).expect("an answer")
     }
 
     /// A blank process waits for its image.
@@ -60,8 +64,8 @@ impl Liar {
 
     /// Sends an image, which may be refused before all of it is sent.
     pub(crate) fn shows(&mut self, image: &ProcessImage) {
-        match self.link.send_image(image, PATIENCE) {
-            Ok(()) | Err(LinkError::Channel(_)) => {}
+        match self.connections.send_image(image, PATIENCE) {
+            Ok(()) | Err(ConnectionError::Channel(_)) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -93,10 +97,10 @@ impl Liar {
     /// status is another one) or a signal.
     pub(crate) fn refused(mut self, what: &str) -> String {
         let reason = loop {
-            match self.link.receive(PATIENCE) {
+            match self.connections.receive(PATIENCE) {
                 Ok(taken @ ToHome::Ready { .. }) => panic!("{what}: {taken:?}"),
                 Ok(_) => {}
-                Err(LinkError::Refused { reason, .. }) => break reason,
+                Err(ConnectionError::Refused { reason, .. }) => break reason,
                 Err(error) => panic!("{what}: it did not say why: {error}"),
             }
         };
@@ -114,7 +118,11 @@ impl Liar {
     /// The next page that the guest asks for.
     pub(crate) fn page_request(&mut self) -> PageRequest {
         loop {
-            let frame = self.link.pages.receive_frame(PATIENCE).expect("a request");
+            let frame = self
+                .connections
+                .pages
+                .receive_frame(PATIENCE)
+                .expect("a request");
             if frame.kind == Kind::PageRequest {
                 return message::decode(&frame.payload).expect("a request").0;
             }
@@ -123,9 +131,9 @@ impl Liar {
 
     pub(crate) fn answers_page(&mut self, request: u64, status: u32, bytes: &[u8]) {
         let head = [&request.to_le_bytes()[..], &status.to_le_bytes(), &[0; 4]].concat();
-        let epoch = self.link.epoch;
+        let epoch = self.connections.epoch;
         let parts: [&[u8]; 2] = [&head, bytes];
-        let pages = &mut self.link.pages;
+        let pages = &mut self.connections.pages;
         let sent = pages.send_now(Kind::PageReply, epoch, &parts, PATIENCE);
         sent.expect("sent");
     }

@@ -49,7 +49,7 @@ impl Away {
                 client.refuse(REFUSAL);
             }
             Command::Bring { .. } => self.begin_homeward(Some(client), "asked for".into())?,
-            Command::Move { slot } if slot.node == self.link.node => {
+            Command::Move { slot } if slot.node == self.connections.node => {
                 client.refuse(format!("The process is on {} already", slot.node));
             }
             Command::Move { slot } => {
@@ -73,10 +73,10 @@ impl Away {
             journey: identity.job.journey.clone(),
             pid: identity.job.pid,
             home: identity.job.node.clone(),
-            location: self.link.node.clone(),
+            location: self.connections.node.clone(),
             state,
             phase,
-            epoch: self.link.epoch,
+            epoch: self.connections.epoch,
             moves: self.moves,
             supervisor_pid: i32::try_from(std::process::id()).unwrap_or(0),
             cpu_ns: self.cpu_away.user_ns + self.cpu_away.system_ns,

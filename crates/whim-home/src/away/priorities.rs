@@ -16,14 +16,14 @@ impl Away {
         }
         self.server.priorities_changed = false;
         // At a new host every thread has the default share.
-        let is_new = self.link.told.is_empty();
+        let is_new = self.connections.told.is_empty();
         let deputy = &self.server.deputy;
         let tids = (0..deputy.thread_count()).map(|slot| deputy.tid_of(slot));
         // Threads that are gone are left out, because another thread may get the number.
         let now: HashMap<i32, Priority> = tids
             .filter_map(|tid| Some((tid, priority::of(tid).ok()?)))
             .collect();
-        let told = std::mem::replace(&mut self.link.told, now.clone());
+        let told = std::mem::replace(&mut self.connections.told, now.clone());
         for (tid, share) in now {
             let before = told.get(&tid).copied();
             if before.or(is_new.then_some(Priority::default())) == Some(share) {
@@ -31,7 +31,7 @@ impl Away {
             }
             let Priority { policy, nice } = share;
             let message = ToGuest::Priority { tid, policy, nice };
-            self.link.queue(&message, &[])?;
+            self.connections.queue(&message, &[])?;
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ impl Away {
         self.lacks_memory = None;
         self.reserve.for_return();
         whim_sys::crash::section();
-        self.link.queue(&ToGuest::Freeze, &[])?;
+        self.connections.queue(&ToGuest::Freeze, &[])?;
         self.recall(RecallEvent::Called);
         let mut homeward = Homeward::new(client, reason, self.lease, room.left);
         homeward.announce_wait(self.clock_ahead);
@@ -57,15 +57,15 @@ impl Away {
     /// A node was removed from the cluster. If the process is there, it comes home, and the daemon is told
     /// how that goes on.
     pub(super) fn evict(&mut self, node: &str, mut client: Client) -> Result<()> {
-        if node != self.link.node {
+        if node != self.connections.node {
             self.do_not_go_to(node)?;
-            client.refuse(format!("The process is on {}", self.link.node));
+            client.refuse(format!("The process is on {}", self.connections.node));
             return Ok(());
         }
         if !self.recall.is_removed() {
             tracing::warn!("The host {node} was removed: nothing is executed for it any more");
             self.recall(RecallEvent::Removed);
-            self.link.dismiss();
+            self.connections.dismiss();
         }
         if let Some(mut before) = self.evicting.replace(client) {
             before.refuse("Another one waits for the process");
@@ -92,7 +92,7 @@ impl Away {
                 connecting.into_parts().1.refuse(reason);
             }
             Some(Transition::Onward(onward))
-                if onward.link.node == node && onward.can_be_given_up() =>
+                if onward.connections.node == node && onward.can_be_given_up() =>
             {
                 self.onward_failed(*onward, &reason)?;
             }
@@ -105,7 +105,10 @@ impl Away {
     pub(super) fn left_host(&mut self) {
         self.recall(RecallEvent::Left);
         if let Some(mut client) = self.evicting.take() {
-            client.refuse(format!("The process has gone on to {}", self.link.node));
+            client.refuse(format!(
+                "The process has gone on to {}",
+                self.connections.node
+            ));
         }
     }
 
@@ -140,7 +143,7 @@ impl Away {
         let Some(Cut { idle }) = self.recall(RecallEvent::Tick) else {
             return Ok(());
         };
-        let node = &self.link.node;
+        let node = &self.connections.node;
         let why = if self.recall.is_removed() {
             format!("The host {node} was removed from the cluster")
         } else {

@@ -13,7 +13,7 @@ impl Away {
             resident_bytes,
         } = message
         {
-            self.clock_ahead = behind(guest, self.link.round_trip / 2);
+            self.clock_ahead = behind(guest, self.connections.round_trip / 2);
             self.used(*cpu_away);
             if *resident_bytes > 0 {
                 self.resident_bytes = *resident_bytes;

@@ -35,7 +35,7 @@ impl Away {
 
     pub(super) fn next_is_over(&self) -> bool {
         match &self.transition {
-            Some(Transition::Onward(onward)) => onward.link.calls.is_over(),
+            Some(Transition::Onward(onward)) => onward.connections.calls.is_over(),
             _ => false,
         }
     }
@@ -43,13 +43,13 @@ impl Away {
     /// Maintains all lines.
     pub(super) fn keep_lines(&mut self) -> Result<()> {
         let epoll = self.epoll.as_ref();
-        if keep(epoll, &mut self.link.calls, CALLS)? {
+        if keep(epoll, &mut self.connections.calls, CALLS)? {
             // Nothing is sent there unasked, so it is not known whether that line still works.
-            self.link.pages.lose("that of its calls was lost")?;
+            self.connections.pages.lose("that of its calls was lost")?;
         }
-        keep(epoll, &mut self.link.pages, PAGES)?;
+        keep(epoll, &mut self.connections.pages, PAGES)?;
         if let Some(Transition::Onward(onward)) = &mut self.transition {
-            keep(epoll, &mut onward.link.calls, NEXT_CALLS)?;
+            keep(epoll, &mut onward.connections.calls, NEXT_CALLS)?;
         }
         Ok(())
     }

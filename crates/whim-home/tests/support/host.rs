@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use whim_home::link::clocks;
+use whim_home::connections::clocks;
 use whim_journey::frame::{Frame, Kind};
 use whim_journey::job::{self, Event, HomeJob, Slot};
 use whim_journey::message::{

@@ -31,7 +31,7 @@ const CLOCK_ROUNDS_WITHIN: Duration = Duration::from_millis(50);
 const LAST_WORD_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Error)]
-pub enum LinkError {
+pub enum ConnectionError {
     #[error("The host {node} cannot be reached at {address}: {source}")]
     Connect {
         node: String,
@@ -56,7 +56,7 @@ pub enum LinkError {
 
 /// Both connections to one guest supervisor.
 #[derive(Debug)]
-pub struct Link {
+pub struct Connections {
     pub node: String,
     pub epoch: u32,
     pub calls: Line,
@@ -71,7 +71,7 @@ pub struct Link {
     pub(crate) told: HashMap<i32, Priority>,
 }
 
-impl Link {
+impl Connections {
     /// Connects to the supervisor that waits in `slot`.
     ///
     /// # Errors
@@ -81,12 +81,12 @@ impl Link {
         slot: &Slot,
         credentials: &Credentials,
         lease: Option<Duration>,
-    ) -> Result<Self, LinkError> {
+    ) -> Result<Self, ConnectionError> {
         let dismissed = Arc::new(AtomicBool::new(false));
         let target = Target::new(journey, slot, credentials, &dismissed)?;
         let calls = open(journey, &target, (ChannelRole::Calls, lease))?;
         let pages = open(journey, &target, (ChannelRole::Pages, lease))?;
-        let mut link = Self {
+        let mut connections = Self {
             node: slot.node.clone(),
             epoch: slot.epoch,
             calls,
@@ -96,8 +96,8 @@ impl Link {
             dismissed,
             told: HashMap::new(),
         };
-        link.compare_clocks()?;
-        Ok(link)
+        connections.compare_clocks()?;
+        Ok(connections)
     }
 
     /// The host was removed from the cluster: a connection that is lost is not made again.
@@ -110,7 +110,7 @@ impl Link {
     /// The guest's clocks must not be behind home's, because a timer of home's would then be seen to expire
     /// before its time. So the host's clocks, read somewhere in the round trip, are paired with ours at its
     /// end. The guest's clocks will then be ahead of home's, by no more than the round trip.
-    fn compare_clocks(&mut self) -> Result<(), LinkError> {
+    fn compare_clocks(&mut self) -> Result<(), ConnectionError> {
         let begun = Instant::now();
         for _ in 0..CLOCK_ROUNDS {
             let asked = Instant::now();
@@ -119,7 +119,7 @@ impl Link {
             let home = clocks();
             let took = asked.elapsed();
             let ToHome::Pong { clocks: host } = answer else {
-                return Err(LinkError::Unexpected {
+                return Err(ConnectionError::Unexpected {
                     expected: "pong",
                     got: format!("{answer:?}"),
                 });
@@ -146,7 +146,7 @@ impl Link {
     ///
     /// # Errors
     /// Encoding (never in practice).
-    pub fn queue(&mut self, message: &ToGuest, tail: &[u8]) -> Result<(), LinkError> {
+    pub fn queue(&mut self, message: &ToGuest, tail: &[u8]) -> Result<(), ConnectionError> {
         let head = message::encode(message)?;
         let mut rest = tail;
         if let ToGuest::Reply { tid, .. } = message {
@@ -165,7 +165,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection broke, or the time is over.
-    pub fn send(&mut self, message: &ToGuest, within: Duration) -> Result<(), LinkError> {
+    pub fn send(&mut self, message: &ToGuest, within: Duration) -> Result<(), ConnectionError> {
         let head = message::encode(message)?;
         Ok(self
             .calls
@@ -176,7 +176,7 @@ impl Link {
     ///
     /// # Errors
     /// The connection broke, the time is over, or the host refused.
-    pub fn receive(&mut self, within: Duration) -> Result<ToHome, LinkError> {
+    pub fn receive(&mut self, within: Duration) -> Result<ToHome, ConnectionError> {
         let end = Instant::now() + within;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -187,7 +187,7 @@ impl Link {
             match message::decode::<ToHome>(&frame.payload)?.0 {
                 ToHome::Heartbeat { .. } => {}
                 ToHome::Failed { phase, reason } => {
-                    return Err(LinkError::Refused { phase, reason });
+                    return Err(ConnectionError::Refused { phase, reason });
                 }
                 other => return Ok(other),
             }
@@ -195,11 +195,11 @@ impl Link {
     }
 
     /// Why the host has closed the connection, if it said so.
-    pub fn last_word(&mut self) -> Option<LinkError> {
+    pub fn last_word(&mut self) -> Option<ConnectionError> {
         loop {
             match self.receive(LAST_WORD_WITHIN) {
                 Ok(_) => {}
-                Err(refused @ LinkError::Refused { .. }) => return Some(refused),
+                Err(refused @ ConnectionError::Refused { .. }) => return Some(refused),
                 Err(_) => return None,
             }
         }
@@ -209,10 +209,14 @@ impl Link {
     ///
     /// # Errors
     /// The connection broke, or the time is over.
-    pub fn send_image(&mut self, image: &ProcessImage, within: Duration) -> Result<(), LinkError> {
+    pub fn send_image(
+        &mut self,
+        image: &ProcessImage,
+        within: Duration,
+    ) -> Result<(), ConnectionError> {
         message::send_image(image, |parts| {
             let sent = self.calls.send_now(Kind::Image, self.epoch, parts, within);
-            sent.map_err(LinkError::from)
+            sent.map_err(ConnectionError::from)
         })
     }
 }
@@ -232,8 +236,8 @@ impl Target {
         slot: &Slot,
         credentials: &Credentials,
         dismissed: &Arc<AtomicBool>,
-    ) -> Result<Self, LinkError> {
-        let name = |error: whim_net::name::NameError| LinkError::Name(error.to_string());
+    ) -> Result<Self, ConnectionError> {
+        let name = |error: whim_net::name::NameError| ConnectionError::Name(error.to_string());
         Ok(Self {
             slot: slot.clone(),
             credentials: credentials.clone(),
@@ -250,21 +254,23 @@ impl Target {
     fn connect_again(&self, within: Duration) -> Result<Channel, ChannelError> {
         let is_dismissed = || self.dismissed.load(Ordering::Acquire);
         let made = if is_dismissed() {
-            Err(LinkError::Removed(self.slot.node.clone()))
+            Err(ConnectionError::Removed(self.slot.node.clone()))
         } else {
             self.connect(within)
         };
         match made {
             Ok(_) if is_dismissed() => Err(ChannelError::Closed),
             Ok(channel) => Ok(channel),
-            Err(LinkError::Connect { source, .. } | LinkError::Channel(source)) => Err(source),
+            Err(ConnectionError::Connect { source, .. } | ConnectionError::Channel(source)) => {
+                Err(source)
+            }
             Err(other) => Err(ChannelError::Protocol(other.to_string())),
         }
     }
 
-    fn connect(&self, within: Duration) -> Result<Channel, LinkError> {
+    fn connect(&self, within: Duration) -> Result<Channel, ConnectionError> {
         let node = &self.slot.node;
-        let mut failure = LinkError::NoAddress(node.clone());
+        let mut failure = ConnectionError::NoAddress(node.clone());
         for address in &self.slot.addresses {
             for resolved in resolve(address) {
                 let name = &self.slot.server_name;
@@ -273,7 +279,7 @@ impl Target {
                     Err(source) => {
                         // No other address would give another answer.
                         let gone = matches!(source, ChannelError::Gone);
-                        failure = LinkError::Connect {
+                        failure = ConnectionError::Connect {
                             node: node.clone(),
                             address: address.clone(),
                             source,
@@ -290,7 +296,7 @@ impl Target {
 }
 
 /// Makes the first connection, and makes it again if it breaks meanwhile.
-fn begin(target: &Target, hello: &Hello) -> Result<Channel, LinkError> {
+fn begin(target: &Target, hello: &Hello) -> Result<Channel, ConnectionError> {
     let bytes = message::encode(hello)?;
     let mut tries = 0;
     loop {
@@ -299,7 +305,8 @@ fn begin(target: &Target, hello: &Hello) -> Result<Channel, LinkError> {
             channel.send_now(Kind::ToGuest, hello.epoch, &[&bytes], CONNECT_WITHIN)?;
             Ok(channel)
         });
-        let (Err(LinkError::Connect { source, .. }) | Err(LinkError::Channel(source))) = &made
+        let (Err(ConnectionError::Connect { source, .. }) | Err(ConnectionError::Channel(source))) =
+            &made
         else {
             return made;
         };
@@ -315,7 +322,7 @@ fn open(
     journey: &str,
     target: &Target,
     (role, lease): (ChannelRole, Option<Duration>),
-) -> Result<Line, LinkError> {
+) -> Result<Line, ConnectionError> {
     let epoch = target.slot.epoch;
     let hello = Hello {
         journey: journey.to_owned(),

@@ -23,7 +23,7 @@ pub(crate) const STALL_MAX: Duration = Duration::from_secs(60);
 const IMAGE_MAX: usize = 64 << 20;
 
 #[derive(Debug, Error)]
-pub enum LinkError {
+pub enum ConnectionError {
     #[error("A connection failed: {0}")]
     Channel(#[from] ChannelError),
     #[error(transparent)]
@@ -68,14 +68,14 @@ impl Parties {
     pub(crate) fn accept(
         &self,
         stream: TcpStream,
-    ) -> Result<(ChannelRole, Option<Resume>, Channel), LinkError> {
+    ) -> Result<(ChannelRole, Option<Resume>, Channel), ConnectionError> {
         let expect = PeerExpectation::Supervisor {
             id: JourneyId::new(self.journey.clone())?,
         };
         let mut channel = Channel::accept(stream, &self.credentials, &expect, GREETING_WITHIN)?;
         let frame = channel.receive_frame(GREETING_WITHIN)?;
         let (hello, _) = message::decode::<Hello>(&frame.payload)?;
-        let strange = |what: &str| Err(LinkError::Greeting(what.to_owned()));
+        let strange = |what: &str| Err(ConnectionError::Greeting(what.to_owned()));
         if frame.kind != Kind::ToGuest && frame.kind != Kind::ToHome {
             return strange("it is of another kind");
         }
@@ -106,13 +106,13 @@ impl Parties {
     ///
     /// # Errors
     /// The supervisor cannot be reached, or the peer is not the one that we expect.
-    pub(crate) fn connect_onward(&self, next: &Next) -> Result<Channel, LinkError> {
+    pub(crate) fn connect_onward(&self, next: &Next) -> Result<Channel, ConnectionError> {
         let expect = PeerExpectation::Journey {
             id: JourneyId::new(self.journey.clone())?,
             node: Some(NodeName::new(next.node.clone())?),
             role: Role::Guest,
         };
-        let mut failure = LinkError::NoAddress(next.node.clone());
+        let mut failure = ConnectionError::NoAddress(next.node.clone());
         for address in &next.addresses {
             let resolved = address.to_socket_addrs().map(Iterator::collect);
             let resolved: Vec<_> = resolved.unwrap_or_default();
@@ -127,7 +127,7 @@ impl Parties {
                 match connected {
                     Ok(channel) => return self.greet(channel, next.epoch),
                     Err(source) => {
-                        failure = LinkError::Connect {
+                        failure = ConnectionError::Connect {
                             node: next.node.clone(),
                             address: address.clone(),
                             source,
@@ -139,7 +139,7 @@ impl Parties {
         Err(failure)
     }
 
-    fn greet(&self, mut channel: Channel, epoch: u32) -> Result<Channel, LinkError> {
+    fn greet(&self, mut channel: Channel, epoch: u32) -> Result<Channel, ConnectionError> {
         let hello = message::encode(&Hello {
             journey: self.journey.clone(),
             epoch,
@@ -155,8 +155,8 @@ impl Parties {
 
 /// Says which versions there are, in a failure message, which every version understands. So a user
 /// who reads it at home is told what to do, instead of seeing a connection that breaks.
-fn refuse_version(mut channel: Channel, hello: &Hello) -> LinkError {
-    let refusal = LinkError::Version {
+fn refuse_version(mut channel: Channel, hello: &Hello) -> ConnectionError {
+    let refusal = ConnectionError::Version {
         node: channel.peer().node.to_string(),
         min: hello.version_min,
         max: hello.version_max,
@@ -186,7 +186,7 @@ pub(crate) struct Next {
 ///
 /// # Errors
 /// The tail is longer than home accepts.
-pub(crate) fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), LinkError> {
+pub(crate) fn queue(line: &mut Line, epoch: u32, out: &Outgoing) -> Result<(), ConnectionError> {
     if out.tail.len() > TAIL_MAX {
         return Err(MessageError::TailTooLong(out.tail.len() as u64).into());
     }
@@ -214,14 +214,16 @@ impl Assembly {
     ///
     /// # Errors
     /// Out of order, too long, or not an image.
-    pub(crate) fn add(&mut self, payload: &[u8]) -> Result<Option<ProcessImage>, LinkError> {
-        let (head, piece) = payload.split_first_chunk::<8>().ok_or(LinkError::Image)?;
+    pub(crate) fn add(&mut self, payload: &[u8]) -> Result<Option<ProcessImage>, ConnectionError> {
+        let (head, piece) = payload
+            .split_first_chunk::<8>()
+            .ok_or(ConnectionError::Image)?;
         let word = |at: usize| {
             u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
         };
         let (total, offset) = (word(0), word(4));
         if total > IMAGE_MAX || offset != self.bytes.len() || offset + piece.len() > total {
-            return Err(LinkError::Image);
+            return Err(ConnectionError::Image);
         }
         self.bytes.extend_from_slice(piece);
         if self.bytes.len() < total {
@@ -246,6 +248,6 @@ mod tests {
         let first = Assembly::default().add(&piece(IMAGE_MAX));
         assert!(matches!(first, Ok(None)), "{first:?}");
         let first = Assembly::default().add(&piece(IMAGE_MAX + 1));
-        assert!(matches!(first, Err(LinkError::Image)), "{first:?}");
+        assert!(matches!(first, Err(ConnectionError::Image)), "{first:?}");
     }
 }

@@ -6,8 +6,8 @@
 //! is a host spoken to, by another thread. The tracer's thread meanwhile answers what the kernel reports, so
 //! that a program does not notice if its move is only tried.
 
+use crate::connections::{ConnectionError, Connections};
 use crate::holding::Holding;
-use crate::link::{Link, LinkError};
 use crate::outward::OutwardError;
 use crate::room::{Reserve, RoomError};
 use nix::errno::Errno;
@@ -30,7 +30,7 @@ use whim_sys::watched::{FileId, WatchError, WatchedFiles};
 const LOOK_MS: u16 = 50;
 
 #[derive(Debug, Error)]
-pub(crate) enum TakingError {
+pub(crate) enum SeizeError {
     #[error("The process {pid} cannot be opened: {source}")]
     Open { pid: i32, source: std::io::Error },
     #[error("{0}")]
@@ -57,7 +57,7 @@ pub(crate) enum Threads {
 
 /// The process, and what could be had only with the right to trace it.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Seized {
     pub threads: Threads,
     pub files: WatchedFiles,
     pub reserve: Reserve,
@@ -67,7 +67,7 @@ pub(crate) struct Taken {
 ///
 /// # Errors
 /// It may not be traced, or maps a file that cannot be watched.
-pub(crate) fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
+pub(crate) fn seize(pid: i32, holding: &Holding) -> Result<Seized, OutwardError> {
     let again = !holding.is_empty();
     opened::keep(pid).map_err(|source| closed(pid, source))?;
     let files = watch_files(pid)?;
@@ -88,7 +88,7 @@ pub(crate) fn take(pid: i32, holding: &Holding) -> Result<Taken, OutwardError> {
     }
     let count = std::fs::read_dir(format!("/proc/{pid}/task"));
     let reserve = Reserve::take(count.map_or(1, Iterator::count))?;
-    Ok(Taken {
+    Ok(Seized {
         threads,
         files,
         reserve,
@@ -106,7 +106,7 @@ fn closed(pid: i32, source: std::io::Error) -> OutwardError {
         Some(Errno::EACCES | Errno::EPERM) => FreezeError::NotPermitted(pid).into(),
         Some(Errno::ENOENT | Errno::ESRCH) => FreezeError::Gone(pid).into(),
         Some(Errno::EMFILE | Errno::ENFILE) => RoomError::Ours(source).into(),
-        _ => TakingError::Open { pid, source }.into(),
+        _ => SeizeError::Open { pid, source }.into(),
     }
 }
 
@@ -114,7 +114,7 @@ fn closed(pid: i32, source: std::io::Error) -> OutwardError {
 ///
 /// # Errors
 /// The kernel refuses.
-pub(crate) fn give_up_rights() -> Result<(), TakingError> {
+pub(crate) fn give_up_rights() -> Result<(), SeizeError> {
     // The supervisor of a process of root's stays root, with all rights, because that process has them too.
     if nix::unistd::geteuid().is_root() {
         return Ok(());
@@ -140,7 +140,7 @@ fn watch_files(pid: i32) -> Result<WatchedFiles, OutwardError> {
                     Err(error)
                 }
             })
-            .map_err(TakingError::from)?;
+            .map_err(SeizeError::from)?;
     }
     Ok(watched)
 }
@@ -155,9 +155,9 @@ pub(crate) fn is_watched(files: &WatchedFiles, file: &SharedFile) -> bool {
 }
 
 /// What the thread that made the connection has heard.
-pub(crate) type Heard = Result<(Link, Result<ToHome, LinkError>), LinkError>;
+pub(crate) type Heard = Result<(Connections, Result<ToHome, ConnectionError>), ConnectionError>;
 
-impl Taken {
+impl Seized {
     /// Runs `connect` on a thread of its own, while the calling thread answers what the kernel reports of the
     /// process's threads.
     ///
@@ -169,7 +169,7 @@ impl Taken {
         holding: &mut Holding,
         connect: impl FnOnce() -> Heard + Send + 'static,
     ) -> Result<Heard, OutwardError> {
-        let own = |errno| OutwardError::from(TakingError::Own(errno));
+        let own = |errno| OutwardError::from(SeizeError::Own(errno));
         let mut set = SigSet::empty();
         set.add(Signal::SIGCHLD);
         set.thread_block().map_err(own)?;
@@ -198,7 +198,7 @@ impl Taken {
             }
             match heard.try_recv() {
                 Ok(heard) => return Ok(heard),
-                Err(TryRecvError::Disconnected) => return Err(TakingError::NoConnection.into()),
+                Err(TryRecvError::Disconnected) => return Err(SeizeError::NoConnection.into()),
                 Err(TryRecvError::Empty) => {}
             }
             let mut events = [
@@ -207,7 +207,7 @@ impl Taken {
             ];
             match poll(&mut events, PollTimeout::from(LOOK_MS)) {
                 Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(TakingError::Own(errno).into()),
+                Err(errno) => return Err(SeizeError::Own(errno).into()),
             }
             // SIGCHLD says no more than that something happened.
             while let Ok(Some(_)) = stops.read_signal() {}
