@@ -1,7 +1,7 @@
 //! A picture of a run: for each node how many programs could run and how much memory is in use, over time, and
 //! the moves between them. It follows the reader's choice of light or dark.
 
-use crate::cluster::{Outcome, Sample};
+use crate::cluster::{Outcome, SimulatedSample};
 use std::fmt::Write;
 use whim_journey::cause::Cause;
 
@@ -91,14 +91,14 @@ impl Picture {
         LEFT + (at - self.from) / self.seconds * (WIDTH - LEFT - RIGHT)
     }
 
-    fn node(&self, text: &mut String, node: usize, samples: &[Sample]) {
+    fn node(&self, text: &mut String, node: usize, samples: &[SimulatedSample]) {
         let base = TOP + ROW * (node as f64 + 1.0) - 5.0;
-        let own: Vec<&Sample> = samples
+        let own: Vec<&SimulatedSample> = samples
             .iter()
             .filter(|sample| sample.node == node && sample.at >= self.from)
             .collect();
         let step = own.len().div_ceil(POINTS_MAX).max(1);
-        let line = |value: &dyn Fn(&Sample) -> f64| {
+        let line = |value: &dyn Fn(&SimulatedSample) -> f64| {
             let mut points = String::new();
             for (number, sample) in own.iter().step_by(step).enumerate() {
                 let height = value(sample) * (ROW - 15.0);

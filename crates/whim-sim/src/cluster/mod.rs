@@ -22,7 +22,7 @@ pub(crate) mod program;
 mod report;
 
 pub(crate) use faults::{Fault, FaultKind};
-pub(crate) use report::{Outcome, Sample};
+pub(crate) use report::{Outcome, SimulatedSample};
 
 use agenda::Agenda;
 use faults::Troubles;
@@ -338,7 +338,7 @@ impl Cluster {
         let busy = &self.nodes[node];
         let live = busy.here.iter();
         let live = live.filter(|number| self.programs[**number].is_live());
-        let sample = Sample {
+        let sample = SimulatedSample {
             at: seconds(self.now),
             node,
             programs: live.count(),

@@ -18,7 +18,7 @@ pub(crate) struct Moved {
 
 /// What a node looked like at one of its looks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Sample {
+pub(crate) struct SimulatedSample {
     pub at: f64,
     pub node: usize,
     pub programs: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
     pub words: u64,
     pub over_at: f64,
     #[serde(skip)]
-    pub samples: Vec<Sample>,
+    pub samples: Vec<SimulatedSample>,
     /// Invariants that did not hold: the first of them.
     pub broken: Vec<String>,
 }
