@@ -18,7 +18,10 @@ const NOTICES_MAX: u32 = 16;
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 /// No process has more memory, in bytes.
 const BYTES_MAX: u64 = 1 << 47;
-/// CPU time, in nanoseconds, and numbers of calls count no further: that is 208 days of one CPU.
+/// CPU time counts no further, in nanoseconds: a program of 146 threads gets there in a year. A rate is the
+/// difference of two, so at the bound a program looks as if it slept.
+const CPU_NS_MAX: u64 = 1 << 62;
+/// Numbers of calls count no further: a million a second get there in 570 years.
 const COUNT_MAX: u64 = 1 << 54;
 /// No move takes longer: a year, in milliseconds.
 const TIME_MAX_MS: f64 = 366.0 * 86_400_000.0;
@@ -60,7 +63,7 @@ pub(crate) fn status(
     }
     Some(Status {
         supervisor_pid: supervisor_pid.unwrap_or(0),
-        cpu_ns: said.cpu_ns.min(COUNT_MAX),
+        cpu_ns: said.cpu_ns.min(CPU_NS_MAX),
         resident_bytes: said.resident_bytes.min(BYTES_MAX),
         forwarded_calls: said.forwarded_calls.min(COUNT_MAX),
         reason: said.reason.as_deref().map(sentence),
@@ -179,12 +182,21 @@ mod tests {
         }
     }
 
+    /// It counted no further than 208 days of one CPU, after which the balancer took the program to be idle.
+    #[test]
+    fn cpu_time_of_64_threads_counts_for_a_year() {
+        let cpu_ns = 64 * 366 * 86_400 * 1_000_000_000;
+        let long = Status { cpu_ns, ..said() };
+        let heard = status(long, OWN, Some(9), |_| true).expect("its own");
+        assert_eq!(heard.cpu_ns, cpu_ns);
+    }
+
     #[test]
     fn a_status_is_that_of_its_journey_or_none() {
         let place = |name: &str| ["n1", "n2"].contains(&name);
         let heard = status(said(), OWN, Some(9), place).expect("its own");
         assert_eq!(heard.supervisor_pid, 9, "as we know it, not as it says");
-        assert!(heard.cpu_ns <= COUNT_MAX && heard.resident_bytes <= BYTES_MAX);
+        assert!(heard.cpu_ns <= CPU_NS_MAX && heard.resident_bytes <= BYTES_MAX);
         let reason = heard.reason.expect("kept");
         assert_eq!(reason.chars().count(), SENTENCE_MAX);
         assert!(!reason.contains(char::is_control), "{reason}");
