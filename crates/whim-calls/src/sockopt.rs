@@ -17,15 +17,20 @@ const SOL_IP: i32 = 0;
 const SOL_TCP: i32 = 6;
 const SOL_IPV6: i32 = 41;
 
-/// Levels whose options are flat: UDP, ICMPv6, CAN (base and raw), UDP-Lite, raw IP, AF_PACKET,
-/// netlink, TIPC, crypto (ALG), TLS, MPTCP, vsock (AF_VSOCK and SOL_VSOCK).
-const FLAT_LEVELS: &[i32] = &[
-    17, 58, 100, 101, 136, 255, 263, 270, 271, 279, 282, 284, 40, 287,
-];
+/// Levels whose options are flat: UDP, ICMPv6, CAN (base and raw), UDP-Lite, raw IP, netlink,
+/// TIPC, crypto (ALG), TLS, vsock (AF_VSOCK and SOL_VSOCK).
+const FLAT_LEVELS: &[i32] = &[17, 58, 100, 101, 136, 255, 270, 271, 279, 282, 40, 287];
+
+const SOL_PACKET: i32 = 263;
+const SOL_MPTCP: i32 = 284;
 
 const SO_ATTACH_FILTER: i32 = 26;
 const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
+/// A program of BPF, in the fanout mode that takes one.
+const PACKET_FANOUT_DATA: i32 = 22;
+/// Holds pointers to two arrays.
+const MPTCP_FULL_INFO: i32 = 4;
 /// From here on IPv4 options belong to netfilter, whose structures hold pointers.
 const NETFILTER_FIRST: i32 = 64;
 /// Netfilter's one flat option, which proxies ask for.
@@ -39,6 +44,8 @@ fn is_flat(level: i32, option: i32) -> bool {
         SOL_IP => option < NETFILTER_FIRST || option == SO_ORIGINAL_DST,
         SOL_TCP => option != TCP_ZEROCOPY_RECEIVE,
         SOL_IPV6 => !IP6_TABLES.contains(&option),
+        SOL_PACKET => option != PACKET_FANOUT_DATA,
+        SOL_MPTCP => option != MPTCP_FULL_INFO,
         _ => FLAT_LEVELS.contains(&level),
     }
 }

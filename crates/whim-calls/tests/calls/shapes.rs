@@ -260,11 +260,20 @@ fn socket_options() {
     memory.words(RW + 0x100, &[2, RW + 0x200]);
     let set = forward(&memory, Sysno::setsockopt, &[3, 1, 26, RW + 0x100, 16]);
     assert_eq!(set.regions[1], region_in(RW + 0x200, &[0; 16]));
-    for (level, option) in [(6, 35), (0, 64), (41, 64), (132, 111), (9999, 1)] {
+    let pointers = [
+        (6, 35),
+        (0, 64),
+        (41, 64),
+        (263, 22),
+        (284, 4),
+        (132, 111),
+        (9999, 1),
+    ];
+    for (level, option) in pointers {
         let arguments = [3, level, option, RW + 0x100, 8];
         assert!(goes_home(&memory, Sysno::setsockopt, &arguments));
     }
-    for (level, option) in [(6, 1), (0, 80), (41, 67), (263, 1)] {
+    for (level, option) in [(6, 1), (0, 80), (41, 67), (263, 1), (284, 1)] {
         let arguments = [3, level, option, RW + 0x100, 4];
         assert!(!goes_home(&memory, Sysno::setsockopt, &arguments));
     }
