@@ -9,6 +9,7 @@ use crate::holding::Holding;
 use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use whim_image::freeze::{FreezeError, Frozen};
@@ -62,9 +63,13 @@ pub fn check_image(
 ) -> Result<(), HomewardError> {
     let deputy = &server.deputy;
     check_memory(image, original.reserved, &original.kernel, &server.attic)?;
+    if image.threads.is_empty() {
+        return Err(HomewardError::Unsound("no thread".into()));
+    }
+    let mut seen = BTreeSet::new();
     for thread in &image.threads {
         let slot = deputy.slot_of(thread.tid);
-        if slot.is_none_or(|slot| deputy.is_gone(slot)) {
+        if slot.is_none_or(|slot| deputy.is_gone(slot)) || !seen.insert(thread.tid) {
             return Err(HomewardError::Unsound(format!("thread {}", thread.tid)));
         }
     }

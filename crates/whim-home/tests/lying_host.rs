@@ -635,6 +635,10 @@ fn a_returning_image_is_checked() {
     }
     let mut thread = image.clone();
     thread.threads[0].tid = 1;
+    let mut twice = image.clone();
+    twice.threads.push(twice.threads[0].clone());
+    let mut nobody = image.clone();
+    nobody.threads.clear();
     let mut action = image.clone();
     action.actions.pop();
     let mut guard = image.clone();
@@ -644,6 +648,8 @@ fn a_returning_image_is_checked() {
     }];
     for (what, lie) in [
         ("a thread that is none of the process's", thread),
+        ("a thread that is there twice", twice),
+        ("no thread", nobody),
         ("an action too few", action),
         ("guard pages in the reserved range", guard),
     ] {

@@ -25,8 +25,9 @@ pub fn map(mapping: &Mapping, end: u64) -> Syscall {
     Syscall::new(libc::SYS_mmap, &args)
 }
 
-/// The `madvise` calls for the advice of this mapping, from its beginning to `end`. A refused call
-/// costs only speed.
+/// The `madvise` calls for the advice of this mapping, from its beginning to `end`. The kernel has taken each
+/// for this mapping before; where one is refused now, a kernel without huge pages for instance, the program goes
+/// on without it.
 pub fn advise(mapping: &Mapping, end: u64) -> impl Iterator<Item = Syscall> + use<> {
     let flags = mapping.flags;
     let (start, length) = (mapping.start, end - mapping.start);
