@@ -1,6 +1,122 @@
-//! Guests: programs of other nodes that compute here.
+//! This node as a host: what it has, what it was told, and the programs of other nodes that compute here.
 
 pub(crate) mod guests;
 pub(crate) mod hosting;
 pub(crate) mod orders;
 pub(crate) mod share;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use whim_machine::cgroup;
+use whim_machine::class::Class;
+use whim_machine::sensors::speed::{self, Speed};
+use whim_machine::sensors::{Report, Sensors};
+
+use crate::ground::Ground;
+use crate::locks::lock;
+use guests::Guests;
+use orders::Orders;
+
+/// This node as a host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    ground: Arc<Ground>,
+    guests: Mutex<Guests>,
+    orders: Mutex<Orders>,
+    sensors: Mutex<Sensors>,
+    supervisor_groups: Vec<PathBuf>,
+}
+
+impl Host {
+    #[must_use]
+    pub(crate) fn new(ground: Arc<Ground>) -> Arc<Self> {
+        let settings = ground.settings();
+        let class = Class::here(&settings.configured.cpu.hide);
+        let mut guests = Guests::default();
+        let ids = std::fs::read(settings.state.join("uids.json")).unwrap_or_default();
+        guests.ids = serde_json::from_slice(&ids).unwrap_or_default();
+        let fixed = settings.configured.cpu.speed.map(|value| Speed {
+            value,
+            estimated: false,
+        });
+        let noted = || speed::noted(&settings.state.join(speed::FILE), &speed::cpu());
+        let speed = fixed.or_else(noted).unwrap_or_default();
+        let orders = Orders::load(&settings.state.join(orders::FILE));
+        Arc::new(Self {
+            ground,
+            guests: Mutex::new(guests),
+            orders: Mutex::new(orders),
+            sensors: Mutex::new(Sensors::new(class, speed)),
+            supervisor_groups: cgroup::supervisors(),
+        })
+    }
+
+    #[must_use]
+    pub(crate) fn ground(&self) -> &Arc<Ground> {
+        &self.ground
+    }
+
+    pub(crate) fn guests(&self) -> MutexGuard<'_, Guests> {
+        lock(&self.guests)
+    }
+
+    pub(crate) fn sensors(&self) -> MutexGuard<'_, Sensors> {
+        lock(&self.sensors)
+    }
+
+    /// Files by which supervisors enter their control groups.
+    #[must_use]
+    pub(crate) fn supervisor_groups(&self) -> &[PathBuf] {
+        &self.supervisor_groups
+    }
+
+    #[must_use]
+    pub(crate) fn orders(&self) -> Orders {
+        *lock(&self.orders)
+    }
+
+    /// Takes and notes what this node is told; gives what holds now.
+    pub(crate) fn change_orders(&self, change: impl FnOnce(&mut Orders)) -> Orders {
+        let mut orders = lock(&self.orders);
+        let before = *orders;
+        change(&mut orders);
+        if *orders != before {
+            if let Ok(bytes) = serde_json::to_vec(&*orders) {
+                self.ground.settings().save(orders::FILE, &bytes);
+            }
+            self.ground.events().add(None, "told", orders.sentence());
+        }
+        *orders
+    }
+
+    /// What this node tells of itself.
+    #[must_use]
+    pub(crate) fn report(&self) -> Report {
+        let orders = self.orders();
+        let config = self.ground.config();
+        let some = {
+            let guests = self.guests();
+            guests.count() > 0 || guests.expects_some()
+        };
+        // Without guests there are no groups to look for.
+        let used = if some {
+            cgroup::guests_use(&self.ground.settings().group_prefix())
+        } else {
+            None
+        };
+        let mut report = Report {
+            blocked: orders.refuses(),
+            stays: orders.keeps().is_some(),
+            draining: orders.drain,
+            labels: config.labels.clone(),
+            ..self.sensors().report()
+        };
+        let guests = self.guests();
+        let taken = guests.taken();
+        report.guests = guests.count();
+        // Where no group counts what they use, all of them count as here: better than twice.
+        report.memory_promised_bytes = used.map_or(0, |used| taken.saturating_sub(used));
+        report.guests_left_bytes = guests.left(&report, used.unwrap_or(taken), &config.guests);
+        report
+    }
+}

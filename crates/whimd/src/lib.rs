@@ -6,6 +6,7 @@ mod daemon;
 mod faces;
 mod faults;
 pub mod fuzz;
+mod ground;
 mod host;
 mod leaving;
 mod line;

@@ -59,6 +59,6 @@ pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
         watching::refresh_all(&daemon).await;
         balancing::round(&daemon).await;
         looked.notify_one();
-        hosting::sweep(&daemon).await;
+        hosting::sweep(daemon.host()).await;
     }
 }

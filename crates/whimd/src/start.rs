@@ -187,7 +187,7 @@ async fn run(settings: Settings) -> Result<()> {
     let daemon = Daemon::new(settings, cluster);
     watching::take_over(&daemon);
     watching::refresh_all(&daemon).await;
-    hosting::take_up(&daemon).await;
+    hosting::take_up(daemon.host()).await;
     watching::remove_leftovers(&daemon);
     let looked = Arc::new(Notify::new());
     tokio::spawn(rounds::each_second(

@@ -119,14 +119,14 @@ async fn sort(
             changes::served(daemon, served.map_err(|e| e.to_string())?);
             Ok(())
         }
-        Route::Supervisor(id, role) => hosting::route(daemon, &id, role, stream)
+        Route::Supervisor(id, role) => hosting::route(daemon.host(), &id, role, stream)
             .await
             .map_err(|e| e.to_string()),
         Route::Stay {
             home,
             journey,
             epoch,
-        } => hosting::route_to_stay(daemon, (&home, &journey, epoch), stream)
+        } => hosting::route_to_stay(daemon.host(), (&home, &journey, epoch), stream)
             .await
             .map_err(|e| e.to_string()),
     }
@@ -204,7 +204,7 @@ fn refused(error: &dyn std::fmt::Display) -> NodeReply {
 async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
     match request {
         NodeRequest::Admit { request } => {
-            match hosting::admit(daemon, peer.node.as_str(), request).await {
+            match hosting::admit(daemon.host(), peer.node.as_str(), request).await {
                 Ok((slot, supervisor_pid)) => NodeReply::Slot {
                     slot,
                     supervisor_pid,
@@ -213,7 +213,7 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
             }
         }
         NodeRequest::Release { journey, epoch } => {
-            hosting::release(daemon, peer.node.as_str(), &journey, epoch);
+            hosting::release(daemon.host(), peer.node.as_str(), &journey, epoch);
             NodeReply::Done
         }
         NodeRequest::TakeAway { journey, epoch } => {

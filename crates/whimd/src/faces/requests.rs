@@ -243,15 +243,15 @@ async fn order(
 ) -> Outcome {
     match request {
         Request::Stay { on } => {
-            let orders = daemon.change_orders(|orders| orders.stay = on);
+            let orders = daemon.host().change_orders(|orders| orders.stay = on);
             Ok(Some(orders.sentence()))
         }
         Request::Block { on } => {
-            let orders = daemon.change_orders(|orders| orders.block = on);
+            let orders = daemon.host().change_orders(|orders| orders.block = on);
             Ok(Some(orders.sentence()))
         }
         Request::Expel => {
-            daemon.change_orders(|orders| orders.block = true);
+            daemon.host().change_orders(|orders| orders.block = true);
             let left = match evacuation::expel(daemon, answers).await {
                 0 => "No guests are left".to_owned(),
                 left => format!("{left} guests do not leave"),
@@ -262,11 +262,13 @@ async fn order(
         }
         Request::Evacuate { undo: false } => Ok(Some(evacuation::evacuate(daemon, answers).await)),
         Request::Evacuate { undo: true } => {
-            let orders = daemon.change_orders(|orders| orders.evacuate = false);
+            let orders = daemon
+                .host()
+                .change_orders(|orders| orders.evacuate = false);
             Ok(Some(orders.sentence()))
         }
         Request::BringAll => {
-            daemon.change_orders(|orders| orders.stay = true);
+            daemon.host().change_orders(|orders| orders.stay = true);
             let count = evacuation::bring_all(daemon, answers).await;
             Ok(Some(format!(
                 "{count} processes have come home and stay: 'whim go' lets them leave"

@@ -96,7 +96,9 @@ fn changed(config: &Config, key: &str, text: &str) -> Result<Config, String> {
 /// The key is none of these, or the value does not fit it.
 pub(crate) fn set(daemon: &Daemon, key: &str, text: &str) -> Result<String, String> {
     let (name, read) = knob(key)?;
-    let (before, after) = daemon.change_config(|config| changed(config, key, text))?;
+    let (before, after) = daemon
+        .ground()
+        .change_config(|config| changed(config, key, text))?;
     let (old, new) = (read(&before), read(&after));
     if old == new {
         return Ok(format!("{name} is {new} already"));

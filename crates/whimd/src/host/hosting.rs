@@ -13,7 +13,7 @@ use whim_net::name::{JourneyId, NodeName, stay_server_name};
 use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
-use crate::daemon::Daemon;
+use crate::host::Host;
 use crate::host::guests::{AdmitError, Guest, Stay, about_file};
 use crate::host::share;
 use crate::line::conversation;
@@ -61,12 +61,12 @@ pub(crate) enum HostError {
 /// # Errors
 /// Why not, as a sentence for the user at the other node.
 pub(crate) async fn admit(
-    daemon: &Arc<Daemon>,
+    host: &Arc<Host>,
     asker: &str,
     request: AdmitRequest,
 ) -> Result<(Slot, i32), HostError> {
-    let admitted = take_in(daemon, asker, request).await;
-    let counters = daemon.metrics().counters();
+    let admitted = take_in(host, asker, request).await;
+    let counters = host.ground().metrics().counters();
     match &admitted {
         Ok(_) => counters.guest_admitted(),
         Err(error) => counters.guest_refused(label(error)),
@@ -92,7 +92,7 @@ fn label(error: &HostError) -> labels::Unadmitted {
 }
 
 async fn take_in(
-    daemon: &Arc<Daemon>,
+    host: &Arc<Host>,
     asker: &str,
     request: AdmitRequest,
 ) -> Result<(Slot, i32), HostError> {
@@ -103,19 +103,18 @@ async fn take_in(
     }
     let id = JourneyId::new(request.journey.as_str())?;
     let home = NodeName::new(request.home.as_str())?;
-    let node = daemon.cluster().node();
-    let report = daemon.report();
-    let config = daemon.config();
+    let node = host.ground().cluster().node();
+    let report = host.report();
+    let config = host.ground().config();
     let limits = &config.guests;
-    let used = cgroup::guests_use(&daemon.settings().group_prefix()).unwrap_or(0);
-    daemon
-        .guests()
+    let used = cgroup::guests_use(&host.ground().settings().group_prefix()).unwrap_or(0);
+    host.guests()
         .reserve(&request, &report, used, &node, limits)?;
-    daemon.settings().faults.point("room-reserved");
-    let started = start(daemon, &request, &node).await;
+    host.ground().settings().faults.point("room-reserved");
+    let started = start(host, &request, &node).await;
     let slot = Slot {
         node,
-        addresses: daemon.cluster().addresses(),
+        addresses: host.ground().cluster().addresses(),
         server_name: stay_server_name(&home, &id, request.epoch),
         epoch: request.epoch,
     };
@@ -126,31 +125,31 @@ async fn take_in(
                 "Process {} of {}, by supervisor {pid}",
                 request.pid, request.home
             );
-            daemon.events().add(None, "admitted", text);
-            daemon.settings().faults.point("guest-logged");
+            host.ground().events().add(None, "admitted", text);
+            host.ground().settings().faults.point("guest-logged");
             Ok((slot, pid))
         }
         Err(error) => {
-            daemon.guests().settle(&request, None);
+            host.guests().settle(&request, None);
             Err(error)
         }
     }
 }
 
 /// The uid under which this guest runs; `None` if we cannot become another user.
-fn private_id(daemon: &Daemon, request: &AdmitRequest) -> Result<Option<u32>, HostError> {
-    let config = daemon.config();
+fn private_id(host: &Host, request: &AdmitRequest) -> Result<Option<u32>, HostError> {
+    let config = host.ground().config();
     let limits = &config.guests;
-    if !daemon.settings().root || !is_mapped(limits.uid_start) {
+    if !host.ground().settings().root || !is_mapped(limits.uid_start) {
         return Ok(None);
     }
-    let mut guests = daemon.guests();
+    let mut guests = host.guests();
     let id = guests.ids.give(&request.home, request.uid, limits);
     let id = id.ok_or_else(|| AdmitError::NoUid {
-        node: daemon.cluster().node(),
+        node: host.ground().cluster().node(),
     })?;
     if let Ok(bytes) = serde_json::to_vec(&guests.ids) {
-        daemon.settings().save("uids.json", &bytes);
+        host.ground().settings().save("uids.json", &bytes);
     }
     Ok(Some(id))
 }
@@ -170,21 +169,19 @@ fn is_mapped(uid: u32) -> bool {
     })
 }
 
-async fn start(
-    daemon: &Arc<Daemon>,
-    request: &AdmitRequest,
-    node: &str,
-) -> Result<Guest, HostError> {
-    let settings = &daemon.settings();
-    let private_id = private_id(daemon, request)?;
-    let credentials = daemon
+async fn start(host: &Arc<Host>, request: &AdmitRequest, node: &str) -> Result<Guest, HostError> {
+    let ground = host.ground();
+    let share = share::of_guests(&ground.config());
+    let settings = ground.settings();
+    let private_id = private_id(host, request)?;
+    let credentials = ground
         .cluster()
         .journey_credentials(&request.journey, Role::Guest)?;
     settings.faults.point("before-groups-made");
     let stay = request.stay();
     let name = stay.name();
-    share::hold(daemon.settings(), share::of_guests(&daemon.config()));
-    let cgroups = make_groups(daemon, &name);
+    share::hold(settings, share);
+    let cgroups = make_groups(host, &name);
     let directory = settings.guest_directory(&name);
     let job = |listener| GuestJob {
         journey: request.journey.clone(),
@@ -197,14 +194,14 @@ async fn start(
         lease_ms: request.lease_ms,
         private_id,
         cgroups: cgroups.iter().map(|d| d.display().to_string()).collect(),
-        memory_limit_bytes: Some(share::of_guests(&daemon.config())),
+        memory_limit_bytes: Some(share),
         memory_share: Some(settings.guests_share().display().to_string()),
-        own_vdso: daemon.config().guests.own_vdso,
+        own_vdso: ground.config().guests.own_vdso,
         crash_at: settings.faults.of_guest(),
     };
     let launch = Launch {
         new_session: true,
-        enter_cgroups: daemon.supervisor_groups().to_vec(),
+        enter_cgroups: host.supervisor_groups().to_vec(),
         ..Launch::default()
     };
     let start = Start {
@@ -238,8 +235,8 @@ async fn start(
     settings.faults.point("after-guest-started");
     write_about(&guest);
     settings.faults.point("guest-noted");
-    daemon.guests().settle(request, Some(guest.clone()));
-    tokio::spawn(wait_for(Arc::clone(daemon), guest.clone(), child));
+    host.guests().settle(request, Some(guest.clone()));
+    tokio::spawn(wait_for(Arc::clone(host), guest.clone(), child));
     Ok(guest)
 }
 
@@ -251,12 +248,12 @@ fn number_of(child: &tokio::process::Child) -> (i32, u64) {
     (pid.unwrap_or(0), start_time)
 }
 
-fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
+fn make_groups(host: &Host, name: &str) -> Vec<PathBuf> {
     let (share, pids) = (
-        share::of_guests(&daemon.config()),
-        daemon.config().guests.pids,
+        share::of_guests(&host.ground().config()),
+        host.ground().config().guests.pids,
     );
-    let prefix = daemon.settings().group_prefix();
+    let prefix = host.ground().settings().group_prefix();
     let groups = cgroup::make_guest(&prefix, name, Some(share), pids);
     for missing in &groups.missing {
         tracing::debug!(missing, "a limit of a guest cannot be set");
@@ -265,7 +262,7 @@ fn make_groups(daemon: &Daemon, name: &str) -> Vec<PathBuf> {
 }
 
 /// Waits for the end of a supervisor, and cleans up after it.
-async fn wait_for(daemon: Arc<Daemon>, guest: Guest, mut child: tokio::process::Child) {
+async fn wait_for(host: Arc<Host>, guest: Guest, mut child: tokio::process::Child) {
     let status = child
         .wait()
         .await
@@ -275,7 +272,7 @@ async fn wait_for(daemon: Arc<Daemon>, guest: Guest, mut child: tokio::process::
         status,
         "a guest's supervisor has ended"
     );
-    clean(&daemon, &guest);
+    clean(&host, &guest);
 }
 
 fn write_about(guest: &Guest) {
@@ -308,33 +305,42 @@ fn remove_groups(groups: &[PathBuf]) {
 }
 
 /// Removes what was made for a guest that is gone.
-fn clean(daemon: &Daemon, guest: &Guest) {
+fn clean(host: &Host, guest: &Guest) {
     let stay = guest.request.stay();
-    if daemon.guests().by_key.remove(&stay).is_none() {
+    if host.guests().by_key.remove(&stay).is_none() {
         return;
     }
-    daemon.settings().faults.point("before-groups-removed");
+    host.ground()
+        .settings()
+        .faults
+        .point("before-groups-removed");
     remove_groups(&guest.cgroups);
-    daemon.settings().faults.point("groups-removed");
+    host.ground().settings().faults.point("groups-removed");
     directories::discard(&guest.directory);
-    daemon.settings().faults.point("guest-directory-removed");
+    host.ground()
+        .settings()
+        .faults
+        .point("guest-directory-removed");
     let _ = fs::remove_file(about_file(&guest.directory));
-    daemon.settings().faults.point("guest-forgotten");
+    host.ground().settings().faults.point("guest-forgotten");
     let text = format!("Process {} of {}", guest.request.pid, guest.request.home);
-    daemon.events().add(None, "left", text);
+    host.ground().events().add(None, "left", text);
 }
 
 /// Ends whatever waits or runs here under that epoch, because home says that the process is not here, or
 /// not any more. Only the node that is its home may say so.
-pub(crate) fn release(daemon: &Daemon, asker: &str, journey: &str, epoch: u32) {
+pub(crate) fn release(host: &Host, asker: &str, journey: &str, epoch: u32) {
     let stay = Stay {
         home: asker.to_owned(),
         journey: journey.to_owned(),
         epoch,
     };
-    let guest = daemon.guests().by_key.get(&stay).cloned();
+    let guest = host.guests().by_key.get(&stay).cloned();
     let Some(guest) = guest else { return };
-    daemon.settings().faults.point("before-guest-released");
+    host.ground()
+        .settings()
+        .faults
+        .point("before-guest-released");
     if let Some(supervisor) = guest.supervisor() {
         // It may have ended meanwhile.
         let _ = supervisor.signal(nix::sys::signal::Signal::SIGTERM);
@@ -360,8 +366,8 @@ async fn recognize(guest: &mut Guest) {
 }
 
 /// Takes over guests that an earlier daemon admitted, and removes what is left of those that are gone.
-pub(crate) async fn take_up(daemon: &Arc<Daemon>) {
-    let entries = fs::read_dir(daemon.settings().supervisors())
+pub(crate) async fn take_up(host: &Arc<Host>) {
+    let entries = fs::read_dir(host.ground().settings().supervisors())
         .into_iter()
         .flatten()
         .flatten();
@@ -373,17 +379,20 @@ pub(crate) async fn take_up(daemon: &Arc<Daemon>) {
             continue;
         };
         recognize(&mut guest).await;
-        daemon.guests().by_key.insert(guest.request.stay(), guest);
+        host.guests().by_key.insert(guest.request.stay(), guest);
     }
-    share::hold(daemon.settings(), share::of_guests(&daemon.config()));
-    sweep(daemon).await;
-    let known: Vec<_> = daemon
+    share::hold(
+        host.ground().settings(),
+        share::of_guests(&host.ground().config()),
+    );
+    sweep(host).await;
+    let known: Vec<_> = host
         .guests()
         .by_key
         .values()
         .flat_map(|guest| guest.cgroups.clone())
         .collect();
-    let mut strays = cgroup::guests(&daemon.settings().group_prefix());
+    let mut strays = cgroup::guests(&host.ground().settings().group_prefix());
     strays.retain(|path| !known.contains(path));
     remove_groups(&strays);
 }
@@ -393,22 +402,22 @@ async fn listens(directory: &Path) -> bool {
 }
 
 /// Cleans up after guests whose supervisors are gone and were not our children.
-pub(crate) async fn sweep(daemon: &Arc<Daemon>) {
-    let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
+pub(crate) async fn sweep(host: &Arc<Host>) {
+    let guests: Vec<Guest> = host.guests().by_key.values().cloned().collect();
     for guest in guests {
         // Without a start time its pid may be that of another process.
         let unknown = guest.boot.is_empty();
         if guest.supervisor().is_none() && !(unknown && listens(&guest.directory).await) {
-            clean(daemon, &guest);
+            clean(host, &guest);
         }
     }
-    remove_unknown(daemon).await;
+    remove_unknown(host).await;
 }
 
 /// Removes the directories of supervisors that an earlier daemon started, but could not note before it
 /// ended. Nobody was told of these supervisors, so they end by themselves.
-async fn remove_unknown(daemon: &Daemon) {
-    let entries = fs::read_dir(daemon.settings().supervisors());
+async fn remove_unknown(host: &Host) {
+    let entries = fs::read_dir(host.ground().settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".guest")) else {
@@ -416,7 +425,7 @@ async fn remove_unknown(daemon: &Daemon) {
         };
         // An older daemon gave its guests' directories other names.
         let known = || {
-            let guests = daemon.guests();
+            let guests = host.guests();
             let older = guests.by_key.values().any(|guest| guest.directory == path);
             older || guests.knows_name(name)
         };
@@ -433,7 +442,7 @@ async fn remove_unknown(daemon: &Daemon) {
 /// # Errors
 /// There is no supervisor, or it is hung.
 pub(crate) async fn route_to_stay(
-    daemon: &Daemon,
+    host: &Host,
     (home, id, epoch): (&NodeName, &JourneyId, u32),
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
@@ -443,12 +452,12 @@ pub(crate) async fn route_to_stay(
         epoch,
     };
     let directory = {
-        let guests = daemon.guests();
+        let guests = host.guests();
         let guest = guests.by_key.get(&stay);
         guest.map(|guest| guest.directory.clone())
     };
-    let directory = directory.ok_or_else(|| daemon.settings().guest_directory(&stay.name()));
-    pass_on(daemon, directory, (id, Some(home)), connection).await
+    let directory = directory.ok_or_else(|| host.ground().settings().guest_directory(&stay.name()));
+    pass_on(host, directory, (id, Some(home)), connection).await
 }
 
 /// The same for a connection that names only a journey: it is for the journey's home supervisor, or for
@@ -457,45 +466,58 @@ pub(crate) async fn route_to_stay(
 /// # Errors
 /// As [`route_to_stay`].
 pub(crate) async fn route(
-    daemon: &Daemon,
+    host: &Host,
     id: &JourneyId,
     role: Role,
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
     if role == Role::Home {
-        let directory = daemon.settings().home_directory(id.as_str());
-        daemon.settings().faults.point("before-connection-passed");
+        let directory = host.ground().settings().home_directory(id.as_str());
+        host.ground()
+            .settings()
+            .faults
+            .point("before-connection-passed");
         let passed = conversation::pass(socket_in(&directory), Arc::new(connection)).await;
-        daemon.settings().faults.point("after-connection-passed");
+        host.ground()
+            .settings()
+            .faults
+            .point("after-connection-passed");
         return passed;
     }
     let directory = {
-        let guests = daemon.guests();
+        let guests = host.guests();
         let guest = guests.unnamed(id.as_str());
         guest.map(|guest| guest.directory.clone())
     };
-    let directory = directory.ok_or_else(|| daemon.settings().supervisors().join(id.as_str()));
-    pass_on(daemon, directory, (id, None), connection).await
+    let directory =
+        directory.ok_or_else(|| host.ground().settings().supervisors().join(id.as_str()));
+    pass_on(host, directory, (id, None), connection).await
 }
 
 /// `directory`: that of the guest's supervisor or, if there is none, where it would be.
 async fn pass_on(
-    daemon: &Daemon,
+    host: &Host,
     directory: Result<PathBuf, PathBuf>,
     (id, home): (&JourneyId, Option<&NodeName>),
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
     let connection = Arc::new(connection);
-    daemon.settings().faults.point("before-connection-passed");
+    host.ground()
+        .settings()
+        .faults
+        .point("before-connection-passed");
     let passed = match directory {
         Ok(directory) => conversation::pass(socket_in(&directory), Arc::clone(&connection)).await,
         Err(missing) => Err(SupervisorError::Gone(missing)),
     };
-    daemon.settings().faults.point("after-connection-passed");
+    host.ground()
+        .settings()
+        .faults
+        .point("after-connection-passed");
     if let (Err(SupervisorError::Gone(_)), Some(connection)) =
         (&passed, Arc::into_inner(connection))
     {
-        bid_farewell(daemon.cluster(), id, home, connection).await;
+        bid_farewell(host.ground().cluster(), id, home, connection).await;
     }
     passed
 }

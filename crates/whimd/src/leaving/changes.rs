@@ -54,7 +54,12 @@ fn evict(daemon: &Arc<Daemon>) {
     let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
     for guest in guests.iter().filter(|guest| stranger(&guest.request.home)) {
         let request = &guest.request;
-        hosting::release(daemon, &request.home, &request.journey, request.epoch);
+        hosting::release(
+            daemon.host(),
+            &request.home,
+            &request.journey,
+            request.epoch,
+        );
     }
 }
 

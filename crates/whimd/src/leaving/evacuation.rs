@@ -121,7 +121,7 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
         Ok(_) => return Ok(()),
         // If its lease has no end, nothing else would ever end it.
         Err(_) if request.lease_ms.is_none() && is_down(daemon.membership(), home) => {
-            hosting::release(daemon, home, &request.journey, request.epoch);
+            hosting::release(daemon.host(), home, &request.journey, request.epoch);
             let reason = format!(
                 "Process {pid} of {home} is ended: its home is down, and its lease has no end"
             );
@@ -232,7 +232,7 @@ pub(crate) async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl F
 /// `whim evacuate`: this node goes down. Names the node's own processes, which go down with it, and
 /// returns when no guest is left.
 pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
-    daemon.change_orders(|orders| orders.evacuate = true);
+    daemon.host().change_orders(|orders| orders.evacuate = true);
     let left = look_left(daemon).await;
     name_own(&daemon.cluster().node(), &left, answers);
     let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
@@ -252,7 +252,7 @@ pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String 
 /// Orders this node to drain, or not to, and returns what is left on it. Guests go on leaving after
 /// that.
 pub(crate) async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
-    daemon.change_orders(|orders| orders.drain = on);
+    daemon.host().change_orders(|orders| orders.drain = on);
     if on {
         let daemon = Arc::clone(daemon);
         tokio::spawn(async move {

@@ -73,7 +73,7 @@ pub(crate) async fn watch(daemon: Arc<Daemon>) {
                 daemon
                     .events()
                     .add(None, "owner", "Nobody sits before this node any more");
-                daemon.change_orders(|orders| orders.owner = false);
+                daemon.host().change_orders(|orders| orders.owner = false);
             }
             None => {}
         }
@@ -86,7 +86,7 @@ fn arrives(daemon: &Arc<Daemon>) {
         "owner",
         "Its owner sits before this node: guests leave",
     );
-    daemon.change_orders(|orders| orders.owner = true);
+    daemon.host().change_orders(|orders| orders.owner = true);
     let daemon = Arc::clone(daemon);
     tokio::spawn(async move {
         let (answers, _unheard) = unbounded_channel();

@@ -96,7 +96,7 @@ pub(crate) async fn start_home(
         keep: identity.as_ref().map_or_else(Vec::new, |_| KEPT.to_vec()),
         identity,
         new_session: true,
-        enter_cgroups: daemon.supervisor_groups().to_vec(),
+        enter_cgroups: daemon.host().supervisor_groups().to_vec(),
         // The supervisor's own clocks then show what the program sees. It needs that for deadlines, and
         // to learn how far a host's clocks are away.
         clocks_of: has_own_time(about.pid).then_some(about.pid),
