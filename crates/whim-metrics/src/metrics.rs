@@ -131,7 +131,7 @@ impl Register<'_> {
 
 /// Moves of this node's processes, as they happen.
 #[derive(Clone, Debug)]
-struct Moves {
+struct MoveCounters {
     begun: Family<OfCause, Counter>,
     done: Family<OfCause, Counter>,
     failed: Family<OfCause, Counter>,
@@ -142,7 +142,7 @@ struct Moves {
     duration: Histogram,
 }
 
-impl Moves {
+impl MoveCounters {
     fn register(registry: &mut Register<'_>) -> Self {
         let causes = || Cause::ALL.into_iter().map(OfCause::from);
         let phases = Phase::ALL.into_iter().map(OfPhase::from);
@@ -198,7 +198,7 @@ impl Moves {
 /// Events that are counted as they happen.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    moves: Moves,
+    moves: MoveCounters,
     admitted: Counter,
     unadmitted: Family<OfUnadmitted, Counter>,
     looks: Counter,
@@ -215,7 +215,7 @@ impl Counters {
         let verdicts = Verdict::ALL.iter();
         let verdicts = verdicts.map(|verdict| OfVerdict { verdict: *verdict });
         Self {
-            moves: Moves::register(registry),
+            moves: MoveCounters::register(registry),
             admitted: registry.add("guests_admitted", "", "Guests that this node admitted"),
             unadmitted: registry.counts(
                 unadmitted,

@@ -116,7 +116,7 @@ async fn move_by(daemon: &Arc<Daemon>, relocation: &Relocation, to: &str) -> Res
         caller.uid = credentials.uids[0];
     }
     moving::migrate_for(
-        daemon,
+        daemon.moves(),
         &caller,
         Arc::new(process),
         (relocation.cause, to),
@@ -150,7 +150,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     let candidates = daemon.candidates().sorted();
     let journeys = daemon.journeys().sorted(Journey::is_live);
     let mut balancing = daemon.balancing();
-    view.moving |= !balancing.asked.is_empty();
+    view.moving |= daemon.under_way().any_ended();
     if balancing.own != view.own {
         // This node has got another name: it has joined a cluster.
         let lives = serde_json::to_vec(&balancing.lives).unwrap_or_default();
@@ -159,6 +159,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     balancing.balancer.habits.fair = config.balance.fair;
     balancing.balancer.rules.rate = view.rate;
     let programs = programs(daemon, &mut balancing, &view, &candidates, &journeys);
+    daemon.candidates().note_done(balancing.done_ms());
     let urgency = urgency(daemon, &mut balancing, &view, &programs);
     let mut sensors = daemon.sensors();
     let growth = growth(&view, &programs, sensors.memory_growth());
@@ -377,7 +378,9 @@ fn programs(
     balancing
         .placed
         .retain(|pid, at| lives.contains(pid) && *at + PLACED > view.now);
-    balancing.asked.retain(|_, at| *at + ASKED > view.now);
+    daemon
+        .under_way()
+        .forget_ends(view.now.saturating_sub(ASKED));
     programs
 }
 
@@ -404,7 +407,7 @@ fn watch_one(
         running: report.map_or(1.0, |report| report.running),
         speed: report.map_or(1.0, |report| report.speed.value),
     };
-    let told = daemon.is_moving(stat.pid) || balancing.asked.contains_key(&stat.pid);
+    let told = daemon.under_way().moves_or_moved(stat.pid);
     let known = balancing.watched.get(&stat.pid);
     if known.is_none_or(|(watched, _, _)| watched.start_time != stat.start_time) {
         let ticks = float(stat.cpu_ticks);
@@ -520,7 +523,10 @@ fn fixed(
     let fresh = known.filter(|(start_time, at, _)| {
         *start_time == stat.start_time && at + CHECK_EVERY > view.now
     });
-    let may = fresh.map_or_else(|| candidacy::check(daemon, pid).is_ok(), |(_, _, may)| may);
+    let may = fresh.map_or_else(
+        || candidacy::check(daemon.moves(), pid).is_ok(),
+        |(_, _, may)| may,
+    );
     if fresh.is_none() {
         balancing
             .candidates

@@ -11,12 +11,12 @@ use crate::faces::watched::Watched;
 use crate::ground::Ground;
 use crate::host::Host;
 use crate::host::guests::Guests;
-use crate::host::orders::Orders;
 use crate::line::probes::Probes;
 use crate::locks::lock;
 use crate::members::cluster::Cluster;
 use crate::members::membership::Membership;
 use crate::members::peers::Peers;
+use crate::moves::Moves;
 use crate::moves::candidates::Candidates;
 use crate::moves::census::Census;
 use crate::moves::journeys::Journeys;
@@ -30,16 +30,10 @@ use crate::settings::Settings;
 pub(crate) struct Daemon {
     ground: Arc<Ground>,
     host: Arc<Host>,
-    census: Census,
-    journeys: Mutex<Journeys>,
-    under_way: Mutex<UnderWay>,
-    probes: Arc<Probes>,
+    moves: Arc<Moves>,
     balancing: Mutex<Balancing>,
     /// What the monitors are told.
     watched: Watched,
-    history: History,
-    /// Held while guests are sent away.
-    expelling: tokio::sync::Mutex<()>,
 }
 
 impl Daemon {
@@ -48,23 +42,16 @@ impl Daemon {
         let node = cluster.node();
         let ground = Ground::new(settings, cluster);
         let settings = ground.settings();
-        let journeys = Journeys::load(&settings.journeys());
-        let probes = Arc::<Probes>::default();
-        let census = Census::load(&settings.state, Arc::clone(&probes));
         let lives = std::fs::read(settings.state.join(LIVES)).unwrap_or_default();
         let balancing = Balancing::new(&node, &lives, settings.configured.balance.fair);
-        let history = History::new(&settings.state, settings.configured.history.keep);
+        let host = Host::new(Arc::clone(&ground));
+        let moves = Moves::new(Arc::clone(&host));
         Arc::new(Self {
-            host: Host::new(Arc::clone(&ground)),
-            census,
-            journeys: Mutex::new(journeys),
-            under_way: Mutex::default(),
-            probes,
             balancing: Mutex::new(balancing),
-            watched: Watched::default(),
-            history,
-            expelling: tokio::sync::Mutex::default(),
+            watched: Watched::new(Arc::clone(moves.ended())),
             ground,
+            host,
+            moves,
         })
     }
 
@@ -76,6 +63,11 @@ impl Daemon {
     #[must_use]
     pub(crate) fn host(&self) -> &Arc<Host> {
         &self.host
+    }
+
+    #[must_use]
+    pub(crate) fn moves(&self) -> &Arc<Moves> {
+        &self.moves
     }
 
     #[must_use]
@@ -131,18 +123,13 @@ impl Daemon {
     }
 
     #[must_use]
-    pub(crate) fn orders(&self) -> Orders {
-        self.host.orders()
-    }
-
-    #[must_use]
     pub(crate) fn report(&self) -> Report {
         self.host.report()
     }
 
     #[must_use]
     pub(crate) fn probes(&self) -> &Arc<Probes> {
-        &self.probes
+        self.moves.probes()
     }
 
     #[must_use]
@@ -152,25 +139,20 @@ impl Daemon {
 
     #[must_use]
     pub(crate) fn history(&self) -> &History {
-        &self.history
-    }
-
-    /// Held while guests are sent away.
-    pub(crate) fn expelling(&self) -> &tokio::sync::Mutex<()> {
-        &self.expelling
+        self.ground.history()
     }
 
     #[must_use]
     pub(crate) fn census(&self) -> &Census {
-        &self.census
+        self.moves.census()
     }
 
     pub(crate) fn candidates(&self) -> MutexGuard<'_, Candidates> {
-        self.census.candidates()
+        self.moves.candidates()
     }
 
     pub(crate) fn journeys(&self) -> MutexGuard<'_, Journeys> {
-        lock(&self.journeys)
+        self.moves.journeys()
     }
 
     pub(crate) fn balancing(&self) -> MutexGuard<'_, Balancing> {
@@ -179,7 +161,7 @@ impl Daemon {
 
     /// Processes that are being moved just now.
     pub(crate) fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        lock(&self.under_way)
+        self.moves.under_way()
     }
 
     /// Whether a process is being moved just now.

@@ -10,9 +10,10 @@ use crate::members::cluster::Cluster;
 use crate::members::membership::Membership;
 use crate::members::peers::Peers;
 use crate::past::events::Events;
+use crate::past::history::History;
 use crate::settings::Settings;
 
-/// Settings, configuration, members, log and clock of this daemon.
+/// Settings, configuration, members, log, history, metrics and clock of this daemon.
 #[derive(Debug)]
 pub(crate) struct Ground {
     settings: Settings,
@@ -20,6 +21,7 @@ pub(crate) struct Ground {
     config: Mutex<Arc<Config>>,
     membership: Arc<Membership>,
     events: Events,
+    history: History,
     /// What Prometheus is told.
     metrics: Metrics,
     started: Instant,
@@ -29,11 +31,13 @@ impl Ground {
     #[must_use]
     pub(crate) fn new(settings: Settings, cluster: Cluster) -> Arc<Self> {
         let events = Events::open(settings.log("events").with_extension("jsonl"));
+        let history = History::new(&settings.state, settings.configured.history.keep);
         Arc::new(Self {
             config: Mutex::new(Arc::new(settings.configured.clone())),
             settings,
             membership: Membership::new(cluster),
             events,
+            history,
             metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
             started: Instant::now(),
         })
@@ -82,6 +86,11 @@ impl Ground {
     #[must_use]
     pub(crate) fn events(&self) -> &Events {
         &self.events
+    }
+
+    #[must_use]
+    pub(crate) fn history(&self) -> &History {
+        &self.history
     }
 
     #[must_use]

@@ -25,6 +25,8 @@ pub(crate) struct Host {
     orders: Mutex<Orders>,
     sensors: Mutex<Sensors>,
     supervisor_groups: Vec<PathBuf>,
+    /// Held while guests are sent away.
+    expelling: tokio::sync::Mutex<()>,
 }
 
 impl Host {
@@ -48,6 +50,7 @@ impl Host {
             orders: Mutex::new(orders),
             sensors: Mutex::new(Sensors::new(class, speed)),
             supervisor_groups: cgroup::supervisors(),
+            expelling: tokio::sync::Mutex::default(),
         })
     }
 
@@ -68,6 +71,11 @@ impl Host {
     #[must_use]
     pub(crate) fn supervisor_groups(&self) -> &[PathBuf] {
         &self.supervisor_groups
+    }
+
+    /// Held while guests are sent away.
+    pub(crate) fn expelling(&self) -> &tokio::sync::Mutex<()> {
+        &self.expelling
     }
 
     #[must_use]

@@ -15,3 +15,83 @@ pub(crate) mod stay;
 pub(crate) mod tally;
 pub(crate) mod under_way;
 pub(crate) mod watching;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::ground::Ground;
+use crate::host::Host;
+use crate::line::probes::Probes;
+use crate::locks::lock;
+use candidates::Candidates;
+use census::Census;
+use journeys::Journeys;
+use under_way::UnderWay;
+
+/// This node's own processes, and what is done with them.
+#[derive(Debug)]
+pub(crate) struct Moves {
+    ground: Arc<Ground>,
+    host: Arc<Host>,
+    probes: Arc<Probes>,
+    census: Census,
+    journeys: Mutex<Journeys>,
+    under_way: Mutex<UnderWay>,
+    ended: Arc<Notify>,
+}
+
+impl Moves {
+    #[must_use]
+    pub(crate) fn new(host: Arc<Host>) -> Arc<Self> {
+        let ground = Arc::clone(host.ground());
+        let probes = Arc::<Probes>::default();
+        Arc::new(Self {
+            census: Census::load(&ground.settings().state, Arc::clone(&probes)),
+            journeys: Mutex::new(Journeys::load(&ground.settings().journeys())),
+            under_way: Mutex::default(),
+            ended: Arc::default(),
+            probes,
+            ground,
+            host,
+        })
+    }
+
+    #[must_use]
+    pub(crate) fn ground(&self) -> &Arc<Ground> {
+        &self.ground
+    }
+
+    #[must_use]
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    #[must_use]
+    pub(crate) fn probes(&self) -> &Arc<Probes> {
+        &self.probes
+    }
+
+    #[must_use]
+    pub(crate) fn census(&self) -> &Census {
+        &self.census
+    }
+
+    pub(crate) fn candidates(&self) -> MutexGuard<'_, Candidates> {
+        self.census.candidates()
+    }
+
+    pub(crate) fn journeys(&self) -> MutexGuard<'_, Journeys> {
+        lock(&self.journeys)
+    }
+
+    /// Processes that are being moved just now.
+    pub(crate) fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        lock(&self.under_way)
+    }
+
+    /// Rung when a move has ended, well or not.
+    #[must_use]
+    pub(crate) fn ended(&self) -> &Arc<Notify> {
+        &self.ended
+    }
+}

@@ -56,7 +56,7 @@ pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
         if let Err(error) = seen.await {
             tracing::error!(%error, "looking at the processes failed");
         }
-        watching::refresh_all(&daemon).await;
+        watching::refresh_all(daemon.moves()).await;
         balancing::round(&daemon).await;
         looked.notify_one();
         hosting::sweep(daemon.host()).await;

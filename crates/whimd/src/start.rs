@@ -185,18 +185,18 @@ async fn run(settings: Settings) -> Result<()> {
     let heard = listener.local_addr().unwrap_or(listen);
     cluster.set_port(heard.port());
     let daemon = Daemon::new(settings, cluster);
-    watching::take_over(&daemon);
-    watching::refresh_all(&daemon).await;
+    watching::take_over(daemon.moves());
+    watching::refresh_all(daemon.moves()).await;
     hosting::take_up(daemon.host()).await;
-    watching::remove_leftovers(&daemon);
+    watching::remove_leftovers(daemon.moves());
     let looked = Arc::new(Notify::new());
     tokio::spawn(rounds::each_second(
         Arc::clone(&daemon),
         Arc::clone(&looked),
     ));
     tokio::spawn(rounds::learn_speed(Arc::clone(&daemon)));
-    tokio::spawn(owner::watch(Arc::clone(&daemon)));
-    tokio::spawn(changes::watch(Arc::clone(&daemon)));
+    tokio::spawn(owner::watch(Arc::clone(daemon.moves())));
+    tokio::spawn(changes::watch(Arc::clone(daemon.moves())));
     tokio::spawn(pulse::run(Arc::clone(&daemon), socket, looked));
     tokio::spawn(port::serve(Arc::clone(&daemon), listener));
     tokio::spawn(server::serve(Arc::clone(&daemon), control));

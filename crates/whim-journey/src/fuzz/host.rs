@@ -9,7 +9,7 @@ use crate::session::{self, Side};
 use crate::stay::{Action, Event, Stay};
 
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct FuzzedHost {
     stay: Stay,
     pub(super) line: Line,
     /// Frames on their way to it.
@@ -24,7 +24,7 @@ pub(super) struct Host {
     pub(super) onward: Option<(usize, ThreadImage)>,
 }
 
-impl Host {
+impl FuzzedHost {
     pub(super) fn new(now: Duration, epoch: u32) -> Self {
         Self {
             stay: Stay::new(now, Some(LEASE)),

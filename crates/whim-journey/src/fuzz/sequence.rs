@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::host::Host;
+use super::host::FuzzedHost;
 use super::say::{Line, Say, Sent, Way};
 use super::thread::{Asking, ThreadImage};
 use crate::commit::{Action as MoveAction, Event as MoveEvent, Limits, Move};
@@ -46,7 +46,7 @@ struct World {
     active: Option<Active>,
     finished: Option<(u64, bool)>,
     lines: Vec<Option<Line>>,
-    hosts: Vec<Host>,
+    hosts: Vec<FuzzedHost>,
     /// Frames on their way home, by host.
     homeward: Vec<Way>,
     connections: usize,
@@ -140,7 +140,7 @@ impl World {
         }
         let epoch = self.hosts.len();
         let number = u32::try_from(epoch + 1).expect("small");
-        self.hosts.push(Host::new(self.now, number));
+        self.hosts.push(FuzzedHost::new(self.now, number));
         self.homeward.push(Way::new());
         let quiet = LEASE / 3;
         self.lines

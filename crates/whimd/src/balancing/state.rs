@@ -26,9 +26,8 @@ pub(crate) struct Balancing {
     pub(super) saved: (Millis, u64),
     /// Whether a process was a candidate, and when that was asked.
     pub(super) candidates: HashMap<i32, (u64, Millis, bool)>,
-    /// When a user last moved each process by hand, and when the last request to move it ended.
+    /// When a user last moved each process by hand.
     pub(super) placed: HashMap<i32, Millis>,
-    pub(super) asked: HashMap<i32, Millis>,
     /// When each guest was first seen.
     pub(super) guests: HashMap<Stay, Millis>,
 }
@@ -51,14 +50,8 @@ impl Balancing {
             lives,
             candidates: HashMap::new(),
             placed: HashMap::new(),
-            asked: HashMap::new(),
             guests: HashMap::new(),
         }
-    }
-
-    /// A request to move a process has ended.
-    pub(crate) fn moved(&mut self, now: Millis, pid: i32) {
-        self.asked.insert(pid, now);
     }
 
     /// A user has moved a process by hand: it stays there for a while.
@@ -66,15 +59,12 @@ impl Balancing {
         self.placed.insert(pid, now);
     }
 
-    /// CPU time that a process has used so far, as far as it was watched, in milliseconds.
-    #[must_use]
-    pub(crate) fn done_ms(&self, pid: i32) -> u64 {
-        let seconds = self
-            .watched
-            .get(&pid)
-            .map_or(0.0, |(watched, _, _)| watched.done);
-        u64::try_from(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_millis())
-            .unwrap_or(u64::MAX)
+    /// CPU time that each process has used so far, as far as it was watched, in milliseconds.
+    pub(super) fn done_ms(&self) -> impl Iterator<Item = (i32, u64)> {
+        self.watched.iter().map(|(pid, (watched, _, _))| {
+            let done = Duration::from_secs_f64(watched.done.clamp(0.0, 1e9));
+            (*pid, u64::try_from(done.as_millis()).unwrap_or(u64::MAX))
+        })
     }
 
     /// What this program does, if there are two samples of it where it is.

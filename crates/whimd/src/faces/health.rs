@@ -1,6 +1,7 @@
 //! What only the daemon can tell to `whim doctor`.
 
 use crate::daemon::Daemon;
+use crate::ground::Ground;
 use crate::host::share;
 use crate::members::discovery;
 use crate::members::membership;
@@ -37,7 +38,7 @@ pub(crate) fn findings(daemon: &Daemon) -> Vec<Finding> {
     }
     findings.extend(filter());
     findings.extend(programs(daemon.settings()));
-    findings.extend(discovered(daemon));
+    findings.extend(discovered(daemon.ground()));
     let Some(expires) = daemon.cluster().expires() else {
         findings.push(finding(
             "cluster",
@@ -91,9 +92,9 @@ fn filter() -> Option<Finding> {
 }
 
 /// Nodes that could join, or clusters that could be joined.
-fn discovered(daemon: &Daemon) -> Vec<Finding> {
-    let (ours, now) = (daemon.cluster().name(), daemon.clock());
-    let heard = daemon.membership().discovery();
+fn discovered(ground: &Ground) -> Vec<Finding> {
+    let (ours, now) = (ground.cluster().name(), ground.clock());
+    let heard = ground.membership().discovery();
     let others = heard
         .found(now)
         .filter(|found| !discovery::is_own(found.address.ip()));

@@ -8,6 +8,7 @@ use whim_model::CpuTime;
 
 use crate::balancing;
 use crate::daemon::Daemon;
+use crate::host::Host;
 use crate::line::journal::{JournalSummary, read_journal};
 use crate::line::probes::Probes;
 use crate::members::membership;
@@ -25,13 +26,13 @@ use whim_machine::sensors::Report;
 
 /// Rows of `whim ps`: this node's own processes; `all` adds ended ones, and guests of other nodes.
 pub(crate) async fn processes(daemon: &Arc<Daemon>, all: bool) -> Vec<ProcessRow> {
-    watching::refresh_all(daemon).await;
+    watching::refresh_all(daemon.moves()).await;
     let blocking = Arc::clone(daemon);
     let mut rows = tokio::task::spawn_blocking(move || own_rows(&blocking, all))
         .await
         .unwrap_or_default();
     if all {
-        rows.extend(guest_rows(daemon));
+        rows.extend(guest_rows(daemon.host()));
     }
     name_users(&mut rows);
     rows
@@ -145,7 +146,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant
         cpu_percent: candidate.cpu_percent,
         memory_bytes: stat.resident_bytes,
         stay: None,
-        not_candidate: candidacy::reason(daemon, stat.pid),
+        not_candidate: candidacy::reason(daemon.moves(), stat.pid),
         uid: None,
         user: None,
         parent: None,
@@ -165,7 +166,7 @@ fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
     } else {
         None
     };
-    own.or_else(|| stay::reason(daemon, pid))
+    own.or_else(|| stay::reason(daemon.moves(), pid))
         .or_else(|| candidate.found.clone())
 }
 
@@ -210,7 +211,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
             .or_else(|| stat.map(|stat| stat.resident_bytes))
             .unwrap_or(0),
         stay: None,
-        not_candidate: stat.and_then(|stat| candidacy::reason(daemon, stat.pid)),
+        not_candidate: stat.and_then(|stat| candidacy::reason(daemon.moves(), stat.pid)),
         uid: Some(about.requested_by),
         user: None,
         parent: None,
@@ -222,9 +223,9 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
     }
 }
 
-fn guest_rows(daemon: &Daemon) -> Vec<ProcessRow> {
-    let node = daemon.cluster().node();
-    let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
+fn guest_rows(host: &Host) -> Vec<ProcessRow> {
+    let node = host.ground().cluster().node();
+    let guests: Vec<_> = host.guests().by_key.values().cloned().collect();
     let rows = guests.into_iter().map(|guest| ProcessRow {
         pid: guest.request.pid,
         home: guest.request.home.clone(),
@@ -276,7 +277,7 @@ async fn sentences(
     caller: &Caller,
     pid: i32,
 ) -> Result<Vec<String>, MoveError> {
-    watching::refresh_all(daemon).await;
+    watching::refresh_all(daemon.moves()).await;
     let opened = Process::open(pid).and_then(|process| Ok((process.stat()?, process)));
     let said = match opened {
         Ok((stat, process)) => {
@@ -331,11 +332,11 @@ fn sentences_of(
             command(daemon.probes(), caller, tracer)
         ));
     }
-    text.extend(candidacy::reason(daemon, pid));
+    text.extend(candidacy::reason(daemon.moves(), pid));
     let constraints: Vec<String> = candidate.iter().flat_map(constraints).collect();
     let is_free = constraints.is_empty();
     text.extend(constraints);
-    let mut reasons = stay::reasons(daemon, pid);
+    let mut reasons = stay::reasons(daemon.moves(), pid);
     reasons.extend(candidate.and_then(|candidate| candidate.found));
     if reasons.is_empty() && is_free {
         text.push(format!(
@@ -400,14 +401,14 @@ pub(crate) async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow>
     let Some(pid) = calls else {
         return daemon.events().last();
     };
-    watching::refresh_all(daemon).await;
+    watching::refresh_all(daemon.moves()).await;
     let journeys = daemon.journeys().sorted(|j| j.about.pid == pid);
     let mut rows = Vec::new();
     for journey in journeys {
         let id = &journey.about.journey;
         let mut summary = read_journal(daemon.settings().journal(id)).await;
         if journey.is_live() {
-            summary.add_calls(watching::calls(daemon, id).await);
+            summary.add_calls(watching::calls(daemon.moves(), id).await);
         }
         let texts = call_lines(&summary, journey.moves());
         rows.extend(texts.into_iter().map(|text| LogRow {
@@ -448,7 +449,7 @@ pub(crate) async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) 
             return sum;
         }
         for journey in ending {
-            watching::refresh(daemon, &journey.about.journey).await;
+            watching::refresh(daemon.moves(), &journey.about.journey).await;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -473,17 +474,17 @@ fn call_lines(summary: &JournalSummary, moves: u32) -> Vec<String> {
 
 /// Rows of `whim nodes`: this node first, the others by name.
 #[must_use]
-pub(crate) fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
-    let own = daemon.cluster().node();
-    let report = daemon.report();
+pub(crate) fn nodes(host: &Host) -> Vec<NodeRow> {
+    let own = host.ground().cluster().node();
+    let report = host.report();
     let state = if report.draining {
         NodeState::Draining
     } else {
         NodeState::Up
     };
     let mut rows = vec![node_row(own.clone(), state, Some(&report))];
-    let peers = daemon.peers();
-    let mut members = daemon.cluster().members();
+    let peers = host.ground().peers();
+    let mut members = host.ground().cluster().members();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     for member in members.into_iter().filter(|member| member.name != own) {
         let report = peers.get(&member.name).map(|Health { report, .. }| report);
@@ -494,7 +495,7 @@ pub(crate) fn nodes(daemon: &Daemon) -> Vec<NodeRow> {
             ..node_row(member.name, state, report)
         });
     }
-    for admitted in daemon.cluster().admitted() {
+    for admitted in host.ground().cluster().admitted() {
         // The earliest admission comes first, so a node that was removed and came back is shown with its
         // newest token.
         let row = rows

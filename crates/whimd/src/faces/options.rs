@@ -5,13 +5,14 @@ use whim_machine::class::{Class, Features};
 
 use crate::daemon::Daemon;
 use crate::faces::listing;
+use crate::host::Host;
 
 /// The CPU features that all nodes of this register layout have, including nodes that are down, and what
 /// the C library here must therefore not use.
-pub(crate) fn portable(daemon: &Daemon) -> (Features, Vec<String>) {
-    let own = daemon.sensors().class().clone();
-    let members = daemon.cluster().members();
-    let peers = daemon.peers();
+pub(crate) fn portable(host: &Host) -> (Features, Vec<String>) {
+    let own = host.sensors().class().clone();
+    let members = host.ground().cluster().members();
+    let peers = host.ground().peers();
     let classes = members.iter().filter_map(|member| {
         let heard = peers.get(&member.name);
         heard.map_or_else(
@@ -60,7 +61,7 @@ pub(crate) fn check_options(daemon: &Daemon, options: &RunOptions) -> Result<(),
 }
 
 fn check_label(daemon: &Daemon, label: &str) -> Result<(), String> {
-    let rows = listing::nodes(daemon);
+    let rows = listing::nodes(daemon.host());
     let mut known: Vec<String> = rows
         .into_iter()
         .filter_map(|row| row.labels)

@@ -116,7 +116,7 @@ async fn sort(
         Route::Node => converse(daemon, stream, from, permit).await,
         Route::Join => {
             let served = daemon.cluster().serve_join(stream).await;
-            changes::served(daemon, served.map_err(|e| e.to_string())?);
+            changes::served(daemon.ground(), served.map_err(|e| e.to_string())?);
             Ok(())
         }
         Route::Supervisor(id, role) => hosting::route(daemon.host(), &id, role, stream)
@@ -217,7 +217,7 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
             NodeReply::Done
         }
         NodeRequest::TakeAway { journey, epoch } => {
-            match evacuation::take_away(daemon, peer.node.as_str(), &journey, epoch).await {
+            match evacuation::take_away(daemon.moves(), peer.node.as_str(), &journey, epoch).await {
                 Ok(()) => NodeReply::Done,
                 Err(NotLeaving {
                     reason,
@@ -227,13 +227,13 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
             }
         }
         NodeRequest::Drain { on } => {
-            let Left { guests, own, more } = evacuation::drain(daemon, on).await;
+            let Left { guests, own, more } = evacuation::drain(daemon.moves(), on).await;
             NodeReply::Drain { guests, own, more }
         }
         NodeRequest::Processes => NodeReply::Processes {
             rows: telling::for_peers(daemon).await,
         },
-        other => changes::answer(daemon, peer, other),
+        other => changes::answer(daemon.host(), peer, other),
     }
 }
 

@@ -182,7 +182,7 @@ fn take_up(
         ..Candidate::new(&stat, options.clone(), declaration)
     };
     if options.portable {
-        let (features, hwcaps) = portable(daemon);
+        let (features, hwcaps) = portable(daemon.host());
         candidate.features = Some(features);
         let _ = answers.send(Answer::Without { hwcaps });
     }
@@ -209,7 +209,8 @@ async fn first_move(daemon: &Arc<Daemon>, caller: &Caller, process: Arc<Process>
             return;
         }
         let process = Arc::clone(&process);
-        let moved = moving::migrate_for(daemon, caller, process, (Cause::User, node), None).await;
+        let moved =
+            moving::migrate_for(daemon.moves(), caller, process, (Cause::User, node), None).await;
         match moved {
             Ok(_) | Err(MoveError::There { .. }) => {
                 daemon.balancing().placed(daemon.clock_ms(), pid);

@@ -11,6 +11,7 @@ use crate::daemon::Daemon;
 use crate::faces::health;
 use crate::faces::listing;
 use crate::faces::tuning;
+use crate::ground::Ground;
 use crate::leaving::changes;
 use crate::leaving::evacuation;
 use crate::members::cluster::ClusterError;
@@ -25,15 +26,15 @@ const CA_PART: usize = 512 << 10;
 pub(super) type Outcome = Result<Option<String>, String>;
 
 pub(super) fn init(
-    daemon: &Arc<Daemon>,
+    ground: &Ground,
     node: Option<String>,
     advertise: Vec<String>,
     backup: Option<&[u8]>,
 ) -> Outcome {
-    let made = daemon.cluster().init(node, advertise, backup);
+    let made = ground.cluster().init(node, advertise, backup);
     made.map_err(|e| e.to_string())?;
-    let node = daemon.cluster().node();
-    daemon.events().add(
+    let node = ground.cluster().node();
+    ground.events().add(
         None,
         "initialized",
         format!("{node} holds the CA of a cluster"),
@@ -43,7 +44,7 @@ pub(super) fn init(
             "{node} is the first node of a new cluster; 'whim token' admits others"
         )));
     }
-    let members = daemon
+    let members = ground
         .cluster()
         .members()
         .into_iter()
@@ -119,16 +120,19 @@ pub(super) async fn handle(
         Ok(None)
     };
     match request {
-        Request::Adopt { pid } => text(moving::adopt(daemon, caller, pid)),
+        Request::Adopt { pid } => text(moving::adopt(daemon.moves(), caller, pid)),
         Request::Migrate { pid, to } => migrate(daemon, caller, pid, to, answers).await,
         Request::Bring { pid, hold } => bring(daemon, caller, pid, hold, answers).await,
-        Request::Go { pid } => text(moving::go(daemon, caller, pid)),
+        Request::Go { pid } => text(moving::go(daemon.moves(), caller, pid)),
         Request::Processes { all } => {
             let mut rows = listing::processes(daemon, all).await;
             listing::hide(&daemon.cluster().node(), &mut rows, caller);
             send_all(listing::answers(rows, Answer::Process))
         }
-        Request::Nodes => send_all(listing::answers(listing::nodes(daemon), Answer::Node)),
+        Request::Nodes => send_all(listing::answers(
+            listing::nodes(daemon.host()),
+            Answer::Node,
+        )),
         Request::Log { calls } => send_all(listing::answers(
             listing::log(daemon, calls).await,
             Answer::Log,
@@ -153,7 +157,7 @@ pub(super) async fn handle(
             send_all(listing::answers(findings, Answer::Finding))
         }
         Request::Tune { key, value: None } => send_all(listing::answers(
-            tuning::show(daemon, key.as_deref())?,
+            tuning::show(daemon.ground(), key.as_deref())?,
             Answer::Knob,
         )),
         administrative => {
@@ -174,7 +178,7 @@ async fn administer(
             node,
             advertise,
             restore: None,
-        } => init(daemon, node, advertise, None),
+        } => init(daemon.ground(), node, advertise, None),
         Request::Token if daemon.cluster().removed().is_some() => Err(format!(
             "This node was removed from the cluster. {}",
             health::REJOIN
@@ -215,12 +219,12 @@ async fn administer(
             )))
         }
         Request::Leave { force } => {
-            let left = changes::leave(daemon, force).await;
+            let left = changes::leave(daemon.moves(), force).await;
             left.map_err(|e| e.to_string())
         }
         Request::Remove { node } => {
             let name = NodeName::new(node).map_err(|e| e.to_string())?;
-            done(changes::remove(daemon, &name))
+            done(changes::remove(daemon.ground(), &name))
         }
         Request::CaCopy => {
             let copy = daemon.cluster().with_state(|state| state.backup());
@@ -252,7 +256,7 @@ async fn order(
         }
         Request::Expel => {
             daemon.host().change_orders(|orders| orders.block = true);
-            let left = match evacuation::expel(daemon, answers).await {
+            let left = match evacuation::expel(daemon.moves(), answers).await {
                 0 => "No guests are left".to_owned(),
                 left => format!("{left} guests do not leave"),
             };
@@ -260,7 +264,9 @@ async fn order(
                 "{left}, and new ones are refused: 'whim unblock' admits them"
             )))
         }
-        Request::Evacuate { undo: false } => Ok(Some(evacuation::evacuate(daemon, answers).await)),
+        Request::Evacuate { undo: false } => {
+            Ok(Some(evacuation::evacuate(daemon.moves(), answers).await))
+        }
         Request::Evacuate { undo: true } => {
             let orders = daemon
                 .host()
@@ -269,21 +275,25 @@ async fn order(
         }
         Request::BringAll => {
             daemon.host().change_orders(|orders| orders.stay = true);
-            let count = evacuation::bring_all(daemon, answers).await;
+            let count = evacuation::bring_all(daemon.moves(), answers).await;
             Ok(Some(format!(
                 "{count} processes have come home and stay: 'whim go' lets them leave"
             )))
         }
-        Request::Drain { node, wait } => evacuation::drain_node(daemon, &node, wait, answers)
+        Request::Drain { node, wait } => {
+            evacuation::drain_node(daemon.moves(), &node, wait, answers)
+                .await
+                .map(Some)
+        }
+        Request::Undrain { node } => evacuation::undrain_node(daemon.moves(), &node)
             .await
             .map(Some),
-        Request::Undrain { node } => evacuation::undrain_node(daemon, &node).await.map(Some),
         Request::Tune {
             key: Some(key),
             value: Some(value),
         } => {
-            let done = tuning::set(daemon, &key, &value)?;
-            for knob in tuning::show(daemon, Some(&key))? {
+            let done = tuning::set(daemon.ground(), &key, &value)?;
+            for knob in tuning::show(daemon.ground(), Some(&key))? {
                 let _ = answers.send(Answer::Knob(knob));
             }
             Ok(Some(done))
@@ -313,7 +323,7 @@ async fn migrate(
 ) -> Outcome {
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
     let work = async move {
-        let result = moving::migrate(&daemon, &caller, pid, &to, &sender).await;
+        let result = moving::migrate(daemon.moves(), &caller, pid, &to, &sender).await;
         daemon.balancing().placed(daemon.clock_ms(), pid);
         result
     };
@@ -332,7 +342,7 @@ async fn bring(
 ) -> Outcome {
     let (daemon, caller, sender) = (Arc::clone(daemon), caller.clone(), answers.clone());
     let work = async move {
-        let result = moving::bring(&daemon, &caller, pid, hold, &sender).await;
+        let result = moving::bring(daemon.moves(), &caller, pid, hold, &sender).await;
         daemon.balancing().placed(daemon.clock_ms(), pid);
         result
     };

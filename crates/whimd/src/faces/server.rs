@@ -213,7 +213,7 @@ async fn restore(
         Ok(Ok(read)) if u64::try_from(read) == Ok(length) => {}
         _ => return Err("The backup did not come whole: nothing was changed".into()),
     }
-    init(daemon, node, advertise, Some(&backup))
+    init(daemon.ground(), node, advertise, Some(&backup))
 }
 
 /// Writes the answers to one request as they come; false when the client does not take them.

@@ -161,7 +161,7 @@ async fn gather(daemon: Arc<Daemon>) {
     let mut asking = Asking::default();
     let mut first = true;
     loop {
-        let nodes = listing::nodes(&daemon);
+        let nodes = listing::nodes(daemon.host());
         asking.keep_up(&daemon, &nodes, &told);
         if std::mem::take(&mut first) {
             // The first picture is complete, if no node is slow.

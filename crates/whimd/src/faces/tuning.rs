@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::daemon::Daemon;
+use crate::ground::Ground;
 use whim_control::config::Config;
 use whim_control::places::Places;
 use whim_control::protocol::{Knob, LeaseChoice};
@@ -61,8 +61,8 @@ fn knob(key: &str) -> Result<(&'static str, Read), String> {
 ///
 /// # Errors
 /// The key is none of these.
-pub(crate) fn show(daemon: &Daemon, key: Option<&str>) -> Result<Vec<Knob>, String> {
-    let (now, started) = (daemon.config(), &daemon.settings().configured);
+pub(crate) fn show(ground: &Ground, key: Option<&str>) -> Result<Vec<Knob>, String> {
+    let (now, started) = (ground.config(), &ground.settings().configured);
     let one = |(key, read): (&str, Read)| Knob {
         key: key.to_owned(),
         value: read(&now),
@@ -94,16 +94,14 @@ fn changed(config: &Config, key: &str, text: &str) -> Result<Config, String> {
 ///
 /// # Errors
 /// The key is none of these, or the value does not fit it.
-pub(crate) fn set(daemon: &Daemon, key: &str, text: &str) -> Result<String, String> {
+pub(crate) fn set(ground: &Ground, key: &str, text: &str) -> Result<String, String> {
     let (name, read) = knob(key)?;
-    let (before, after) = daemon
-        .ground()
-        .change_config(|config| changed(config, key, text))?;
+    let (before, after) = ground.change_config(|config| changed(config, key, text))?;
     let (old, new) = (read(&before), read(&after));
     if old == new {
         return Ok(format!("{name} is {new} already"));
     }
-    daemon
+    ground
         .events()
         .add(None, "tuned", format!("{name} is {new}, it was {old}"));
     Ok(format!(

@@ -15,17 +15,19 @@ pub(super) struct Picture {
 }
 
 /// Who watches, and what they are told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watched {
     /// `None`: nobody watches.
     picture: Mutex<Option<watch::Sender<Arc<Picture>>>>,
-    again: Notify,
+    /// Rung when something has changed that should be seen at once: a move has ended.
+    again: Arc<Notify>,
 }
 
 impl Watched {
-    /// Something has changed that should be seen at once.
-    pub(crate) fn look_again(&self) {
-        self.again.notify_one();
+    #[must_use]
+    pub(crate) fn new(again: Arc<Notify>) -> Self {
+        let picture = Mutex::default();
+        Self { picture, again }
     }
 
     /// The pictures from now on. True if nobody has watched before, so somebody has to gather them.

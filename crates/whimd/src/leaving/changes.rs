@@ -9,13 +9,15 @@ use whim_net::tls::issue::Issued;
 use whim_net::token::TokenRefusal;
 use whim_net::{PeerIdentity, StateError};
 
-use crate::daemon::Daemon;
+use crate::ground::Ground;
+use crate::host::Host;
 use crate::host::hosting;
 use crate::leaving::eviction;
 use crate::members::cluster::{self, CallError, ClusterError};
 use crate::members::gossip::About;
 use crate::members::membership::{ANSWER_TIMEOUT, date, to_value};
 use crate::members::peers::{NodeReply, NodeRequest};
+use crate::moves::Moves;
 
 /// How often certificates and addresses are checked.
 const UPKEEP: Duration = Duration::from_secs(60);
@@ -23,54 +25,49 @@ const UPKEEP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs for ever: does what follows when the members change, and keeps this node a member.
-pub(crate) async fn watch(daemon: Arc<Daemon>) {
-    let mut changes = daemon.cluster().changes();
+pub(crate) async fn watch(moves: Arc<Moves>) {
+    let mut changes = moves.ground().cluster().changes();
     let mut interval = tokio::time::interval(LOOK);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut upkeep = Duration::ZERO;
     loop {
         tokio::select! {
             Ok(()) = changes.changed() => {}
-            _ = interval.tick() => note_standing(&daemon),
+            _ = interval.tick() => note_standing(moves.ground()),
         }
-        evict(&daemon);
-        if upkeep <= daemon.clock() && daemon.cluster().is_member() {
-            upkeep = daemon.clock() + UPKEEP;
-            let daemon = Arc::clone(&daemon);
-            tokio::spawn(async move { keep_up(&daemon).await });
+        evict(&moves);
+        if upkeep <= moves.ground().clock() && moves.ground().cluster().is_member() {
+            upkeep = moves.ground().clock() + UPKEEP;
+            let moves = Arc::clone(&moves);
+            tokio::spawn(async move { keep_up(moves.ground()).await });
         }
     }
 }
 
 /// Parts with nodes that are no members any more: our processes come home from there, and their guests
 /// go.
-fn evict(daemon: &Arc<Daemon>) {
-    if !daemon.cluster().is_member() {
+fn evict(moves: &Arc<Moves>) {
+    if !moves.ground().cluster().is_member() {
         return;
     }
-    let members = daemon.cluster().members();
+    let members = moves.ground().cluster().members();
     let stranger = |name: &str| !members.iter().any(|member| member.name == name);
-    eviction::evict(daemon, stranger);
-    let guests: Vec<_> = daemon.guests().by_key.values().cloned().collect();
+    eviction::evict(moves, stranger);
+    let guests: Vec<_> = moves.host().guests().by_key.values().cloned().collect();
     for guest in guests.iter().filter(|guest| stranger(&guest.request.home)) {
         let request = &guest.request;
-        hosting::release(
-            daemon.host(),
-            &request.home,
-            &request.journey,
-            request.epoch,
-        );
+        hosting::release(moves.host(), &request.home, &request.journey, request.epoch);
     }
 }
 
 /// Notes that a node was admitted, or came with a token that was used before.
-pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
+pub(crate) fn served(ground: &Ground, served: Served) {
     let with = |token: Option<String>| token.unwrap_or_else(|| "of no known form".into());
     match served {
         Served::Admitted(Asked { node, token, from }) => {
             let text = format!("Node {node}, from {from}, by token {}", with(token));
-            daemon.events().add(None, "joined", text);
-            daemon.membership().push();
+            ground.events().add(None, "joined", text);
+            ground.membership().push();
         }
         // The node that came knows the whole token, so it has come into two hands.
         Served::Refused(Asked { node, token, from }, JoinRefusal::Token(TokenRefusal::Used)) => {
@@ -78,44 +75,45 @@ pub(crate) fn served(daemon: &Arc<Daemon>, served: Served) {
                 "Node {node}, from {from}, by token {}, which was used before",
                 with(token)
             );
-            daemon.events().add(None, "refused-join", text);
+            ground.events().add(None, "refused-join", text);
         }
         Served::Refused(..) => {}
     }
 }
 
 /// Notes what has become of this node: it was removed, or is a member again.
-fn note_standing(daemon: &Daemon) {
-    let removed = daemon.cluster().removed();
-    let before = std::mem::replace(&mut daemon.peers().refused_since, removed);
+fn note_standing(ground: &Ground) {
+    let removed = ground.cluster().removed();
+    let before = std::mem::replace(&mut ground.peers().refused_since, removed);
     if let Some(at) = removed
         && before != removed
     {
         let text = format!("This node, from the cluster, on {}", date(at));
-        daemon.events().add(None, "removed", text);
+        ground.events().add(None, "removed", text);
     }
 }
 
 /// Answers what concerns membership.
-pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
+pub(crate) fn answer(host: &Host, peer: &PeerIdentity, request: NodeRequest) -> NodeReply {
     let result = match request {
         NodeRequest::Members { signed, removals } => {
-            return daemon.membership().accept_roster(signed, removals);
+            return host.ground().membership().accept_roster(signed, removals);
         }
-        NodeRequest::WantMembers => match daemon.cluster().signed_roster() {
+        NodeRequest::WantMembers => match host.ground().cluster().signed_roster() {
             Some(signed) => to_value(&signed).map(|signed| NodeReply::Members {
                 signed,
-                removals: daemon.membership().removals(),
+                removals: host.ground().membership().removals(),
             }),
             None => Err(ClusterError::NoCluster),
         },
-        NodeRequest::Renew { request } => daemon.membership().renew(peer, request),
-        NodeRequest::Update { addresses, class } => daemon
+        NodeRequest::Renew { request } => host.ground().membership().renew(peer, request),
+        NodeRequest::Update { addresses, class } => host
+            .ground()
             .cluster()
             .with_state(|state| state.update_member(&peer.node, &addresses, &class, cluster::now()))
             .map(|changed| {
                 if changed {
-                    daemon.membership().push();
+                    host.ground().membership().push();
                 }
                 NodeReply::Done
             }),
@@ -125,10 +123,10 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeReq
             };
         }
         NodeRequest::About => {
-            let about = About::of(&daemon.report());
+            let about = About::of(&host.report());
             return NodeReply::About { about };
         }
-        NodeRequest::Leave => remove(daemon, &peer.node).map(|()| NodeReply::Done),
+        NodeRequest::Leave => remove(host.ground(), &peer.node).map(|()| NodeReply::Done),
         _ => {
             return NodeReply::Refused {
                 reason: "This is no question of membership".into(),
@@ -145,19 +143,19 @@ pub(crate) fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeReq
 ///
 /// # Errors
 /// We do not hold the CA, or there is no such member.
-pub(crate) fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), ClusterError> {
-    daemon
+pub(crate) fn remove(ground: &Ground, node: &NodeName) -> Result<(), ClusterError> {
+    ground
         .cluster()
         .with_state(|state| state.remove(node, cluster::now()))?;
-    daemon.membership().drop_keys();
-    daemon.cluster().announce_change();
-    daemon.peers().forget(node.as_str());
-    daemon.events().add(
+    ground.membership().drop_keys();
+    ground.cluster().announce_change();
+    ground.peers().forget(node.as_str());
+    ground.events().add(
         None,
         "removed",
         format!("Node {node} is no member any more"),
     );
-    daemon.membership().push();
+    ground.membership().push();
     Ok(())
 }
 
@@ -165,20 +163,22 @@ pub(crate) fn remove(daemon: &Arc<Daemon>, node: &NodeName) -> Result<(), Cluste
 ///
 /// # Errors
 /// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
-pub(crate) async fn leave(
-    daemon: &Arc<Daemon>,
-    force: bool,
-) -> Result<Option<String>, ClusterError> {
-    let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
-    let own = daemon.cluster().node();
-    let busy = daemon.journeys().live().len() + daemon.guests().by_key.len();
+pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<String>, ClusterError> {
+    let holder = moves
+        .ground()
+        .cluster()
+        .holder()
+        .ok_or(ClusterError::NoCluster)?;
+    let own = moves.ground().cluster().node();
+    let busy = moves.journeys().live().len() + moves.host().guests().by_key.len();
     if busy > 0 && !force {
         return Err(ClusterError::InUse(busy));
     }
     let mut lost = None;
     // The CA of a node that was removed is in use elsewhere.
-    if daemon.cluster().is_holder() && daemon.cluster().removed().is_none() {
-        let others: Vec<String> = daemon
+    if moves.ground().cluster().is_holder() && moves.ground().cluster().removed().is_none() {
+        let others: Vec<String> = moves
+            .ground()
             .cluster()
             .members()
             .into_iter()
@@ -195,13 +195,15 @@ pub(crate) async fn leave(
             )
         });
     } else {
-        let told = match daemon.cluster().removed() {
+        let told = match moves.ground().cluster().removed() {
             // The CA has said so: nobody needs to be told.
             Some(_) => Ok(NodeReply::Done),
             None => {
-                let farewell = daemon
-                    .cluster()
-                    .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
+                let farewell =
+                    moves
+                        .ground()
+                        .cluster()
+                        .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
                 farewell.await
             }
         };
@@ -215,10 +217,10 @@ pub(crate) async fn leave(
             Err(_) => {}
         }
     }
-    daemon.cluster().forget()?;
-    daemon.membership().forget_keys();
-    daemon.cluster().announce_change();
-    daemon.events().add(
+    moves.ground().cluster().forget()?;
+    moves.ground().membership().forget_keys();
+    moves.ground().cluster().announce_change();
+    moves.ground().events().add(
         None,
         "left-cluster",
         format!("{own} is in no cluster any more"),
@@ -227,32 +229,32 @@ pub(crate) async fn leave(
 }
 
 /// Renews certificates in time, and tells the holder when our addresses or our class have changed.
-async fn keep_up(daemon: &Arc<Daemon>) {
-    if let Err(error) = keep_certificate(daemon).await {
+async fn keep_up(ground: &Ground) {
+    if let Err(error) = keep_certificate(ground).await {
         tracing::warn!(%error, "this node's certificate was not renewed; trying again in a minute");
     }
-    if let Err(error) = daemon.membership().keep_addresses().await {
+    if let Err(error) = ground.membership().keep_addresses().await {
         tracing::debug!(%error, "new addresses were not told");
     }
 }
 
-async fn keep_certificate(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
+async fn keep_certificate(ground: &Ground) -> Result<(), ClusterError> {
     let now = cluster::now();
-    if !daemon
+    if !ground
         .cluster()
         .with_state(|state| Ok(state.renew_due(now)))?
     {
         return Ok(());
     }
-    if daemon.cluster().is_holder() {
-        daemon.cluster().with_state(|state| state.renew_self(now))?;
+    if ground.cluster().is_holder() {
+        ground.cluster().with_state(|state| state.renew_self(now))?;
     } else {
-        let holder = daemon.cluster().holder().ok_or(ClusterError::NoCluster)?;
-        let renewal = daemon.cluster().with_state(|state| state.start_renewal())?;
+        let holder = ground.cluster().holder().ok_or(ClusterError::NoCluster)?;
+        let renewal = ground.cluster().with_state(|state| state.start_renewal())?;
         let request = NodeRequest::Renew {
             request: to_value(&renewal.request)?,
         };
-        let reply = daemon
+        let reply = ground
             .cluster()
             .call(&holder, &request, ANSWER_TIMEOUT)
             .await;
@@ -271,12 +273,12 @@ async fn keep_certificate(daemon: &Arc<Daemon>) -> Result<(), ClusterError> {
         };
         let issued: Issued =
             serde_json::from_value(certificate).map_err(|e| StateError::Encode(e.to_string()))?;
-        daemon
+        ground
             .cluster()
             .with_state(|state| state.finish_renewal(renewal, issued))?;
     }
-    daemon.cluster().reissue()?;
-    daemon
+    ground.cluster().reissue()?;
+    ground
         .events()
         .add(None, "renewed", "This node has a new certificate");
     Ok(())

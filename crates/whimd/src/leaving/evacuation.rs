@@ -7,12 +7,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use whim_journey::job::State;
 
-use crate::daemon::Daemon;
 use crate::host::guests::{Guest, Stay};
 use crate::host::hosting;
 use crate::host::orders::Orders;
 use crate::members::membership::Membership;
 use crate::members::peers::{NAMED_MAX, NodeReply, NodeRequest, OwnProcess};
+use crate::moves::Moves;
 use crate::moves::journeys::Journey;
 use crate::moves::moving;
 use crate::moves::watching;
@@ -53,17 +53,17 @@ pub(crate) struct NotLeaving {
 
 /// Sends all guests away, and returns when none is left that is worth waiting for. Returns how many are
 /// left. New guests have to be refused before.
-pub(crate) async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> usize {
     let mut asked: JoinSet<(Stay, Result<(), NotLeaving>)> = JoinSet::new();
     let mut waiting: HashSet<Stay> = HashSet::new();
     let mut given_up: HashSet<Stay> = HashSet::new();
     let mut refused: HashMap<Stay, (Instant, String)> = HashMap::new();
     loop {
-        let guests: Vec<Guest> = daemon.guests().by_key.values().cloned().collect();
+        let guests: Vec<Guest> = moves.host().guests().by_key.values().cloned().collect();
         let left = guests.len();
         let mut guests = guests;
         guests.retain(|guest| !given_up.contains(&guest.request.stay()));
-        if guests.is_empty() && !daemon.guests().expects_some() {
+        if guests.is_empty() && !moves.host().guests().expects_some() {
             return left;
         }
         for guest in guests {
@@ -72,8 +72,8 @@ pub(crate) async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
                 .get(&key)
                 .is_some_and(|(when, _)| when.elapsed() < AGAIN);
             if !pause && waiting.insert(key.clone()) {
-                let daemon = Arc::clone(daemon);
-                asked.spawn(async move { (key, send_away(&daemon, &guest).await) });
+                let moves = Arc::clone(moves);
+                asked.spawn(async move { (key, send_away(&moves, &guest).await) });
             }
         }
         tokio::select! {
@@ -99,7 +99,7 @@ pub(crate) async fn expel(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
 }
 
 /// Asks a guest's home to take it away.
-async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
+async fn send_away(moves: &Moves, guest: &Guest) -> Result<(), NotLeaving> {
     let request = &guest.request;
     let (home, pid) = (&request.home, request.pid);
     let ask = NodeRequest::TakeAway {
@@ -107,9 +107,9 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
         epoch: request.epoch,
     };
     let asked = tokio::select! {
-        said = daemon.cluster().call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
+        said = moves.ground().cluster().call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
         // A home that lost its power never answers, however long we wait.
-        () = down(daemon, home) => Err("its home is down".to_owned()),
+        () = down(moves, home) => Err("its home is down".to_owned()),
     };
     let mut waits = true;
     let said = match asked {
@@ -120,8 +120,8 @@ async fn send_away(daemon: &Daemon, guest: &Guest) -> Result<(), NotLeaving> {
         }
         Ok(_) => return Ok(()),
         // If its lease has no end, nothing else would ever end it.
-        Err(_) if request.lease_ms.is_none() && is_down(daemon.membership(), home) => {
-            hosting::release(daemon.host(), home, &request.journey, request.epoch);
+        Err(_) if request.lease_ms.is_none() && is_down(moves.ground().membership(), home) => {
+            hosting::release(moves.host(), home, &request.journey, request.epoch);
             let reason = format!(
                 "Process {pid} of {home} is ended: its home is down, and its lease has no end"
             );
@@ -139,27 +139,27 @@ fn is_down(membership: &Membership, node: &str) -> bool {
 }
 
 /// Waits until a node is considered down.
-async fn down(daemon: &Daemon, node: &str) {
-    while !is_down(daemon.membership(), node) {
+async fn down(moves: &Moves, node: &str) {
+    while !is_down(moves.ground().membership(), node) {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Takes one of our processes away from a host that wants to be rid of it: to another node, or home.
 pub(crate) async fn take_away(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     asker: &str,
     id: &str,
     epoch: u32,
 ) -> Result<(), NotLeaving> {
-    watching::refresh(daemon, id).await;
-    let journey = daemon.journeys().by_id.get(id).cloned();
+    watching::refresh(moves, id).await;
+    let journey = moves.journeys().by_id.get(id).cloned();
     let Some(journey) = journey.filter(|journey| is_there(journey, asker, epoch)) else {
         let reason = format!("No process of ours is on {asker} by that name");
         let waits = true;
         return Err(NotLeaving { reason, waits });
     };
-    let moved = moving::take_away(daemon, &journey).await;
+    let moved = moving::take_away(moves, &journey).await;
     moved.map(drop).map_err(|error| NotLeaving {
         reason: error.to_string(),
         waits: !error.is_unanswered(),
@@ -175,32 +175,32 @@ fn is_there(journey: &Journey, node: &str, epoch: u32) -> bool {
 
 /// Brings all of this node's processes home, and returns when they are there, with how many were away.
 /// The orders to keep them there have to be given before.
-pub(crate) async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize {
+pub(crate) async fn bring_all(moves: &Arc<Moves>, answers: &Answers) -> usize {
     let mut brought = HashSet::new();
     let mut told = HashSet::new();
     // Journeys whose supervisors do not answer: nobody waits for them.
     let mut left = HashSet::new();
     loop {
-        watching::refresh_all(daemon).await;
+        watching::refresh_all(moves).await;
         let away = |journey: &Journey| {
             let home = matches!(journey.state(), State::Home | State::Ended);
             !home && !left.contains(&journey.about.journey)
         };
-        let journeys = daemon.journeys().live();
+        let journeys = moves.journeys().live();
         let journeys: Vec<Journey> = journeys.into_iter().filter(away).collect();
         if journeys.is_empty() {
             return brought.len();
         }
-        let mut moves = JoinSet::new();
+        let mut returns = JoinSet::new();
         for journey in journeys {
             brought.insert(journey.about.journey.clone());
-            let daemon = Arc::clone(daemon);
-            moves.spawn(async move {
-                let result = moving::bring_back(&daemon, &journey).await;
+            let moves = Arc::clone(moves);
+            returns.spawn(async move {
+                let result = moving::bring_back(&moves, &journey).await;
                 (journey.about.journey, journey.about.pid, result)
             });
         }
-        while let Some(done) = moves.join_next().await {
+        while let Some(done) = returns.join_next().await {
             let Ok((id, pid, Err(error))) = done else {
                 continue;
             };
@@ -217,30 +217,30 @@ pub(crate) async fn bring_all(daemon: &Arc<Daemon>, answers: &Answers) -> usize 
 }
 
 /// Sends all guests away for as long as `holds` is true of the node's orders, or until none is left.
-pub(crate) async fn clear(daemon: &Arc<Daemon>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
+pub(crate) async fn clear(moves: &Arc<Moves>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
     let lifted = async {
-        while holds(daemon.orders()) {
+        while holds(moves.host().orders()) {
             tokio::time::sleep(LOOK).await;
         }
     };
     tokio::select! {
-        _ = expel(daemon, answers) => {}
+        _ = expel(moves, answers) => {}
         () = lifted => {}
     }
 }
 
 /// `whim evacuate`: this node goes down. Names the node's own processes, which go down with it, and
 /// returns when no guest is left.
-pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String {
-    daemon.host().change_orders(|orders| orders.evacuate = true);
-    let left = look_left(daemon).await;
-    name_own(&daemon.cluster().node(), &left, answers);
+pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> String {
+    moves.host().change_orders(|orders| orders.evacuate = true);
+    let left = look_left(moves).await;
+    name_own(&moves.ground().cluster().node(), &left, answers);
     let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
-    clear(daemon, answers, Orders::refuses).await;
-    if !daemon.orders().evacuate {
+    clear(moves, answers, Orders::refuses).await;
+    if !moves.host().orders().evacuate {
         return "This node does not go down any more: guests are admitted".into();
     }
-    let guests = daemon.guests().count();
+    let guests = moves.host().guests().count();
     let guests = if guests == 0 {
         "No".to_owned()
     } else {
@@ -251,43 +251,43 @@ pub(crate) async fn evacuate(daemon: &Arc<Daemon>, answers: &Answers) -> String 
 
 /// Orders this node to drain, or not to, and returns what is left on it. Guests go on leaving after
 /// that.
-pub(crate) async fn drain(daemon: &Arc<Daemon>, on: bool) -> Left {
-    daemon.host().change_orders(|orders| orders.drain = on);
+pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Left {
+    moves.host().change_orders(|orders| orders.drain = on);
     if on {
-        let daemon = Arc::clone(daemon);
+        let moves = Arc::clone(moves);
         tokio::spawn(async move {
             // One task at a time: a second request finds it at work.
-            let Ok(_only) = daemon.expelling().try_lock() else {
+            let Ok(_only) = moves.host().expelling().try_lock() else {
                 return;
             };
             let (answers, _unheard) = unbounded_channel();
-            clear(&daemon, &answers, |orders| orders.drain).await;
+            clear(&moves, &answers, |orders| orders.drain).await;
         });
     }
-    look_left(daemon).await
+    look_left(moves).await
 }
 
 /// What this node has left.
-async fn look_left(daemon: &Arc<Daemon>) -> Left {
-    let shared = Arc::clone(daemon);
+async fn look_left(moves: &Arc<Moves>) -> Left {
+    let shared = Arc::clone(moves);
     let left = tokio::task::spawn_blocking(move || left(&shared)).await;
     left.unwrap_or_else(|error| {
         tracing::error!(%error, "looking at the processes failed");
         // What is left is not known, so the node must not look empty.
         Left {
-            guests: daemon.guests().count(),
+            guests: moves.host().guests().count(),
             own: Vec::new(),
             more: 1,
         }
     })
 }
 
-fn left(daemon: &Daemon) -> Left {
-    daemon
+fn left(moves: &Moves) -> Left {
+    moves
         .census()
-        .refresh(&daemon.config().balance, daemon.clock_ms());
-    let journeys = daemon.journeys().live();
-    let candidates = daemon.candidates().sorted();
+        .refresh(&moves.ground().config().balance, moves.ground().clock_ms());
+    let journeys = moves.journeys().live();
+    let candidates = moves.candidates().sorted();
     let own = candidates.iter().filter_map(|candidate| {
         let stat = candidate.stat()?;
         let journey = journeys.iter().find(|j| j.about.pid == candidate.pid);
@@ -302,7 +302,7 @@ fn left(daemon: &Daemon) -> Left {
     let more = own.len().saturating_sub(NAMED_MAX);
     own.truncate(NAMED_MAX);
     Left {
-        guests: daemon.guests().count(),
+        guests: moves.host().guests().count(),
         own,
         more: u32::try_from(more).unwrap_or(u32::MAX),
     }
@@ -313,7 +313,7 @@ fn left(daemon: &Daemon) -> Left {
 /// # Errors
 /// The node cannot be asked, or refuses.
 pub(crate) async fn drain_node(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     node: &str,
     wait: bool,
     answers: &Answers,
@@ -321,7 +321,7 @@ pub(crate) async fn drain_node(
     let mut told: Option<(u32, usize)> = None;
     let mut changed = Instant::now();
     loop {
-        let left = ask(daemon, node, true).await?;
+        let left = ask(moves, node, true).await?;
         let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
         if told.is_none() {
             name_own(node, &left, answers);
@@ -353,17 +353,18 @@ pub(crate) async fn drain_node(
 ///
 /// # Errors
 /// As [`drain_node`].
-pub(crate) async fn undrain_node(daemon: &Arc<Daemon>, node: &str) -> Result<String, String> {
-    ask(daemon, node, false).await?;
+pub(crate) async fn undrain_node(moves: &Arc<Moves>, node: &str) -> Result<String, String> {
+    ask(moves, node, false).await?;
     Ok(format!("{node} takes guests again"))
 }
 
-async fn ask(daemon: &Arc<Daemon>, node: &str, on: bool) -> Result<Left, String> {
-    if node == daemon.cluster().node() {
-        return Ok(drain(daemon, on).await);
+async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Left, String> {
+    if node == moves.ground().cluster().node() {
+        return Ok(drain(moves, on).await);
     }
     let request = NodeRequest::Drain { on };
-    let said = daemon
+    let said = moves
+        .ground()
         .cluster()
         .call(node, &request, Duration::from_secs(5))
         .await;

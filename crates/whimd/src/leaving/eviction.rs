@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use whim_journey::job::{Command, Event, Phase};
 use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
 
-use crate::daemon::Daemon;
 use crate::line::conversation::Conversation;
 use crate::line::conversation::SupervisorError;
+use crate::moves::Moves;
 use crate::moves::journeys::{Journey, Journeys};
 use crate::moves::room;
 use crate::moves::watching;
@@ -57,8 +57,8 @@ impl Patience {
 }
 
 /// Sees to it that our processes leave nodes that are no members.
-pub(crate) fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
-    for journey in daemon.journeys().live() {
+pub(crate) fn evict(moves: &Arc<Moves>, is_stranger: impl Fn(&str) -> bool) {
+    for journey in moves.journeys().live() {
         let Some(node) = host_of(&journey, &is_stranger) else {
             continue;
         };
@@ -66,9 +66,9 @@ pub(crate) fn evict(daemon: &Arc<Daemon>, is_stranger: impl Fn(&str) -> bool) {
         let Ok(only) = Arc::clone(&journey.eviction).try_lock_owned() else {
             continue;
         };
-        let daemon = Arc::clone(daemon);
+        let moves = Arc::clone(moves);
         tokio::spawn(async move {
-            bring_from(&daemon, &journey, &node).await;
+            bring_from(&moves, &journey, &node).await;
             drop(only);
         });
     }
@@ -88,16 +88,16 @@ fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<Stri
 }
 
 /// The lease that holds for the returns of this journey.
-fn lease(daemon: &Daemon, journey: &Journey) -> Duration {
-    let candidate = daemon.candidates().get(journey.about.pid).cloned();
-    let lease = room::lease(daemon, candidate.as_ref(), Some(journey));
+fn lease(moves: &Moves, journey: &Journey) -> Duration {
+    let candidate = moves.candidates().get(journey.about.pid).cloned();
+    let lease = room::lease(moves, candidate.as_ref(), Some(journey));
     let lease_ms = lease.milliseconds();
     lease_ms.map_or(RECALL_UNLEASED, Duration::from_millis)
 }
 
-async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
+async fn bring_from(moves: &Arc<Moves>, journey: &Journey, node: &str) {
     let (id, pid) = (&journey.about.journey, journey.about.pid);
-    let limit = lease(daemon, journey) + EVICTION_BEYOND;
+    let limit = lease(moves, journey) + EVICTION_BEYOND;
     let mut patience = Patience {
         limit,
         deadline: Instant::now() + limit,
@@ -106,37 +106,37 @@ async fn bring_from(daemon: &Arc<Daemon>, journey: &Journey, node: &str) {
     let mut command = Command::Evict {
         node: node.to_owned(),
     };
-    daemon.events().add(
+    moves.ground().events().add(
         Some(pid),
         "evicting",
         format!("It comes home from {node}, which was removed"),
     );
     loop {
-        match ask(daemon, journey, &command, &mut patience).await {
+        match ask(moves, journey, &command, &mut patience).await {
             Outcome::Over => break,
-            Outcome::Late => return end(daemon, journey, node, limit).await,
+            Outcome::Late => return end(moves, journey, node, limit).await,
             Outcome::Unknown => command = Command::Bring { hold: false },
             Outcome::Again => {}
         }
-        let is_there = is_at(&daemon.journeys(), id, node);
+        let is_there = is_at(&moves.journeys(), id, node);
         if !is_there {
             break;
         }
         let left = patience.deadline.saturating_duration_since(Instant::now());
         sleep(AGAIN.min(left)).await;
     }
-    watching::refresh(daemon, id).await;
+    watching::refresh(moves, id).await;
 }
 
 /// Asks the supervisor once, and listens for as long as it makes progress.
 async fn ask(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     journey: &Journey,
     command: &Command,
     patience: &mut Patience,
 ) -> Outcome {
     let (id, older) = (&journey.about.journey, journey.about.notes.older);
-    let socket = socket_in(&daemon.settings().home_directory(id));
+    let socket = socket_in(&moves.ground().settings().home_directory(id));
     let begun = timeout_at(
         patience.deadline,
         Conversation::begin(&socket, older, command),
@@ -145,7 +145,7 @@ async fn ask(
     let mut conversation = match begun {
         Err(_) => return Outcome::Late,
         Ok(Err(SupervisorError::Gone(_))) => {
-            watching::finish(daemon, id).await;
+            watching::finish(moves, id).await;
             return Outcome::Over;
         }
         Ok(Err(_)) => return Outcome::Again,
@@ -162,7 +162,7 @@ async fn ask(
                 ..
             })) => return Outcome::Over,
             Ok(Ok(Event::Refused { .. })) => {
-                watching::refresh(daemon, id).await;
+                watching::refresh(moves, id).await;
                 return Outcome::Again;
             }
             Ok(Ok(Event::Progress { bytes, .. })) => patience.gets_on(bytes),
@@ -181,19 +181,19 @@ fn is_at(journeys: &Journeys, id: &str, node: &str) -> bool {
 }
 
 /// Ends the supervisor, and with it the process that it traces.
-async fn end(daemon: &Arc<Daemon>, journey: &Journey, node: &str, limit: Duration) {
+async fn end(moves: &Arc<Moves>, journey: &Journey, node: &str, limit: Duration) {
     let (id, pid) = (&journey.about.journey, journey.about.pid);
     let reason = format!(
         "Its host {node} was removed from the cluster, and its home supervisor did not bring it home within {limit:.1?}"
     );
     tracing::warn!(pid, reason, "a home supervisor is ended");
-    if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+    if let Some(journey) = moves.journeys().by_id.get_mut(id) {
         journey.cut = Some(reason);
     }
     if let Err(error) = end_supervisor(journey) {
         tracing::error!(pid, %error, "a home supervisor could not be ended");
     }
-    watching::finish(daemon, id).await;
+    watching::finish(moves, id).await;
 }
 
 /// Ends the supervisor that we have noted or, if none is noted (an older daemon began the journey), the

@@ -10,9 +10,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::unbounded_channel;
 use whim_balance::Millis;
 
-use crate::daemon::Daemon;
 use crate::host::orders::Orders;
 use crate::leaving::evacuation;
+use crate::moves::Moves;
 
 /// How often terminals are checked; guests have to leave soon after the owner's return.
 const LOOK: Duration = Duration::from_millis(500);
@@ -51,8 +51,8 @@ impl Presence {
 }
 
 /// Runs for ever, if this node has an owner.
-pub(crate) async fn watch(daemon: Arc<Daemon>) {
-    let owner = daemon.config().owner.clone();
+pub(crate) async fn watch(moves: Arc<Moves>) {
+    let owner = moves.ground().config().owner.clone();
     if !owner.enabled {
         return;
     }
@@ -67,30 +67,31 @@ pub(crate) async fn watch(daemon: Arc<Daemon>) {
         }
         let used = terminals_are_used(&owner.terminals, SystemTime::now());
         let idle_ms = owner.idle.saturating_mul(1000);
-        match presence.sample(daemon.clock_ms(), asked.1 || used, idle_ms) {
-            Some(true) => arrives(&daemon),
+        match presence.sample(moves.ground().clock_ms(), asked.1 || used, idle_ms) {
+            Some(true) => arrives(&moves),
             Some(false) => {
-                daemon
+                moves
+                    .ground()
                     .events()
                     .add(None, "owner", "Nobody sits before this node any more");
-                daemon.host().change_orders(|orders| orders.owner = false);
+                moves.host().change_orders(|orders| orders.owner = false);
             }
             None => {}
         }
     }
 }
 
-fn arrives(daemon: &Arc<Daemon>) {
-    daemon.events().add(
+fn arrives(moves: &Arc<Moves>) {
+    moves.ground().events().add(
         None,
         "owner",
         "Its owner sits before this node: guests leave",
     );
-    daemon.host().change_orders(|orders| orders.owner = true);
-    let daemon = Arc::clone(daemon);
+    moves.host().change_orders(|orders| orders.owner = true);
+    let moves = Arc::clone(moves);
     tokio::spawn(async move {
         let (answers, _unheard) = unbounded_channel();
-        evacuation::clear(&daemon, &answers, Orders::refuses).await;
+        evacuation::clear(&moves, &answers, Orders::refuses).await;
     });
 }
 

@@ -14,10 +14,10 @@ use whim_machine::process::Process;
 use whim_machine::processes::{self, Credentials, ProcessError, Stat};
 use whim_metrics::labels::Refusal;
 
-use crate::daemon::Daemon;
 use crate::line::conversation::SupervisorError;
 use crate::line::probes::NotSeen;
 use crate::members::cluster::{CallError, ClusterError};
+use crate::moves::Moves;
 use crate::moves::candidate::{Candidate, LastMove};
 use crate::moves::census::Census;
 use crate::moves::journeys::Journey;
@@ -121,7 +121,7 @@ pub(crate) type Answers = UnboundedSender<Answer>;
 /// A process that is being moved; dropped when the move is over.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    daemon: Arc<Daemon>,
+    moves: Arc<Moves>,
     pid: i32,
     cause: Cause,
     /// The node to which it is to go.
@@ -137,16 +137,16 @@ impl Attempt {
     /// # Errors
     /// [`MoveError::Busy`]
     pub(crate) fn begin(
-        daemon: &Arc<Daemon>,
+        moves: &Arc<Moves>,
         pid: i32,
         (cause, to): (Cause, &str),
         heard_by: Option<&Answers>,
     ) -> Result<Self, MoveError> {
-        if !daemon.under_way().begin(pid) {
+        if !moves.under_way().begin(pid) {
             return Err(MoveError::Busy(pid));
         }
         Ok(Self {
-            daemon: Arc::clone(daemon),
+            moves: Arc::clone(moves),
             pid,
             cause,
             to: to.to_owned(),
@@ -158,7 +158,7 @@ impl Attempt {
     /// Sends the same process to another node instead; the outcome of the move so far has been noted.
     #[must_use]
     pub(crate) fn turned_to(mut self, node: &str) -> Self {
-        self.daemon.under_way().begin_again(self.pid);
+        self.moves.under_way().begin_again(self.pid);
         node.clone_into(&mut self.to);
         self.since = Instant::now();
         self
@@ -176,8 +176,12 @@ impl Attempt {
 
     /// The move has come to this phase. Before its first phase it may still be refused.
     pub(crate) fn came_to(&self, phase: Phase) {
-        if self.daemon.under_way().came_to(self.pid, phase) {
-            self.daemon.metrics().counters().move_begun(self.cause);
+        if self.moves.under_way().came_to(self.pid, phase) {
+            self.moves
+                .ground()
+                .metrics()
+                .counters()
+                .move_begun(self.cause);
         }
     }
 
@@ -189,12 +193,13 @@ impl Attempt {
 
     /// Counts the move, and notes its outcome in the log, in the history and at the candidate.
     pub(crate) fn note(&self, result: &Result<MoveReport, MoveError>) {
-        let (daemon, elapsed) = (&self.daemon, self.since.elapsed());
+        let (moves, elapsed) = (&self.moves, self.since.elapsed());
         self.count(result, elapsed);
-        daemon.settings().faults.point("before-move-logged");
+        moves.ground().settings().faults.point("before-move-logged");
         match result {
             Ok(report) => {
-                daemon
+                moves
+                    .ground()
                     .peers()
                     .moved(&self.to, report.bytes, report.freeze_ms);
                 let text = format!(
@@ -206,24 +211,24 @@ impl Attempt {
                     elapsed.as_secs_f64() * 1000.0,
                     self.cause.name()
                 );
-                daemon.events().add(Some(self.pid), "moved", text);
-                remember(daemon.census(), self.pid, report, self.cause);
+                moves.ground().events().add(Some(self.pid), "moved", text);
+                remember(moves.census(), self.pid, report, self.cause);
             }
             Err(error) => {
                 let text = format!("To {}: {error}", self.to);
-                daemon.events().add(Some(self.pid), "refused", text);
+                moves.ground().events().add(Some(self.pid), "refused", text);
             }
         }
     }
 
     fn count(&self, result: &Result<MoveReport, MoveError>, elapsed: Duration) {
-        let (daemon, pid) = (&self.daemon, self.pid);
-        let counters = daemon.metrics().counters();
-        let phase = daemon.under_way().phase(pid);
-        let journey = daemon.journeys().of_process(pid).cloned();
+        let (moves, pid) = (&self.moves, self.pid);
+        let counters = moves.ground().metrics().counters();
+        let phase = moves.under_way().phase(pid);
+        let journey = moves.journeys().of_process(pid).cloned();
         let row = MoveRow {
             total_ms: elapsed.as_secs_f64() * 1000.0,
-            ..row(daemon, (pid, self.cause), journey.as_ref())
+            ..row(moves, (pid, self.cause), journey.as_ref())
         };
         let row = match (result, phase) {
             (Ok(report), _) => {
@@ -242,7 +247,7 @@ impl Attempt {
                 counters.move_failed(self.cause, phase);
                 MoveRow {
                     to: match self.to.as_str() {
-                        HOME => daemon.cluster().node(),
+                        HOME => moves.ground().cluster().node(),
                         node => node.to_owned(),
                     },
                     outcome: Outcome::Failed,
@@ -251,18 +256,17 @@ impl Attempt {
                     ..row
                 }
             }
-            (Err(error), None) => return count_refusal(daemon.metrics(), error),
+            (Err(error), None) => return count_refusal(moves.ground().metrics(), error),
         };
-        daemon.history().note(row);
+        moves.ground().history().note(row);
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        self.daemon.under_way().end(self.pid);
-        let now = self.daemon.clock_ms();
-        self.daemon.balancing().moved(now, self.pid);
-        self.daemon.watched().look_again();
+        let now = self.moves.ground().clock_ms();
+        self.moves.under_way().end(self.pid, now);
+        self.moves.ended().notify_one();
     }
 }
 
@@ -276,21 +280,21 @@ pub(crate) fn count_refusal(metrics: &Metrics, error: &MoveError) {
 
 /// Counts and remembers a return that nobody asked for. This is done at the end of the journey, with
 /// what its journal tells.
-pub(crate) fn note_return(daemon: &Daemon, journey: &Journey, report: &MoveReport) {
-    let (cause, counters) = (Cause::Itself, daemon.metrics().counters());
+pub(crate) fn note_return(moves: &Moves, journey: &Journey, report: &MoveReport) {
+    let (cause, counters) = (Cause::Itself, moves.ground().metrics().counters());
     counters.move_begun(cause);
     let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);
     counters.move_done(cause, report.bytes, frozen, took);
     let pid = journey.about.pid;
-    daemon.history().note(MoveRow {
+    moves.ground().history().note(MoveRow {
         from: report.from.clone(),
         reason: report.reason.clone(),
         bytes: report.bytes,
         freeze_ms: report.freeze_ms,
         total_ms: report.total_ms,
-        ..row(daemon, (pid, cause), Some(journey))
+        ..row(moves, (pid, cause), Some(journey))
     });
-    remember(daemon.census(), pid, report, cause);
+    remember(moves.census(), pid, report, cause);
 }
 
 /// Notes the last move of a process, which is known for as long as the process lives.
@@ -305,9 +309,9 @@ fn remember(census: &Census, pid: i32, report: &MoveReport, cause: Cause) {
 }
 
 /// A process and where it is, for the history.
-fn row(daemon: &Daemon, (pid, cause): (i32, Cause), journey: Option<&Journey>) -> MoveRow {
-    let own = daemon.cluster().node();
-    let command = journey.map_or_else(|| daemon.probes().command(pid), |j| j.about.command.clone());
+fn row(moves: &Moves, (pid, cause): (i32, Cause), journey: Option<&Journey>) -> MoveRow {
+    let own = moves.ground().cluster().node();
+    let command = journey.map_or_else(|| moves.probes().command(pid), |j| j.about.command.clone());
     // The owner of a process that is gone cannot be found any more. The process was moved by its user,
     // or by an administrator.
     let asked = journey.map_or(0, |journey| journey.about.requested_by);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use whim_balance::candidate::{self, Facts, NotCandidate};
 
-use crate::daemon::Daemon;
+use crate::moves::Moves;
 use whim_machine::process::Process;
 
 /// Where logind describes the sessions, each in a file.
@@ -14,17 +14,17 @@ const SESSION_MAX: u64 = 64 << 10;
 
 /// Why the balancer does not touch a process, as a sentence; `None` if it may.
 #[must_use]
-pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
-    let not = check(daemon, pid).err()?;
+pub(crate) fn reason(moves: &Moves, pid: i32) -> Option<String> {
+    let not = check(moves, pid).err()?;
     Some(format!("Not a candidate: {not}."))
 }
 
 /// # Errors
 /// Why it is no candidate.
-pub(crate) fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
+pub(crate) fn check(moves: &Moves, pid: i32) -> Result<(), NotCandidate> {
     let process = Process::open(pid).ok();
     let known = process.as_ref().and_then(|process| {
-        let candidates = daemon.candidates();
+        let candidates = moves.candidates();
         let known = candidates.get(pid).cloned();
         known.filter(|known| known.start_time == process.start_time())
     });
@@ -37,7 +37,7 @@ pub(crate) fn check(daemon: &Daemon, pid: i32) -> Result<(), NotCandidate> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     candidate::check(&Facts {
         uid,
-        uid_min: daemon.config().balance.uid_min,
+        uid_min: moves.ground().config().balance.uid_min,
         registered: known.is_some(),
         changed,
         service: service(&groups),

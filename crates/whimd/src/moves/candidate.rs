@@ -164,6 +164,9 @@ pub(crate) struct Candidate {
     pub seen: Option<(u64, u64)>,
     #[serde(skip)]
     pub cpu_percent: f64,
+    /// CPU time that the balancer has seen it use, in milliseconds.
+    #[serde(skip)]
+    pub done_ms: u64,
 }
 
 impl Candidate {
@@ -183,6 +186,7 @@ impl Candidate {
             last_move: None,
             seen: None,
             cpu_percent: 0.0,
+            done_ms: 0,
         }
     }
 

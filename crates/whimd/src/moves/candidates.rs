@@ -134,6 +134,15 @@ impl Candidates {
         }
     }
 
+    /// Notes the CPU time that each process has used so far, in milliseconds.
+    pub(crate) fn note_done(&mut self, done: impl Iterator<Item = (i32, u64)>) {
+        for (pid, done_ms) in done {
+            if let Some(candidate) = self.get_mut(pid) {
+                candidate.done_ms = done_ms;
+            }
+        }
+    }
+
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_pid.is_empty()

@@ -15,9 +15,9 @@ use whim_net::Role;
 use whim_sys::credentials::{Capability, Launch};
 use whim_sys::foreign;
 
-use crate::daemon::Daemon;
 use crate::line::journal::JOURNAL_MAX;
 use crate::line::supervisor::{self, Start};
+use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::{About, Journey, Notes};
 use crate::moves::notes::{forget, write_about};
@@ -50,18 +50,19 @@ pub(crate) fn new_journey(pid: i32) -> Result<String, MoveError> {
 /// Starts the home supervisor, with the rights of the process's owner and those of `KEPT`, which it
 /// drops once it holds the threads.
 pub(crate) async fn start_home(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     target: &Target,
     about: &About,
 ) -> Result<(), MoveError> {
-    let settings = &daemon.settings();
+    let ground = moves.ground();
+    let settings = ground.settings();
     let id = &about.journey;
     let (uid, gid) = (target.credentials.uids[0], target.credentials.gids[0]);
     let owner = settings.root.then_some((uid, gid));
     let directory = settings.home_directory(id);
-    let credentials = daemon.cluster().journey_credentials(id, Role::Home)?;
+    let credentials = ground.cluster().journey_credentials(id, Role::Home)?;
     settings.faults.point("before-journey-noted");
-    let lease = room::lease(daemon, Some(&target.candidate), None);
+    let lease = room::lease(moves, Some(&target.candidate), None);
     let about = About {
         notes: Notes {
             lease: Some(lease),
@@ -69,7 +70,7 @@ pub(crate) async fn start_home(
         },
         ..about.clone()
     };
-    write_about(daemon.settings(), &about)?;
+    write_about(settings, &about)?;
     settings.faults.point("before-journal-made");
     let journal = make_journal(&settings.journal(id))?;
     let journal_number = journal.as_raw_fd();
@@ -82,7 +83,7 @@ pub(crate) async fn start_home(
         journal: journal_number,
         credentials,
         lease_ms: lease.milliseconds(),
-        allow_root: daemon.config().allow_root,
+        allow_root: ground.config().allow_root,
         requested_by: about.requested_by,
         permitted: target.credentials.permitted_capabilities,
         boot_offset_ns: whim_sys::namespace::boot_offset_ns(),
@@ -96,58 +97,56 @@ pub(crate) async fn start_home(
         keep: identity.as_ref().map_or_else(Vec::new, |_| KEPT.to_vec()),
         identity,
         new_session: true,
-        enter_cgroups: daemon.host().supervisor_groups().to_vec(),
+        enter_cgroups: moves.host().supervisor_groups().to_vec(),
         // The supervisor's own clocks then show what the program sees. It needs that for deadlines, and
         // to learn how far a host's clocks are away.
         clocks_of: has_own_time(about.pid).then_some(about.pid),
         file_max: Some(FILE_MAX + FILE_PER_THREAD * u64::from(target.stat.threads)),
         inherit: Vec::new(),
     };
-    let program = settings.libexec.join("whim-home");
-    let log = settings.log(&format!("{id}.home"));
     let start = Start {
-        program,
+        program: settings.libexec.join("whim-home"),
         job,
         directory: &directory,
         inherited: vec![journal.into()],
         launch,
-        log,
+        log: settings.log(&format!("{id}.home")),
         faults: &settings.faults,
     };
     settings.faults.point("before-home-started");
     let child = match start.run().await {
         Ok(child) => child,
         Err(error) => {
-            forget(daemon.settings(), id);
+            forget(settings, id);
             return Err(error.into());
         }
     };
     settings.faults.point("after-home-started");
-    watch_over(daemon, about, child);
+    watch_over(moves, about, child);
     Ok(())
 }
 
 /// Notes which process is the supervisor of the journey, and waits for its end.
-fn watch_over(daemon: &Arc<Daemon>, mut about: About, mut child: Child) {
+fn watch_over(moves: &Arc<Moves>, mut about: About, mut child: Child) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok());
     about.notes.supervisor = pid.and_then(|pid| Some((pid, processes::stat(pid).ok()?.start_time)));
     let id = about.journey.clone();
     // Without this note the next daemon knows the supervisor by its socket alone.
-    if let Err(error) = write_about(daemon.settings(), &about) {
+    if let Err(error) = write_about(moves.ground().settings(), &about) {
         tracing::warn!(%error, journey = id, "a supervisor was not noted");
     }
-    daemon.settings().faults.point("supervisor-noted");
+    moves.ground().settings().faults.point("supervisor-noted");
     let mut journey = Journey::new(about);
     journey.supervisor_pid = pid;
-    daemon.journeys().by_id.insert(id.clone(), journey);
-    let daemon = Arc::clone(daemon);
+    moves.journeys().by_id.insert(id.clone(), journey);
+    let moves = Arc::clone(moves);
     tokio::spawn(async move {
         let status = child
             .wait()
             .await
             .map_or_else(|e| e.to_string(), |s| s.to_string());
         tracing::debug!(journey = id, status, "a home supervisor has ended");
-        watching::finish(&daemon, &id).await;
+        watching::finish(&moves, &id).await;
     });
 }
 

@@ -1,9 +1,9 @@
 //! Nodes to which a process may go, and the best of them, when somebody asks for a move.
 
-use crate::daemon::Daemon;
 use crate::members::cluster::Cluster;
 use crate::members::membership;
 use crate::members::membership::Membership;
+use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::journeys::Journey;
 use whim_control::protocol::NodeState;
@@ -22,12 +22,12 @@ fn known(cluster: &Cluster) -> String {
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), MoveError> {
+pub(crate) fn check(moves: &Moves, target: &Target, node: &str) -> Result<(), MoveError> {
     let pid = target.stat.pid;
-    if daemon.cluster().member(node).is_none() {
+    if moves.ground().cluster().member(node).is_none() {
         return Err(MoveError::UnknownNode {
             node: node.to_string(),
-            known: known(daemon.cluster()),
+            known: known(moves.ground().cluster()),
         });
     }
     if target
@@ -40,22 +40,22 @@ pub(crate) fn check(daemon: &Daemon, target: &Target, node: &str) -> Result<(), 
             node: node.to_string(),
         });
     }
-    let labels = labels_of(daemon.membership(), node);
+    let labels = labels_of(moves.ground().membership(), node);
     if let Some(reason) = target.candidate.forbids(node, &labels) {
         return Err(MoveError::Forbidden(reason));
     }
     let (state, blocked, different) = {
-        let peers = daemon.peers();
+        let peers = moves.ground().peers();
         let report = peers.get(node).map(|health| &health.report);
         let class = report.map(|report| report.class.clone());
         let blocked = report.is_some_and(|report| report.blocked);
         let needed = target.candidate.features.as_ref();
-        let sensors = daemon.sensors();
+        let sensors = moves.host().sensors();
         let different = class.and_then(|class| sensors.class().difference(&class, needed));
         (peers.state(node), blocked, different)
     };
     let node = node.to_string();
-    if let Some(refusal) = membership::refusal(&node, daemon.cluster().removed()) {
+    if let Some(refusal) = membership::refusal(&node, moves.ground().cluster().removed()) {
         return Err(MoveError::Removed(refusal));
     }
     match (state, different) {
@@ -81,16 +81,16 @@ fn labels_of(membership: &Membership, node: &str) -> Vec<String> {
 /// # Errors
 /// [`MoveError::NoneLabelled`].
 pub(crate) fn best_labelled(
-    daemon: &Daemon,
+    moves: &Moves,
     target: &Target,
     label: &str,
 ) -> Result<String, MoveError> {
     let labelled = |node: &str| {
-        labels_of(daemon.membership(), node)
+        labels_of(moves.ground().membership(), node)
             .iter()
             .any(|has| has == label)
     };
-    let found = least_loaded(daemon, target, labelled);
+    let found = least_loaded(moves, target, labelled);
     found
         .map(|(_, node)| node)
         .ok_or_else(|| MoveError::NoneLabelled {
@@ -103,8 +103,8 @@ pub(crate) fn best_labelled(
 ///
 /// # Errors
 /// [`MoveError::NoneBest`].
-pub(crate) fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError> {
-    let found = least_loaded(daemon, target, |_| true);
+pub(crate) fn best(moves: &Moves, target: &Target) -> Result<String, MoveError> {
+    let found = least_loaded(moves, target, |_| true);
     found
         .map(|(_, node)| node)
         .ok_or(MoveError::NoneBest(target.stat.pid))
@@ -113,23 +113,23 @@ pub(crate) fn best(daemon: &Daemon, target: &Target) -> Result<String, MoveError
 /// The least loaded of these nodes that could take the process, and its load per CPU. Home, and the node
 /// where the process is, are left out.
 pub(crate) fn least_loaded(
-    daemon: &Daemon,
+    moves: &Moves,
     target: &Target,
     is_meant: impl Fn(&str) -> bool,
 ) -> Option<(f64, String)> {
-    let home = daemon.cluster().node();
+    let home = moves.ground().cluster().node();
     let here = target
         .journey
         .as_ref()
         .map_or(home.as_str(), Journey::location)
         .to_string();
     let mut candidates: Vec<(f64, String)> = Vec::new();
-    for member in daemon.cluster().members() {
+    for member in moves.ground().cluster().members() {
         if member.name == home || member.name == here || !is_meant(&member.name) {
             continue;
         }
-        let usable = check(daemon, target, &member.name).is_ok();
-        let peers = daemon.peers();
+        let usable = check(moves, target, &member.name).is_ok();
+        let peers = moves.ground().peers();
         let up = peers.state(&member.name) == NodeState::Up;
         let Some(health) = peers.get(&member.name).filter(|_| usable && up) else {
             continue;

@@ -8,11 +8,11 @@ use whim_journey::job::{Command, Event, MoveReport, Phase, State};
 use whim_machine::process::Process;
 use whim_machine::processes::{Caller, Credentials, ProcessError, Stat};
 
-use crate::daemon::Daemon;
 use crate::line::conversation::{Conversation, SupervisorError};
 use crate::line::hearsay::{Account, Heard};
 use crate::line::probes::Patience;
 use crate::members::membership::Membership;
+use crate::moves::Moves;
 use crate::moves::attempt::{Answers, Attempt, HOME, MoveError, Target, count_refusal};
 use crate::moves::candidate::{Candidate, Declaration};
 use crate::moves::census::Census;
@@ -29,35 +29,35 @@ use crate::settings::socket_in;
 /// Freezes longer than this are announced, in seconds.
 const LONG_FREEZE: f64 = 1.0;
 
-fn target(daemon: &Daemon, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
+fn target(moves: &Moves, caller: &Caller, process: Arc<Process>) -> Result<Target, MoveError> {
     let credentials = process.movable_by(caller)?;
     let declaration = Declaration::by(caller, &credentials);
-    found(daemon, process, credentials, declaration)
+    found(moves, process, credentials, declaration)
 }
 
-fn opened(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
-    target(daemon, caller, Arc::new(Process::open(pid)?))
+fn opened(moves: &Moves, caller: &Caller, pid: i32) -> Result<Target, MoveError> {
+    target(moves, caller, Arc::new(Process::open(pid)?))
 }
 
 /// A process that may be moved, whoever asks. If nobody has declared it, or its declaration does not
 /// hold any more, it becomes a candidate by this one.
 fn found(
-    daemon: &Daemon,
+    moves: &Moves,
     process: Arc<Process>,
     credentials: Credentials,
     declaration: Declaration,
 ) -> Result<Target, MoveError> {
     let stat = process.stat()?;
     let pid = stat.pid;
-    if !daemon.settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
+    if !moves.ground().settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
     let job = process.by_pid(|pid| {
-        daemon
+        moves
             .census()
-            .job_of(pid, Patience::Long, &daemon.config().balance)
+            .job_of(pid, Patience::Long, &moves.ground().config().balance)
     })??;
-    let mut candidates = daemon.candidates();
+    let mut candidates = moves.candidates();
     let known = candidates
         .get(pid)
         .filter(|known| known.start_time == stat.start_time)
@@ -73,14 +73,14 @@ fn found(
                 ..Candidate::new(&stat, RunOptions::default(), declaration)
             };
             match candidates.add(candidate.clone()) {
-                Ok(()) => daemon.census().save(&candidates),
+                Ok(()) => moves.census().save(&candidates),
                 Err(full) => refused = Some(full.to_string()),
             }
             candidate
         }
     };
     drop(candidates);
-    let journey = daemon.journeys().of_process(pid).cloned();
+    let journey = moves.journeys().of_process(pid).cloned();
     let journey = journey.filter(|journey| journey.about.start_time == stat.start_time);
     // A process that is away may come home even if there is no room to note it.
     if let (Some(refused), None) = (refused, &journey) {
@@ -110,11 +110,11 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
-pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let target = opened(daemon, caller, pid)?;
-    daemon
+pub(crate) fn adopt(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+    let target = opened(moves, caller, pid)?;
+    moves
         .census()
-        .refresh(&daemon.config().balance, daemon.clock_ms());
+        .refresh(&moves.ground().config().balance, moves.ground().clock_ms());
     if let Some(journey) = target
         .journey
         .as_ref()
@@ -123,8 +123,8 @@ pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String
         let at = journey.location();
         return Ok(format!("Process {pid} is known already: it is on {at}"));
     }
-    let reasons = target.process.by_pid(|pid| stay::reasons(daemon, pid))?;
-    let command = target.process.by_pid(|pid| daemon.probes().command(pid))?;
+    let reasons = target.process.by_pid(|pid| stay::reasons(moves, pid))?;
+    let command = target.process.by_pid(|pid| moves.probes().command(pid))?;
     Ok(match reasons.first() {
         Some(reason) => {
             format!("Process {pid} ({command}) is known now. At the moment it stays: {reason}")
@@ -138,16 +138,16 @@ pub(crate) fn adopt(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String
 /// # Errors
 /// Why not, as a sentence; the process is then where it was, unharmed.
 pub(crate) async fn migrate(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     caller: &Caller,
     pid: i32,
     to: &str,
     answers: &Answers,
 ) -> Result<MoveReport, MoveError> {
     let process = Process::open(pid).map_err(MoveError::from);
-    let process = process.inspect_err(|error| count_refusal(daemon.metrics(), error))?;
+    let process = process.inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
     migrate_for(
-        daemon,
+        moves,
         caller,
         Arc::new(process),
         (Cause::User, to),
@@ -161,48 +161,55 @@ pub(crate) async fn migrate(
 /// # Errors
 /// As [`migrate`].
 pub(crate) async fn migrate_for(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     caller: &Caller,
     process: Arc<Process>,
     (cause, to): (Cause, &str),
     heard_by: Option<&Answers>,
 ) -> Result<MoveReport, MoveError> {
     let pid = process.pid();
-    let refused = |error: &MoveError| count_refusal(daemon.metrics(), error);
-    let found = target(daemon, caller, Arc::clone(&process)).inspect_err(refused)?;
-    let home = daemon.cluster().node();
-    if to == HOME || (to == home && daemon.cluster().member(to).is_none_or(|m| m.name == home)) {
-        return bring_for(daemon, found, false, (cause, heard_by))
+    let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
+    let found = target(moves, caller, Arc::clone(&process)).inspect_err(refused)?;
+    let home = moves.ground().cluster().node();
+    if to == HOME
+        || (to == home
+            && moves
+                .ground()
+                .cluster()
+                .member(to)
+                .is_none_or(|m| m.name == home))
+    {
+        return bring_for(moves, found, false, (cause, heard_by))
             .await?
             .ok_or(MoveError::AtHome(pid))
             .inspect_err(refused);
     }
     let node = match to.strip_prefix('@') {
-        Some(label) => best_labelled(daemon, &found, label),
-        None if to == "best" => best(daemon, &found),
+        Some(label) => best_labelled(moves, &found, label),
+        None if to == "best" => best(moves, &found),
         None => Ok(to.to_string()),
     };
     let node = node.inspect_err(refused)?;
-    check(daemon, &found, &node).inspect_err(refused)?;
-    let attempt = Attempt::begin(daemon, pid, (cause, &node), heard_by).inspect_err(refused)?;
-    if let Some(candidate) = daemon.candidates().get_mut(pid) {
+    check(moves, &found, &node).inspect_err(refused)?;
+    let attempt = Attempt::begin(moves, pid, (cause, &node), heard_by).inspect_err(refused)?;
+    if let Some(candidate) = moves.candidates().get_mut(pid) {
         candidate.found = None;
     }
     let result = match &found.journey {
-        Some(journey) => match onward(daemon, &found, journey, &attempt).await {
+        Some(journey) => match onward(moves, &found, journey, &attempt).await {
             // Its supervisor ended while we asked. If the process has come home, a new journey begins.
             // If it has ended, `target` says so.
             Err(error) if error.is_silence() => {
-                watching::settle(daemon, &journey.about.journey).await;
-                let found = target(daemon, caller, process)?;
+                watching::settle(moves, &journey.about.journey).await;
+                let found = target(moves, caller, process)?;
                 if found.journey.is_some() {
                     return Err(error);
                 }
-                leave(daemon, caller, &found, &attempt).await
+                leave(moves, caller, &found, &attempt).await
             }
             result => result,
         },
-        None => leave(daemon, caller, &found, &attempt).await,
+        None => leave(moves, caller, &found, &attempt).await,
     };
     attempt.note(&result);
     result
@@ -222,13 +229,13 @@ fn announce(membership: &Membership, attempt: &Attempt, bytes: u64) {
 
 /// Moves a process away from home, which begins a new journey.
 async fn leave(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     caller: &Caller,
     target: &Target,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let pid = target.stat.pid;
-    let reasons = stay::lasting_reasons(daemon, pid).await;
+    let reasons = stay::lasting_reasons(moves, pid).await;
     target.process.lives()?;
     if !reasons.is_empty() {
         return Err(MoveError::Stay { pid, reasons });
@@ -237,8 +244,8 @@ async fn leave(
         journey: new_journey(pid)?,
         pid,
         start_time: target.stat.start_time,
-        command: target.process.by_pid(|pid| daemon.probes().command(pid))?,
-        home: daemon.cluster().node(),
+        command: target.process.by_pid(|pid| moves.probes().command(pid))?,
+        home: moves.ground().cluster().node(),
         requested_by: caller.uid,
         begun_ms: now_ms(),
         run: target.candidate.options.run.clone(),
@@ -247,32 +254,36 @@ async fn leave(
         notes: Notes::default(),
         end: None,
     };
-    announce(daemon.membership(), attempt, target.stat.resident_bytes);
+    announce(
+        moves.ground().membership(),
+        attempt,
+        target.stat.resident_bytes,
+    );
     attempt.came_to(Phase::Admit);
     let node = attempt.node();
-    let (slot, guest_pid) = admit(daemon, target, &about.journey, node, 1).await?;
+    let (slot, guest_pid) = admit(moves, target, &about.journey, node, 1).await?;
     let started = match still_may(caller, target) {
-        Ok(()) => start_home(daemon, target, &about).await,
+        Ok(()) => start_home(moves, target, &about).await,
         refused => refused,
     };
     if let Err(error) = started {
-        release(daemon, node, &about.journey, 1).await;
+        release(moves, node, &about.journey, 1).await;
         return Err(error);
     }
     let command = Command::Move { slot };
-    travel(daemon, &about.journey, command, Some(guest_pid), attempt).await
+    travel(moves, &about.journey, command, Some(guest_pid), attempt).await
 }
 
 /// Moves a process that is on a journey: the journey goes on at another host.
 async fn onward(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     target: &Target,
     journey: &Journey,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let (id, node) = (&journey.about.journey, attempt.node());
     let epoch = {
-        let mut journeys = daemon.journeys();
+        let mut journeys = moves.journeys();
         let journey = journeys.by_id.get_mut(id);
         let journey = journey.ok_or(ProcessError::Gone(target.stat.pid))?;
         journey.epoch = journey.epoch.saturating_add(1);
@@ -282,30 +293,31 @@ async fn onward(
         .status
         .as_ref()
         .map_or(0, |status| status.resident_bytes);
-    announce(daemon.membership(), attempt, bytes);
+    announce(moves.ground().membership(), attempt, bytes);
     attempt.came_to(Phase::Admit);
-    let (slot, guest_pid) = admit(daemon, target, id, node, epoch).await?;
+    let (slot, guest_pid) = admit(moves, target, id, node, epoch).await?;
     let command = Command::Move { slot };
-    let travelled = travel(daemon, id, command, Some(guest_pid), attempt).await;
+    let travelled = travel(moves, id, command, Some(guest_pid), attempt).await;
     if travelled.is_err() {
-        release(daemon, node, id, epoch).await;
+        release(moves, node, id, epoch).await;
     }
     travelled
 }
 
 /// Lets the supervisor move the process and passes on what it says.
 async fn travel(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     id: &str,
     command: Command,
     guest_pid: Option<i32>,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
-    let faults = &daemon.settings().faults;
-    let socket = socket_in(&daemon.settings().home_directory(id));
+    let settings = moves.ground().settings();
+    let faults = &settings.faults;
+    let socket = socket_in(&settings.home_directory(id));
     // A journey that never began is forgotten as soon as its supervisor has ended.
     let bound_for = |bound_for: Option<(String, u32)>| {
-        if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+        if let Some(journey) = moves.journeys().by_id.get_mut(id) {
             journey.bound_for = bound_for;
         }
     };
@@ -317,7 +329,7 @@ async fn travel(
         attempt.came_to(Phase::Home);
     }
     faults.point("before-command");
-    let older = daemon
+    let older = moves
         .journeys()
         .by_id
         .get(id)
@@ -329,7 +341,7 @@ async fn travel(
     };
     faults.point("after-command");
     let result = match conversation {
-        Ok(conversation) => hear_out(daemon, conversation, attempt).await,
+        Ok(conversation) => hear_out(moves, conversation, attempt).await,
         Err(error) => Err(error),
     };
     // A supervisor that did not say how it went may be dead. `watching::finish` then needs to know where
@@ -339,21 +351,21 @@ async fn travel(
     }
     faults.point("before-move-noted");
     if result.is_ok()
-        && let Some(journey) = daemon.journeys().by_id.get_mut(id)
+        && let Some(journey) = moves.journeys().by_id.get_mut(id)
     {
         journey.about.guest_supervisor_pid = guest_pid;
-        if let Err(error) = write_about(daemon.settings(), &journey.about) {
+        if let Err(error) = write_about(settings, &journey.about) {
             tracing::warn!(%error, journey = id, "a move was not noted");
         }
     }
     faults.point("after-move-noted");
-    watching::refresh(daemon, id).await;
+    watching::refresh(moves, id).await;
     result
 }
 
 /// Passes on what a supervisor says of a move, within limits, until it says how the move went.
 async fn hear_out(
-    daemon: &Daemon,
+    moves: &Moves,
     mut conversation: Conversation,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
@@ -371,7 +383,7 @@ async fn hear_out(
             Heard::Refused {
                 reason,
                 stays: true,
-            } => return Err(found_stay(daemon.census(), attempt.pid(), &reason)),
+            } => return Err(found_stay(moves.census(), attempt.pid(), &reason)),
             Heard::Refused { reason, .. } => return Err(MoveError::Refused(reason)),
             Heard::Nothing => {}
             Heard::Nonsense => return Err(conversation.nonsense().into()),
@@ -379,7 +391,7 @@ async fn hear_out(
                 if let Event::Phase { phase, .. } = event {
                     attempt.came_to(phase);
                 }
-                daemon.settings().faults.point("phase-heard");
+                moves.ground().settings().faults.point("phase-heard");
                 attempt.tell(Answer::Journey { event });
             }
         }
@@ -403,35 +415,35 @@ fn found_stay(census: &Census, pid: i32, reason: &str) -> MoveError {
 /// # Errors
 /// Why not, as a sentence.
 pub(crate) async fn bring(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     caller: &Caller,
     pid: i32,
     hold: bool,
     answers: &Answers,
 ) -> Result<Option<MoveReport>, MoveError> {
-    let found =
-        opened(daemon, caller, pid).inspect_err(|error| count_refusal(daemon.metrics(), error))?;
-    bring_for(daemon, found, hold, (Cause::User, Some(answers))).await
+    let found = opened(moves, caller, pid)
+        .inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
+    bring_for(moves, found, hold, (Cause::User, Some(answers))).await
 }
 
 async fn bring_for(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     found: Target,
     hold: bool,
     (cause, heard_by): (Cause, Option<&Answers>),
 ) -> Result<Option<MoveReport>, MoveError> {
     let pid = found.stat.pid;
     if hold {
-        hold_at_home(daemon.census(), &found.stat, true);
+        hold_at_home(moves.census(), &found.stat, true);
     }
     let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
         return Ok(None);
     };
-    let attempt = Attempt::begin(daemon, pid, (cause, HOME), heard_by);
-    let attempt = attempt.inspect_err(|error| count_refusal(daemon.metrics(), error))?;
-    let result = home(daemon, &journey, hold, &attempt).await;
+    let attempt = Attempt::begin(moves, pid, (cause, HOME), heard_by);
+    let attempt = attempt.inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
+    let result = home(moves, &journey, hold, &attempt).await;
     if result.is_err() && hold {
-        hold_at_home(daemon.census(), &found.stat, false);
+        hold_at_home(moves.census(), &found.stat, false);
     }
     result.map(Some)
 }
@@ -441,22 +453,22 @@ async fn bring_for(
 /// # Errors
 /// It is being moved, or does not come.
 pub(crate) async fn bring_back(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     journey: &Journey,
 ) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let attempt = Attempt::begin(daemon, pid, (Cause::Order, HOME), None)?;
-    home(daemon, journey, false, &attempt).await
+    let attempt = Attempt::begin(moves, pid, (Cause::Order, HOME), None)?;
+    home(moves, journey, false, &attempt).await
 }
 
 async fn home(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     journey: &Journey,
     hold: bool,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let command = Command::Bring { hold };
-    let result = travel(daemon, &journey.about.journey, command, None, attempt).await;
+    let result = travel(moves, &journey.about.journey, command, None, attempt).await;
     attempt.note(&result);
     result
 }
@@ -466,16 +478,16 @@ async fn home(
 /// # Errors
 /// It is being moved, or neither node takes it; it is where it was.
 pub(crate) async fn take_away(
-    daemon: &Arc<Daemon>,
+    moves: &Arc<Moves>,
     journey: &Journey,
 ) -> Result<MoveReport, MoveError> {
     let pid = journey.about.pid;
-    let begin = |node: &str| Attempt::begin(daemon, pid, (Cause::Host, node), None);
-    let attempt = match elsewhere(daemon, journey) {
+    let begin = |node: &str| Attempt::begin(moves, pid, (Cause::Host, node), None);
+    let attempt = match elsewhere(moves, journey) {
         None => begin(HOME)?,
         Some((found, node)) => {
             let attempt = begin(&node)?;
-            let result = onward(daemon, &found, journey, &attempt).await;
+            let result = onward(moves, &found, journey, &attempt).await;
             attempt.note(&result);
             if result.is_ok() {
                 return result;
@@ -483,28 +495,28 @@ pub(crate) async fn take_away(
             attempt.turned_to(HOME)
         }
     };
-    home(daemon, journey, false, &attempt).await
+    home(moves, journey, false, &attempt).await
 }
 
 /// Where a process of ours may go that its host wants to be rid of. The one who declared the process has
 /// to be allowed to send it there, and the load per CPU there has to be less than at home.
-fn elsewhere(daemon: &Daemon, journey: &Journey) -> Option<(Target, String)> {
+fn elsewhere(moves: &Moves, journey: &Journey) -> Option<(Target, String)> {
     let process = Process::open_same(journey.about.pid, journey.about.start_time).ok()?;
-    let candidate = daemon.candidates().get(process.pid()).cloned()?;
+    let candidate = moves.candidates().get(process.pid()).cloned()?;
     let credentials = candidate.check(&process).ok()?;
     let found = found(
-        daemon,
+        moves,
         Arc::new(process),
         credentials,
         candidate.declaration?,
     );
     let found = found.ok()?;
-    let report = daemon.report();
+    let report = moves.host().report();
     let at_home = report.load / report.cpus.max(0.01);
     if report.stays || found.candidate.held || found.candidate.options.pin {
         return None;
     }
-    let (load, node) = least_loaded(daemon, &found, |_| true)?;
+    let (load, node) = least_loaded(moves, &found, |_| true)?;
     (load < at_home).then_some((found, node))
 }
 
@@ -521,9 +533,9 @@ fn hold_at_home(census: &Census, process: &Stat, held: bool) {
 ///
 /// # Errors
 /// Wrong pid, or not the caller's.
-pub(crate) fn go(daemon: &Daemon, caller: &Caller, pid: i32) -> Result<String, MoveError> {
-    let found = opened(daemon, caller, pid)?;
-    hold_at_home(daemon.census(), &found.stat, false);
+pub(crate) fn go(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
+    let found = opened(moves, caller, pid)?;
+    hold_at_home(moves.census(), &found.stat, false);
     Ok(if found.candidate.held {
         format!("Process {pid} may move again")
     } else {

@@ -7,10 +7,10 @@ use whim_net::name::{journey_server_name, stay_server_name};
 use whim_net::roster::{ADDRESS_LENGTH_MAX, ADDRESSES_MAX};
 use whim_net::{JourneyId, Role};
 
-use crate::daemon::Daemon;
 use crate::members::cluster::Cluster;
 use crate::members::peers::AdmitRequest;
 use crate::members::peers::{NodeReply, NodeRequest};
+use crate::moves::Moves;
 use crate::moves::attempt::{MoveError, Target};
 use crate::moves::candidate::Candidate;
 use crate::moves::journeys::Journey;
@@ -23,13 +23,13 @@ const ADMIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// # Errors
 /// The node refuses, or cannot be asked.
 pub(crate) async fn admit(
-    daemon: &Daemon,
+    moves: &Moves,
     target: &Target,
     journey: &str,
     node: &str,
     epoch: u32,
 ) -> Result<(Slot, i32), MoveError> {
-    let class = daemon.sensors().class().clone();
+    let class = moves.host().sensors().class().clone();
     let away = target
         .journey
         .as_ref()
@@ -37,28 +37,40 @@ pub(crate) async fn admit(
     let request = AdmitRequest {
         journey: journey.to_string(),
         epoch,
-        home: daemon.cluster().node(),
+        home: moves.ground().cluster().node(),
         pid: target.stat.pid,
         uid: target.credentials.uids[0],
         threads: target.stat.threads,
         memory_bytes: away.map_or(target.stat.resident_bytes, |status| status.resident_bytes),
         class,
         portable: target.candidate.features.clone(),
-        lease_ms: lease(daemon, Some(&target.candidate), target.journey.as_ref()).milliseconds(),
-        done_ms: daemon.balancing().done_ms(target.stat.pid),
+        lease_ms: lease(moves, Some(&target.candidate), target.journey.as_ref()).milliseconds(),
+        done_ms: target.candidate.done_ms,
         source: away
             .filter(|status| status.location != status.home)
             .map(|status| status.location.clone()),
     };
     let request = NodeRequest::Admit { request };
-    daemon.settings().faults.point("before-admit-request");
-    let reply = daemon.cluster().call(node, &request, ADMIT_TIMEOUT).await;
-    daemon.settings().faults.point("after-admit-request");
+    moves
+        .ground()
+        .settings()
+        .faults
+        .point("before-admit-request");
+    let reply = moves
+        .ground()
+        .cluster()
+        .call(node, &request, ADMIT_TIMEOUT)
+        .await;
+    moves
+        .ground()
+        .settings()
+        .faults
+        .point("after-admit-request");
     match reply {
         Ok(NodeReply::Slot {
             slot,
             supervisor_pid,
-        }) if is_asked_for(daemon.cluster(), &slot, (journey, node, epoch)) => {
+        }) if is_asked_for(moves.ground().cluster(), &slot, (journey, node, epoch)) => {
             Ok((slot, supervisor_pid))
         }
         Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
@@ -91,24 +103,36 @@ fn is_asked_for(cluster: &Cluster, slot: &Slot, (journey, node, epoch): (&str, &
 
 /// Tells a host that the process is not there. Home alone decides where it is, so the host ends whatever
 /// waits or runs there under that epoch. False if the host did not hear it.
-pub(crate) async fn release(daemon: &Daemon, node: &str, journey: &str, epoch: u32) -> bool {
+pub(crate) async fn release(moves: &Moves, node: &str, journey: &str, epoch: u32) -> bool {
     let request = NodeRequest::Release {
         journey: journey.to_string(),
         epoch,
     };
-    daemon.settings().faults.point("before-slot-given-back");
-    let called = daemon.cluster().call(node, &request, ADMIT_TIMEOUT).await;
+    moves
+        .ground()
+        .settings()
+        .faults
+        .point("before-slot-given-back");
+    let called = moves
+        .ground()
+        .cluster()
+        .call(node, &request, ADMIT_TIMEOUT)
+        .await;
     if let Err(error) = &called {
         tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
     }
-    daemon.settings().faults.point("after-slot-given-back");
+    moves
+        .ground()
+        .settings()
+        .faults
+        .point("after-slot-given-back");
     called.is_ok()
 }
 
 /// The lease (T2) of the journey that this process is on, or else of a journey that begins now.
 #[must_use]
 pub(crate) fn lease(
-    daemon: &Daemon,
+    moves: &Moves,
     candidate: Option<&Candidate>,
     journey: Option<&Journey>,
 ) -> LeaseChoice {
@@ -116,5 +140,5 @@ pub(crate) fn lease(
     let chosen = || candidate.and_then(|candidate| candidate.options.lease);
     noted
         .or_else(chosen)
-        .unwrap_or_else(|| daemon.config().lease.0)
+        .unwrap_or_else(|| moves.ground().config().lease.0)
 }

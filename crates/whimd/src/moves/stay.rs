@@ -7,8 +7,8 @@ use whim_image::stay::{self, Policy, StayReason};
 use whim_monitor::plain::sentence;
 use whim_sys::yama::Scope;
 
-use crate::daemon::Daemon;
 use crate::line::probes::{NotSeen, Patience};
+use crate::moves::Moves;
 
 /// How long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
@@ -16,21 +16,21 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// The reasons, each a sentence; empty if the process may move.
 #[must_use]
-pub(crate) fn reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
-    find(daemon, pid, Patience::Long).0
+pub(crate) fn reasons(moves: &Moves, pid: i32) -> Vec<String> {
+    find(moves, pid, Patience::Long).0
 }
 
 /// The first of these reasons, for a list of processes, which must not wait long for each.
 #[must_use]
-pub(crate) fn reason(daemon: &Daemon, pid: i32) -> Option<String> {
-    find(daemon, pid, Patience::Brief).0.into_iter().next()
+pub(crate) fn reason(moves: &Moves, pid: i32) -> Option<String> {
+    find(moves, pid, Patience::Brief).0.into_iter().next()
 }
 
 /// The reasons of a process that is to move now. A reason that may be over in a moment is waited for.
-pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
+pub(crate) async fn lasting_reasons(moves: &Moves, pid: i32) -> Vec<String> {
     let end = Instant::now() + STARTS_WITHIN;
     loop {
-        let (reasons, passing) = find(daemon, pid, Patience::Long);
+        let (reasons, passing) = find(moves, pid, Patience::Long);
         if !passing || Instant::now() >= end {
             return reasons;
         }
@@ -39,22 +39,22 @@ pub(crate) async fn lasting_reasons(daemon: &Daemon, pid: i32) -> Vec<String> {
 }
 
 /// All reasons, and whether the only one may be over in a moment.
-fn find(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
-    let settings = &daemon.settings();
+fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
+    let settings = &moves.ground().settings();
     let policy = Policy {
-        allow_root: daemon.config().allow_root,
+        allow_root: moves.ground().config().allow_root,
         // To open exactly the mapped files takes a capability, which our supervisor keeps until it has
         // done so.
         watches: settings.opens_mapped_files(),
         enters_time: settings.enters_time(),
         ..Policy::default()
     };
-    let declared = daemon.candidates().get(pid).is_some_and(|c| c.declared);
+    let declared = moves.candidates().get(pid).is_some_and(|c| c.declared);
     let of_root = std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == 0);
     let forbidden = untraceable(Scope::here(), (settings.root, of_root), declared);
-    let probes = Arc::clone(daemon.probes());
+    let probes = Arc::clone(moves.probes());
     let look = move || stay::reasons_by(pid, &policy, |pid| probes.shares(pid));
-    let found = match daemon.probes().probe(pid, patience, look) {
+    let found = match moves.probes().probe(pid, patience, look) {
         Ok(found) => found,
         Err(NotSeen::Gone) => vec![StayReason::Gone],
         Err(error) => return (vec![format!("{error}.")], false),
@@ -62,7 +62,7 @@ fn find(daemon: &Daemon, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     let passing = matches!(found.as_slice(), [StayReason::SharesMemory(_)]);
     // The reasons contain paths, whose text is the user's.
     let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
-    let kept = daemon.orders().keeps();
+    let kept = moves.host().orders().keeps();
     let kept = kept.into_iter().chain(forbidden).map(str::to_owned);
     let reasons: Vec<String> = kept.chain(found).collect();
     let passing = passing && reasons.len() == 1;

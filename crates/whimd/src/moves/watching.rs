@@ -8,12 +8,12 @@ use whim_journey::job::{Command, Event, State, Status};
 use whim_sys::foreign::{self, Limit};
 use whim_sys::pidfd::Pidfd;
 
-use crate::daemon::Daemon;
 use crate::line::conversation::Conversation;
 use crate::line::conversation::SupervisorError;
 use crate::line::directories;
 use crate::line::hearsay;
 use crate::line::journal::{JournalSummary, Raised, read_journal};
+use crate::moves::Moves;
 use crate::moves::attempt::note_return;
 use crate::moves::journeys::{About, End, Journey, Journeys};
 use crate::moves::notes::{forget, write_about};
@@ -33,26 +33,26 @@ const RELEASE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RELEASE_PAUSE_MAX: Duration = Duration::from_secs(2048);
 
 /// Asks one supervisor for its status. If it is gone, its journey is over.
-pub(crate) async fn refresh(daemon: &Arc<Daemon>, id: &str) {
-    let about = live(&daemon.journeys(), id);
+pub(crate) async fn refresh(moves: &Arc<Moves>, id: &str) {
+    let about = live(&moves.journeys(), id);
     let Some(about) = about else {
         return;
     };
     // Another process that may have its socket is not asked.
     if is_dead(&about) {
-        return finish(daemon, id).await;
+        return finish(moves, id).await;
     }
-    let answer = ask(daemon.settings(), &about, &Command::Status).await;
-    let now = daemon.clock_ms();
+    let answer = ask(moves.ground().settings(), &about, &Command::Status).await;
+    let now = moves.ground().clock_ms();
     if matches!(answer, Err(SupervisorError::Mute(_)))
-        && let Some(journey) = daemon.journeys().by_id.get_mut(id)
+        && let Some(journey) = moves.journeys().by_id.get_mut(id)
     {
         journey.manners.was_silent(now);
     }
-    look_at_journal(daemon, id, now).await;
+    look_at_journal(moves, id, now).await;
     match answer {
-        Ok((Event::Status { status }, listener)) => note_status(daemon, &about, status, listener),
-        Err(SupervisorError::Gone(_)) => finish(daemon, id).await,
+        Ok((Event::Status { status }, listener)) => note_status(moves, &about, status, listener),
+        Err(SupervisorError::Gone(_)) => finish(moves, id).await,
         // It is busy, or in the middle of a step: its last status stands.
         Ok(_) | Err(_) => {}
     }
@@ -87,11 +87,11 @@ async fn ask(
 
 /// Keeps what a journal tells of moves, unless it has not changed, or is too long to be read again so
 /// soon. If a supervisor says nothing, this is all that is known.
-async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
-    let path = daemon.settings().journal(id);
+async fn look_at_journal(moves: &Moves, id: &str, now: u64) {
+    let path = moves.ground().settings().journal(id);
     let length = fs::metadata(&path).map_or(0, |about| about.len());
     let reads = {
-        let mut journeys = daemon.journeys();
+        let mut journeys = moves.journeys();
         let journey = journeys.by_id.get_mut(id);
         journey.is_some_and(|journey| journey.manners.reads(length, now))
     };
@@ -99,19 +99,19 @@ async fn look_at_journal(daemon: &Daemon, id: &str, now: u64) {
         return;
     }
     let read = read_journal(path).await;
-    if let Some(journey) = daemon.journeys().by_id.get_mut(id) {
+    if let Some(journey) = moves.journeys().by_id.get_mut(id) {
         (journey.done, journey.last_host) = (read.done, read.last_host);
     }
 }
 
 /// Accepts the status that a supervisor reports of its own journey, as far as it can be true.
-fn note_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i32>) {
+fn note_status(moves: &Moves, about: &About, said: Status, listener: Option<i32>) {
     // A supervisor of an older daemon listens itself. Ours get their socket from us, so the kernel names
     // us as the listener.
     let older = about.notes.older.and(listener);
     let supervisor = about.notes.supervisor.map(|(pid, _)| pid).or(older);
     let before = {
-        let journeys = daemon.journeys();
+        let journeys = moves.journeys();
         let journey = journeys.by_id.get(&about.journey);
         journey.and_then(|journey| {
             journey
@@ -121,26 +121,26 @@ fn note_status(daemon: &Daemon, about: &About, said: Status, listener: Option<i3
     };
     let is_place = |name: &str| {
         let was = before.as_deref() == Some(name);
-        was || name == about.home || daemon.cluster().member(name).is_some()
+        was || name == about.home || moves.ground().cluster().member(name).is_some()
     };
     let own = (about.journey.as_str(), about.pid, about.home.as_str());
     let Some(status) = hearsay::status(said, own, supervisor, is_place) else {
         tracing::debug!(journey = about.journey, "a supervisor says what cannot be");
         return;
     };
-    let now = daemon.clock_ms();
-    if let Some(journey) = daemon.journeys().by_id.get_mut(&about.journey) {
+    let now = moves.ground().clock_ms();
+    if let Some(journey) = moves.journeys().by_id.get_mut(&about.journey) {
         journey.note_status(status, now);
     }
 }
 
 /// Asks a home supervisor which calls it has forwarded since the process left home, by name.
-pub(crate) async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> {
-    let about = live(&daemon.journeys(), id);
+pub(crate) async fn calls(moves: &Arc<Moves>, id: &str) -> Vec<(String, u64)> {
+    let about = live(&moves.journeys(), id);
     let Some(about) = about else {
         return Vec::new();
     };
-    match ask(daemon.settings(), &about, &Command::Calls).await {
+    match ask(moves.ground().settings(), &about, &Command::Calls).await {
         Ok((Event::Calls { calls }, _)) => calls,
         // The journey is over, or the supervisor is busy with a move: the journal has to do.
         _ => Vec::new(),
@@ -149,10 +149,10 @@ pub(crate) async fn calls(daemon: &Arc<Daemon>, id: &str) -> Vec<(String, u64)> 
 
 /// Asks all home supervisors at the same time. Those that did not answer the last time are asked in the
 /// background, so nobody waits for them.
-pub(crate) async fn refresh_all(daemon: &Arc<Daemon>) {
-    let now = daemon.clock_ms();
+pub(crate) async fn refresh_all(moves: &Arc<Moves>) {
+    let now = moves.ground().clock_ms();
     let mut ids: Vec<(String, bool)> = Vec::new();
-    for journey in daemon.journeys().by_id.values_mut() {
+    for journey in moves.journeys().by_id.values_mut() {
         let awaited = journey.manners.is_awaited(now);
         if journey.is_live() && (awaited || !journey.manners.asked) {
             journey.manners.asked = !awaited;
@@ -161,13 +161,13 @@ pub(crate) async fn refresh_all(daemon: &Arc<Daemon>) {
     }
     let mut tasks = tokio::task::JoinSet::new();
     for (id, awaited) in ids {
-        let daemon = Arc::clone(daemon);
+        let moves = Arc::clone(moves);
         if awaited {
-            tasks.spawn(async move { refresh(&daemon, &id).await });
+            tasks.spawn(async move { refresh(&moves, &id).await });
         } else {
             tokio::spawn(async move {
-                refresh(&daemon, &id).await;
-                if let Some(journey) = daemon.journeys().by_id.get_mut(&id) {
+                refresh(&moves, &id).await;
+                if let Some(journey) = moves.journeys().by_id.get_mut(&id) {
                     journey.manners.asked = false;
                 }
             });
@@ -177,11 +177,11 @@ pub(crate) async fn refresh_all(daemon: &Arc<Daemon>) {
 }
 
 /// After a supervisor has hung up on us: waits until it is gone, if it is about to end.
-pub(crate) async fn settle(daemon: &Arc<Daemon>, id: &str) {
+pub(crate) async fn settle(moves: &Arc<Moves>, id: &str) {
     let deadline = Instant::now() + STATUS_TIMEOUT;
     loop {
-        refresh(daemon, id).await;
-        let gone = live(&daemon.journeys(), id).is_none();
+        refresh(moves, id).await;
+        let gone = live(&moves.journeys(), id).is_none();
         if gone || Instant::now() >= deadline {
             return;
         }
@@ -214,8 +214,9 @@ async fn see_off(about: &About) {
 }
 
 /// Ends the journey of a supervisor that is gone, and notes how it ended.
-pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
-    let live = daemon
+pub(crate) async fn finish(moves: &Arc<Moves>, id: &str) {
+    let settings = moves.ground().settings();
+    let live = moves
         .journeys()
         .by_id
         .get(id)
@@ -223,14 +224,14 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
         .cloned();
     let Some(journey) = live else { return };
     see_off(&journey.about).await;
-    daemon.settings().faults.point("before-journey-ends");
-    let summary = read_journal(daemon.settings().journal(id)).await;
-    release_guests(daemon, &journey, &summary);
+    settings.faults.point("before-journey-ends");
+    let summary = read_journal(settings.journal(id)).await;
+    release_guests(moves, &journey, &summary);
     let at_home = is_at_home(&journey, &summary).await;
     if at_home {
         put_limits_back(&journey.about, &summary);
     }
-    let reason = reason(daemon, &journey, &summary, at_home);
+    let reason = reason(moves, &journey, &summary, at_home);
     let end = End {
         at_ms: now_ms(),
         at_home,
@@ -240,7 +241,7 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
         cpu_away: summary.cpu_away,
     };
     let about = {
-        let mut journeys = daemon.journeys();
+        let mut journeys = moves.journeys();
         // Another task may have come to the same end meanwhile.
         let Some(journey) = journeys.by_id.get_mut(id).filter(|j| j.is_live()) else {
             return;
@@ -251,37 +252,40 @@ pub(crate) async fn finish(daemon: &Arc<Daemon>, id: &str) {
     if at_home {
         if let Some(reason) = &summary.came_home_for {
             if let Some(report) = &summary.last_move {
-                note_return(daemon, &journey, report);
+                note_return(moves, &journey, report);
             }
             let text = format!("Home by itself: {reason}");
-            daemon.events().add(Some(about.pid), "moved", text);
+            moves.ground().events().add(Some(about.pid), "moved", text);
         }
-        let mut candidates = daemon.candidates();
+        let mut candidates = moves.candidates();
         if let Some(candidate) = candidates.get_mut(about.pid) {
             candidate.moves = about.moves_before.saturating_add(summary.done);
         }
-        daemon.census().save(&candidates);
+        moves.census().save(&candidates);
     } else {
-        daemon.settings().faults.point("before-end-logged");
-        daemon.events().add(Some(about.pid), "ended", reason);
+        settings.faults.point("before-end-logged");
+        moves
+            .ground()
+            .events()
+            .add(Some(about.pid), "ended", reason);
     }
     if at_home && summary.done == 0 && summary.commits == 0 {
         // It never left, so there is nothing to tell of later.
-        daemon.journeys().by_id.remove(id);
-        forget(daemon.settings(), id);
-    } else if let Err(error) = write_about(daemon.settings(), &about) {
+        moves.journeys().by_id.remove(id);
+        forget(settings, id);
+    } else if let Err(error) = write_about(settings, &about) {
         tracing::warn!(%error, journey = id, "the end of a journey was not noted");
     }
-    let old = daemon.journeys().forget_oldest();
-    old.iter().for_each(|id| forget(daemon.settings(), id));
-    daemon.settings().faults.point("journey-end-noted");
-    directories::discard(&daemon.settings().home_directory(id));
-    daemon.settings().faults.point("home-directory-removed");
+    let old = moves.journeys().forget_oldest();
+    old.iter().for_each(|id| forget(settings, id));
+    settings.faults.point("journey-end-noted");
+    directories::discard(&settings.home_directory(id));
+    settings.faults.point("home-directory-removed");
 }
 
 /// If the supervisor was killed, tells the hosts where the process was, or to which it was on its way.
 /// They need not wait for the end of the lease then.
-fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSummary) {
+fn release_guests(moves: &Arc<Moves>, journey: &Journey, summary: &JournalSummary) {
     if summary.ended.is_some() {
         return;
     }
@@ -294,15 +298,15 @@ fn release_guests(daemon: &Arc<Daemon>, journey: &Journey, summary: &JournalSumm
     );
     hosts.extend(journey.status.iter().map(|s| (s.location.clone(), s.epoch)));
     // Only members are asked: the user may have written any names into the journal.
-    let is_member = |host: &str| daemon.cluster().member(host).is_some();
+    let is_member = |host: &str| moves.ground().cluster().member(host).is_some();
     hosts.retain(|(host, _)| *host != journey.about.home && is_member(host));
     hosts.sort_unstable();
     hosts.dedup();
     for (host, epoch) in hosts {
-        let (daemon, id) = (Arc::clone(daemon), journey.about.journey.clone());
+        let (moves, id) = (Arc::clone(moves), journey.about.journey.clone());
         tokio::spawn(async move {
             let mut pause = RELEASE_PAUSE_MIN;
-            while !release(&daemon, &host, &id, epoch).await && pause < RELEASE_PAUSE_MAX {
+            while !release(&moves, &host, &id, epoch).await && pause < RELEASE_PAUSE_MAX {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
@@ -343,13 +347,13 @@ fn put_limits_back(about: &About, summary: &JournalSummary) {
 
 /// Takes over the directories that an older daemon gave to supervisors, and notes whose they were. To be
 /// called before any of these supervisors is spoken to.
-pub(crate) fn take_over(daemon: &Daemon) {
-    for (name, owner) in directories::take_over(&daemon.settings().supervisors()) {
+pub(crate) fn take_over(moves: &Moves) {
+    for (name, owner) in directories::take_over(&moves.ground().settings().supervisors()) {
         let Some(id) = name.strip_suffix(".home") else {
             continue;
         };
         let about = {
-            let mut journeys = daemon.journeys();
+            let mut journeys = moves.journeys();
             let journey = journeys.by_id.get_mut(id).filter(|j| j.is_live());
             journey.map(|journey| {
                 journey.about.notes.older = Some(owner);
@@ -357,7 +361,7 @@ pub(crate) fn take_over(daemon: &Daemon) {
             })
         };
         let Some(about) = about else { continue };
-        if let Err(error) = write_about(daemon.settings(), &about) {
+        if let Err(error) = write_about(moves.ground().settings(), &about) {
             tracing::warn!(%error, journey = id, "an older supervisor was not noted");
         }
     }
@@ -366,14 +370,14 @@ pub(crate) fn take_over(daemon: &Daemon) {
 /// Removes the directories of home supervisors whose journeys an earlier daemon has noted as ended, or
 /// has forgotten, when that daemon ended before it could remove them. To be called before a move can
 /// begin.
-pub(crate) fn remove_leftovers(daemon: &Daemon) {
-    let entries = fs::read_dir(daemon.settings().supervisors());
+pub(crate) fn remove_leftovers(moves: &Moves) {
+    let entries = fs::read_dir(moves.ground().settings().supervisors());
     for entry in entries.into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".home")) else {
             continue;
         };
-        let journeys = daemon.journeys();
+        let journeys = moves.journeys();
         let live = journeys.by_id.get(id).is_some_and(Journey::is_live);
         if !live {
             directories::discard(&entry.path());
@@ -407,18 +411,19 @@ fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
     }
 }
 
-fn reason(daemon: &Daemon, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
+fn reason(moves: &Moves, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
     let away = is_gone_out(journey, summary);
     match &summary.ended {
         // Its host let go of it because of that, without telling us.
-        Some((reason, _)) if !at_home && daemon.cluster().removed().is_some() => {
+        Some((reason, _)) if !at_home && moves.ground().cluster().removed().is_some() => {
             format!("{reason} (this node was removed from the cluster)")
         }
         Some((reason, _)) if !at_home => reason.clone(),
         _ if at_home => "It is at home again".to_string(),
         _ if away && journey.cut.is_some() => journey.cut.clone().unwrap_or_default(),
         _ if away => {
-            let log = daemon
+            let log = moves
+                .ground()
                 .settings()
                 .log(&format!("{}.home", journey.about.journey));
             format!(
