@@ -47,7 +47,7 @@ pub const RENEWED_LATEST: Duration = Duration::from_secs(25 * 60 * 60);
 /// The highest number under one key; it is far below the point where numbers would wrap around.
 const NUMBERS_MAX: u64 = 1 << 60;
 /// Datagrams are accepted even if they have been overtaken by almost this many others.
-pub const WINDOW: u64 = 128;
+pub const REPLAY_WINDOW: u64 = 128;
 /// The most answers a second to datagrams under unknown keys.
 pub const ANSWERS_PER_SECOND: u32 = 32;
 
@@ -61,7 +61,7 @@ pub enum DatagramError {
     UnknownKey,
     #[error("The datagram was not sealed by the holder of its key, or was changed on its way")]
     Forged,
-    #[error("The datagram was received before, or is older than {WINDOW} others")]
+    #[error("The datagram was received before, or is older than {REPLAY_WINDOW} others")]
     Replayed,
     #[error("There are no keys for this node yet")]
     NoKeys,
@@ -106,7 +106,7 @@ impl Seen {
     fn is_new(self, number: u64) -> bool {
         match self.highest.checked_sub(number) {
             None => true,
-            Some(behind) => behind < WINDOW && self.bits & (1 << behind) == 0,
+            Some(behind) => behind < REPLAY_WINDOW && self.bits & (1 << behind) == 0,
         }
     }
 

@@ -243,7 +243,7 @@ proptest! {
         let mut taken = std::collections::BTreeSet::new();
         let mut highest = 0;
         for place in order {
-            let fresh = !taken.contains(&place) && place as u64 + WINDOW > highest;
+            let fresh = !taken.contains(&place) && place as u64 + REPLAY_WINDOW > highest;
             prop_assert_eq!(take(&mut two, &sent[place]).is_ok(), fresh);
             taken.insert(place);
             highest = highest.max(place as u64);

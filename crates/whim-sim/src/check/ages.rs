@@ -12,8 +12,8 @@ pub(super) fn one(seed: u64, most: usize) -> Found {
     let figure = |nodes: usize| {
         let setting = Setting::new(seed, scenario::equal(nodes), 200.0);
         let count = u32::try_from(nodes).unwrap_or(u32::MAX);
-        let window = u32::try_from(RUMORS_MAX).unwrap_or(u32::MAX);
-        let expected = expected_age(count, window);
+        let rumors = u32::try_from(RUMORS_MAX).unwrap_or(u32::MAX);
+        let expected = expected_age(count, rumors);
         let measured = Cluster::new(setting).mean_age(120);
         let what = format!("{nodes} nodes: mean age, off the expected {expected:.2} s by");
         Figure::new(what, (measured / expected - 1.0).abs(), Limit::AtMost(0.2))

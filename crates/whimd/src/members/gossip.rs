@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_window_travels_in_small_datagrams() {
+    fn a_whole_message_travels_in_small_datagrams() {
         let rumor = |number: usize| Rumor {
             node: NodeId(number as u64 * 77),
             age_ms: u32::try_from(number * 100).expect("small"),
