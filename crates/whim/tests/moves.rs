@@ -271,6 +271,37 @@ fn two_moves_at_once_exclude_each_other() {
     program.go(&a, "home");
 }
 
+/// It was held although the return was refused, and stayed so unseen.
+#[test]
+fn a_return_that_is_refused_holds_nothing() {
+    let place = place();
+    let (network, [a, _b, _c]) = cluster(&place, &[]);
+    let script = "x=$(head -c 48000000 /dev/zero | tr '\\0' x); echo full; while :; do :; done";
+    let program = Program::start(&place, &network, &a, &[], &["sh", "-c", script]);
+    until("its memory", || {
+        (std::fs::read_to_string(&program.output).ok()? == "full\n").then_some(())
+    });
+    let pid = program.pid();
+    let refused = (0..20).any(|_| {
+        program.go(&a, "b");
+        let mut command = a.whim(&["migrate", &pid, "c"]);
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut moving = quiet.spawn().expect("runs");
+        let output = a.ask(&["bring", "--hold", &pid]);
+        moving.wait().expect("ended");
+        if output.status.success() {
+            // It came before the other move had begun, or after it.
+            good(&a.ask(&["go", &pid]));
+            return false;
+        }
+        bad(&output, 1).contains("being moved just now")
+    });
+    assert!(refused, "no return was asked for while it was moved");
+    let went = good(&a.ask(&["go", &pid]));
+    assert!(went.contains("was not kept at home"), "{went}");
+    program.go(&a, "home");
+}
+
 #[test]
 fn a_host_without_room_refuses_with_a_sentence() {
     let place = place();

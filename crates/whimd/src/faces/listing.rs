@@ -122,6 +122,11 @@ fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, C
             true => stay_of(daemon, candidate, candidate.pid),
             false => Some(UNASKED.into()),
         };
+        if daemon.is_moving(candidate.pid) {
+            // Meanwhile our own supervisor traces it.
+            row.stay = None;
+            row.state = State::Moving;
+        }
         if candidate.stat().is_none() {
             // The reason may be another process's.
             row.stay = None;

@@ -15,6 +15,7 @@ use whim_journey::recall::{RECALL_BYTES_MIN, RECALL_UNLEASED};
 use crate::line::conversation::Conversation;
 use crate::line::conversation::SupervisorError;
 use crate::moves::Moves;
+use crate::moves::attempt::HOME;
 use crate::moves::journeys::{Journey, Journeys};
 use crate::moves::room;
 use crate::moves::watching;
@@ -83,7 +84,8 @@ fn host_of(journey: &Journey, is_stranger: impl Fn(&str) -> bool) -> Option<Stri
         None => journey.last_host.as_ref(),
     };
     let mut hosts = at.into_iter().chain(bound_for);
-    let host = hosts.find(|node| *node != "home" && is_stranger(node));
+    // A journal names home so when its process has come back.
+    let host = hosts.find(|node| *node != HOME && is_stranger(node));
     host.cloned()
 }
 

@@ -233,7 +233,7 @@ pub(crate) struct Peers {
     skews: HashMap<String, i64>,
     /// When this node was removed, in Unix seconds: members that have heard of it refuse us.
     pub refused_since: Option<u64>,
-    /// Bytes a second that the last move to a node achieved.
+    /// Bytes a second that the last move to a node, or from it home, achieved.
     rates: HashMap<String, f64>,
 }
 
@@ -274,6 +274,7 @@ impl Peers {
         self.by_name.remove(name);
         self.reached.remove(name);
         self.skews.remove(name);
+        self.rates.remove(name);
     }
 
     /// State of a member; a member of which nothing is known is down.
@@ -321,6 +322,19 @@ impl Peers {
 mod tests {
     use super::*;
     use whim_net::SignedRoster;
+
+    /// The rate of a node that was removed went on to count in the mean.
+    #[test]
+    fn nothing_is_kept_of_a_node_that_is_forgotten() {
+        let mut peers = Peers::default();
+        peers.stands("slow", Reach::Up);
+        peers.differs("slow", 7);
+        peers.moved("slow", 9 << 20, 1000.0);
+        assert!(peers.rate() < RATE);
+        peers.forget("slow");
+        assert!((peers.rate() - RATE).abs() < 1.0);
+        assert!(peers.reached.is_empty() && peers.skews.is_empty());
+    }
 
     #[tokio::test]
     async fn messages_pass_and_long_ones_are_refused_unread() {

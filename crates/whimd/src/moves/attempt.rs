@@ -198,10 +198,13 @@ impl Attempt {
         moves.ground().settings().faults.point("before-move-logged");
         match result {
             Ok(report) => {
-                moves
-                    .ground()
-                    .peers()
-                    .moved(&self.to, report.bytes, report.freeze_ms);
+                let other = match self.to.as_str() {
+                    HOME => &report.from,
+                    node => node,
+                };
+                let mut peers = moves.ground().peers();
+                peers.moved(other, report.bytes, report.freeze_ms);
+                drop(peers);
                 let text = format!(
                     "{} to {}: {} bytes, frozen {:.1} ms, {:.0} ms in all; cause: {}",
                     report.from,

@@ -432,18 +432,22 @@ async fn bring_for(
     hold: bool,
     (cause, heard_by): (Cause, Option<&Answers>),
 ) -> Result<Option<MoveReport>, MoveError> {
-    let pid = found.stat.pid;
-    if hold {
-        hold_at_home(moves.census(), &found.stat, true);
-    }
-    let Some(journey) = found.journey.filter(|j| j.state() != State::Home) else {
+    let held = |held: bool| {
+        if hold {
+            hold_at_home(moves.census(), &found.stat, held);
+        }
+    };
+    let away = found.journey.as_ref();
+    let Some(journey) = away.filter(|journey| journey.state() != State::Home) else {
+        held(true);
         return Ok(None);
     };
-    let attempt = Attempt::begin(moves, pid, (cause, HOME), heard_by);
+    let attempt = Attempt::begin(moves, found.stat.pid, (cause, HOME), heard_by);
     let attempt = attempt.inspect_err(|error| count_refusal(moves.ground().metrics(), error))?;
-    let result = home(moves, &journey, hold, &attempt).await;
-    if result.is_err() && hold {
-        hold_at_home(moves.census(), &found.stat, false);
+    held(true);
+    let result = home(moves, journey, hold, &attempt).await;
+    if result.is_err() {
+        held(found.candidate.held);
     }
     result.map(Some)
 }
