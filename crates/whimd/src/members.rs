@@ -8,3 +8,4 @@ pub(crate) mod membership;
 pub(crate) mod peers;
 pub(crate) mod pulse;
 pub(crate) mod swim;
+pub(crate) mod upkeep;

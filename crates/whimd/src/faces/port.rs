@@ -14,11 +14,12 @@ use whim_net::{PeerIdentity, port};
 use crate::daemon::Daemon;
 use crate::faces::telling;
 use crate::host::hosting;
-use crate::leaving::changes;
 use crate::leaving::evacuation::{self, Left, NotLeaving};
 use crate::members::cluster::Standing;
+use crate::members::gossip::About;
 use crate::members::handshakes::Handshakes;
 use crate::members::peers::{self, FrameError, NodeReply, NodeRequest};
+use crate::members::upkeep;
 
 /// A connection says what it is for within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -116,7 +117,7 @@ async fn sort(
         Route::Node => converse(daemon, stream, from, permit).await,
         Route::Join => {
             let served = daemon.cluster().serve_join(stream).await;
-            changes::served(daemon.ground(), served.map_err(|e| e.to_string())?);
+            upkeep::served(daemon.ground(), served.map_err(|e| e.to_string())?);
             Ok(())
         }
         Route::Supervisor(id, role) => hosting::route(daemon.host(), &id, role, stream)
@@ -233,7 +234,7 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
         NodeRequest::Processes => NodeReply::Processes {
             rows: telling::for_peers(daemon).await,
         },
-        other => changes::answer(daemon.host(), peer, other),
+        other => upkeep::answer(daemon.ground(), peer, other, || About::of(&daemon.report())),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::ground::Ground;
 use crate::leaving::changes;
 use crate::leaving::evacuation;
 use crate::members::cluster::ClusterError;
+use crate::members::upkeep;
 use crate::moves::attempt::MoveError;
 use crate::moves::moving;
 use crate::past::history_task;
@@ -224,7 +225,7 @@ async fn administer(
         }
         Request::Remove { node } => {
             let name = NodeName::new(node).map_err(|e| e.to_string())?;
-            done(changes::remove(daemon.ground(), &name))
+            done(upkeep::remove(daemon.ground(), &name))
         }
         Request::CaCopy => {
             let copy = daemon.cluster().with_state(|state| state.backup());
