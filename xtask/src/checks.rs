@@ -140,7 +140,13 @@ fn pictures(workspace: &Workspace, tally: &mut Tally) {
 fn docs(workspace: &Workspace, tally: &mut Tally) {
     println!("--- docs: cargo doc");
     let ran = workspace
-        .cargo(&["doc", "--locked", "--no-deps", "--quiet"])
+        .cargo(&[
+            "doc",
+            "--locked",
+            "--no-deps",
+            "--document-private-items",
+            "--quiet",
+        ])
         .env("RUSTDOCFLAGS", "-D warnings")
         .status();
     let findings = match ran {

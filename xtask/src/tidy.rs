@@ -5,6 +5,7 @@ mod documents;
 mod glossary;
 mod limits;
 mod manifests;
+mod order;
 mod promises;
 mod rooms;
 mod rust;
@@ -75,6 +76,10 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         name: "glossary",
         run: glossary::names_one_thing,
+    },
+    Check {
+        name: "order",
+        run: order::of_crates,
     },
     Check {
         name: "rooms",

@@ -9,7 +9,7 @@
 //! where it runs natively. Nothing here owns a clock, a socket or a file; the guest's memory is
 //! seen through [`GuestMemory`].
 //!
-//! - [`resolve`] decides one call.
+//! - [`resolve()`] decides one call.
 //! - [`guest_filter`] is the seccomp program of a guest.
 //! - [`home_may_execute`] is home's own allow-list, for home does not trust the host.
 //! - [`at_stop`] and its kin say what makes a stop invisible.

@@ -14,7 +14,7 @@ pub const REGIONS_MAX: usize = 4096;
 /// forwarded call executes it; the supervisor answers it with the result of that call.
 pub const AWAIT_NUMBER: u64 = 0x5748_494d;
 
-/// What the guest's supervisor can read of its guest.
+/// What the guest supervisor can read of its guest.
 pub trait GuestMemory {
     /// Reads as much as is readable from `address` on, up to `buffer.len()`, and returns the
     /// count (0: nothing is readable).

@@ -38,7 +38,7 @@ pub struct Arguments {
     #[arg(long)]
     pub no_balance: bool,
     /// For the fault tests: PATH.home, PATH.guest and PATH.whimd say at which crash points the next
-    /// home supervisor, the next guest's supervisor and this daemon end
+    /// home supervisor, the next guest supervisor and this daemon end
     #[arg(long, value_name = "PATH", hide = true)]
     pub crash_plan: Option<PathBuf>,
 }

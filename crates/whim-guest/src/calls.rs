@@ -13,8 +13,7 @@ use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTNOINTR, ERESTARTSYS,
 };
 use whim_journey::message::{CallRequest, Disposition, ToHome, WireRegion};
-use whim_model::Syscall;
-use whim_model::{MappingId, PAGE_SIZE};
+use whim_model::{MappingId, PAGE_SIZE, Syscall};
 use whim_sys::ptrace::{Stopped, TraceError};
 use whim_sys::seccomp::{Notification, Response};
 use whim_sys::uffd::Mode;

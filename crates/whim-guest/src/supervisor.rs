@@ -256,7 +256,7 @@ impl Supervisor {
             self.visits()?;
         }
         self.freeze_if_settled()?;
-        self.look_at_clocks()?;
+        self.keep_lease()?;
         self.watch_memory()?;
         self.check_end()
     }
@@ -623,7 +623,7 @@ impl Supervisor {
     }
 
     /// Handles home's silence, heartbeats, and all that waits for a point in time.
-    fn look_at_clocks(&mut self) -> Result<(), SupervisorError> {
+    fn keep_lease(&mut self) -> Result<(), SupervisorError> {
         if let Some(guest) = &mut self.guest {
             guest.end_waits()?;
         }

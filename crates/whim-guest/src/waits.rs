@@ -38,14 +38,14 @@ pub(crate) struct Timed {
 impl Guest {
     /// Takes up the waits that were cut off where the guest comes from.
     pub(crate) fn take_up_waits(&mut self, image: &ProcessImage, ahead: Ahead) {
-        for from in &image.threads {
-            let Some(deadline) = from
+        for old in &image.threads {
+            let Some(deadline) = old
                 .deadline_ns
-                .filter(|_| from.activity == Activity::Computing)
+                .filter(|_| old.activity == Activity::Computing)
             else {
                 continue;
             };
-            let thread = self.threads.values_mut().find(|one| one.tid == from.tid);
+            let thread = self.threads.values_mut().find(|one| one.tid == old.tid);
             if let Some(thread) = thread {
                 thread.timed = Some(Timed {
                     deadline_ns: deadline.saturating_add_signed(-ahead.monotonic_ns),

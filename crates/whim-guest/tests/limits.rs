@@ -1,4 +1,4 @@
-//! What a guest's supervisor needs of its daemon.
+//! What a guest supervisor needs of its daemon.
 #![forbid(unsafe_code)]
 
 use std::process::{Command, Stdio};

@@ -12,7 +12,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use whim_journey::job::Event;
 
-/// The kernel lets go what a thread has traced right after it has woken the threads that wait for its end.
+/// Threads that wait for the tracer's thread are woken before the kernel has let the traced threads go. That takes
+/// less than this.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
@@ -36,7 +37,7 @@ impl Parting {
 pub(crate) fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Result<()> {
     let (alone, may_begin) = channel();
     let (parting, result) = std::thread::scope(|scope| {
-        let traced = std::thread::Builder::new().spawn_scoped(scope, move || {
+        let tracing = std::thread::Builder::new().spawn_scoped(scope, move || {
             let mut parting = Parting::default();
             let tracer = nix::unistd::gettid().as_raw();
             // The calling thread sends nothing if it could not give up its rights.
@@ -46,7 +47,7 @@ pub(crate) fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Resul
             };
             (parting, tracer, result)
         });
-        let traced = traced.context("No thread can be made")?;
+        let tracing = tracing.context("No thread can be made")?;
         match seize::give_up_rights() {
             Ok(()) => drop(alone.send(())),
             Err(error) => {
@@ -54,7 +55,7 @@ pub(crate) fn run(work: impl FnOnce(&mut Parting) -> Result<()> + Send) -> Resul
                 return Err(error.into());
             }
         }
-        let ended = traced.join();
+        let ended = tracing.join();
         let (parting, tracer, result) =
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         await_end(tracer);

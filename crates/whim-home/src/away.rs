@@ -109,7 +109,7 @@ pub(crate) struct Away {
     finish: Option<Ending>,
     /// Dropped with the stay, when the process is home or gone.
     files: WatchedFiles,
-    /// Whether the first notice of a change was acted upon.
+    /// Whether the first notice of a change of a mapped file was acted upon.
     heard_of_files: bool,
     looked_at_files: Instant,
     reserve: Reserve,
@@ -251,7 +251,7 @@ impl Away {
         self.deputy_events()?;
         self.server.expire()?;
         self.excuse(self.awake.elapsed());
-        self.look_at_clocks()?;
+        self.keep_lease()?;
         self.look_at_files()?;
         self.check_transition(identity, journal)
     }
@@ -329,8 +329,8 @@ impl Away {
         Ok(())
     }
 
-    /// Silence and heartbeats.
-    fn look_at_clocks(&mut self) -> Result<()> {
+    /// Does what is due by the lease: notices silence, sends heartbeats.
+    fn keep_lease(&mut self) -> Result<()> {
         self.look_at_return()?;
         for action in self.watch.handle(self.begun.elapsed(), WatchEvent::Tick) {
             match action {

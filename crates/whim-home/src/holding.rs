@@ -45,7 +45,7 @@ impl Holding {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The longest time until [`look`](Self::look) has to be called again.
+    /// The longest time until [`attend`](Self::attend) has to be called again.
     #[must_use]
     pub fn patience(&self) -> Duration {
         LOOK

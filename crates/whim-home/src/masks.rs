@@ -8,7 +8,7 @@ fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// The part of a mask that may act in the deputy. The kernel looks at these two signals when a
+/// The part of a mask that may act in the deputy. The kernel looks at SIGTTIN and SIGTTOU when a
 /// process in the background uses the terminal. No other signal may be kept from its tracer.
 #[must_use]
 pub(crate) fn job_control(mask: u64) -> u64 {

@@ -20,8 +20,7 @@ use whim_journey::message::{
     CallRequest, MessageError, PageRequest, ToGuest, WireRegion, WireReturned,
 };
 use whim_journey::turn::{Request, Turn, Verdict};
-use whim_model::Syscall;
-use whim_model::{PAGE_SIZE, Range};
+use whim_model::{PAGE_SIZE, Range, Syscall};
 use whim_sys::process_vm;
 use whim_sys::uffd::{Placed, Uffd};
 
@@ -193,7 +192,7 @@ impl Server {
     /// Executes a call for the guest.
     ///
     /// # Errors
-    /// A protocol fault of the guest's supervisor, or the loss of the deputy.
+    /// A protocol fault of the guest supervisor, or the loss of the deputy.
     pub fn call(&mut self, request: CallRequest, tail: &[u8]) -> Result<(), ServeError> {
         request.check()?;
         let announced: u64 = request
@@ -205,14 +204,14 @@ impl Server {
             return Err(MessageError::TailTooLong(announced).into());
         }
         let (tid, sequence) = (request.tid, request.sequence);
-        let Some(slot) = self.take_up_request(tid, Request::Call { sequence })? else {
+        let Some(slot) = self.judge_request(tid, Request::Call { sequence })? else {
             return Ok(());
         };
         self.calls += 1;
         if whim_calls::row(request.number).is_some() {
             *self.counts.entry(request.number).or_default() += 1;
         }
-        let call = whim_model::Syscall {
+        let call = Syscall {
             number: request.number,
             args: request.args,
         };
@@ -244,7 +243,7 @@ impl Server {
 
     /// Decides whether a thread's request is to be executed, and returns its slot in that case. A request
     /// that was executed before, or that asks about an earlier one, is answered here, or when that call ends.
-    fn take_up_request(&mut self, tid: i32, request: Request) -> Result<Option<usize>, ServeError> {
+    fn judge_request(&mut self, tid: i32, request: Request) -> Result<Option<usize>, ServeError> {
         let slot = self.slot(tid)?;
         let caller = &mut self.callers[slot];
         let (Request::Call { sequence }
@@ -337,7 +336,7 @@ impl Server {
     ///
     /// # Errors
     /// An unknown thread, or the loss of the deputy.
-    pub fn take_up(&mut self, continuation: Continuation) -> Result<(), ServeError> {
+    pub fn continue_in_flight(&mut self, continuation: Continuation) -> Result<(), ServeError> {
         let slot = self.slot(continuation.call.tid)?;
         let number = if continuation.call.restart {
             freeze_calls::RESTART_SYSCALL
@@ -587,7 +586,7 @@ impl Server {
     /// An unknown thread.
     pub fn await_call(&mut self, tid: i32, sequence: u64, awaited: u64) -> Result<(), ServeError> {
         let request = Request::Await { sequence, awaited };
-        self.take_up_request(tid, request).map(drop)
+        self.judge_request(tid, request).map(drop)
     }
 
     /// The guest needs this thread for a handler.

@@ -25,6 +25,7 @@ use whim_sys::{crash, inherited};
 /// A supervisor is told to send its process away right after its start. If that does not happen, the daemon
 /// has died in between, and the supervisor ends; a later move begins with a new one.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
+
 /// Carries the job out, until the process is home again or has ended.
 ///
 /// # Errors
@@ -214,7 +215,8 @@ fn stays_home(
     (journal, holding, parting): (&mut Journal, &mut Holding, &mut Parting),
 ) {
     let reason = match error {
-        // The right to seize the others went with the first move. This supervisor ends now.
+        // The right to seize the threads that are not held any more went with the first move. This supervisor
+        // ends now.
         OutwardError::Freeze(FreezeError::NotPermitted(pid)) if again => {
             format!(
                 "Process {pid} was still being let go from its last stop, which is over now: try again"
@@ -310,7 +312,7 @@ fn settle(
         room.converted();
     }
     for continuation in departed.continuations {
-        server.take_up(continuation)?;
+        server.continue_in_flight(continuation)?;
     }
     Ok(Away::new(
         server,

@@ -1,5 +1,5 @@
 //! A host that lies: what it may have a deputy do, and what not. The program is a real one, converted
-//! as for a journey; the host is this test, which sends what no guest's supervisor would send.
+//! as for a journey; the host is this test, which sends what no guest supervisor would send.
 #![forbid(unsafe_code)]
 
 mod support;

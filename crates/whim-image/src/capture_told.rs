@@ -6,7 +6,7 @@ use crate::stay::StayReason;
 pub(crate) struct Told {
     pub has_segments: bool,
     pub may_use_tiles: bool,
-    /// The mappings that it has made before could not be made again.
+    /// It has set PR_SET_MDWE, with which mappings that it has made before could not be made again.
     pub denies_write_execute: bool,
     /// At least one of its threads does.
     pub denies_time_stamps: bool,

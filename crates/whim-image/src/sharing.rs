@@ -31,9 +31,9 @@ const BECOMING: i32 = 64;
 /// Links of the directory of a process's threads, if there is one thread.
 const LINKS_OF_ONE: u64 = 3;
 /// The most processes of which scans are kept.
-const LOOKS_MAX: usize = 4096;
+const SCANS_MAX: usize = 4096;
 /// Pause between two scans while memory is shared for a moment.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
+const BETWEEN_SCANS: Duration = Duration::from_millis(1);
 
 /// What is known of the memory of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Alone {
         loop {
             match Self::scan(pid) {
                 Err(StayReason::SharesMemory(_)) if Instant::now() < end => {
-                    std::thread::sleep(BETWEEN_LOOKS);
+                    std::thread::sleep(BETWEEN_SCANS);
                 }
                 found => return found,
             }
@@ -212,7 +212,7 @@ impl Scans {
         }
         match Alone::asked(pid, false) {
             Ok(alone) => {
-                if self.by_pid.len() >= LOOKS_MAX {
+                if self.by_pid.len() >= SCANS_MAX {
                     self.by_pid.clear();
                 }
                 self.by_pid.insert(pid, (began, alone));
@@ -304,9 +304,8 @@ fn counts(pid: i32, other: i32) -> bool {
     status.is_ok_and(|status| status.tgid != pid) && !is_kernel_thread(other)
 }
 
-/// Whether a task is a thread of this process, for the young tasks include the process's own
-/// threads. A thread that has other rights than its first thread may be one that cannot be asked
-/// about either.
+/// Whether a task is a thread of this process. Young tasks include the process's own threads, and a thread
+/// whose rights differ from those of the first thread cannot be asked about.
 fn is_thread_of(tid: i32, pid: i32) -> bool {
     fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false)
 }

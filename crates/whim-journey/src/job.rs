@@ -82,7 +82,7 @@ pub struct HomeJob {
     pub crash_at: Option<String>,
 }
 
-/// Job of the guest's supervisor.
+/// Job of the guest supervisor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestJob {
@@ -256,7 +256,7 @@ pub struct Status {
     pub epoch: u32,
     pub moves: u32,
     pub supervisor_pid: i32,
-    /// As last reported by the guest's supervisor.
+    /// As last reported by the guest supervisor.
     pub cpu_ns: u64,
     pub resident_bytes: u64,
     pub forwarded_calls: u64,

@@ -167,7 +167,7 @@ pub struct ClockPair {
     pub home: Clocks,
 }
 
-/// Messages of the guest's supervisor.
+/// Messages of the guest supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHome {
     /// The host's own clocks, when it got `Ping`.

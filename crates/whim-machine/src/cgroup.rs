@@ -251,7 +251,7 @@ pub struct GuestGroups {
 
 /// Makes the groups of guest `name`, limited to `pids` threads, in those of all guests of the daemon of this
 /// prefix, which are limited to `share` bytes together. A failure is reported and not fatal, because the
-/// guest's supervisor limits what it can by other means.
+/// guest supervisor limits what it can by other means.
 #[must_use]
 pub fn make_guest(prefix: &str, name: &str, share: Option<u64>, pids: u32) -> GuestGroups {
     let mut made = GuestGroups::default();

@@ -88,7 +88,7 @@ impl Registers {
 ///
 /// In `registers` of a thread that `AwaitsHome`, `rip` already points *at* the `syscall`
 /// instruction and `rax` is [`AWAIT_NUMBER`]. So the guest executes the instruction once more, its
-/// filter reports the call, and the guest's supervisor asks home for the result of the call that
+/// filter reports the call, and the guest supervisor asks home for the result of the call that
 /// the deputy thread has in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activity {

@@ -38,7 +38,7 @@ fn a_supervisor_is_reached_through_the_daemons_port() {
             );
             send_socket(&path, &stream, br#"{"command":"channel"}"#, TIMEOUT).expect("sent");
         });
-        // The guest's supervisor.
+        // The guest supervisor.
         scope.spawn(|| {
             let (unix, _) = waiting.accept().expect("accept");
             let (stream, line) = receive_socket(&unix, TIMEOUT).expect("received");

@@ -372,6 +372,39 @@ fn on_small_disk(place: &TempDir, name: &str, mut enter: Vec<String>) -> Vec<Str
     enter
 }
 
+fn fill_disk(daemon: &Daemon) {
+    let file = daemon.directory().join("state/fill");
+    let file = file.display();
+    daemon.in_its_mounts(&format!(
+        "dd if=/dev/zero of={file} bs=512 2>/dev/null || :"
+    ));
+}
+
+fn free_disk(daemon: &Daemon) {
+    let file = daemon.directory().join("state/fill");
+    daemon.in_its_mounts(&format!("rm {}", file.display()));
+}
+
+/// It was said to be drained, and the next daemon took guests again.
+#[test]
+fn an_order_that_cannot_be_noted_is_not_followed() {
+    let place = place();
+    let network = Network::new(1);
+    let enter = on_small_disk(&place, "a", network.enter(1));
+    let a = Daemon::start(place.path().join("a"), enter, &["--lab"]);
+    good(&a.ask(&["init", "--node", "a"]));
+    fill_disk(&a);
+    for words in [&["stay"][..], &["block"], &["drain", "a"]] {
+        let error = bad(&a.ask(words), 1);
+        assert!(error.contains("does not follow it"), "{error}");
+        assert!(error.contains("full"), "{error}");
+    }
+    assert_eq!(a.state_of("a").as_deref(), Some("up"));
+    free_disk(&a);
+    good(&a.ask(&["drain", "a"]));
+    assert_eq!(a.state_of("a").as_deref(), Some("draining"));
+}
+
 #[test]
 fn a_full_disk_at_home_refuses_the_move() {
     let place = place();
@@ -386,14 +419,7 @@ fn a_full_disk_at_home_refuses_the_move() {
     good(&b.join("10.77.0.1", token.trim(), "b"));
     let program = Program::start(&place, &network, &a, &[], &SPIN);
     let pid = program.pid();
-    let fill = |daemon: &Daemon| {
-        let file = daemon.directory().join("state/fill");
-        let file = file.display();
-        daemon.in_its_mounts(&format!(
-            "dd if=/dev/zero of={file} bs=512 2>/dev/null || :"
-        ));
-    };
-    fill(&a);
+    fill_disk(&a);
     let error = bad(&a.ask(&["migrate", &pid, "b"]), 1);
     assert!(error.contains("full"), "{error}");
     let row = program.row(&a);
@@ -402,12 +428,9 @@ fn a_full_disk_at_home_refuses_the_move() {
         (&"home".into(), &0.into()),
         "{row}"
     );
-    a.in_its_mounts(&format!(
-        "rm {}",
-        a.directory().join("state/fill").display()
-    ));
+    free_disk(&a);
     // A host keeps nothing on its disk that a guest would need.
-    fill(&b);
+    fill_disk(&b);
     program.go(&a, "b");
     program.go(&a, "home");
 }

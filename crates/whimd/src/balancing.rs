@@ -362,22 +362,22 @@ fn programs(
         watch_one(daemon, balancing, view, &stat, journey);
         programs.extend(program(daemon, balancing, view, candidate, &stat));
     }
-    let lives: HashSet<i32> = candidates.iter().map(|c| c.pid).collect();
+    let alive: HashSet<i32> = candidates.iter().map(|c| c.pid).collect();
     let ended: Vec<i32> = balancing
         .watched
         .keys()
         .copied()
-        .filter(|pid| !lives.contains(pid))
+        .filter(|pid| !alive.contains(pid))
         .collect();
     for pid in ended {
         if let Some((watched, uid, name)) = balancing.watched.remove(&pid) {
             balancing.lives.ended(uid, &name, watched.done);
         }
     }
-    balancing.candidates.retain(|pid, _| lives.contains(pid));
+    balancing.verdicts.retain(|pid, _| alive.contains(pid));
     balancing
         .placed
-        .retain(|pid, at| lives.contains(pid) && *at + PLACED > view.now);
+        .retain(|pid, at| alive.contains(pid) && *at + PLACED > view.now);
     daemon
         .under_way()
         .forget_ends(view.now.saturating_sub(ASKED));
@@ -519,7 +519,7 @@ fn fixed(
     }
     let stopped = matches!(stat.state, 'T' | 't');
     let is_told = candidate.held || candidate.options.pin || view.report.stays || stopped;
-    let known = balancing.candidates.get(&pid).copied();
+    let known = balancing.verdicts.get(&pid).copied();
     let fresh = known.filter(|(start_time, at, _)| {
         *start_time == stat.start_time && at + CHECK_EVERY > view.now
     });
@@ -529,7 +529,7 @@ fn fixed(
     );
     if fresh.is_none() {
         balancing
-            .candidates
+            .verdicts
             .insert(pid, (stat.start_time, view.now, may));
     }
     (is_told || !may).then_some(Fixed::Told)

@@ -15,7 +15,7 @@ use whim_machine::sensors::{Report, Sensors};
 use crate::ground::Ground;
 use crate::locks::lock;
 use guests::Guests;
-use orders::Orders;
+use orders::{NotNoted, Orders};
 
 /// This node as a host.
 #[derive(Debug)]
@@ -83,18 +83,28 @@ impl Host {
         *lock(&self.orders)
     }
 
-    /// Takes and notes what this node is told; gives what holds now.
-    pub(crate) fn change_orders(&self, change: impl FnOnce(&mut Orders)) -> Orders {
+    /// Notes and takes what this node is told; gives what holds now.
+    ///
+    /// # Errors
+    /// It cannot be noted, so that a restart would forget it. What is not kept over restarts (`owner`, `evacuate`)
+    /// is taken always.
+    pub(crate) fn change_orders(
+        &self,
+        change: impl FnOnce(&mut Orders),
+    ) -> Result<Orders, NotNoted> {
         let mut orders = lock(&self.orders);
-        let before = *orders;
-        change(&mut orders);
-        if *orders != before {
-            if let Ok(bytes) = serde_json::to_vec(&*orders) {
-                self.ground.settings().save(orders::FILE, &bytes);
-            }
-            self.ground.events().add(None, "told", orders.sentence());
+        let mut told = *orders;
+        change(&mut told);
+        if told == *orders {
+            return Ok(told);
         }
-        *orders
+        let noted = told.noted();
+        if noted != orders.noted() {
+            self.ground.settings().write(orders::FILE, &noted)?;
+        }
+        *orders = told;
+        self.ground.events().add(None, "told", told.sentence());
+        Ok(told)
     }
 
     /// What this node tells of itself.
@@ -122,7 +132,8 @@ impl Host {
         let guests = self.guests();
         let taken = guests.taken();
         report.guests = guests.count();
-        // Where no group counts what they use, all of them count as here: better than twice.
+        // If no group counts what guests use, all that was promised counts as used already; otherwise it would
+        // count twice.
         report.memory_promised_bytes = used.map_or(0, |used| taken.saturating_sub(used));
         report.guests_left_bytes = guests.left(&report, used.unwrap_or(taken), &config.guests);
         report

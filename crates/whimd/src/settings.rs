@@ -6,6 +6,7 @@ use whim_sys::credentials::Capability;
 use crate::faults::Faults;
 use whim_control::config::Config;
 use whim_control::protocol::SOCKET_NAME;
+use whim_secret::files::FileError;
 
 /// Connections of one user to the control socket at a time. Each costs the daemon a descriptor, and a task.
 pub const CLIENTS_OF_USER_MAX: usize = 128;
@@ -17,7 +18,7 @@ pub(crate) const SOCKET_PATH_MAX: usize = 107;
 pub(crate) struct Settings {
     pub state: PathBuf,
     pub run: PathBuf,
-    /// The configuration at the start. The one in force is [`crate::daemon::Daemon::config`].
+    /// The configuration at the start. The one in force is [`crate::ground::Ground::config`].
     pub configured: Config,
     /// Directory of `whim-home` and `whim-guest`.
     pub libexec: PathBuf,
@@ -71,10 +72,17 @@ impl Settings {
     /// Replaces a file of the state directory; a failure is logged: what is kept there is only
     /// needed by the next daemon.
     pub(crate) fn save(&self, name: &str, bytes: &[u8]) {
-        let path = self.state.join(name);
-        if let Err(error) = whim_secret::files::write_atomically(&path, bytes) {
+        if let Err(error) = self.write(name, bytes) {
             tracing::warn!(%error, "state was not saved");
         }
+    }
+
+    /// As [`Self::save`], for what somebody has to hear of.
+    ///
+    /// # Errors
+    /// A full disk, mostly; the file is as it was.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        whim_secret::files::write_atomically(&self.state.join(name), bytes)
     }
 
     /// Journals, and what we note about their journeys.

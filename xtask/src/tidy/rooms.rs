@@ -16,7 +16,8 @@ const SOURCES: &str = "crates/whimd/src";
 /// When files cannot be read.
 pub(crate) fn use_what_is_below(workspace: &Workspace) -> Result<Vec<String>> {
     let text = workspace.text(Path::new(DOCUMENT))?.unwrap_or_default();
-    let rooms = rooms(&text).with_context(|| format!("{DOCUMENT} has no '{TITLE}'"))?;
+    let rooms =
+        names_in_table(&text, TITLE).with_context(|| format!("{DOCUMENT} has no '{TITLE}'"))?;
     let mut findings = Vec::new();
     let mut found = vec![false; rooms.len()];
     for path in workspace.files()? {
@@ -43,13 +44,13 @@ pub(crate) fn use_what_is_below(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-/// The rooms in the table, from the highest to the lowest.
-fn rooms(text: &str) -> Option<Vec<&str>> {
-    let (_, below) = text.split_once(TITLE)?;
+/// The names in the first column of the table below this title, in its order.
+pub(super) fn names_in_table<'a>(text: &'a str, title: &str) -> Option<Vec<&'a str>> {
+    let (_, below) = text.split_once(title)?;
     let section = below.split("\n## ").next().unwrap_or_default();
     let rows = section.lines().filter_map(|line| {
-        let (room, _) = line.strip_prefix("| `")?.split_once("` |")?;
-        Some(room)
+        let (name, _) = line.strip_prefix("| `")?.split_once("` |")?;
+        Some(name)
     });
     Some(rows.collect())
 }
@@ -93,7 +94,7 @@ mod tests {
         let text = format!(
             "x\n{TITLE}\n\n| room | in it |\n|---|---|\n| `a` | x `y` |\n| `b` | |\n\n## Next\n| `c` | |\n"
         );
-        assert_eq!(rooms(&text).expect("there"), ["a", "b"]);
+        assert_eq!(names_in_table(&text, TITLE).expect("there"), ["a", "b"]);
         assert_eq!(room(Path::new("a/b.rs")), Some("a"));
         assert_eq!(room(Path::new("a.rs")), Some("a"));
     }

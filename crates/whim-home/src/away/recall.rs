@@ -122,8 +122,8 @@ impl Away {
     }
 
     /// Whether a request of the guest is executed. A request that is not executed is made at home when the
-    /// guest is there, because home never got it, as far as the guest can know. After an image nothing is
-    /// executed any more.
+    /// guest is there, because home never got it, as far as the guest can know. Once its image is being
+    /// restored, nothing is executed any more.
     pub(super) fn does(&mut self, request: &ToHome, tail: &[u8]) -> bool {
         let returned = match &self.transition {
             Some(Transition::Homeward(homeward)) => homeward.begun_restoring(),

@@ -1,4 +1,4 @@
-//! What the guest's supervisor reports of the guest.
+//! What the guest supervisor reports of the guest.
 
 use super::Away;
 use crate::moving::behind;

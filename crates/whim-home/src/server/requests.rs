@@ -25,7 +25,7 @@ impl Server {
     /// The deputy is lost.
     pub fn map_file(&mut self, call: &FileMapping) -> Result<(), ServeError> {
         let sequence = call.sequence;
-        let Some(slot) = self.take_up_request(call.tid, Request::Other { sequence })? else {
+        let Some(slot) = self.judge_request(call.tid, Request::Other { sequence })? else {
             return Ok(());
         };
         let protection = Protection(u8::try_from(call.protection & 7).unwrap_or(0));
@@ -83,7 +83,7 @@ impl Server {
         disposition: Disposition,
         flags: u64,
     ) -> Result<(), ServeError> {
-        let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
+        let Some(slot) = self.judge_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
         // The resident loop depends on SIGTRAP (docs/traps.md, `trap-resets-its-action`).
@@ -129,7 +129,7 @@ impl Server {
     /// # Errors
     /// An unknown thread, or the loss of the deputy.
     pub fn new_thread(&mut self, tid: i32, sequence: u64, flags: u64) -> Result<(), ServeError> {
-        let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
+        let Some(slot) = self.judge_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
         let shares_undo = flags & u64::from(libc::CLONE_SYSVSEM.cast_unsigned()) != 0;
@@ -150,7 +150,7 @@ impl Server {
     /// # Errors
     /// An unknown thread.
     pub fn thread_exit(&mut self, tid: i32, sequence: u64, code: i32) -> Result<(), ServeError> {
-        let Some(slot) = self.take_up_request(tid, Request::Other { sequence })? else {
+        let Some(slot) = self.judge_request(tid, Request::Other { sequence })? else {
             return Ok(());
         };
         let drops = self.window.forget(slot);

@@ -26,7 +26,7 @@ pub(super) fn wait_raw(tid: Tid, flags: c_int) -> Result<Option<(Tid, Status)>, 
     }
 }
 
-/// What [`look`] found. The report stays with the kernel.
+/// What [`peek`] found. The report stays with the kernel.
 pub(super) enum Glance {
     Nothing,
     /// A signal is about to be delivered.

@@ -9,7 +9,7 @@ use whim_machine::processes::Stat;
 
 use super::lives::Lives;
 use super::watch::Watched;
-use crate::host::guests::Stay;
+use crate::host::guests::StayId;
 use crate::members::gossip::node_id as id;
 
 /// File of the model of past lives, in the directory of the daemon's state.
@@ -25,11 +25,11 @@ pub(crate) struct Balancing {
     /// When the model was written down last, and how many lives it held then.
     pub(super) saved: (Millis, u64),
     /// Whether a process was a candidate, and when that was asked.
-    pub(super) candidates: HashMap<i32, (u64, Millis, bool)>,
+    pub(super) verdicts: HashMap<i32, (u64, Millis, bool)>,
     /// When a user last moved each process by hand.
     pub(super) placed: HashMap<i32, Millis>,
     /// When each guest was first seen.
-    pub(super) guests: HashMap<Stay, Millis>,
+    pub(super) guests: HashMap<StayId, Millis>,
 }
 
 impl Balancing {
@@ -48,7 +48,7 @@ impl Balancing {
             watched: HashMap::new(),
             saved: (0, lives.count()),
             lives,
-            candidates: HashMap::new(),
+            verdicts: HashMap::new(),
             placed: HashMap::new(),
             guests: HashMap::new(),
         }

@@ -227,10 +227,12 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
                 Err(NotLeaving { reason, .. }) => NodeReply::Unanswered { reason },
             }
         }
-        NodeRequest::Drain { on } => {
-            let Left { guests, own, more } = evacuation::drain(daemon.moves(), on).await;
-            NodeReply::Drain { guests, own, more }
-        }
+        NodeRequest::Drain { on } => match evacuation::drain(daemon.moves(), on).await {
+            Ok(Left { guests, own, more }) => NodeReply::Drain { guests, own, more },
+            Err(error) => NodeReply::Refused {
+                reason: error.to_string(),
+            },
+        },
         NodeRequest::Processes => NodeReply::Processes {
             rows: telling::for_peers(daemon).await,
         },

@@ -12,6 +12,7 @@ use crate::faces::health;
 use crate::faces::listing;
 use crate::faces::tuning;
 use crate::ground::Ground;
+use crate::host::orders::Orders;
 use crate::leaving::changes;
 use crate::leaving::evacuation;
 use crate::members::cluster::ClusterError;
@@ -240,6 +241,14 @@ async fn administer(
     }
 }
 
+/// Tells this node what holds from now on, and says it in a sentence.
+fn told(daemon: &Daemon, change: impl FnOnce(&mut Orders)) -> Outcome {
+    let orders = daemon.host().change_orders(change);
+    orders
+        .map(|orders| Some(orders.sentence()))
+        .map_err(|error| error.to_string())
+}
+
 /// Orders to this node, or to another one: which processes may leave, and which may come.
 async fn order(
     daemon: &Arc<Daemon>,
@@ -247,16 +256,10 @@ async fn order(
     answers: &UnboundedSender<Answer>,
 ) -> Outcome {
     match request {
-        Request::Stay { on } => {
-            let orders = daemon.host().change_orders(|orders| orders.stay = on);
-            Ok(Some(orders.sentence()))
-        }
-        Request::Block { on } => {
-            let orders = daemon.host().change_orders(|orders| orders.block = on);
-            Ok(Some(orders.sentence()))
-        }
+        Request::Stay { on } => told(daemon, |orders| orders.stay = on),
+        Request::Block { on } => told(daemon, |orders| orders.block = on),
         Request::Expel => {
-            daemon.host().change_orders(|orders| orders.block = true);
+            told(daemon, |orders| orders.block = true)?;
             let left = match evacuation::expel(daemon.moves(), answers).await {
                 0 => "No guests are left".to_owned(),
                 left => format!("{left} guests do not leave"),
@@ -266,16 +269,12 @@ async fn order(
             )))
         }
         Request::Evacuate { undo: false } => {
-            Ok(Some(evacuation::evacuate(daemon.moves(), answers).await))
+            let left = evacuation::evacuate(daemon.moves(), answers).await;
+            left.map(Some).map_err(|error| error.to_string())
         }
-        Request::Evacuate { undo: true } => {
-            let orders = daemon
-                .host()
-                .change_orders(|orders| orders.evacuate = false);
-            Ok(Some(orders.sentence()))
-        }
+        Request::Evacuate { undo: true } => told(daemon, |orders| orders.evacuate = false),
         Request::BringAll => {
-            daemon.host().change_orders(|orders| orders.stay = true);
+            told(daemon, |orders| orders.stay = true)?;
             let count = evacuation::bring_all(daemon.moves(), answers).await;
             Ok(Some(format!(
                 "{count} processes have come home and stay: 'whim go' lets them leave"

@@ -5,7 +5,7 @@
 //! gathered is told to all who watch. A slow watcher is told less often, and not more at a time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -17,6 +17,7 @@ use crate::daemon::Daemon;
 use crate::faces::lines::{ANSWER_TIMEOUT, write_line};
 use crate::faces::listing;
 use crate::faces::watched::Picture;
+use crate::locks::lock;
 use crate::members::cluster::CallError;
 use crate::members::cluster::Cluster;
 use crate::members::peers::{self, FRAME_MAX, NodeReply, NodeRequest};
@@ -131,23 +132,18 @@ struct Told {
 
 impl Told {
     fn rows(&self) -> MutexGuard<'_, HashMap<String, Vec<ProcessRow>>> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rows)
     }
 
     fn was_tried(&self, node: &str) {
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tried = lock(&self.tried);
         tried.insert(node.to_owned());
         self.news.notify_one();
     }
 
     /// Waits until so many nodes have been tried.
     async fn all_tried(&self, count: usize) {
-        let tried = || {
-            self.tried
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .len()
-        };
+        let tried = || lock(&self.tried).len();
         while tried() < count {
             self.news.notified().await;
         }

@@ -21,13 +21,13 @@ const BESIDE_BYTES: u64 = 16 << 20;
 /// A stay of a guest, as its host knows it. The home is part of it because a journey belongs to its
 /// home: another home may give the same name, and any epoch, to one of its own journeys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Stay {
+pub(crate) struct StayId {
     pub home: String,
     pub journey: String,
     pub epoch: u32,
 }
 
-impl Stay {
+impl StayId {
     /// The stay's name in file names and control groups: no two stays have the same.
     #[must_use]
     pub(crate) fn name(&self) -> String {
@@ -39,8 +39,8 @@ impl Stay {
 
 impl AdmitRequest {
     #[must_use]
-    pub(crate) fn stay(&self) -> Stay {
-        Stay {
+    pub(crate) fn stay(&self) -> StayId {
+        StayId {
             home: self.home.clone(),
             journey: self.journey.clone(),
             epoch: self.epoch,
@@ -156,9 +156,9 @@ impl PrivateIds {
 /// All guests of this node.
 #[derive(Debug, Default)]
 pub(crate) struct Guests {
-    pub by_key: HashMap<Stay, Guest>,
+    pub by_key: HashMap<StayId, Guest>,
     /// Admitted guests whose supervisors are being started: bytes, and whose they are.
-    starting: HashMap<Stay, (u64, (String, u32))>,
+    starting: HashMap<StayId, (u64, (String, u32))>,
     pub ids: PrivateIds,
 }
 
@@ -170,7 +170,7 @@ impl Guests {
 
     /// Whether there is such a guest, or will be in a moment.
     #[must_use]
-    pub(crate) fn knows(&self, key: &Stay) -> bool {
+    pub(crate) fn knows(&self, key: &StayId) -> bool {
         self.by_key.contains_key(key) || self.starting.contains_key(key)
     }
 
@@ -210,7 +210,7 @@ impl Guests {
     #[must_use]
     pub(crate) fn knows_name(&self, name: &str) -> bool {
         let all = self.by_key.keys().chain(self.starting.keys());
-        all.map(Stay::name).any(|known| known == name)
+        all.map(StayId::name).any(|known| known == name)
     }
 
     /// The guest of a journey to which connections come by the journey's name alone: the newest of those that

@@ -14,7 +14,7 @@ use whim_net::{Channel, PeerExpectation, Role};
 use whim_sys::credentials::Launch;
 
 use crate::host::Host;
-use crate::host::guests::{AdmitError, Guest, Stay, about_file};
+use crate::host::guests::{AdmitError, Guest, StayId, about_file};
 use crate::host::share;
 use crate::line::conversation;
 use crate::line::conversation::SupervisorError;
@@ -31,7 +31,7 @@ use whim_metrics::labels;
 const REMOVALS: u32 = 500;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 
-/// The guest's supervisor.
+/// The guest supervisor.
 const PROGRAM: &str = "whim-guest";
 
 /// How many connections at a time are told that nobody is there; further ones are closed.
@@ -330,7 +330,7 @@ fn clean(host: &Host, guest: &Guest) {
 /// Ends whatever waits or runs here under that epoch, because home says that the process is not here, or
 /// not any more. Only the node that is its home may say so.
 pub(crate) fn release(host: &Host, asker: &str, journey: &str, epoch: u32) {
-    let stay = Stay {
+    let stay = StayId {
         home: asker.to_owned(),
         journey: journey.to_owned(),
         epoch,
@@ -446,7 +446,7 @@ pub(crate) async fn route_to_stay(
     (home, id, epoch): (&NodeName, &JourneyId, u32),
     connection: TcpStream,
 ) -> Result<(), SupervisorError> {
-    let stay = Stay {
+    let stay = StayId {
         home: home.to_string(),
         journey: id.to_string(),
         epoch,
@@ -494,7 +494,7 @@ pub(crate) async fn route(
     pass_on(host, directory, (id, None), connection).await
 }
 
-/// `directory`: that of the guest's supervisor or, if there is none, where it would be.
+/// `directory`: that of the guest supervisor or, if there is none, where it would be.
 async fn pass_on(
     host: &Host,
     directory: Result<PathBuf, PathBuf>,
@@ -522,7 +522,7 @@ async fn pass_on(
     passed
 }
 
-/// Answers in the name of a guest's supervisor that is gone. The node may do that because it signs its
+/// Answers in the name of a guest supervisor that is gone. The node may do that because it signs its
 /// supervisors' certificates.
 async fn bid_farewell(
     cluster: &Cluster,

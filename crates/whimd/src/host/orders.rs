@@ -1,14 +1,22 @@
-//! Orders that an administrator has given this node: whether its own processes may leave, and whether
-//! guests may come.
+//! Whether this node's own processes may leave, and whether guests may come: as an administrator has told it, or
+//! because its owner is back.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use thiserror::Error;
+use whim_secret::files::FileError;
+
+/// An order was not taken: all is as before.
+#[derive(Debug, Error)]
+#[error("This node could not note what it was told, and does not follow it: {0}")]
+pub(crate) struct NotNoted(#[from] FileError);
 
 /// The file of the orders, below the state directory; they are kept over restarts of the daemon.
 pub(crate) const FILE: &str = "orders.json";
 
-/// openMosix's words, with one meaning each.
+/// What this node was told. `stay`, `block` and `drain` are openMosix's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Orders {
@@ -32,12 +40,22 @@ impl Orders {
     pub(crate) fn load(path: &Path) -> Self {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
-            Err(_) => return Self::default(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Self::default(),
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "what this node was told is lost");
+                return Self::default();
+            }
         };
         serde_json::from_slice(&bytes).unwrap_or_else(|error| {
             tracing::warn!(%error, path = %path.display(), "what this node was told is lost");
             Self::default()
         })
+    }
+
+    /// What is kept of the orders over restarts.
+    #[must_use]
+    pub(crate) fn noted(self) -> Vec<u8> {
+        serde_json::to_vec(&self).unwrap_or_default()
     }
 
     /// Whether it admits no guests.

@@ -1,4 +1,4 @@
-//! Guests leave this node, and its own processes come home: `expel`, `bring`, `drain`.
+//! Guests leave this node, and its own processes come home: `expel`, `bring`, `drain`, `evacuate`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use whim_journey::job::State;
 
-use crate::host::guests::{Guest, Stay};
+use crate::host::guests::{Guest, StayId};
 use crate::host::hosting;
-use crate::host::orders::Orders;
+use crate::host::orders::{NotNoted, Orders};
 use crate::members::membership::Membership;
 use crate::members::peers::{NAMED_MAX, NodeReply, NodeRequest, OwnProcess};
 use crate::moves::Moves;
@@ -54,10 +54,10 @@ pub(crate) struct NotLeaving {
 /// Sends all guests away, and returns when none is left that is worth waiting for. Returns how many are
 /// left. New guests have to be refused before.
 pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> usize {
-    let mut asked: JoinSet<(Stay, Result<(), NotLeaving>)> = JoinSet::new();
-    let mut waiting: HashSet<Stay> = HashSet::new();
-    let mut given_up: HashSet<Stay> = HashSet::new();
-    let mut refused: HashMap<Stay, (Instant, String)> = HashMap::new();
+    let mut asked: JoinSet<(StayId, Result<(), NotLeaving>)> = JoinSet::new();
+    let mut waiting: HashSet<StayId> = HashSet::new();
+    let mut given_up: HashSet<StayId> = HashSet::new();
+    let mut refused: HashMap<StayId, (Instant, String)> = HashMap::new();
     loop {
         let guests: Vec<Guest> = moves.host().guests().by_key.values().cloned().collect();
         let left = guests.len();
@@ -231,14 +231,19 @@ pub(crate) async fn clear(moves: &Arc<Moves>, answers: &Answers, holds: impl Fn(
 
 /// `whim evacuate`: this node goes down. Names the node's own processes, which go down with it, and
 /// returns when no guest is left.
-pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> String {
-    moves.host().change_orders(|orders| orders.evacuate = true);
+///
+/// # Errors
+/// It cannot be noted.
+pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<String, NotNoted> {
+    moves
+        .host()
+        .change_orders(|orders| orders.evacuate = true)?;
     let left = look_left(moves).await;
     name_own(&moves.ground().cluster().node(), &left, answers);
     let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
     clear(moves, answers, Orders::refuses).await;
     if !moves.host().orders().evacuate {
-        return "This node does not go down any more: guests are admitted".into();
+        return Ok("This node does not go down any more: guests are admitted".into());
     }
     let guests = moves.host().guests().count();
     let guests = if guests == 0 {
@@ -246,13 +251,18 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> String {
     } else {
         guests.to_string()
     };
-    format!("{guests} guests are left; {own} processes whose home this is would end with it")
+    Ok(format!(
+        "{guests} guests are left; {own} processes whose home this is would end with it"
+    ))
 }
 
 /// Orders this node to drain, or not to, and returns what is left on it. Guests go on leaving after
 /// that.
-pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Left {
-    moves.host().change_orders(|orders| orders.drain = on);
+///
+/// # Errors
+/// It cannot be noted.
+pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Result<Left, NotNoted> {
+    moves.host().change_orders(|orders| orders.drain = on)?;
     if on {
         let moves = Arc::clone(moves);
         tokio::spawn(async move {
@@ -264,7 +274,7 @@ pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Left {
             clear(&moves, &answers, |orders| orders.drain).await;
         });
     }
-    look_left(moves).await
+    Ok(look_left(moves).await)
 }
 
 /// What this node has left.
@@ -360,7 +370,7 @@ pub(crate) async fn undrain_node(moves: &Arc<Moves>, node: &str) -> Result<Strin
 
 async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Left, String> {
     if node == moves.ground().cluster().node() {
-        return Ok(drain(moves, on).await);
+        return drain(moves, on).await.map_err(|error| error.to_string());
     }
     let request = NodeRequest::Drain { on };
     let said = moves

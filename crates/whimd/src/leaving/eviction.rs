@@ -41,14 +41,14 @@ enum Outcome {
 }
 
 /// How long a return may take without progress.
-struct Patience {
+struct Deadline {
     limit: Duration,
     deadline: Instant,
     /// Bytes that were reported when the deadline was last extended, in any conversation.
     told: u64,
 }
 
-impl Patience {
+impl Deadline {
     fn gets_on(&mut self, bytes: u64) {
         if bytes >= self.told.saturating_add(RECALL_BYTES_MIN) {
             self.told = bytes;
@@ -100,7 +100,7 @@ fn lease(moves: &Moves, journey: &Journey) -> Duration {
 async fn bring_from(moves: &Arc<Moves>, journey: &Journey, node: &str) {
     let (id, pid) = (&journey.about.journey, journey.about.pid);
     let limit = lease(moves, journey) + EVICTION_BEYOND;
-    let mut patience = Patience {
+    let mut patience = Deadline {
         limit,
         deadline: Instant::now() + limit,
         told: 0,
@@ -135,7 +135,7 @@ async fn ask(
     moves: &Arc<Moves>,
     journey: &Journey,
     command: &Command,
-    patience: &mut Patience,
+    patience: &mut Deadline,
 ) -> Outcome {
     let (id, older) = (&journey.about.journey, journey.about.notes.older);
     let socket = socket_in(&moves.ground().settings().home_directory(id));

@@ -74,7 +74,7 @@ pub(crate) async fn watch(moves: Arc<Moves>) {
                     .ground()
                     .events()
                     .add(None, "owner", "Nobody sits before this node any more");
-                moves.host().change_orders(|orders| orders.owner = false);
+                follow(&moves, false);
             }
             None => {}
         }
@@ -87,12 +87,19 @@ fn arrives(moves: &Arc<Moves>) {
         "owner",
         "Its owner sits before this node: guests leave",
     );
-    moves.host().change_orders(|orders| orders.owner = true);
+    follow(moves, true);
     let moves = Arc::clone(moves);
     tokio::spawn(async move {
         let (answers, _unheard) = unbounded_channel();
         evacuation::clear(&moves, &answers, Orders::refuses).await;
     });
+}
+
+fn follow(moves: &Moves, owner: bool) {
+    let told = moves.host().change_orders(|orders| orders.owner = owner);
+    if let Err(error) = told {
+        tracing::warn!(%error, "whether the owner is here");
+    }
 }
 
 /// Whether one of these terminals was used a moment ago.

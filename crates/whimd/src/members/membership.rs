@@ -193,7 +193,8 @@ impl Membership {
         let removals: Vec<SignedRemoval> = removals
             .filter_map(|signed| serde_json::from_value(signed).ok())
             .collect();
-        // They are for nodes that the new list refuses: without them we refuse those with less of a reason.
+        // They are notices of nodes that the new list leaves out. Without them those are refused too, but are not
+        // told why.
         let noted = self
             .cluster
             .with_state(|state| state.accept_removals(&removals));

@@ -28,7 +28,7 @@ use crate::settings::Settings;
 use setups::{Setups, Upshot};
 
 /// Each node reports on itself, and on others, when it has sampled its own state: once a second. It does not
-/// wait for that longer than this.
+/// wait for the sample longer than this.
 const TOLD_LATEST: Duration = Duration::from_millis(1500);
 /// Least time between two reports: a node that has waited does not hurry then.
 const TOLD_EARLIEST: Duration = Duration::from_millis(500);

@@ -118,7 +118,7 @@ pub(crate) struct Target {
 /// Where answers for the user go. A move does not stop when nobody listens any more.
 pub(crate) type Answers = UnboundedSender<Answer>;
 
-/// A process that is being moved; dropped when the move is over.
+/// One try to move a process, which is reserved for it; dropped when the move is over.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     moves: Arc<Moves>,
@@ -155,7 +155,7 @@ impl Attempt {
         })
     }
 
-    /// Sends the same process to another node instead; the outcome of the move so far has been noted.
+    /// Sends the same process to another node instead. The caller has noted the outcome of the first move.
     #[must_use]
     pub(crate) fn turned_to(mut self, node: &str) -> Self {
         self.moves.under_way().begin_again(self.pid);

@@ -38,7 +38,7 @@ pub(crate) struct About {
     pub run: Option<String>,
     /// Moves of earlier journeys of the same process.
     pub moves_before: u32,
-    /// pid of the guest's supervisor where the process is now, as its host told when it admitted the
+    /// pid of the guest supervisor where the process is now, as its host told when it admitted the
     /// guest.
     #[serde(default)]
     pub guest_supervisor_pid: Option<i32>,
@@ -50,7 +50,7 @@ pub(crate) struct About {
     pub end: Option<End>,
 }
 
-/// What no supervisor has told us.
+/// What the daemon itself has found out about a journey.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
     /// pid and start time of the home supervisor.

@@ -261,7 +261,7 @@ async fn leave(
     );
     attempt.came_to(Phase::Admit);
     let node = attempt.node();
-    let (slot, guest_pid) = admit(moves, target, &about.journey, node, 1).await?;
+    let (slot, guest_supervisor_pid) = admit(moves, target, &about.journey, node, 1).await?;
     let started = match still_may(caller, target) {
         Ok(()) => start_home(moves, target, &about).await,
         refused => refused,
@@ -271,7 +271,14 @@ async fn leave(
         return Err(error);
     }
     let command = Command::Move { slot };
-    travel(moves, &about.journey, command, Some(guest_pid), attempt).await
+    travel(
+        moves,
+        &about.journey,
+        command,
+        Some(guest_supervisor_pid),
+        attempt,
+    )
+    .await
 }
 
 /// Moves a process that is on a journey: the journey goes on at another host.
@@ -295,9 +302,9 @@ async fn onward(
         .map_or(0, |status| status.resident_bytes);
     announce(moves.ground().membership(), attempt, bytes);
     attempt.came_to(Phase::Admit);
-    let (slot, guest_pid) = admit(moves, target, id, node, epoch).await?;
+    let (slot, guest_supervisor_pid) = admit(moves, target, id, node, epoch).await?;
     let command = Command::Move { slot };
-    let travelled = travel(moves, id, command, Some(guest_pid), attempt).await;
+    let travelled = travel(moves, id, command, Some(guest_supervisor_pid), attempt).await;
     if travelled.is_err() {
         release(moves, node, id, epoch).await;
     }
@@ -309,13 +316,13 @@ async fn travel(
     moves: &Arc<Moves>,
     id: &str,
     command: Command,
-    guest_pid: Option<i32>,
+    guest_supervisor_pid: Option<i32>,
     attempt: &Attempt,
 ) -> Result<MoveReport, MoveError> {
     let settings = moves.ground().settings();
     let faults = &settings.faults;
     let socket = socket_in(&settings.home_directory(id));
-    // A journey that never began is forgotten as soon as its supervisor has ended.
+    // Noted, so that `watching::finish` can give the room back at the host for which the process was bound.
     let bound_for = |bound_for: Option<(String, u32)>| {
         if let Some(journey) = moves.journeys().by_id.get_mut(id) {
             journey.bound_for = bound_for;
@@ -353,7 +360,7 @@ async fn travel(
     if result.is_ok()
         && let Some(journey) = moves.journeys().by_id.get_mut(id)
     {
-        journey.about.guest_supervisor_pid = guest_pid;
+        journey.about.guest_supervisor_pid = guest_supervisor_pid;
         if let Err(error) = write_about(settings, &journey.about) {
             tracing::warn!(%error, journey = id, "a move was not noted");
         }

@@ -38,7 +38,7 @@ pub(crate) async fn refresh(moves: &Arc<Moves>, id: &str) {
     let Some(about) = about else {
         return;
     };
-    // Another process that may have its socket is not asked.
+    // If the supervisor is dead, whoever listens at its socket is another process, and is not asked.
     if is_dead(&about) {
         return finish(moves, id).await;
     }
@@ -414,7 +414,7 @@ fn is_gone_out(journey: &Journey, summary: &JournalSummary) -> bool {
 fn reason(moves: &Moves, journey: &Journey, summary: &JournalSummary, at_home: bool) -> String {
     let away = is_gone_out(journey, summary);
     match &summary.ended {
-        // Its host let go of it because of that, without telling us.
+        // Its host let go of it because this node was removed, without telling us.
         Some((reason, _)) if !at_home && moves.ground().cluster().removed().is_some() => {
             format!("{reason} (this node was removed from the cluster)")
         }

@@ -16,9 +16,10 @@ use whim_machine::processes::Caller;
 use whim_machine::sensors::float;
 
 /// How often the node is sampled. Its load stays up for some seconds, so none of its peaks is missed.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// How long the daemon waits for the last write when it ends.
 const END_MAX: Duration = Duration::from_secs(2);
+
 fn sample(daemon: &Daemon) -> Option<Batch> {
     let report = daemon.sensors().report();
     let used = report
@@ -61,7 +62,7 @@ pub(crate) async fn run(daemon: Arc<Daemon>) {
     if daemon.history().keep == Keep::Off {
         return;
     }
-    let mut interval = tokio::time::interval(LOOK_EVERY);
+    let mut interval = tokio::time::interval(SAMPLE_EVERY);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
