@@ -24,7 +24,7 @@ use crate::moves::journeys::{Journey, Journeys};
 use crate::moves::moving;
 use crate::settings::Settings;
 use state::{Balancing, LIVES};
-use watch::{Place, Seen, Watched};
+use watch::{Observed, Place, Seen};
 use whim_balance::balancer::Verdict;
 use whim_control::protocol::{Decided, NodeState, RunClass};
 use whim_machine::class::Class;
@@ -411,7 +411,7 @@ fn watch_one(
     let known = balancing.watched.get(&stat.pid);
     if known.is_none_or(|(watched, _, _)| watched.start_time != stat.start_time) {
         let ticks = float(stat.cpu_ticks);
-        let watched = Watched::new(stat.start_time, &view.own, ticks / 100.0);
+        let watched = Observed::new(stat.start_time, &view.own, ticks / 100.0);
         let uid = processes::credentials(stat.pid).map_or(0, |credentials| credentials.uids[0]);
         balancing
             .watched

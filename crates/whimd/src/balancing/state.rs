@@ -8,7 +8,7 @@ use whim_balance::decide::Rules;
 use whim_machine::processes::Stat;
 
 use super::lives::Lives;
-use super::watch::Watched;
+use super::watch::Observed;
 use crate::host::guests::StayId;
 use crate::members::gossip::node_id as id;
 
@@ -20,7 +20,7 @@ pub(crate) const LIVES: &str = Lives::FILE;
 pub(crate) struct Balancing {
     pub(super) own: String,
     pub(super) balancer: Balancer,
-    pub(super) watched: HashMap<i32, (Watched, u32, String)>,
+    pub(super) watched: HashMap<i32, (Observed, u32, String)>,
     pub(super) lives: Lives,
     /// When the model was written down last, and how many lives it held then.
     pub(super) saved: (Millis, u64),

@@ -54,7 +54,7 @@ pub(super) struct Place {
 
 /// One candidate under observation.
 #[derive(Clone, Debug)]
-pub(super) struct Watched {
+pub(super) struct Observed {
     pub start_time: u64,
     node: String,
     last: Option<(Millis, Seen)>,
@@ -80,7 +80,7 @@ pub(super) struct Watched {
     pub threads: u32,
 }
 
-impl Watched {
+impl Observed {
     /// `done`: seconds of CPU time that it has used before it was watched.
     #[must_use]
     pub(super) fn new(start_time: u64, node: &str, done: f64) -> Self {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// Samples a program once a second for so many seconds, in each of which it does so much.
-    fn watch(watched: &mut Watched, from: u64, seconds: u64, place: &Place, each: Seen) {
+    fn watch(watched: &mut Observed, from: u64, seconds: u64, place: &Place, each: Seen) {
         for second in from..=from + seconds {
             let seen = Seen {
                 ran_ns: each.ran_ns * second,
@@ -291,7 +291,7 @@ mod tests {
             busy_ns: SECOND,
             ..Seen::default()
         };
-        let mut watched = Watched::new(1, "n1", 0.0);
+        let mut watched = Observed::new(1, "n1", 0.0);
         watch(&mut watched, 0, 20, &place("n1", true), half);
         assert!((watched.cpus() - 1.0).abs() < 0.01, "{}", watched.cpus());
         assert!((watched.done - 10.0).abs() < 0.01, "{}", watched.done);
@@ -309,7 +309,7 @@ mod tests {
             calls: 2_000,
             ..Seen::default()
         };
-        let mut watched = Watched::new(1, "n2", 0.0);
+        let mut watched = Observed::new(1, "n2", 0.0);
         watch(&mut watched, 0, 20, &place("n2", false), reader);
         assert!(watched.loses(0.1) > 2.0, "{}", watched.loses(0.1));
         // As soon as it computes again, it loses nothing.
@@ -330,14 +330,14 @@ mod tests {
             reaped: 500,
             ..Seen::default()
         };
-        let mut watched = Watched::new(1, "n1", 0.0);
+        let mut watched = Observed::new(1, "n1", 0.0);
         watch(&mut watched, 0, 20, &place("n1", true), script);
         assert!(watched.trips() > 0.9 && watched.loses(0.1) > 0.3);
     }
 
     #[test]
     fn trips_that_were_not_asked_for_count() {
-        let mut watched = Watched::new(1, "n2", 0.0);
+        let mut watched = Observed::new(1, "n2", 0.0);
         let seen = Seen::default();
         watched.sample(0, &place("n2", false), seen, false);
         watched.sample(1_000, &place("n2", false), seen, false);

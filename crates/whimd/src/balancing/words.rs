@@ -6,7 +6,7 @@ use whim_balance::pace::Pace;
 use whim_balance::{Millis, NodeId};
 use whim_journey::cause::Cause;
 
-use super::watch::Watched;
+use super::watch::Observed;
 
 /// A relocation as a sentence; `name` gives the names of nodes.
 #[must_use]
@@ -44,7 +44,7 @@ fn weighed(numbers: &Numbers, from: &str, to: &str) -> String {
 
 /// What was measured of a program.
 #[must_use]
-pub(super) fn measured(watched: &Watched, trip: f64) -> String {
+pub(super) fn measured(watched: &Observed, trip: f64) -> String {
     let mut text = format!(
         " It wants {:.2} cores, and has used {} of CPU time;",
         watched.cpus(),

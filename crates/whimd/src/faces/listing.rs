@@ -172,7 +172,7 @@ fn stay_of(daemon: &Daemon, candidate: &Candidate, pid: i32) -> Option<String> {
         None
     };
     own.or_else(|| stay::reason(daemon.moves(), pid))
-        .or_else(|| candidate.found.clone())
+        .or_else(|| candidate.found_to_stay.clone())
 }
 
 fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> ProcessRow {
@@ -342,7 +342,7 @@ fn sentences_of(
     let is_free = constraints.is_empty();
     text.extend(constraints);
     let mut reasons = stay::reasons(daemon.moves(), pid);
-    reasons.extend(candidate.and_then(|candidate| candidate.found));
+    reasons.extend(candidate.and_then(|candidate| candidate.found_to_stay));
     if reasons.is_empty() && is_free {
         text.push(format!(
             "Nothing in it keeps it here: {} MiB would travel.",

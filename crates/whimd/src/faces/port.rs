@@ -14,7 +14,7 @@ use whim_net::{PeerIdentity, port};
 use crate::daemon::Daemon;
 use crate::faces::telling;
 use crate::host::hosting;
-use crate::leaving::evacuation::{self, Left, NotLeaving};
+use crate::leaving::evacuation::{self, NotLeaving, Remaining};
 use crate::members::cluster::Standing;
 use crate::members::gossip::About;
 use crate::members::handshakes::Handshakes;
@@ -228,7 +228,7 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
             }
         }
         NodeRequest::Drain { on } => match evacuation::drain(daemon.moves(), on).await {
-            Ok(Left { guests, own, more }) => NodeReply::Drain { guests, own, more },
+            Ok(Remaining { guests, own, more }) => NodeReply::Drain { guests, own, more },
             Err(error) => NodeReply::Refused {
                 reason: error.to_string(),
             },

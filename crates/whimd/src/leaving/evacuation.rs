@@ -35,7 +35,7 @@ fn tell(answers: &Answers, text: String) {
 
 /// What a node that is drained has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct Remaining {
     pub guests: u32,
     /// Processes whose home it is, at home and away.
     pub own: Vec<OwnProcess>,
@@ -60,11 +60,11 @@ pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> usize {
     let mut refused: HashMap<StayId, (Instant, String)> = HashMap::new();
     loop {
         let guests: Vec<Guest> = moves.host().guests().by_key.values().cloned().collect();
-        let left = guests.len();
+        let remaining = guests.len();
         let mut guests = guests;
         guests.retain(|guest| !given_up.contains(&guest.request.stay()));
         if guests.is_empty() && !moves.host().guests().expects_some() {
-            return left;
+            return remaining;
         }
         for guest in guests {
             let key = guest.request.stay();
@@ -179,12 +179,12 @@ pub(crate) async fn bring_all(moves: &Arc<Moves>, answers: &Answers) -> usize {
     let mut brought = HashSet::new();
     let mut told = HashSet::new();
     // Journeys whose supervisors do not answer: nobody waits for them.
-    let mut left = HashSet::new();
+    let mut given_up = HashSet::new();
     loop {
         watching::refresh_all(moves).await;
         let away = |journey: &Journey| {
             let home = matches!(journey.state(), State::Home | State::Ended);
-            !home && !left.contains(&journey.about.journey)
+            !home && !given_up.contains(&journey.about.journey)
         };
         let journeys = moves.journeys().live();
         let journeys: Vec<Journey> = journeys.into_iter().filter(away).collect();
@@ -209,7 +209,7 @@ pub(crate) async fn bring_all(moves: &Arc<Moves>, answers: &Answers) -> usize {
             }
             if error.is_unanswered() {
                 brought.remove(&id);
-                left.insert(id);
+                given_up.insert(id);
             }
         }
         tokio::time::sleep(LOOK).await;
@@ -238,9 +238,9 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<St
     moves
         .host()
         .change_orders(|orders| orders.evacuate = true)?;
-    let left = look_left(moves).await;
-    name_own(&moves.ground().cluster().node(), &left, answers);
-    let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
+    let remaining = look_for_remaining(moves).await;
+    name_own(&moves.ground().cluster().node(), &remaining, answers);
+    let own = remaining.own.len() + usize::try_from(remaining.more).unwrap_or(usize::MAX);
     clear(moves, answers, Orders::refuses).await;
     if !moves.host().orders().evacuate {
         return Ok("This node does not go down any more: guests are admitted".into());
@@ -261,7 +261,7 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<St
 ///
 /// # Errors
 /// It cannot be noted.
-pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Result<Left, NotNoted> {
+pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Result<Remaining, NotNoted> {
     moves.host().change_orders(|orders| orders.drain = on)?;
     if on {
         let moves = Arc::clone(moves);
@@ -274,17 +274,17 @@ pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Result<Left, NotNoted
             clear(&moves, &answers, |orders| orders.drain).await;
         });
     }
-    Ok(look_left(moves).await)
+    Ok(look_for_remaining(moves).await)
 }
 
 /// What this node has left.
-async fn look_left(moves: &Arc<Moves>) -> Left {
+async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
     let shared = Arc::clone(moves);
-    let left = tokio::task::spawn_blocking(move || left(&shared)).await;
-    left.unwrap_or_else(|error| {
+    let remaining = tokio::task::spawn_blocking(move || remaining(&shared)).await;
+    remaining.unwrap_or_else(|error| {
         tracing::error!(%error, "looking at the processes failed");
         // What is left is not known, so the node must not look empty.
-        Left {
+        Remaining {
             guests: moves.host().guests().count(),
             own: Vec::new(),
             more: 1,
@@ -292,7 +292,7 @@ async fn look_left(moves: &Arc<Moves>) -> Left {
     })
 }
 
-fn left(moves: &Moves) -> Left {
+fn remaining(moves: &Moves) -> Remaining {
     moves
         .census()
         .refresh(&moves.ground().config().balance, moves.ground().clock_ms());
@@ -311,7 +311,7 @@ fn left(moves: &Moves) -> Left {
     let mut own: Vec<OwnProcess> = own.collect();
     let more = own.len().saturating_sub(NAMED_MAX);
     own.truncate(NAMED_MAX);
-    Left {
+    Remaining {
         guests: moves.host().guests().count(),
         own,
         more: u32::try_from(more).unwrap_or(u32::MAX),
@@ -331,26 +331,26 @@ pub(crate) async fn drain_node(
     let mut told: Option<(u32, usize)> = None;
     let mut changed = Instant::now();
     loop {
-        let left = ask(moves, node, true).await?;
-        let own = left.own.len() + usize::try_from(left.more).unwrap_or(usize::MAX);
+        let remaining = ask(moves, node, true).await?;
+        let own = remaining.own.len() + usize::try_from(remaining.more).unwrap_or(usize::MAX);
         if told.is_none() {
-            name_own(node, &left, answers);
+            name_own(node, &remaining, answers);
         }
-        if told.replace((left.guests, own)) != Some((left.guests, own)) {
+        if told.replace((remaining.guests, own)) != Some((remaining.guests, own)) {
             let text = format!(
                 "{} guests and {own} processes of its own are left",
-                left.guests
+                remaining.guests
             );
             tell(answers, text);
             changed = Instant::now();
         }
-        if left.guests > 0 && changed.elapsed() > LEAVING {
-            let guests = left.guests;
+        if remaining.guests > 0 && changed.elapsed() > LEAVING {
+            let guests = remaining.guests;
             return Err(format!(
                 "{guests} guests of {node} have not left for an hour: their homes do not take them away. It is drained on"
             ));
         }
-        if left.guests == 0 && (own == 0 || !wait) {
+        if remaining.guests == 0 && (own == 0 || !wait) {
             return Ok(format!(
                 "{node} is drained: 'whim undrain {node}' ends that"
             ));
@@ -368,7 +368,7 @@ pub(crate) async fn undrain_node(moves: &Arc<Moves>, node: &str) -> Result<Strin
     Ok(format!("{node} takes guests again"))
 }
 
-async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Left, String> {
+async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Remaining, String> {
     if node == moves.ground().cluster().node() {
         return drain(moves, on).await.map_err(|error| error.to_string());
     }
@@ -379,7 +379,7 @@ async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Left, String> {
         .call(node, &request, Duration::from_secs(5))
         .await;
     match said {
-        Ok(NodeReply::Drain { guests, own, more }) => Ok(Left { guests, own, more }),
+        Ok(NodeReply::Drain { guests, own, more }) => Ok(Remaining { guests, own, more }),
         Ok(NodeReply::Refused { reason }) => Err(reason),
         Ok(_) => Err(format!(
             "Node {node} gave an answer that makes no sense: upgrade the older of the two nodes"
@@ -388,23 +388,23 @@ async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Left, String> {
     }
 }
 
-fn name_own(node: &str, left: &Left, answers: &Answers) {
-    if left.own.is_empty() {
+fn name_own(node: &str, remaining: &Remaining, answers: &Answers) {
+    if remaining.own.is_empty() {
         return;
     }
     tell(
         answers,
         format!("Processes whose home is {node} end with it:"),
     );
-    for process in &left.own {
+    for process in &remaining.own {
         let place = process.location.as_deref().unwrap_or(node);
         tell(
             answers,
             format!("{:>8}  {:<15}  on {place}", process.pid, process.name),
         );
     }
-    if left.more > 0 {
-        tell(answers, format!("and {} more", left.more));
+    if remaining.more > 0 {
+        tell(answers, format!("and {} more", remaining.more));
     }
 }
 

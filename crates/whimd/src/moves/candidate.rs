@@ -154,8 +154,8 @@ pub(crate) struct Candidate {
     #[serde(default)]
     pub declared: bool,
     /// Why it had to stay at the last try, if that was found only in its stopped threads.
-    #[serde(default)]
-    pub found: Option<String>,
+    #[serde(default, rename = "found")]
+    pub found_to_stay: Option<String>,
     /// Its last move, as long as it lives.
     #[serde(default)]
     pub last_move: Option<LastMove>,
@@ -182,7 +182,7 @@ impl Candidate {
             held: false,
             moves: 0,
             declared: false,
-            found: None,
+            found_to_stay: None,
             last_move: None,
             seen: None,
             cpu_percent: 0.0,
@@ -200,7 +200,7 @@ impl Candidate {
     pub(crate) fn weight(&self) -> usize {
         let features = self.features.as_ref().map_or(0, |_| NOTED_OF_FEATURES);
         let job = self.job.as_ref().map_or(0, |job| job.weight());
-        let found = self.found.as_ref().map_or(0, String::len);
+        let found = self.found_to_stay.as_ref().map_or(0, String::len);
         let last_move = self.last_move.as_ref().map_or(0, |_| NOTED_OF_MOVE);
         NOTED_OF_ANY + self.options.weight() + features + job + found + last_move
     }

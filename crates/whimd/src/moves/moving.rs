@@ -193,7 +193,7 @@ pub(crate) async fn migrate_for(
     check(moves, &found, &node).inspect_err(refused)?;
     let attempt = Attempt::begin(moves, pid, (cause, &node), heard_by).inspect_err(refused)?;
     if let Some(candidate) = moves.candidates().get_mut(pid) {
-        candidate.found = None;
+        candidate.found_to_stay = None;
     }
     let result = match &found.journey {
         Some(journey) => match onward(moves, &found, journey, &attempt).await {
@@ -409,7 +409,7 @@ async fn hear_out(
 fn found_stay(census: &Census, pid: i32, reason: &str) -> MoveError {
     let sentence = format!("{reason}.");
     if let Some(candidate) = census.candidates().get_mut(pid) {
-        candidate.found = Some(sentence.clone());
+        candidate.found_to_stay = Some(sentence.clone());
     }
     MoveError::Stay {
         pid,
