@@ -14,7 +14,7 @@ const TOOLKIT: &str = "mpi";
 /// Workspaces of their own: fuzz targets are built with other flags, cargo-fuzz's with another compiler.
 const APART: &[&str] = &["fuzz", "mpi/fuzz"];
 
-fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
+pub(super) fn manifest(workspace: &Workspace, path: &Path) -> Result<Table> {
     let text = workspace
         .text(path)?
         .with_context(|| format!("{} is not text", path.display()))?;

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use toml::Table;
+
+use super::manifests::manifest;
 use super::rooms::names_in_table;
 use crate::workspace::Workspace;
 
@@ -23,10 +26,10 @@ pub(crate) fn of_crates(workspace: &Workspace) -> Result<Vec<String>> {
     for (place, name) in order.iter().enumerate() {
         let path = Path::new("crates").join(name).join("Cargo.toml");
         // The last rows are no crates of `crates`.
-        let Some(manifest) = files.contains(&path).then(|| workspace.text(&path)) else {
+        if !files.contains(&path) {
             continue;
-        };
-        let manifest = manifest?.unwrap_or_default();
+        }
+        let manifest = manifest(workspace, &path)?;
         let below = order[place..].iter();
         findings.extend(below.filter(|other| depends_on(&manifest, other)).map(|other| {
             format!("{}: {name} depends on {other}, which stands below it in {DOCUMENT}: move what it needs into a crate above", path.display())
@@ -36,10 +39,7 @@ pub(crate) fn of_crates(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 /// Whether a manifest names a crate among its dependencies.
-fn depends_on(manifest: &str, name: &str) -> bool {
-    let Ok(manifest) = manifest.parse::<toml::Table>() else {
-        return false;
-    };
+fn depends_on(manifest: &Table, name: &str) -> bool {
     manifest
         .get("dependencies")
         .and_then(|dependencies| dependencies.get(name))
@@ -53,9 +53,11 @@ mod tests {
     #[test]
     fn only_what_a_crate_is_built_with_counts() {
         let manifest =
-            "[dependencies]\na.workspace = true\n[dev-dependencies]\nb.workspace = true\n";
-        assert!(depends_on(manifest, "a"));
-        assert!(!depends_on(manifest, "b"));
-        assert!(!depends_on(manifest, "c"));
+            "[dependencies]\na.workspace = true\n[dev-dependencies]\nb.workspace = true\n"
+                .parse()
+                .expect("TOML");
+        assert!(depends_on(&manifest, "a"));
+        assert!(!depends_on(&manifest, "b"));
+        assert!(!depends_on(&manifest, "c"));
     }
 }
