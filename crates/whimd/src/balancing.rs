@@ -105,7 +105,7 @@ async fn carry_out(daemon: &Arc<Daemon>, (relocation, to): (Relocation, String))
 async fn move_by(daemon: &Arc<Daemon>, relocation: &Relocation, to: &str) -> Result<(), MoveError> {
     let pid = pid_of(relocation.process);
     let process = Process::open_same(pid, start_time_of(relocation.process))?;
-    let candidate = daemon.candidates().get(pid).cloned();
+    let candidate = daemon.moves().candidates().get(pid).cloned();
     let changed = || ProcessError::Changed(pid);
     let candidate = candidate.ok_or_else(changed)?;
     let credentials = candidate.check(&process)?;
@@ -134,6 +134,7 @@ pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
         return;
     };
     let class = daemon
+        .moves()
         .candidates()
         .get(pid)
         .and_then(|candidate| candidate.options.class);
@@ -147,10 +148,10 @@ pub(crate) async fn place_new(daemon: &Arc<Daemon>, pid: i32) {
 fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     let config = daemon.config();
     let mut view = view(daemon);
-    let candidates = daemon.candidates().sorted();
-    let journeys = daemon.journeys().sorted(Journey::is_live);
+    let candidates = daemon.moves().candidates().sorted();
+    let journeys = daemon.moves().journeys().sorted(Journey::is_live);
     let mut balancing = daemon.balancing();
-    view.moving |= daemon.under_way().any_ended();
+    view.moving |= daemon.moves().under_way().any_ended();
     if balancing.own != view.own {
         // This node has got another name: it has joined a cluster.
         let lives = serde_json::to_vec(&balancing.lives).unwrap_or_default();
@@ -159,7 +160,7 @@ fn decide_all(daemon: &Daemon) -> Vec<(Relocation, String)> {
     balancing.balancer.habits.fair = config.balance.fair;
     balancing.balancer.rules.rate = view.rate;
     let programs = programs(daemon, &mut balancing, &view, &candidates, &journeys);
-    daemon.candidates().note_done(balancing.done_ms());
+    daemon.moves().candidates().note_done(balancing.done_ms());
     let urgency = urgency(daemon, &mut balancing, &view, &programs);
     let mut sensors = daemon.sensors();
     let growth = growth(&view, &programs, sensors.memory_growth());
@@ -275,7 +276,7 @@ fn view(daemon: &Daemon) -> View {
     // This node is not counted, as in `pulse`.
     let sampled = members.len() > daemon.config().balance.ask_above + 1;
     let hosts = if sampled {
-        hosts(&daemon.journeys())
+        hosts(&daemon.moves().journeys())
     } else {
         HashSet::new()
     };
@@ -316,7 +317,7 @@ fn view(daemon: &Daemon) -> View {
         rate,
         uptime: uptime(),
         sampled,
-        moving: !daemon.under_way().is_empty(),
+        moving: !daemon.moves().under_way().is_empty(),
     }
 }
 
@@ -379,6 +380,7 @@ fn programs(
         .placed
         .retain(|pid, at| alive.contains(pid) && *at + PLACED > view.now);
     daemon
+        .moves()
         .under_way()
         .forget_ends(view.now.saturating_sub(ASKED));
     programs
@@ -407,7 +409,7 @@ fn watch_one(
         running: report.map_or(1.0, |report| report.running),
         speed: report.map_or(1.0, |report| report.speed.value),
     };
-    let told = daemon.under_way().moves_or_moved(stat.pid);
+    let told = daemon.moves().under_way().moves_or_moved(stat.pid);
     let known = balancing.watched.get(&stat.pid);
     if known.is_none_or(|(watched, _, _)| watched.start_time != stat.start_time) {
         let ticks = float(stat.cpu_ticks);
@@ -437,7 +439,7 @@ fn watch_one(
     }
     watched.threads = stat.threads;
     // In the middle of a move neither side shows what the program does.
-    if !daemon.is_moving(stat.pid) {
+    if !daemon.moves().under_way().contains(stat.pid) {
         watched.sample(view.now, &place, seen, told);
     }
 }

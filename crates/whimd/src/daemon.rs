@@ -11,16 +11,11 @@ use crate::faces::watched::Watched;
 use crate::ground::Ground;
 use crate::host::Host;
 use crate::host::guests::Guests;
-use crate::line::probes::Probes;
 use crate::locks::lock;
 use crate::members::cluster::Cluster;
 use crate::members::membership::Membership;
 use crate::members::peers::Peers;
 use crate::moves::Moves;
-use crate::moves::candidates::Candidates;
-use crate::moves::census::Census;
-use crate::moves::journeys::Journeys;
-use crate::moves::under_way::UnderWay;
 use crate::past::events::Events;
 use crate::past::history::History;
 use crate::settings::Settings;
@@ -128,11 +123,6 @@ impl Daemon {
     }
 
     #[must_use]
-    pub(crate) fn probes(&self) -> &Arc<Probes> {
-        self.moves.probes()
-    }
-
-    #[must_use]
     pub(crate) fn watched(&self) -> &Watched {
         &self.watched
     }
@@ -142,31 +132,7 @@ impl Daemon {
         self.ground.history()
     }
 
-    #[must_use]
-    pub(crate) fn census(&self) -> &Census {
-        self.moves.census()
-    }
-
-    pub(crate) fn candidates(&self) -> MutexGuard<'_, Candidates> {
-        self.moves.candidates()
-    }
-
-    pub(crate) fn journeys(&self) -> MutexGuard<'_, Journeys> {
-        self.moves.journeys()
-    }
-
     pub(crate) fn balancing(&self) -> MutexGuard<'_, Balancing> {
         lock(&self.balancing)
-    }
-
-    /// Processes that are being moved just now.
-    pub(crate) fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.moves.under_way()
-    }
-
-    /// Whether a process is being moved just now.
-    #[must_use]
-    pub(crate) fn is_moving(&self, pid: i32) -> bool {
-        self.under_way().contains(pid)
     }
 }

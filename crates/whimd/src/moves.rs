@@ -46,7 +46,7 @@ impl Moves {
         let ground = Arc::clone(host.ground());
         let probes = Arc::<Probes>::default();
         Arc::new(Self {
-            census: Census::load(&ground.settings().state, Arc::clone(&probes)),
+            census: Census::load(Arc::clone(&ground), Arc::clone(&probes)),
             journeys: Mutex::new(Journeys::load(&ground.settings().journeys())),
             under_way: Mutex::default(),
             ended: Arc::default(),

@@ -47,9 +47,7 @@ pub(crate) async fn each_second(daemon: Arc<Daemon>, looked: Arc<Notify>) {
         let seen = tokio::task::spawn_blocking(move || {
             shared.sensors().sample(shared.clock_ms());
             share::hold(shared.settings(), share::of_guests(&shared.config()));
-            shared
-                .census()
-                .refresh(&shared.config().balance, shared.clock_ms());
+            shared.moves().census().refresh();
             let directory = shared.settings().supervisors();
             aside.clear(&directory, directories::STEP_MAX);
         });

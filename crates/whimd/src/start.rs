@@ -210,7 +210,7 @@ async fn run(settings: Settings) -> Result<()> {
         _ = interrupt.recv() => {}
     }
     history_task::end(&daemon).await;
-    daemon.census().save(&daemon.candidates());
+    daemon.moves().census().save(&daemon.moves().candidates());
     // Supervisors and their guests go on: a new daemon finds them again.
     let _ = std::fs::remove_file(control_path);
     tracing::info!("ended");

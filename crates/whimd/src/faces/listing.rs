@@ -66,11 +66,9 @@ const LOOKING_MAX: Duration = Duration::from_secs(2);
 const UNASKED: &str = "There are too many processes to look at each now: 'whim why' looks at one.";
 
 fn own_rows(daemon: &Daemon, all: bool) -> Vec<ProcessRow> {
-    daemon
-        .census()
-        .refresh(&daemon.config().balance, daemon.clock_ms());
-    let candidates = daemon.candidates().sorted();
-    let journeys = daemon.journeys().sorted(|j| all || j.is_live());
+    daemon.moves().census().refresh();
+    let candidates = daemon.moves().candidates().sorted();
+    let journeys = daemon.moves().journeys().sorted(|j| all || j.is_live());
     let enough = Instant::now() + LOOKING_MAX;
     let mut at_home = Vec::new();
     let mut rows: Vec<ProcessRow> = Vec::new();
@@ -122,7 +120,7 @@ fn say_what_keeps(daemon: &Daemon, rows: &mut [ProcessRow], at_home: &[(usize, C
             true => stay_of(daemon, candidate, candidate.pid),
             false => Some(UNASKED.into()),
         };
-        if daemon.is_moving(candidate.pid) {
+        if daemon.moves().under_way().contains(candidate.pid) {
             // Meanwhile our own supervisor traces it.
             row.stay = None;
             row.state = State::Moving;
@@ -158,7 +156,7 @@ fn home_row(daemon: &Daemon, candidate: &Candidate, stat: &Stat, enough: Instant
         home_supervisor_pid: None,
         guest_supervisor_pid: None,
         command: match Instant::now() < enough {
-            true => daemon.probes().command(stat.pid),
+            true => daemon.moves().probes().command(stat.pid),
             false => processes::bracketed(stat.pid),
         },
     }
@@ -196,7 +194,7 @@ fn journey_row(daemon: &Daemon, journey: &Journey, stat: Option<&Stat>) -> Proce
         pid: about.pid,
         home: about.home.clone(),
         r#where: location,
-        state: if stat.is_some() && daemon.is_moving(about.pid) {
+        state: if stat.is_some() && daemon.moves().under_way().contains(about.pid) {
             State::Moving
         } else {
             journey.state()
@@ -294,7 +292,7 @@ async fn sentences(
     };
     match said {
         Ok(text) => Ok(text),
-        Err(error) => last_end(&daemon.journeys(), caller, pid)
+        Err(error) => last_end(&daemon.moves().journeys(), caller, pid)
             .map(|text| vec![text])
             .ok_or(error.into()),
     }
@@ -307,11 +305,11 @@ fn sentences_of(
     came_home: Option<String>,
 ) -> Vec<String> {
     let pid = stat.pid;
-    let journey = daemon.journeys().of_process(pid).cloned();
-    let candidate = daemon.candidates().get(pid).cloned();
+    let journey = daemon.moves().journeys().of_process(pid).cloned();
+    let candidate = daemon.moves().candidates().get(pid).cloned();
     let mut text = vec![format!(
         "Process {pid}: {}",
-        command(daemon.probes(), caller, pid)
+        command(daemon.moves().probes(), caller, pid)
     )];
     let last_move = candidate.as_ref().and_then(|one| one.last_move.as_ref());
     let last_move = last_move.map(LastMove::sentence);
@@ -334,7 +332,7 @@ fn sentences_of(
     if tracer != 0 {
         text.push(format!(
             "It is traced by {tracer} ({}).",
-            command(daemon.probes(), caller, tracer)
+            command(daemon.moves().probes(), caller, tracer)
         ));
     }
     text.extend(candidacy::reason(daemon.moves(), pid));
@@ -366,7 +364,7 @@ fn command(probes: &Arc<Probes>, caller: &Caller, pid: i32) -> String {
 /// Why a process that is at home has come back, if nobody asked for it.
 async fn came_home(daemon: &Daemon, stat: &Stat) -> Option<String> {
     let of_process = |about: &About| (about.pid, about.start_time) == (stat.pid, stat.start_time);
-    let last = daemon.journeys().newest(of_process)?;
+    let last = daemon.moves().journeys().newest(of_process)?;
     let read = read_journal(daemon.settings().journal(&last.journey)).await;
     let reason = read.came_home_for?;
     Some(format!("It came home by itself: {reason}"))
@@ -407,7 +405,7 @@ pub(crate) async fn log(daemon: &Arc<Daemon>, calls: Option<i32>) -> Vec<LogRow>
         return daemon.events().last();
     };
     watching::refresh_all(daemon.moves()).await;
-    let journeys = daemon.journeys().sorted(|j| j.about.pid == pid);
+    let journeys = daemon.moves().journeys().sorted(|j| j.about.pid == pid);
     let mut rows = Vec::new();
     for journey in journeys {
         let id = &journey.about.journey;
@@ -435,7 +433,7 @@ pub(crate) async fn cpu_away(daemon: &Arc<Daemon>, run: &str) -> (CpuTime, u32) 
     let begun = Instant::now();
     loop {
         let (journeys, forgotten) = {
-            let all = daemon.journeys();
+            let all = daemon.moves().journeys();
             let of_run = |journey: &Journey| journey.about.run.as_deref() == Some(run);
             (all.sorted(of_run), all.forgotten_of(run))
         };

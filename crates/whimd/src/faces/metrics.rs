@@ -240,14 +240,14 @@ fn members(membership: &Membership, draining: bool) -> Members {
 /// Processes as the daemon's last scan found them: no supervisor is asked.
 fn processes(daemon: &Daemon) -> Processes {
     let own = daemon.cluster().node();
-    let candidates = daemon.candidates().sorted();
-    let journeys = daemon.journeys().live();
+    let candidates = daemon.moves().candidates().sorted();
+    let journeys = daemon.moves().journeys().live();
     let mut processes = Processes::default();
     for stat in candidates.iter().filter_map(|candidate| candidate.stat()) {
         let journey = journeys.iter().find(|journey| journey.is_of(&stat));
         let at_home = journey.is_none_or(|journey| journey.location() == own);
         let state = match journey.map(Journey::state) {
-            _ if daemon.is_moving(stat.pid) => State::Moving,
+            _ if daemon.moves().under_way().contains(stat.pid) => State::Moving,
             None | Some(job::State::Home) if matches!(stat.state, 'T' | 't') => State::Stopped,
             None | Some(job::State::Home) => State::Home,
             Some(job::State::Away) => State::Away,

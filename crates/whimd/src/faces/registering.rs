@@ -174,11 +174,7 @@ fn take_up(
     let declaration = Declaration::by(caller, was);
     let mut candidate = Candidate {
         declared: true,
-        job: process.by_pid(|pid| {
-            daemon
-                .census()
-                .job_of(pid, Patience::Long, &daemon.config().balance)
-        })??,
+        job: process.by_pid(|pid| daemon.moves().census().job_of(pid, Patience::Long))??,
         ..Candidate::new(&stat, options.clone(), declaration)
     };
     if options.portable {
@@ -186,13 +182,13 @@ fn take_up(
         candidate.features = Some(features);
         let _ = answers.send(Answer::Without { hwcaps });
     }
-    let mut candidates = daemon.candidates();
+    let mut candidates = daemon.moves().candidates();
     if is_known(candidates.get(stat.pid), &stat) {
         // The caller may change what was declared of this process before only if the caller may move it.
         process.movable_by(caller)?;
     }
     candidates.add(candidate)?;
-    daemon.census().save(&candidates);
+    daemon.moves().census().save(&candidates);
     Ok(())
 }
 

@@ -41,10 +41,11 @@ pub(crate) async fn watch(moves: Arc<Moves>) {
 /// Parts with nodes that are no members any more: our processes come home from there, and their guests
 /// go.
 fn evict(moves: &Arc<Moves>) {
-    if !moves.ground().cluster().is_member() {
+    let cluster = moves.ground().cluster();
+    if !cluster.is_member() {
         return;
     }
-    let members = moves.ground().cluster().members();
+    let members = cluster.members();
     let stranger = |name: &str| !members.iter().any(|member| member.name == name);
     eviction::evict(moves, stranger);
     let guests: Vec<_> = moves.host().guests().by_key.values().cloned().collect();
@@ -59,22 +60,17 @@ fn evict(moves: &Arc<Moves>) {
 /// # Errors
 /// Processes are away or visiting (unless `force`), or the holder of the CA cannot be told.
 pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<String>, ClusterError> {
-    let holder = moves
-        .ground()
-        .cluster()
-        .holder()
-        .ok_or(ClusterError::NoCluster)?;
-    let own = moves.ground().cluster().node();
+    let cluster = moves.ground().cluster();
+    let holder = cluster.holder().ok_or(ClusterError::NoCluster)?;
+    let own = cluster.node();
     let busy = moves.journeys().live().len() + moves.host().guests().by_key.len();
     if busy > 0 && !force {
         return Err(ClusterError::InUse(busy));
     }
     let mut lost = None;
     // The CA of a node that was removed is in use elsewhere.
-    if moves.ground().cluster().is_holder() && moves.ground().cluster().removed().is_none() {
-        let others: Vec<String> = moves
-            .ground()
-            .cluster()
+    if cluster.is_holder() && cluster.removed().is_none() {
+        let others: Vec<String> = cluster
             .members()
             .into_iter()
             .map(|m| m.name)
@@ -90,15 +86,11 @@ pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<Stri
             )
         });
     } else {
-        let told = match moves.ground().cluster().removed() {
+        let told = match cluster.removed() {
             // The CA has said so: nobody needs to be told.
             Some(_) => Ok(NodeReply::Done),
             None => {
-                let farewell =
-                    moves
-                        .ground()
-                        .cluster()
-                        .call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
+                let farewell = cluster.call(&holder, &NodeRequest::Leave, ANSWER_TIMEOUT);
                 farewell.await
             }
         };
@@ -112,9 +104,9 @@ pub(crate) async fn leave(moves: &Arc<Moves>, force: bool) -> Result<Option<Stri
             Err(_) => {}
         }
     }
-    moves.ground().cluster().forget()?;
+    cluster.forget()?;
     moves.ground().membership().forget_keys();
-    moves.ground().cluster().announce_change();
+    cluster.announce_change();
     moves.ground().events().add(
         None,
         "left-cluster",

@@ -109,7 +109,7 @@ async fn send_away(moves: &Moves, guest: &Guest) -> Result<(), NotLeaving> {
     let asked = tokio::select! {
         said = moves.ground().cluster().call(home, &ask, LEAVING) => said.map_err(|error| error.to_string()),
         // A home that lost its power never answers, however long we wait.
-        () = down(moves, home) => Err("its home is down".to_owned()),
+        () = down(moves.ground().membership(), home) => Err("its home is down".to_owned()),
     };
     let mut waits = true;
     let said = match asked {
@@ -139,8 +139,8 @@ fn is_down(membership: &Membership, node: &str) -> bool {
 }
 
 /// Waits until a node is considered down.
-async fn down(moves: &Moves, node: &str) {
-    while !is_down(moves.ground().membership(), node) {
+async fn down(membership: &Membership, node: &str) {
+    while !is_down(membership, node) {
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -293,9 +293,7 @@ async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
 }
 
 fn remaining(moves: &Moves) -> Remaining {
-    moves
-        .census()
-        .refresh(&moves.ground().config().balance, moves.ground().clock_ms());
+    moves.census().refresh();
     let journeys = moves.journeys().live();
     let candidates = moves.candidates().sorted();
     let own = candidates.iter().filter_map(|candidate| {

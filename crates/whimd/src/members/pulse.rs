@@ -353,7 +353,7 @@ impl Pulse {
     /// nodes, different ones each time, and only fresh rumors count (`balancing`).
     fn ask_some(&mut self, live: &[NodeName]) {
         let above = self.daemon.config().balance.ask_above;
-        if live.len() <= above || self.daemon.candidates().is_empty() {
+        if live.len() <= above || self.daemon.moves().candidates().is_empty() {
             return;
         }
         let chance = &mut self.chance;

@@ -1,12 +1,11 @@
 //! The processes of this node that may move, and the search for new ones.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use whim_control::config::Balance;
 use whim_machine::batch::Job;
 use whim_machine::{cgroup, processes};
 
+use crate::ground::Ground;
 use crate::line::probes::{NotSeen, Patience, Probes};
 use crate::locks::lock;
 use crate::moves::candidate::Candidate;
@@ -29,7 +28,7 @@ struct Seen {
 /// The candidates of this node, and what is needed to find more.
 #[derive(Debug)]
 pub(crate) struct Census {
-    file: PathBuf,
+    ground: Arc<Ground>,
     candidates: Mutex<Candidates>,
     seen: Mutex<Seen>,
     probes: Arc<Probes>,
@@ -38,11 +37,11 @@ pub(crate) struct Census {
 impl Census {
     /// With the candidates that an earlier daemon has left in its state directory.
     #[must_use]
-    pub(crate) fn load(state: &Path, probes: Arc<Probes>) -> Self {
-        let file = state.join(FILE);
+    pub(crate) fn load(ground: Arc<Ground>, probes: Arc<Probes>) -> Self {
+        let file = ground.settings().state.join(FILE);
         Self {
             candidates: Mutex::new(Candidates::load(&file)),
-            file,
+            ground,
             seen: Mutex::default(),
             probes,
         }
@@ -54,31 +53,23 @@ impl Census {
 
     /// Writes the candidates down for the next daemon. A failure is logged: nobody else needs the file.
     pub(crate) fn save(&self, candidates: &Candidates) {
-        let bytes = candidates.to_json();
-        if let Err(error) = whim_secret::files::write_atomically(&self.file, &bytes) {
-            tracing::warn!(%error, "state was not saved");
-        }
+        self.ground.settings().save(FILE, &candidates.to_json());
     }
 
     /// The batch job to whose nodes a process is bound.
     ///
     /// # Errors
     /// [`NotSeen`]: it may be in a job.
-    pub(crate) fn job_of(
-        &self,
-        pid: i32,
-        patience: Patience,
-        rules: &Balance,
-    ) -> Result<Option<Arc<Job>>, NotSeen> {
-        if rules.beyond_job {
+    pub(crate) fn job_of(&self, pid: i32, patience: Patience) -> Result<Option<Arc<Job>>, NotSeen> {
+        if self.ground.config().balance.beyond_job {
             return Ok(None);
         }
         let look = move || Job::of(pid).map(Arc::new);
         self.probes.probe(pid, patience, look)
     }
 
-    fn in_its_job(&self, candidate: Candidate, rules: &Balance) -> Option<Candidate> {
-        let job = self.job_of(candidate.pid, Patience::Brief, rules).ok()?;
+    fn in_its_job(&self, candidate: Candidate) -> Option<Candidate> {
+        let job = self.job_of(candidate.pid, Patience::Brief).ok()?;
         Some(Candidate { job, ..candidate })
     }
 
@@ -105,10 +96,10 @@ impl Census {
         found
     }
 
-    /// Looks at all processes: forgets the dead, finds descendants, measures CPU use. `now`: milliseconds
-    /// since the daemon began.
-    pub(crate) fn refresh(&self, rules: &Balance, now: u64) {
-        let sessions = &rules.sessions;
+    /// Looks at all processes: forgets the dead, finds descendants, measures CPU use.
+    pub(crate) fn refresh(&self) {
+        let (config, now) = (self.ground.config(), self.ground.clock_ms());
+        let sessions = &config.balance.sessions;
         if self.candidates().is_empty() && sessions.is_empty() {
             return;
         }
@@ -118,7 +109,7 @@ impl Census {
         let new = self.candidates().new_members(&all, &members);
         let looked = new
             .into_iter()
-            .filter_map(|candidate| self.in_its_job(candidate, rules));
+            .filter_map(|candidate| self.in_its_job(candidate));
         let new: Vec<Candidate> = looked.collect();
         let mut candidates = self.candidates();
         let found = candidates.add_members(new);

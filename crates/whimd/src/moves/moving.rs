@@ -52,11 +52,7 @@ fn found(
     if !moves.ground().settings().root && credentials.uids[0] != nix::unistd::geteuid().as_raw() {
         return Err(MoveError::OtherUser(pid));
     }
-    let job = process.by_pid(|pid| {
-        moves
-            .census()
-            .job_of(pid, Patience::Long, &moves.ground().config().balance)
-    })??;
+    let job = process.by_pid(|pid| moves.census().job_of(pid, Patience::Long))??;
     let mut candidates = moves.candidates();
     let known = candidates
         .get(pid)
@@ -112,9 +108,7 @@ fn still_may(caller: &Caller, target: &Target) -> Result<(), MoveError> {
 /// Wrong pid, or not the caller's.
 pub(crate) fn adopt(moves: &Moves, caller: &Caller, pid: i32) -> Result<String, MoveError> {
     let target = opened(moves, caller, pid)?;
-    moves
-        .census()
-        .refresh(&moves.ground().config().balance, moves.ground().clock_ms());
+    moves.census().refresh();
     if let Some(journey) = target
         .journey
         .as_ref()
@@ -170,15 +164,9 @@ pub(crate) async fn migrate_for(
     let pid = process.pid();
     let refused = |error: &MoveError| count_refusal(moves.ground().metrics(), error);
     let found = target(moves, caller, Arc::clone(&process)).inspect_err(refused)?;
-    let home = moves.ground().cluster().node();
-    if to == HOME
-        || (to == home
-            && moves
-                .ground()
-                .cluster()
-                .member(to)
-                .is_none_or(|m| m.name == home))
-    {
+    let cluster = moves.ground().cluster();
+    let home = cluster.node();
+    if to == HOME || (to == home && cluster.member(to).is_none_or(|m| m.name == home)) {
         return bring_for(moves, found, false, (cause, heard_by))
             .await?
             .ok_or(MoveError::AtHome(pid))

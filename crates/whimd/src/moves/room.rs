@@ -29,6 +29,8 @@ pub(crate) async fn admit(
     node: &str,
     epoch: u32,
 ) -> Result<(Slot, i32), MoveError> {
+    let cluster = moves.ground().cluster();
+    let faults = &moves.ground().settings().faults;
     let class = moves.host().sensors().class().clone();
     let away = target
         .journey
@@ -37,7 +39,7 @@ pub(crate) async fn admit(
     let request = AdmitRequest {
         journey: journey.to_string(),
         epoch,
-        home: moves.ground().cluster().node(),
+        home: cluster.node(),
         pid: target.stat.pid,
         uid: target.credentials.uids[0],
         threads: target.stat.threads,
@@ -51,28 +53,14 @@ pub(crate) async fn admit(
             .map(|status| status.location.clone()),
     };
     let request = NodeRequest::Admit { request };
-    moves
-        .ground()
-        .settings()
-        .faults
-        .point("before-admit-request");
-    let reply = moves
-        .ground()
-        .cluster()
-        .call(node, &request, ADMIT_TIMEOUT)
-        .await;
-    moves
-        .ground()
-        .settings()
-        .faults
-        .point("after-admit-request");
+    faults.point("before-admit-request");
+    let reply = cluster.call(node, &request, ADMIT_TIMEOUT).await;
+    faults.point("after-admit-request");
     match reply {
         Ok(NodeReply::Slot {
             slot,
             supervisor_pid,
-        }) if is_asked_for(moves.ground().cluster(), &slot, (journey, node, epoch)) => {
-            Ok((slot, supervisor_pid))
-        }
+        }) if is_asked_for(cluster, &slot, (journey, node, epoch)) => Ok((slot, supervisor_pid)),
         Ok(NodeReply::Refused { reason }) => Err(MoveError::Refused(reason)),
         Ok(_) => Err(MoveError::Nonsense(node.to_string())),
         Err(source) => Err(MoveError::Call {
@@ -104,15 +92,12 @@ fn is_asked_for(cluster: &Cluster, slot: &Slot, (journey, node, epoch): (&str, &
 /// Tells a host that the process is not there. Home alone decides where it is, so the host ends whatever
 /// waits or runs there under that epoch. False if the host did not hear it.
 pub(crate) async fn release(moves: &Moves, node: &str, journey: &str, epoch: u32) -> bool {
+    let faults = &moves.ground().settings().faults;
     let request = NodeRequest::Release {
         journey: journey.to_string(),
         epoch,
     };
-    moves
-        .ground()
-        .settings()
-        .faults
-        .point("before-slot-given-back");
+    faults.point("before-slot-given-back");
     let called = moves
         .ground()
         .cluster()
@@ -121,11 +106,7 @@ pub(crate) async fn release(moves: &Moves, node: &str, journey: &str, epoch: u32
     if let Err(error) = &called {
         tracing::debug!(%error, node, "a slot was not given back; it ends by itself");
     }
-    moves
-        .ground()
-        .settings()
-        .faults
-        .point("after-slot-given-back");
+    faults.point("after-slot-given-back");
     called.is_ok()
 }
 
