@@ -10,7 +10,7 @@ use whim_sys::pidfd::Pidfd;
 
 use crate::owned;
 use crate::places::{Environment, Places};
-use crate::protocol::{ANSWER_MAX, Answer, Request};
+use crate::protocol::{ANSWER_MAX, Answer, REQUEST_MAX, Request};
 
 #[derive(Debug, Error)]
 pub enum ControlError {
@@ -22,6 +22,8 @@ pub enum ControlError {
         "What answers at {path} is not a daemon of yours or root's (it is of uid {uid}): it is told nothing"
     )]
     Foreign { path: PathBuf, uid: u32 },
+    #[error("This request has {0} bytes, and the daemon reads no more than {REQUEST_MAX}")]
+    TooLong(usize),
     #[error("The connection to the daemon broke ({0}); see its log")]
     Broken(#[source] io::Error),
     #[error("The daemon ended the connection without an answer; see its log")]
@@ -103,10 +105,13 @@ impl Client {
     /// Sends a request, the answers to which are then read by [`Client::receive`].
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// When the connection breaks, or when the daemon would not read so long a request.
     pub fn send(&mut self, request: &Request) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(request).map_err(ControlError::Undecodable)?;
         line.push(b'\n');
+        if line.len() > REQUEST_MAX {
+            return Err(ControlError::TooLong(line.len()));
+        }
         self.stream
             .get_mut()
             .write_all(&line)
@@ -187,6 +192,29 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_request_is_sent_that_the_daemon_would_not_read() {
+        let request = |length: usize| Request::Undrain {
+            node: "n".repeat(length),
+        };
+        let around = serde_json::to_vec(&request(0)).expect("encoded").len() + 1;
+        let sent = |length: usize| {
+            let (daemon, stream) = UnixStream::pair().expect("sockets");
+            let stream = BufReader::new(stream);
+            let sent = Client { stream }.send(&request(length));
+            let mut heard = Vec::new();
+            (&daemon).read_to_end(&mut heard).expect("read");
+            (sent, heard.len())
+        };
+        let (done, heard) = sent(REQUEST_MAX - around);
+        done.expect("sent");
+        assert_eq!(heard, REQUEST_MAX);
+        let (error, heard) = sent(REQUEST_MAX - around + 1);
+        let error = error.expect_err("one byte more");
+        assert!(matches!(error, ControlError::TooLong(_)), "{error}");
+        assert_eq!(heard, 0);
+    }
 
     #[test]
     fn answers_are_read_up_to_their_limit() {
