@@ -56,6 +56,10 @@ fn comes_home(cluster: &Cluster) -> Result<()> {
         Ok((cluster.place(pid)? == "n1").then_some(()))
     })?;
     grows(cluster, pid)?;
+    eventually(LEASE * 5, "why says what brought it home", || {
+        let why = cluster.whim("n1", &["why", &pid.to_string()])?;
+        Ok(why.contains("its host is no member any more").then_some(()))
+    })?;
     finish(cluster, &mut guest, pid)
 }
 

@@ -284,7 +284,10 @@ pub(crate) fn count_refusal(metrics: &Metrics, error: &MoveError) {
 /// Counts and remembers a return that nobody asked for. This is done at the end of the journey, with
 /// what its journal tells.
 pub(crate) fn note_return(moves: &Moves, journey: &Journey, report: &MoveReport) {
-    let (cause, counters) = (Cause::Itself, moves.ground().metrics().counters());
+    // From a host that was removed it comes home on the word of its home's daemon.
+    let host = moves.ground().cluster().member(&report.from);
+    let cause = host.map_or(Cause::Order, |_| Cause::Itself);
+    let counters = moves.ground().metrics().counters();
     counters.move_begun(cause);
     let (frozen, took) = (report.freeze_ms / 1000.0, report.total_ms / 1000.0);
     counters.move_done(cause, report.bytes, frozen, took);
