@@ -1,6 +1,7 @@
 //! Why a process of this node cannot move now.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_image::stay::{self, Policy, StayReason};
@@ -9,6 +10,7 @@ use whim_sys::yama::Scope;
 
 use crate::line::probes::{NotSeen, Patience};
 use crate::moves::Moves;
+use crate::settings::Settings;
 
 /// How long a program may take to start another one, which shares its memory until then.
 const STARTS_WITHIN: Duration = Duration::from_millis(200);
@@ -63,10 +65,32 @@ fn find(moves: &Moves, pid: i32, patience: Patience) -> (Vec<String>, bool) {
     // The reasons contain paths, whose text is the user's.
     let found = found.iter().map(|reason| sentence(&format!("{reason}.")));
     let kept = moves.host().orders().keeps();
-    let kept = kept.into_iter().chain(forbidden).map(str::to_owned);
+    let part = part_of_the_system(settings, pid);
+    let kept = kept.into_iter().chain(part).chain(forbidden);
+    let kept = kept.map(str::to_owned);
     let reasons: Vec<String> = kept.chain(found).collect();
     let passing = passing && reasons.len() == 1;
     (reasons, passing)
+}
+
+/// Why a process is none of those that a cluster moves, whoever asks for it.
+fn part_of_the_system(settings: &Settings, pid: i32) -> Option<&'static str> {
+    if pid == 1 {
+        return Some(
+            "It is the first process of this machine, which all others need, and which ends with no other.",
+        );
+    }
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|at| (at.dev(), at.ino()));
+    let executed = file(Path::new(&format!("/proc/{pid}/exe")))?;
+    // A daemon that was upgraded runs a file that is not there any more.
+    let ours = ["whim-home", "whim-guest"].map(|name| settings.libexec.join(name));
+    let mut ours = ours
+        .iter()
+        .map(PathBuf::as_path)
+        .chain([Path::new("/proc/self/exe")]);
+    ours.any(|path| file(path) == Some(executed)).then_some(
+        "It is a daemon or a supervisor of this cluster: its memory holds keys of this node, and stays here.",
+    )
 }
 
 /// Why a home supervisor may not trace a process. `declared`: it is what `whim run` became; `of_root`:
