@@ -1,7 +1,10 @@
 //! openMosix's words: who may leave a node, who may come, and who has to go.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use whim_system_tests::process::{self, eventually};
 use whim_system_tests::terminal::Terminal;
@@ -26,8 +29,9 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::in_lab("orders::last_move_and_its_cause", 3, last_move),
         Case::in_lab("orders::drain", 3, drain),
         Case::in_lab("orders::drain_waits_for_its_own", 2, drain_waits),
+        Case::in_lab("orders::last_one_holds", 2, last_one_holds),
         Case::in_lab("orders::a_guest_without_lease_and_home", 2, without_home),
-        Case::in_lab("orders::candidates", 1, candidates),
+        Case::in_lab("orders::candidates", 2, candidates),
         Case::in_lab("orders::labels", 3, labels),
         Case::in_lab("orders::shell", 2, shell),
         Case::in_lab("orders::only_of_administrators", 2, administrators),
@@ -362,6 +366,45 @@ fn drain_waits(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Whoever lifts an order while others wait for what it brings about has the last word: those are told so,
+/// and the order of a client that is dead is not given again.
+fn last_one_holds(cluster: &Cluster) -> Result<()> {
+    let (_own, _) = sleeper_of_n2(cluster)?;
+    for node in ["n1", "n2"] {
+        let mut dead = draining(cluster, node)?;
+        dead.client.signal(Signal::SIGKILL);
+        dead.client.wait(SHORT)?;
+        let mut waiting = draining(cluster, node)?;
+        knows(cluster, "n2", "state", &"draining".into())?;
+        cluster.whim("n1", &["undrain", "n2"])?;
+        let status = waiting.client.wait(SHORT)?;
+        let said = fs::read_to_string(&waiting.said)?;
+        let lifted = said.contains("'whim undrain' was given meanwhile");
+        ensure!(!status.success() && lifted, "{status}: {said}");
+        knows(cluster, "n2", "state", &"up".into())?;
+    }
+    Ok(())
+}
+
+struct Draining {
+    client: Running,
+    said: PathBuf,
+}
+
+/// `whim drain --wait n2`, which has been told what is left, and waits.
+fn draining(cluster: &Cluster, from: &str) -> Result<Draining> {
+    let said = cluster.directory().join("drain.txt");
+    let file = fs::File::create(&said)?;
+    let mut command = cluster.whim_command(from, &["drain", "--wait", "n2"]);
+    command.stdout(file.try_clone()?).stderr(file);
+    let client = Running::spawn(&mut command)?;
+    eventually(SHORT, "it is told what is left", || {
+        let told = fs::read_to_string(&said)?.contains("of its own are left");
+        Ok(told.then_some(()))
+    })?;
+    Ok(Draining { client, said })
+}
+
 /// Its home is gone, and its lease does not end: nobody else would ever end it.
 fn without_home(cluster: &Cluster) -> Result<()> {
     let talks = echoes(cluster, 1, &["--lease", "inf"])?;
@@ -390,6 +433,7 @@ fn candidates(cluster: &Cluster) -> Result<()> {
         said.contains("Not a candidate: it was started neither by"),
         "{said}"
     );
+    parts_of_the_system_stay(cluster, daemon)?;
     // As on a machine that is no lab.
     cluster.configure("n1", "[balance]\nuid_min = 1000\n")?;
     cluster.restart_daemon("n1")?;
@@ -398,6 +442,20 @@ fn candidates(cluster: &Cluster) -> Result<()> {
     ensure!(said.contains(sentence), "{said}");
     let shown = cluster.whim("n1", &["ps"])?;
     ensure!(shown.contains(sentence), "{shown}");
+    Ok(())
+}
+
+/// Not even root sends away what the node itself stands on.
+fn parts_of_the_system_stay(cluster: &Cluster, daemon: i32) -> Result<()> {
+    for (pid, sentence) in [
+        (1, "It is the first process of this machine"),
+        (daemon, "It is a daemon or a supervisor of this cluster"),
+    ] {
+        let said = cluster.refused("n1", &["migrate", &pid.to_string(), "n2"])?;
+        ensure!(said.contains(sentence), "{said}");
+        let said = cluster.whim("n1", &["why", &pid.to_string()])?;
+        ensure!(said.contains(sentence), "{said}");
+    }
     Ok(())
 }
 

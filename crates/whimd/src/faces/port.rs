@@ -227,12 +227,22 @@ async fn answer(daemon: &Arc<Daemon>, peer: &PeerIdentity, request: NodeRequest)
                 Err(NotLeaving { reason, .. }) => NodeReply::Unanswered { reason },
             }
         }
-        NodeRequest::Drain { on } => match evacuation::drain(daemon.moves(), on).await {
-            Ok(Remaining { guests, own, more }) => NodeReply::Drain { guests, own, more },
-            Err(error) => NodeReply::Refused {
-                reason: error.to_string(),
-            },
-        },
+        NodeRequest::Drain { on, told_before } => {
+            match evacuation::drain(daemon.moves(), on, told_before).await {
+                Ok(Remaining {
+                    guests,
+                    own,
+                    more,
+                    lifted,
+                }) => NodeReply::Drain {
+                    guests,
+                    own,
+                    more,
+                    lifted,
+                },
+                Err(error) => refused(&error),
+            }
+        }
         NodeRequest::Processes => NodeReply::Processes {
             rows: telling::for_peers(daemon).await,
         },
@@ -349,7 +359,10 @@ mod tests {
             NodeRequest::WantMembers,
             NodeRequest::Keys { time_ms: 5 },
             NodeRequest::Processes,
-            NodeRequest::Drain { on: true },
+            NodeRequest::Drain {
+                on: true,
+                told_before: false,
+            },
             NodeRequest::Leave,
         ];
         for question in &questions {

@@ -258,16 +258,7 @@ async fn order(
     match request {
         Request::Stay { on } => told(daemon, |orders| orders.stay = on),
         Request::Block { on } => told(daemon, |orders| orders.block = on),
-        Request::Expel => {
-            told(daemon, |orders| orders.block = true)?;
-            let left = match evacuation::expel(daemon.moves(), answers).await {
-                0 => "No guests are left".to_owned(),
-                left => format!("{left} guests do not leave"),
-            };
-            Ok(Some(format!(
-                "{left}, and new ones are refused: 'whim unblock' admits them"
-            )))
-        }
+        Request::Expel => evacuation::expel(daemon.moves(), answers).await.map(Some),
         Request::Evacuate { undo: false } => {
             let left = evacuation::evacuate(daemon.moves(), answers).await;
             left.map(Some).map_err(|error| error.to_string())

@@ -41,6 +41,8 @@ pub(crate) struct Remaining {
     pub own: Vec<OwnProcess>,
     /// How many more there are than those that are named.
     pub more: u32,
+    /// It is not drained any more: somebody has lifted the order.
+    pub lifted: bool,
 }
 
 /// Why a guest has not left, and whether its home can take it away later. If not, the supervisor at home
@@ -53,7 +55,7 @@ pub(crate) struct NotLeaving {
 
 /// Sends all guests away, and returns when none is left that is worth waiting for. Returns how many are
 /// left. New guests have to be refused before.
-pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> usize {
+async fn send_all_away(moves: &Arc<Moves>, answers: &Answers) -> usize {
     let mut asked: JoinSet<(StayId, Result<(), NotLeaving>)> = JoinSet::new();
     let mut waiting: HashSet<StayId> = HashSet::new();
     let mut given_up: HashSet<StayId> = HashSet::new();
@@ -216,17 +218,44 @@ pub(crate) async fn bring_all(moves: &Arc<Moves>, answers: &Answers) -> usize {
     }
 }
 
-/// Sends all guests away for as long as `holds` is true of the node's orders, or until none is left.
-pub(crate) async fn clear(moves: &Arc<Moves>, answers: &Answers, holds: impl Fn(Orders) -> bool) {
+/// Sends all guests away for as long as `holds` is true of the node's orders, or until none is left that
+/// is worth waiting for. Returns how many are left, or nothing if the order was lifted.
+pub(crate) async fn clear(
+    moves: &Arc<Moves>,
+    answers: &Answers,
+    holds: impl Fn(Orders) -> bool,
+) -> Option<usize> {
     let lifted = async {
         while holds(moves.host().orders()) {
             tokio::time::sleep(LOOK).await;
         }
     };
     tokio::select! {
-        _ = expel(moves, answers) => {}
-        () = lifted => {}
+        left = send_all_away(moves, answers) => Some(left).filter(|_| holds(moves.host().orders())),
+        () = lifted => None,
     }
+}
+
+/// `whim expel`: guests are refused from now on; returns when none is left.
+///
+/// # Errors
+/// It cannot be noted, or somebody has lifted the order.
+pub(crate) async fn expel(moves: &Arc<Moves>, answers: &Answers) -> Result<String, String> {
+    let noted = moves.host().change_orders(|orders| orders.block = true);
+    noted.map_err(|error| error.to_string())?;
+    let left = match clear(moves, answers, |orders| orders.block).await {
+        Some(0) => "No guests are left".to_owned(),
+        Some(left) => format!("{left} guests do not leave"),
+        None => {
+            return Err(
+                "Guests are admitted again, and those that are here stay: 'whim unblock' was given meanwhile"
+                    .into(),
+            );
+        }
+    };
+    Ok(format!(
+        "{left}, and new ones are refused: 'whim unblock' admits them"
+    ))
 }
 
 /// `whim evacuate`: this node goes down. Names the node's own processes, which go down with it, and
@@ -256,14 +285,20 @@ pub(crate) async fn evacuate(moves: &Arc<Moves>, answers: &Answers) -> Result<St
     ))
 }
 
-/// Orders this node to drain, or not to, and returns what is left on it. Guests go on leaving after
-/// that.
+/// Orders this node to drain, or not to, unless it was `told_before`, and returns what is left on it.
+/// Guests go on leaving after that, for as long as the order holds.
 ///
 /// # Errors
 /// It cannot be noted.
-pub(crate) async fn drain(moves: &Arc<Moves>, on: bool) -> Result<Remaining, NotNoted> {
-    moves.host().change_orders(|orders| orders.drain = on)?;
-    if on {
+pub(crate) async fn drain(
+    moves: &Arc<Moves>,
+    on: bool,
+    told_before: bool,
+) -> Result<Remaining, NotNoted> {
+    if !told_before {
+        moves.host().change_orders(|orders| orders.drain = on)?;
+    }
+    if moves.host().orders().drain {
         let moves = Arc::clone(moves);
         tokio::spawn(async move {
             // One task at a time: a second request finds it at work.
@@ -288,6 +323,7 @@ async fn look_for_remaining(moves: &Arc<Moves>) -> Remaining {
             guests: moves.host().guests().count(),
             own: Vec::new(),
             more: 1,
+            lifted: !moves.host().orders().drain,
         }
     })
 }
@@ -313,27 +349,33 @@ fn remaining(moves: &Moves) -> Remaining {
         guests: moves.host().guests().count(),
         own,
         more: u32::try_from(more).unwrap_or(u32::MAX),
+        lifted: !moves.host().orders().drain,
     }
 }
 
 /// `whim drain NODE`: returns when its guests have left and, with `wait`, its own processes have ended.
 ///
+/// The order is given once. Whoever lifts it while we wait has said the last word.
+///
 /// # Errors
-/// The node cannot be asked, or refuses.
+/// The node cannot be asked, or refuses; or the order was lifted.
 pub(crate) async fn drain_node(
     moves: &Arc<Moves>,
     node: &str,
     wait: bool,
     answers: &Answers,
 ) -> Result<String, String> {
+    let mut remaining = ask(moves, node, DrainOrder::Drain).await?;
+    name_own(node, &remaining, answers);
     let mut told: Option<(u32, usize)> = None;
     let mut changed = Instant::now();
     loop {
-        let remaining = ask(moves, node, true).await?;
-        let own = remaining.own.len() + usize::try_from(remaining.more).unwrap_or(usize::MAX);
-        if told.is_none() {
-            name_own(node, &remaining, answers);
+        if remaining.lifted {
+            return Err(format!(
+                "{node} is not drained: 'whim undrain' was given meanwhile, and it takes guests again"
+            ));
         }
+        let own = remaining.own.len() + usize::try_from(remaining.more).unwrap_or(usize::MAX);
         if told.replace((remaining.guests, own)) != Some((remaining.guests, own)) {
             let text = format!(
                 "{} guests and {own} processes of its own are left",
@@ -353,7 +395,11 @@ pub(crate) async fn drain_node(
                 "{node} is drained: 'whim undrain {node}' ends that"
             ));
         }
+        if answers.is_closed() {
+            return Err("Whoever waited for this has gone away".into());
+        }
         tokio::time::sleep(ASK).await;
+        remaining = ask(moves, node, DrainOrder::Remaining).await?;
     }
 }
 
@@ -362,22 +408,47 @@ pub(crate) async fn drain_node(
 /// # Errors
 /// As [`drain_node`].
 pub(crate) async fn undrain_node(moves: &Arc<Moves>, node: &str) -> Result<String, String> {
-    ask(moves, node, false).await?;
+    ask(moves, node, DrainOrder::Undrain).await?;
     Ok(format!("{node} takes guests again"))
 }
 
-async fn ask(moves: &Arc<Moves>, node: &str, on: bool) -> Result<Remaining, String> {
+/// What a node is told about being drained, or asked.
+#[derive(Clone, Copy)]
+enum DrainOrder {
+    Drain,
+    Undrain,
+    /// It was told before: what is left?
+    Remaining,
+}
+
+async fn ask(moves: &Arc<Moves>, node: &str, order: DrainOrder) -> Result<Remaining, String> {
+    let (on, told_before) = match order {
+        DrainOrder::Drain => (true, false),
+        DrainOrder::Undrain => (false, false),
+        DrainOrder::Remaining => (true, true),
+    };
     if node == moves.ground().cluster().node() {
-        return drain(moves, on).await.map_err(|error| error.to_string());
+        let said = drain(moves, on, told_before).await;
+        return said.map_err(|error| error.to_string());
     }
-    let request = NodeRequest::Drain { on };
+    let request = NodeRequest::Drain { on, told_before };
     let said = moves
         .ground()
         .cluster()
         .call(node, &request, Duration::from_secs(5))
         .await;
     match said {
-        Ok(NodeReply::Drain { guests, own, more }) => Ok(Remaining { guests, own, more }),
+        Ok(NodeReply::Drain {
+            guests,
+            own,
+            more,
+            lifted,
+        }) => Ok(Remaining {
+            guests,
+            own,
+            more,
+            lifted,
+        }),
         Ok(NodeReply::Refused { reason }) => Err(reason),
         Ok(_) => Err(format!(
             "Node {node} gave an answer that makes no sense: upgrade the older of the two nodes"

@@ -76,10 +76,13 @@ pub(crate) enum NodeRequest {
         journey: String,
         epoch: u32,
     },
-    /// An administrator of the sender's drains the receiver, or drains it no longer. The sender asks again
-    /// and again, and is told what is left.
+    /// An administrator of the sender's drains the receiver, or drains it no longer, and is told what is
+    /// left. The sender asks again and again, and says that it gave the order before: then nothing is
+    /// ordered. A node that does not know `told_before` takes each question for a new order.
     Drain {
         on: bool,
+        #[serde(default)]
+        told_before: bool,
     },
     /// A list of members and notices of removals, all signed by the node that holds the CA.
     Members {
@@ -139,6 +142,9 @@ pub(crate) enum NodeReply {
         guests: u32,
         own: Vec<OwnProcess>,
         more: u32,
+        /// The order does not hold any more.
+        #[serde(default)]
+        lifted: bool,
     },
     Done,
     Refused {
@@ -400,6 +406,7 @@ mod tests {
             guests: u32::MAX,
             own: vec![process; NAMED_MAX],
             more: u32::MAX,
+            lifted: false,
         };
         let length = serde_json::to_vec(&reply).expect("encoded").len();
         assert!(length <= FRAME_MAX, "{length}");
