@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -255,6 +256,15 @@ static void *deny_time_stamps(void *nothing)
     return NULL;
 }
 
+/* Layout and compatibility are each thread's own, too. */
+static void *change_personality(void *nothing)
+{
+    (void)nothing;
+    need(personality(ADDR_NO_RANDOMIZE) != -1, "personality");
+    answer();
+    return NULL;
+}
+
 static int end_confined(void)
 {
     struct pollfd answer = {.fd = from_thread[0], .events = POLLIN};
@@ -356,6 +366,20 @@ static int begin(const char *reason)
         return keep_in_thread(reason);
     } else if (!strcmp(reason, "thread-tsc")) {
         make_confined(deny_time_stamps, NULL);
+    } else if (!strcmp(reason, "thread-personality")) {
+        make_confined(change_personality, NULL);
+    } else if (!strcmp(reason, "speculation")) {
+        /* PR_SET_SPECULATION_CTRL, PR_SPEC_STORE_BYPASS, PR_SPEC_DISABLE */
+        if (prctl(53, 0, 4, 0, 0) != 0)
+            return 0;
+    } else if (!strcmp(reason, "core")) {
+        /* PR_SCHED_CORE, PR_SCHED_CORE_CREATE, of the process */
+        if (prctl(62, 1, 0, 1, 0) != 0)
+            return 0;
+    } else if (!strcmp(reason, "cpuid")) {
+        /* ARCH_SET_CPUID */
+        if (syscall(SYS_arch_prctl, 0x1012, 0) != 0)
+            return 0;
     } else if (!strcmp(reason, "tsc")) {
         need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
     } else if (!strcmp(reason, "mdwe")) {
@@ -406,6 +430,10 @@ static int end(const char *reason)
         return end_confined();
     if (!strcmp(reason, "tsc"))
         return prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0) == 0;
+    if (!strcmp(reason, "speculation"))
+        return prctl(53, 0, 2, 0, 0) == 0;
+    if (!strcmp(reason, "cpuid"))
+        return syscall(SYS_arch_prctl, 0x1012, 1) == 0;
     if (!strcmp(reason, "mdwe")) {
         void *refused = mmap(NULL, SIZE, PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         need(refused == MAP_FAILED && errno == EACCES, "what it denied itself it was given");
@@ -413,7 +441,7 @@ static int end(const char *reason)
     }
     if (!strcmp(reason, "tiles") || !strcmp(reason, "tiles-away") ||
         !strcmp(reason, "address-tags") || !strcmp(reason, "seccomp") || !strcmp(reason, "sealed") ||
-        !strcmp(reason, "segments") || !strcmp(reason, "none"))
+        !strcmp(reason, "segments") || !strcmp(reason, "core") || !strcmp(reason, "none"))
         return 0;
     return munmap(memory, SIZE) == 0;
 }

@@ -36,6 +36,7 @@ mod hostile;
 mod identity;
 mod jobs;
 mod json;
+mod kept;
 mod kernels;
 mod kinds;
 mod leaks;
@@ -135,6 +136,7 @@ fn cases() -> Result<Vec<Case>> {
     cases.extend(faults::cases());
     cases.extend(first_hour::cases());
     cases.extend(hostile::cases());
+    cases.extend(kept::cases());
     cases.extend(kernels::cases());
     cases.extend(kinds::cases());
     cases.extend(line::cases());

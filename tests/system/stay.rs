@@ -39,6 +39,10 @@ const REASONS: &[(&str, &[&str])] = &[
     ("mdwe", &["both writable and executable"]),
     ("tsc", &["denies itself the time stamp counter"]),
     ("thread-tsc", &["denies itself the time stamp counter"]),
+    ("thread-personality", &["have different personalities"]),
+    ("speculation", &["restricts what its CPU may guess"]),
+    ("core", &["with whom it may share a core"]),
+    ("cpuid", &["denies itself CPUID"]),
     ("tiles", &["tiles of AMX"]),
     ("address-tags", &["tags in its addresses"]),
 ];

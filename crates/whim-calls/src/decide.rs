@@ -6,7 +6,10 @@ use crate::types::{Decision, Direction, NewThread, Returned, Signal, Special, ha
 use Direction::{In, Out};
 
 /// Turns the forward of the builder into a special decision.
-fn special_forward<T>(builder: &mut Builder<'_>, make: fn(crate::Forward) -> Special) -> Flow<T> {
+pub(crate) fn special_forward<T>(
+    builder: &mut Builder<'_>,
+    make: fn(crate::Forward) -> Special,
+) -> Flow<T> {
     let forward = builder.finish();
     Err(Box::new(Decision::Special(make(forward))))
 }
@@ -448,121 +451,4 @@ pub(crate) fn close_range(builder: &mut Builder<'_>) -> Flow {
         return go_home("it gives a thread descriptors of its own");
     }
     Ok(())
-}
-
-/// prctl options that act on the guest and need nothing at home: GET_NAME, UNALIGN, FPEMU,
-/// FPEXC, TIMING, ENDIAN, GET_TSC, TIMERSLACK, MCE_KILL, GET_TID_ADDRESS, THP_DISABLE, MPX, FP_MODE,
-/// SVE, TAGGED_ADDR_CTRL, GET_MDWE, MEMORY_MERGE, FUTEX_HASH, GET_AUXV, SET_VMA. Most are not
-/// for this architecture: the kernel says EINVAL.
-pub(crate) const PRCTL_HERE: &[u32] = &[
-    5,
-    6,
-    9,
-    10,
-    11,
-    12,
-    13,
-    14,
-    16,
-    19,
-    20,
-    25,
-    29,
-    30,
-    33,
-    34,
-    40,
-    41,
-    42,
-    43,
-    44,
-    45,
-    46,
-    50,
-    51,
-    55,
-    56,
-    66,
-    67,
-    68,
-    78,
-    0x4155_5856,
-    0x5356_4d41,
-];
-
-/// prctl options that act on the deputy and have no pointer: SET_PDEATHSIG, DUMPABLE, KEEPCAPS,
-/// GET_SECCOMP, CAPBSET, SECUREBITS, TASK_PERF_EVENTS, SET_CHILD_SUBREAPER, NO_NEW_PRIVS,
-/// CAP_AMBIENT, GET_SPECULATION_CTRL, IO_FLUSHER, SET_PTRACER.
-const PRCTL_FORWARD: &[u32] = &[
-    1,
-    3,
-    4,
-    7,
-    8,
-    21,
-    23,
-    24,
-    27,
-    28,
-    31,
-    32,
-    36,
-    38,
-    39,
-    47,
-    52,
-    57,
-    58,
-    0x5961_6d61,
-];
-
-const GET_PDEATHSIG: u32 = 2;
-const SET_NAME: u32 = 15;
-const SET_TSC: u32 = 26;
-/// PR_TSC_ENABLE, which every guest has.
-const TSC_ENABLE: u32 = 1;
-const GET_CHILD_SUBREAPER: u32 = 37;
-
-/// Whether home executes this option of prctl for a guest.
-pub(crate) fn prctl_is_forwarded(option: u32) -> bool {
-    [GET_PDEATHSIG, SET_NAME, GET_CHILD_SUBREAPER].contains(&option)
-        || PRCTL_FORWARD.contains(&option)
-}
-
-pub(crate) fn prctl(builder: &mut Builder<'_>) -> Flow {
-    match builder.unsigned(0) {
-        SET_NAME => {
-            // The kernel reads at most 15 bytes and adds its own NUL.
-            let name = builder.value(1);
-            builder.region(name, 16, In, Returned::Nothing)?;
-            special_forward(builder, Special::ThreadName)
-        }
-        GET_PDEATHSIG | GET_CHILD_SUBREAPER => {
-            builder.region(builder.value(1), 4, Out, Returned::Whole)
-        }
-        SET_TSC if builder.unsigned(1) == TSC_ENABLE => run_here(),
-        SET_TSC => go_home("it denies itself the time stamp counter"),
-        65 => go_home("it denies itself memory that is both writable and executable"),
-        option if PRCTL_HERE.contains(&option) => run_here(),
-        option if PRCTL_FORWARD.contains(&option) => Ok(()),
-        22 => go_home("it installs a seccomp filter"),
-        35 => go_home("it edits the description of its memory"),
-        59 => go_home("it dispatches system calls to itself"),
-        _ => go_home("this prctl option is not in the table"),
-    }
-}
-
-/// The FS and GS bases.
-pub(crate) const ARCH_PRCTL_HERE: &[u32] = &[0x1001, 0x1002, 0x1003, 0x1004];
-
-pub(crate) fn arch_prctl(builder: &mut Builder<'_>) -> Flow {
-    match builder.unsigned(0) {
-        // The bases, GET_CPUID, the XCOMP queries, shadow stack status.
-        0x1001..=0x1004 | 0x1011 | 0x1021 | 0x1022 | 0x1024 | 0x5005 => run_here(),
-        0x1012 => go_home("it switches CPUID on or off"),
-        0x1023 | 0x1025 => go_home("it asks for larger registers"),
-        0x4000..=0x4fff => go_home("it uses address tagging"),
-        0x5000..=0x5fff => go_home("it uses a shadow stack"),
-        _ => go_home("this arch_prctl option is not in the table"),
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::prctl::{self, Done};
 use crate::resolve::rows;
 use crate::shape::{Argument, CallClass, Gate, Row, Shape, Size};
 use crate::types::{Direction, Returned};
@@ -50,7 +51,26 @@ pub fn markdown(tested_by: TestedBy<'_>) -> String {
     }
     text.push_str("\n## Requests of ioctl that are forwarded\n\n");
     text.push_str(&wrapped(&crate::ioctl::names()));
+    options(&mut text, "prctl", prctl::PRCTL);
+    options(&mut text, "arch_prctl", prctl::ARCH_PRCTL);
     text
+}
+
+/// What is done with each option of such a call.
+fn options(text: &mut String, call: &str, rows: &[prctl::Row]) {
+    // Writing into a String cannot fail.
+    let _ = writeln!(text, "\n## Options of {call} ({})\n", rows.len());
+    text.push_str("| option | done |\n|---|---|\n");
+    for row in rows {
+        let done = match row.done {
+            Done::Here => "local".into(),
+            Done::Home | Done::HomeStores => "forwarded".into(),
+            Done::Both => "forwarded, then local".into(),
+            Done::Returns(what) => format!("goes home: {what}"),
+            Done::Decided => "by argument".into(),
+        };
+        let _ = writeln!(text, "| {} {} | {done} |", row.option, row.name);
+    }
 }
 
 fn section(text: &mut String, class: CallClass, title: &str, tested_by: TestedBy<'_>) {

@@ -27,6 +27,7 @@ mod hiding;
 mod ioctl;
 mod nested;
 mod path;
+mod prctl;
 mod resolve;
 mod shape;
 mod sockopt;

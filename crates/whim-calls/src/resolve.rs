@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use crate::builder::Builder;
 use crate::decide;
 use crate::ioctl;
+use crate::prctl;
 use crate::shape::{CallClass, Gate, Row, Shape};
 use crate::table::TABLE;
 use crate::types::{AWAIT_NUMBER, Context, Decision, GuestMemory, Special};
@@ -86,7 +87,7 @@ pub fn home_may_execute_call(call: &Syscall) -> bool {
     home_may_execute(call.number)
         && match i64::from_ne_bytes(call.number.to_ne_bytes()) {
             libc::SYS_ioctl => !ioctl::is_refused(argument(1)),
-            libc::SYS_prctl => decide::prctl_is_forwarded(argument(0)),
+            libc::SYS_prctl => prctl::is_forwarded(argument(0)),
             libc::SYS_personality => argument(0) == u32::MAX,
             libc::SYS_close_range => argument(2) & decide::CLOSE_RANGE_UNSHARE == 0,
             _ => true,

@@ -13,6 +13,7 @@ use crate::control::{fcntl, msgctl, semctl};
 use crate::decide;
 use crate::ioctl::ioctl;
 use crate::nested;
+use crate::prctl;
 use crate::shape::{
     ENDS, Gate, ON_RECEIVE, ON_SEND, PATH, Row, Size, TEXT, V, change_sized, decided, flat,
     forward, get, get_sized, here, home, int, local, local_but, long, long_most, memory, nested,
@@ -269,10 +270,10 @@ table! {
     modify_ldt => home("it changes segment descriptors");
     pivot_root => home(MOUNTS);
     _sysctl => local().note(GONE);
-    prctl => decided(decide::prctl, "by option: local, forwarded, both (SET_NAME) or home")
-        .gate(Gate::AllowIf { index: 0, values: decide::PRCTL_HERE });
-    arch_prctl => here(decide::arch_prctl, "FS and GS bases: local; larger registers: home")
-        .gate(Gate::AllowIf { index: 0, values: decide::ARCH_PRCTL_HERE });
+    prctl => decided(prctl::decide, "by option: local, forwarded, both or home (see below)")
+        .gate(Gate::AllowIf { index: 0, values: prctl::PRCTL_HERE });
+    arch_prctl => here(prctl::decide_arch, "by option: local or home (see below)")
+        .gate(Gate::AllowIf { index: 0, values: prctl::ARCH_PRCTL_HERE });
     adjtimex => decided(decide::adjtimex, "asking: forwarded; setting: home");
     setrlimit => decided(decide::setrlimit, "limits on memory or CPU time: home; else forwarded");
     chroot => forward(&[PATH]);

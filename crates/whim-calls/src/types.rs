@@ -238,8 +238,9 @@ pub enum Special {
     /// CPU time of the process or a thread of it: the forward gives home's share, to which the
     /// supervisor adds what the guest has used (getrusage, times, clock_gettime of CPU clocks).
     ProcessTimes(Forward),
-    /// `prctl(PR_SET_NAME)`: forwarded, for `ps` at home, and then run natively.
-    ThreadName(Forward),
+    /// Some options of `prctl`: forwarded, because home keeps or shows what is set, and then run
+    /// natively, where home's kernel has accepted it.
+    Both(Forward),
     /// The result of the forwarded call that was in flight when the thread was moved.
     Await,
 }

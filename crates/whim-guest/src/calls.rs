@@ -286,7 +286,7 @@ impl Guest {
                 Ok(())
             }
             Special::ProcessTimes(forward) => self.forward(host_tid, forward, After::AddTimes),
-            Special::ThreadName(forward) => self.forward(host_tid, forward, After::RunHere),
+            Special::Both(forward) => self.forward(host_tid, forward, After::RunHere),
             Special::Await => self.await_home(host_tid),
         }
     }
@@ -362,12 +362,12 @@ impl Guest {
         let decision = call.map(|call| resolve(&call, &self.context, &self.memory));
         match decision {
             Some(Decision::Special(Special::ProcessTimes(_))) => forwarded.after = After::AddTimes,
-            Some(Decision::Special(Special::ThreadName(_))) => forwarded.after = After::RunHere,
+            Some(Decision::Special(Special::Both(_))) => forwarded.after = After::RunHere,
             _ => {}
         }
         if let Some(
             Decision::Forward(forward)
-            | Decision::Special(Special::ProcessTimes(forward) | Special::ThreadName(forward)),
+            | Decision::Special(Special::ProcessTimes(forward) | Special::Both(forward)),
         ) = decision
         {
             for region in &forward.regions {

@@ -10,10 +10,11 @@ use std::time::Duration;
 use whim_image::freeze_calls::{self, ERESTARTNOINTR};
 use whim_image::maps::{self, FlagTable};
 use whim_image::rebuild::runner::{check, pass_over_interrupt, working_mask};
+use whim_image::settings;
 use whim_model::Syscall;
 use whim_model::{
     Activity, AlternateStack, Backing, CPU_TIMERS, CpuTimer, Mapping, PAGE_SIZE, ProcessImage,
-    QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage,
+    QueuedSignal, Registers, RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::foreign;
 use whim_sys::pagemap::{self, Pagemap};
@@ -27,6 +28,8 @@ const SIGNALS: u64 = 64;
 const SIGTRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 /// Room for the list of one thread in the runner's memory, in operations.
 const OWN_MAX: usize = 4;
+/// How many questions each thread is asked: two whose answers are stored, and its settings.
+const OWN_ASKED: usize = 2 + settings::OF_THREAD;
 /// Space for the answers of one thread: `stack_t`, and an address.
 const ANSWER: usize = 32;
 const ACTION: usize = 32;
@@ -238,6 +241,7 @@ impl Guest {
             limits: self.origin.limits.clone(),
             personality: self.origin.personality,
             no_transparent_huge_pages: !self.status(self.host_tid).transparent_huge_pages,
+            barriers: answers.barriers,
             reserved: self.origin.reserved,
             vdso: self.origin.vdso.clone(),
             clocks,
@@ -364,6 +368,7 @@ impl Guest {
             tid_address: answer.tid_address,
             pending,
             name,
+            settings: answer.settings,
             deadline_ns,
             cpu_away: self.thread_cpu_away(thread),
         })
@@ -380,15 +385,20 @@ impl Guest {
         let mut lists: Vec<Vec<Syscall>> = Vec::with_capacity(host_tids.len());
         for index in 0..host_tids.len() {
             let into = space + (index * ANSWER) as u64;
-            lists.push(vec![
+            let mut list = vec![
                 Syscall::new(libc::SYS_sigaltstack, &[0, into]),
                 Syscall::new(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, into + 24]),
-            ]);
+            ];
+            list.extend(settings::ask_thread());
+            debug_assert!(list.len() <= OWN_MAX);
+            lists.push(list);
         }
         // The questions about the whole process are in the leader's list. It is stored behind all
         // others, where it may be long.
         let mut leaders = lists.remove(0);
         leaders.push(Syscall::new(libc::SYS_brk, &[0]));
+        leaders.extend(settings::ask_barriers());
+        let of_process = leaders.len();
         for (index, which) in (0..).zip(CPU_TIMERS) {
             let into = timers + index * CpuTimer::LENGTH as u64;
             leaders.push(Syscall::new(libc::SYS_getitimer, &[which, into]));
@@ -398,30 +408,33 @@ impl Guest {
             Syscall::new(libc::SYS_rt_sigaction, &[signal, 0, into, 8])
         }));
         let results = self.run_lists(host_tids, states, leaders, lists)?;
-        for result in results.iter().take(2) {
-            check("Asking the guest", *result)?;
+        for results in &results {
+            for result in results.iter().take(2) {
+                check("Asking the guest", *result)?;
+            }
         }
-        let brk = check("brk", results[2])?;
+        let of_leader = &results[0];
+        let brk = check("brk", of_leader[OWN_ASKED])?;
         let mut bytes = [0; 2 * CpuTimer::LENGTH];
         self.runner.read(timers, &mut bytes)?;
         let (first, second) = bytes.split_at(CpuTimer::LENGTH);
-        let mut answers = self.read_answers(host_tids.len(), space, actions, brk)?;
+        let mut answers = self.read_answers(&results, space, actions, brk)?;
+        answers.barriers = settings::barriers(&of_leader[OWN_ASKED + 1..of_process]);
         answers.cpu_timers = [first, second].map(CpuTimer::from_kernel);
         Ok(answers)
     }
 
-    /// Runs the leader's list and, at the same time, those of the others; returns the leader's
-    /// results.
+    /// Runs the leader's list and, at the same time, those of the others; returns the results, the
+    /// leader's first.
     fn run_lists(
         &mut self,
         host_tids: &[i32],
         states: &[State],
         leaders: Vec<Syscall>,
         others: Vec<Vec<Syscall>>,
-    ) -> Result<Vec<i64>, GuestError> {
+    ) -> Result<Vec<Vec<i64>>, GuestError> {
         let skip = OWN_MAX * others.len();
         let trap_ignored = self.status(self.host_tid).ignored & SIGTRAP_BIT != 0;
-        let count = leaders.len();
         let mut at = vec![skip];
         at.extend((0..others.len()).map(|index| index * OWN_MAX));
         let lists: Vec<Vec<Syscall>> = std::iter::once(leaders).chain(others).collect();
@@ -439,13 +452,13 @@ impl Guest {
             stopped.set_signal_mask(working_mask())?;
             if trap_ignored {
                 // An int3 would reset the action of SIGTRAP, so the calls are made one by one.
+                let mut results = Vec::with_capacity(list.len());
                 for operation in list {
                     let (back, result) = runner.step(stopped, operation)?;
                     stopped = back;
-                    if *host_tid == self.host_tid {
-                        stepped.push(result);
-                    }
+                    results.push(result);
                 }
+                stepped.push(results);
                 thread.trace = Trace::Stopped(stopped);
             } else {
                 runner.prepare(&stopped, *at, list)?;
@@ -462,7 +475,9 @@ impl Guest {
         if trap_ignored {
             return Ok(stepped);
         }
-        Ok(runner.results(skip, count)?)
+        let results = lists.iter().zip(at);
+        let results = results.map(|(list, at)| Ok(runner.results(at, list.len())?));
+        results.collect()
     }
 
     /// Gives a thread its own registers and mask back. After a syscall stop the kernel would not
@@ -489,22 +504,24 @@ impl Guest {
 
     fn read_answers(
         &self,
-        count: usize,
+        results: &[Vec<i64>],
         space: u64,
         actions: u64,
         brk: u64,
     ) -> Result<Answers, GuestError> {
-        let mut bytes = vec![0; count * ANSWER];
+        let mut bytes = vec![0; results.len() * ANSWER];
         self.runner.read(space, &mut bytes)?;
         let threads = bytes
             .chunks_exact(ANSWER)
-            .map(|answer| Answer {
+            .zip(results)
+            .map(|(answer, results)| Answer {
                 alternate_stack: AlternateStack {
                     address: word(answer, 0),
                     flags: i32::from_ne_bytes([answer[8], answer[9], answer[10], answer[11]]),
                     size: word(answer, 16),
                 },
                 tid_address: word(answer, 24),
+                settings: settings::of_thread(&results[2..OWN_ASKED]),
             })
             .collect();
         let mut bytes = vec![0; ACTION * 64];
@@ -522,6 +539,7 @@ impl Guest {
             threads,
             actions,
             brk,
+            barriers: 0,
             cpu_timers: Default::default(),
         })
     }
@@ -663,12 +681,14 @@ struct State {
 struct Answer {
     alternate_stack: AlternateStack,
     tid_address: u64,
+    settings: ThreadSettings,
 }
 
 struct Answers {
     threads: Vec<Answer>,
     actions: Vec<SignalAction>,
     brk: u64,
+    barriers: u32,
     cpu_timers: [CpuTimer; 2],
 }
 

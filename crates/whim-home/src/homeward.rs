@@ -18,6 +18,7 @@ use whim_image::freeze_calls::{
     ERESTART_RESTARTBLOCK, ERESTARTNOHAND, ERESTARTSYS, RESTART_SYSCALL,
 };
 use whim_image::mapping::{advise, flag, map};
+use whim_image::settings;
 use whim_model::Syscall;
 use whim_model::{
     Activity, Backing, CPU_TIMERS, Mapping, PAGE_SIZE, ProcessImage, Range, Registers,
@@ -402,6 +403,9 @@ pub fn restore_process(server: &mut Server, image: &ProcessImage) -> Result<(), 
         ],
     );
     expect("the memory layout", &server.deputy.run(slot, &[operation])?)?;
+    // What it was registered for before it left it still is. A host that lies about more costs it time.
+    let barriers: Vec<Syscall> = settings::set_barriers(image.barriers).collect();
+    expect("memory barriers", &server.deputy.run(slot, &barriers)?)?;
     restore_actions(&mut server.deputy, slot, &image.actions)?;
     restore_limits(&mut server.deputy, slot, image)
 }

@@ -6,6 +6,7 @@ use crate::freeze_calls::{CallState, InterruptedCall, Piece, RESTART_SYSCALL, Ti
 use crate::freeze_observe::Status;
 use crate::inject::OPERATIONS_MAX;
 use crate::maps::{self, FlagTable, MapEntry, MapsError};
+use crate::settings::{self, promises};
 use crate::stay::StayReason;
 use crate::vdso::{self, VdsoError};
 use nix::errno::Errno;
@@ -17,7 +18,7 @@ use whim_model::Syscall;
 use whim_model::{
     AWAIT_NUMBER, Activity, AlternateStack, Backing, CPU_TIMERS, Clocks, CpuTime, CpuTimer,
     Mapping, MappingId, MemoryLayout, ProcessImage, QueuedSignal, Range, Registers, ResourceLimit,
-    RseqRegistration, SignalAction, ThreadImage,
+    RseqRegistration, SignalAction, ThreadImage, ThreadSettings,
 };
 use whim_sys::ptrace::{RawSigInfo, TraceError};
 use whim_sys::{cpu, foreign};
@@ -47,6 +48,13 @@ const THREADS_OFFSET: u64 = 4096;
 const THREAD_SIZE: u64 = 64;
 const TID_ADDRESS_OFFSET: u64 = 24;
 const TSC_OFFSET: u64 = 32;
+const CORE_OFFSET: u64 = 40;
+/// In the results of a thread: those that its scratch memory holds come first, then its settings, then
+/// what it has promised itself. In those of the leader, what concerns the process follows.
+const OWN_QUESTIONS: usize = 3;
+const THREAD_QUESTIONS: usize = OWN_QUESTIONS + settings::OF_THREAD + promises::COUNT;
+/// In the results about the process: where the memory barriers begin.
+const BARRIERS_AT: usize = 3 + CPU_TIMERS.len();
 
 #[derive(Debug, Error)]
 pub enum CaptureError {
@@ -213,6 +221,7 @@ impl Frozen {
             limits: limits(self.pid)?,
             personality: personality(self.pid)?,
             no_transparent_huge_pages: !self.status.transparent_huge_pages,
+            barriers: answers.barriers,
             reserved: options.reserved,
             vdso: vdso::own()?.to_vec(),
             clocks,
@@ -288,6 +297,7 @@ impl Frozen {
             tid_address: answer.tid_address,
             pending,
             name,
+            settings: answer.settings,
             deadline_ns: None,
             cpu_away: CpuTime::default(),
         })
@@ -312,48 +322,15 @@ impl Frozen {
             let into = scratch.start + (signal - 1) * ACTION_SIZE;
             Syscall::new(libc::SYS_rt_sigaction, &[*signal, 0, into, 8])
         };
-        let mut lists = Vec::with_capacity(self.threads.len());
-        for (index, thread) in self.threads.iter().enumerate() {
-            let into = thread_scratch(scratch, index);
-            lists.push((
-                thread.tid,
-                vec![
-                    Syscall::new(libc::SYS_sigaltstack, &[0, into]),
-                    Syscall::new(
-                        libc::SYS_prctl,
-                        &[PR_GET_TID_ADDRESS, into + TID_ADDRESS_OFFSET],
-                    ),
-                    Syscall::new(libc::SYS_prctl, &[PR_GET_TSC, into + TSC_OFFSET]),
-                ],
-            ));
-        }
-        let room = OPERATIONS_MAX - lists[0].1.len() - 4 - CPU_TIMERS.len();
+        let mut lists: Vec<(i32, Vec<Syscall>)> = self
+            .threads
+            .iter()
+            .enumerate()
+            .map(|(index, thread)| (thread.tid, ask_thread(thread_scratch(scratch, index))))
+            .collect();
+        lists[0].1.extend(ask_process(scratch));
+        let room = OPERATIONS_MAX - lists[0].1.len();
         let (first, later) = asked.split_at(room.min(asked.len()));
-        lists[0].1.push(Syscall::new(libc::SYS_brk, &[0]));
-        // One entry is enough to know. It goes to the place of SIGKILL's action, which is never
-        // asked for.
-        let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
-        lists[0]
-            .1
-            .push(Syscall::new(libc::SYS_modify_ldt, &[LDT_READ, unused, 8]));
-        lists[0]
-            .1
-            .push(Syscall::new(libc::SYS_prctl, &[PR_GET_MDWE]));
-        for (index, which) in (0..).zip(CPU_TIMERS) {
-            let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
-            lists[0]
-                .1
-                .push(Syscall::new(libc::SYS_getitimer, &[which, into]));
-        }
-        // On a CPU without tiles no process can have been allowed them. Kernels that do not know
-        // tiles refuse the call.
-        if cpu::has_tiles() {
-            let into = scratch.start + PARTS_OFFSET;
-            lists[0].1.push(Syscall::new(
-                libc::SYS_arch_prctl,
-                &[ARCH_GET_XCOMP_PERM, into],
-            ));
-        }
         lists[0].1.extend(first.iter().map(action));
         let results = self.run_many(&lists)?;
         let more: Vec<Syscall> = later.iter().map(action).collect();
@@ -364,14 +341,14 @@ impl Frozen {
             accepted("prctl(PR_GET_TID_ADDRESS)", *tid, results[1])?;
             accepted("prctl(PR_GET_TSC)", *tid, results[2])?;
         }
-        self.answers(scratch, &asked, &results[0][3..6])
+        self.answers(scratch, &asked, &results)
     }
 
     fn answers(
         &mut self,
         scratch: Range,
         asked: &[u64],
-        of_first: &[i64],
+        results: &[Vec<i64>],
     ) -> Result<Answers, CaptureError> {
         let length = THREADS_OFFSET + self.threads.len() as u64 * THREAD_SIZE;
         let mut bytes = vec![0u8; usize::try_from(length).unwrap_or(0)];
@@ -417,6 +394,7 @@ impl Frozen {
                     size: word(at + 16),
                 },
                 tid_address: word(at + TID_ADDRESS_OFFSET),
+                settings: settings::of_thread(&results[index][OWN_QUESTIONS..]),
             });
         }
         let timer = |index: u64| {
@@ -425,27 +403,77 @@ impl Frozen {
             CpuTimer::from_kernel(bytes.get(at..).unwrap_or_default())
         };
         let cpu_timers = [timer(0), timer(1)];
-        let mut words = (0..threads.len() as u64).map(|index| {
-            let at = THREADS_OFFSET + index * THREAD_SIZE + TSC_OFFSET;
-            word(at) & 0xffff_ffff
-        });
-        let told = Told {
-            // 0: it has no table; -ENOSYS: this kernel has none.
-            has_segments: of_first[1] > 0,
-            may_use_tiles: has_tiles_among(word(PARTS_OFFSET)),
-            // 0: no; -EINVAL: this kernel knows of no such thing.
-            // Trap: what-a-program-denies-itself
-            denies_write_execute: of_first[2] > 0,
-            denies_time_stamps: words.any(|mode| mode == PR_TSC_SIGSEGV),
-        };
+        let of_process = &results[0][THREAD_QUESTIONS..];
         Ok(Answers {
             actions,
             threads,
-            brk: of_first[0].cast_unsigned(),
-            has_to_stay: told.reason(),
+            brk: of_process[0].cast_unsigned(),
+            barriers: settings::barriers(&of_process[BARRIERS_AT..]),
+            has_to_stay: told(results, word).reason(),
             cpu_timers,
         })
     }
+}
+
+/// What the threads and the process have said of what keeps them here; `word` reads the scratch memory.
+fn told(results: &[Vec<i64>], word: impl Fn(u64) -> u64) -> Told {
+    let mut told = Told::default();
+    for (index, results) in (0..).zip(results) {
+        let at = THREADS_OFFSET + index * THREAD_SIZE;
+        let promises = &results[OWN_QUESTIONS + settings::OF_THREAD..];
+        told.denies_time_stamps |= word(at + TSC_OFFSET) & 0xffff_ffff == PR_TSC_SIGSEGV;
+        told.denies_cpuid |= promises::denies_cpuid(promises);
+        told.restricts_speculation |= promises::restricts_speculation(promises);
+        told.chooses_neighbours |= word(at + CORE_OFFSET) != 0;
+    }
+    let of_process = &results[0][THREAD_QUESTIONS..];
+    // 0: it has no table; -ENOSYS: this kernel has none.
+    told.has_segments = of_process[1] > 0;
+    told.may_use_tiles = has_tiles_among(word(PARTS_OFFSET));
+    // 0: no; -EINVAL: this kernel knows of no such thing.
+    // Trap: what-a-program-denies-itself
+    told.denies_write_execute = of_process[2] > 0;
+    told
+}
+
+/// What a thread is asked; its answers are stored at `into`.
+fn ask_thread(into: u64) -> Vec<Syscall> {
+    let prctl = |option: u64, offset: u64| Syscall::new(libc::SYS_prctl, &[option, into + offset]);
+    let mut list = vec![
+        Syscall::new(libc::SYS_sigaltstack, &[0, into]),
+        prctl(PR_GET_TID_ADDRESS, TID_ADDRESS_OFFSET),
+        prctl(PR_GET_TSC, TSC_OFFSET),
+    ];
+    list.extend(settings::ask_thread());
+    list.extend(promises::ask(into + CORE_OFFSET));
+    list
+}
+
+/// What the leader is asked about the process, besides the actions of its signals.
+fn ask_process(scratch: Range) -> Vec<Syscall> {
+    // One entry is enough to know. It goes to the place of SIGKILL's action, which is never asked for.
+    let unused = scratch.start + (SIGKILL - 1) * ACTION_SIZE;
+    let mut list = vec![
+        Syscall::new(libc::SYS_brk, &[0]),
+        Syscall::new(libc::SYS_modify_ldt, &[LDT_READ, unused, 8]),
+        Syscall::new(libc::SYS_prctl, &[PR_GET_MDWE]),
+    ];
+    for (index, which) in (0..).zip(CPU_TIMERS) {
+        let into = scratch.start + TIMERS_OFFSET + index * CpuTimer::LENGTH as u64;
+        list.push(Syscall::new(libc::SYS_getitimer, &[which, into]));
+    }
+    debug_assert_eq!(list.len(), BARRIERS_AT);
+    list.extend(settings::ask_barriers());
+    // On a CPU without tiles no process can have been allowed them. Kernels that do not know tiles refuse
+    // the call.
+    if cpu::has_tiles() {
+        let into = scratch.start + PARTS_OFFSET;
+        list.push(Syscall::new(
+            libc::SYS_arch_prctl,
+            &[ARCH_GET_XCOMP_PERM, into],
+        ));
+    }
+    list
 }
 
 /// Whether the parts of the registers that a process may use (one bit each) include those for which
@@ -478,6 +506,7 @@ struct Answers {
     /// In the order of the frozen threads.
     threads: Vec<ThreadAnswer>,
     brk: u64,
+    barriers: u32,
     has_to_stay: Option<StayReason>,
     cpu_timers: [CpuTimer; 2],
 }
@@ -487,6 +516,7 @@ struct ThreadAnswer {
     mask: u64,
     alternate_stack: AlternateStack,
     tid_address: u64,
+    settings: ThreadSettings,
 }
 
 /// How the new half of a thread resumes its work.

@@ -3,6 +3,7 @@
 use crate::stay::StayReason;
 
 /// What the process reports about itself that an image does not carry.
+#[derive(Default)]
 pub(crate) struct Told {
     pub has_segments: bool,
     pub may_use_tiles: bool,
@@ -10,6 +11,9 @@ pub(crate) struct Told {
     pub denies_write_execute: bool,
     /// At least one of its threads does.
     pub denies_time_stamps: bool,
+    pub denies_cpuid: bool,
+    pub restricts_speculation: bool,
+    pub chooses_neighbours: bool,
 }
 
 impl Told {
@@ -19,6 +23,9 @@ impl Told {
             (self.may_use_tiles, StayReason::Tiles),
             (self.denies_write_execute, StayReason::DeniesWriteExecute),
             (self.denies_time_stamps, StayReason::DeniesTimeStamps),
+            (self.denies_cpuid, StayReason::DeniesCpuid),
+            (self.restricts_speculation, StayReason::RestrictsSpeculation),
+            (self.chooses_neighbours, StayReason::ChoosesNeighbours),
         ];
         let mut found = all.into_iter().filter(|(has, _)| *has);
         found.next().map(|(_, reason)| reason)

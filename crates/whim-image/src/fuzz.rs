@@ -210,6 +210,7 @@ pub(crate) fn thread(tid: i32) -> ThreadImage {
         tid_address: 0,
         pending: Vec::new(),
         name: Vec::new(),
+        settings: Default::default(),
         deadline_ns: None,
         cpu_away: CpuTime::default(),
     }
@@ -228,6 +229,7 @@ pub(crate) fn smallest() -> ProcessImage {
         limits: Vec::new(),
         personality: 0,
         no_transparent_huge_pages: false,
+        barriers: 0,
         reserved: Range {
             start: 32 << 40,
             end: 33 << 40,

@@ -15,6 +15,8 @@ pub mod inject;
 pub mod mapping;
 pub mod maps;
 pub mod rebuild;
+pub mod settings;
 pub mod sharing;
 pub mod stay;
+mod stay_threads;
 pub mod vdso;

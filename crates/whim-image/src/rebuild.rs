@@ -20,6 +20,7 @@ mod threads;
 
 use crate::mapping::flag;
 use crate::maps::FlagTable;
+use crate::settings;
 use crate::vdso::{self, Proxy, VdsoError};
 use nix::errno::Errno;
 use runner::{Arguments, Runner, RunnerError, check};
@@ -538,6 +539,8 @@ fn set_process_state(
         list.push(Syscall::new(libc::SYS_prctl, &[PR_SET_THP_DISABLE, 1]));
     }
     list.extend(limit_operations(image, &mut arguments)?);
+    let barriers = list.len();
+    list.extend(settings::set_barriers(image.barriers));
     let required = list.len();
     for (index, action) in image.actions.iter().enumerate() {
         // The defaults are set too, because the blank process has inherited what its supervisor
@@ -550,6 +553,9 @@ fn set_process_state(
     let (leader, results) = runner.run(leader, &list)?;
     check("Setting the memory layout", results[0])?;
     check("personality", results[1])?;
+    for result in &results[barriers..required] {
+        check("Registering for memory barriers", *result)?;
+    }
     for result in &results[required..] {
         check("rt_sigaction", *result)?;
     }

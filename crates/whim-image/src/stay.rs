@@ -7,6 +7,7 @@ use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
 use crate::sharing;
+use crate::stay_threads;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -14,7 +15,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::str::FromStr;
 use thiserror::Error;
 use whim_model::{Protection, Range};
-use whim_sys::foreign::{self, Resource};
+use whim_sys::foreign;
 use whim_sys::watched;
 
 /// The range that home reserves begins and ends at multiples of this, in bytes.
@@ -145,6 +146,12 @@ pub enum StayReason {
     DeniesWriteExecute,
     #[error("It denies itself the time stamp counter (PR_SET_TSC)")]
     DeniesTimeStamps,
+    #[error("It denies itself CPUID (ARCH_SET_CPUID)")]
+    DeniesCpuid,
+    #[error("It restricts what its CPU may guess (PR_SET_SPECULATION_CTRL)")]
+    RestrictsSpeculation,
+    #[error("It says with whom it may share a core (PR_SCHED_CORE)")]
+    ChoosesNeighbours,
     #[error("It has locked {has} bytes of memory; a host takes {limit} at most")]
     Locked { has: u64, limit: u64 },
     #[error("Its address space has no free range of {0} bytes for its home")]
@@ -214,7 +221,7 @@ pub fn reasons_by(
     if program_reasons(pid, &status, policy, &mut found).is_none() {
         return found;
     }
-    thread_reasons(pid, &threads, policy, &mut found);
+    stay_threads::reasons(pid, &threads, policy, &mut found);
     found.extend(shares(pid));
     descriptor_reasons(pid, DESCRIPTORS_MAX, &mut found);
     match (maps::read(pid), FlagTable::read(pid)) {
@@ -420,53 +427,11 @@ fn has_capabilities(path: &str) -> bool {
     foreign::has_attribute(path, c"security.capability")
 }
 
-fn thread_reasons(pid: i32, threads: &[i32], policy: &Policy, found: &mut Vec<StayReason>) {
-    if threads.len() > policy.threads_max {
-        found.push(StayReason::TooManyThreads(policy.threads_max));
-        return;
-    }
-    let shared = [
-        (Resource::Descriptors, "descriptor tables"),
-        (Resource::Directory, "working directories"),
-    ];
-    let first = Status::read(pid, pid);
-    let mut add = |reason: StayReason| {
-        if !found.contains(&reason) {
-            found.push(reason);
-        }
-    };
-    for tid in threads {
-        if is_real_time(pid, *tid) {
-            add(StayReason::RealTime(*tid));
-        }
-        for (resource, name) in shared {
-            let split = *tid != pid && foreign::shares(pid, *tid, resource) == Ok(false);
-            // A thread that is ending gives up its share of everything before it disappears.
-            // Trap: threads-on-their-way-out
-            let split = split && !is_ending(pid, *tid);
-            if split {
-                add(StayReason::Split(name));
-            }
-        }
-        let Ok(own) = Status::read(pid, *tid) else {
-            continue;
-        };
-        // Each thread has filters of its own.
-        // Trap: a-filter-of-one-thread
-        if own.seccomp != 0 {
-            add(StayReason::Seccomp);
-        }
-        if let Some(what) = first.as_ref().ok().and_then(|first| first.differs_in(&own)) {
-            add(StayReason::Split(what));
-        }
-    }
-}
-
 /// The number of the field that has the flags (PF_*).
-const FLAGS: usize = 9;
+pub(crate) const FLAGS: usize = 9;
 
 /// A field of `/proc/PID/task/TID/stat`, by its number in proc(5), from 3 on.
-fn stat_field<T: FromStr>(pid: i32, tid: i32, number: usize) -> Option<T> {
+pub(crate) fn stat_field<T: FromStr>(pid: i32, tid: i32, number: usize) -> Option<T> {
     let text = text(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; field 3 follows it.
     let (_, rest) = text.rsplit_once(") ")?;
@@ -488,21 +453,6 @@ pub(crate) fn command_line(pid: i32) -> io::Result<Vec<u8>> {
     let file = fs::File::open(format!("/proc/{pid}/cmdline"))?;
     file.take(LINE_MAX).read_to_end(&mut line)?;
     Ok(line)
-}
-
-/// Whether a thread is on its way out of the kernel, or gone.
-fn is_ending(pid: i32, tid: i32) -> bool {
-    const PF_EXITING: u32 = 4;
-    stat_field(pid, tid, FLAGS).is_none_or(|flags: u32| flags & PF_EXITING != 0)
-}
-
-fn is_real_time(pid: i32, tid: i32) -> bool {
-    const SCHED_FIFO: u32 = 1;
-    const SCHED_RR: u32 = 2;
-    const SCHED_DEADLINE: u32 = 6;
-    const POLICY: usize = 41;
-    let policy = stat_field(pid, tid, POLICY);
-    matches!(policy, Some(SCHED_FIFO | SCHED_RR | SCHED_DEADLINE))
 }
 
 fn descriptor_reasons(pid: i32, limit: usize, found: &mut Vec<StayReason>) {

@@ -159,6 +159,27 @@ impl CpuTime {
     }
 }
 
+/// What becomes of a thread when memory that it has mapped fails (`prctl(PR_MCE_KILL)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemoryErrors {
+    /// What the machine does (`vm.memory_failure_early_kill`).
+    #[default]
+    Default,
+    /// It is told at once.
+    Early,
+    /// It is told when it touches that memory.
+    Late,
+}
+
+/// Settings of a thread that the kernel keeps and that act where it computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSettings {
+    /// By how much its timers may be late, in nanoseconds (`prctl(PR_SET_TIMERSLACK)`); 0 if it is not
+    /// known.
+    pub timer_slack_ns: u64,
+    pub memory_errors: MemoryErrors,
+}
+
 /// One thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadImage {
@@ -185,6 +206,7 @@ pub struct ThreadImage {
     pub pending: Vec<QueuedSignal>,
     /// At most 15 bytes, of any value but 0.
     pub name: Vec<u8>,
+    pub settings: ThreadSettings,
     /// For a thread that repeats a call with a relative timeout: when that timeout ends, by the
     /// process's CLOCK_MONOTONIC.
     pub deadline_ns: Option<u64>,
@@ -381,6 +403,9 @@ pub struct ProcessImage {
     pub limits: Vec<ResourceLimit>,
     pub personality: u64,
     pub no_transparent_huge_pages: bool,
+    /// For which memory barriers it is registered (membarrier(2)): the commands that register, one bit
+    /// each.
+    pub barriers: u32,
     /// Address range in which home keeps attic, slots and code of the deputy. The guest has no
     /// mapping in it. Both ends are multiples of 1 TiB.
     pub reserved: Range,

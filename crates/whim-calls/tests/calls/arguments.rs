@@ -172,8 +172,7 @@ fn clocks_and_cpu_time() {
 fn options_of_prctl() {
     let mut memory = pages();
     memory.store(RW, b"worker\0");
-    let Decision::Special(Special::ThreadName(name)) = decide(&memory, Sysno::prctl, &[15, RW])
-    else {
+    let Decision::Special(Special::Both(name)) = decide(&memory, Sysno::prctl, &[15, RW]) else {
         panic!("PR_SET_NAME acts on both sides");
     };
     assert_eq!(&name.regions[0].data[..7], b"worker\0");

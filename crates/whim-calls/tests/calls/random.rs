@@ -82,7 +82,7 @@ proptest! {
         let decision = resolve(&call, &context(), &memory);
         match &decision {
             Decision::Forward(forward)
-            | Decision::Special(Special::ProcessTimes(forward) | Special::ThreadName(forward)) => {
+            | Decision::Special(Special::ProcessTimes(forward) | Special::Both(forward)) => {
                 check(forward, &memory);
                 prop_assert!(home_may_execute(number));
             }

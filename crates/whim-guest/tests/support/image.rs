@@ -84,6 +84,7 @@ pub(crate) fn thread(tid: i32, index: u64) -> ThreadImage {
         tid_address: DATA + 0x200,
         pending: vec![pending(12, -6)],
         name: format!("hand-{index}").into_bytes(),
+        settings: Default::default(),
         deadline_ns: None,
         cpu_away: CpuTime::default(),
     }
@@ -173,6 +174,7 @@ pub(crate) fn image(pid: i32, threads: usize) -> ProcessImage {
         limits: Vec::new(),
         personality: 0,
         no_transparent_huge_pages: false,
+        barriers: 0,
         vdso: vdso::own().expect("a vDSO").to_vec(),
         reserved: Range {
             start: 16 * TIB,

@@ -3,6 +3,7 @@
 use super::RebuildError;
 use super::runner::{Arguments, Runner, RunnerError, check, stopped, unexpected, working_mask};
 use crate::mapping::flag;
+use crate::settings;
 use nix::errno::Errno;
 use whim_model::Syscall;
 use whim_model::{CPU_TIMERS, CpuTimer, ProcessImage, QueuedSignal, ThreadImage};
@@ -156,6 +157,7 @@ fn own_operations(thread: &ThreadImage, arguments: &mut Arguments) -> Vec<Syscal
         libc::SYS_prctl,
         &[flag(libc::PR_SET_NAME), name],
     ));
+    list.extend(settings::set_thread(&thread.settings));
     let mut header = [0; 8];
     header[0..4].copy_from_slice(&LINUX_CAPABILITY_VERSION_3.to_le_bytes());
     let header = arguments.add(&header);

@@ -1,0 +1,62 @@
+//! What the kernel keeps for a process and its threads is the same wherever it computes, and when it is
+//! home again: what was set before it left, and what it sets while it is away.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::in_lab("kept::settings", 3, settings)]
+}
+
+/// What the program says to these lines where nobody moves it.
+fn unmoved(program: &str, lines: &[&str]) -> Result<Vec<String>> {
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut input = child.stdin.take().context("its input")?;
+    for line in lines {
+        writeln!(input, "{line}")?;
+    }
+    drop(input);
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{}", output.status);
+    let said = String::from_utf8(output.stdout)?;
+    Ok(said.lines().skip(1).map(str::to_owned).collect())
+}
+
+fn settings(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("kept")?.display().to_string();
+    let steps = [
+        ("n1", "set 2"),
+        ("n2", "tell"),
+        ("n3", "tell"),
+        ("n3", "set 3"),
+        ("n2", "tell"),
+        ("home", "tell"),
+        ("n3", "set 4"),
+        ("home", "tell"),
+    ];
+    let expected = unmoved(&program, &steps.map(|(_, line)| line))?;
+    let command = &mut cluster.run_command("n1", &[program.as_str()]);
+    let mut talk = Talk::start(cluster, command)?;
+    let pid = talk.ready()?;
+    let mut place = "n1";
+    for ((node, line), expected) in steps.into_iter().zip(&expected) {
+        if node != place {
+            cluster.move_to(pid, node)?;
+            place = node;
+        }
+        talk.say(line)?;
+        let said = talk.line()?;
+        println!("{node}, {line}: {said}");
+        ensure!(
+            said == *expected,
+            "On {node}, {line}:\n{said}\n instead of\n{expected}"
+        );
+    }
+    talk.say("end")?;
+    talk.succeed()
+}
