@@ -7,7 +7,10 @@ use std::process::{Command, Stdio};
 use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::in_lab("kept::settings", 3, settings)]
+    vec![
+        Case::in_lab("kept::settings", 3, settings),
+        Case::in_lab("kept::queues_of_signals", 3, queues),
+    ]
 }
 
 /// What the program says to these lines where nobody moves it.
@@ -27,25 +30,17 @@ fn unmoved(program: &str, lines: &[&str]) -> Result<Vec<String>> {
     Ok(said.lines().skip(1).map(str::to_owned).collect())
 }
 
-fn settings(cluster: &Cluster) -> Result<()> {
-    let program = guest::c("kept")?.display().to_string();
-    let steps = [
-        ("n1", "set 2"),
-        ("n2", "tell"),
-        ("n3", "tell"),
-        ("n3", "set 3"),
-        ("n2", "tell"),
-        ("home", "tell"),
-        ("n3", "set 4"),
-        ("home", "tell"),
-    ];
-    let expected = unmoved(&program, &steps.map(|(_, line)| line))?;
+/// The program says the same at these places as where nobody moves it.
+fn same(cluster: &Cluster, program: &str, steps: &[(&str, &str)]) -> Result<()> {
+    let program = guest::c(program)?.display().to_string();
+    let lines: Vec<&str> = steps.iter().map(|(_, line)| *line).collect();
+    let expected = unmoved(&program, &lines)?;
     let command = &mut cluster.run_command("n1", &[program.as_str()]);
     let mut talk = Talk::start(cluster, command)?;
     let pid = talk.ready()?;
     let mut place = "n1";
-    for ((node, line), expected) in steps.into_iter().zip(&expected) {
-        if node != place {
+    for ((node, line), expected) in steps.iter().zip(&expected) {
+        if *node != place {
             cluster.move_to(pid, node)?;
             place = node;
         }
@@ -59,4 +54,24 @@ fn settings(cluster: &Cluster) -> Result<()> {
     }
     talk.say("end")?;
     talk.succeed()
+}
+
+fn settings(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "set 2"),
+        ("n2", "tell"),
+        ("n3", "tell"),
+        ("n3", "set 3"),
+        ("n2", "tell"),
+        ("home", "tell"),
+        ("n3", "set 4"),
+        ("home", "tell"),
+    ];
+    same(cluster, "kept", &steps)
+}
+
+/// A signal that waits for a thread alone waits for it elsewhere, too, in its place among the others.
+fn queues(cluster: &Cluster) -> Result<()> {
+    let places = ["n2", "n3", "home", "n3", "n2", "home"];
+    same(cluster, "queues", &places.map(|place| (place, "take")))
 }

@@ -519,7 +519,13 @@ impl Guest {
     pub(crate) fn take_out(&mut self, host_tid: i32) -> Result<Stopped, GuestError> {
         Running::assume(host_tid).interrupt()?;
         self.set_trace(host_tid, Trace::Interrupted);
-        self.respond(host_tid, Response::Result(ERESTARTNOINTR))?;
+        let restart = Response::Result(ERESTARTNOINTR);
+        self.respond(host_tid, restart)?;
+        // A call that was read while another thread worked for us ends for nothing else.
+        // Trap: calls-kept-for-later
+        for unread in self.backlog.extract_if(.., |unread| unread.tid == host_tid) {
+            self.listener.respond(unread.id, restart)?;
+        }
         self.await_stop(host_tid)
     }
 

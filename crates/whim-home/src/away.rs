@@ -486,10 +486,11 @@ impl Away {
                 DeputyEvent::Signal { slot, signal, info } => {
                     self.server.interrupted_by(slot, signal);
                     let transition = self.transition.as_ref();
+                    let signal = HeldSignal { slot, signal, info };
                     if transition.is_some_and(Transition::holds_signals) {
-                        self.held.push(HeldSignal { slot, signal, info });
+                        self.held.push(signal);
                     } else {
-                        self.server.signal(slot, signal, &info);
+                        self.server.signal(signal);
                     }
                 }
                 DeputyEvent::GroupStop(_) => self.stopped()?,
@@ -629,7 +630,7 @@ impl Away {
 
     fn release_held(&mut self) {
         for held in std::mem::take(&mut self.held) {
-            self.server.signal(held.slot, held.signal, &held.info);
+            self.server.signal(held);
         }
     }
 

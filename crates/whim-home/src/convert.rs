@@ -7,6 +7,7 @@
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError, SPARE_THREADS};
+use crate::queues::Queues;
 use crate::server::Server;
 use crate::window::Window;
 use nix::errno::Errno;
@@ -18,7 +19,7 @@ use whim_model::Syscall;
 use whim_model::{Backing, CPU_TIMERS, CpuTimer, PAGE_SIZE, ProcessImage, Range, ThreadImage};
 use whim_sys::pidfd::Pidfd;
 use whim_sys::process_vm;
-use whim_sys::ptrace::Tid;
+use whim_sys::ptrace::{Stopped, Tid, TraceError};
 use whim_sys::resident::Deck;
 use whim_sys::uffd::{self, Uffd};
 
@@ -126,6 +127,7 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     for thread in frozen.into_parts()? {
         stops.push(thread.into_stopped().map_err(DeputyError::Trace)?);
     }
+    let queues = queues(&stops).map_err(DeputyError::Trace)?;
     let mut deputy = Deputy::enter(pid, deck, code, stops)?;
     // Trap: kernel-writes-to-gone-memory
     give_up_kernel_writes(&mut deputy, original)?;
@@ -143,7 +145,18 @@ pub fn convert(mut frozen: Frozen, original: &Original) -> Result<Server, Conver
     if !arguments.is_empty() && uffd.copy(original.arguments.start, &arguments).is_ok() {
         window.pin(original.arguments);
     }
-    Ok(Server::new(deputy, window, attic, uffd))
+    Ok(Server::new(deputy, window, attic, uffd, queues))
+}
+
+/// The signals that wait for these threads, and for their process.
+fn queues(stops: &[Stopped]) -> Result<Queues, TraceError> {
+    let own = stops.iter().map(|thread| thread.queued_signals(false));
+    let own = own.collect::<Result<_, _>>()?;
+    let shared = match stops.first() {
+        Some(leader) => leader.queued_signals(true)?,
+        None => Vec::new(),
+    };
+    Ok(Queues::new(own, shared))
 }
 
 /// The memory file of the deck, made by the process itself and taken from it. This needs no path

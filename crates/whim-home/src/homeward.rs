@@ -6,6 +6,7 @@ use crate::convert::Original;
 use crate::deputy::{Deputy, DeputyError, DeputyEvent};
 use crate::held::HeldSignal;
 use crate::holding::Holding;
+use crate::queues::Arrived;
 use crate::server::timers;
 use crate::server::{Finished, ServeError, Server};
 use nix::errno::Errno;
@@ -548,11 +549,18 @@ pub fn requeue_held(
         .deputy
         .slot_of(image.pid)
         .ok_or(HomewardError::Ended)?;
-    for signal in held.drain(..) {
+    let mut all: Vec<Arrived> = held
+        .drain(..)
+        .flat_map(|signal| server.queues.arrived(signal))
+        .collect();
+    let early = server.queues.take_early().into_iter();
+    all.extend(early.map(|held| Arrived { held, own: false }));
+    for arrived in all {
+        let signal = &arrived.held;
         let data = server.deputy.address(server.deputy.deck().data_offset());
         server.deputy.deck().write_data(0, &signal.info);
         let number = i64::from(signal.signal).cast_unsigned();
-        let tid = server.addressee(signal.slot, &signal.info);
+        let tid = server.addressee(&arrived);
         let target = tid.and_then(|tid| Some((tid, server.deputy.slot_of(tid)?)));
         let (slot, operation) = if let Some((tid, slot)) = target {
             let args = [pid, i64::from(tid).cast_unsigned(), number, data];

@@ -18,6 +18,7 @@ mod masks;
 mod moving;
 mod outward;
 mod progress;
+mod queues;
 mod room;
 mod seize;
 pub mod server;

@@ -9,8 +9,10 @@ pub mod timers;
 
 use crate::attic::Attic;
 use crate::deputy::{Deputy, DeputyError};
+use crate::held::HeldSignal;
 use crate::masks;
 use crate::outward::Continuation;
+use crate::queues::{Arrived, Queues};
 use crate::window::{Placement, Window};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -161,11 +163,13 @@ pub struct Server {
     pub priorities_changed: bool,
     /// Why the process has to come home: it has made a call that can be made at home alone.
     pub wants_home: Option<&'static str>,
+    /// Signals that waited when the process left.
+    pub queues: Queues,
 }
 
 impl Server {
     #[must_use]
-    pub fn new(deputy: Deputy, window: Window, attic: Attic, uffd: Uffd) -> Self {
+    pub fn new(deputy: Deputy, window: Window, attic: Attic, uffd: Uffd, queues: Queues) -> Self {
         let callers = (0..deputy.thread_count())
             .map(|_| Caller::default())
             .collect();
@@ -180,6 +184,7 @@ impl Server {
             counts: BTreeMap::new(),
             priorities_changed: false,
             wants_home: None,
+            queues,
         }
     }
 
@@ -604,14 +609,15 @@ impl Server {
         Ok(())
     }
 
-    /// The thread to which a signal is addressed that was delivered to this slot; none if it is for the
-    /// process.
-    pub fn addressee(&self, slot: usize, info: &[u8; 128]) -> Option<i32> {
+    /// The thread to which a signal is addressed; none if it is for the process.
+    pub fn addressee(&self, arrived: &Arrived) -> Option<i32> {
         const SI_TKILL: i32 = -6;
         const SI_TIMER: i32 = -2;
+        let (slot, info) = (arrived.held.slot, &arrived.held.info);
         let word =
             |at: usize| i32::from_le_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
         match word(8) {
+            _ if arrived.own => Some(self.deputy.tid_of(slot)),
             SI_TKILL => Some(self.deputy.tid_of(slot)),
             SI_TIMER => timers::thread_of(self.deputy.pid(), word(16)),
             _ => None,
@@ -633,7 +639,14 @@ impl Server {
     }
 
     /// Passes on a signal that was sent to the deputy; the guest's kernel decides what becomes of it.
-    pub fn signal(&mut self, slot: usize, signal: i32, info: &[u8; 128]) {
+    pub fn signal(&mut self, signal: HeldSignal) {
+        for arrived in self.queues.arrived(signal) {
+            self.pass_on(&arrived);
+        }
+    }
+
+    fn pass_on(&mut self, arrived: &Arrived) {
+        let HeldSignal { slot, signal, info } = arrived.held;
         const SI_KERNEL: i32 = 0x80;
         let code = i32::from_le_bytes([info[8], info[9], info[10], info[11]]);
         let refused = matches!(signal, libc::SIGTTIN | libc::SIGTTOU) && code == SI_KERNEL;
@@ -643,7 +656,7 @@ impl Server {
         let tid = if by_call {
             Some(self.deputy.tid_of(slot))
         } else {
-            self.addressee(slot, info)
+            self.addressee(arrived)
         };
         let Ok(signal) = u8::try_from(signal) else {
             return;

@@ -1,0 +1,150 @@
+//! The signals that waited when the process left home.
+//!
+//! They are delivered to the deputy as soon as it runs, to several threads at the same time, and nothing
+//! that is delivered says in which queue it has waited, a thread's own or that of the process, nor after
+//! what. So both are written down before.
+
+use crate::held::HeldSignal;
+use std::collections::VecDeque;
+use whim_sys::ptrace::RawSigInfo;
+
+/// A signal that can be passed on.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    pub held: HeldSignal,
+    /// It has waited for its thread alone.
+    pub own: bool,
+}
+
+/// What has not been delivered yet.
+#[derive(Debug, Default)]
+pub struct Queues {
+    /// By slot.
+    own: Vec<VecDeque<RawSigInfo>>,
+    shared: VecDeque<RawSigInfo>,
+    /// Delivered before others of its number that have waited for longer.
+    early: Vec<HeldSignal>,
+}
+
+fn number(info: &RawSigInfo) -> [u8; 4] {
+    [info[0], info[1], info[2], info[3]]
+}
+
+impl Queues {
+    /// `own` is in the order of the slots; each queue is in the order in which its signals came.
+    #[must_use]
+    pub fn new(own: Vec<Vec<RawSigInfo>>, shared: Vec<RawSigInfo>) -> Self {
+        Self {
+            own: own.into_iter().map(VecDeque::from).collect(),
+            shared: shared.into(),
+            early: Vec::new(),
+        }
+    }
+
+    /// The signals that can be passed on now that this one has been delivered.
+    ///
+    /// Those of one number are taken in their order. The kernel takes them from the queue in this order too,
+    /// so one that is missing has been taken, and will be delivered.
+    pub fn arrived(&mut self, held: HeldSignal) -> Vec<Arrived> {
+        // The kernel delivers a thread's own signals before those of the process.
+        // Trap: queues-of-signals
+        if let Some(queue) = self.own.get_mut(held.slot)
+            && let Some(at) = queue.iter().position(|info| *info == held.info)
+        {
+            queue.remove(at);
+            return vec![Arrived { held, own: true }];
+        }
+        let Some(first) = self.first(&held) else {
+            return vec![Arrived { held, own: false }];
+        };
+        if self.shared[first] != held.info {
+            self.early.push(held);
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let mut next = Some((held, first));
+        while let Some((held, at)) = next {
+            self.shared.remove(at);
+            let number = number(&held.info);
+            found.push(Arrived { held, own: false });
+            next = self.next(number);
+        }
+        found
+    }
+
+    /// Where the first of the process's signals with this number is, if this signal is one of them.
+    fn first(&self, held: &HeldSignal) -> Option<usize> {
+        let waits = self.shared.contains(&held.info);
+        let number = number(&held.info);
+        let mut all = self.shared.iter();
+        all.position(|info| self::number(info) == number)
+            .filter(|_| waits)
+    }
+
+    /// The next signal of this number, if it has been delivered already.
+    fn next(&mut self, number: [u8; 4]) -> Option<(HeldSignal, usize)> {
+        let mut all = self.shared.iter();
+        let at = all.position(|info| self::number(info) == number)?;
+        let mut early = self.early.iter();
+        let found = early.position(|held| held.info == self.shared[at])?;
+        Some((self.early.remove(found), at))
+    }
+
+    /// Those that wait for others, which will not be delivered here any more.
+    pub fn take_early(&mut self) -> Vec<HeldSignal> {
+        std::mem::take(&mut self.early)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(number: u8, value: u8) -> RawSigInfo {
+        let mut info = [0; 128];
+        (info[0], info[24]) = (number, value);
+        info
+    }
+
+    fn delivered(queues: &mut Queues, slot: usize, number: u8, value: u8) -> Vec<(u8, u8, bool)> {
+        let held = HeldSignal {
+            slot,
+            signal: i32::from(number),
+            info: info(number, value),
+        };
+        let told = queues.arrived(held).into_iter();
+        told.map(|told| (told.held.info[0], told.held.info[24], told.own))
+            .collect()
+    }
+
+    #[test]
+    fn signals_of_one_number_keep_their_order_whichever_thread_takes_them() {
+        let shared = [(34, 1), (34, 2), (34, 3), (35, 1)];
+        let shared = shared.map(|(number, value)| info(number, value)).to_vec();
+        let mut queues = Queues::new(Vec::new(), shared);
+        assert_eq!(delivered(&mut queues, 1, 34, 3), []);
+        assert_eq!(delivered(&mut queues, 2, 34, 2), []);
+        assert_eq!(delivered(&mut queues, 0, 35, 1), [(35, 1, false)]);
+        let all = [(34, 1, false), (34, 2, false), (34, 3, false)];
+        assert_eq!(delivered(&mut queues, 0, 34, 1), all);
+        // One that comes later waits for nothing.
+        assert_eq!(delivered(&mut queues, 0, 34, 3), [(34, 3, false)]);
+    }
+
+    #[test]
+    fn a_thread_s_own_signals_are_told_from_the_same_ones_of_the_process() {
+        let own = vec![vec![], vec![info(34, 7)]];
+        let mut queues = Queues::new(own, vec![info(34, 7)]);
+        assert_eq!(delivered(&mut queues, 0, 34, 7), [(34, 7, false)]);
+        assert_eq!(delivered(&mut queues, 1, 34, 7), [(34, 7, true)]);
+        assert_eq!(delivered(&mut queues, 1, 34, 7), [(34, 7, false)]);
+    }
+
+    #[test]
+    fn what_waits_for_others_can_be_taken() {
+        let mut queues = Queues::new(Vec::new(), vec![info(34, 1), info(34, 2)]);
+        assert_eq!(delivered(&mut queues, 0, 34, 2), []);
+        assert_eq!(queues.take_early().len(), 1);
+        assert_eq!(delivered(&mut queues, 0, 34, 1), [(34, 1, false)]);
+    }
+}
