@@ -1,5 +1,6 @@
-/* Sets what the kernel keeps for a process and its threads, and tells it: for each line on standard
- * input, "set N" or "tell" until "end", a line of what the kernel says of all of it, in two threads.
+/* Sets what the kernel keeps for a process, its threads and its mappings, and tells it: for each line on
+ * standard input, "set N" or "tell" until "end", a line of what the kernel says of all of it, in two
+ * threads; at "map" the flags of its mappings.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,6 +80,44 @@ static int tell_process(char *text, size_t size)
     return length;
 }
 
+enum { MAPS = 6, SIZE = 16 * 4096, DROPPABLE = 8 };
+
+static char *maps[MAPS];
+
+/* Mappings with a property each; not every kernel has every one. */
+static void map_all(void)
+{
+    static const int advice[MAPS] = {MADV_MERGEABLE, MADV_WIPEONFORK, MADV_DONTFORK, MADV_HUGEPAGE};
+    for (int kind = 0; kind < MAPS; kind++) {
+        int how = MAP_ANONYMOUS | (kind == MAPS - 1 ? DROPPABLE : MAP_PRIVATE);
+        how |= kind == MAPS - 2 ? MAP_GROWSDOWN : 0;
+        maps[kind] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, how, -1, 0);
+        if (maps[kind] == MAP_FAILED)
+            continue;
+        if (kind < MAPS - 2)
+            madvise(maps[kind], SIZE, advice[kind]);
+        maps[kind][0] = 1;
+    }
+}
+
+/* The kernel's word on each of them. */
+static void tell_maps(void)
+{
+    char line[1024];
+    unsigned long start = 0, from, to;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    need(file != NULL, "smaps");
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            start = from;
+        for (int kind = 0; kind < MAPS; kind++)
+            if (start == (unsigned long)maps[kind] && strncmp(line, "VmFlags:", 8) == 0)
+                printf("%d:%.*s", kind, (int)strlen(line + 8) - 1, line + 8);
+    }
+    fclose(file);
+    printf("\n");
+}
+
 static pthread_barrier_t begin, end;
 static char told[256];
 /* Which set the other thread takes next; 0: it tells. */
@@ -110,12 +150,17 @@ int main(void)
     pthread_barrier_init(&begin, NULL, 2);
     pthread_barrier_init(&end, NULL, 2);
     need(pthread_create(&thread, NULL, other, NULL) == 0, "pthread_create");
+    map_all();
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("ready %d\n", getpid());
     while (fgets(line, sizeof line, stdin)) {
         int which = 0;
         if (strcmp(line, "end\n") == 0)
             break;
+        if (strcmp(line, "map\n") == 0) {
+            tell_maps();
+            continue;
+        }
         if (sscanf(line, "set %d", &which) == 1) {
             set_process(which);
             set_thread(which);

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <linux/perf_event.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -41,6 +42,7 @@ enum { SIZE = 1 << 20 };
 static char *memory;
 static unsigned long ring_entries = 4;
 static int signals;
+static int opened = -1;
 
 static void need(int good, const char *what)
 {
@@ -380,6 +382,18 @@ static int begin(const char *reason)
         /* ARCH_SET_CPUID */
         if (syscall(SYS_arch_prctl, 0x1012, 0) != 0)
             return 0;
+    } else if (!strcmp(reason, "own-memory")) {
+        opened = open("/proc/self/mem", O_RDWR);
+        need(opened >= 0, "open");
+    } else if (!strcmp(reason, "own-directory")) {
+        opened = open("/proc/self/task", O_RDONLY | O_DIRECTORY);
+        need(opened >= 0, "open");
+    } else if (!strcmp(reason, "counts")) {
+        struct perf_event_attr what = {.type = PERF_TYPE_SOFTWARE, .size = sizeof what,
+                                       .config = PERF_COUNT_SW_TASK_CLOCK};
+        opened = syscall(SYS_perf_event_open, &what, 0, -1, -1, 0);
+        if (opened < 0)
+            return 0;
     } else if (!strcmp(reason, "tsc")) {
         need(prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0) == 0, "PR_SET_TSC");
     } else if (!strcmp(reason, "mdwe")) {
@@ -430,6 +444,8 @@ static int end(const char *reason)
         return end_confined();
     if (!strcmp(reason, "tsc"))
         return prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0) == 0;
+    if (opened >= 0)
+        return close(opened) == 0;
     if (!strcmp(reason, "speculation"))
         return prctl(53, 0, 2, 0, 0) == 0;
     if (!strcmp(reason, "cpuid"))

@@ -9,6 +9,7 @@ use whim_system_tests::{Case, Cluster, Context, Result, Talk, ensure, guest};
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::in_lab("kept::settings", 3, settings),
+        Case::in_lab("kept::mappings", 3, mappings),
         Case::in_lab("kept::queues_of_signals", 3, queues),
     ]
 }
@@ -66,6 +67,21 @@ fn settings(cluster: &Cluster) -> Result<()> {
         ("home", "tell"),
         ("n3", "set 4"),
         ("home", "tell"),
+    ];
+    same(cluster, "kept", &steps)
+}
+
+/// What was said of mappings holds again when they have been elsewhere.
+fn mappings(cluster: &Cluster) -> Result<()> {
+    let steps = [
+        ("n1", "set 1"),
+        ("n1", "map"),
+        ("n2", "tell"),
+        ("home", "map"),
+        ("n2", "tell"),
+        ("n3", "tell"),
+        // To look at its mappings it comes home.
+        ("n3", "map"),
     ];
     same(cluster, "kept", &steps)
 }

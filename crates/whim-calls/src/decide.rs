@@ -69,6 +69,16 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &ranges)
 }
 
+/// MADV_MERGEABLE, MADV_UNMERGEABLE. A host merges no pages: who shares them can be told from outside.
+pub(crate) const ADVICE_OF_MERGING: &[u32] = &[12, 13];
+
+pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {
+    if ADVICE_OF_MERGING.contains(&builder.unsigned(2)) {
+        return go_home("it says which of its pages may be merged with equal ones");
+    }
+    memory_call(builder, &[(builder.value(0), builder.value(1))])
+}
+
 // ---- signals ----
 
 pub(crate) fn kill(builder: &mut Builder<'_>) -> Flow {

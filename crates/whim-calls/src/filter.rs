@@ -40,6 +40,7 @@ const TEBIBYTE: u64 = 1 << 40;
 const TEBIBYTE_HIGH: u32 = 1 << 8;
 
 const MMAP_FLAGS: usize = 3;
+const ADVICE: usize = 2;
 /// MAP_TYPE, MAP_ANONYMOUS, MAP_HUGETLB
 const MMAP_MASK: u32 = 0x0f | 0x20 | 0x4_0000;
 /// MAP_PRIVATE | MAP_ANONYMOUS
@@ -134,6 +135,14 @@ fn block(row: &Row, reserved: (u64, u64)) -> Vec<Instruction> {
         Gate::Trap => return block,
         Gate::Allow => {}
         Gate::Memory { addresses, lengths } => ranges(&mut block, addresses, lengths, reserved),
+        Gate::Advice { trapped } => {
+            block.push(load_low(ADVICE));
+            for value in trapped {
+                block.push(jump(JUMP_IF_EQUAL, *value, 0, 1));
+                block.push(op(RETURN, NOTIFY));
+            }
+            ranges(&mut block, &[0], &[1], reserved);
+        }
         Gate::Map => {
             block.push(load_low(MMAP_FLAGS));
             block.push(op(AND, MMAP_MASK));

@@ -42,6 +42,7 @@ pub use hiding::{
     waits_for_child,
 };
 pub use ioctl::is_terminal_control;
+pub use path::is_of_home;
 pub use resolve::{home_may_execute, home_may_execute_call, resolve, row, rows};
 pub use shape::{CallClass, Row};
 pub use stopped::{AtStop, Buffer, End, Limit, Only, Time, Transfer};

@@ -23,9 +23,17 @@ const HOME_ENTRIES: &[&[u8]] = &[
     b"loginuid",
     b"sessionid",
     b"net",
+    b"ns",
+    b"attr",
+    b"oom_adj",
+    b"oom_score_adj",
+    b"uid_map",
+    b"gid_map",
+    b"projid_map",
+    b"setgroups",
 ];
 /// Of these, the ones below which plain names may follow.
-const HOME_DIRECTORIES: &[&[u8]] = &[b"fd", b"fdinfo", b"net"];
+const HOME_DIRECTORIES: &[&[u8]] = &[b"fd", b"fdinfo", b"net", b"ns", b"attr"];
 
 /// Calls that only query a name. realpath asks for the target of each directory on its way, so the
 /// process's own directory may be queried. It may not be opened, because names below it could
@@ -81,11 +89,16 @@ fn shows_itself(path: &[u8], looks: bool, context: &Context) -> bool {
     if !names_itself(who, context) {
         return false;
     }
-    match rest {
-        [] => !looks,
-        [entry] => !HOME_ENTRIES.contains(entry),
-        [entry, _] => !HOME_DIRECTORIES.contains(entry),
-        _ => true,
+    !(looks && rest.is_empty() || is_of_home(rest))
+}
+
+/// Whether the deputy shows this rightly: names below a process's own directory in /proc.
+#[must_use]
+pub fn is_of_home(names: &[&[u8]]) -> bool {
+    match names {
+        [entry] => HOME_ENTRIES.contains(entry),
+        [entry, _] => HOME_DIRECTORIES.contains(entry),
+        _ => false,
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) enum Gate {
         addresses: &'static [usize],
         lengths: &'static [usize],
     },
+    /// madvise: as `Memory`, and trapped for these kinds of advice.
+    Advice { trapped: &'static [u32] },
     /// mmap: as `Memory`, and trapped unless anonymous, private and of ordinary pages.
     Map,
     /// Not trapped if the low half of an argument is one of these.

@@ -253,11 +253,7 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
         let flags = u64::from(on_fault);
         Syscall::new(libc::SYS_mlock2, &[start, end - start, flags])
     };
-    let locked: Vec<&Mapping> = original
-        .mappings
-        .iter()
-        .filter(|mapping| mapping.flags.locked)
-        .collect();
+    let locked = of_home(original, |mapping| mapping.flags.locked);
     let mut operations = Vec::new();
     let mut future_on_fault = false;
     if original.locks_future {
@@ -278,17 +274,51 @@ fn lock_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
             let on_fault = !original.locks_future || future_on_fault;
             operations.push(lock(mapping.start, mapping.end, on_fault));
         }
-        for before in &locked {
-            let start = mapping.start.max(before.start);
-            let end = mapping.end.min(before.end);
-            if start < end {
-                operations.push(lock(start, end, before.flags.locked_on_fault));
-            }
+        for (range, before) in common(mapping, &locked) {
+            let on_fault = before.flags.locked_on_fault;
+            operations.push(lock(range.start, range.end, on_fault));
         }
     }
     operations
 }
 
+/// Lets the kernel merge equal pages again where it might before. Programs say that at home alone.
+fn merge_operations(image: &ProcessImage, original: &Original) -> Vec<Syscall> {
+    let kept = of_home(original, |mapping| mapping.flags.mergeable);
+    let how = flag(libc::MADV_MERGEABLE);
+    let mappings = image.mappings.iter();
+    mappings
+        .flat_map(|mapping| common(mapping, &kept))
+        .map(|(range, _)| Syscall::new(libc::SYS_madvise, &[range.start, range.len(), how]))
+        .collect()
+}
+
+/// The mappings at the departure that had something.
+fn of_home(original: &Original, had: impl Fn(&Mapping) -> bool) -> Vec<&Mapping> {
+    let mappings = original.mappings.iter();
+    mappings.filter(|mapping| had(mapping)).collect()
+}
+
+/// What a mapping has in common with each of these, which ascend.
+fn common<'a>(
+    mapping: &Mapping,
+    kept: &'a [&'a Mapping],
+) -> impl Iterator<Item = (Range, &'a Mapping)> + use<'a> {
+    let (start, end) = (mapping.start, mapping.end);
+    let first = kept.partition_point(|before| before.end <= start);
+    let over = kept[first..].iter();
+    over.take_while(move |before| before.start < end)
+        .map(move |before| {
+            let range = Range {
+                start: start.max(before.start),
+                end: end.min(before.end),
+            };
+            (range, *before)
+        })
+}
+
+/// Locks, and what else of the mappings home alone keeps.
+///
 /// # Errors
 /// The deputy is lost. A lock that is refused (a limit that was lowered meanwhile) costs speed.
 pub fn restore_locks(
@@ -300,7 +330,8 @@ pub fn restore_locks(
         .deputy
         .slot_of(image.pid)
         .ok_or(HomewardError::Ended)?;
-    let operations = lock_operations(image, original);
+    let mut operations = merge_operations(image, original);
+    operations.extend(lock_operations(image, original));
     server.deputy.run(slot, &operations)?;
     Ok(())
 }

@@ -483,12 +483,15 @@ impl Server {
             // What was done is done, whatever became of the rest.
             result = active.already + result.max(0);
         }
-        if result >= 0 && opens::opens(active.number) && self.takes_back(slot, result)? {
+        if result >= 0
+            && opens::opens(active.number)
+            && let Some(reason) = self.takes_back(slot, result)?
+        {
             // The call is made again at home, as if it had not been made; until then the guest hears nothing
             // of it.
             result = RESTART_UNLESS_HANDLED;
             active.asked_by = None;
-            self.wants_home = Some(opens::REASON);
+            self.wants_home = Some(reason);
         }
         let (outputs, tail) = self.collect(&active.regions, &active.kept, result);
         for page in self.window.finish(slot) {

@@ -18,5 +18,6 @@ pub mod rebuild;
 pub mod settings;
 pub mod sharing;
 pub mod stay;
+pub mod stay_descriptors;
 mod stay_threads;
 pub mod vdso;

@@ -25,9 +25,12 @@ pub fn map(mapping: &Mapping, end: u64) -> Syscall {
     Syscall::new(libc::SYS_mmap, &args)
 }
 
-/// The `madvise` calls for the advice of this mapping, from its beginning to `end`. The kernel has taken each
-/// for this mapping before; where one is refused now, a kernel without huge pages for instance, the program goes
-/// on without it.
+/// Linux 6.11
+const MAP_DROPPABLE: i32 = 8;
+
+/// The calls for the advice of this mapping, from its beginning to `end`. The kernel has taken each for this
+/// mapping before; where one is refused now, a kernel without huge pages for instance, the program goes on
+/// without it.
 pub fn advise(mapping: &Mapping, end: u64) -> impl Iterator<Item = Syscall> + use<> {
     let flags = mapping.flags;
     let (start, length) = (mapping.start, end - mapping.start);
@@ -41,5 +44,15 @@ pub fn advise(mapping: &Mapping, end: u64) -> impl Iterator<Item = Syscall> + us
         (flags.sequential, libc::MADV_SEQUENTIAL),
     ];
     let wanted = wanted.into_iter().filter(|(set, _)| *set);
-    wanted.map(move |(_, advice)| Syscall::new(libc::SYS_madvise, &[start, length, flag(advice)]))
+    let wanted = wanted
+        .map(move |(_, advice)| Syscall::new(libc::SYS_madvise, &[start, length, flag(advice)]));
+    // Memory that the kernel may drop is of a type of its own. Where there is none, the memory that it takes
+    // the place of does as well: it is never dropped.
+    let droppable = flags.droppable.then(|| {
+        let how = flag(MAP_DROPPABLE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+        let protection = flag(mapping.protection.bits());
+        let args = [start, length, protection, how, u64::MAX, 0];
+        Syscall::new(libc::SYS_mmap, &args)
+    });
+    droppable.into_iter().chain(wanted)
 }

@@ -315,6 +315,8 @@ pub struct SpecialFlags {
     pub may_write: bool,
     /// 0 = the default key.
     pub protection_key: u8,
+    /// A flag of which nothing is known here.
+    pub unknown: Option<[u8; 2]>,
 }
 
 /// Flags by mapping. Reading them walks all pages of the process: about 10 ms per resident GB, a
@@ -383,6 +385,14 @@ impl FlagTable {
     }
 }
 
+/// Flags that say nothing that a mapping does not show otherwise, or that comes about by itself: protection and
+/// what it may become, accounting, soft-dirty, mixed pages of DAX, guards (looked for by page), MAP_SYNC, what
+/// must not grow, and the architecture's. Linux 6.1 to 6.18.
+const PLAIN_FLAGS: &[&[u8]] = &[
+    b"rd", b"wr", b"ex", b"sh", b"mr", b"me", b"ms", b"ac", b"sd", b"mm", b"gu", b"sf", b"de",
+    b"ar",
+];
+
 fn special_flags(words: &[u8]) -> SpecialFlags {
     let mut found = SpecialFlags::default();
     for word in words.split(|byte| *byte == b' ') {
@@ -398,12 +408,16 @@ fn special_flags(words: &[u8]) -> SpecialFlags {
             b"nr" => found.flags.no_reserve = true,
             b"lo" => found.flags.locked = true,
             b"lf" => found.flags.locked_on_fault = true,
+            b"mg" => found.flags.mergeable = true,
+            b"dp" => found.flags.droppable = true,
             b"ht" => found.huge_tlb = true,
             b"io" | b"pf" => found.device = true,
             b"sl" => found.sealed = true,
             b"um" | b"uw" | b"ui" => found.user_fault = true,
             b"mw" => found.may_write = true,
             b"ss" => found.shadow_stack = true,
+            known if PLAIN_FLAGS.contains(&known) => {}
+            &[first, second] => found.unknown = Some([first, second]),
             _ => {}
         }
     }

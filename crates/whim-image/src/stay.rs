@@ -7,6 +7,7 @@ use crate::freeze::{FreezeError, Frozen};
 use crate::freeze_observe::{Status, text};
 use crate::maps::{self, FlagTable, MapEntry, MapsError, SpecialFlags, USER_BEGIN, USER_END};
 use crate::sharing;
+use crate::stay_descriptors;
 use crate::stay_threads;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -23,7 +24,7 @@ pub const RESERVED_ALIGNMENT: u64 = 1 << 40;
 /// Length of the range that home reserves unless the policy says otherwise.
 const RESERVED_LENGTH: u64 = 4 << 40;
 /// The most descriptors that a process may have and still move: each of them is examined.
-const DESCRIPTORS_MAX: usize = 1 << 20;
+pub(crate) const DESCRIPTORS_MAX: usize = 1 << 20;
 const ELF_CLASS_64: u8 = 2;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
@@ -118,6 +119,12 @@ pub enum StayReason {
     UserFault,
     #[error("It reads signals from a descriptor (signalfd)")]
     SignalDescriptor,
+    #[error("It counts what its own execution does (perf_event_open)")]
+    Counts,
+    #[error("It has {0} open, which would show only what stays at home")]
+    OwnProc(String),
+    #[error("It has a descriptor of a kind that is not known to work from elsewhere ({0})")]
+    UnknownDescriptor(String),
     #[error("It shares System V memory with other processes ({0})")]
     SystemVMemory(String),
     #[error("It has writable shared memory ({0})")]
@@ -130,6 +137,8 @@ pub enum StayReason {
     Device(String),
     #[error("It uses huge pages of hugetlbfs")]
     HugeTlb,
+    #[error("It has memory of a kind that is not known here (flag {0} in its smaps)")]
+    UnknownMemory(String),
     #[error("It has sealed memory (mseal) at {0:#x}")]
     Sealed(u64),
     #[error("It uses secret memory (memfd_secret)")]
@@ -223,7 +232,7 @@ pub fn reasons_by(
     }
     stay_threads::reasons(pid, &threads, policy, &mut found);
     found.extend(shares(pid));
-    descriptor_reasons(pid, DESCRIPTORS_MAX, &mut found);
+    stay_descriptors::reasons((pid, status.own_id), DESCRIPTORS_MAX, &mut found);
     match (maps::read(pid), FlagTable::read(pid)) {
         (Ok(entries), Ok(flags)) => {
             found.extend(mapping_reasons(
@@ -455,31 +464,6 @@ pub(crate) fn command_line(pid: i32) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn descriptor_reasons(pid: i32, limit: usize, found: &mut Vec<StayReason>) {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten();
-    for (number, entry) in entries.filter_map(Result::ok).enumerate() {
-        if number >= limit {
-            // A descriptor that was not examined may be of any kind.
-            return found.push(StayReason::TooManyDescriptors(limit));
-        }
-        let Ok(target) = fs::read_link(entry.path()) else {
-            continue;
-        };
-        let reason = match target.to_string_lossy().as_ref() {
-            "anon_inode:[io_uring]" => StayReason::IoUring,
-            "anon_inode:[userfaultfd]" => StayReason::UserFault,
-            // Signals that it blocks would wait where its threads are; the descriptor is at home.
-            "anon_inode:[signalfd]" => StayReason::SignalDescriptor,
-            _ => continue,
-        };
-        if !found.contains(&reason) {
-            found.push(reason);
-        }
-    }
-}
-
 /// Reasons that lie in its address space; also for a second check while it is frozen. `own_id` is
 /// its id in its own pid namespace.
 #[must_use]
@@ -534,7 +518,11 @@ fn special_reason(entry: &MapEntry, special: SpecialFlags) -> Option<StayReason>
     } else if special.protection_key != 0 {
         Some(StayReason::ProtectionKeys)
     } else {
-        None
+        let flag =
+            |[first, second]: [u8; 2]| format!("{}{}", char::from(first), char::from(second));
+        special
+            .unknown
+            .map(|word| StayReason::UnknownMemory(flag(word)))
     }
 }
 
@@ -663,27 +651,6 @@ mod tests {
             assert_eq!(reason(line, &policy), Some(expected), "{line}");
         }
         assert_eq!(reason("1000-2000 r--p 0 08:01 3 /usr/bin/x", &policy), None);
-    }
-
-    #[test]
-    fn descriptors_are_looked_at_up_to_their_limit() {
-        let sleep = std::process::Command::new("sleep").arg("60").spawn();
-        let mut sleep = sleep.expect("a process");
-        let pid = sleep.id().cast_signed();
-        let open = fs::read_dir(format!("/proc/{pid}/fd"));
-        let count = open.expect("its descriptors").count();
-        let reasons = |limit| {
-            let mut found = Vec::new();
-            descriptor_reasons(pid, limit, &mut found);
-            found
-        };
-        let (as_many, one_above) = (reasons(count), reasons(count - 1));
-        sleep.kill().expect("it lives");
-        sleep.wait().expect("it ended");
-        assert_eq!(as_many, []);
-        assert_eq!(one_above, [StayReason::TooManyDescriptors(count - 1)]);
-        let sentence = StayReason::TooManyDescriptors(DESCRIPTORS_MAX).to_string();
-        assert_eq!(sentence, "It has more than 1048576 open descriptors");
     }
 
     #[test]

@@ -291,6 +291,10 @@ pub struct MappingFlags {
     pub locked: bool,
     /// MLOCK_ONFAULT: pages are locked as they are touched.
     pub locked_on_fault: bool,
+    /// MADV_MERGEABLE. Not set at a host, which would tell others what is equal.
+    pub mergeable: bool,
+    /// MAP_DROPPABLE
+    pub droppable: bool,
 }
 
 /// One mapping of the address space. `start < end`, both page aligned.

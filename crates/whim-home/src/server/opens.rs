@@ -3,17 +3,20 @@
 //!
 //! A host that has `/proc/PID/mem` of another process of the user has that process. A call's arguments do not
 //! show whether it opens such a file (links, `/proc/thread-self/root`, descriptors of directories), so the
-//! descriptor is checked, before anything else is done and before the host hears of it.
+//! descriptor is checked, before anything else is done and before the host hears of it. In the same way a path
+//! may lead to what /proc tells of the process itself, where the deputy would be shown.
 
 use super::{ServeError, Server};
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
 use std::fs;
 use std::path::Path;
 use whim_image::freeze_observe::Status;
+use whim_image::stay_descriptors::shows_itself;
 use whim_model::Syscall;
 
 /// Why the program goes on with such a call at home.
-pub(super) const REASON: &str = "it opens the memory of another process";
+const OTHERS: &str = "it opens the memory of another process";
+const ITSELF: &str = "it opens what /proc tells of the process itself";
 
 const LINK_MAX: usize = 256;
 
@@ -30,11 +33,15 @@ pub(super) fn opens(number: u64) -> bool {
 }
 
 impl Server {
-    /// Closes the descriptor that a call in `slot` has just opened, if it is one that no host may have;
-    /// true if it was.
-    pub(super) fn takes_back(&mut self, slot: usize, fd: i64) -> Result<bool, ServeError> {
+    /// Closes the descriptor that a call in `slot` has just opened, if it is one that no host may have, or
+    /// that shows the deputy; says why the program comes home for it.
+    pub(super) fn takes_back(
+        &mut self,
+        slot: usize,
+        fd: i64,
+    ) -> Result<Option<&'static str>, ServeError> {
         let Ok(number) = u32::try_from(fd) else {
-            return Ok(false);
+            return Ok(None);
         };
         let pid = self.deputy.pid();
         let path = format!("/proc/{pid}/fd/{number}");
@@ -45,22 +52,26 @@ impl Server {
                     statfs(Path::new(&path))
                         .map_or(true, |of| of.filesystem_type() == PROC_SUPER_MAGIC)
                 };
-                let is_proc = is_memory(&name).is_some() && shown();
+                let is_proc = names_a_process(&name) && shown();
                 (name, is_proc)
             }
             // The deputy cannot be inspected from outside any more, so it looks at the descriptor itself.
             Err(_) => self.ask_deputy(slot, number)?,
         };
-        let Some(of) = is_memory(&name).filter(|_| is_proc) else {
-            return Ok(false);
-        };
-        let own = Status::read(pid, pid).map_or(pid, |status| status.own_id);
-        if of == pid || of == own {
-            return Ok(false);
+        if !is_proc {
+            return Ok(None);
         }
+        let own = Status::read(pid, pid).map_or(pid, |status| status.own_id);
+        let reason = if shows_itself(&name, (pid, own)).is_some() {
+            ITSELF
+        } else if is_memory(&name).is_some() {
+            OTHERS
+        } else {
+            return Ok(None);
+        };
         let close = Syscall::new(libc::SYS_close, &[u64::from(number)]);
         self.deputy.run(slot, &[close])?;
-        Ok(true)
+        Ok(Some(reason))
     }
 
     /// What the deputy itself finds a descriptor to be: its name, and whether it is of procfs.
@@ -90,6 +101,11 @@ impl Server {
         self.deputy.deck().read_data(LINK_MAX, &mut name);
         Ok((String::from_utf8_lossy(&name).into_owned(), is_proc))
     }
+}
+
+/// Whether the name may be one below the directory of a process in /proc.
+fn names_a_process(name: &str) -> bool {
+    name.split('/').any(|part| part.parse::<i32>().is_ok())
 }
 
 /// The process whose memory this is, by the name of its file in /proc.
