@@ -58,6 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("stay::no_reason", |_| {
             in_lab(|cluster| stays(cluster, "none", None))
         }),
+        Case::new("stay::first_thread_has_ended", |_| in_lab(first_ended)),
         Case::new("stay::child_of_vfork", |_| in_lab(child_of_vfork)),
         Case::new("stay::tiles_asked_for_away", |_| in_lab(tiles_away)),
         Case::new("stay::thirty_two_bits", |_| in_lab(narrow)),
@@ -115,6 +116,17 @@ fn stays(cluster: &Cluster, reason: &str, words: Option<&[&str]>) -> Result<()> 
     } else if let Some(words) = words {
         refused(cluster, pid, reason, words)?;
     }
+    guest.go()?;
+    guest.succeed()
+}
+
+/// The process is there, as long as one of its threads is.
+fn first_ended(cluster: &Cluster) -> Result<()> {
+    let program = guest::c("leader")?.display().to_string();
+    let mut guest = Talk::start(cluster, &mut cluster.run_command("n1", &[program.as_str()]))?;
+    let pid = guest.ready()?;
+    let words = &["Its main thread has ended while others run on"];
+    refused(cluster, pid, "first thread ended", words)?;
     guest.go()?;
     guest.succeed()
 }

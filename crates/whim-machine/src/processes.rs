@@ -101,7 +101,8 @@ pub fn stat(pid: i32) -> Result<Stat, ProcessError> {
 /// The stat of a process, unless it has ended.
 pub fn living(text: &str, pid: i32) -> Result<Stat, ProcessError> {
     let stat = parse_stat(text).ok_or(ProcessError::Gone(pid))?;
-    if matches!(stat.state, 'Z' | 'X') {
+    // A first thread that has ended waits like this for the others, if there are any.
+    if stat.state == 'X' || stat.state == 'Z' && stat.threads <= 1 {
         Err(ProcessError::Gone(pid))
     } else {
         Ok(stat)
