@@ -112,6 +112,11 @@ impl<'a> Builder<'a> {
         self.regions = regions;
     }
 
+    /// Whether a byte of this range belongs to the mapping of a file.
+    pub(crate) fn has_file(&self, address: u64, length: u64) -> bool {
+        self.memory.has_file(address, length)
+    }
+
     /// An argument as the guest gave it.
     pub(crate) fn value(&self, index: usize) -> u64 {
         self.call.args[index]

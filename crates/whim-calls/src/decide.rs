@@ -69,14 +69,31 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &ranges)
 }
 
-/// MADV_MERGEABLE, MADV_UNMERGEABLE. A host merges no pages: who shares them can be told from outside.
-pub(crate) const ADVICE_OF_MERGING: &[u32] = &[12, 13];
+/// MADV_MERGEABLE, UNMERGEABLE. A host merges no pages: who shares them can be told from outside.
+const MERGING: [u32; 2] = [12, 13];
+const WILLNEED: u32 = 3;
+const FREE: u32 = 8;
+const REMOVE: u32 = 9;
+const WIPEONFORK: u32 = 18;
+/// Advice that is not the host's kernel's alone to answer: besides merging, what it takes for memory and refuses,
+/// or accepts, for the mapping of a file.
+pub(crate) const ADVICE_TRAPPED: &[u32] = &[WILLNEED, FREE, REMOVE, 12, 13, WIPEONFORK];
 
 pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {
-    if ADVICE_OF_MERGING.contains(&builder.unsigned(2)) {
+    let (address, length) = (builder.value(0), builder.value(1));
+    let advice = builder.unsigned(2);
+    if MERGING.contains(&advice) {
         return go_home("it says which of its pages may be merged with equal ones");
     }
-    memory_call(builder, &[(builder.value(0), builder.value(1))])
+    let of_file = ADVICE_TRAPPED.contains(&advice)
+        && address.is_multiple_of(whim_model::PAGE_SIZE)
+        && builder.has_file(address, length);
+    match advice {
+        WILLNEED if of_file => answer(0),
+        REMOVE if of_file => answer_errno(libc::EACCES),
+        FREE | WIPEONFORK if of_file => answer_errno(libc::EINVAL),
+        _ => memory_call(builder, &[(address, length)]),
+    }
 }
 
 // ---- signals ----

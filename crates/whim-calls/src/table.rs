@@ -126,8 +126,8 @@ table! {
         .gate(Gate::Memory { addresses: &[0, 4], lengths: &[1, 2] });
     msync => memory(&[0], &[1]).note("nothing in a guest is shared");
     mincore => memory(&[0], &[1]);
-    madvise => local_but(decide::madvise, "merging of equal pages: home")
-        .gate(Gate::Advice { trapped: decide::ADVICE_OF_MERGING });
+    madvise => local_but(decide::madvise, "merging of equal pages: home; on files: as home answers")
+        .gate(Gate::Advice { trapped: decide::ADVICE_TRAPPED });
     shmget => home(SHARED);
     shmat => home(SHARED);
     shmctl => home(SHARED);

@@ -21,6 +21,11 @@ pub trait GuestMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
     /// True if every byte of the range may be written by the guest (page permissions).
     fn writable(&self, address: u64, length: u64) -> bool;
+    /// True if a byte of the range belongs to what is the mapping of a file at home, and memory here.
+    fn has_file(&self, address: u64, length: u64) -> bool {
+        let _ = (address, length);
+        false
+    }
 }
 
 /// The `arch` of a native call in a seccomp notification (`AUDIT_ARCH_X86_64`).

@@ -77,6 +77,15 @@ impl GuestMemory for Memory {
         process_vm::read(self.pid, address, &mut buffer[..length]).unwrap_or(0)
     }
 
+    fn has_file(&self, address: u64, length: u64) -> bool {
+        let end = address.saturating_add(length);
+        let range = Range {
+            start: address,
+            end,
+        };
+        self.shared.table().overlapping(range).next().is_some()
+    }
+
     fn writable(&self, address: u64, length: u64) -> bool {
         let Some(end) = address.checked_add(length) else {
             return false;

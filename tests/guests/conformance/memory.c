@@ -97,6 +97,35 @@ CASE(changing, "mprotect munmap mremap madvise mincore msync brk", map_room)
     tell("brk: shrinks %d\n", RAW(brk, end, 0, 0, 0, 0, 0) == end);
 }
 
+/* All advice but that on broken memory, on memory, a file, what is neither, and a mixture. */
+CASE(advice, "madvise", map_room)
+{
+    static const int all[] = {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED,
+                              MADV_FREE, MADV_REMOVE, MADV_DONTFORK, MADV_DOFORK, MADV_HUGEPAGE,
+                              MADV_NOHUGEPAGE, MADV_DONTDUMP, MADV_DODUMP, MADV_WIPEONFORK,
+                              MADV_KEEPONFORK, MADV_COLD, MADV_PAGEOUT, 22, 23, 24, 102, 103, 104};
+    enum { fixed = MAP_PRIVATE | MAP_FIXED };
+    char note[64];
+    for (size_t which = 0; which < sizeof all / sizeof *all; which++) {
+        mmap(room + 2 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, fixed, file, 0);
+        room[2 * PAGE] = 'x';
+        munmap(room + 6 * PAGE, PAGE);
+        snprintf(note, sizeof note, "memory_%d", all[which]);
+        TRY(madvise, .note = note, .b = {AT(0), V(PAGE), V(all[which])});
+        snprintf(note, sizeof note, "file_%d", all[which]);
+        TRY(madvise, .note = note, .b = {AT(2), V(2 * PAGE), V(all[which])});
+        snprintf(note, sizeof note, "nothing_%d", all[which]);
+        TRY(madvise, .note = note, .b = {AT(6), V(PAGE), V(all[which])});
+        snprintf(note, sizeof note, "no_rights_%d", all[which]);
+        TRY(madvise, .note = note, .b = {AT(5), V(PAGE), V(all[which])});
+        snprintf(note, sizeof note, "odd_%d", all[which]);
+        TRY(madvise, .note = note, .b = {V(room + 2 * PAGE + 5), V(PAGE), V(all[which])});
+        snprintf(note, sizeof note, "empty_%d", all[which]);
+        TRY(madvise, .note = note, .b = {AT(2), V(0), V(all[which])});
+    }
+    tell_room(0);
+}
+
 CASE(policies, "mbind get_mempolicy set_mempolicy migrate_pages move_pages set_mempolicy_home_node "
                "pkey_mprotect", map_room)
 {
