@@ -7,7 +7,8 @@ use std::sync::Arc;
 use whim_calls::GuestMemory;
 use whim_model::Range;
 use whim_model::Syscall;
-use whim_sys::process_vm;
+use whim_sys::cpu;
+use whim_sys::process_vm::{self, MemFile};
 use whim_sys::procmap::{Maps, ProcmapError};
 
 /// Memory of one guest. It does not wait for pages that have not come from home yet. It notes them,
@@ -55,6 +56,27 @@ impl Memory {
         }
     }
 
+    /// The end of a mapping that may be written or executed and not read, if one contains this address. The
+    /// processor knows no such thing, without protection keys, and so a call that reads it succeeds; reading
+    /// it from outside is refused.
+    fn unread_until(&self, address: u64) -> Option<u64> {
+        let entry = self.maps.covering_or_next(address).ok()??;
+        let reads = entry.writable || entry.executable && !cpu::has_protection_keys();
+        let within = entry.start <= address && reads && !entry.readable;
+        within.then_some(entry.end)
+    }
+
+    /// Reads on from where `read` bytes of the buffer at `address` have been read, up to `end`.
+    fn force(&self, end: u64, address: u64, buffer: &mut [u8], read: usize) -> usize {
+        let from = address + read as u64;
+        let most = usize::try_from(end - from).unwrap_or(usize::MAX);
+        let rest = &mut buffer[read..];
+        let length = rest.len().min(most);
+        let file = MemFile::open(self.pid);
+        let got = file.and_then(|file| file.read(from, &mut rest[..length]));
+        got.unwrap_or(0)
+    }
+
     /// # Errors
     /// EFAULT where nothing writable is mapped.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
@@ -74,7 +96,14 @@ impl GuestMemory for Memory {
         if length == 0 {
             return 0;
         }
-        process_vm::read(self.pid, address, &mut buffer[..length]).unwrap_or(0)
+        let buffer = &mut buffer[..length];
+        let read = process_vm::read(self.pid, address, buffer).unwrap_or(0);
+        if read < buffer.len()
+            && let Some(end) = self.unread_until(address + read as u64)
+        {
+            return read + self.force(end, address, buffer, read);
+        }
+        read
     }
 
     fn has_file(&self, address: u64, length: u64) -> bool {

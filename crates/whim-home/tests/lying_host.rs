@@ -440,6 +440,7 @@ fn nothing_beside_calls_is_done_twice() {
             sequence,
             length: 4096,
             protection: 1,
+            flags: 0,
             fd: 0,
             offset: 0,
         };
@@ -482,6 +483,7 @@ fn a_thread_does_one_thing_at_a_time() {
         sequence: 2,
         length: 4096,
         protection: 1,
+        flags: 0,
         fd: 0,
         offset: 0,
     };
@@ -710,6 +712,7 @@ fn pages_of_files_are_served_within_them_only() {
         sequence: 1,
         length: u64::MAX,
         protection: 1,
+        flags: 0,
         fd: 0,
         offset: 0,
     };

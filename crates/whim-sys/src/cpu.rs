@@ -51,6 +51,14 @@ pub fn has_tiles() -> bool {
     enabled_parts() >> TILES & 1 == 1
 }
 
+/// Whether the kernel uses protection keys, with which memory can be executed and not read.
+#[must_use]
+pub fn has_protection_keys() -> bool {
+    /// The register of the keys (PKRU).
+    const KEYS: u32 = 9;
+    enabled_parts() >> KEYS & 1 == 1
+}
+
 /// XCR0. Parts that the CPU could have besides do not matter, because their place in the area is
 /// fixed.
 fn enabled_parts() -> u64 {

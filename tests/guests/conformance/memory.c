@@ -97,6 +97,46 @@ CASE(changing, "mprotect munmap mremap madvise mincore msync brk", map_room)
     tell("brk: shrinks %d\n", RAW(brk, end, 0, 0, 0, 0, 0) == end);
 }
 
+/* Every flag and every protection, of memory and of a file. */
+CASE(flags, "mmap mprotect mremap", map_room)
+{
+    static const int all[] = {MAP_LOCKED, MAP_POPULATE, MAP_NORESERVE, MAP_NONBLOCK, MAP_STACK, MAP_32BIT,
+                              MAP_GROWSDOWN, MAP_DENYWRITE, MAP_EXECUTABLE, MAP_SYNC, 1 << 26, 1 << 27,
+                              MAP_FIXED_NOREPLACE};
+    char note[64];
+    for (size_t which = 0; which < sizeof all / sizeof *all; which++) {
+        int how = MAP_PRIVATE | MAP_FIXED | all[which];
+        snprintf(note, sizeof note, "memory_%x", all[which]);
+        TRY(mmap, .note = note, .b = {AT(1), V(PAGE), V(3), V(how | MAP_ANONYMOUS), V(-1), V(0)}, .after = tell_room);
+        snprintf(note, sizeof note, "file_%x", all[which]);
+        TRY(mmap, .note = note, .b = {AT(2), V(PAGE), V(3), V(how), V(file), V(0)}, .after = tell_room);
+        munmap(room + 2 * PAGE, PAGE);
+    }
+    for (int rights = 0; rights < 16; rights++) {
+        snprintf(note, sizeof note, "rights_%d", rights);
+        TRY(mmap, .note = note, .b = {AT(2), V(PAGE), V(rights), V(MAP_PRIVATE | MAP_FIXED), V(file), V(0)}, .after = tell_room);
+        TRY(mprotect, .note = note, .b = {AT(1), V(2 * PAGE), V(rights)}, .after = tell_room);
+    }
+    TRY(mprotect, .note = "grows_down", .b = {AT(1), V(PAGE), V(3 | PROT_GROWSDOWN)});
+    TRY(mprotect, .note = "grows_up", .b = {AT(1), V(PAGE), V(3 | PROT_GROWSUP)});
+    TRY(mprotect, .note = "both", .b = {AT(1), V(PAGE), V(3 | PROT_GROWSDOWN | PROT_GROWSUP)});
+    /* Below memory that grows the kernel keeps a distance. */
+    mmap(room + 4 * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    munmap(room, 4 * PAGE);
+    TRY(mmap, .note = "below_growing", .b = {AT(3), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
+    TRY(mmap, .note = "far_below", .b = {AT(0), V(PAGE), V(3), V(MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE), V(-1), V(0)}, .after = tell_room);
+    for (int how = 0; how < 16; how++) {
+        /* MAYMOVE and DONTUNMAP without FIXED: the kernel chooses a place. */
+        if ((how & 7) == 5)
+            continue;
+        snprintf(note, sizeof note, "flags_%d", how);
+        mmap(room, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        TRY(mremap, .note = note, .b = {AT(1), V(PAGE), V(PAGE), V(how), AT(4)}, .after = tell_room);
+        snprintf(note, sizeof note, "longer_%d", how);
+        TRY(mremap, .note = note, .b = {AT(1), V(PAGE), V(3 * PAGE), V(how & ~1), AT(5)}, .after = tell_room);
+    }
+}
+
 /* All advice but that on broken memory, on memory, a file, what is neither, and a mixture. */
 CASE(advice, "madvise", map_room)
 {

@@ -17,14 +17,15 @@ impl Away {
                 sequence,
                 length,
                 protection,
+                flags,
                 fd,
                 offset,
-                ..
             } => self.server.map_file(&FileMapping {
                 tid,
                 sequence,
                 length,
                 protection,
+                flags,
                 fd,
                 offset,
             }),

@@ -14,6 +14,7 @@ pub struct FileMapping {
     pub sequence: u64,
     pub length: u64,
     pub protection: u32,
+    pub flags: u32,
     pub fd: i32,
     pub offset: u64,
 }
@@ -36,7 +37,9 @@ impl Server {
             self.answer(call.tid, call.sequence, ENOMEM);
             return Ok(());
         };
-        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        // These the kernel refuses for most files, and nobody else knows for which.
+        let asked = call.flags.cast_signed() & (libc::MAP_GROWSDOWN | libc::MAP_SYNC);
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | asked;
         let operation = Syscall::new(
             libc::SYS_mmap,
             &[
