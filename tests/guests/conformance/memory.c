@@ -253,6 +253,12 @@ CASE(home_shared, "", map_room)
     TRY(munmap, .note = "shared", .b = {AT(1), V(PAGE)});
 }
 
+CASE(home_merging, "", map_room)
+{
+    TRY(madvise, .note = "mergeable", .b = {AT(0), V(PAGE), V(MADV_MERGEABLE)}, .after = tell_room);
+    TRY(madvise, .note = "unmergeable", .b = {AT(0), V(PAGE), V(MADV_UNMERGEABLE)}, .after = tell_room);
+}
+
 CASE(home_locked, "", map_room)
 {
     TRY(mlock, .b = {AT(0), V(PAGE)});
