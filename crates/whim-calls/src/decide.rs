@@ -69,26 +69,26 @@ pub(crate) fn mremap(builder: &mut Builder<'_>) -> Flow {
     memory_call(builder, &ranges)
 }
 
-/// MADV_MERGEABLE, UNMERGEABLE. A host merges no pages: who shares them can be told from outside.
-const MERGING: [u32; 2] = [12, 13];
+const MERGEABLE: u32 = 12;
+const UNMERGEABLE: u32 = 13;
 const WILLNEED: u32 = 3;
 const FREE: u32 = 8;
 const REMOVE: u32 = 9;
 const WIPEONFORK: u32 = 18;
 /// Advice that is not the host's kernel's alone to answer: besides merging, what it takes for memory and refuses,
 /// or accepts, for the mapping of a file.
-pub(crate) const ADVICE_TRAPPED: &[u32] = &[WILLNEED, FREE, REMOVE, 12, 13, WIPEONFORK];
+pub(crate) const ADVICE_TRAPPED: &[u32] =
+    &[WILLNEED, FREE, REMOVE, MERGEABLE, UNMERGEABLE, WIPEONFORK];
 
 pub(crate) fn madvise(builder: &mut Builder<'_>) -> Flow {
     let (address, length) = (builder.value(0), builder.value(1));
-    let advice = builder.unsigned(2);
-    if MERGING.contains(&advice) {
-        return go_home("it says which of its pages may be merged with equal ones");
-    }
-    let of_file = ADVICE_TRAPPED.contains(&advice)
-        && address.is_multiple_of(whim_model::PAGE_SIZE)
-        && builder.has_file(address, length);
-    match advice {
+    let of_file =
+        address.is_multiple_of(whim_model::PAGE_SIZE) && builder.has_file(address, length);
+    match builder.unsigned(2) {
+        // A host merges no pages: who shares them can be told from outside.
+        MERGEABLE | UNMERGEABLE => {
+            go_home("it says which of its pages may be merged with equal ones")
+        }
         WILLNEED if of_file => answer(0),
         REMOVE if of_file => answer_errno(libc::EACCES),
         FREE | WIPEONFORK if of_file => answer_errno(libc::EINVAL),

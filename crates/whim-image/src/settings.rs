@@ -135,10 +135,9 @@ pub(crate) mod promises {
 
     /// Whether the thread has restricted what its CPU may guess.
     pub(crate) fn restricts_speculation(results: &[i64]) -> bool {
-        let told = results.iter().zip(RESTRICTED);
+        let mut told = results.iter().zip(RESTRICTED);
         // Bit 0: the thread itself decides. Without it the machine does.
-        told.into_iter()
-            .any(|(told, bits)| *told > 0 && told & 1 == 1 && told & bits != 0)
+        told.any(|(told, bits)| *told > 0 && told & 1 == 1 && told & bits != 0)
     }
 
     /// Whether CPUID faults in the thread.

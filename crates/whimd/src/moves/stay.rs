@@ -1,7 +1,6 @@
 //! Why a process of this node cannot move now.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whim_image::stay::{self, Policy, StayReason};
@@ -80,15 +79,15 @@ fn part_of_the_system(settings: &Settings, pid: i32) -> Option<&'static str> {
             "It is the first process of this machine, which all others need, and which ends with no other.",
         );
     }
-    let file = |path: &Path| std::fs::metadata(path).ok().map(|at| (at.dev(), at.ino()));
-    let executed = file(Path::new(&format!("/proc/{pid}/exe")))?;
-    // A daemon that was upgraded runs a file that is not there any more.
-    let ours = ["whim-home", "whim-guest"].map(|name| settings.libexec.join(name));
-    let mut ours = ours
+    // The name is the kernel's own word. To ask for the file itself could wait for whoever serves it.
+    let executed = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let supervisors = ["whim-home", "whim-guest"].map(|name| settings.libexec.join(name));
+    let supervisors = supervisors
         .iter()
-        .map(PathBuf::as_path)
-        .chain([Path::new("/proc/self/exe")]);
-    ours.any(|path| file(path) == Some(executed)).then_some(
+        .filter_map(|path| path.canonicalize().ok());
+    let daemon = std::env::current_exe().ok();
+    let mut ours = supervisors.chain(daemon);
+    ours.any(|path| path == executed).then_some(
         "It is a daemon or a supervisor of this cluster: its memory holds keys of this node, and stays here.",
     )
 }
